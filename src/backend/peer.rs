@@ -1,0 +1,102 @@
+//! The two seams between the supervisor and a protocol: [`Dial`] makes a connection, [`Peer`] is
+//! one. MCP and A2A implement them; the supervisor's tests do, too.
+//!
+//! Must not: retry, back off or time out; the supervisor and the caller do that by dropping the
+//! future, so every future here must be safe to drop at any await.
+
+use std::{fmt, sync::Arc};
+
+use futures_util::future::BoxFuture;
+use serde_json::value::RawValue;
+
+use crate::model::{
+    answer::Answer,
+    catalog::Catalog,
+    ids::{RunId, ToolUseId},
+};
+
+/// Knows how to reach one peer.
+pub trait Dial: Send + Sync + 'static {
+    /// Connects and does the protocol's handshake. Dropping the future gives up and leaves
+    /// nothing behind.
+    fn dial(&self) -> BoxFuture<'_, Result<Arc<dyn Peer>, PeerError>>;
+
+    /// The transport's name for status pages: `stdio`, `streamable-http`, `jsonrpc`, `http-json`.
+    fn transport(&self) -> &'static str;
+}
+
+/// One live connection to a peer.
+pub trait Peer: Send + Sync + fmt::Debug + 'static {
+    /// What the handshake told.
+    fn about(&self) -> About;
+
+    /// Asks for the whole catalog.
+    fn resolve(&self) -> BoxFuture<'_, Result<Arc<Catalog>, PeerError>>;
+
+    /// Ends when the peer has said that its catalog changed since the last time this ended.
+    /// Pends for ever where a peer cannot say so.
+    fn changed(&self) -> BoxFuture<'_, ()>;
+
+    /// Ends when the connection is lost for good, with one sentence on why. The supervisor then
+    /// dials again. Pends for ever for a peer without a connection.
+    fn closed(&self) -> BoxFuture<'_, PeerError>;
+
+    /// Makes one call. Dropping the future tells the peer that the call is cancelled, where the
+    /// protocol has a way to.
+    fn call(&self, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>>;
+
+    /// Ends the connection in the protocol's own way, within a few seconds, children included.
+    fn close(&self) -> BoxFuture<'_, ()>;
+}
+
+/// What the handshake told about a peer.
+#[derive(Debug, Clone, Default)]
+pub struct About {
+    /// The protocol revision in use, such as `2025-11-25` or `1.0`.
+    pub protocol_version: Option<String>,
+    /// MCP's `Implementation` of the server, verbatim.
+    pub server_info: Option<Arc<RawValue>>,
+}
+
+/// One call, with all that a peer needs to make it.
+#[derive(Debug)]
+pub struct ToolCall {
+    /// The peer's own name for the tool; empty for an A2A agent.
+    pub tool: Arc<str>,
+    /// The arguments, verbatim: a JSON object.
+    pub arguments: Box<RawValue>,
+    /// Which call of which run this is; `None` for calls from the command line.
+    pub origin: Option<Origin>,
+}
+
+/// Which call of which run a tool call answers; peers may use it to recognise a repetition.
+#[derive(Debug, Clone)]
+pub struct Origin {
+    pub run: RunId,
+    pub tool_use: ToolUseId,
+}
+
+/// A connection could not be made, was lost, or did not give a catalog.
+///
+/// The message is for operators: it may name addresses and commands, never a secret.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{0}")]
+pub struct PeerError(pub String);
+
+/// A call that brought no answer of the tool. What the model is told is made of the variant alone.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CallError {
+    /// Nothing was sent: the tool did not run.
+    #[error("not sent: {0}")]
+    NotSent(String),
+    /// The connection broke after the request was written: the tool may have run.
+    #[error("connection lost: {0}")]
+    Lost(String),
+    /// The peer refused the request in its protocol's own words (a JSON-RPC error, an HTTP
+    /// status). The text may be shown to the model.
+    #[error("refused: {0}")]
+    Refused(String),
+    /// The peer's reply is not what its protocol says.
+    #[error("unreadable reply: {0}")]
+    Unreadable(String),
+}

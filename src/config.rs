@@ -1,0 +1,186 @@
+//! What a valid configuration is: the types that the rest of the daemon reads.
+//!
+//! `file` reads bridge.yaml into them. A value of these types is complete and checked: secrets are
+//! resolved, names are unique, defaults are filled in.
+//!
+//! Must not: open sockets, start programs, or print a secret.
+
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
+
+use globset::GlobSet;
+use http::HeaderMap;
+use secrecy::SecretString;
+use url::Url;
+
+use crate::model::ids::{AppName, BackendName};
+
+/// One loaded bridge.yaml.
+#[derive(Debug)]
+pub struct Config {
+    pub listen: Listen,
+    pub upstream: Upstream,
+    /// Where the token and, later, catalogs and the journal are kept.
+    pub state_dir: PathBuf,
+    pub auth: Auth,
+    /// The configured apps; empty means the one app `default`, whose token is in `state_dir`.
+    pub apps: Vec<App>,
+    pub refresh: Refresh,
+    pub calls: Calls,
+    pub backends: BTreeMap<BackendName, Backend>,
+    /// What works but should be changed, such as a secret in plain text: one sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// Where the bridge listens.
+#[derive(Debug, Clone)]
+pub struct Listen {
+    pub tcp: Vec<SocketAddr>,
+    pub unix: Option<PathBuf>,
+}
+
+/// The MANTYX that the bridge stands in front of.
+#[derive(Debug)]
+pub enum Upstream {
+    /// The runtime inside this process (`upstream: {sandbox: true}`).
+    Sandbox { workspace: String },
+    /// A real one.
+    Mantyx { base_url: Url, workspace: Option<String>, credential: Credential },
+}
+
+/// Whose credential goes to MANTYX.
+#[derive(Debug, Clone)]
+pub enum Credential {
+    /// The bridge's own API key or OAuth access token.
+    Own(SecretString),
+    /// Whatever the app sends besides its bridge token.
+    Passthrough,
+}
+
+/// Whether a caller has to show a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Auth {
+    Token,
+    /// Only on loopback and unix sockets; the configuration is refused otherwise.
+    Off,
+}
+
+/// One local program that uses the bridge.
+#[derive(Debug, Clone)]
+pub struct App {
+    pub name: AppName,
+    pub token: SecretString,
+    /// The backends it may use; `None` means all.
+    pub backends: Option<Vec<BackendName>>,
+    pub max_concurrent_calls: Option<usize>,
+    /// Goes to MANTYX in place of the upstream's credential.
+    pub credential: Option<Credential>,
+}
+
+/// How catalogs are kept fresh, for all backends that do not say otherwise.
+#[derive(Debug, Clone)]
+pub struct Refresh {
+    pub interval: Duration,
+    /// The share of `interval` by which each wait varies, 0 to 1.
+    pub jitter: f64,
+    /// How long one connect or one refresh may take.
+    pub timeout: Duration,
+}
+
+/// The limits of all calls together.
+#[derive(Debug, Clone)]
+pub struct Calls {
+    pub timeout: Duration,
+    pub max_concurrent: usize,
+}
+
+/// One thing that answers tool calls.
+#[derive(Debug)]
+pub struct Backend {
+    pub name: BackendName,
+    pub target: Target,
+    /// How tool names become model-facing names.
+    pub naming: Naming,
+    /// `/readyz` waits for it.
+    pub required: bool,
+    pub on_unavailable: OnUnavailable,
+    pub refresh: Duration,
+    pub call_timeout: Duration,
+    /// Calls that it is given at once.
+    pub concurrency: usize,
+}
+
+/// How the tools of a backend are filtered and named. An A2A agent has the default.
+#[derive(Debug, Clone, Default)]
+pub struct Naming {
+    pub prefix: String,
+    /// Tools whose name the server gave matches; `None` means all.
+    pub allow: Option<GlobSet>,
+    pub deny: GlobSet,
+    /// The server's name for a tool to the name that replaces it, before the prefix.
+    pub rename: BTreeMap<String, String>,
+}
+
+/// What a run is offered of a backend that is down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnUnavailable {
+    /// One tool whose answer says why the backend is unavailable.
+    Stub,
+    /// The last good catalog; a stub where there is none.
+    Stale,
+    Omit,
+    /// The run is refused.
+    Fail,
+}
+
+/// How a backend is reached.
+#[derive(Debug)]
+pub enum Target {
+    Mcp(Mcp),
+    A2a(A2a),
+}
+
+/// An MCP server.
+#[derive(Debug)]
+pub enum Mcp {
+    /// A child process that speaks on stdin and stdout.
+    Stdio {
+        command: String,
+        args: Vec<String>,
+        env: BTreeMap<String, SecretString>,
+        cwd: Option<PathBuf>,
+    },
+    /// Streamable HTTP. The header values are marked sensitive.
+    Http { url: Url, headers: HeaderMap },
+}
+
+/// An A2A agent.
+#[derive(Debug)]
+pub struct A2a {
+    pub card: CardSource,
+    /// Sent with the card's fetch and with every call; the values are marked sensitive.
+    pub headers: HeaderMap,
+    /// Replaces the description that the model sees.
+    pub description: Option<String>,
+    /// The binding to use; `None` means the card's preferred one that the bridge speaks.
+    pub binding: Option<A2aBinding>,
+    /// Hosts (`host` or `host:port`) beyond the card's own origin that its endpoints may name.
+    pub allow_hosts: Vec<String>,
+}
+
+/// Where an Agent Card comes from.
+#[derive(Debug, Clone)]
+pub enum CardSource {
+    /// `<url>/.well-known/agent-card.json`, then the older `<url>/.well-known/agent.json`.
+    Base(Url),
+    /// The card itself.
+    Url(Url),
+    /// A file, read at each refresh.
+    File(PathBuf),
+}
+
+/// How calls travel to an A2A agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum A2aBinding {
+    JsonRpc,
+    HttpJson,
+}

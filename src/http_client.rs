@@ -1,0 +1,67 @@
+//! The HTTP clients of the bridge, all built here so that none has the library's defaults: a
+//! default client follows redirects to other origins with the body and custom headers, and never
+//! times out.
+//!
+//! Must not: know what is asked of whom.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+
+/// How long a connection to a peer on the network may take, name look-up and TLS included.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A client that follows no redirect, speaks HTTP/1.1 and takes bodies as they are sent.
+///
+/// HTTP/1.1, because run streams are held open for as long as a run lives: on one HTTP/2
+/// connection, the server's limit of streams (often 100) would make the next run wait for ever.
+pub fn new() -> reqwest::Client {
+    // An error means that a provider is installed already, which is as good.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(CONNECT_TIMEOUT)
+        .tcp_keepalive(Duration::from_secs(15))
+        .http1_only()
+        .referer(false)
+        .user_agent(concat!("mantyx-bridge/", env!("CARGO_PKG_VERSION")))
+        .build()
+        .expect("the settings are constants and the root store needs no file")
+}
+
+/// A body could not be read whole.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    #[error("the body is larger than {limit} bytes")]
+    TooLarge { limit: usize },
+    #[error("the body broke off")]
+    Broken(#[source] reqwest::Error),
+}
+
+/// Reads the whole body of `response`, at most `limit` bytes.
+pub async fn body(mut response: reqwest::Response, limit: usize) -> Result<Bytes, BodyError> {
+    let mut whole = BytesMut::new();
+    while let Some(chunk) = response.chunk().await.map_err(BodyError::Broken)? {
+        if whole.len() + chunk.len() > limit {
+            return Err(BodyError::TooLarge { limit });
+        }
+        whole.extend_from_slice(&chunk);
+    }
+    Ok(whole.freeze())
+}
+
+/// An error and what caused it, down to the root, in one line: reqwest's own text stops at "error
+/// sending request".
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.ends_with(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,11 @@
+//! `mantyx-bridge`: answers the `local_tool_call` events of MANTYX agent runs with the MCP servers
+//! and A2A agents of the network that it stands in.
+//!
+//! ARCHITECTURE.md has the map. The library exists so that the binary stays thin and the parts can
+//! be tested; it promises no stable interface to other crates.
+
+pub mod backend;
+pub mod config;
+pub mod http_client;
+pub mod model;
+pub mod wire;

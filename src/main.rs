@@ -1,0 +1,3 @@
+//! The `mantyx-bridge` binary: arguments in, exit code out.
+
+fn main() {}

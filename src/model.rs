@@ -1,0 +1,9 @@
+//! The decisions of the bridge: names, catalogs, run state, results. Everything here is a plain
+//! function or a plain struct.
+//!
+//! Must not: do IO, know tokio, reqwest, hyper, rmcp or the file system. Time is an argument.
+
+pub mod answer;
+pub mod catalog;
+pub mod ids;
+pub mod json;

@@ -1,0 +1,54 @@
+//! What is posted for one call, and the limits of it.
+//!
+//! Must not: know how the call was made, or put an address or a secret into a text.
+
+use serde::Serialize;
+
+/// The outcome of a tool call in the form of MANTYX's tool-result POST
+/// (agent-runs-protocol §8): exactly one of `result` and `error`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Answer {
+    /// The tool's text; empty when it had nothing to say.
+    Result(String),
+    /// A failure, told to the model in words that it can act on.
+    Error(String),
+}
+
+impl Answer {
+    /// The longest `result`, in bytes: "2 MB" in its smaller reading (wire-protocol §5).
+    pub const MAX_RESULT: usize = 2_000_000;
+    /// The longest `error`, in bytes: "8 KB" in its smaller reading (wire-protocol §5).
+    pub const MAX_ERROR: usize = 8_000;
+
+    /// Cuts what is longer than MANTYX takes, at a character boundary; the last line then says how
+    /// much is missing.
+    #[must_use]
+    pub fn within_limits(self) -> Self {
+        match self {
+            Self::Result(text) => Self::Result(cut(text, Self::MAX_RESULT)),
+            Self::Error(text) => Self::Error(cut(text, Self::MAX_ERROR)),
+        }
+    }
+}
+
+/// Cuts `text` to at most `max` bytes, the closing line included.
+fn cut(text: String, max: usize) -> String {
+    if text.len() <= max {
+        return text;
+    }
+    // The line's length depends on the number in it; the number has at most as many digits as the
+    // whole length has.
+    let reserve = closing_line(text.len(), text.len()).len();
+    let keep = text.floor_char_boundary(max.saturating_sub(reserve));
+    let missing = text.len() - keep;
+    let line = closing_line(missing, text.len());
+    let mut text = text;
+    text.truncate(keep);
+    text.push_str(&line);
+    text
+}
+
+fn closing_line(missing: usize, whole: usize) -> String {
+    format!("\n[cut by the bridge: {missing} of {whole} bytes are missing]")
+}

@@ -1,0 +1,125 @@
+//! The resolved content of one backend: what the peer said it can do, byte for byte, and a digest.
+//!
+//! Must not: rename, filter or interpret tools (naming.rs does), or keep anything that the peer
+//! did not send.
+
+use std::{collections::HashSet, fmt::Write as _};
+
+use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+
+/// What one backend offers. Immutable: a refresh makes a new one.
+#[derive(Debug)]
+pub struct Catalog {
+    content: Content,
+    digest: String,
+}
+
+/// The content of a [`Catalog`], by the kind of its backend.
+#[derive(Debug)]
+pub enum Content {
+    /// An MCP server: the `Implementation` of its handshake and all pages of `tools/list`.
+    Mcp { server_info: Option<Box<RawValue>>, tools: Vec<Tool> },
+    /// An A2A agent: its Agent Card.
+    A2a { card: Box<RawValue> },
+}
+
+/// One MCP tool as its server sent it.
+#[derive(Debug)]
+pub struct Tool {
+    /// The server's own name for the tool; what `tools/call` takes.
+    pub name: String,
+    /// The whole `Tool` object, verbatim.
+    pub raw: Box<RawValue>,
+}
+
+/// A tool that the server listed and that cannot be offered.
+#[derive(Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Its place in the server's list, from 0.
+    pub index: usize,
+    /// One sentence for the log.
+    pub why: String,
+}
+
+impl Catalog {
+    /// The catalog of an MCP server, out of the entries of its `tools/list`, in its order.
+    ///
+    /// A tool that has no usable `name`, or the name of an earlier one, cannot be called and is
+    /// left out; the caller reports it.
+    pub fn mcp(
+        server_info: Option<Box<RawValue>>,
+        tools: Vec<Box<RawValue>>,
+    ) -> (Self, Vec<LeftOut>) {
+        let mut kept = Vec::with_capacity(tools.len());
+        let mut left_out = Vec::new();
+        let mut seen = HashSet::new();
+        for (index, raw) in tools.into_iter().enumerate() {
+            match super::json::string_member(raw.get(), "name") {
+                Some(name) if name.is_empty() => {
+                    left_out.push(LeftOut { index, why: "its name is empty".to_owned() });
+                }
+                Some(name) if !seen.insert(name.clone()) => {
+                    let why = format!("an earlier tool has the same name, {name:?}");
+                    left_out.push(LeftOut { index, why });
+                }
+                Some(name) => kept.push(Tool { name, raw }),
+                None => {
+                    let why = "it is not an object with exactly one string `name`".to_owned();
+                    left_out.push(LeftOut { index, why });
+                }
+            }
+        }
+        (Self::new(Content::Mcp { server_info, tools: kept }), left_out)
+    }
+
+    /// The catalog of an A2A agent: its card, verbatim.
+    pub fn a2a(card: Box<RawValue>) -> Self {
+        Self::new(Content::A2a { card })
+    }
+
+    fn new(content: Content) -> Self {
+        let mut hash = Sha256::new();
+        let mut part = |tag: &[u8], text: &str| {
+            hash.update(tag);
+            hash.update((text.len() as u64).to_be_bytes());
+            hash.update(text);
+        };
+        match &content {
+            Content::Mcp { server_info, tools } => {
+                part(b"info", server_info.as_ref().map_or("", |info| info.get()));
+                for tool in tools {
+                    part(b"tool", tool.raw.get());
+                }
+            }
+            Content::A2a { card } => part(b"card", card.get()),
+        }
+        let digest = hex(&hash.finalize());
+        Self { content, digest }
+    }
+
+    pub fn content(&self) -> &Content {
+        &self.content
+    }
+
+    /// SHA-256 over the peer's bytes, in hex: equal digests mean equal catalogs.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// How many tools the backend offers; an A2A agent counts as one.
+    pub fn tool_count(&self) -> usize {
+        match &self.content {
+            Content::Mcp { tools, .. } => tools.len(),
+            Content::A2a { .. } => 1,
+        }
+    }
+}
+
+/// Lower-case hex of `bytes`.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("writing to a String cannot fail");
+        text
+    })
+}

@@ -1,0 +1,107 @@
+//! Identifiers, parsed once at the edge: holding one proves that it is well formed.
+//!
+//! Must not: know where an id came from or what it is used for.
+
+use std::{fmt, sync::Arc};
+
+/// The name of a backend: unique over `mcp`, `a2a` and `local` of one configuration.
+///
+/// Matches `^[a-zA-Z0-9_]{1,40}$`, so that it can stand in model-facing names.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BackendName(Arc<str>);
+
+impl BackendName {
+    /// The longest backend name, in characters.
+    pub const MAX_LEN: usize = 40;
+
+    /// Parses `name`; the error says what a backend name may look like.
+    pub fn parse(name: &str) -> Result<Self, BadBackendName> {
+        let legal = !name.is_empty()
+            && name.len() <= Self::MAX_LEN
+            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        if legal { Ok(Self(name.into())) } else { Err(BadBackendName) }
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The text was not a backend name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a backend name has 1 to 40 characters out of a-z, A-Z, 0-9 and _")]
+pub struct BadBackendName;
+
+impl fmt::Debug for BackendName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for BackendName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::borrow::Borrow<str> for BackendName {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+/// An id that MANTYX made: opaque, only carried and compared.
+macro_rules! opaque_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(id: &str) -> Self {
+                Self(id.into())
+            }
+        }
+
+        impl From<String> for $name {
+            fn from(id: String) -> Self {
+                Self(id.into())
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.0, f)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+opaque_id! {
+    /// One agent run, as `POST agent-runs` named it.
+    RunId
+}
+opaque_id! {
+    /// One agent session, as `POST agent-sessions` named it.
+    SessionId
+}
+opaque_id! {
+    /// One tool call of one run: the key of "answered once".
+    ToolUseId
+}
+opaque_id! {
+    /// A local program that uses the bridge, as the configuration names it.
+    AppName
+}

@@ -1,0 +1,181 @@
+//! Cuts a byte stream into server-sent-event frames and reads their fields, and keeps every byte
+//! of a frame as it came (HTML Standard §9.2.6, "Interpreting an event stream").
+//!
+//! Must not: do IO, reconnect, or know what an event means.
+
+use bytes::{Bytes, BytesMut};
+
+/// One frame: everything up to and including the blank line that ends it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    pub raw: Bytes,
+}
+
+/// The fields of a frame.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fields {
+    pub id: Option<String>,
+    pub event: Option<String>,
+    /// The `data` lines joined with a newline; `None` where the frame has none (a comment, a
+    /// heartbeat).
+    pub data: Option<String>,
+}
+
+/// A frame grew past the limit before its blank line came. The stream cannot be read on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("an event is larger than {limit} bytes")]
+pub struct FrameTooLarge {
+    pub limit: usize,
+}
+
+/// Cuts pushed bytes into frames, wherever the pushes cut the lines.
+#[derive(Debug)]
+pub struct Framer {
+    buffer: BytesMut,
+    /// How far `buffer` has been searched.
+    searched: usize,
+    /// Whether the line that is being searched has no byte yet.
+    line_empty: bool,
+    /// Whether the last line ended with a CR, so that an LF now belongs to it.
+    after_cr: bool,
+    /// Whether the start of the stream, where a byte order mark may stand, is still to come.
+    at_start: bool,
+    limit: usize,
+}
+
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+
+impl Framer {
+    /// A framer for one stream whose frames have at most `limit` bytes.
+    pub fn new(limit: usize) -> Self {
+        Self {
+            buffer: BytesMut::new(),
+            searched: 0,
+            line_empty: true,
+            after_cr: false,
+            at_start: true,
+            limit,
+        }
+    }
+
+    /// Takes the next bytes of the stream.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next whole frame, `None` until more bytes are pushed.
+    pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameTooLarge> {
+        self.skip_byte_order_mark();
+        while let Some(&byte) = self.buffer.get(self.searched) {
+            if self.after_cr {
+                self.after_cr = false;
+                if byte == b'\n' {
+                    // The second half of a CRLF: it belongs to the line, or to the frame, that
+                    // the CR ended.
+                    self.searched += 1;
+                    if self.searched == 1 {
+                        bytes::Buf::advance(&mut self.buffer, 1);
+                        self.searched = 0;
+                    }
+                    continue;
+                }
+            }
+            self.searched += 1;
+            match byte {
+                b'\r' | b'\n' => {
+                    self.after_cr = byte == b'\r';
+                    if self.line_empty {
+                        if self.after_cr && self.buffer.get(self.searched) == Some(&b'\n') {
+                            self.searched += 1;
+                            self.after_cr = false;
+                        }
+                        let raw = self.buffer.split_to(self.searched).freeze();
+                        self.searched = 0;
+                        return Ok(Some(Frame { raw }));
+                    }
+                    self.line_empty = true;
+                }
+                _ => {
+                    self.line_empty = false;
+                    self.skip_line_body();
+                }
+            }
+        }
+        if self.buffer.len() > self.limit {
+            return Err(FrameTooLarge { limit: self.limit });
+        }
+        Ok(None)
+    }
+
+    /// Moves to the end of the line without looking at each byte on its own.
+    fn skip_line_body(&mut self) {
+        let rest = self.buffer.get(self.searched..).unwrap_or_default();
+        let body = rest.iter().position(|byte| matches!(byte, b'\r' | b'\n'));
+        self.searched += body.unwrap_or(rest.len());
+    }
+
+    fn skip_byte_order_mark(&mut self) {
+        if !self.at_start {
+            return;
+        }
+        if self.buffer.len() >= BYTE_ORDER_MARK.len() {
+            self.at_start = false;
+            if self.buffer.starts_with(BYTE_ORDER_MARK) {
+                bytes::Buf::advance(&mut self.buffer, BYTE_ORDER_MARK.len());
+            }
+        } else if !BYTE_ORDER_MARK.starts_with(&self.buffer) {
+            self.at_start = false;
+        }
+    }
+}
+
+impl Frame {
+    /// Reads the fields. Bytes that are not UTF-8 become U+FFFD, as the standard has it.
+    pub fn fields(&self) -> Fields {
+        let text = String::from_utf8_lossy(&self.raw);
+        let mut fields = Fields::default();
+        for line in text.split(['\n', '\r']) {
+            let (name, value) = line.split_once(':').unwrap_or((line, ""));
+            let value = value.strip_prefix(' ').unwrap_or(value);
+            match name {
+                "id" if !value.contains('\0') => fields.id = Some(value.to_owned()),
+                "event" => fields.event = Some(value.to_owned()),
+                "data" => match &mut fields.data {
+                    Some(data) => {
+                        data.push('\n');
+                        data.push_str(value);
+                    }
+                    None => fields.data = Some(value.to_owned()),
+                },
+                // A comment (empty name), `retry`, or a field that we do not know.
+                _ => (),
+            }
+        }
+        fields
+    }
+
+    /// Writes a frame with one `data` line per line of `data`.
+    pub fn write(id: Option<&str>, event: Option<&str>, data: &str) -> Self {
+        let mut text = String::with_capacity(data.len() + 64);
+        if let Some(id) = id {
+            text.push_str("id: ");
+            text.push_str(id);
+            text.push('\n');
+        }
+        if let Some(event) = event {
+            text.push_str("event: ");
+            text.push_str(event);
+            text.push('\n');
+        }
+        for line in data.lines() {
+            text.push_str("data: ");
+            text.push_str(line);
+            text.push('\n');
+        }
+        text.push('\n');
+        Self { raw: text.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests;
