@@ -7,12 +7,12 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
-use globset::GlobSet;
 use http::HeaderMap;
 use secrecy::SecretString;
 use url::Url;
 
 use crate::model::ids::{AppName, BackendName};
+pub use crate::model::{naming::Naming, offer::OnUnavailable};
 
 /// One loaded bridge.yaml.
 #[derive(Debug)]
@@ -107,29 +107,6 @@ pub struct Backend {
     pub call_timeout: Duration,
     /// Calls that it is given at once.
     pub concurrency: usize,
-}
-
-/// How the tools of a backend are filtered and named. An A2A agent has the default.
-#[derive(Debug, Clone, Default)]
-pub struct Naming {
-    pub prefix: String,
-    /// Tools whose name the server gave matches; `None` means all.
-    pub allow: Option<GlobSet>,
-    pub deny: GlobSet,
-    /// The server's name for a tool to the name that replaces it, before the prefix.
-    pub rename: BTreeMap<String, String>,
-}
-
-/// What a run is offered of a backend that is down.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnUnavailable {
-    /// One tool whose answer says why the backend is unavailable.
-    Stub,
-    /// The last good catalog; a stub where there is none.
-    Stale,
-    Omit,
-    /// The run is refused.
-    Fail,
 }
 
 /// How a backend is reached.

@@ -5,5 +5,10 @@
 
 pub mod answer;
 pub mod catalog;
+pub mod event;
 pub mod ids;
 pub mod json;
+pub mod naming;
+pub mod offer;
+pub mod run;
+pub mod spec;

@@ -1,0 +1,111 @@
+//! From the names that peers give their tools to the names that the model sees.
+//!
+//! MANTYX takes `^[a-zA-Z0-9_]{1,64}$` and never prefixes `mcp_local` names itself
+//! (agent-runs-protocol §4.3), so prefixes, illegal characters, length and clashes are settled
+//! here. The result depends on the set of tools, never on their order.
+//!
+//! Must not: know refs, runs or connections.
+
+use std::collections::{BTreeMap, HashMap};
+
+use globset::GlobSet;
+use sha2::{Digest as _, Sha256};
+
+use super::catalog::hex;
+
+/// The longest model-facing name, in bytes.
+pub const MAX_LEN: usize = 64;
+/// How much of a name is kept in front of a hash suffix (`_` and 8 hex digits).
+const KEPT: usize = MAX_LEN - 1 - HASH_LEN;
+const HASH_LEN: usize = 8;
+
+/// How the tools of one backend are filtered and named. An A2A agent has the default.
+#[derive(Debug, Clone, Default)]
+pub struct Naming {
+    pub prefix: String,
+    /// Tools whose name, as the server gave it, matches; `None` means all.
+    pub allow: Option<GlobSet>,
+    /// Tools that are left out, even where `allow` names them.
+    pub deny: GlobSet,
+    /// The server's name for a tool to the name that replaces it, before the prefix.
+    pub rename: BTreeMap<String, String>,
+}
+
+impl Naming {
+    /// Whether the tool that the server calls `tool` is offered at all.
+    pub fn offers(&self, tool: &str) -> bool {
+        self.allow.as_ref().is_none_or(|allow| allow.is_match(tool)) && !self.deny.is_match(tool)
+    }
+
+    /// The name that `tool` should have, if it is short enough and no other tool wants it.
+    pub fn wanted(&self, tool: &str) -> String {
+        let name = self.rename.get(tool).map_or(tool, String::as_str);
+        let doubled = name.starts_with(&self.prefix);
+        let prefix = if doubled { "" } else { self.prefix.as_str() };
+        legal(&[prefix, name].concat())
+    }
+}
+
+/// One tool on its way to a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nameless<'a> {
+    pub backend: &'a str,
+    /// The peer's own name for the tool; empty for an A2A agent.
+    pub tool: &'a str,
+    /// What [`Naming::wanted`] gave.
+    pub wanted: String,
+}
+
+/// The final names of `tools`, in their order: all legal, no two alike.
+pub fn assign(tools: &[Nameless<'_>]) -> Vec<String> {
+    let mut names: Vec<String> = tools
+        .iter()
+        .map(|tool| match tool.wanted.len() {
+            1..=MAX_LEN => tool.wanted.clone(),
+            _ => suffixed(&tool.wanted, tool.backend, tool.tool, 0),
+        })
+        .collect();
+    // The first round gives every party of a clash its suffix. A suffixed name can meet a name
+    // that somebody chose to look like it; further rounds take other hashes for both.
+    for round in 0.. {
+        let mut holders: HashMap<&str, usize> = HashMap::new();
+        for name in &names {
+            *holders.entry(name).or_default() += 1;
+        }
+        let clashing: Vec<usize> = (0..names.len())
+            .filter(|&at| names.get(at).is_some_and(|name| holders[name.as_str()] > 1))
+            .collect();
+        if clashing.is_empty() {
+            break;
+        }
+        for at in clashing {
+            if let (Some(name), Some(tool)) = (names.get_mut(at), tools.get(at)) {
+                *name = suffixed(&tool.wanted, tool.backend, tool.tool, round);
+            }
+        }
+    }
+    names
+}
+
+/// `name` for a tool that cannot have it: its beginning and a hash of the tool's identity.
+pub fn suffixed(name: &str, backend: &str, tool: &str, round: u32) -> String {
+    let mut hash = Sha256::new();
+    hash.update(backend);
+    hash.update("/");
+    hash.update(tool);
+    if round > 0 {
+        hash.update(format!("#{round}"));
+    }
+    let digest = hex(&hash.finalize());
+    let kept: String = name.chars().take(KEPT).collect();
+    let hash: String = digest.chars().take(HASH_LEN).collect();
+    format!("{kept}_{hash}")
+}
+
+/// `name` with every character that MANTYX does not take replaced by `_`.
+fn legal(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect()
+}
+
+#[cfg(test)]
+mod tests;

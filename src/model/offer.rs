@@ -1,0 +1,370 @@
+//! What runs can be given at one moment: the tool refs of every backend, written out once, and the
+//! way from each model-facing name back to the tool behind it.
+//!
+//! An [`Offer`] is immutable. A run keeps the one that it was created with, so whatever is
+//! refreshed later, its names lead where they led at the start.
+//!
+//! Must not: know connections, or change a byte of what a peer sent other than a tool's name.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    catalog::{Catalog, Content, hex},
+    ids::BackendName,
+    json,
+    naming::{self, Nameless, Naming},
+};
+
+/// The most tools that one `mcp_local` ref may carry (agent-runs-protocol §4.3).
+pub const MAX_TOOLS_PER_REF: usize = 64;
+
+/// What a run is offered of a backend that is down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnUnavailable {
+    /// One tool whose answer says why the backend is unavailable.
+    Stub,
+    /// The last good catalog; a stub where there is none.
+    Stale,
+    /// Nothing.
+    Omit,
+    /// The run is refused.
+    Fail,
+}
+
+/// The kinds of tool refs that the bridge makes; MANTYX's `kind` (agent-runs-protocol §1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RefKind {
+    Local,
+    A2aLocal,
+    McpLocal,
+}
+
+impl RefKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::A2aLocal => "a2a_local",
+            Self::McpLocal => "mcp_local",
+        }
+    }
+
+    pub fn parse(kind: &str) -> Option<Self> {
+        match kind {
+            "local" => Some(Self::Local),
+            "a2a_local" => Some(Self::A2aLocal),
+            "mcp_local" => Some(Self::McpLocal),
+            _ => None,
+        }
+    }
+}
+
+/// One backend as it stands now: what an [`Offer`] is made of.
+#[derive(Debug, Clone)]
+pub struct Source {
+    pub name: BackendName,
+    /// `McpLocal` or `A2aLocal`: what its refs are when it is available.
+    pub kind: RefKind,
+    pub naming: Arc<Naming>,
+    /// Replaces an agent's description.
+    pub description: Option<String>,
+    pub on_unavailable: OnUnavailable,
+    /// The last good catalog.
+    pub catalog: Option<Arc<Catalog>>,
+    /// Whether it can be called now.
+    pub available: bool,
+}
+
+/// Where a model-facing name leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    pub backend: BackendName,
+    /// The `kind` that the ref had; an event for the name must carry the same.
+    pub kind: RefKind,
+    pub target: Target,
+}
+
+/// What stands behind a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// The peer's own name for the tool; empty for an A2A agent.
+    Tool(Arc<str>),
+    /// Nothing: the answer says that the backend is unavailable.
+    Stub,
+}
+
+/// All that runs can be given at one moment.
+#[derive(Debug)]
+pub struct Offer {
+    backends: BTreeMap<BackendName, Offered>,
+    routes: HashMap<Arc<str>, Route>,
+}
+
+/// What one backend contributes.
+#[derive(Debug)]
+pub struct Offered {
+    /// The kind that a placeholder for the backend has.
+    pub kind: RefKind,
+    pub refs: Vec<Ref>,
+    /// Tools in all refs; what `X-Bridge-Injected` counts.
+    pub tools: usize,
+    /// Runs that ask for it are refused (`on_unavailable: fail`).
+    pub refused: bool,
+}
+
+/// One written tool ref.
+#[derive(Debug)]
+pub struct Ref {
+    /// The ref as JSON text.
+    pub json: Bytes,
+    head: String,
+    tail: &'static str,
+    items: Vec<Item>,
+}
+
+/// One name in a ref, and the text around it.
+#[derive(Debug)]
+struct Item {
+    name: Arc<str>,
+    before: String,
+    after: String,
+}
+
+impl Offer {
+    /// The offer of nothing.
+    pub fn empty() -> Self {
+        Self { backends: BTreeMap::new(), routes: HashMap::new() }
+    }
+
+    /// Names every tool of every source and writes the refs.
+    pub fn build(sources: &[Source]) -> Self {
+        let plans: Vec<Plan<'_>> = sources.iter().map(Plan::of).collect();
+        let nameless: Vec<Nameless<'_>> =
+            plans.iter().flat_map(|plan| plan.tools.iter().cloned()).collect();
+        let names: Vec<Arc<str>> = naming::assign(&nameless).into_iter().map(Arc::from).collect();
+
+        let mut offer = Self::empty();
+        let mut names = names.into_iter();
+        for plan in plans {
+            let names: Vec<Arc<str>> = names.by_ref().take(plan.tools.len()).collect();
+            for (tool, name) in plan.tools.iter().zip(&names) {
+                offer.routes.insert(Arc::clone(name), plan.route(tool.tool));
+            }
+            let refs = plan.write(&names);
+            let offered =
+                Offered { kind: plan.source.kind, refs, tools: names.len(), refused: plan.refused };
+            offer.backends.insert(plan.source.name.clone(), offered);
+        }
+        offer
+    }
+
+    /// Where `name` leads.
+    pub fn route(&self, name: &str) -> Option<&Route> {
+        self.routes.get(name)
+    }
+
+    /// Every name and where it leads, in no order.
+    pub fn routes(&self) -> impl Iterator<Item = (&str, &Route)> {
+        self.routes.iter().map(|(name, route)| (name.as_ref(), route))
+    }
+
+    pub fn backend(&self, name: &str) -> Option<&Offered> {
+        self.backends.get(name)
+    }
+
+    /// All backends, by name.
+    pub fn backends(&self) -> impl Iterator<Item = (&BackendName, &Offered)> {
+        self.backends.iter()
+    }
+
+    /// SHA-256 over the refs of `backends`, in hex: the digest of `/v1/tool-refs`.
+    pub fn digest<'a>(&self, backends: impl IntoIterator<Item = &'a BackendName>) -> String {
+        let mut hash = Sha256::new();
+        for tool_ref in backends
+            .into_iter()
+            .filter_map(|name| self.backends.get(name))
+            .flat_map(|offered| &offered.refs)
+        {
+            hash.update((tool_ref.json.len() as u64).to_be_bytes());
+            hash.update(&tool_ref.json);
+        }
+        hex(&hash.finalize())
+    }
+}
+
+impl Ref {
+    fn new(head: String, items: Vec<Item>, tail: &'static str) -> Self {
+        let mut this = Self { json: Bytes::new(), head, tail, items };
+        this.json = this.with_names(Arc::clone);
+        this
+    }
+
+    /// The model-facing names in it.
+    pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.items.iter().map(|item| &item.name)
+    }
+
+    /// The ref with other names, for a run whose caller has taken some.
+    pub fn with_names(&self, rename: impl Fn(&Arc<str>) -> Arc<str>) -> Bytes {
+        let inside: usize =
+            self.items.iter().map(|item| item.before.len() + item.after.len() + 67).sum();
+        let mut text = String::with_capacity(self.head.len() + inside + self.tail.len());
+        text.push_str(&self.head);
+        for (at, item) in self.items.iter().enumerate() {
+            if at > 0 {
+                text.push(',');
+            }
+            text.push_str(&item.before);
+            text.push('"');
+            text.push_str(&rename(&item.name));
+            text.push('"');
+            text.push_str(&item.after);
+        }
+        text.push_str(self.tail);
+        Bytes::from(text)
+    }
+}
+
+/// What one source is going to contribute, before names are known.
+struct Plan<'a> {
+    source: &'a Source,
+    shape: Shape<'a>,
+    tools: Vec<Nameless<'a>>,
+    refused: bool,
+}
+
+enum Shape<'a> {
+    Nothing,
+    Stub,
+    Mcp { server_info: Option<&'a RawValue>, raw: Vec<&'a RawValue> },
+    A2a { card: &'a RawValue },
+}
+
+impl<'a> Plan<'a> {
+    fn of(source: &'a Source) -> Self {
+        let usable = match (source.available, source.on_unavailable) {
+            (true, _) | (false, OnUnavailable::Stale) => source.catalog.as_deref(),
+            (false, OnUnavailable::Stub | OnUnavailable::Omit | OnUnavailable::Fail) => None,
+        };
+        let backend = source.name.as_str();
+        let (shape, tools) = match (usable.map(Catalog::content), source.on_unavailable) {
+            (Some(Content::Mcp { server_info, tools }), _) => {
+                let offered: Vec<_> =
+                    tools.iter().filter(|tool| source.naming.offers(&tool.name)).collect();
+                let nameless = offered.iter().map(|tool| Nameless {
+                    backend,
+                    tool: &tool.name,
+                    wanted: source.naming.wanted(&tool.name),
+                });
+                let nameless = nameless.collect();
+                let raw = offered.iter().map(|tool| tool.raw.as_ref()).collect();
+                (Shape::Mcp { server_info: server_info.as_deref(), raw }, nameless)
+            }
+            (Some(Content::A2a { card }), _) => {
+                let nameless = Nameless { backend, tool: "", wanted: backend.to_owned() };
+                (Shape::A2a { card }, vec![nameless])
+            }
+            (None, OnUnavailable::Stub | OnUnavailable::Stale) => {
+                let wanted = format!("{backend}_unavailable");
+                (Shape::Stub, vec![Nameless { backend, tool: "", wanted }])
+            }
+            (None, OnUnavailable::Omit | OnUnavailable::Fail) => (Shape::Nothing, Vec::new()),
+        };
+        let refused = usable.is_none() && source.on_unavailable == OnUnavailable::Fail;
+        Self { source, shape, tools, refused }
+    }
+
+    fn route(&self, tool: &str) -> Route {
+        let (kind, target) = match self.shape {
+            Shape::Stub => (RefKind::Local, Target::Stub),
+            Shape::Nothing | Shape::Mcp { .. } | Shape::A2a { .. } => {
+                (self.source.kind, Target::Tool(tool.into()))
+            }
+        };
+        Route { backend: self.source.name.clone(), kind, target }
+    }
+
+    fn write(&self, names: &[Arc<str>]) -> Vec<Ref> {
+        match &self.shape {
+            Shape::Nothing => Vec::new(),
+            Shape::Stub => names.iter().map(|name| self.stub(name)).collect(),
+            Shape::A2a { card } => names.iter().map(|name| self.agent(name, card)).collect(),
+            Shape::Mcp { server_info, raw } => names
+                .chunks(MAX_TOOLS_PER_REF)
+                .zip(raw.chunks(MAX_TOOLS_PER_REF))
+                .enumerate()
+                .map(|(at, (names, raw))| self.server(at, *server_info, names, raw))
+                .collect(),
+        }
+    }
+
+    fn stub(&self, name: &Arc<str>) -> Ref {
+        let backend = &self.source.name;
+        let description = quote(&format!(
+            "The tools of `{backend}` are not available at the moment. Call this to learn why."
+        ));
+        let after = format!(
+            ",\"description\":{description},\
+             \"parameters\":{{\"type\":\"object\",\"properties\":{{}}}},\"readOnly\":true"
+        );
+        let item = Item { name: Arc::clone(name), before: String::new(), after };
+        Ref::new("{\"kind\":\"local\",\"name\":".to_owned(), vec![item], "}")
+    }
+
+    fn agent(&self, name: &Arc<str>, card: &RawValue) -> Ref {
+        let mut after = String::new();
+        if let Some(description) = &self.source.description {
+            after.push_str(",\"description\":");
+            after.push_str(&quote(description));
+        }
+        after.push_str(",\"agentCard\":");
+        after.push_str(card.get());
+        let item = Item { name: Arc::clone(name), before: String::new(), after };
+        Ref::new("{\"kind\":\"a2a_local\",\"name\":".to_owned(), vec![item], "}")
+    }
+
+    fn server(
+        &self,
+        at: usize,
+        server_info: Option<&RawValue>,
+        names: &[Arc<str>],
+        raw: &[&RawValue],
+    ) -> Ref {
+        let label = match at {
+            0 => self.source.name.to_string(),
+            _ => format!("{}__{}", self.source.name, at + 1),
+        };
+        let mut head = format!("{{\"kind\":\"mcp_local\",\"name\":\"{label}\"");
+        if let Some(info) = server_info {
+            head.push_str(",\"serverInfo\":");
+            head.push_str(info.get());
+        }
+        head.push_str(",\"tools\":[");
+        let items = names.iter().zip(raw).map(|(name, raw)| around_name(name, raw)).collect();
+        Ref::new(head, items, "]}")
+    }
+}
+
+/// The text of a tool before and after the value of its `name`.
+fn around_name(name: &Arc<str>, raw: &RawValue) -> Item {
+    let whole = raw.get();
+    let value = json::Members::read(whole).ok().and_then(|members| members.get("name"));
+    let (before, after) = value
+        .map(|value| json::span(whole, value))
+        .and_then(|at| Some((whole.get(..at.start)?, whole.get(at.end..)?)))
+        .expect("a catalog holds only tools that have a name");
+    Item { name: Arc::clone(name), before: before.to_owned(), after: after.to_owned() }
+}
+
+fn quote(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

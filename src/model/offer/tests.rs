@@ -1,0 +1,110 @@
+//! Refs are what the peer sent but for the names; chunks, stubs and digests.
+
+use super::*;
+
+pub(crate) fn raw(text: &str) -> Box<RawValue> {
+    RawValue::from_string(text.to_owned()).unwrap()
+}
+
+/// An MCP backend with the prefix `<name>_` and the tools given as JSON.
+pub(crate) fn server(name: &str, tools: &[&str]) -> Source {
+    let tools = tools.iter().map(|tool| raw(tool)).collect();
+    let (catalog, left_out) = Catalog::mcp(Some(raw(r#"{"name":"S", "x":1e400}"#)), tools);
+    assert_eq!(left_out, []);
+    Source {
+        name: BackendName::parse(name).unwrap(),
+        kind: RefKind::McpLocal,
+        naming: Arc::new(Naming { prefix: format!("{name}_"), ..Naming::default() }),
+        description: None,
+        on_unavailable: OnUnavailable::Stale,
+        catalog: Some(Arc::new(catalog)),
+        available: true,
+    }
+}
+
+pub(crate) fn agent(name: &str) -> Source {
+    Source {
+        kind: RefKind::A2aLocal,
+        naming: Arc::default(),
+        catalog: Some(Arc::new(Catalog::a2a(raw(r#"{ "name": "HR", "x-y": [1.0] }"#)))),
+        ..server(name, &[])
+    }
+}
+
+fn refs(offer: &Offer, backend: &str) -> Vec<String> {
+    let refs = &offer.backend(backend).unwrap().refs;
+    refs.iter().map(|one| String::from_utf8(one.json.to_vec()).unwrap()).collect()
+}
+
+#[test]
+fn a_server_is_written_verbatim_but_for_names() {
+    let tool = r#"{"x-vendor":123456789012345678901234567890, "name" : "read-file",  "inputSchema":{"b":1,"a":1e400}}"#;
+    let offer = Offer::build(&[server("fs", &[tool, r#"{"name":"fs_ls"}"#])]);
+    let expected = concat!(
+        r#"{"kind":"mcp_local","name":"fs","serverInfo":{"name":"S", "x":1e400},"tools":["#,
+        r#"{"x-vendor":123456789012345678901234567890, "name" : "fs_read_file",  "inputSchema":{"b":1,"a":1e400}},"#,
+        r#"{"name":"fs_ls"}]}"#,
+    );
+    assert_eq!(refs(&offer, "fs"), [expected]);
+    let route = offer.route("fs_read_file").unwrap();
+    assert_eq!(route.target, Target::Tool("read-file".into()));
+    assert_eq!(route.kind, RefKind::McpLocal);
+}
+
+#[test]
+fn an_agent_is_one_tool_with_its_card() {
+    let mut hr = agent("hr");
+    hr.description = Some("Ask \"HR\"".to_owned());
+    let offer = Offer::build(&[hr]);
+    let expected = r#"{"kind":"a2a_local","name":"hr","description":"Ask \"HR\"","agentCard":{ "name": "HR", "x-y": [1.0] }}"#;
+    assert_eq!(refs(&offer, "hr"), [expected]);
+}
+
+#[test]
+fn a_large_server_becomes_refs_of_64() {
+    let tools: Vec<String> = (0..130).map(|n| format!("{{\"name\":\"t{n}\"}}")).collect();
+    let tools: Vec<&str> = tools.iter().map(String::as_str).collect();
+    let offer = Offer::build(&[server("big", &tools)]);
+    let refs = refs(&offer, "big");
+    let labels: Vec<Option<String>> =
+        refs.iter().map(|one| json::string_member(one, "name")).collect();
+    assert_eq!(labels, ["big", "big__2", "big__3"].map(|label| Some(label.to_owned())));
+    assert_eq!(refs[0].matches("\"big_t").count(), 64);
+    assert_eq!(refs[2].matches("\"big_t").count(), 2);
+    assert_eq!(offer.backend("big").unwrap().tools, 130);
+}
+
+#[test]
+fn what_is_down_is_offered_as_configured() {
+    let down = |on_unavailable, catalog: bool| {
+        let mut source = server("fs", &[r#"{"name":"ls"}"#]);
+        source.available = false;
+        source.on_unavailable = on_unavailable;
+        if !catalog {
+            source.catalog = None;
+        }
+        Offer::build(&[source])
+    };
+    let stale = down(OnUnavailable::Stale, true);
+    assert_eq!(stale.route("fs_ls").unwrap().target, Target::Tool("ls".into()));
+    for offer in [down(OnUnavailable::Stale, false), down(OnUnavailable::Stub, true)] {
+        let route = offer.route("fs_unavailable").unwrap();
+        assert_eq!((route.kind, &route.target), (RefKind::Local, &Target::Stub));
+        let text = &refs(&offer, "fs")[0];
+        assert!(text.starts_with(r#"{"kind":"local","name":"fs_unavailable","description":""#));
+        serde_json::from_str::<serde_json::Value>(text).unwrap();
+    }
+    let omitted = down(OnUnavailable::Omit, true);
+    assert_eq!(omitted.backend("fs").unwrap().tools, 0);
+    assert!(down(OnUnavailable::Fail, true).backend("fs").unwrap().refused);
+}
+
+#[test]
+fn the_digest_follows_the_refs() {
+    let names = [BackendName::parse("fs").unwrap()];
+    let one = Offer::build(&[server("fs", &[r#"{"name":"a"}"#]), agent("hr")]);
+    let same = Offer::build(&[agent("hr"), server("fs", &[r#"{"name":"a"}"#])]);
+    let other = Offer::build(&[server("fs", &[r#"{"name":"a" }"#])]);
+    assert_eq!(one.digest(&names), same.digest(&names));
+    assert_ne!(one.digest(&names), other.digest(&names));
+}

@@ -1,0 +1,335 @@
+//! Puts tool refs into a run spec: the `tools` of the spec change, and no other byte of it.
+//!
+//! Must not: copy the spec's text (it may carry 50 MiB of attachments) or read it into values.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    ops::Range,
+    sync::Arc,
+};
+
+use bytes::Bytes;
+
+use super::{
+    ids::BackendName,
+    json::{Elements, Members, span, string_member},
+    naming,
+    offer::{Offer, Ref, RefKind, Route},
+};
+
+/// A spec as the caller sent it, with the place of its `tools`.
+#[derive(Debug)]
+pub struct Spec {
+    body: Bytes,
+    /// The value of `tools`, where the spec has one.
+    tools: Option<Range<usize>>,
+    /// Where a new member can be put: right after the opening brace.
+    open: usize,
+    is_empty: bool,
+    refs: Vec<CallerRef>,
+}
+
+/// One entry of the caller's own `tools`.
+#[derive(Debug)]
+struct CallerRef {
+    at: Range<usize>,
+    /// The names that the model sees of it, as far as its text tells.
+    names: Vec<String>,
+    placeholder: Option<Placeholder>,
+}
+
+/// A ref that names a backend of the bridge and leaves the content to it.
+#[derive(Debug)]
+struct Placeholder {
+    kind: RefKind,
+    name: String,
+}
+
+/// The body is no spec that the bridge could inject into. The text is one for the caller.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    #[error("the body is not JSON: {0}")]
+    NotJson(String),
+    #[error("the body is not a JSON object")]
+    NotAnObject,
+    #[error("the key {0:?} stands twice in the body")]
+    DuplicateKey(String),
+    #[error("`tools` is not an array")]
+    ToolsNotAnArray,
+}
+
+/// The refs that were asked for cannot be given.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InjectError {
+    #[error("the bridge has no backend {name:?} of the kind asked for that this app may use")]
+    UnknownBackend { name: String, candidates: Vec<String> },
+    #[error(
+        "the backend {0} is down, and its configuration refuses runs then (on_unavailable: fail)"
+    )]
+    Refused(BackendName),
+}
+
+/// Which backends a run gets where its spec holds no placeholder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Selection {
+    /// All that the app may use.
+    All,
+    /// Exactly these (`X-Bridge-Backends`).
+    Named(Vec<String>),
+}
+
+/// A spec with its refs, and what they mean for the run.
+#[derive(Debug)]
+pub struct Injected {
+    /// The new body, in pieces.
+    pub body: Vec<Bytes>,
+    pub table: Table,
+    /// Tools per backend, for `X-Bridge-Injected`.
+    pub counts: BTreeMap<BackendName, usize>,
+}
+
+/// The names that the bridge owns in one run and where they lead. Fixed for the run's life.
+#[derive(Debug, Clone)]
+pub struct Table {
+    offer: Arc<Offer>,
+    backends: Arc<BTreeSet<BackendName>>,
+    /// Names that the caller took, to the offer's; and the names given in their stead.
+    renamed: HashMap<String, Arc<str>>,
+    taken: HashSet<Arc<str>>,
+}
+
+impl Table {
+    /// The table of a run without any tool of the bridge.
+    pub fn empty() -> Self {
+        Self::new(Arc::new(Offer::empty()), BTreeSet::new())
+    }
+
+    fn new(offer: Arc<Offer>, backends: BTreeSet<BackendName>) -> Self {
+        let backends = Arc::new(backends);
+        Self { offer, backends, renamed: HashMap::new(), taken: HashSet::new() }
+    }
+
+    /// Where `name` leads in this run, if it is the bridge's.
+    pub fn route(&self, name: &str) -> Option<&Route> {
+        let name = match self.renamed.get(name) {
+            Some(original) => original,
+            None if self.taken.contains(name) => return None,
+            None => name,
+        };
+        self.offer.route(name).filter(|route| self.backends.contains(&route.backend))
+    }
+
+    /// Whether the run has none of the bridge's tools.
+    pub fn is_empty(&self) -> bool {
+        self.backends.is_empty()
+    }
+}
+
+impl Spec {
+    /// Finds what injection needs to know in `body`.
+    pub fn read(body: Bytes) -> Result<Self, SpecError> {
+        let text = std::str::from_utf8(&body)
+            .map_err(|error| SpecError::NotJson(format!("it is not UTF-8 ({error})")))?;
+        let first = text.bytes().position(|byte| !byte.is_ascii_whitespace());
+        let open = match first.map(|at| (at, text.as_bytes().get(at))) {
+            Some((at, Some(b'{'))) => at + 1,
+            _ => {
+                return Err(serde_json::from_str::<serde::de::IgnoredAny>(text).map_or_else(
+                    |error| SpecError::NotJson(error.to_string()),
+                    |_| SpecError::NotAnObject,
+                ));
+            }
+        };
+        let members = Members::read(text).map_err(|error| SpecError::NotJson(error.to_string()))?;
+        if let Some(key) = members.duplicate() {
+            return Err(SpecError::DuplicateKey(key.to_owned()));
+        }
+        let mut refs = Vec::new();
+        let mut tools = None;
+        if let Some(value) = members.get("tools") {
+            tools = Some(span(text, value));
+            if value.get() != "null" {
+                let elements = Elements::read(value.get());
+                let elements = elements.map_err(|_not_an_array| SpecError::ToolsNotAnArray)?;
+                refs = elements.0.iter().map(|raw| CallerRef::read(text, raw)).collect();
+            }
+        }
+        let is_empty = members.0.is_empty();
+        Ok(Self { body, tools, open, is_empty, refs })
+    }
+
+    /// The caller's own `tools`, as text, where the spec has the key.
+    pub fn tools(&self) -> Option<Bytes> {
+        self.tools.clone().map(|at| self.body.slice(at))
+    }
+
+    /// Puts the refs of `offer` into the spec: those that placeholders name, else those of
+    /// `selection`, always out of `allowed`.
+    pub fn inject(
+        &self,
+        offer: &Arc<Offer>,
+        allowed: &dyn Fn(&BackendName) -> bool,
+        selection: &Selection,
+    ) -> Result<Injected, InjectError> {
+        let pick = |name: &str, kind: Option<RefKind>| {
+            let offered = offer
+                .backends()
+                .filter(|(name, offered)| {
+                    allowed(name) && kind.is_none_or(|kind| offered.kind == kind)
+                })
+                .map(|(name, _)| name);
+            let mut candidates: Vec<&BackendName> = offered.collect();
+            match candidates.iter().position(|candidate| candidate.as_str() == name) {
+                Some(at) => Ok(candidates.swap_remove(at).clone()),
+                None => Err(InjectError::UnknownBackend {
+                    name: name.to_owned(),
+                    candidates: candidates.iter().map(ToString::to_string).collect(),
+                }),
+            }
+        };
+        let mut chosen = BTreeSet::new();
+        let placeholders = || self.refs.iter().filter_map(|own| own.placeholder.as_ref());
+        match selection {
+            Selection::Named(names) => {
+                for name in names {
+                    chosen.insert(pick(name, None)?);
+                }
+            }
+            Selection::All if placeholders().next().is_some() => {}
+            Selection::All => {
+                let all = offer.backends().map(|(name, _)| name).filter(|name| allowed(name));
+                chosen.extend(all.cloned());
+            }
+        }
+        let mut in_place = BTreeMap::new();
+        for placeholder in placeholders() {
+            let name = pick(&placeholder.name, Some(placeholder.kind))?;
+            in_place.insert(placeholder.name.as_str(), name.clone());
+            chosen.insert(name);
+        }
+        for name in &chosen {
+            if offer.backend(name.as_str()).is_some_and(|offered| offered.refused) {
+                return Err(InjectError::Refused(name.clone()));
+            }
+        }
+        Ok(self.write(offer, chosen, &in_place))
+    }
+
+    fn write(
+        &self,
+        offer: &Arc<Offer>,
+        chosen: BTreeSet<BackendName>,
+        in_place: &BTreeMap<&str, BackendName>,
+    ) -> Injected {
+        let caller: HashSet<&str> =
+            self.refs.iter().flat_map(|own| &own.names).map(String::as_str).collect();
+        let mut table = Table::new(Arc::clone(offer), chosen);
+        let chosen = Arc::clone(&table.backends);
+        let mut counts = BTreeMap::new();
+        let mut written: BTreeMap<&BackendName, Vec<Bytes>> = BTreeMap::new();
+        for name in chosen.iter() {
+            let Some(offered) = offer.backend(name.as_str()) else { continue };
+            counts.insert(name.clone(), offered.tools);
+            let refs = offered.refs.iter().map(|one| table.settle(one, &caller)).collect();
+            written.insert(name, refs);
+        }
+
+        let mut list: Vec<Bytes> = Vec::new();
+        for own in &self.refs {
+            let placeholder = own.placeholder.as_ref();
+            match placeholder.and_then(|own| in_place.get(own.name.as_str())) {
+                // A second placeholder for a backend adds nothing: its refs are in the list.
+                Some(name) => list.extend(written.remove(name).unwrap_or_default()),
+                None => list.push(self.body.slice(own.at.clone())),
+            }
+        }
+        list.extend(written.into_values().flatten());
+        // A backend that contributes nothing (omitted, or without tools) makes no run ours.
+        if counts.values().all(|&tools| tools == 0) {
+            table.backends = Arc::default();
+        }
+        Injected { body: self.splice(list), table, counts }
+    }
+
+    /// The body with `list` as its `tools`.
+    fn splice(&self, list: Vec<Bytes>) -> Vec<Bytes> {
+        if list.is_empty() && self.refs.is_empty() {
+            return vec![self.body.clone()];
+        }
+        let (until, from, before, after) = match &self.tools {
+            Some(at) => (at.start, at.end, "[", "]"),
+            None if self.is_empty => (self.open, self.open, "\"tools\":[", "]"),
+            None => (self.open, self.open, "\"tools\":[", "],"),
+        };
+        let mut body = vec![self.body.slice(..until), Bytes::from_static(before.as_bytes())];
+        for (at, one) in list.into_iter().enumerate() {
+            if at > 0 {
+                body.push(Bytes::from_static(b","));
+            }
+            body.push(one);
+        }
+        body.push(Bytes::from_static(after.as_bytes()));
+        body.push(self.body.slice(from..));
+        body
+    }
+}
+
+impl Table {
+    /// The text of `one` for this run, with the names that the caller has taken replaced.
+    fn settle(&mut self, one: &Ref, caller: &HashSet<&str>) -> Bytes {
+        if !one.names().any(|name| caller.contains(name.as_ref())) {
+            return one.json.clone();
+        }
+        let mut given = HashMap::new();
+        for name in one.names().filter(|name| caller.contains(name.as_ref())) {
+            let Some(route) = self.offer.route(name) else { continue };
+            let tool = match &route.target {
+                super::offer::Target::Tool(tool) => tool.as_ref(),
+                super::offer::Target::Stub => "",
+            };
+            // A handful of rounds at most: each takes another hash.
+            let free = (0..)
+                .map(|round| naming::suffixed(name, route.backend.as_str(), tool, round))
+                .find(|new| !caller.contains(new.as_str()) && self.offer.route(new).is_none());
+            if let Some(new) = free {
+                self.taken.insert(Arc::clone(name));
+                self.renamed.insert(new.clone(), Arc::clone(name));
+                given.insert(Arc::clone(name), Arc::<str>::from(new));
+            }
+        }
+        one.with_names(|name| given.get(name).unwrap_or(name).clone())
+    }
+}
+
+impl CallerRef {
+    fn read(body: &str, raw: &serde_json::value::RawValue) -> Self {
+        let at = span(body, raw);
+        let text = raw.get();
+        let name = string_member(text, "name");
+        let kind = string_member(text, "kind").as_deref().and_then(RefKind::parse);
+        let content = Members::read(text).ok();
+        let has = |key: &str| content.as_ref().is_some_and(|members| members.get(key).is_some());
+        let placeholder = match (kind, &name) {
+            (Some(kind @ RefKind::McpLocal), Some(name)) if !has("tools") => Some((kind, name)),
+            (Some(kind @ RefKind::A2aLocal), Some(name)) if !has("agentCard") => Some((kind, name)),
+            _ => None,
+        };
+        let placeholder =
+            placeholder.map(|(kind, name)| Placeholder { kind, name: name.to_owned() });
+        let tools = content.as_ref().and_then(|members| members.get("tools"));
+        let names = match (&placeholder, kind, tools) {
+            (Some(_), _, _) => Vec::new(),
+            // The name of an `mcp_local` ref is a label; the model sees its tools' names.
+            (None, Some(RefKind::McpLocal), Some(tools)) => Elements::read(tools.get())
+                .map(|tools| {
+                    tools.0.iter().filter_map(|tool| string_member(tool.get(), "name")).collect()
+                })
+                .unwrap_or_default(),
+            _ => name.into_iter().collect(),
+        };
+        Self { at, names, placeholder }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+//! Injection changes `tools` and nothing else.
+
+use super::*;
+use crate::model::offer::{
+    OnUnavailable, Target,
+    tests::{agent, server},
+};
+
+const FS: &str = r#"{"kind":"mcp_local","name":"fs","serverInfo":{"name":"S", "x":1e400},"tools":[{"name":"fs_ls"}]}"#;
+const HR: &str = r#"{"kind":"a2a_local","name":"hr","agentCard":{ "name": "HR", "x-y": [1.0] }}"#;
+
+fn offer() -> Arc<Offer> {
+    Arc::new(Offer::build(&[server("fs", &[r#"{"name":"ls"}"#]), agent("hr")]))
+}
+
+fn inject(spec: &str, selection: &Selection) -> Result<Injected, InjectError> {
+    Spec::read(Bytes::from(spec.to_owned())).unwrap().inject(&offer(), &|_| true, selection)
+}
+
+fn text(injected: &Injected) -> String {
+    String::from_utf8(injected.body.concat()).unwrap()
+}
+
+#[track_caller]
+fn check(spec: &str, expected: &str) {
+    assert_eq!(text(&inject(spec, &Selection::All).unwrap()), expected);
+}
+
+#[test]
+fn every_other_byte_stays() {
+    check(
+        " { \"z\": 1.0,\r\n\t\"big\":123456789012345678901234567890,\"tools\" : [ {\"kind\":\"local\",\"name\":\"own\"} ] , \"a\":\"\\u00e9\\/\"} \n",
+        &format!(
+            " {{ \"z\": 1.0,\r\n\t\"big\":123456789012345678901234567890,\"tools\" : [{{\"kind\":\"local\",\"name\":\"own\"}},{FS},{HR}] , \"a\":\"\\u00e9\\/\"}} \n"
+        ),
+    );
+}
+
+#[test]
+fn absent_empty_and_null_tools() {
+    check(r#"{"prompt":"x"}"#, &format!(r#"{{"tools":[{FS},{HR}],"prompt":"x"}}"#));
+    check("{ }", &format!(r#"{{"tools":[{FS},{HR}] }}"#));
+    check(r#"{"tools":[]}"#, &format!(r#"{{"tools":[{FS},{HR}]}}"#));
+    check(r#"{"tools":null,"a":1}"#, &format!(r#"{{"tools":[{FS},{HR}],"a":1}}"#));
+}
+
+#[test]
+fn placeholders_choose_and_are_filled_in_place() {
+    let own = r#"{"kind":"local","name":"own"}"#;
+    check(
+        &format!(r#"{{"tools":[{{"kind":"a2a_local","name":"hr"}},{own}]}}"#),
+        &format!(r#"{{"tools":[{HR},{own}]}}"#),
+    );
+    let both = format!(r#"{{"tools":[{{"kind":"mcp_local","name":"fs"}},{own}]}}"#);
+    let injected = inject(&both, &Selection::Named(vec!["hr".to_owned()])).unwrap();
+    assert_eq!(text(&injected), format!(r#"{{"tools":[{FS},{own},{HR}]}}"#));
+    assert!(injected.table.route("hr").is_some());
+}
+
+#[test]
+fn a_complete_ref_of_the_caller_is_no_placeholder() {
+    let own = r#"{"kind":"mcp_local","name":"fs","tools":[{"name":"x"}]}"#;
+    check(&format!(r#"{{"tools":[{own}]}}"#), &format!(r#"{{"tools":[{own},{FS},{HR}]}}"#));
+}
+
+#[test]
+fn the_header_chooses() {
+    let named = |names: &[&str]| Selection::Named(names.iter().map(ToString::to_string).collect());
+    let injected = inject("{}", &named(&["fs"])).unwrap();
+    assert_eq!(text(&injected), format!(r#"{{"tools":[{FS}]}}"#));
+    assert!(injected.table.route("hr").is_none());
+    let none = inject(r#"{"a":1}"#, &named(&[])).unwrap();
+    assert_eq!(text(&none), r#"{"a":1}"#);
+    assert!(none.table.is_empty());
+    assert_eq!(
+        inject("{}", &named(&["jira"])).unwrap_err(),
+        InjectError::UnknownBackend {
+            name: "jira".to_owned(),
+            candidates: vec!["fs".to_owned(), "hr".to_owned()],
+        }
+    );
+}
+
+#[test]
+fn a_placeholder_of_the_wrong_kind_names_what_there_is() {
+    let spec = r#"{"tools":[{"kind":"a2a_local","name":"fs"}]}"#;
+    let error = inject(spec, &Selection::All).unwrap_err();
+    let candidates = vec!["hr".to_owned()];
+    assert_eq!(error, InjectError::UnknownBackend { name: "fs".to_owned(), candidates });
+}
+
+#[test]
+fn an_app_gets_only_what_it_may_use() {
+    let spec = Spec::read(Bytes::from_static(b"{}")).unwrap();
+    let injected = spec.inject(&offer(), &|name| name.as_str() == "hr", &Selection::All).unwrap();
+    assert_eq!(text(&injected), format!(r#"{{"tools":[{HR}]}}"#));
+    assert!(injected.table.route("fs_ls").is_none());
+}
+
+#[test]
+fn the_caller_keeps_a_name_that_it_uses() {
+    for own in [
+        r#"{"kind":"local","name":"fs_ls"}"#,
+        r#"{"kind":"mcp_local","name":"mine","tools":[{"name":"fs_ls"}]}"#,
+    ] {
+        let injected = inject(&format!(r#"{{"tools":[{own}]}}"#), &Selection::All).unwrap();
+        assert!(injected.table.route("fs_ls").is_none(), "{own}");
+        let given = naming::suffixed("fs_ls", "fs", "ls", 0);
+        let expected = FS.replace("fs_ls", &given);
+        assert_eq!(text(&injected), format!(r#"{{"tools":[{own},{expected},{HR}]}}"#));
+        assert_eq!(injected.table.route(&given).unwrap().target, Target::Tool("ls".into()));
+    }
+}
+
+#[test]
+fn a_refused_backend_refuses_the_run() {
+    let mut down = server("fs", &[]);
+    (down.available, down.on_unavailable) = (false, OnUnavailable::Fail);
+    let offer = Arc::new(Offer::build(&[down]));
+    let spec = Spec::read(Bytes::from_static(b"{}")).unwrap();
+    let error = spec.inject(&offer, &|_| true, &Selection::All).unwrap_err();
+    assert_eq!(error, InjectError::Refused(BackendName::parse("fs").unwrap()));
+}
+
+#[test]
+fn bodies_that_are_no_specs() {
+    let read = |text: &'static str| Spec::read(Bytes::from_static(text.as_bytes())).unwrap_err();
+    assert_eq!(read("[1]"), SpecError::NotAnObject);
+    assert_eq!(read(r#"{"a":1,"b":2,"a":3}"#), SpecError::DuplicateKey("a".to_owned()));
+    assert_eq!(read(r#"{"a":1,"\u0061":3}"#), SpecError::DuplicateKey("a".to_owned()));
+    assert_eq!(read(r#"{"tools":{}}"#), SpecError::ToolsNotAnArray);
+    assert!(matches!(read("{"), SpecError::NotJson(_)));
+    assert!(matches!(read(""), SpecError::NotJson(_)));
+    assert!(matches!(
+        Spec::read(Bytes::from_static(b"{\"a\":\"\xff\"}")),
+        Err(SpecError::NotJson(_))
+    ));
+}
+
+#[test]
+fn counts_are_tools_per_backend() {
+    let counts = inject("{}", &Selection::All).unwrap().counts;
+    let counts: Vec<(&str, usize)> = counts.iter().map(|(name, n)| (name.as_str(), *n)).collect();
+    assert_eq!(counts, [("fs", 1), ("hr", 1)]);
+}
