@@ -1,6 +1,14 @@
 //! What answers tool calls: the peers and the tasks that keep them connected and resolved.
 //!
-//! Must not: know runs, apps or MANTYX. A call comes in as a [`peer::ToolCall`] and leaves as an
-//! answer or a [`peer::CallError`].
+//! Must not: know runs, apps or MANTYX. A call comes in as a [`model::offer::Route`] with its
+//! arguments and leaves as an answer.
+//!
+//! [`model::offer::Route`]: crate::model::offer::Route
 
+pub mod board;
+pub mod calls;
 pub mod peer;
+pub mod supervisor;
+
+#[cfg(test)]
+pub(crate) mod fake;

@@ -5,7 +5,9 @@
 //! be tested; it promises no stable interface to other crates.
 
 pub mod backend;
+pub mod backoff;
 pub mod config;
 pub mod http_client;
 pub mod model;
+pub mod tasks;
 pub mod wire;

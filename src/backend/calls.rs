@@ -1,0 +1,256 @@
+//! Makes one call: finds the backend, waits its turn, bounds the time, and puts every failure into
+//! a sentence that a model can act on.
+//!
+//! Must not: know runs or MANTYX, or put an address, a path or a secret into an answer.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use serde_json::value::RawValue;
+use tokio::{
+    sync::{Semaphore, mpsc, oneshot},
+    time::{Instant, timeout, timeout_at},
+};
+use tracing::{debug, warn};
+
+use super::{
+    board::{Board, Phase},
+    peer::{CallError, Origin, Peer, ToolCall},
+    supervisor::Ask,
+};
+use crate::model::{
+    answer::Answer,
+    ids::BackendName,
+    offer::{Route, Target},
+};
+
+/// How long a call waits for a backend that is just connecting, before it is answered with an
+/// error.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
+
+/// All backends, as seen by whoever has a call to make.
+#[derive(Debug)]
+pub struct Backends {
+    pub board: Arc<Board>,
+    lanes: BTreeMap<BackendName, Lane>,
+    /// Bounds the calls of all backends together.
+    permits: Semaphore,
+}
+
+/// What is needed to make calls to one backend.
+#[derive(Debug)]
+pub struct Lane {
+    /// `/readyz` waits for it.
+    pub required: bool,
+    /// The longest that a call to it may take, waiting for a turn included.
+    call_timeout: Duration,
+    permits: Semaphore,
+    /// To the supervisor.
+    asks: mpsc::Sender<Ask>,
+    in_flight: AtomicUsize,
+    last_call: Mutex<Option<LastCall>>,
+}
+
+/// How the last call to a backend ended.
+#[derive(Debug, Clone, Copy)]
+pub struct LastCall {
+    pub at: SystemTime,
+    /// Whether the peer gave an answer, be it an error of its tool.
+    pub answered: bool,
+}
+
+/// A call that waits in line or runs; counts itself out when it is dropped.
+struct InFlight<'a>(&'a AtomicUsize);
+
+impl Lane {
+    /// A lane for `concurrency` calls at once, each bounded by `call_timeout`.
+    pub fn new(
+        required: bool,
+        call_timeout: Duration,
+        concurrency: usize,
+        asks: mpsc::Sender<Ask>,
+    ) -> Self {
+        Self {
+            required,
+            call_timeout,
+            permits: Semaphore::new(concurrency),
+            asks,
+            in_flight: AtomicUsize::new(0),
+            last_call: Mutex::new(None),
+        }
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    pub fn last_call(&self) -> Option<LastCall> {
+        *self.last_call.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Backends {
+    /// `lanes` has one entry for every backend on `board`.
+    pub fn new(
+        board: Arc<Board>,
+        lanes: BTreeMap<BackendName, Lane>,
+        max_concurrent: usize,
+    ) -> Self {
+        Self { board, lanes, permits: Semaphore::new(max_concurrent) }
+    }
+
+    pub fn lanes(&self) -> impl Iterator<Item = (&BackendName, &Lane)> {
+        self.lanes.iter()
+    }
+
+    /// Makes the call that `route` leads to. Always gives an answer, within the backend's timeout.
+    ///
+    /// Dropping the future cancels the call at the peer.
+    pub async fn call(
+        &self,
+        route: &Route,
+        arguments: Box<RawValue>,
+        origin: Option<Origin>,
+    ) -> Answer {
+        let name = &route.backend;
+        let tool = match &route.target {
+            Target::Tool(tool) => Arc::clone(tool),
+            Target::Stub => return Answer::Error(self.why_unavailable(name)),
+        };
+        let Some(lane) = self.lanes.get(name) else {
+            return Answer::Error(format!("`{name}` is not configured any more."));
+        };
+        lane.in_flight.fetch_add(1, Ordering::Relaxed);
+        let _in_flight = InFlight(&lane.in_flight);
+
+        let call = ToolCall { tool, arguments, origin };
+        let outcome = self.call_in_turn(name, lane, call).await;
+        let answered = matches!(outcome, Ok(_) | Err(Failure::Call(CallError::Refused(_))));
+        let last = LastCall { at: SystemTime::now(), answered };
+        *lane.last_call.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
+        let answer = match outcome {
+            Ok(answer) => answer,
+            Err(failure) => {
+                warn!(backend = %name, %failure, "a call got no answer of its tool");
+                Answer::Error(failure.for_model(name, lane.call_timeout))
+            }
+        };
+        answer.within_limits()
+    }
+
+    async fn call_in_turn(
+        &self,
+        name: &BackendName,
+        lane: &Lane,
+        call: ToolCall,
+    ) -> Result<Answer, Failure> {
+        let start = Instant::now();
+        // Half of the time is for waiting, so that a call which gets its turn has time to run.
+        let turn_by = start + lane.call_timeout / 2;
+        let deadline = start + lane.call_timeout;
+        let turn = async {
+            // In this order everywhere, so that a backend with a long queue takes no place of all.
+            let own = lane.permits.acquire().await;
+            (own, self.permits.acquire().await)
+        };
+        let _permits = timeout_at(turn_by, turn).await.map_err(|_elapsed| Failure::NoTurn)?;
+        let peer = self.connected(name).await?;
+        match timeout_at(deadline, peer.call(call)).await {
+            Ok(outcome) => outcome.map_err(Failure::Call),
+            Err(_elapsed) => Err(Failure::TimedOut),
+        }
+    }
+
+    /// The live connection; waits a little for one that is about to be.
+    async fn connected(&self, name: &BackendName) -> Result<Arc<dyn Peer>, Failure> {
+        let live = |board: &Board| board.snapshot(name.as_str()).and_then(|known| known.peer);
+        if let Some(peer) = live(&self.board) {
+            return Ok(peer);
+        }
+        debug!(backend = %name, "a call waits for the connection");
+        let waited = timeout(CONNECT_PATIENCE, self.board.wait_for(live)).await;
+        waited.map_err(|_elapsed| Failure::NotConnected)
+    }
+
+    fn why_unavailable(&self, name: &BackendName) -> String {
+        let known = self.board.snapshot(name.as_str());
+        match known.map(|known| known.phase) {
+            Some(Phase::Ready | Phase::Degraded) => format!(
+                "The tools of `{name}` were not available when this run started, and are now; \
+                 they can be used in the next run."
+            ),
+            Some(Phase::Connecting | Phase::Down) | None => format!(
+                "The tools of `{name}` are not available: the bridge has not reached it since it \
+                 started. It keeps trying; they can be used in a later run."
+            ),
+        }
+    }
+
+    /// Refreshes `name` now and waits until that has been tried. `None`: there is no such backend.
+    pub async fn refresh(&self, name: &str) -> Option<()> {
+        let lane = self.lanes.get(name)?;
+        let (done, wait) = oneshot::channel();
+        if lane.asks.send(done).await.is_ok() {
+            // An error means that the supervisor stopped; the daemon is going down.
+            drop(wait.await);
+        }
+        Some(())
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Why there is no answer of the tool. `Display` is for the log.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("too many calls are running")]
+    NoTurn,
+    #[error("not connected")]
+    NotConnected,
+    #[error("timed out")]
+    TimedOut,
+    #[error(transparent)]
+    Call(CallError),
+}
+
+impl Failure {
+    fn for_model(&self, name: &BackendName, limit: Duration) -> String {
+        match self {
+            Self::NoTurn => format!(
+                "`{name}` is busy with other calls, and this one got no turn within {:?}. It was \
+                 not made; try again later.",
+                limit / 2
+            ),
+            Self::NotConnected | Self::Call(CallError::NotSent(_)) => format!(
+                "`{name}` cannot be reached at the moment. The call was not made; try again later \
+                 or do without it."
+            ),
+            Self::TimedOut => format!(
+                "`{name}` gave no answer within {limit:?}, and the call was cancelled. It may or \
+                 may not have taken effect; check before you repeat it."
+            ),
+            Self::Call(CallError::Lost(_)) => format!(
+                "The connection to `{name}` broke during the call. It may or may not have taken \
+                 effect; check before you repeat it."
+            ),
+            Self::Call(CallError::Unreadable(_)) => format!(
+                "`{name}` gave an answer that cannot be read. The call has probably taken effect; \
+                 check before you repeat it."
+            ),
+            Self::Call(CallError::Refused(words)) => words.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

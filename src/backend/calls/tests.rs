@@ -1,0 +1,129 @@
+//! Every way that a call can fail gives a sentence, and no backend waits for another.
+
+use super::*;
+use crate::backend::{
+    fake::{FakeDial, Mood, World, source},
+    supervisor::{Supervisor, Timing},
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+struct Harness {
+    backends: Arc<Backends>,
+    _tasks: tokio::task::JoinSet<()>,
+    _stop: DropGuard,
+}
+
+fn start(worlds: &[(&str, &Arc<World>)], concurrency: usize) -> Harness {
+    let board = Arc::new(Board::new(worlds.iter().map(|(name, _)| source(name)).collect()));
+    let stop = CancellationToken::new();
+    let mut tasks = tokio::task::JoinSet::new();
+    let mut lanes = BTreeMap::new();
+    for (name, world) in worlds {
+        let name = BackendName::parse(name).unwrap();
+        let (asks, asked) = mpsc::channel(8);
+        lanes.insert(name.clone(), Lane::new(true, Duration::from_secs(60), concurrency, asks));
+        let second = Duration::from_secs(1);
+        let supervisor = Supervisor {
+            name,
+            dial: Arc::new(FakeDial(Arc::clone(world))),
+            timing: Timing { interval: 300 * second, jitter: 0.0, timeout: 30 * second },
+            board: Arc::clone(&board),
+            asks: asked,
+        };
+        tasks.spawn(supervisor.run(stop.clone()));
+    }
+    let backends = Arc::new(Backends::new(board, lanes, 256));
+    Harness { backends, _tasks: tasks, _stop: stop.drop_guard() }
+}
+
+impl Harness {
+    async fn call(&self, name: &str) -> Answer {
+        self.backends.board.settled().await;
+        let offer = self.backends.board.offer();
+        let route = offer.route(name).unwrap();
+        let args = RawValue::from_string(r#"{"a":1e400}"#.to_owned()).unwrap();
+        self.backends.call(route, args, None).await
+    }
+}
+
+#[track_caller]
+fn check_error(answer: Answer, expected: &str) {
+    match answer {
+        Answer::Error(text) => assert!(text.contains(expected), "{text}"),
+        Answer::Result(text) => panic!("a result: {text}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn arguments_and_answers_are_verbatim() {
+    let world = World::new();
+    let harness = start(&[("fs", &world)], 4);
+    assert_eq!(harness.call("fs_ls").await, Answer::Result(r#"ls {"a":1e400}"#.to_owned()));
+    let (_, lane) = harness.backends.lanes().next().unwrap();
+    assert_eq!(lane.in_flight(), 0);
+    assert!(lane.last_call().unwrap().answered);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_connection_and_a_slow_tool_are_told() {
+    let world = World::new();
+    let harness = start(&[("fs", &world)], 4);
+    world.calling.send_replace(Mood::Failing);
+    check_error(harness.call("fs_ls").await, "broke during the call");
+    world.calling.send_replace(Mood::Hanging);
+    check_error(harness.call("fs_ls").await, "no answer within 60s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_backend_is_waited_for_a_little() {
+    let world = World::new();
+    let harness = start(&[("fs", &world)], 4);
+    harness.backends.board.settled().await;
+    world.dialling.send_replace(Mood::Hanging);
+    world.lost.notify_one();
+    let down = |board: &Board| board.snapshot("fs").filter(|known| known.peer.is_none());
+    harness.backends.board.wait_for(down).await;
+    check_error(harness.call("fs_ls").await, "cannot be reached");
+    let (answer, _) = tokio::join!(harness.call("fs_ls"), async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        world.dialling.send_replace(Mood::Well)
+    });
+    assert!(matches!(answer, Answer::Result(_)), "{answer:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_hangs_delays_no_other() {
+    let (slow, fast) = (World::new(), World::new());
+    slow.calling.send_replace(Mood::Hanging);
+    let harness = start(&[("slow", &slow), ("fast", &fast)], 2);
+    harness.backends.board.settled().await;
+    let mut stuck = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let backends = Arc::clone(&harness.backends);
+        stuck.spawn(async move {
+            let offer = backends.board.offer();
+            let args = RawValue::from_string("{}".to_owned()).unwrap();
+            backends.call(offer.route("slow_ls").unwrap(), args, None).await
+        });
+    }
+    let begin = Instant::now();
+    assert!(matches!(harness.call("fast_ls").await, Answer::Result(_)));
+    assert!(begin.elapsed() < Duration::from_secs(1));
+    while let Some(answer) = stuck.join_next().await {
+        match answer.unwrap() {
+            Answer::Error(text) => {
+                assert!(text.contains("no answer") || text.contains("got no turn"), "{text}");
+            }
+            Answer::Result(text) => panic!("{text}"),
+        }
+    }
+    assert_eq!(World::count(&slow.calls), 2, "the rest waited for a turn");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stub_says_why() {
+    let world = World::new();
+    world.dialling.send_replace(Mood::Failing);
+    let harness = start(&[("fs", &world)], 4);
+    check_error(harness.call("fs_unavailable").await, "has not reached it since it started");
+}

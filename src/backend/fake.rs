@@ -1,0 +1,148 @@
+//! A peer whose every answer is decided by the test.
+//!
+//! Must not: be compiled into the daemon.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use futures_util::future::{BoxFuture, FutureExt as _};
+use serde_json::value::RawValue;
+use tokio::sync::{Notify, watch};
+
+use super::peer::{About, CallError, Dial, Peer, PeerError, ToolCall};
+use crate::model::{
+    answer::Answer,
+    catalog::Catalog,
+    ids::BackendName,
+    naming::Naming,
+    offer::{OnUnavailable, RefKind, Source},
+};
+
+/// What the fake does from now on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mood {
+    Well,
+    Failing,
+    Hanging,
+}
+
+/// The world of one fake peer: how it feels, and what was asked of it.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) dialling: watch::Sender<Mood>,
+    pub(crate) resolving: watch::Sender<Mood>,
+    pub(crate) calling: watch::Sender<Mood>,
+    pub(crate) tools: Mutex<Vec<&'static str>>,
+    pub(crate) changed: Notify,
+    pub(crate) lost: Notify,
+    pub(crate) dials: AtomicUsize,
+    pub(crate) resolves: AtomicUsize,
+    pub(crate) calls: AtomicUsize,
+    pub(crate) closes: AtomicUsize,
+}
+
+impl World {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            dialling: watch::Sender::new(Mood::Well),
+            resolving: watch::Sender::new(Mood::Well),
+            calling: watch::Sender::new(Mood::Well),
+            tools: Mutex::new(vec!["ls"]),
+            changed: Notify::new(),
+            lost: Notify::new(),
+            dials: AtomicUsize::new(0),
+            resolves: AtomicUsize::new(0),
+            calls: AtomicUsize::new(0),
+            closes: AtomicUsize::new(0),
+        })
+    }
+
+    pub(crate) fn count(counter: &AtomicUsize) -> usize {
+        counter.load(Ordering::SeqCst)
+    }
+
+    async fn go(mood: &watch::Sender<Mood>) -> Result<(), PeerError> {
+        let mut mood = mood.subscribe();
+        let mood = mood.wait_for(|mood| *mood != Mood::Hanging).await.map(|mood| *mood);
+        match mood {
+            Ok(Mood::Well) => Ok(()),
+            Ok(Mood::Failing | Mood::Hanging) | Err(_) => Err(PeerError("it fails".to_owned())),
+        }
+    }
+}
+
+/// The source of a fake backend called `name`.
+pub(crate) fn source(name: &str) -> Source {
+    Source {
+        name: BackendName::parse(name).unwrap(),
+        kind: RefKind::McpLocal,
+        naming: Arc::new(Naming { prefix: format!("{name}_"), ..Naming::default() }),
+        description: None,
+        on_unavailable: OnUnavailable::Stale,
+        catalog: None,
+        available: false,
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct FakeDial(pub(crate) Arc<World>);
+
+#[derive(Debug)]
+struct FakePeer(Arc<World>);
+
+impl Dial for FakeDial {
+    fn dial(&self) -> BoxFuture<'_, Result<Arc<dyn Peer>, PeerError>> {
+        async {
+            self.0.dials.fetch_add(1, Ordering::SeqCst);
+            World::go(&self.0.dialling).await?;
+            Ok(Arc::new(FakePeer(Arc::clone(&self.0))) as Arc<dyn Peer>)
+        }
+        .boxed()
+    }
+
+    fn transport(&self) -> &'static str {
+        "fake"
+    }
+}
+
+impl Peer for FakePeer {
+    fn about(&self) -> About {
+        About::default()
+    }
+
+    fn resolve(&self) -> BoxFuture<'_, Result<Arc<Catalog>, PeerError>> {
+        async {
+            self.0.resolves.fetch_add(1, Ordering::SeqCst);
+            World::go(&self.0.resolving).await?;
+            let tools = self.0.tools.lock().unwrap().clone();
+            let raw = |name: &&str| RawValue::from_string(format!("{{\"name\":\"{name}\"}}"));
+            let tools = tools.iter().map(raw).collect::<Result<_, _>>().unwrap();
+            Ok(Arc::new(Catalog::mcp(None, tools).0))
+        }
+        .boxed()
+    }
+
+    fn changed(&self) -> BoxFuture<'_, ()> {
+        self.0.changed.notified().boxed()
+    }
+
+    fn closed(&self) -> BoxFuture<'_, PeerError> {
+        self.0.lost.notified().map(|()| PeerError("it is gone".to_owned())).boxed()
+    }
+
+    fn call(&self, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>> {
+        async move {
+            self.0.calls.fetch_add(1, Ordering::SeqCst);
+            World::go(&self.0.calling).await.map_err(|error| CallError::Lost(error.0))?;
+            Ok(Answer::Result(format!("{} {}", call.tool, call.arguments.get())))
+        }
+        .boxed()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.0.closes.fetch_add(1, Ordering::SeqCst);
+        std::future::ready(()).boxed()
+    }
+}

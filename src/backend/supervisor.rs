@@ -1,0 +1,304 @@
+//! Keeps one backend connected and its catalog fresh.
+//!
+//! ```text
+//! connecting --dial ok--> connected: refresh, then wait for a reason to refresh again
+//!     ^                       | connection lost, or three refreshes failed in a row
+//!     +------- backoff -------+
+//! ```
+//!
+//! One task per backend, so one that hangs or dies delays no other. A refresh is told nothing
+//! about what changed and never retries inside: the next reason retries.
+//!
+//! Must not: know MCP or A2A, or make calls.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, sleep, sleep_until, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use super::{
+    board::{Board, Phase},
+    peer::{Dial, Peer, PeerError},
+};
+use crate::{backoff::Backoff, model::ids::BackendName};
+
+/// How long a connection must have lived until the next loss is met without a longer wait.
+const PROOF_OF_LIFE: Duration = Duration::from_secs(30);
+/// The least time between two refreshes that the peer itself asks for, so that a flapping catalog
+/// costs no more; the first one is at once.
+const LIST_CHANGED_GAP: Duration = Duration::from_secs(5);
+/// After so many failed refreshes in a row, the connection is taken for dead and made anew.
+const FAILURES_TO_REDIAL: u32 = 3;
+/// How soon a failed refresh is tried again, where the interval is longer.
+const RETRY_REFRESH: Duration = Duration::from_secs(15);
+/// How long a peer may take to close at shutdown: stdin 3 s, TERM 3 s, KILL, and a little.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// Why a refresh happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// A connection was made, the first or a later one.
+    Connected,
+    Timer,
+    /// The peer said that its catalog changed.
+    ListChanged,
+    /// Somebody asked for it.
+    Asked,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connected => "connected",
+            Self::Timer => "timer",
+            Self::ListChanged => "list_changed",
+            Self::Asked => "asked",
+        })
+    }
+}
+
+/// How often and how patiently.
+#[derive(Debug, Clone)]
+pub struct Timing {
+    pub interval: Duration,
+    /// The share of `interval` by which each wait varies, 0 to 1.
+    pub jitter: f64,
+    /// How long one connect or one refresh may take.
+    pub timeout: Duration,
+}
+
+/// Asks a supervisor for a refresh; answered when it has been tried.
+pub type Ask = oneshot::Sender<()>;
+
+/// Supervises one backend.
+pub struct Supervisor {
+    pub name: BackendName,
+    pub dial: Arc<dyn Dial>,
+    pub timing: Timing,
+    pub board: Arc<Board>,
+    pub asks: mpsc::Receiver<Ask>,
+}
+
+impl fmt::Debug for Supervisor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Supervisor").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// How a connection ended.
+enum End {
+    Stop,
+    Lost { error: PeerError, lived: Duration },
+}
+
+impl Supervisor {
+    /// Runs until `stop` is cancelled; closes the connection then.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut backoff = Backoff::for_connections();
+        let mut waiting = Vec::new();
+        loop {
+            let dialled = tokio::select! {
+                () = stop.cancelled() => return,
+                dialled = timeout(self.timing.timeout, self.dial.dial()) => dialled,
+            };
+            match dialled {
+                Ok(Ok(peer)) => {
+                    let end = self.connected(&peer, &mut waiting, &stop).await;
+                    if let End::Lost { error, lived } = &end {
+                        // Before closing, which may take seconds: no call may go there any more.
+                        self.down(error);
+                        if *lived >= PROOF_OF_LIFE {
+                            backoff.reset();
+                        }
+                    }
+                    close(&self.name, peer.as_ref()).await;
+                    if matches!(end, End::Stop) {
+                        return;
+                    }
+                }
+                Ok(Err(error)) => self.down(&error),
+                Err(_elapsed) => {
+                    let error = format!("no connection within {:?}", self.timing.timeout);
+                    self.down(&PeerError(error));
+                }
+            }
+            answer(&mut waiting);
+            let wait = backoff.next_wait();
+            debug!(backend = %self.name, ?wait, "next connection attempt");
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = sleep(wait) => (),
+                ask = next_ask(&mut self.asks) => waiting.push(ask),
+            }
+        }
+    }
+
+    /// Keeps the catalog fresh while the connection lives.
+    async fn connected(
+        &mut self,
+        peer: &Arc<dyn Peer>,
+        waiting: &mut Vec<Ask>,
+        stop: &CancellationToken,
+    ) -> End {
+        let since = Instant::now();
+        let mut reason = Reason::Connected;
+        let mut failures = 0;
+        let mut not_before = since;
+        loop {
+            let resolved = tokio::select! {
+                () = stop.cancelled() => return End::Stop,
+                error = peer.closed() => return End::Lost { error, lived: since.elapsed() },
+                resolved = timeout(self.timing.timeout, peer.resolve()) => resolved,
+            };
+            let refreshed = Instant::now();
+            let wait = match resolved {
+                Ok(Ok(catalog)) => {
+                    failures = 0;
+                    let wait = self.jittered();
+                    self.ready(peer, catalog, reason, wait);
+                    wait
+                }
+                failed => {
+                    let error = match failed {
+                        Ok(Err(error)) => error,
+                        _ => PeerError(format!(
+                            "the refresh took longer than {:?}",
+                            self.timing.timeout
+                        )),
+                    };
+                    failures += 1;
+                    if failures == FAILURES_TO_REDIAL || self.never_resolved() {
+                        return End::Lost { error, lived: since.elapsed() };
+                    }
+                    let wait = self.jittered().min(RETRY_REFRESH);
+                    self.degraded(peer, &error, wait);
+                    wait
+                }
+            };
+            answer(waiting);
+            // No arm awaits in its body, and every arm may be dropped: a change that is not taken
+            // stays noted in the peer, an ask stays in the channel.
+            reason = tokio::select! {
+                () = stop.cancelled() => return End::Stop,
+                error = peer.closed() => return End::Lost { error, lived: since.elapsed() },
+                () = sleep_until(refreshed + wait) => Reason::Timer,
+                () = changed(peer.as_ref(), not_before) => Reason::ListChanged,
+                ask = next_ask(&mut self.asks) => {
+                    waiting.push(ask);
+                    Reason::Asked
+                }
+            };
+            if reason == Reason::ListChanged {
+                not_before = Instant::now() + LIST_CHANGED_GAP;
+            }
+            // Whoever asked meanwhile is served by the same refresh.
+            while let Ok(ask) = self.asks.try_recv() {
+                waiting.push(ask);
+            }
+        }
+    }
+
+    fn jittered(&self) -> Duration {
+        let share = self.timing.jitter * (rand::random::<f64>() * 2.0 - 1.0);
+        self.timing.interval.mul_f64((1.0 + share).max(0.0))
+    }
+
+    fn never_resolved(&self) -> bool {
+        self.board.snapshot(self.name.as_str()).is_none_or(|known| known.catalog.is_none())
+    }
+
+    fn ready(
+        &self,
+        peer: &Arc<dyn Peer>,
+        catalog: Arc<crate::model::catalog::Catalog>,
+        reason: Reason,
+        wait: Duration,
+    ) {
+        let now = SystemTime::now();
+        let tools = catalog.tool_count();
+        let mut news = false;
+        self.board.write(&self.name, |known| {
+            let before = known.catalog.as_ref().map(|catalog| catalog.digest().to_owned());
+            news = known.phase != Phase::Ready || before.as_deref() != Some(catalog.digest());
+            known.phase = Phase::Ready;
+            known.peer = Some(Arc::clone(peer));
+            known.about = peer.about();
+            known.catalog = Some(catalog);
+            known.last_refresh = Some(now);
+            known.next_refresh = Some(now + wait);
+            known.last_error = None;
+        });
+        if news {
+            info!(backend = %self.name, tools, %reason, "ready");
+        } else {
+            debug!(backend = %self.name, tools, %reason, "refreshed, nothing new");
+        }
+    }
+
+    fn degraded(&self, peer: &Arc<dyn Peer>, error: &PeerError, wait: Duration) {
+        warn!(backend = %self.name, %error, "refresh failed; the last good catalog stays");
+        self.board.write(&self.name, |known| {
+            known.phase = Phase::Degraded;
+            known.peer = Some(Arc::clone(peer));
+            known.about = peer.about();
+            known.next_refresh = Some(SystemTime::now() + wait);
+            known.last_error = Some(error.to_string());
+        });
+    }
+
+    fn down(&self, error: &PeerError) {
+        let text = error.to_string();
+        let mut news = false;
+        self.board.write(&self.name, |known| {
+            // A peer that stays away is told of once, not with every attempt.
+            news = known.phase != Phase::Down || known.last_error.as_ref() != Some(&text);
+            known.phase = Phase::Down;
+            known.peer = None;
+            known.next_refresh = None;
+            known.last_error = Some(text);
+        });
+        if news {
+            warn!(backend = %self.name, %error, "down; the bridge keeps trying to connect");
+        } else {
+            debug!(backend = %self.name, %error, "still down");
+        }
+    }
+}
+
+/// Ends when the peer has said that its catalog changed, but not before `not_before`.
+async fn changed(peer: &dyn Peer, not_before: Instant) {
+    sleep_until(not_before).await;
+    peer.changed().await;
+}
+
+async fn next_ask(asks: &mut mpsc::Receiver<Ask>) -> Ask {
+    match asks.recv().await {
+        Some(ask) => ask,
+        // Nobody can ask any more; the daemon is going down.
+        None => std::future::pending().await,
+    }
+}
+
+fn answer(waiting: &mut Vec<Ask>) {
+    for ask in waiting.drain(..) {
+        // An asker that has gone away needs no answer.
+        let _gone = ask.send(());
+    }
+}
+
+async fn close(name: &BackendName, peer: &dyn Peer) {
+    if timeout(CLOSE_TIMEOUT, peer.close()).await.is_err() {
+        warn!(backend = %name, "closing took longer than {CLOSE_TIMEOUT:?}; left to its fate");
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! The life of a connection, in paused time: every reason to refresh, every way to end.
+
+use super::*;
+use crate::backend::{
+    board::Snapshot,
+    fake::{FakeDial, Mood, World, source},
+};
+
+struct Harness {
+    world: Arc<World>,
+    board: Arc<Board>,
+    asks: mpsc::Sender<Ask>,
+    stop: CancellationToken,
+    task: tokio::task::JoinSet<()>,
+}
+
+impl Harness {
+    fn start(world: Arc<World>) -> Self {
+        let source = source("fs");
+        let name = source.name.clone();
+        let board = Arc::new(Board::new(vec![source]));
+        let (asks, asked) = mpsc::channel(8);
+        let stop = CancellationToken::new();
+        let supervisor = Supervisor {
+            name,
+            dial: Arc::new(FakeDial(Arc::clone(&world))),
+            timing: Timing {
+                interval: Duration::from_secs(300),
+                jitter: 0.1,
+                timeout: Duration::from_secs(30),
+            },
+            board: Arc::clone(&board),
+            asks: asked,
+        };
+        let mut task = tokio::task::JoinSet::new();
+        task.spawn(supervisor.run(stop.clone()));
+        Self { world, board, asks, stop, task }
+    }
+
+    async fn wait_for(&self, wanted: impl Fn(&Snapshot) -> bool) -> Snapshot {
+        let found = |board: &Board| board.snapshot("fs").filter(|known| wanted(known));
+        self.board.wait_for(found).await
+    }
+
+    async fn phase(&self, phase: Phase) -> Snapshot {
+        self.wait_for(|known| known.phase == phase).await
+    }
+
+    async fn resolves(&self, count: usize) {
+        let enough = |_: &Board| (World::count(&self.world.resolves) >= count).then_some(());
+        self.board.wait_for(enough).await;
+    }
+
+    async fn ask(&self) {
+        let (done, wait) = oneshot::channel();
+        self.asks.send(done).await.unwrap();
+        wait.await.unwrap();
+    }
+
+    async fn stop(mut self) {
+        self.stop.cancel();
+        self.task.join_next().await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_connects_resolves_and_closes() {
+    let harness = Harness::start(World::new());
+    let known = harness.phase(Phase::Ready).await;
+    assert_eq!(known.catalog.unwrap().tool_count(), 1);
+    assert!(harness.board.offer().route("fs_ls").is_some());
+    let world = Arc::clone(&harness.world);
+    harness.stop().await;
+    assert_eq!(World::count(&world.closes), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_timer_refreshes_with_jitter() {
+    let harness = Harness::start(World::new());
+    harness.phase(Phase::Ready).await;
+    let start = Instant::now();
+    harness.resolves(2).await;
+    let waited = start.elapsed().as_secs_f64();
+    assert!((269.0..=331.0).contains(&waited), "{waited}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_list_is_taken_at_once_and_a_flapping_one_is_not() {
+    let harness = Harness::start(World::new());
+    harness.phase(Phase::Ready).await;
+    let start = Instant::now();
+    *harness.world.tools.lock().unwrap() = vec!["ls", "cat"];
+    harness.world.changed.notify_one();
+    harness.resolves(2).await;
+    assert!(start.elapsed() < Duration::from_secs(1));
+    assert!(harness.board.offer().route("fs_cat").is_some());
+    harness.world.changed.notify_one();
+    harness.resolves(3).await;
+    assert!(start.elapsed() >= LIST_CHANGED_GAP);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ask_is_answered_when_the_refresh_has_been_tried() {
+    let harness = Harness::start(World::new());
+    harness.phase(Phase::Ready).await;
+    *harness.world.tools.lock().unwrap() = vec!["cat"];
+    harness.ask().await;
+    assert!(harness.board.offer().route("fs_cat").is_some());
+    harness.world.dialling.send_replace(Mood::Failing);
+    harness.world.lost.notify_one();
+    harness.phase(Phase::Down).await;
+    harness.ask().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_refresh_keeps_the_catalog_and_three_redial() {
+    let harness = Harness::start(World::new());
+    harness.phase(Phase::Ready).await;
+    harness.world.resolving.send_replace(Mood::Failing);
+    harness.ask().await;
+    let known = harness.phase(Phase::Degraded).await;
+    assert!(known.catalog.is_some() && known.is_stale());
+    assert_eq!(known.last_error.as_deref(), Some("it fails"));
+    harness.phase(Phase::Down).await;
+    assert!(World::count(&harness.world.resolves) >= 4);
+    assert!(harness.board.offer().route("fs_ls").is_some(), "the last good catalog stays");
+    harness.world.resolving.send_replace(Mood::Well);
+    let known = harness.phase(Phase::Ready).await;
+    assert_eq!(known.last_error, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hanging_dial_and_a_hanging_refresh_end() {
+    let world = World::new();
+    world.dialling.send_replace(Mood::Hanging);
+    let harness = Harness::start(world);
+    let known = harness.phase(Phase::Down).await;
+    assert_eq!(known.last_error.as_deref(), Some("no connection within 30s"));
+    harness.world.dialling.send_replace(Mood::Well);
+    harness.phase(Phase::Ready).await;
+    harness.world.resolving.send_replace(Mood::Hanging);
+    harness.ask().await;
+    let known = harness.phase(Phase::Degraded).await;
+    assert_eq!(known.last_error.as_deref(), Some("the refresh took longer than 30s"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_connection_is_made_anew_and_a_dead_peer_is_not_hammered() {
+    let harness = Harness::start(World::new());
+    harness.phase(Phase::Ready).await;
+    harness.world.lost.notify_one();
+    harness.phase(Phase::Down).await;
+    harness.phase(Phase::Ready).await;
+    assert_eq!(World::count(&harness.world.dials), 2);
+
+    harness.world.dialling.send_replace(Mood::Failing);
+    harness.world.lost.notify_one();
+    harness.phase(Phase::Down).await;
+    let before = World::count(&harness.world.dials);
+    sleep(Duration::from_secs(600)).await;
+    let attempts = World::count(&harness.world.dials) - before;
+    assert!((15..=80).contains(&attempts), "{attempts} attempts in ten minutes");
+}

@@ -1,0 +1,69 @@
+//! How long to wait before the next attempt: exponential, with full jitter, capped, never given up.
+//!
+//! Must not: sleep.
+
+use std::time::Duration;
+
+/// The waits between the attempts at one thing.
+#[derive(Debug, Clone)]
+pub struct Backoff {
+    base: Duration,
+    cap: Duration,
+    failures: u32,
+}
+
+impl Backoff {
+    /// Waits of up to `base`, doubled with each failure, and up to `cap` in the end.
+    pub fn new(base: Duration, cap: Duration) -> Self {
+        Self { base, cap, failures: 0 }
+    }
+
+    /// Between connection attempts to a peer or to MANTYX: 0.25 s to 30 s.
+    pub fn for_connections() -> Self {
+        Self::new(Duration::from_millis(250), Duration::from_secs(30))
+    }
+
+    /// Starts anew: the other side has proved to be alive.
+    pub fn reset(&mut self) {
+        self.failures = 0;
+    }
+
+    /// The next wait: a random time out of the whole range (full jitter), so that many clients of
+    /// one peer do not come back at the same instant.
+    pub fn next_wait(&mut self) -> Duration {
+        let top = self.top();
+        self.failures = self.failures.saturating_add(1);
+        top.mul_f64(rand::random::<f64>())
+    }
+
+    /// The longest that the next wait can be.
+    fn top(&self) -> Duration {
+        let factor = 1u32.checked_shl(self.failures).unwrap_or(u32::MAX);
+        self.base.checked_mul(factor).unwrap_or(self.cap).min(self.cap)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The range grows to the cap and no further.
+
+    use super::*;
+
+    #[test]
+    fn waits_grow_to_the_cap() {
+        let mut backoff = Backoff::for_connections();
+        let mut tops = Vec::new();
+        for _ in 0..40 {
+            let top = backoff.top();
+            assert!(backoff.next_wait() <= top);
+            tops.push(top.as_millis());
+        }
+        assert_eq!(
+            tops.get(..9),
+            Some(&[250, 500, 1000, 2000, 4000, 8000, 16000, 30000, 30000][..])
+        );
+        assert!(tops.iter().skip(7).all(|top| *top == 30000));
+        backoff.reset();
+        assert_eq!(backoff.top(), Duration::from_millis(250));
+    }
+}

@@ -1,0 +1,63 @@
+//! Every task that lives as long as the daemon is spawned here, has a name, and is waited for at
+//! shutdown. One that ends early is an error: the daemon stops, and systemd starts it anew.
+//!
+//! Must not: hold short work; that lives in the `JoinSet` of its owner.
+
+use std::time::Duration;
+
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+/// The long-lived tasks of the daemon.
+#[derive(Debug, Default)]
+pub struct Tasks {
+    set: JoinSet<&'static str>,
+    stop: CancellationToken,
+}
+
+/// A task stopped although nobody asked it to.
+#[derive(Debug, thiserror::Error)]
+pub enum TaskError {
+    #[error("the task {0:?} ended by itself")]
+    Ended(&'static str),
+    #[error("a task panicked")]
+    Panicked(#[source] JoinError),
+}
+
+impl Tasks {
+    /// Cancelled when the daemon shuts down.
+    pub fn stop_token(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
+    /// Spawns a task that must live until [`Tasks::stop_token`] is cancelled.
+    pub fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.set.spawn(async move {
+            task.await;
+            name
+        });
+    }
+
+    /// Ends only when a task stops too early; pends for ever while none is running.
+    pub async fn failed(&mut self) -> TaskError {
+        match self.set.join_next().await {
+            Some(Ok(name)) => TaskError::Ended(name),
+            Some(Err(error)) => TaskError::Panicked(error),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Asks every task to stop and waits; returns how many had to be aborted after `grace`.
+    pub async fn shut_down(mut self, grace: Duration) -> usize {
+        self.stop.cancel();
+        let drained = async { while self.set.join_next().await.is_some() {} };
+        match tokio::time::timeout(grace, drained).await {
+            Ok(()) => 0,
+            Err(_elapsed) => {
+                let stuck = self.set.len();
+                self.set.shutdown().await;
+                stuck
+            }
+        }
+    }
+}
