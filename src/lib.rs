@@ -9,5 +9,7 @@ pub mod backoff;
 pub mod config;
 pub mod http_client;
 pub mod model;
+pub mod runs;
 pub mod tasks;
+pub mod upstream;
 pub mod wire;

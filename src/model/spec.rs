@@ -9,6 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use serde_json::value::RawValue;
 
 use super::{
     ids::BackendName,
@@ -32,7 +33,7 @@ pub struct Spec {
 /// One entry of the caller's own `tools`.
 #[derive(Debug)]
 struct CallerRef {
-    at: Range<usize>,
+    text: Bytes,
     /// The names that the model sees of it, as far as its text tells.
     names: Vec<String>,
     placeholder: Option<Placeholder>,
@@ -119,6 +120,17 @@ impl Table {
         self.offer.route(name).filter(|route| self.backends.contains(&route.backend))
     }
 
+    /// The backends whose tools the run has.
+    pub fn backends(&self) -> &BTreeSet<BackendName> {
+        &self.backends
+    }
+
+    /// Whether `offer` has other refs for the run's backends than the run was given.
+    pub fn differs_from(&self, offer: &Arc<Offer>) -> bool {
+        let digest = |offer: &Offer| offer.digest(self.backends.iter());
+        !Arc::ptr_eq(&self.offer, offer) && digest(&self.offer) != digest(offer)
+    }
+
     /// Whether the run has none of the bridge's tools.
     pub fn is_empty(&self) -> bool {
         self.backends.is_empty()
@@ -148,11 +160,7 @@ impl Spec {
         let mut tools = None;
         if let Some(value) = members.get("tools") {
             tools = Some(span(text, value));
-            if value.get() != "null" {
-                let elements = Elements::read(value.get());
-                let elements = elements.map_err(|_not_an_array| SpecError::ToolsNotAnArray)?;
-                refs = elements.0.iter().map(|raw| CallerRef::read(text, raw)).collect();
-            }
+            refs = CallerRef::read_all(&body.slice(span(text, value)))?;
         }
         let is_empty = members.0.is_empty();
         Ok(Self { body, tools, open, is_empty, refs })
@@ -161,6 +169,12 @@ impl Spec {
     /// The caller's own `tools`, as text, where the spec has the key.
     pub fn tools(&self) -> Option<Bytes> {
         self.tools.clone().map(|at| self.body.slice(at))
+    }
+
+    /// The spec with `tools`, which an earlier [`Spec::tools`] gave, in place of its own.
+    pub fn with_tools(mut self, tools: &Bytes) -> Result<Self, SpecError> {
+        self.refs = CallerRef::read_all(tools)?;
+        Ok(self)
     }
 
     /// Puts the refs of `offer` into the spec: those that placeholders name, else those of
@@ -240,7 +254,7 @@ impl Spec {
             match placeholder.and_then(|own| in_place.get(own.name.as_str())) {
                 // A second placeholder for a backend adds nothing: its refs are in the list.
                 Some(name) => list.extend(written.remove(name).unwrap_or_default()),
-                None => list.push(self.body.slice(own.at.clone())),
+                None => list.push(own.text.clone()),
             }
         }
         list.extend(written.into_values().flatten());
@@ -302,9 +316,18 @@ impl Table {
 }
 
 impl CallerRef {
-    fn read(body: &str, raw: &serde_json::value::RawValue) -> Self {
-        let at = span(body, raw);
-        let text = raw.get();
+    /// Reads the value of `tools`.
+    fn read_all(tools: &Bytes) -> Result<Vec<Self>, SpecError> {
+        let text = std::str::from_utf8(tools).unwrap_or_default();
+        if text == "null" {
+            return Ok(Vec::new());
+        }
+        let elements = Elements::read(text).map_err(|_not_an_array| SpecError::ToolsNotAnArray)?;
+        let read = |raw: &&RawValue| Self::read(tools.slice(span(text, raw)), raw.get());
+        Ok(elements.0.iter().map(read).collect())
+    }
+
+    fn read(whole: Bytes, text: &str) -> Self {
         let name = string_member(text, "name");
         let kind = string_member(text, "kind").as_deref().and_then(RefKind::parse);
         let content = Members::read(text).ok();
@@ -327,7 +350,7 @@ impl CallerRef {
                 .unwrap_or_default(),
             _ => name.into_iter().collect(),
         };
-        Self { at, names, placeholder }
+        Self { text: whole, names, placeholder }
     }
 }
 

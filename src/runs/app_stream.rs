@@ -1,0 +1,183 @@
+//! A run's events as one app reads them: out of the run's log, and out of MANTYX's own replay where
+//! the app asks for what the log has dropped. Calls of the bridge's are masked in both.
+//!
+//! Must not: hold the driver or another app up. A reader pulls; one that falls behind is ended and
+//! resumes by `seq`.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures_util::{Stream, stream};
+use tokio::{sync::watch, time::timeout};
+use tracing::{debug, info, warn};
+
+use super::{
+    DrivenRun, Runs,
+    driver::{self, MAX_EVENT},
+    log::{Cursor, Read},
+};
+use crate::{
+    http_client,
+    model::event::{Body, masked},
+    upstream::OpenError,
+    wire::sse::Framer,
+};
+
+/// How often a silent stream shows the app that it lives.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+const HEARTBEAT_FRAME: Bytes = Bytes::from_static(b": ping\n\n");
+
+/// The stream of one app.
+struct AppStream {
+    runs: Arc<Runs>,
+    run: Arc<DrivenRun>,
+    wake: watch::Receiver<()>,
+    from: From,
+}
+
+/// Where the next events come from.
+enum From {
+    Log(Cursor),
+    Replay(Box<Replay>),
+    Ended,
+}
+
+/// MANTYX's own replay, until it has caught up with the log.
+struct Replay {
+    response: reqwest::Response,
+    framer: Framer,
+    seq: u64,
+}
+
+/// The events of `run` behind `last_seq`. The error is one of opening MANTYX's replay.
+pub async fn open(
+    runs: &Arc<Runs>,
+    run: Arc<DrivenRun>,
+    last_seq: u64,
+) -> Result<impl Stream<Item = Bytes> + Send + 'static, OpenError> {
+    let wake = run.log.subscribe();
+    let from = match run.log.after(last_seq) {
+        Some(cursor) => From::Log(cursor),
+        None => {
+            debug!(run = %run.key.run, last_seq, "an app reads events that only MANTYX still has");
+            let path = format!("{}/stream", run.path());
+            let response = runs.upstream().open_stream(&path, last_seq, &run.authority).await?;
+            let framer = Framer::new(MAX_EVENT);
+            From::Replay(Box::new(Replay { response, framer, seq: last_seq }))
+        }
+    };
+    let this = AppStream { runs: Arc::clone(runs), run, wake, from };
+    Ok(stream::unfold(this, |mut this| async move {
+        let bytes = this.next().await?;
+        Some((bytes, this))
+    }))
+}
+
+impl AppStream {
+    async fn next(&mut self) -> Option<Bytes> {
+        let draining = self.runs.draining().clone();
+        loop {
+            let step = async {
+                match &mut self.from {
+                    From::Ended => Turn::To(From::Ended),
+                    From::Log(cursor) => read_log(&self.run, cursor, &mut self.wake).await,
+                    From::Replay(replay) => read_replay(&self.run, replay).await,
+                }
+            };
+            let turn = tokio::select! {
+                biased;
+                turn = timeout(HEARTBEAT, step) => turn,
+                () = draining.cancelled() => return None,
+            };
+            match turn {
+                Err(_elapsed) => return Some(HEARTBEAT_FRAME),
+                Ok(Turn::Bytes(bytes)) => return Some(bytes),
+                Ok(Turn::To(From::Ended)) => return None,
+                Ok(Turn::Last(bytes)) => {
+                    self.from = From::Ended;
+                    return Some(bytes);
+                }
+                Ok(Turn::To(from)) => self.from = from,
+            }
+        }
+    }
+}
+
+enum Turn {
+    Bytes(Bytes),
+    /// These, and then the end.
+    Last(Bytes),
+    To(From),
+}
+
+/// May be dropped while it waits: the cursor moves only with bytes handed out.
+async fn read_log(run: &DrivenRun, cursor: &mut Cursor, wake: &mut watch::Receiver<()>) -> Turn {
+    loop {
+        wake.mark_unchanged();
+        match run.log.read(cursor) {
+            Read::Frames(bytes) => return Turn::Bytes(bytes),
+            Read::End => return Turn::To(From::Ended),
+            Read::Behind => {
+                info!(
+                    run = %run.key.run, seq = cursor.seq,
+                    "an app reads too slowly; its stream is closed and can be resumed"
+                );
+                return Turn::To(From::Ended);
+            }
+            Read::Pending => {
+                if wake.changed().await.is_err() {
+                    return Turn::To(From::Ended);
+                }
+            }
+        }
+    }
+}
+
+/// May be dropped while it waits: `chunk` loses nothing, and nothing is held beside the framer.
+async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
+    loop {
+        let mut out = Vec::new();
+        loop {
+            let frame = match replay.framer.next_frame() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => break,
+                Err(error) => {
+                    warn!(run = %run.key.run, %error, "a replay cannot be read on");
+                    return Turn::To(From::Ended);
+                }
+            };
+            let Some(event) = driver::read(run, &frame) else { continue };
+            if event.seq.is_some_and(|seq| seq <= replay.seq) {
+                continue;
+            }
+            replay.seq = event.seq.unwrap_or(replay.seq);
+            match &event.body {
+                Body::Call(call) if run.table.route(&call.name).is_some() => {
+                    out.extend_from_slice(&masked(event.seq, call).raw);
+                }
+                Body::Call(_) | Body::Answered(_) | Body::Other => {
+                    out.extend_from_slice(&frame.raw);
+                }
+                Body::Terminal => {
+                    out.extend_from_slice(&frame.raw);
+                    return Turn::Last(out.into());
+                }
+            }
+        }
+        if !out.is_empty() {
+            return Turn::Bytes(out.into());
+        }
+        if let Some(cursor) = run.log.after(replay.seq) {
+            return Turn::To(From::Log(cursor));
+        }
+        match replay.response.chunk().await {
+            Ok(Some(chunk)) => replay.framer.push(&chunk),
+            Ok(None) => return Turn::To(From::Ended),
+            Err(error) => {
+                let error = http_client::chain(&error.without_url());
+                debug!(run = %run.key.run, error, "a replay broke off");
+                return Turn::To(From::Ended);
+            }
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The recent events of one run, as its apps read them: frames in order, a bounded number of
+//! bytes, any number of readers at their own pace.
+//!
+//! Must not: wait for a reader. One that falls behind what is kept has to resume by `seq`.
+
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::{Bytes, BytesMut};
+use tokio::sync::watch;
+
+/// The most that is kept of one run: what an app may lag behind before it must resume.
+const KEEP_BYTES: usize = 1 << 20;
+/// The most that one read hands out.
+const READ_BYTES: usize = 64 << 10;
+
+/// The log of one run.
+#[derive(Debug)]
+pub struct EventLog {
+    inner: Mutex<Inner>,
+    wake: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    entries: VecDeque<Entry>,
+    bytes: usize,
+    /// The position of the first entry.
+    first: u64,
+    /// The highest `seq` that has been dropped; 0 when nothing was.
+    dropped: u64,
+    ended: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    seq: Option<u64>,
+    bytes: Bytes,
+}
+
+/// Where a reader stands.
+#[derive(Debug, Clone, Copy)]
+pub struct Cursor {
+    position: u64,
+    /// The highest `seq` that the reader has.
+    pub seq: u64,
+}
+
+/// What a read gave.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Read {
+    Frames(Bytes),
+    /// Nothing yet.
+    Pending,
+    /// What comes next has been dropped.
+    Behind,
+    /// The run has ended and everything has been read.
+    End,
+}
+
+impl EventLog {
+    pub fn new() -> Self {
+        Self { inner: Mutex::default(), wake: watch::Sender::new(()) }
+    }
+
+    /// Adds a frame, and drops the oldest where there are too many.
+    pub fn push(&self, seq: Option<u64>, bytes: Bytes) {
+        let mut inner = self.lock();
+        inner.bytes += bytes.len();
+        inner.entries.push_back(Entry { seq, bytes });
+        while inner.bytes > KEEP_BYTES && inner.entries.len() > 1 {
+            inner.drop_first();
+        }
+    }
+
+    /// Wakes the readers; called once for many pushes.
+    pub fn flush(&self) {
+        self.wake.send_replace(());
+    }
+
+    /// Nothing more will come.
+    pub fn end(&self) {
+        self.lock().ended = true;
+        self.flush();
+    }
+
+    /// Gives the memory back; a later reader gets the events from MANTYX.
+    pub fn forget(&self) {
+        let mut inner = self.lock();
+        while !inner.entries.is_empty() {
+            inner.drop_first();
+        }
+    }
+
+    /// A cursor behind `seq`; `None` where the next event has been dropped.
+    pub fn after(&self, seq: u64) -> Option<Cursor> {
+        let inner = self.lock();
+        (inner.dropped <= seq).then_some(Cursor { position: inner.first, seq })
+    }
+
+    /// Wakes after the next [`EventLog::flush`].
+    pub fn subscribe(&self) -> watch::Receiver<()> {
+        self.wake.subscribe()
+    }
+
+    /// The frames behind `cursor`, which moves on.
+    pub fn read(&self, cursor: &mut Cursor) -> Read {
+        let inner = self.lock();
+        if cursor.position < inner.first {
+            if inner.dropped > cursor.seq {
+                return Read::Behind;
+            }
+            cursor.position = inner.first;
+        }
+        let mut size = 0;
+        let mut picked: Vec<Bytes> = Vec::new();
+        let skip = usize::try_from(cursor.position - inner.first).unwrap_or(usize::MAX);
+        for entry in inner.entries.iter().skip(skip) {
+            if size > 0 && size + entry.bytes.len() > READ_BYTES {
+                break;
+            }
+            cursor.position += 1;
+            // A reader that came from MANTYX's own replay may have it already.
+            if entry.seq.is_none_or(|seq| seq > cursor.seq) {
+                cursor.seq = entry.seq.unwrap_or(cursor.seq);
+                size += entry.bytes.len();
+                picked.push(entry.bytes.clone());
+            }
+        }
+        let ended = inner.ended;
+        drop(inner);
+        match picked.len() {
+            0 if ended => Read::End,
+            0 => Read::Pending,
+            1 => picked.pop().map_or(Read::Pending, Read::Frames),
+            _ => {
+                let mut whole = BytesMut::with_capacity(size);
+                picked.iter().for_each(|bytes| whole.extend_from_slice(bytes));
+                Read::Frames(whole.freeze())
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for EventLog {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Inner {
+    fn drop_first(&mut self) {
+        if let Some(entry) = self.entries.pop_front() {
+            self.bytes -= entry.bytes.len();
+            self.first += 1;
+            self.dropped = self.dropped.max(entry.seq.unwrap_or(0));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Readers at their own pace, and what happens to one that is too slow.
+
+    use super::*;
+
+    fn push(log: &EventLog, seqs: std::ops::RangeInclusive<u64>, size: usize) {
+        for seq in seqs {
+            log.push(Some(seq), Bytes::from(vec![b'x'; size]));
+        }
+    }
+
+    fn read_all(log: &EventLog, cursor: &mut Cursor) -> usize {
+        let mut bytes = 0;
+        while let Read::Frames(frames) = log.read(cursor) {
+            assert!(frames.len() <= READ_BYTES);
+            bytes += frames.len();
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_reader_gets_what_is_behind_its_seq() {
+        let log = EventLog::new();
+        push(&log, 1..=5, 10);
+        let mut cursor = log.after(3).unwrap();
+        assert_eq!(read_all(&log, &mut cursor), 20);
+        assert_eq!((cursor.seq, log.read(&mut cursor)), (5, Read::Pending));
+        log.end();
+        assert_eq!(log.read(&mut cursor), Read::End);
+    }
+
+    #[test]
+    fn a_slow_reader_falls_behind_and_a_fast_one_does_not() {
+        let log = EventLog::new();
+        let (mut slow, mut fast) = (log.after(0).unwrap(), log.after(0).unwrap());
+        for seq in 1..=300 {
+            push(&log, seq..=seq, 10_000);
+            assert_eq!(read_all(&log, &mut fast), 10_000);
+        }
+        assert_eq!(log.read(&mut slow), Read::Behind);
+        assert!(log.after(0).is_none());
+        let mut resumed = log.after(250).unwrap();
+        assert_eq!(read_all(&log, &mut resumed), 500_000);
+    }
+
+    #[test]
+    fn a_frame_without_seq_is_read_once() {
+        let log = EventLog::new();
+        log.push(None, Bytes::from_static(b"a"));
+        let mut cursor = log.after(0).unwrap();
+        assert_eq!(read_all(&log, &mut cursor), 1);
+        assert_eq!(read_all(&log, &mut cursor), 0);
+    }
+
+    #[test]
+    fn a_forgotten_log_sends_readers_elsewhere() {
+        let log = EventLog::new();
+        push(&log, 1..=5, 10);
+        log.end();
+        log.forget();
+        assert!(log.after(4).is_none());
+        let mut cursor = log.after(5).unwrap();
+        assert_eq!(log.read(&mut cursor), Read::End);
+    }
+}

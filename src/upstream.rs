@@ -1,0 +1,227 @@
+//! MANTYX as the bridge sees it: where it is, whose credential goes there, and the requests that
+//! the bridge makes itself (a run's stream, a tool's result).
+//!
+//! Must not: know backends, or let a credential out of [`Authority`].
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use secrecy::ExposeSecret as _;
+use tokio::time::{Instant, sleep, timeout_at};
+use tracing::{debug, error, warn};
+use url::Url;
+
+use crate::{backoff::Backoff, config::Credential, http_client};
+
+/// MANTYX's second header for a credential (agent-runs-protocol §2).
+pub const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+/// How long one attempt to post a result may take before it is made again.
+const POST_ATTEMPT: Duration = Duration::from_secs(30);
+
+/// MANTYX.
+#[derive(Debug)]
+pub struct Upstream {
+    http: reqwest::Client,
+    base: Url,
+    /// `None`: each app's own goes through.
+    own: Option<Authority>,
+}
+
+/// The credential that goes to MANTYX on behalf of one app. Never shown, not even in `Debug`.
+#[derive(Clone)]
+pub struct Authority(Arc<HeaderMap>);
+
+impl fmt::Debug for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Authority(..)")
+    }
+}
+
+/// A path that cannot be asked for as it was written.
+#[derive(Debug, thiserror::Error)]
+#[error("the path would not reach MANTYX as it was written; send it in its normal form")]
+pub struct OddPath;
+
+/// A run's stream could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("MANTYX cannot be reached: {0}")]
+    Unreachable(String),
+    #[error("MANTYX answered the stream's request with {0}")]
+    Status(StatusCode),
+    #[error("MANTYX's answer is no event stream but {0:?}")]
+    NotAStream(String),
+    #[error(transparent)]
+    OddPath(#[from] OddPath),
+}
+
+/// How the posting of a result ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Posted {
+    Accepted,
+    /// MANTYX does not want it any more: answered before, timed out, or the run has ended.
+    Unwanted(StatusCode),
+    /// It could not be delivered; the reason is in the log.
+    Failed,
+}
+
+impl Authority {
+    /// The credential as MANTYX wants it.
+    ///
+    /// `None` where it has characters that no header can carry.
+    pub fn bearer(credential: &str) -> Option<Self> {
+        let mut value = HeaderValue::try_from(format!("Bearer {credential}")).ok()?;
+        value.set_sensitive(true);
+        Some(Self(Arc::new(HeaderMap::from_iter([(header::AUTHORIZATION, value)]))))
+    }
+
+    /// The headers that a caller's own credential came in.
+    pub fn of_caller(headers: &HeaderMap) -> Self {
+        let own = [header::AUTHORIZATION, X_API_KEY].into_iter().filter_map(|name| {
+            let mut value = headers.get(&name)?.clone();
+            value.set_sensitive(true);
+            Some((name, value))
+        });
+        Self(Arc::new(own.collect()))
+    }
+}
+
+impl Upstream {
+    /// `credential` must be one that a header can carry; the configuration checks it.
+    pub fn new(base: Url, credential: &Credential) -> Self {
+        let own = match credential {
+            Credential::Own(secret) => Authority::bearer(secret.expose_secret()),
+            Credential::Passthrough => None,
+        };
+        Self { http: http_client::new(), base, own }
+    }
+
+    pub fn base(&self) -> &Url {
+        &self.base
+    }
+
+    /// The bridge's own credential; `None` where apps bring theirs.
+    pub fn own_authority(&self) -> Option<&Authority> {
+        self.own.as_ref()
+    }
+
+    /// Begins a request to `path`, which is sent as it is or not at all.
+    pub fn request(
+        &self,
+        method: Method,
+        path: &str,
+        authority: &Authority,
+    ) -> Result<reqwest::RequestBuilder, OddPath> {
+        let base = self.base.as_str().trim_end_matches('/');
+        let whole = format!("{base}{path}");
+        let url = Url::parse(&whole).map_err(|_unreadable| OddPath)?;
+        if url.as_str() != whole {
+            return Err(OddPath);
+        }
+        Ok(self.http.request(method, url).headers(authority.0.as_ref().clone()))
+    }
+
+    /// Opens the event stream at `path`, behind `last_seq`.
+    pub async fn open_stream(
+        &self,
+        path: &str,
+        last_seq: u64,
+        authority: &Authority,
+    ) -> Result<reqwest::Response, OpenError> {
+        let resumed = format!("{path}?lastSeq={last_seq}");
+        let path = if last_seq > 0 { &resumed } else { path };
+        let mut request = self
+            .request(Method::GET, path, authority)?
+            .header(header::ACCEPT, "text/event-stream")
+            .header(header::CACHE_CONTROL, "no-store");
+        if last_seq > 0 {
+            request = request.header("last-event-id", last_seq);
+        }
+        let response = request
+            .send()
+            .await
+            .map_err(|error| OpenError::Unreachable(http_client::chain(&error.without_url())))?;
+        if response.status() != StatusCode::OK {
+            return Err(OpenError::Status(response.status()));
+        }
+        let kind = response.headers().get(header::CONTENT_TYPE);
+        let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        if !kind.starts_with("text/event-stream") {
+            return Err(OpenError::NotAStream(kind.to_owned()));
+        }
+        Ok(response)
+    }
+
+    /// Posts a tool's result, the same bytes again and again, until MANTYX has taken a stand or
+    /// `deadline` has come (wire-protocol §5).
+    pub async fn post_result(
+        &self,
+        path: &str,
+        body: Bytes,
+        authority: &Authority,
+        deadline: Instant,
+    ) -> Posted {
+        let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
+        loop {
+            let Ok(request) = self.request(Method::POST, path, authority) else {
+                error!(path, "a result cannot be posted: {OddPath}");
+                return Posted::Failed;
+            };
+            let request = request
+                .header(header::CONTENT_TYPE, "application/json")
+                .timeout(POST_ATTEMPT)
+                .body(body.clone());
+            let mut least = Duration::ZERO;
+            match timeout_at(deadline, request.send()).await {
+                Ok(Ok(response)) => match verdict(response.status()) {
+                    Some(posted) => return told(path, response.status(), posted),
+                    None => {
+                        warn!(path, status = %response.status(), "a result was not taken; again");
+                        least = retry_after(response.headers());
+                    }
+                },
+                Ok(Err(error)) => {
+                    let error = http_client::chain(&error.without_url());
+                    warn!(path, error, "a result did not get through; again");
+                }
+                Err(_elapsed) => {}
+            }
+            let wait = backoff.next_wait().max(least);
+            if Instant::now() + wait >= deadline {
+                error!(path, "a result could not be delivered before its call timed out");
+                return Posted::Failed;
+            }
+            sleep(wait).await;
+        }
+    }
+}
+
+/// What a status means for the posting; `None`: try again.
+fn verdict(status: StatusCode) -> Option<Posted> {
+    match status {
+        // 200 in agent-runs-protocol §8, 204 in wire-protocol §5.
+        _ if status.is_success() => Some(Posted::Accepted),
+        StatusCode::NOT_FOUND | StatusCode::CONFLICT => Some(Posted::Unwanted(status)),
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => None,
+        _ if status.is_server_error() => None,
+        _ => Some(Posted::Failed),
+    }
+}
+
+fn told(path: &str, status: StatusCode, posted: Posted) -> Posted {
+    match posted {
+        Posted::Accepted => debug!(path, %status, "a result was taken"),
+        Posted::Unwanted(_) => debug!(path, %status, "a result was not wanted any more"),
+        Posted::Failed => error!(path, %status, "MANTYX refused a result"),
+    }
+    posted
+}
+
+/// `Retry-After` in seconds; the form with a date is not used by MANTYX.
+fn retry_after(headers: &HeaderMap) -> Duration {
+    let seconds =
+        headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(0))
+}
