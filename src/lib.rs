@@ -4,12 +4,15 @@
 //! ARCHITECTURE.md has the map. The library exists so that the binary stays thin and the parts can
 //! be tested; it promises no stable interface to other crates.
 
+pub mod api;
 pub mod backend;
 pub mod backoff;
 pub mod config;
 pub mod http_client;
 pub mod model;
+pub mod proxy;
 pub mod runs;
+pub mod server;
 pub mod tasks;
 pub mod upstream;
 pub mod wire;

@@ -8,7 +8,10 @@ use std::{fmt, sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use secrecy::ExposeSecret as _;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, timeout_at},
+};
 use tracing::{debug, error, warn};
 use url::Url;
 
@@ -27,6 +30,15 @@ pub struct Upstream {
     base: Url,
     /// `None`: each app's own goes through.
     own: Option<Authority>,
+    health: watch::Sender<Health>,
+}
+
+/// How the last exchange with MANTYX went.
+#[derive(Debug, Clone, Default)]
+pub struct Health {
+    /// `None` before the first exchange.
+    pub reachable: Option<bool>,
+    pub last_error: Option<String>,
 }
 
 /// The credential that goes to MANTYX on behalf of one app. Never shown, not even in `Debug`.
@@ -95,7 +107,7 @@ impl Upstream {
             Credential::Own(secret) => Authority::bearer(secret.expose_secret()),
             Credential::Passthrough => None,
         };
-        Self { http: http_client::new(), base, own }
+        Self { http: http_client::new(), base, own, health: watch::Sender::default() }
     }
 
     pub fn base(&self) -> &Url {
@@ -105,6 +117,20 @@ impl Upstream {
     /// The bridge's own credential; `None` where apps bring theirs.
     pub fn own_authority(&self) -> Option<&Authority> {
         self.own.as_ref()
+    }
+
+    pub fn health(&self) -> Health {
+        self.health.borrow().clone()
+    }
+
+    /// Notes whether MANTYX answered at all.
+    pub fn note(&self, outcome: Result<(), &str>) {
+        self.health.send_if_modified(|health| {
+            let before = health.reachable;
+            health.reachable = Some(outcome.is_ok());
+            health.last_error = outcome.err().map(str::to_owned);
+            before != health.reachable
+        });
     }
 
     /// Begins a request to `path`, which is sent as it is or not at all.
@@ -139,10 +165,12 @@ impl Upstream {
         if last_seq > 0 {
             request = request.header("last-event-id", last_seq);
         }
-        let response = request
-            .send()
-            .await
-            .map_err(|error| OpenError::Unreachable(http_client::chain(&error.without_url())))?;
+        let response = request.send().await.map_err(|error| {
+            let error = http_client::chain(&error.without_url());
+            self.note(Err(&error));
+            OpenError::Unreachable(error)
+        })?;
+        self.note(Ok(()));
         if response.status() != StatusCode::OK {
             return Err(OpenError::Status(response.status()));
         }
@@ -184,6 +212,7 @@ impl Upstream {
                 },
                 Ok(Err(error)) => {
                     let error = http_client::chain(&error.without_url());
+                    self.note(Err(&error));
                     warn!(path, error, "a result did not get through; again");
                 }
                 Err(_elapsed) => {}

@@ -171,6 +171,11 @@ impl Spec {
         self.tools.clone().map(|at| self.body.slice(at))
     }
 
+    /// The body as it came.
+    pub fn untouched(&self) -> Vec<Bytes> {
+        vec![self.body.clone()]
+    }
+
     /// The spec with `tools`, which an earlier [`Spec::tools`] gave, in place of its own.
     pub fn with_tools(mut self, tools: &Bytes) -> Result<Self, SpecError> {
         self.refs = CallerRef::read_all(tools)?;
@@ -268,7 +273,7 @@ impl Spec {
     /// The body with `list` as its `tools`.
     fn splice(&self, list: Vec<Bytes>) -> Vec<Bytes> {
         if list.is_empty() && self.refs.is_empty() {
-            return vec![self.body.clone()];
+            return self.untouched();
         }
         let (until, from, before, after) = match &self.tools {
             Some(at) => (at.start, at.end, "[", "]"),

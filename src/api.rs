@@ -1,0 +1,103 @@
+//! The front door: every request passes the guard, then goes to the bridge's own API or to the
+//! proxy in front of MANTYX.
+//!
+//! Must not: touch a backend or a run itself; `native` and `proxy` do.
+
+pub mod guard;
+mod native;
+pub mod reply;
+pub mod route;
+mod status;
+
+use std::{net::SocketAddr, sync::Arc};
+
+use http::{HeaderValue, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use tracing::debug;
+
+pub use self::native::Native;
+use self::{
+    guard::{Caller, Guard, Refusal},
+    reply::Body,
+    route::Route,
+};
+use crate::proxy::Proxy;
+
+/// How a connection came in.
+#[derive(Debug, Clone, Copy)]
+pub enum Arrival {
+    Tcp { peer: SocketAddr },
+    Unix,
+}
+
+/// Everything behind the listeners.
+#[derive(Debug)]
+pub struct Front {
+    pub guard: Guard,
+    pub native: Native,
+    pub proxy: Proxy,
+}
+
+impl Front {
+    /// Answers one request.
+    pub async fn handle(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        arrival: Arrival,
+    ) -> Response<Body> {
+        let mut response = match self.admit(&request, arrival) {
+            Ok((route, caller)) => self.dispatch(route, caller, request).await,
+            Err(refusal) => refused(&request, arrival, &refusal),
+        };
+        // What a browser might do with an answer that it should never have got.
+        let headers = response.headers_mut();
+        headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+        response
+    }
+
+    /// Decides who may go where, before any handler runs.
+    fn admit(
+        &self,
+        request: &Request<Incoming>,
+        arrival: Arrival,
+    ) -> Result<(Route, Option<Caller>), Refusal> {
+        self.guard.check_browser(request.uri(), request.headers(), arrival)?;
+        let route = Route::of(request.method(), request.uri().path());
+        if route.is_open() {
+            return Ok((route, None));
+        }
+        let caller = self.guard.identify(request.headers())?;
+        Ok((route, Some(caller)))
+    }
+
+    async fn dispatch(
+        &self,
+        route: Route,
+        caller: Option<Caller>,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        match (route, caller) {
+            (Route::Own(own), caller) => self.native.handle(own, caller, request).await,
+            (Route::Proxied(proxied), Some(caller)) => {
+                self.proxy.handle(proxied, caller, request).await
+            }
+            (Route::WrongMethod(allow), _) => reply::wrong_method(allow),
+            (Route::Unknown | Route::Proxied(_), _) => reply::error(
+                StatusCode::NOT_FOUND,
+                "not_found",
+                "The bridge has no such route. MANTYX's own are below /api/, the bridge's below \
+                 /v1/; the README lists them.",
+            ),
+        }
+    }
+}
+
+fn refused(request: &Request<Incoming>, arrival: Arrival, refusal: &Refusal) -> Response<Body> {
+    debug!(?arrival, path = request.uri().path(), %refusal, "refused");
+    let mut response = reply::error(refusal.status(), refusal.code(), &refusal.to_string());
+    if refusal.status() == StatusCode::UNAUTHORIZED {
+        let challenge = HeaderValue::from_static("Bearer realm=\"mantyx-bridge\"");
+        response.headers_mut().insert(http::header::WWW_AUTHENTICATE, challenge);
+    }
+    response
+}

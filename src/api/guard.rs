@@ -1,0 +1,193 @@
+//! Who may come in: checks that run before any handler.
+//!
+//! A web page can make a browser send requests to loopback, by name (DNS rebinding) or blindly
+//! (cross-site requests); `Host`, `Origin` and their kin give it away. A program shows a token.
+//!
+//! Must not: look at a body, or say in a refusal which part of a token was wrong.
+
+use std::{collections::BTreeSet, net::SocketAddr, sync::Arc};
+
+use http::{HeaderMap, HeaderName, StatusCode, Uri, header};
+use secrecy::ExposeSecret as _;
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
+
+use super::Arrival;
+use crate::{
+    config::{App, Auth},
+    upstream::X_API_KEY,
+};
+
+/// The checks of one bridge.
+#[derive(Debug)]
+pub struct Guard {
+    auth: Auth,
+    apps: Vec<KnownApp>,
+    /// What `Host` may say, in lower case, with the port.
+    hosts: BTreeSet<String>,
+}
+
+#[derive(Debug)]
+struct KnownApp {
+    app: Arc<App>,
+    /// Compared in place of the token, so that the time tells nothing about it.
+    hash: [u8; 32],
+}
+
+/// A caller that has been let in.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    pub app: Arc<App>,
+    /// The header that the bridge's own token came in; it goes no further.
+    pub token_in: Option<HeaderName>,
+}
+
+/// Why a request was turned away. The text is for its sender.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("The request has no single Host header.")]
+    NoHost,
+    #[error(
+        "The Host header names none of the bridge's addresses; use the address that the bridge \
+         listens on."
+    )]
+    ForeignHost,
+    #[error("The request comes from a web page of another origin; the bridge serves none.")]
+    CrossOrigin,
+    #[error(
+        "The bridge wants its own token, as `Authorization: Bearer TOKEN` or `X-API-Key: TOKEN`; \
+         `mantyx-bridge token` prints it. MANTYX was not asked."
+    )]
+    NoToken,
+    #[error(
+        "The token is not one of this bridge's; `mantyx-bridge token` prints the right one. \
+         MANTYX was not asked."
+    )]
+    WrongToken,
+}
+
+impl Refusal {
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::NoHost => StatusCode::BAD_REQUEST,
+            Self::ForeignHost | Self::CrossOrigin => StatusCode::FORBIDDEN,
+            Self::NoToken | Self::WrongToken => StatusCode::UNAUTHORIZED,
+        }
+    }
+
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NoHost => "invalid_request",
+            Self::ForeignHost => "host_refused",
+            Self::CrossOrigin => "origin_refused",
+            Self::NoToken | Self::WrongToken => "unauthorized",
+        }
+    }
+}
+
+impl Guard {
+    /// A guard of `apps` behind listeners on `addresses`.
+    pub fn new(auth: Auth, apps: Vec<App>, addresses: &[SocketAddr]) -> Self {
+        let known = |app: App| {
+            let hash = Sha256::digest(app.token.expose_secret()).into();
+            KnownApp { app: Arc::new(app), hash }
+        };
+        let hosts = addresses.iter().flat_map(|address| names_of(*address)).collect();
+        Self { auth, apps: apps.into_iter().map(known).collect(), hosts }
+    }
+
+    /// Refuses what only a browser sends on behalf of a foreign page, and requests by a name that
+    /// is not ours.
+    pub fn check_browser(
+        &self,
+        uri: &Uri,
+        headers: &HeaderMap,
+        arrival: Arrival,
+    ) -> Result<(), Refusal> {
+        if matches!(arrival, Arrival::Tcp { .. }) {
+            let mut hosts = headers.get_all(header::HOST).iter();
+            let (Some(host), None) = (hosts.next(), hosts.next()) else {
+                return Err(Refusal::NoHost);
+            };
+            let host = host.to_str().unwrap_or_default();
+            let authority = uri.authority().map_or(host, http::uri::Authority::as_str);
+            if !self.is_ours(host) || !self.is_ours(authority) {
+                return Err(Refusal::ForeignHost);
+            }
+        }
+        let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or(""));
+        let own_page = |page: &str| {
+            let host = page.strip_prefix("http://").map(|rest| rest.split('/').next());
+            host.flatten().is_some_and(|host| self.is_ours(host))
+        };
+        let foreign = text(header::ORIGIN).is_some_and(|origin| !own_page(origin))
+            || text(header::REFERER).is_some_and(|referer| !own_page(referer))
+            || text(HeaderName::from_static("sec-fetch-site"))
+                .is_some_and(|site| !matches!(site, "same-origin" | "none"));
+        if foreign { Err(Refusal::CrossOrigin) } else { Ok(()) }
+    }
+
+    /// Finds the app that the token belongs to.
+    pub fn identify(&self, headers: &HeaderMap) -> Result<Caller, Refusal> {
+        let bearer = headers.get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
+        let key = headers.get(X_API_KEY).map(http::HeaderValue::as_bytes);
+        let shown = [(header::AUTHORIZATION, bearer), (X_API_KEY, key)];
+        for (name, token) in shown.iter().filter_map(|(name, token)| Some((name, (*token)?))) {
+            if let Some(app) = self.app_of(token) {
+                return Ok(Caller { app, token_in: Some(name.clone()) });
+            }
+        }
+        match (self.auth, self.apps.first()) {
+            (Auth::Off, Some(first)) => Ok(Caller { app: Arc::clone(&first.app), token_in: None }),
+            _ if shown.iter().any(|(_, token)| token.is_some()) => Err(Refusal::WrongToken),
+            _ => Err(Refusal::NoToken),
+        }
+    }
+
+    fn app_of(&self, token: &[u8]) -> Option<Arc<App>> {
+        let hash: [u8; 32] = Sha256::digest(token).into();
+        // All are compared, whichever matches.
+        let mut found = None;
+        for known in &self.apps {
+            if bool::from(known.hash.ct_eq(&hash)) {
+                found = Some(Arc::clone(&known.app));
+            }
+        }
+        found
+    }
+
+    fn is_ours(&self, host: &str) -> bool {
+        self.hosts.contains(&host.to_ascii_lowercase())
+    }
+}
+
+/// The token of an `Authorization` header with the scheme `Bearer`.
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+}
+
+/// The names by which a listener is reached.
+fn names_of(address: SocketAddr) -> Vec<String> {
+    let port = address.port();
+    let mut names = vec![address.to_string()];
+    let everywhere = address.ip().is_unspecified();
+    if address.ip().is_loopback() || everywhere {
+        names.push(format!("localhost:{port}"));
+        if everywhere || address.is_ipv4() {
+            names.push(format!("127.0.0.1:{port}"));
+        }
+        if everywhere || address.is_ipv6() {
+            names.push(format!("[::1]:{port}"));
+        }
+    }
+    if port == 80 {
+        let bare: Vec<String> =
+            names.iter().filter_map(|name| Some(name.strip_suffix(":80")?.to_owned())).collect();
+        names.extend(bare);
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests;

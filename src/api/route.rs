@@ -1,0 +1,188 @@
+//! Which handler a method and a path belong to.
+//!
+//! Must not: look at anything but these two.
+
+use std::sync::Arc;
+
+use http::Method;
+
+use crate::model::ids::{RunId, SessionId};
+
+/// Where a request goes.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Route {
+    /// The bridge's own API.
+    Own(Own),
+    /// MANTYX's API, below `/api/`.
+    Proxied(Proxied),
+    /// A route of the bridge's with another method; the methods that it has.
+    WrongMethod(&'static str),
+    Unknown,
+}
+
+/// A route of the bridge's own API.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Own {
+    Health,
+    Ready,
+    Status,
+    ToolRefs,
+    Inject,
+    ToolCalls,
+    Refresh(String),
+}
+
+/// A route of MANTYX's API, with what the bridge must know of it.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Proxied {
+    CreateRun {
+        workspace: Arc<str>,
+    },
+    CreateSession {
+        workspace: Arc<str>,
+    },
+    Message {
+        workspace: Arc<str>,
+        session: SessionId,
+    },
+    EndSession {
+        workspace: Arc<str>,
+        session: SessionId,
+    },
+    Stream {
+        workspace: Arc<str>,
+        run: RunId,
+    },
+    ToolResult {
+        workspace: Arc<str>,
+        run: RunId,
+    },
+    Cancel {
+        workspace: Arc<str>,
+        run: RunId,
+    },
+    /// Anything else: forwarded and not looked at.
+    Other,
+}
+
+impl Route {
+    /// The route of `method` and `path` (without the query).
+    pub fn of(method: &Method, path: &str) -> Self {
+        if path.starts_with("/api/") {
+            return Self::Proxied(Proxied::of(method, path));
+        }
+        let own = |wanted: Method, allow: &'static str, own: Own| {
+            if *method == wanted || (wanted == Method::GET && *method == Method::HEAD) {
+                Self::Own(own)
+            } else {
+                Self::WrongMethod(allow)
+            }
+        };
+        let segments: Vec<&str> = path.split('/').skip(1).collect();
+        match segments.as_slice() {
+            ["healthz"] => own(Method::GET, "GET, HEAD", Own::Health),
+            ["readyz"] => own(Method::GET, "GET, HEAD", Own::Ready),
+            ["v1", "status"] => own(Method::GET, "GET, HEAD", Own::Status),
+            ["v1", "tool-refs"] => own(Method::GET, "GET, HEAD", Own::ToolRefs),
+            ["v1", "specs", "inject"] => own(Method::POST, "POST", Own::Inject),
+            ["v1", "tool-calls"] => own(Method::POST, "POST", Own::ToolCalls),
+            ["v1", "backends", name, "refresh"] => {
+                own(Method::POST, "POST", Own::Refresh((*name).to_owned()))
+            }
+            _ => Self::Unknown,
+        }
+    }
+
+    /// Whether the route is answered without a token.
+    pub fn is_open(&self) -> bool {
+        matches!(self, Self::Own(Own::Health | Own::Ready))
+    }
+}
+
+impl Proxied {
+    fn of(method: &Method, path: &str) -> Self {
+        let segments: Vec<&str> = path.split('/').skip(1).collect();
+        let ["api", "v1", "workspaces", workspace, rest @ ..] = segments.as_slice() else {
+            return Self::Other;
+        };
+        let workspace = || Arc::<str>::from(*workspace);
+        match (method.as_str(), rest) {
+            ("POST", ["agent-runs"]) => Self::CreateRun { workspace: workspace() },
+            ("POST", ["agent-sessions"]) => Self::CreateSession { workspace: workspace() },
+            ("POST", ["agent-sessions", id, "messages"]) => {
+                Self::Message { workspace: workspace(), session: (*id).into() }
+            }
+            ("DELETE", ["agent-sessions", id]) => {
+                Self::EndSession { workspace: workspace(), session: (*id).into() }
+            }
+            ("GET", ["agent-runs", id, "stream"]) => {
+                Self::Stream { workspace: workspace(), run: (*id).into() }
+            }
+            ("POST", ["agent-runs", id, "tool-results"]) => {
+                Self::ToolResult { workspace: workspace(), run: (*id).into() }
+            }
+            ("POST", ["agent-runs", id, "cancel"]) => {
+                Self::Cancel { workspace: workspace(), run: (*id).into() }
+            }
+            _ => Self::Other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Every route by its method and path.
+
+    use super::*;
+
+    #[track_caller]
+    fn check(method: &str, path: &str, expected: &Route) {
+        assert_eq!(Route::of(&method.parse().unwrap(), path), *expected);
+    }
+
+    #[test]
+    fn own_routes() {
+        check("GET", "/healthz", &Route::Own(Own::Health));
+        check("HEAD", "/readyz", &Route::Own(Own::Ready));
+        check("POST", "/v1/backends/fs/refresh", &Route::Own(Own::Refresh("fs".to_owned())));
+        check("GET", "/v1/specs/inject", &Route::WrongMethod("POST"));
+        check("GET", "/v1/status/", &Route::Unknown);
+        check("GET", "/", &Route::Unknown);
+        check("GET", "/api", &Route::Unknown);
+    }
+
+    #[test]
+    fn proxied_routes() {
+        let workspace = || Arc::<str>::from("acme");
+        let base = "/api/v1/workspaces/acme";
+        let proxied = |method: &str, rest: &str, expected: Proxied| {
+            check(method, &format!("{base}{rest}"), &Route::Proxied(expected));
+        };
+        proxied("POST", "/agent-runs", Proxied::CreateRun { workspace: workspace() });
+        proxied("GET", "/agent-runs", Proxied::Other);
+        proxied(
+            "GET",
+            "/agent-runs/run_1/stream",
+            Proxied::Stream { workspace: workspace(), run: "run_1".into() },
+        );
+        proxied(
+            "POST",
+            "/agent-sessions/ses_1/messages",
+            Proxied::Message { workspace: workspace(), session: "ses_1".into() },
+        );
+        proxied(
+            "DELETE",
+            "/agent-sessions/ses_1",
+            Proxied::EndSession { workspace: workspace(), session: "ses_1".into() },
+        );
+        check("POST", "/api/oauth/token", &Route::Proxied(Proxied::Other));
+    }
+
+    #[test]
+    fn only_health_and_readiness_are_open() {
+        assert!(Route::of(&Method::GET, "/healthz").is_open());
+        assert!(!Route::of(&Method::GET, "/v1/status").is_open());
+        assert!(!Route::of(&Method::GET, "/nothing").is_open());
+        assert!(!Route::of(&Method::GET, "/api/v1/workspaces/a/models").is_open());
+    }
+}

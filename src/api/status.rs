@@ -1,0 +1,143 @@
+//! What `/v1/status` shows. The names are fixed (DESIGN: other programs read them); more may be
+//! added.
+//!
+//! Must not: show an app a backend that it may not use, or anything secret.
+
+use std::time::SystemTime;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::native::Native;
+use crate::{
+    backend::{board::Snapshot, calls::Lane},
+    config::App,
+    model::{ids::BackendName, offer::RefKind},
+    proxy,
+};
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Status<'a> {
+    version: &'static str,
+    uptime_seconds: u64,
+    upstream: Upstream<'a>,
+    backends: Vec<Backend<'a>>,
+    runs: Runs,
+    config: Config,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Upstream<'a> {
+    base_url: &'a str,
+    workspace: Option<&'a str>,
+    /// `null` before the first exchange.
+    reachable: Option<bool>,
+    last_error: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Backend<'a> {
+    name: &'a str,
+    kind: &'static str,
+    state: &'static str,
+    required: bool,
+    transport: &'static str,
+    protocol_version: Option<String>,
+    server_info: Option<Box<RawValue>>,
+    /// How many tools it offers.
+    tools: usize,
+    digest: Option<String>,
+    stale: bool,
+    last_refresh: Option<String>,
+    next_refresh: Option<String>,
+    last_error: Option<String>,
+    last_call: Option<LastCall>,
+    calls_in_flight: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct LastCall {
+    at: String,
+    /// Whether the peer gave an answer, be it an error of its tool.
+    answered: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Runs {
+    driven: usize,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Config {
+    loaded_at: String,
+    last_error: Option<String>,
+}
+
+/// The status as `app` may see it.
+pub(super) fn status<'a>(native: &'a Native, app: &App) -> Status<'a> {
+    let health = native.runs.upstream().health();
+    let lanes = native.runs.backends().lanes();
+    Status {
+        version: env!("CARGO_PKG_VERSION"),
+        uptime_seconds: native.facts.since.elapsed().as_secs(),
+        upstream: Upstream {
+            base_url: &native.facts.base_url,
+            workspace: native.facts.workspace.as_deref(),
+            reachable: health.reachable,
+            last_error: health.last_error,
+        },
+        backends: lanes
+            .filter(|(name, _)| proxy::allowed(app, name))
+            .filter_map(|(name, lane)| one(native, name, lane))
+            .collect(),
+        runs: Runs { driven: native.runs.driven() },
+        config: Config { loaded_at: time(native.facts.loaded_at), last_error: None },
+    }
+}
+
+/// The status of one backend.
+pub(super) fn backend<'a>(native: &'a Native, name: &BackendName) -> Option<Backend<'a>> {
+    let mut lanes = native.runs.backends().lanes();
+    let (name, lane) = lanes.find(|(lane, _)| *lane == name)?;
+    one(native, name, lane)
+}
+
+fn one<'a>(native: &'a Native, name: &'a BackendName, lane: &Lane) -> Option<Backend<'a>> {
+    let board = &native.runs.backends().board;
+    let known: Snapshot = board.snapshot(name.as_str())?;
+    let offer = board.offer();
+    let offered = offer.backend(name.as_str())?;
+    let kind = match offered.kind {
+        RefKind::McpLocal => "mcp",
+        RefKind::A2aLocal => "a2a",
+        RefKind::Local => "local",
+    };
+    let stale = known.is_stale();
+    Some(Backend {
+        name: name.as_str(),
+        kind,
+        state: known.phase.as_str(),
+        required: lane.required,
+        transport: native.facts.transports.get(name).copied().unwrap_or_default(),
+        protocol_version: known.about.protocol_version,
+        server_info: known.about.server_info.map(|info| RawValue::to_owned(&info)),
+        tools: known.catalog.as_ref().map_or(0, |catalog| catalog.tool_count()),
+        digest: known.catalog.as_ref().map(|catalog| catalog.digest().to_owned()),
+        stale,
+        last_refresh: known.last_refresh.map(time),
+        next_refresh: known.next_refresh.map(time),
+        last_error: known.last_error,
+        last_call: lane
+            .last_call()
+            .map(|last| LastCall { at: time(last.at), answered: last.answered }),
+        calls_in_flight: lane.in_flight(),
+    })
+}
+
+fn time(at: SystemTime) -> String {
+    humantime::format_rfc3339_millis(at).to_string()
+}

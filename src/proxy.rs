@@ -1,0 +1,268 @@
+//! The proxy in front of MANTYX: requests below `/api/` go there as they are, except the handful
+//! that start, feed, follow or end a run with tools of the bridge in it.
+//!
+//! Must not: answer a tool call (runs does), or change a body anywhere but in `tools`.
+
+pub mod forward;
+mod inject;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use serde::Deserialize;
+use tracing::{debug, warn};
+
+use self::forward::Outgoing;
+pub use self::inject::{MAX_SPEC, allowed, inject_error, injected_header, names, selection};
+use crate::{
+    api::{
+        guard::Caller,
+        reply::{self, Body},
+        route::Proxied,
+    },
+    model::ids::{RunId, SessionId, ToolUseId},
+    runs::{DrivenRun, RunKey, Runs, app_stream},
+    upstream::{Authority, OpenError},
+};
+
+/// The largest tool result that an app may post; MANTYX takes 2 MB of text and 5 MB of files,
+/// which base64 makes 7.
+const MAX_RESULT_BODY: usize = 16 << 20;
+
+/// The proxy.
+#[derive(Debug)]
+pub struct Proxy {
+    pub runs: Arc<Runs>,
+}
+
+impl Proxy {
+    /// Answers a request below `/api/`.
+    pub async fn handle(
+        &self,
+        route: Proxied,
+        caller: Caller,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let authority = self.authority(&caller, request.headers());
+        let from = Outgoing { runs: &self.runs, caller: &caller, authority };
+        match route {
+            Proxied::CreateRun { workspace } => from.create_run(workspace, request).await,
+            Proxied::CreateSession { workspace } => from.create_session(workspace, request).await,
+            Proxied::Message { workspace, session } => {
+                from.message(workspace, session, request).await
+            }
+            Proxied::EndSession { workspace, session } => {
+                self.end_session(&from, workspace, session, request).await
+            }
+            Proxied::Stream { workspace, run } => {
+                self.stream(&from, RunKey { workspace, run }, request).await
+            }
+            Proxied::ToolResult { workspace, run } => {
+                self.tool_result(&from, RunKey { workspace, run }, request).await
+            }
+            Proxied::Cancel { workspace, run } => {
+                self.cancel(&from, RunKey { workspace, run }, request).await
+            }
+            Proxied::Other => from.forward(request).await,
+        }
+    }
+
+    /// Whose credential goes to MANTYX for `caller`.
+    fn authority(&self, caller: &Caller, headers: &HeaderMap) -> Authority {
+        match self.runs.upstream().own_authority() {
+            Some(own) => own.clone(),
+            None => {
+                let mut own = headers.clone();
+                if let Some(name) = &caller.token_in {
+                    own.remove(name);
+                }
+                Authority::of_caller(&own)
+            }
+        }
+    }
+
+    /// The run, if the bridge drives it for this caller.
+    ///
+    /// Another app's run is not here for it; MANTYX is not asked either, as the credential that
+    /// the bridge shows there would open it.
+    fn own_run(
+        &self,
+        from: &Outgoing<'_>,
+        key: &RunKey,
+    ) -> Result<Option<Arc<DrivenRun>>, NotYours> {
+        match self.runs.get(key) {
+            Some(run) if run.app == from.caller.app.name => Ok(Some(run)),
+            Some(_) => Err(NotYours),
+            None => Ok(None),
+        }
+    }
+
+    async fn stream(
+        &self,
+        from: &Outgoing<'_>,
+        key: RunKey,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let run = match self.own_run(from, &key) {
+            Ok(Some(run)) => run,
+            Ok(None) => return from.forward(request).await,
+            Err(not_yours) => return not_yours.reply("run"),
+        };
+        let last_seq = resume_point(request.uri().query(), request.headers());
+        debug!(run = %key.run, last_seq, app = %run.app, "an app reads the run's stream");
+        match app_stream::open(&self.runs, run, last_seq).await {
+            Ok(events) => {
+                let mut response = Response::new(reply::streamed(events));
+                let headers = response.headers_mut();
+                let text = HeaderValue::from_static;
+                headers.insert(header::CONTENT_TYPE, text("text/event-stream; charset=utf-8"));
+                headers.insert(header::CACHE_CONTROL, text("no-cache, no-transform"));
+                response
+            }
+            Err(OpenError::Status(status)) => {
+                reply::error(status, "stream_refused", "MANTYX did not give the run's events.")
+            }
+            Err(error) => forward::unreachable(&error.to_string()),
+        }
+    }
+
+    async fn tool_result(
+        &self,
+        from: &Outgoing<'_>,
+        key: RunKey,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Result {
+            tool_use_id: String,
+        }
+        let run = match self.own_run(from, &key) {
+            Ok(Some(run)) => run,
+            Ok(None) => return from.forward(request).await,
+            Err(not_yours) => return not_yours.reply("run"),
+        };
+        let (parts, body) = request.into_parts();
+        let body = match reply::read(body, MAX_RESULT_BODY).await {
+            Ok(body) => body,
+            Err(error) => return error.reply(),
+        };
+        let result: Option<Result> = serde_json::from_slice(&body).ok();
+        let tool_use = result.map(|result| ToolUseId::from(result.tool_use_id));
+        if let Some(tool_use) = tool_use.filter(|tool_use| run.owns(tool_use)) {
+            warn!(run = %key.run, %tool_use, app = %run.app, "an app posted a result of ours");
+            return reply::error(
+                StatusCode::NOT_FOUND,
+                "unknown_tool_use",
+                "The bridge answers this call itself.",
+            );
+        }
+        from.forward_bytes(&parts, vec![body]).await
+    }
+
+    async fn cancel(
+        &self,
+        from: &Outgoing<'_>,
+        key: RunKey,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let run = match self.own_run(from, &key) {
+            Ok(run) => run,
+            Err(not_yours) => return not_yours.reply("run"),
+        };
+        let response = from.forward(request).await;
+        if let Some(run) = run.filter(|_| response.status().is_success()) {
+            run.cancel_calls();
+        }
+        response
+    }
+
+    async fn end_session(
+        &self,
+        from: &Outgoing<'_>,
+        workspace: Arc<str>,
+        session: SessionId,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let known = self.runs.session(&workspace, &session);
+        if known.is_some_and(|known| known.app != from.caller.app.name) {
+            return NotYours.reply("session");
+        }
+        let response = from.forward(request).await;
+        if response.status().is_success() {
+            for run in self.runs.of_session(&workspace, &session) {
+                run.cancel_calls();
+            }
+            self.runs.forget_session(&workspace, &session);
+        }
+        response
+    }
+}
+
+/// The object belongs to another app; its existence is not told.
+#[derive(Debug, Clone, Copy)]
+pub struct NotYours;
+
+impl NotYours {
+    pub fn reply(self, what: &str) -> Response<Body> {
+        reply::error(StatusCode::NOT_FOUND, "not_found", &format!("There is no such {what}."))
+    }
+}
+
+/// Where an app wants to resume: `?lastSeq=`, else `Last-Event-ID`, else the start
+/// (agent-runs-protocol §7).
+fn resume_point(query: Option<&str>, headers: &HeaderMap) -> u64 {
+    let in_query = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes())
+        .find(|(key, _)| key == "lastSeq")
+        .and_then(|(_, value)| value.parse().ok());
+    let in_header = || headers.get("last-event-id")?.to_str().ok()?.trim().parse().ok();
+    in_query.or_else(in_header).unwrap_or(0)
+}
+
+/// The run id in MANTYX's answer to a submission.
+fn run_id(body: &Bytes) -> Option<RunId> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Created {
+        run_id: String,
+    }
+    serde_json::from_slice::<Created>(body).ok().map(|created| created.run_id.into())
+}
+
+/// The session id in MANTYX's answer to a creation.
+fn session_id(body: &Bytes) -> Option<SessionId> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Created {
+        session_id: String,
+    }
+    serde_json::from_slice::<Created>(body).ok().map(|created| created.session_id.into())
+}
+
+#[cfg(test)]
+mod tests {
+    //! Where a stream resumes.
+
+    use super::*;
+
+    #[track_caller]
+    fn check(query: Option<&str>, header: Option<&str>, expected: u64) {
+        let mut headers = HeaderMap::new();
+        if let Some(header) = header {
+            headers.insert("last-event-id", header.parse().unwrap());
+        }
+        assert_eq!(resume_point(query, &headers), expected);
+    }
+
+    #[test]
+    fn the_query_comes_before_the_header() {
+        check(None, None, 0);
+        check(Some("lastSeq=7"), None, 7);
+        check(Some("a=b&lastSeq=7"), Some("5"), 7);
+        check(None, Some("5"), 5);
+        check(Some("lastSeq=x"), Some("5"), 5);
+        check(None, Some("-1"), 0);
+    }
+}

@@ -1,0 +1,188 @@
+//! Passing a request on to MANTYX and its answer back, streamed and unchanged but for what belongs
+//! to a single connection, to the bridge, or to whom the credential is.
+//!
+//! Must not: read a body into memory.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, Request, Response, StatusCode, header, request::Parts};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use tracing::{error, warn};
+
+use crate::{
+    api::{
+        guard::Caller,
+        reply::{self, Body, BoxError, Pieces},
+    },
+    http_client,
+    runs::Runs,
+    upstream::{Authority, X_API_KEY},
+};
+
+/// Headers that are about one connection and go no further (RFC 9110 §7.6.1), beside those that
+/// `Connection` names.
+const HOP_BY_HOP: [HeaderName; 9] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// What does not go to MANTYX: the caller's credential for the bridge, what the client library
+/// writes anew, and what the bridge has answered itself.
+const NOT_UPSTREAM: [HeaderName; 5] =
+    [header::HOST, header::AUTHORIZATION, X_API_KEY, header::CONTENT_LENGTH, header::EXPECT];
+
+/// The headers that apps give to the bridge alone.
+const OWN_PREFIX: &str = "x-bridge-";
+
+/// A request on its way to MANTYX.
+#[derive(Debug)]
+pub struct Outgoing<'a> {
+    pub runs: &'a Arc<Runs>,
+    pub caller: &'a Caller,
+    pub authority: Authority,
+}
+
+impl Outgoing<'_> {
+    /// Forwards the request as it is.
+    pub async fn forward(&self, request: Request<Incoming>) -> Response<Body> {
+        let (parts, body) = request.into_parts();
+        let length = parts.headers.get(header::CONTENT_LENGTH).cloned();
+        let has_body = !http_body::Body::is_end_stream(&body);
+        let body = has_body.then(|| reqwest::Body::wrap(body));
+        self.send(&parts, body, length).await
+    }
+
+    /// Forwards the request with another body.
+    pub async fn forward_bytes(&self, parts: &Parts, body: Vec<Bytes>) -> Response<Body> {
+        self.send(parts, Some(reqwest::Body::wrap(Pieces::new(body))), None).await
+    }
+
+    async fn send(
+        &self,
+        parts: &Parts,
+        body: Option<reqwest::Body>,
+        length: Option<header::HeaderValue>,
+    ) -> Response<Body> {
+        let path = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+        let upstream = self.runs.upstream();
+        let request = match upstream.request(parts.method.clone(), path, &self.authority) {
+            Ok(request) => request,
+            Err(odd) => {
+                let message = odd.to_string();
+                return reply::error(StatusCode::BAD_REQUEST, "invalid_request", &message);
+            }
+        };
+        let mut headers = end_to_end(&parts.headers);
+        for name in NOT_UPSTREAM {
+            headers.remove(name);
+        }
+        let own: Vec<HeaderName> =
+            headers.keys().filter(|name| name.as_str().starts_with(OWN_PREFIX)).cloned().collect();
+        for name in own {
+            headers.remove(name);
+        }
+        if let (Some(length), Some(_)) = (length, &body) {
+            headers.insert(header::CONTENT_LENGTH, length);
+        }
+        let mut request = request.headers(headers);
+        if let Some(body) = body {
+            request = request.body(body);
+        }
+        match request.send().await {
+            Ok(response) => {
+                upstream.note(Ok(()));
+                self.back(response)
+            }
+            Err(error) => {
+                let error = http_client::chain(&error.without_url());
+                upstream.note(Err(&error));
+                unreachable(&error)
+            }
+        }
+    }
+
+    /// MANTYX's answer, for the app.
+    fn back(&self, response: reqwest::Response) -> Response<Body> {
+        let own = self.runs.upstream().own_authority().is_some();
+        if own && response.status() == StatusCode::UNAUTHORIZED {
+            // To the app this would look as if its token for the bridge were wrong.
+            error!("MANTYX refuses the bridge's credential (401); check upstream.credential");
+            return reply::error(
+                StatusCode::BAD_GATEWAY,
+                "upstream_unauthorized",
+                "MANTYX refuses the credential of the bridge (401). It is `upstream.credential` \
+                 in bridge.yaml that has to be mended; your token for the bridge is right.",
+            );
+        }
+        let response: Response<reqwest::Body> = response.into();
+        let (mut parts, body) = response.into_parts();
+        parts.headers = end_to_end(&parts.headers);
+        let body = body.map_err(|error| {
+            warn!(error = %http_client::chain(&error), "MANTYX's answer broke off");
+            BoxError::from(error.without_url())
+        });
+        Response::from_parts(parts, body.boxed_unsync())
+    }
+}
+
+/// The headers that travel further than one connection.
+fn end_to_end(headers: &HeaderMap) -> HeaderMap {
+    let mut kept = headers.clone();
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in HOP_BY_HOP.into_iter().chain(named) {
+        kept.remove(name);
+    }
+    kept
+}
+
+/// The answer where MANTYX gave none.
+pub fn unreachable(error: &str) -> Response<Body> {
+    warn!(error, "MANTYX cannot be reached");
+    reply::error(
+        StatusCode::BAD_GATEWAY,
+        "upstream_unreachable",
+        "The bridge cannot reach MANTYX at the moment; its log says why.",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    //! What travels on and what does not.
+
+    use super::*;
+
+    #[test]
+    fn connection_headers_go_no_further() {
+        let pairs = [
+            ("connection", "close, X-Mine"),
+            ("x-mine", "1"),
+            ("keep-alive", "timeout=5"),
+            ("transfer-encoding", "chunked"),
+            ("accept", "application/json"),
+            ("content-length", "5"),
+        ];
+        let headers: HeaderMap = pairs
+            .iter()
+            .map(|(name, value)| (name.parse::<HeaderName>().unwrap(), value.parse().unwrap()))
+            .collect();
+        let kept = end_to_end(&headers);
+        let mut kept: Vec<&str> = kept.keys().map(HeaderName::as_str).collect();
+        kept.sort_unstable();
+        assert_eq!(kept, ["accept", "content-length"]);
+    }
+}

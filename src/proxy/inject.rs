@@ -1,0 +1,295 @@
+//! The requests that carry a spec: refs go in, and a run driver starts before the app has its
+//! answer.
+//!
+//! Must not: know the shape of a spec (model/spec.rs does).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header, request::Parts};
+use hyper::body::Incoming;
+use tracing::{info, warn};
+
+use super::{NotYours, forward::Outgoing, run_id, session_id};
+use crate::{
+    api::reply::{self, Body},
+    config::App,
+    model::{
+        ids::{BackendName, SessionId},
+        spec::{InjectError, Injected, Selection, Spec, Table},
+    },
+    runs::{NewRun, RunKey, Session},
+};
+
+/// The largest spec; specs carry attachments (DESIGN: the proxied body limit).
+pub const MAX_SPEC: usize = 64 << 20;
+/// The largest answer to a submission; it holds two short strings.
+const MAX_ANSWER: usize = 1 << 20;
+/// Names the backends whose tools a run gets; `none` for none.
+const SELECT: &str = "x-bridge-backends";
+/// Tells how many tools of each backend went into a spec.
+const INJECTED: &str = "x-bridge-injected";
+
+/// A spec that was taken in.
+struct Taken {
+    parts: Parts,
+    body: Bytes,
+    selection: Selection,
+}
+
+/// What goes to MANTYX in its place.
+enum Plan {
+    /// The body as it came: it gets no tools, and the run is not the bridge's.
+    Untouched,
+    Injected {
+        injected: Injected,
+        tools: Option<Bytes>,
+    },
+}
+
+impl Outgoing<'_> {
+    pub(super) async fn create_run(
+        &self,
+        workspace: Arc<str>,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let taken = match self.take(request).await {
+            Ok(taken) => taken,
+            Err(response) => return response,
+        };
+        let plan = match self.plan(&taken) {
+            Ok(plan) => plan,
+            Err(response) => return response,
+        };
+        self.submit(taken, plan, workspace, None).await
+    }
+
+    pub(super) async fn create_session(
+        &self,
+        workspace: Arc<str>,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let taken = match self.take(request).await {
+            Ok(taken) => taken,
+            Err(response) => return response,
+        };
+        let (injected, tools) = match self.plan(&taken) {
+            Ok(Plan::Injected { injected, tools }) => (injected, tools),
+            Ok(Plan::Untouched) => return self.forward_bytes(&taken.parts, vec![taken.body]).await,
+            Err(response) => return response,
+        };
+        let counts = injected_header(&injected);
+        let (mut response, body) = match self.exchange(&taken.parts, injected.body).await {
+            Ok(answer) => answer,
+            Err(response) => return response,
+        };
+        if response.status().is_success() {
+            match session_id(&body) {
+                Some(id) => {
+                    info!(session = %id, app = %self.caller.app.name, "a session with our tools");
+                    let given = (tools, taken.selection, injected.table);
+                    let app = self.caller.app.name.clone();
+                    self.runs.remember_session(workspace, id, app, given);
+                }
+                None => warn!("MANTYX's answer names no sessionId; its runs cannot be driven"),
+            }
+            response.headers_mut().insert(INJECTED, counts);
+        }
+        response
+    }
+
+    pub(super) async fn message(
+        &self,
+        workspace: Arc<str>,
+        id: SessionId,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let known = self.runs.session(&workspace, &id);
+        if known.as_ref().is_some_and(|known| known.app != self.caller.app.name) {
+            return NotYours.reply("session");
+        }
+        let taken = match self.take(request).await {
+            Ok(taken) => taken,
+            Err(response) => return response,
+        };
+        let Ok(spec) = Spec::read(taken.body.clone()) else {
+            // MANTYX says what is wrong with it.
+            return self.forward_bytes(&taken.parts, vec![taken.body]).await;
+        };
+        let plan = match (spec.tools(), known) {
+            (Some(_), _) => self.plan(&taken),
+            (None, Some(known)) => self.follow(spec, &known),
+            (None, None) => {
+                info!(session = %id, "a session that the bridge does not know; left alone");
+                Ok(Plan::Untouched)
+            }
+        };
+        match plan {
+            Ok(plan) => self.submit(taken, plan, workspace, Some(id)).await,
+            Err(response) => response,
+        }
+    }
+
+    /// A message without tools, in a session that the bridge gave some: they are left as they are
+    /// or, where catalogs have changed since, given anew for this run.
+    fn follow(&self, spec: Spec, session: &Session) -> Result<Plan, Response<Body>> {
+        let offer = self.runs.backends().board.offer();
+        if !session.table.differs_from(&offer) {
+            let injected = Injected {
+                body: spec.untouched(),
+                table: Table::clone(&session.table),
+                counts: std::collections::BTreeMap::new(),
+            };
+            return Ok(Plan::Injected { injected, tools: None });
+        }
+        let remembered = session.tools.clone().unwrap_or_else(|| Bytes::from_static(b"[]"));
+        let spec = spec.with_tools(&remembered).map_err(|error| spec_error(&error.to_string()))?;
+        let app = Arc::clone(&self.caller.app);
+        let injected = spec.inject(&offer, &|name| allowed(&app, name), &session.selection);
+        let injected = injected.map_err(|error| inject_error(&error))?;
+        Ok(Plan::Injected { injected, tools: None })
+    }
+
+    /// Reads the spec into memory: what is forwarded depends on the whole of it.
+    async fn take(&self, request: Request<Incoming>) -> Result<Taken, Response<Body>> {
+        let (mut parts, body) = request.into_parts();
+        if parts.headers.contains_key(header::CONTENT_ENCODING) {
+            return Err(reply::error(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "unsupported_encoding",
+                "The bridge has to read specs; send them without Content-Encoding.",
+            ));
+        }
+        let selection = selection(&parts.headers);
+        let body = reply::read(body, MAX_SPEC).await.map_err(|error| error.reply())?;
+        // The bridge has to read the answer, too.
+        parts.headers.remove(header::ACCEPT_ENCODING);
+        // Nobody is given a stub of a backend that is only just starting.
+        self.runs.backends().board.settled().await;
+        Ok(Taken { parts, body, selection })
+    }
+
+    fn plan(&self, taken: &Taken) -> Result<Plan, Response<Body>> {
+        let offer = self.runs.backends().board.offer();
+        let app = Arc::clone(&self.caller.app);
+        let spec = match Spec::read(taken.body.clone()) {
+            Ok(spec) => spec,
+            Err(error) => {
+                let none = match &taken.selection {
+                    Selection::Named(names) => names.is_empty(),
+                    Selection::All => !offer.backends().any(|(name, _)| allowed(&app, name)),
+                };
+                return if none {
+                    Ok(Plan::Untouched)
+                } else {
+                    Err(spec_error(&error.to_string()))
+                };
+            }
+        };
+        let tools = spec.tools();
+        let injected = spec.inject(&offer, &|name| allowed(&app, name), &taken.selection);
+        let injected = injected.map_err(|error| inject_error(&error))?;
+        Ok(Plan::Injected { injected, tools })
+    }
+
+    /// Sends a spec and drives the run that comes of it.
+    async fn submit(
+        &self,
+        taken: Taken,
+        plan: Plan,
+        workspace: Arc<str>,
+        session: Option<SessionId>,
+    ) -> Response<Body> {
+        let injected = match plan {
+            Plan::Injected { injected, .. } => injected,
+            Plan::Untouched => return self.forward_bytes(&taken.parts, vec![taken.body]).await,
+        };
+        let counts = injected_header(&injected);
+        let (mut response, body) = match self.exchange(&taken.parts, injected.body).await {
+            Ok(answer) => answer,
+            Err(response) => return response,
+        };
+        if !response.status().is_success() {
+            return response;
+        }
+        response.headers_mut().insert(INJECTED, counts);
+        if injected.table.is_empty() {
+            return response;
+        }
+        let Some(run) = run_id(&body) else {
+            warn!("MANTYX's answer names no runId; the calls of this run cannot be answered");
+            return response;
+        };
+        self.runs.start(NewRun {
+            key: RunKey { workspace, run },
+            app: self.caller.app.name.clone(),
+            session,
+            authority: self.authority.clone(),
+            table: Arc::new(injected.table),
+        });
+        response
+    }
+
+    /// Sends a body and reads the short answer; the answer for the app, and its text.
+    async fn exchange(
+        &self,
+        parts: &Parts,
+        body: Vec<Bytes>,
+    ) -> Result<(Response<Body>, Bytes), Response<Body>> {
+        let (parts, body) = self.forward_bytes(parts, body).await.into_parts();
+        let text = reply::read(body, MAX_ANSWER).await.map_err(|error| {
+            warn!(%error, "MANTYX's answer to a submission cannot be read");
+            reply::error(
+                StatusCode::BAD_GATEWAY,
+                "upstream_broken",
+                "MANTYX's answer broke off. The run may have been created; look before you send \
+                 it again.",
+            )
+        })?;
+        Ok((Response::from_parts(parts, reply::full(text.clone())), text))
+    }
+}
+
+/// Whether `app` may use the backend.
+pub fn allowed(app: &App, name: &BackendName) -> bool {
+    app.backends.as_ref().is_none_or(|backends| backends.contains(name))
+}
+
+/// What `X-Bridge-Backends` asks for.
+pub fn selection(headers: &HeaderMap) -> Selection {
+    let Some(value) = headers.get(SELECT) else { return Selection::All };
+    Selection::Named(names(&String::from_utf8_lossy(value.as_bytes())))
+}
+
+/// The names in `fs,hr`; none in `none`.
+pub fn names(list: &str) -> Vec<String> {
+    let names = list.split(',').map(str::trim);
+    names.filter(|name| !name.is_empty() && *name != "none").map(str::to_owned).collect()
+}
+
+/// `X-Bridge-Injected: fs=11, hr=1`.
+pub fn injected_header(injected: &Injected) -> HeaderValue {
+    let counts = injected.counts.iter().map(|(name, tools)| format!("{name}={tools}"));
+    let text = counts.collect::<Vec<_>>().join(", ");
+    HeaderValue::try_from(text).expect("backend names and numbers are ASCII")
+}
+
+fn spec_error(message: &str) -> Response<Body> {
+    let message = format!("The spec cannot be given tools: {message}.");
+    reply::error(StatusCode::BAD_REQUEST, "invalid_request", &message)
+}
+
+/// The answer to a spec that asks for what cannot be given.
+pub fn inject_error(error: &InjectError) -> Response<Body> {
+    let message = error.to_string();
+    match error {
+        InjectError::UnknownBackend { candidates, .. } => {
+            let candidates = ("candidates", candidates.clone().into());
+            let status = StatusCode::BAD_REQUEST;
+            reply::error_with(status, "unknown_backend", &message, candidates)
+        }
+        InjectError::Refused(_) => {
+            reply::error(StatusCode::SERVICE_UNAVAILABLE, "backend_unavailable", &message)
+        }
+    }
+}
