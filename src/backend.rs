@@ -5,6 +5,7 @@
 //!
 //! [`model::offer::Route`]: crate::model::offer::Route
 
+pub mod a2a;
 pub mod board;
 pub mod calls;
 pub mod peer;

@@ -161,3 +161,13 @@ pub enum A2aBinding {
     JsonRpc,
     HttpJson,
 }
+
+impl A2aBinding {
+    /// The name in bridge.yaml and on status pages.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::JsonRpc => "jsonrpc",
+            Self::HttpJson => "http-json",
+        }
+    }
+}

@@ -8,6 +8,7 @@ pub mod api;
 pub mod backend;
 pub mod backoff;
 pub mod config;
+pub mod demo;
 pub mod http_client;
 pub mod model;
 pub mod proxy;

@@ -1,0 +1,227 @@
+//! A2A agents as backends: an Agent Card is the catalog, a message is the call.
+//!
+//! A2A has no connection: [`A2aDialer::dial`] fetches the card, and the peer it gives is never
+//! closed and never says that its card changed; refreshes are conditional instead.
+//!
+//! Must not: change a byte of the card, or let a card direct the configured headers to a host
+//! that is neither its own nor allowed.
+
+mod call;
+mod card_fetch;
+mod interface;
+mod wire;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::future::{BoxFuture, pending};
+use http::HeaderMap;
+use serde_json::value::RawValue;
+use tokio_util::task::TaskTracker;
+
+use self::{
+    call::Link,
+    card_fetch::{Fetched, Fresh, Validator},
+    interface::Rules,
+};
+use super::peer::{About, CallError, Dial, Peer, PeerError, ToolCall};
+use crate::{
+    config::{A2a, A2aBinding, CardSource},
+    model::{answer::Answer, card::Card, catalog::Catalog, ids::BackendName, json},
+};
+
+/// Knows how to reach one A2A agent.
+#[derive(Debug)]
+pub struct A2aDialer {
+    settings: Arc<Settings>,
+}
+
+#[derive(Debug)]
+struct Settings {
+    name: BackendName,
+    client: reqwest::Client,
+    source: CardSource,
+    headers: HeaderMap,
+    binding: Option<A2aBinding>,
+    allow_hosts: Vec<String>,
+    /// The binding that the last card led to.
+    chosen: Mutex<Option<A2aBinding>>,
+}
+
+/// One A2A agent whose card has been read.
+#[derive(Debug)]
+struct A2aPeer {
+    settings: Arc<Settings>,
+    /// What the last good card said; a refresh replaces it whole.
+    current: Mutex<Arc<Resolved>>,
+    /// The cancellations that go on after their calls.
+    cancellations: TaskTracker,
+}
+
+/// A card and what follows from it.
+#[derive(Debug)]
+struct Resolved {
+    catalog: Arc<Catalog>,
+    validator: Option<Validator>,
+    link: Arc<Link>,
+}
+
+impl A2aDialer {
+    /// A dialer for the agent `name`; `client` comes from [`crate::http_client::new`].
+    #[must_use]
+    pub fn new(name: BackendName, config: &A2a, client: reqwest::Client) -> Self {
+        let settings = Settings {
+            name,
+            client,
+            source: config.card.clone(),
+            headers: config.headers.clone(),
+            binding: config.binding,
+            allow_hosts: config.allow_hosts.clone(),
+            chosen: Mutex::new(config.binding),
+        };
+        Self { settings: Arc::new(settings) }
+    }
+}
+
+impl Dial for A2aDialer {
+    fn dial(&self) -> BoxFuture<'_, Result<Arc<dyn Peer>, PeerError>> {
+        Box::pin(async {
+            let resolved = self.settings.resolve(None).await?;
+            let peer: Arc<dyn Peer> = Arc::new(A2aPeer {
+                settings: self.settings.clone(),
+                current: Mutex::new(resolved),
+                cancellations: TaskTracker::new(),
+            });
+            Ok(peer)
+        })
+    }
+
+    /// `a2a` until a card has told which binding it is.
+    fn transport(&self) -> &'static str {
+        let chosen = *self.settings.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        chosen.map_or("a2a", A2aBinding::as_str)
+    }
+}
+
+impl Settings {
+    /// Gets the card, unless it is still `known`'s, and chooses the interface.
+    async fn resolve(&self, known: Option<Arc<Resolved>>) -> Result<Arc<Resolved>, PeerError> {
+        let validator = known.as_ref().and_then(|known| known.validator.as_ref());
+        let fetched =
+            card_fetch::fetch(&self.client, &self.source, &self.headers, validator).await?;
+        let fresh = match (fetched, known) {
+            (Fetched::Same, Some(known)) => return Ok(known),
+            (Fetched::Same, None) => {
+                return Err(PeerError("the card is unchanged, but none is known".to_owned()));
+            }
+            (Fetched::Card(fresh), known) => self.read(*fresh, known)?,
+        };
+        let binding = fresh.link.endpoint.binding;
+        *self.chosen.lock().unwrap_or_else(PoisonError::into_inner) = Some(binding);
+        Ok(fresh)
+    }
+
+    fn read(&self, fresh: Fresh, known: Option<Arc<Resolved>>) -> Result<Arc<Resolved>, PeerError> {
+        let bad = |why: String| PeerError(format!("the Agent Card cannot be used: {why}"));
+        let Fresh { bytes, url, validator } = fresh;
+        // JSON has no byte order mark, yet some files begin with one.
+        let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&bytes);
+        let raw: Box<RawValue> =
+            serde_json::from_slice(bytes).map_err(|e| bad(format!("it is not JSON ({e})")))?;
+        let card = Card::read(raw.get()).map_err(|error| bad(error.to_string()))?;
+        let rules =
+            Rules { card_url: url.as_ref(), allow_hosts: &self.allow_hosts, binding: self.binding };
+        let endpoint = interface::choose(&card, rules).map_err(|e| bad(e.to_string()))?;
+        let catalog = Catalog::a2a(raw);
+        let (catalog, link) = match known {
+            Some(known) if known.catalog.digest() == catalog.digest() => {
+                (known.catalog.clone(), known.link.clone())
+            }
+            _ => {
+                tracing::info!(
+                    backend = %self.name,
+                    url = interface::shown(&endpoint.url),
+                    transport = endpoint.binding.as_str(),
+                    version = endpoint.version,
+                    "Agent Card of {:?} read",
+                    card.name,
+                );
+                let link = Link {
+                    name: self.name.clone(),
+                    client: self.client.clone(),
+                    headers: self.headers.clone(),
+                    endpoint,
+                };
+                (Arc::new(catalog), Arc::new(link))
+            }
+        };
+        Ok(Arc::new(Resolved { catalog, validator, link }))
+    }
+}
+
+impl A2aPeer {
+    fn current(&self) -> Arc<Resolved> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Peer for A2aPeer {
+    fn about(&self) -> About {
+        let version = self.current().link.endpoint.version.clone();
+        About { protocol_version: Some(version), server_info: None }
+    }
+
+    fn resolve(&self) -> BoxFuture<'_, Result<Arc<Catalog>, PeerError>> {
+        Box::pin(async {
+            let resolved = self.settings.resolve(Some(self.current())).await?;
+            let catalog = resolved.catalog.clone();
+            *self.current.lock().unwrap_or_else(PoisonError::into_inner) = resolved;
+            Ok(catalog)
+        })
+    }
+
+    fn changed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(pending())
+    }
+
+    fn closed(&self) -> BoxFuture<'_, PeerError> {
+        Box::pin(pending())
+    }
+
+    fn call(&self, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>> {
+        Box::pin(async move {
+            let text = message(call.arguments.get())?;
+            let link = self.current().link.clone();
+            call::call(&link, &self.cancellations, &text, call.origin.as_ref()).await
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            self.cancellations.close();
+            let cancelled = self.cancellations.wait();
+            if tokio::time::timeout(call::CANCEL_TIMEOUT, cancelled).await.is_err() {
+                let left = self.cancellations.len();
+                tracing::warn!(
+                    backend = %self.settings.name,
+                    left,
+                    "tasks of the agent are still being cancelled"
+                );
+            }
+        })
+    }
+}
+
+/// The `message` of the arguments, which is all that a call to an agent has.
+fn message(arguments: &str) -> Result<String, CallError> {
+    let refuse = |why: &str| CallError::Refused(why.to_owned());
+    let message = json::string_member(arguments, "message").ok_or_else(|| {
+        refuse("the arguments must be {\"message\": string}: the whole task in plain words")
+    })?;
+    if message.trim().is_empty() {
+        return Err(refuse("the argument `message` is empty: say what the agent should do"));
+    }
+    Ok(message)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! Gets an agent's card: from its well-known address, from a URL or from a file.
+//!
+//! Must not: interpret the card, or send the configured headers anywhere but to the configured
+//! address (redirects are not followed).
+
+use std::path::Path;
+
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderValue, StatusCode,
+    header::{ACCEPT, ETAG, IF_NONE_MATCH, LOCATION},
+};
+use tokio::io::AsyncReadExt as _;
+use url::Url;
+
+use super::interface::{is_link_local, shown};
+use crate::{
+    backend::peer::PeerError,
+    config::CardSource,
+    http_client::{self, BodyError},
+};
+
+/// The largest card, in bytes.
+pub(super) const MAX_CARD: usize = 1024 * 1024;
+
+/// The paths below a base URL where a card may be, the current one first.
+const WELL_KNOWN: [&str; 2] = ["agent-card.json", "agent.json"];
+
+/// What makes a later fetch conditional: the server's tag for the card at one address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Validator {
+    url: Url,
+    etag: HeaderValue,
+}
+
+#[derive(Debug)]
+pub(super) enum Fetched {
+    /// The card is the one that the validator stands for.
+    Same,
+    Card(Box<Fresh>),
+}
+
+/// A card as it came.
+#[derive(Debug)]
+pub(super) struct Fresh {
+    pub bytes: Bytes,
+    /// Where it came from; `None` for a file.
+    pub url: Option<Url>,
+    pub validator: Option<Validator>,
+}
+
+/// Gets the card from `source`; `known` stands for the card that the caller has.
+pub(super) async fn fetch(
+    client: &reqwest::Client,
+    source: &CardSource,
+    headers: &HeaderMap,
+    known: Option<&Validator>,
+) -> Result<Fetched, PeerError> {
+    match source {
+        CardSource::File(path) => file(path).await,
+        CardSource::Url(url) => get(client, url, headers, known)
+            .await?
+            .ok_or_else(|| error(url, "HTTP 404: there is no card; correct `card_url`")),
+        CardSource::Base(base) => {
+            for name in WELL_KNOWN {
+                let url = well_known(base, name);
+                if let Some(fetched) = get(client, &url, headers, known).await? {
+                    return Ok(fetched);
+                }
+            }
+            Err(PeerError(format!(
+                "there is no Agent Card at {} nor at {} (HTTP 404); correct `url`, or name the \
+                 card's own address in `card_url`",
+                shown(&well_known(base, WELL_KNOWN[0])),
+                shown(&well_known(base, WELL_KNOWN[1])),
+            )))
+        }
+    }
+}
+
+fn well_known(base: &Url, name: &str) -> Url {
+    let mut url = base.clone();
+    if let Ok(mut segments) = url.path_segments_mut() {
+        segments.pop_if_empty().extend([".well-known", name]);
+    }
+    url
+}
+
+/// `None` where the server has nothing at `url`.
+async fn get(
+    client: &reqwest::Client,
+    url: &Url,
+    headers: &HeaderMap,
+    known: Option<&Validator>,
+) -> Result<Option<Fetched>, PeerError> {
+    if is_link_local(url) {
+        return Err(error(url, "link-local addresses are never called"));
+    }
+    let mut headers = headers.clone();
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+    let known = known.filter(|known| known.url == *url);
+    if let Some(known) = known {
+        headers.insert(IF_NONE_MATCH, known.etag.clone());
+    }
+    let response = client.get(url.clone()).headers(headers).send().await;
+    let response =
+        response.map_err(|failure| error(url, &http_client::chain(&failure.without_url())))?;
+    match response.status() {
+        StatusCode::OK => {}
+        StatusCode::NOT_MODIFIED if known.is_some() => return Ok(Some(Fetched::Same)),
+        StatusCode::NOT_FOUND => return Ok(None),
+        status => return Err(error(url, &refusal(status, url, response.headers()))),
+    }
+    let etag = response.headers().get(ETAG).cloned();
+    let bytes = http_client::body(response, MAX_CARD).await.map_err(|failure| match failure {
+        BodyError::TooLarge { .. } => error(url, TOO_LARGE),
+        BodyError::Broken(cause) => {
+            error(url, &format!("the card broke off: {}", http_client::chain(&cause.without_url())))
+        }
+    })?;
+    let validator = etag.map(|etag| Validator { url: url.clone(), etag });
+    let fresh = Fresh { bytes, url: Some(url.clone()), validator };
+    Ok(Some(Fetched::Card(Box::new(fresh))))
+}
+
+const TOO_LARGE: &str = "the card is larger than 1 MiB";
+
+fn refusal(status: StatusCode, url: &Url, headers: &HeaderMap) -> String {
+    let code = status.as_u16();
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            format!("HTTP {code}: the server wants a credential; put it into `headers`")
+        }
+        _ if status.is_redirection() => {
+            let target = headers.get(LOCATION).and_then(|target| target.to_str().ok());
+            let target = target.and_then(|target| url.join(target).ok());
+            let target = target.as_ref().map_or_else(|| "elsewhere".to_owned(), shown);
+            format!(
+                "HTTP {code}: the server redirects to {target}, and redirects are not followed; \
+                 if that is right, name it in `card_url`"
+            )
+        }
+        _ => format!("HTTP {code}"),
+    }
+}
+
+fn error(url: &Url, why: &str) -> PeerError {
+    PeerError(format!("cannot get the Agent Card from {}: {why}", shown(url)))
+}
+
+async fn file(path: &Path) -> Result<Fetched, PeerError> {
+    let error = |why: &str| PeerError(format!("cannot read the card {}: {why}", path.display()));
+    let file = tokio::fs::File::open(path).await.map_err(|e| error(&e.to_string()))?;
+    let mut bytes = Vec::new();
+    let mut limited = file.take(MAX_CARD as u64 + 1);
+    limited.read_to_end(&mut bytes).await.map_err(|e| error(&e.to_string()))?;
+    if bytes.len() > MAX_CARD {
+        return Err(error(TOO_LARGE));
+    }
+    let fresh = Fresh { bytes: bytes.into(), url: None, validator: None };
+    Ok(Fetched::Card(Box::new(fresh)))
+}

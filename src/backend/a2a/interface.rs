@@ -1,0 +1,228 @@
+//! Which interface of an Agent Card the bridge uses: the first in the card's order that it speaks
+//! and may call.
+//!
+//! Must not: do IO. An [`Endpoint`] is made here and nowhere else, so holding one proves that the
+//! configured headers may go to it.
+
+use std::fmt::{self, Write as _};
+
+use url::{Host, Url};
+
+use crate::{
+    config::A2aBinding,
+    model::card::{Card, Interface},
+};
+
+/// The two wire formats of A2A, which do not understand each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Generation {
+    V03,
+    V10,
+}
+
+/// Where calls go, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Endpoint {
+    pub(super) url: Url,
+    pub(super) binding: A2aBinding,
+    pub(super) generation: Generation,
+    /// The version that the card names, for status pages.
+    pub(super) version: String,
+    pub(super) tenant: Option<String>,
+}
+
+/// What an interface is judged by, besides the card.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules<'a> {
+    /// Where the card came from; `None` for a file, which is the operator's own word: its
+    /// endpoints need no permission.
+    pub card_url: Option<&'a Url>,
+    pub allow_hosts: &'a [String],
+    /// The binding to use; `None` means the card's preferred one.
+    pub binding: Option<A2aBinding>,
+}
+
+/// No interface of the card can be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NoInterface {
+    why_not: Vec<WhyNot>,
+    binding: Option<A2aBinding>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct WhyNot {
+    /// The interface, as it may be shown.
+    interface: String,
+    reason: Reason,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Reason {
+    Binding,
+    NotConfigured,
+    Version,
+    BadUrl(String),
+    Credentials,
+    LinkLocal,
+    OtherOrigin { card: String, host: String },
+}
+
+/// Chooses the interface to call.
+///
+/// The card's order decides between bindings; where it offers both generations of the chosen one,
+/// the newer is taken.
+pub(super) fn choose(card: &Card, rules: Rules<'_>) -> Result<Endpoint, NoInterface> {
+    let mut usable: Vec<Endpoint> = Vec::new();
+    let mut why_not = Vec::new();
+    for interface in &card.interfaces {
+        match judge(interface, rules) {
+            Ok(endpoint) => usable.push(endpoint),
+            Err(reason) => why_not.push(WhyNot { interface: describe(interface), reason }),
+        }
+    }
+    let Some(binding) = usable.first().map(|endpoint| endpoint.binding) else {
+        return Err(NoInterface { why_not, binding: rules.binding });
+    };
+    // The first of the newest: `max_by_key` would give the last one.
+    let newest = usable.iter().filter(|e| e.binding == binding).map(|e| e.generation).max();
+    let chosen = usable.into_iter().find(|e| e.binding == binding && Some(e.generation) == newest);
+    Ok(chosen.expect("`newest` is the generation of a usable endpoint of this binding"))
+}
+
+fn judge(interface: &Interface, rules: Rules<'_>) -> Result<Endpoint, Reason> {
+    let binding = binding(&interface.binding).ok_or(Reason::Binding)?;
+    if rules.binding.is_some_and(|wanted| wanted != binding) {
+        return Err(Reason::NotConfigured);
+    }
+    let generation = generation(interface.version.as_deref()).ok_or(Reason::Version)?;
+    let url = match rules.card_url {
+        Some(base) => base.join(&interface.url),
+        None => Url::parse(&interface.url),
+    };
+    let url = url.map_err(|error| Reason::BadUrl(error.to_string()))?;
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+        return Err(Reason::BadUrl("it is not an http or https URL".to_owned()));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(Reason::Credentials);
+    }
+    if is_link_local(&url) {
+        return Err(Reason::LinkLocal);
+    }
+    if let Some(card_url) = rules.card_url
+        && url.origin() != card_url.origin()
+        && !rules.allow_hosts.iter().any(|allowed| names(allowed, &url))
+    {
+        return Err(Reason::OtherOrigin {
+            card: card_url.origin().ascii_serialization(),
+            host: host_and_port(&url),
+        });
+    }
+    let version = interface.version.clone().unwrap_or_else(|| "0.3".to_owned());
+    Ok(Endpoint { url, binding, generation, version, tenant: interface.tenant.clone() })
+}
+
+fn binding(name: &str) -> Option<A2aBinding> {
+    if name.eq_ignore_ascii_case(a2a::TRANSPORT_PROTOCOL_JSONRPC) {
+        Some(A2aBinding::JsonRpc)
+    } else if name.eq_ignore_ascii_case(a2a::TRANSPORT_PROTOCOL_HTTP_JSON) {
+        Some(A2aBinding::HttpJson)
+    } else {
+        None
+    }
+}
+
+fn generation(version: Option<&str>) -> Option<Generation> {
+    let Some(version) = version else { return Some(Generation::V03) };
+    match version.trim().split('.').next() {
+        Some("0") => Some(Generation::V03),
+        Some("1") => Some(Generation::V10),
+        _ => None,
+    }
+}
+
+/// Whether the host of `url` is a link-local address, where cloud metadata services live.
+pub(super) fn is_link_local(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => address.is_link_local(),
+        Some(Host::Ipv6(address)) => {
+            address.is_unicast_link_local()
+                || address.to_ipv4_mapped().is_some_and(|address| address.is_link_local())
+        }
+        Some(Host::Domain(_)) | None => false,
+    }
+}
+
+/// Whether an entry of `allow_hosts`, `host` or `host:port`, names the host of `url`.
+fn names(allowed: &str, url: &Url) -> bool {
+    let Some(host) = url.host_str() else { return false };
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    [host, bare, &host_and_port(url)].iter().any(|name| name.eq_ignore_ascii_case(allowed))
+}
+
+fn host_and_port(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    url.port_or_known_default().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+}
+
+/// `url` without what may be a secret: the user, the password and the query.
+pub(super) fn shown(url: &Url) -> String {
+    let path = url.path();
+    let query = if url.query().is_some() { "?…" } else { "" };
+    format!("{}{path}{query}", url.origin().ascii_serialization())
+}
+
+fn describe(interface: &Interface) -> String {
+    let version = interface.version.as_deref().unwrap_or("no version");
+    let url = match Url::parse(&interface.url) {
+        Ok(url) if url.has_host() => shown(&url),
+        Ok(url) => format!("{}:…", url.scheme()),
+        Err(_) if interface.url.contains('@') => "an unreadable URL".to_owned(),
+        Err(_) => interface.url.split('?').next().unwrap_or_default().to_owned(),
+    };
+    let text = format!("{url} ({} {version})", interface.binding);
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect()
+}
+
+impl fmt::Display for NoInterface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.why_not.is_empty() {
+            return f.write_str(
+                "the card names no interface: it needs `supportedInterfaces` (A2A 1.0) or `url` \
+                 (A2A 0.3)",
+            );
+        }
+        f.write_str("the card offers no interface that the bridge can use: ")?;
+        for (index, WhyNot { interface, reason }) in self.why_not.iter().enumerate() {
+            if index > 0 {
+                f.write_str("; ")?;
+            }
+            f.write_str(interface)?;
+            f.write_char(' ')?;
+            match reason {
+                Reason::Binding => f.write_str("is a binding that the bridge does not speak"),
+                Reason::NotConfigured => {
+                    let wanted = self.binding.map_or("any", A2aBinding::as_str);
+                    write!(f, "is not the configured `transport: {wanted}`")
+                }
+                Reason::Version => f.write_str("is neither A2A 0.x nor 1.x"),
+                Reason::BadUrl(error) => write!(f, "has no usable URL ({error})"),
+                Reason::Credentials => f.write_str(
+                    "carries a user name or password in its URL; put credentials into `headers`",
+                ),
+                Reason::LinkLocal => f.write_str("is a link-local address, which is never called"),
+                Reason::OtherOrigin { card, host } => write!(
+                    f,
+                    "is not on the card's own origin {card}; if it is right, add `{host}` to the \
+                     agent's `allow_hosts`"
+                ),
+            }?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for NoInterface {}
+
+#[cfg(test)]
+mod tests;

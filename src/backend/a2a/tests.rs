@@ -1,0 +1,303 @@
+//! The A2A backend against an agent that does what a test says.
+
+use std::{path::PathBuf, time::Duration};
+
+use http::HeaderValue;
+use serde_json::json;
+use url::Url;
+
+use super::*;
+use crate::{backend::peer::Origin, http_client, model::catalog::Content};
+
+mod fake;
+use fake::{Agent, Reply, Seen};
+
+fn dialer(card: CardSource) -> A2aDialer {
+    let mut token = HeaderValue::from_static("Bearer hunter2");
+    token.set_sensitive(true);
+    let config = A2a {
+        card,
+        headers: HeaderMap::from_iter([(http::header::AUTHORIZATION, token)]),
+        description: None,
+        binding: None,
+        allow_hosts: Vec::new(),
+    };
+    A2aDialer::new(BackendName::parse("hr").unwrap(), &config, http_client::new())
+}
+
+async fn dial(agent: &Agent) -> Arc<dyn Peer> {
+    dialer(CardSource::Base(agent.url.clone())).dial().await.unwrap()
+}
+
+async fn dial_error(card: CardSource) -> String {
+    dialer(card).dial().await.unwrap_err().0
+}
+
+fn call(arguments: &serde_json::Value) -> ToolCall {
+    ToolCall {
+        tool: "".into(),
+        arguments: RawValue::from_string(arguments.to_string()).unwrap(),
+        origin: Some(Origin { run: "r".into(), tool_use: "u".into() }),
+    }
+}
+
+fn hello() -> ToolCall {
+    call(&json!({"message": "hello"}))
+}
+
+/// A 1.0 card with one JSON-RPC interface at the agent's `/rpc`.
+fn card() -> String {
+    r#"{"name":"HR","big":1e400,"supportedInterfaces":[{"url":"/rpc","protocolBinding":"JSONRPC","protocolVersion":"1.0"}]}"#.to_owned()
+}
+
+/// An agent that serves [`card`] and answers each JSON-RPC method as `answer` says.
+async fn json_rpc(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Agent {
+    Agent::start(move |seen| match seen.path.as_str() {
+        "/.well-known/agent-card.json" => Reply::json(card()),
+        "/rpc" => answer(seen),
+        _ => Reply::status(404),
+    })
+    .await
+}
+
+fn result(result: &serde_json::Value) -> Reply {
+    Reply::json(json!({"jsonrpc": "2.0", "id": 1, "result": result}).to_string())
+}
+
+fn task(state: &str, artifact: &str) -> serde_json::Value {
+    json!({"id": "t1", "status": {"state": state}, "artifacts": [{"parts": [{"text": artifact}]}]})
+}
+
+fn ok(text: &str) -> Answer {
+    Answer::Result(text.to_owned())
+}
+
+#[tokio::test]
+async fn the_card_is_kept_byte_for_byte_and_the_headers_go_with_everything() {
+    let agent = json_rpc(|_| result(&json!({"message": {"parts": [{"text": "hi"}]}}))).await;
+    let dialer = dialer(CardSource::Base(agent.url.clone()));
+    assert_eq!(dialer.transport(), "a2a");
+    let peer = dialer.dial().await.unwrap();
+    assert_eq!(dialer.transport(), "jsonrpc");
+    assert_eq!(peer.about().protocol_version.as_deref(), Some("1.0"));
+    let catalog = peer.resolve().await.unwrap();
+    let Content::A2a { card: kept } = catalog.content() else { panic!("{catalog:?}") };
+    assert_eq!(kept.get(), card());
+    assert_eq!(peer.call(hello()).await.unwrap(), ok("hi"));
+
+    let seen = agent.seen();
+    assert!(seen.iter().all(|seen| seen.header("authorization") == "Bearer hunter2"));
+    let sent = seen.last().unwrap();
+    assert_eq!(sent.header("a2a-version"), "1.0");
+    assert!(sent.body.contains(r#""text":"hello""#), "{}", sent.body);
+}
+
+#[tokio::test]
+async fn an_unchanged_card_is_the_same_catalog() {
+    for etag in [Some("W/\"1\""), None] {
+        let agent = Agent::start(move |seen| match (etag, seen.header("if-none-match")) {
+            (Some(etag), sent) if sent == etag => Reply::status(304),
+            (Some(etag), _) => Reply::json(card()).with("etag", etag),
+            (None, _) => Reply::json(card()),
+        })
+        .await;
+        let peer = dial(&agent).await;
+        let first = peer.resolve().await.unwrap();
+        let second = peer.resolve().await.unwrap();
+        assert!(Arc::ptr_eq(&first, &second), "{etag:?}");
+        assert_eq!(agent.seen()[1].header("if-none-match"), etag.unwrap_or_default());
+    }
+}
+
+#[tokio::test]
+async fn a_changed_card_takes_effect_and_a_bad_one_does_not() {
+    let moved = card().replace("/rpc", "/moved");
+    let cards = [card(), moved.clone(), "{}".to_owned()];
+    let fetches = std::sync::atomic::AtomicUsize::new(0);
+    let agent = Agent::start(move |seen| match seen.path.as_str() {
+        "/moved" => result(&json!({"message": {"parts": [{"text": "moved"}]}})),
+        _ => {
+            let fetch = fetches.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            Reply::json(cards[fetch].clone())
+        }
+    })
+    .await;
+    let peer = dial(&agent).await;
+    let catalog = peer.resolve().await.unwrap();
+    assert!(matches!(catalog.content(), Content::A2a { card } if card.get() == moved));
+    let error = peer.resolve().await.unwrap_err().0;
+    assert!(error.contains("no `name`"), "{error}");
+    assert_eq!(peer.call(hello()).await.unwrap(), ok("moved"));
+}
+
+#[tokio::test]
+async fn the_older_well_known_path_is_tried_below_the_base() {
+    let agent = Agent::start(|seen| match seen.path.as_str() {
+        "/agents/hr/.well-known/agent.json" => Reply::json(card()),
+        _ => Reply::status(404),
+    })
+    .await;
+    let base = agent.url.join("agents/hr/").unwrap();
+    assert!(dialer(CardSource::Base(base)).dial().await.is_ok());
+    let error = dial_error(CardSource::Base(agent.url.clone())).await;
+    assert!(
+        error.contains("/.well-known/agent-card.json") && error.contains("`card_url`"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn cards_that_cannot_be_used_say_why() {
+    let agent = Agent::start(|seen| match seen.path.as_str() {
+        "/moved" => Reply::status(302).with("location", "https://elsewhere.test/card?k=1"),
+        "/secret" => Reply::status(401),
+        "/html" => Reply::json("<html>".to_owned()),
+        "/huge" => Reply::json("x".repeat(card_fetch::MAX_CARD + 1)),
+        "/other" => Reply::json(card().replace("\"/rpc", "\"http://127.0.0.1:1/rpc")),
+        _ => Reply::status(404),
+    })
+    .await;
+    for (path, expected) in [
+        ("moved", "redirects to https://elsewhere.test/card?…, and redirects are not followed"),
+        ("secret", "put it into `headers`"),
+        ("html", "it is not JSON"),
+        ("huge", "larger than 1 MiB"),
+        ("other", "add `127.0.0.1:1` to the agent's `allow_hosts`"),
+        ("absent", "correct `card_url`"),
+    ] {
+        let error = dial_error(CardSource::Url(agent.url.join(path).unwrap())).await;
+        assert!(error.contains(expected) && !error.contains("hunter2"), "{path}: {error}");
+    }
+    let error = dial_error(CardSource::Url(Url::parse("http://169.254.169.254/").unwrap())).await;
+    assert!(error.contains("link-local"), "{error}");
+}
+
+#[tokio::test]
+async fn a_card_file_may_name_any_host() {
+    let agent = json_rpc(|_| result(&json!({"message": {"parts": [{"text": "hi"}]}}))).await;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("card.json");
+    let url = format!("\"{}rpc", agent.url);
+    std::fs::write(&path, format!("\u{feff}{}", card().replace("\"/rpc", &url))).unwrap();
+    let peer = dialer(CardSource::File(path)).dial().await.unwrap();
+    assert_eq!(peer.call(hello()).await.unwrap(), ok("hi"));
+    let error = dial_error(CardSource::File(PathBuf::from("/absent/card.json"))).await;
+    assert!(error.contains("/absent/card.json"), "{error}");
+}
+
+#[tokio::test]
+async fn wrong_arguments_are_refused_before_anything_is_sent() {
+    let agent = json_rpc(|_| panic!("nothing must be sent")).await;
+    let peer = dial(&agent).await;
+    for arguments in [json!({}), json!({"message": 5}), json!({"message": " "})] {
+        let error = peer.call(call(&arguments)).await.unwrap_err();
+        assert!(matches!(&error, CallError::Refused(why) if why.contains("message")), "{error}");
+    }
+    assert_eq!(agent.seen().len(), 1);
+}
+
+#[tokio::test]
+async fn failures_are_told_apart() {
+    let refusal = r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"overloaded"}}"#;
+    let agent = json_rpc(move |_| Reply::json(refusal.to_owned())).await;
+    let error = dial(&agent).await.call(hello()).await.unwrap_err();
+    assert!(matches!(&error, CallError::Refused(why) if why == "A2A error -32603: overloaded"));
+
+    let agent = json_rpc(|_| Reply::json("<html>".to_owned())).await;
+    let error = dial(&agent).await.call(hello()).await.unwrap_err();
+    assert!(matches!(error, CallError::Unreadable(_)), "{error}");
+
+    let agent = json_rpc(|_| Reply::hang_up()).await;
+    let peer = dial(&agent).await;
+    let error = peer.call(hello()).await.unwrap_err();
+    assert!(matches!(error, CallError::Lost(_)), "{error}");
+    agent.stop().await;
+    let error = peer.call(hello()).await.unwrap_err();
+    assert!(matches!(&error, CallError::NotSent(why) if !why.contains("hunter2")), "{error}");
+}
+
+#[tokio::test]
+async fn an_unfinished_task_is_asked_for_until_it_ends() {
+    let looks = std::sync::atomic::AtomicUsize::new(0);
+    let agent = json_rpc(move |seen| {
+        if seen.body.contains("SendMessage") {
+            return result(&json!({"task": task("TASK_STATE_SUBMITTED", "")}));
+        }
+        assert!(seen.body.contains("GetTask") && seen.body.contains("\"t1\""), "{}", seen.body);
+        match looks.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+            0 => Reply::status(503),
+            _ => result(&task("TASK_STATE_COMPLETED", "done")),
+        }
+    })
+    .await;
+    let peer = dial(&agent).await;
+    assert_eq!(peer.call(hello()).await.unwrap(), ok("done"));
+    peer.close().await;
+    assert!(!agent.seen().iter().any(|seen| seen.body.contains("CancelTask")));
+}
+
+#[tokio::test]
+async fn a_dropped_call_cancels_its_task() {
+    let agent = json_rpc(|_| result(&json!({"task": task("TASK_STATE_WORKING", "")}))).await;
+    let peer = dial(&agent).await;
+    let dropped = tokio::time::timeout(Duration::from_millis(400), peer.call(hello())).await;
+    assert!(dropped.is_err());
+    peer.close().await;
+    let seen = agent.seen();
+    let last = seen.last().unwrap();
+    assert!(last.body.contains("CancelTask") && last.body.contains("\"t1\""), "{}", last.body);
+}
+
+#[tokio::test]
+async fn a_task_that_the_agent_forgot_may_have_run() {
+    let agent = json_rpc(|seen| {
+        if seen.body.contains("SendMessage") {
+            return result(&json!({"task": task("TASK_STATE_WORKING", "")}));
+        }
+        let error = json!({"code": -32001, "message": "task not found"});
+        Reply::json(json!({"jsonrpc": "2.0", "id": 1, "error": error}).to_string())
+    })
+    .await;
+    let error = dial(&agent).await.call(hello()).await.unwrap_err();
+    assert!(matches!(error, CallError::Lost(_)), "{error}");
+}
+
+#[tokio::test]
+async fn a_repeated_call_has_the_same_message_id() {
+    let agent = json_rpc(|_| result(&json!({"message": {"parts": []}}))).await;
+    let peer = dial(&agent).await;
+    let mut other = hello();
+    other.origin = Some(Origin { run: "r".into(), tool_use: "v".into() });
+    for call in [hello(), hello(), other] {
+        assert_eq!(peer.call(call).await.unwrap(), ok(""));
+    }
+    let ids: Vec<String> = agent.seen()[1..]
+        .iter()
+        .map(|seen| {
+            let body: serde_json::Value = serde_json::from_str(&seen.body).unwrap();
+            body["params"]["message"]["messageId"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    assert_eq!(ids[0], ids[1]);
+    assert_ne!(ids[1], ids[2]);
+}
+
+#[tokio::test]
+async fn the_bundled_agent_answers() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = Url::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let served = crate::demo::a2a_agent::serve(listener, async move {
+        drop(stopped.await);
+    });
+    let asked = async {
+        let peer = dialer(CardSource::Base(url)).dial().await.unwrap();
+        let first = peer.resolve().await.unwrap();
+        assert!(Arc::ptr_eq(&first, &peer.resolve().await.unwrap()));
+        let answer = peer.call(call(&json!({"message": "When does PTO reset?"}))).await;
+        assert!(matches!(answer, Ok(Answer::Result(text)) if text.starts_with("PTO resets")));
+        drop(stop);
+    };
+    let (served, ()) = tokio::join!(served, asked);
+    served.unwrap();
+}

@@ -1,0 +1,106 @@
+//! An HTTP server that answers each request as a closure says and remembers what it saw.
+
+use std::{
+    io,
+    sync::{Arc, Mutex},
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use tokio::{net::TcpListener, task::JoinSet};
+use url::Url;
+
+/// One request that came.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    pub(super) path: String,
+    pub(super) headers: HeaderMap,
+    pub(super) body: String,
+}
+
+/// What the server answers; `None` closes the connection instead.
+pub(super) struct Reply(Option<Response<Full<Bytes>>>);
+
+pub(super) struct Agent {
+    pub(super) url: Url,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    tasks: JoinSet<()>,
+}
+
+impl Seen {
+    pub(super) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+}
+
+impl Reply {
+    pub(super) fn json(body: String) -> Self {
+        Self(Some(Response::new(Full::new(body.into()))))
+    }
+
+    pub(super) fn status(status: u16) -> Self {
+        let mut response = Response::default();
+        *response.status_mut() = StatusCode::from_u16(status).unwrap();
+        Self(Some(response))
+    }
+
+    pub(super) fn hang_up() -> Self {
+        Self(None)
+    }
+
+    pub(super) fn with(mut self, name: &'static str, value: &str) -> Self {
+        let response = self.0.as_mut().unwrap();
+        response.headers_mut().insert(name, value.parse().unwrap());
+        self
+    }
+}
+
+impl Agent {
+    pub(super) async fn start(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = Url::parse(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let log = seen.clone();
+        let answer = Arc::new(answer);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let (log, answer) = (log.clone(), answer.clone());
+                let service = service_fn(move |request: Request<Incoming>| {
+                    let (log, answer) = (log.clone(), answer.clone());
+                    async move {
+                        let (head, body) = request.into_parts();
+                        let body = body.collect().await.unwrap_or_else(|e| panic!("{e}"));
+                        let seen = Seen {
+                            path: head.uri.path().to_owned(),
+                            headers: head.headers,
+                            body: String::from_utf8(body.to_bytes().to_vec()).unwrap(),
+                        };
+                        let reply = answer(&seen);
+                        log.lock().unwrap().push(seen);
+                        reply.0.ok_or_else(|| io::Error::other("the test hangs up"))
+                    }
+                });
+                connections.spawn(async move {
+                    let io = TokioIo::new(stream);
+                    drop(http1::Builder::new().serve_connection(io, service).await);
+                });
+            }
+        });
+        Self { url, seen, tasks }
+    }
+
+    /// All requests so far, in their order.
+    pub(super) fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    /// Closes the listener and all connections.
+    pub(super) async fn stop(mut self) {
+        self.tasks.shutdown().await;
+    }
+}

@@ -1,0 +1,298 @@
+//! The requests of the four wires (0.3 and 1.0, JSON-RPC and HTTP+JSON) and their envelopes.
+//!
+//! Must not: do IO, or read what is inside a result: `model::answer::a2a` does.
+
+use std::borrow::Cow;
+
+use a2a::error_code;
+use http::{Method, StatusCode};
+use serde::Serialize;
+use serde_json::{json, value::RawValue};
+use url::Url;
+
+use super::interface::{Endpoint, Generation};
+use crate::{
+    backend::peer::CallError,
+    config::A2aBinding,
+    model::json::{Members, string_member},
+};
+
+/// What is asked of an agent.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Operation<'a> {
+    /// Send a message and wait for the answer. A task or context to go on with would stand here.
+    Send {
+        text: &'a str,
+        message_id: &'a str,
+    },
+    /// How a task stands.
+    GetTask(&'a str),
+    CancelTask(&'a str),
+}
+
+/// One HTTP request, without the headers that are the same for all.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    pub method: Method,
+    pub url: Url,
+    pub body: Option<String>,
+}
+
+/// Why an exchange brought no result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Failure {
+    NotSent(String),
+    Lost(String),
+    /// The agent's own refusal: `code` is JSON-RPC's, or the one that its HTTP status means.
+    Refused {
+        code: Option<i64>,
+        status: StatusCode,
+        text: String,
+    },
+    Unreadable(String),
+}
+
+/// The longest text of a peer's error that is passed on, in bytes.
+const MAX_ERROR_TEXT: usize = 1024;
+
+/// The request that asks `operation` of the agent at `endpoint`; `id` is JSON-RPC's.
+pub(super) fn encode(endpoint: &Endpoint, operation: Operation<'_>, id: &str) -> Request {
+    match endpoint.binding {
+        A2aBinding::JsonRpc => {
+            let body = json_rpc(endpoint, operation, id);
+            Request { method: Method::POST, url: endpoint.url.clone(), body: Some(body) }
+        }
+        A2aBinding::HttpJson => http_json(endpoint, operation),
+    }
+}
+
+fn json_rpc(endpoint: &Endpoint, operation: Operation<'_>, id: &str) -> String {
+    let tenant = endpoint.tenant.clone();
+    let (method, params) = match (endpoint.generation, operation) {
+        (Generation::V10, Operation::Send { text, message_id }) => {
+            (a2a::methods::SEND_MESSAGE, text_of(&send_1_0(text, message_id, tenant)))
+        }
+        (Generation::V10, Operation::GetTask(id)) => {
+            let request = a2a::GetTaskRequest { id: id.to_owned(), history_length: None, tenant };
+            (a2a::methods::GET_TASK, text_of(&request))
+        }
+        (Generation::V10, Operation::CancelTask(id)) => {
+            let request = a2a::CancelTaskRequest { id: id.to_owned(), metadata: None, tenant };
+            (a2a::methods::CANCEL_TASK, text_of(&request))
+        }
+        (Generation::V03, Operation::Send { text, message_id }) => {
+            let params = json!({
+                "message": {
+                    "kind": "message",
+                    "role": "user",
+                    "messageId": message_id,
+                    "parts": [{"kind": "text", "text": text}],
+                },
+                "configuration": {"blocking": true, "acceptedOutputModes": ["text/plain"]},
+            });
+            ("message/send", params.to_string())
+        }
+        (Generation::V03, Operation::GetTask(id)) => ("tasks/get", json!({"id": id}).to_string()),
+        (Generation::V03, Operation::CancelTask(id)) => {
+            ("tasks/cancel", json!({"id": id}).to_string())
+        }
+    };
+    let id = text_of(id);
+    let method = text_of(method);
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{method},"params":{params}}}"#)
+}
+
+fn http_json(endpoint: &Endpoint, operation: Operation<'_>) -> Request {
+    let (method, path, body): (_, [Cow<'_, str>; 2], _) = match operation {
+        Operation::Send { text, message_id } => {
+            let body = match endpoint.generation {
+                Generation::V10 => text_of(&send_1_0(text, message_id, endpoint.tenant.clone())),
+                // The 0.3 binding is the JSON form of its protobuf messages, which differs from
+                // the JSON of its JSON-RPC binding.
+                Generation::V03 => json!({
+                    "message": {
+                        "messageId": message_id,
+                        "role": "ROLE_USER",
+                        "content": [{"text": text}],
+                    },
+                    "configuration": {"blocking": true, "acceptedOutputModes": ["text/plain"]},
+                })
+                .to_string(),
+            };
+            (Method::POST, ["message:send".into(), "".into()], Some(body))
+        }
+        Operation::GetTask(id) => (Method::GET, ["tasks".into(), id.into()], None),
+        Operation::CancelTask(id) => {
+            let path = ["tasks".into(), format!("{id}:cancel").into()];
+            (Method::POST, path, Some("{}".to_owned()))
+        }
+    };
+    let mut url = endpoint.url.clone();
+    {
+        let mut segments = url.path_segments_mut().expect("an http URL has a path");
+        segments.pop_if_empty();
+        match endpoint.generation {
+            Generation::V03 => _ = segments.push("v1"),
+            Generation::V10 => _ = segments.extend(endpoint.tenant.as_deref()),
+        }
+        segments.extend(path.iter().filter(|segment| !segment.is_empty()));
+    }
+    Request { method, url, body }
+}
+
+fn send_1_0(text: &str, message_id: &str, tenant: Option<String>) -> a2a::SendMessageRequest {
+    let mut message = a2a::Message::new(a2a::Role::User, vec![a2a::Part::text(text)]);
+    message.message_id = message_id.to_owned();
+    a2a::SendMessageRequest {
+        message,
+        configuration: Some(a2a::SendMessageConfiguration {
+            accepted_output_modes: None,
+            task_push_notification_config: None,
+            history_length: None,
+            return_immediately: Some(false),
+        }),
+        metadata: None,
+        tenant,
+    }
+}
+
+fn text_of<T: Serialize + ?Sized>(value: &T) -> String {
+    serde_json::to_string(value).expect("strings and structs of strings are always JSON")
+}
+
+/// The result in the body of a response, or the agent's refusal.
+pub(super) fn decode(
+    binding: A2aBinding,
+    status: StatusCode,
+    body: &[u8],
+) -> Result<Box<RawValue>, Failure> {
+    let text = std::str::from_utf8(body).unwrap_or_default();
+    let members = Members::read(text);
+    if let (A2aBinding::JsonRpc, Ok(members)) = (binding, &members) {
+        // A JSON-RPC error counts whatever the HTTP status: agents answer 200, 400 and 500.
+        if let Some(error) = present(members, "error").and_then(|e| Members::read(e).ok()) {
+            return Err(refused(&error, status));
+        }
+        if let (true, Some(result)) = (status.is_success(), present(members, "result")) {
+            return raw(result);
+        }
+    }
+    if !status.is_success() {
+        return Err(http_refusal(status, members.ok()));
+    }
+    match (binding, members) {
+        (A2aBinding::HttpJson, Ok(_)) => raw(text),
+        (A2aBinding::JsonRpc, Ok(_)) => Err(Failure::Unreadable(
+            "the JSON-RPC response has neither `result` nor `error`".to_owned(),
+        )),
+        (_, Err(error)) => {
+            Err(Failure::Unreadable(format!("the response is no JSON object ({error})")))
+        }
+    }
+}
+
+fn present<'a>(members: &Members<'a>, key: &str) -> Option<&'a str> {
+    members.get(key).map(RawValue::get).filter(|value| *value != "null")
+}
+
+fn raw(text: &str) -> Result<Box<RawValue>, Failure> {
+    RawValue::from_string(text.to_owned())
+        .map_err(|error| Failure::Unreadable(format!("the response is no JSON ({error})")))
+}
+
+/// A JSON-RPC error, or the `google.rpc.Status` in an HTTP+JSON body.
+fn refused(error: &Members<'_>, status: StatusCode) -> Failure {
+    let code = error.get("code").and_then(|code| serde_json::from_str::<i64>(code.get()).ok());
+    let message = error.get("message").and_then(|m| serde_json::from_str(m.get()).ok());
+    let message: String = message.unwrap_or_else(|| "no message".to_owned());
+    let code_text = code.map_or_else(|| "without a code".to_owned(), |code| code.to_string());
+    Failure::Refused { code, status, text: cut(&format!("A2A error {code_text}: {message}")) }
+}
+
+/// An HTTP status that is no success, with the message that A2A 1.0 (`error.message`), A2A 0.3
+/// (`message`) or a common framework (`detail`) put into its body.
+fn http_refusal(status: StatusCode, body: Option<Members<'_>>) -> Failure {
+    let message = body.and_then(|body| {
+        let own = ["message", "detail", "error"]
+            .iter()
+            .find_map(|key| serde_json::from_str::<String>(body.get(key)?.get()).ok());
+        let nested = || string_member(body.get("error")?.get(), "message");
+        nested().or(own)
+    });
+    let reason = status.canonical_reason().unwrap_or_default();
+    let text = match message {
+        Some(message) => format!("HTTP {} {reason}: {message}", status.as_u16()),
+        None => format!("HTTP {} {reason}", status.as_u16()),
+    };
+    // Both bindings' "no such task" and "not cancelable" must look alike to the caller.
+    let code = match status {
+        StatusCode::NOT_FOUND => Some(i64::from(error_code::TASK_NOT_FOUND)),
+        StatusCode::CONFLICT => Some(i64::from(error_code::TASK_NOT_CANCELABLE)),
+        _ => None,
+    };
+    Failure::Refused { code, status, text: cut(&text) }
+}
+
+/// At most [`MAX_ERROR_TEXT`] bytes of `text`, in one line.
+fn cut(text: &str) -> String {
+    let end = text.floor_char_boundary(MAX_ERROR_TEXT);
+    let (head, rest) = text.split_at(end);
+    let mut head: String = head.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if !rest.is_empty() {
+        head.push('…');
+    }
+    head
+}
+
+impl Failure {
+    /// Whether the same question may well be answered a moment later.
+    pub(super) fn is_transient(&self) -> bool {
+        match self {
+            Self::NotSent(_) | Self::Lost(_) => true,
+            Self::Refused { status, .. } => {
+                status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS
+            }
+            Self::Unreadable(_) => false,
+        }
+    }
+
+    /// Whether the agent does not know the task it was asked about.
+    pub(super) fn is_unknown_task(&self) -> bool {
+        self.has_code(error_code::TASK_NOT_FOUND)
+    }
+
+    /// Whether the task had ended before it could be cancelled.
+    pub(super) fn is_not_cancelable(&self) -> bool {
+        self.has_code(error_code::TASK_NOT_CANCELABLE)
+    }
+
+    fn has_code(&self, wanted: i32) -> bool {
+        matches!(self, Self::Refused { code: Some(code), .. } if *code == i64::from(wanted))
+    }
+
+    /// The same failure after the message had reached the agent: nothing that fails now can mean
+    /// that it was not sent.
+    pub(super) fn after_sending(self) -> CallError {
+        match self {
+            Self::NotSent(text) | Self::Lost(text) => CallError::Lost(text),
+            unknown @ Self::Refused { .. } if unknown.is_unknown_task() => {
+                CallError::Lost("the agent took the task and no longer knows it".to_owned())
+            }
+            other => other.into(),
+        }
+    }
+}
+
+impl From<Failure> for CallError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::NotSent(text) => Self::NotSent(text),
+            Failure::Lost(text) => Self::Lost(text),
+            Failure::Refused { text, .. } => Self::Refused(text),
+            Failure::Unreadable(text) => Self::Unreadable(text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+//! What each of the four wires sends, and how its refusals read.
+
+use serde_json::Value;
+
+use super::*;
+
+fn endpoint(generation: Generation, binding: A2aBinding, tenant: Option<&str>) -> Endpoint {
+    Endpoint {
+        url: Url::parse("https://hr.acme/a2a/").unwrap(),
+        binding,
+        generation,
+        version: "1.0".to_owned(),
+        tenant: tenant.map(str::to_owned),
+    }
+}
+
+/// Method, URL and body, with the body's keys sorted.
+fn sent(endpoint: &Endpoint, operation: Operation<'_>) -> (String, String) {
+    let Request { method, url, body } = encode(endpoint, operation, "7");
+    let body = body.map_or(Value::Null, |body| serde_json::from_str(&body).unwrap());
+    (format!("{method} {url}"), body.to_string())
+}
+
+const SEND: Operation<'_> = Operation::Send { text: "a \"b\"", message_id: "m1" };
+
+#[test]
+fn json_rpc_1_0() {
+    let endpoint = endpoint(Generation::V10, A2aBinding::JsonRpc, Some("t"));
+    let (line, body) = sent(&endpoint, SEND);
+    assert_eq!(line, "POST https://hr.acme/a2a/");
+    assert_eq!(
+        body,
+        r#"{"id":"7","jsonrpc":"2.0","method":"SendMessage","params":{"configuration":{"returnImmediately":false},"message":{"messageId":"m1","parts":[{"text":"a \"b\""}],"role":"ROLE_USER"},"tenant":"t"}}"#
+    );
+    let (_, body) = sent(&endpoint, Operation::GetTask("x"));
+    assert_eq!(
+        body,
+        r#"{"id":"7","jsonrpc":"2.0","method":"GetTask","params":{"id":"x","tenant":"t"}}"#
+    );
+}
+
+#[test]
+fn json_rpc_0_3() {
+    let endpoint = endpoint(Generation::V03, A2aBinding::JsonRpc, None);
+    let (_, body) = sent(&endpoint, SEND);
+    assert_eq!(
+        body,
+        r#"{"id":"7","jsonrpc":"2.0","method":"message/send","params":{"configuration":{"acceptedOutputModes":["text/plain"],"blocking":true},"message":{"kind":"message","messageId":"m1","parts":[{"kind":"text","text":"a \"b\""}],"role":"user"}}}"#
+    );
+    let (_, body) = sent(&endpoint, Operation::CancelTask("x"));
+    assert_eq!(body, r#"{"id":"7","jsonrpc":"2.0","method":"tasks/cancel","params":{"id":"x"}}"#);
+}
+
+#[test]
+fn http_json_1_0() {
+    let plain = endpoint(Generation::V10, A2aBinding::HttpJson, None);
+    let (line, body) = sent(&plain, SEND);
+    assert_eq!(line, "POST https://hr.acme/a2a/message:send");
+    assert_eq!(
+        body,
+        r#"{"configuration":{"returnImmediately":false},"message":{"messageId":"m1","parts":[{"text":"a \"b\""}],"role":"ROLE_USER"}}"#
+    );
+    let tenant = endpoint(Generation::V10, A2aBinding::HttpJson, Some("t"));
+    let (line, _) = sent(&tenant, Operation::GetTask("a/b?c"));
+    assert_eq!(line, "GET https://hr.acme/a2a/t/tasks/a%2Fb%3Fc");
+    let (line, _) = sent(&plain, Operation::CancelTask("x"));
+    assert_eq!(line, "POST https://hr.acme/a2a/tasks/x:cancel");
+}
+
+#[test]
+fn http_json_0_3() {
+    let endpoint = endpoint(Generation::V03, A2aBinding::HttpJson, None);
+    let (line, body) = sent(&endpoint, SEND);
+    assert_eq!(line, "POST https://hr.acme/a2a/v1/message:send");
+    assert_eq!(
+        body,
+        r#"{"configuration":{"acceptedOutputModes":["text/plain"],"blocking":true},"message":{"content":[{"text":"a \"b\""}],"messageId":"m1","role":"ROLE_USER"}}"#
+    );
+    let (line, _) = sent(&endpoint, Operation::GetTask("x"));
+    assert_eq!(line, "GET https://hr.acme/a2a/v1/tasks/x");
+}
+
+#[test]
+fn a_result_is_kept_as_it_came() {
+    let body = br#"{"jsonrpc":"2.0","id":1,"result":{"n":1e400,"a":1.0},"error":null}"#;
+    let result = decode(A2aBinding::JsonRpc, StatusCode::OK, body).unwrap();
+    assert_eq!(result.get(), r#"{"n":1e400,"a":1.0}"#);
+    let result = decode(A2aBinding::HttpJson, StatusCode::OK, br#"{"task":{}}"#).unwrap();
+    assert_eq!(result.get(), r#"{"task":{}}"#);
+}
+
+#[track_caller]
+fn refusal(binding: A2aBinding, status: u16, body: &str) -> (Option<i64>, String) {
+    let status = StatusCode::from_u16(status).unwrap();
+    match decode(binding, status, body.as_bytes()) {
+        Err(Failure::Refused { code, text, .. }) => (code, text),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn refusals() {
+    let body = r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"Method\nnot found"}}"#;
+    for status in [200, 400, 500] {
+        assert_eq!(
+            refusal(A2aBinding::JsonRpc, status, body),
+            (Some(-32601), "A2A error -32601: Method not found".to_owned())
+        );
+    }
+    assert_eq!(
+        refusal(A2aBinding::HttpJson, 404, r#"{"error":{"code":404,"message":"no such task"}}"#),
+        (Some(-32001), "HTTP 404 Not Found: no such task".to_owned())
+    );
+    assert_eq!(
+        refusal(A2aBinding::HttpJson, 422, r#"{"message":"bad"}"#),
+        (None, "HTTP 422 Unprocessable Entity: bad".to_owned())
+    );
+    assert_eq!(
+        refusal(A2aBinding::JsonRpc, 401, "<html>secret</html>"),
+        (None, "HTTP 401 Unauthorized".to_owned())
+    );
+    let long = format!(r#"{{"error":"{}"}}"#, "é".repeat(2000));
+    assert!(refusal(A2aBinding::HttpJson, 400, &long).1.len() <= 1024 + "…".len());
+}
+
+#[test]
+fn what_is_no_reply() {
+    for body in ["", "[]", "<html>", r#"{"jsonrpc":"2.0","id":1}"#] {
+        let reply = decode(A2aBinding::JsonRpc, StatusCode::OK, body.as_bytes());
+        assert!(matches!(reply, Err(Failure::Unreadable(_))), "{body}");
+    }
+    let reply = decode(A2aBinding::HttpJson, StatusCode::OK, b"\xff");
+    assert!(matches!(reply, Err(Failure::Unreadable(_))));
+}

@@ -1,0 +1,253 @@
+//! The bundled A2A agent: a facilities desk that speaks A2A 1.0 over JSON-RPC.
+//!
+//! Must not: keep anything, reach anything, or answer the same question in two ways.
+
+use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
+
+use a2a::{A2AError, JsonRpcError, JsonRpcId, JsonRpcResponse};
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode,
+    header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH},
+};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    server::graceful::GracefulShutdown,
+};
+use serde_json::Value;
+use tokio::{net::TcpListener, task::JoinSet, time::sleep};
+
+const MAX_CONNECTIONS: usize = 64;
+const MAX_BODY: usize = 1024 * 1024;
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long requests may take to end once the agent stops.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// The agent's card, made once: it names the address that the agent listens at.
+struct Card {
+    json: Bytes,
+    etag: HeaderValue,
+}
+
+/// Serves the agent on `listener` until `stop` ends.
+pub async fn serve(listener: TcpListener, stop: impl Future<Output = ()>) -> io::Result<()> {
+    let card = Arc::new(Card::new(listener.local_addr()?));
+    let graceful = GracefulShutdown::new();
+    let mut connections = JoinSet::new();
+    let mut stop = std::pin::pin!(stop);
+    loop {
+        let stream = tokio::select! {
+            () = &mut stop => break,
+            Some(_) = connections.join_next() => continue,
+            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "the demo agent cannot accept a connection");
+                    sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            },
+        };
+        let card = card.clone();
+        let service = service_fn(move |request| handle(request, card.clone()));
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER_TIMEOUT)
+            .serve_connection(TokioIo::new(stream), service);
+        let connection = graceful.watch(connection);
+        connections.spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection to the demo agent broke");
+            }
+        });
+    }
+    drop(listener);
+    tokio::select! {
+        () = graceful.shutdown() => {}
+        () = sleep(GRACE) => tracing::debug!("the demo agent stops with requests in flight"),
+    }
+    Ok(())
+}
+
+async fn handle(
+    request: Request<Incoming>,
+    card: Arc<Card>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let (head, body) = request.into_parts();
+    Ok(match (&head.method, head.uri.path()) {
+        (&Method::GET, "/.well-known/agent-card.json") => card.response(&head.headers),
+        (&Method::POST, "/") => match Limited::new(body, MAX_BODY).collect().await {
+            Ok(body) => json(&respond(&head.headers, &body.to_bytes())),
+            Err(_) => empty(StatusCode::PAYLOAD_TOO_LARGE),
+        },
+        (_, "/" | "/.well-known/agent-card.json") => empty(StatusCode::METHOD_NOT_ALLOWED),
+        _ => empty(StatusCode::NOT_FOUND),
+    })
+}
+
+fn json<T: serde::Serialize>(value: &T) -> Response<Full<Bytes>> {
+    let text = serde_json::to_vec(value).expect("A2A's types are always JSON");
+    let mut response = Response::new(Full::new(text.into()));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn empty(status: StatusCode) -> Response<Full<Bytes>> {
+    let mut response = Response::default();
+    *response.status_mut() = status;
+    response
+}
+
+impl Card {
+    fn new(address: SocketAddr) -> Self {
+        let text = |text: &str| text.to_owned();
+        let skill = a2a::AgentSkill {
+            id: text("facilities"),
+            name: text("Facilities questions"),
+            description: text("Answers questions about rooms, badges, parking and time off."),
+            tags: vec![text("facilities"), text("office"), text("pto")],
+            examples: Some(vec![text("When does PTO reset?"), text("Where can I park?")]),
+            input_modes: None,
+            output_modes: None,
+            security_requirements: None,
+        };
+        let card = a2a::AgentCard {
+            name: text("Facilities desk"),
+            description: text("The facilities desk of Acme, an example company."),
+            version: text(env!("CARGO_PKG_VERSION")),
+            supported_interfaces: vec![a2a::AgentInterface::new(
+                format!("http://{address}/"),
+                a2a::TRANSPORT_PROTOCOL_JSONRPC,
+            )],
+            capabilities: a2a::AgentCapabilities {
+                streaming: Some(false),
+                push_notifications: Some(false),
+                ..Default::default()
+            },
+            default_input_modes: vec![text("text/plain")],
+            default_output_modes: vec![text("text/plain")],
+            skills: vec![skill],
+            provider: None,
+            documentation_url: None,
+            icon_url: None,
+            security_schemes: None,
+            security_requirements: None,
+            signatures: None,
+        };
+        let json = serde_json::to_vec(&card).expect("A2A's types are always JSON").into();
+        let etag = concat!("\"", env!("CARGO_PKG_VERSION"), "\"");
+        Self { json, etag: HeaderValue::from_static(etag) }
+    }
+
+    fn response(&self, headers: &HeaderMap) -> Response<Full<Bytes>> {
+        let mut response = if headers.get(IF_NONE_MATCH) == Some(&self.etag) {
+            empty(StatusCode::NOT_MODIFIED)
+        } else {
+            let mut response = Response::new(Full::new(self.json.clone()));
+            let json = HeaderValue::from_static("application/json");
+            response.headers_mut().insert(CONTENT_TYPE, json);
+            response
+        };
+        response.headers_mut().insert(ETAG, self.etag.clone());
+        response
+    }
+}
+
+/// The JSON-RPC response to a request's body.
+fn respond(headers: &HeaderMap, body: &[u8]) -> JsonRpcResponse {
+    let request: Value = match serde_json::from_slice(body) {
+        Ok(request) => request,
+        Err(error) => {
+            let error = JsonRpcError {
+                code: a2a::error_code::PARSE_ERROR,
+                message: format!("the body is not JSON: {error}"),
+                data: None,
+            };
+            return JsonRpcResponse::error(JsonRpcId::Null, error);
+        }
+    };
+    let id = request.get("id").and_then(|id| serde_json::from_value(id.clone()).ok());
+    let id = id.unwrap_or(JsonRpcId::Null);
+    match answer_request(headers, &request) {
+        Ok(result) => JsonRpcResponse::success(id, result),
+        Err(error) => JsonRpcResponse::error(id, error.to_jsonrpc_error()),
+    }
+}
+
+fn answer_request(headers: &HeaderMap, request: &Value) -> Result<Value, A2AError> {
+    let member = |key: &str| request.get(key).and_then(Value::as_str);
+    let (Some("2.0"), Some(method)) = (member("jsonrpc"), member("method")) else {
+        let why = "the body is not a JSON-RPC 2.0 request";
+        return Err(A2AError::new(a2a::error_code::INVALID_REQUEST, why));
+    };
+    // Without the header, a request is one of A2A 0.3.
+    let version = headers.get(a2a::SVC_PARAM_VERSION).map_or("0.3", |v| v.to_str().unwrap_or("?"));
+    if version.split('.').next() != Some("1") {
+        return Err(A2AError::version_not_supported(version));
+    }
+    let params = request.get("params").cloned().unwrap_or_default();
+    match method {
+        a2a::methods::SEND_MESSAGE => {
+            let request: a2a::SendMessageRequest = read(params)?;
+            let reply = a2a::SendMessageResponse::Message(reply(&request.message));
+            Ok(serde_json::to_value(reply).expect("A2A's types are always JSON"))
+        }
+        // Every message is answered by a message: there never is a task.
+        a2a::methods::GET_TASK => {
+            Err(A2AError::task_not_found(&read::<a2a::GetTaskRequest>(params)?.id))
+        }
+        a2a::methods::CANCEL_TASK => {
+            Err(A2AError::task_not_found(&read::<a2a::CancelTaskRequest>(params)?.id))
+        }
+        a2a::methods::SEND_STREAMING_MESSAGE | a2a::methods::SUBSCRIBE_TO_TASK => {
+            Err(A2AError::unsupported_operation("the agent does not stream"))
+        }
+        _ => {
+            let why = format!("there is no method {method}");
+            Err(A2AError::new(a2a::error_code::METHOD_NOT_FOUND, why))
+        }
+    }
+}
+
+fn read<T: serde::de::DeserializeOwned>(params: Value) -> Result<T, A2AError> {
+    serde_json::from_value(params)
+        .map_err(|error| A2AError::new(a2a::error_code::INVALID_PARAMS, error.to_string()))
+}
+
+fn reply(message: &a2a::Message) -> a2a::Message {
+    let texts: Vec<&str> = message.parts.iter().filter_map(a2a::Part::as_text).collect();
+    let text = answer(&texts.join("\n"));
+    let mut reply = a2a::Message::new(a2a::Role::Agent, vec![a2a::Part::text(text)]);
+    reply.context_id = Some(message.context_id.clone().unwrap_or_else(a2a::new_context_id));
+    reply
+}
+
+/// What the desk knows: the words that a question may hold, and the answer.
+const KNOWN: [(&[&str], &str); 4] = [
+    (
+        &["pto", "vacation", "time off", "leave"],
+        "PTO resets on 1 January. Up to 5 unused days carry over until 31 March.",
+    ),
+    (&["park"], "Visitors park on level 2. The desk at the entrance stamps the ticket."),
+    (&["badge", "key"], "Lost badges are replaced at the desk within a day; bring a photo ID."),
+    (&["room", "desk", "meeting"], "Rooms are free unless the panel at the door is red."),
+];
+
+fn answer(question: &str) -> String {
+    let question = question.trim();
+    let lower = question.to_lowercase();
+    let known = KNOWN.iter().find(|(words, _)| words.iter().any(|word| lower.contains(word)));
+    match known {
+        Some((_, answer)) => (*answer).to_owned(),
+        None if question.is_empty() => "Facilities desk. What can we do for you?".to_owned(),
+        None => format!(
+            "The facilities desk has no answer to {question:?}. Ask about time off, parking, \
+             badges or rooms."
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,95 @@
+//! A lenient view of an A2A Agent Card: what the bridge needs of it, for cards of 0.3 and 1.0.
+//!
+//! Must not: judge where an interface points to, or stand in for the card. What goes to MANTYX is
+//! the card's own bytes; fields that are absent or of another type are read as absent here.
+
+use serde_json::value::RawValue;
+
+use super::json::{Elements, Members};
+
+/// What the bridge reads of an Agent Card.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Card {
+    pub name: String,
+    /// The ways to reach the agent, in the card's order of preference.
+    pub interfaces: Vec<Interface>,
+}
+
+/// One way to reach an agent, as its card names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// May be relative to the card's own URL.
+    pub url: String,
+    /// `JSONRPC`, `HTTP+JSON`, `GRPC` or one that we have never heard of.
+    pub binding: String,
+    /// The protocol version spoken there; cards before 0.3 did not name one.
+    pub version: Option<String>,
+    /// What a 1.0 agent wants to see in every request to this interface.
+    pub tenant: Option<String>,
+}
+
+/// The text is not an Agent Card.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadCard {
+    #[error("it is not a JSON object ({0})")]
+    NotAnObject(String),
+    #[error("it has no `name`, or an empty one")]
+    NoName,
+}
+
+/// The binding of a 0.3 card that names none.
+const DEFAULT_BINDING: &str = "JSONRPC";
+
+impl Card {
+    /// Reads a card of either generation, or of both at once: agents that serve 0.3 and 1.0 put
+    /// the fields of both into one card.
+    pub fn read(text: &str) -> Result<Self, BadCard> {
+        let card = Members::read(text).map_err(|error| BadCard::NotAnObject(error.to_string()))?;
+        let name = string(&card, "name").filter(|name| !name.trim().is_empty());
+        let name = name.ok_or(BadCard::NoName)?;
+        let version = string(&card, "protocolVersion");
+
+        let mut interfaces = Vec::new();
+        for entry in objects(&card, "supportedInterfaces") {
+            let Some(url) = string(&entry, "url") else { continue };
+            interfaces.push(Interface {
+                url,
+                binding: string(&entry, "protocolBinding")
+                    .unwrap_or_else(|| DEFAULT_BINDING.to_owned()),
+                version: string(&entry, "protocolVersion").or_else(|| version.clone()),
+                tenant: string(&entry, "tenant").filter(|tenant| !tenant.is_empty()),
+            });
+        }
+        if let Some(url) = string(&card, "url") {
+            let binding = string(&card, "preferredTransport");
+            interfaces.push(Interface {
+                url,
+                binding: binding.unwrap_or_else(|| DEFAULT_BINDING.to_owned()),
+                version: version.clone(),
+                tenant: None,
+            });
+        }
+        for entry in objects(&card, "additionalInterfaces") {
+            let (Some(url), Some(binding)) = (string(&entry, "url"), string(&entry, "transport"))
+            else {
+                continue;
+            };
+            interfaces.push(Interface { url, binding, version: version.clone(), tenant: None });
+        }
+        Ok(Self { name, interfaces })
+    }
+}
+
+fn string(members: &Members<'_>, key: &str) -> Option<String> {
+    serde_json::from_str(members.get(key)?.get()).ok()
+}
+
+/// The objects of the array under `key`; everything else in it is passed over.
+fn objects<'a>(members: &Members<'a>, key: &str) -> Vec<Members<'a>> {
+    let elements = members.get(key).and_then(|array| Elements::read(array.get()).ok());
+    let elements: Vec<&'a RawValue> = elements.map_or_else(Vec::new, |elements| elements.0);
+    elements.into_iter().filter_map(|element| Members::read(element.get()).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests;

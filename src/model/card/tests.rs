@@ -1,0 +1,57 @@
+//! Cards of both generations, and cards that are none.
+
+use super::*;
+
+fn interface(url: &str, binding: &str, version: Option<&str>) -> Interface {
+    Interface {
+        url: url.to_owned(),
+        binding: binding.to_owned(),
+        version: version.map(str::to_owned),
+        tenant: None,
+    }
+}
+
+#[test]
+fn a_1_0_card() {
+    let card = Card::read(
+        r#"{"name":"HR","x-own":1e400,"supportedInterfaces":[
+            {"url":"https://hr/rpc","protocolBinding":"JSONRPC","protocolVersion":"1.0"},
+            {"url":"https://hr/rest","protocolBinding":"HTTP+JSON","protocolVersion":"1.0","tenant":"t1"},
+            {"protocolBinding":"GRPC"}, 7]}"#,
+    );
+    let mut rest = interface("https://hr/rest", "HTTP+JSON", Some("1.0"));
+    rest.tenant = Some("t1".to_owned());
+    let interfaces = vec![interface("https://hr/rpc", "JSONRPC", Some("1.0")), rest];
+    assert_eq!(card, Ok(Card { name: "HR".to_owned(), interfaces }));
+}
+
+#[test]
+fn a_0_3_card() {
+    let card = Card::read(
+        r#"{"name":"HR","protocolVersion":"0.3.0","url":"https://hr/a","preferredTransport":"HTTP+JSON",
+            "additionalInterfaces":[{"url":"https://hr/b","transport":"JSONRPC"}]}"#,
+    );
+    let interfaces = vec![
+        interface("https://hr/a", "HTTP+JSON", Some("0.3.0")),
+        interface("https://hr/b", "JSONRPC", Some("0.3.0")),
+    ];
+    assert_eq!(card, Ok(Card { name: "HR".to_owned(), interfaces }));
+}
+
+#[test]
+fn what_is_absent_or_of_another_type_is_left_out() {
+    let card = Card::read(r#"{"name":"HR","url":"https://hr","supportedInterfaces":null}"#);
+    let interfaces = vec![interface("https://hr", "JSONRPC", None)];
+    assert_eq!(card, Ok(Card { name: "HR".to_owned(), interfaces }));
+    let card = Card::read(r#"{"name":"HR","url":5,"additionalInterfaces":{}}"#);
+    assert_eq!(card, Ok(Card { name: "HR".to_owned(), interfaces: Vec::new() }));
+}
+
+#[test]
+fn no_card() {
+    assert!(matches!(Card::read("[]"), Err(BadCard::NotAnObject(_))));
+    assert!(matches!(Card::read("<html>"), Err(BadCard::NotAnObject(_))));
+    assert_eq!(Card::read(r#"{"description":"x"}"#), Err(BadCard::NoName));
+    assert_eq!(Card::read(r#"{"name":" "}"#), Err(BadCard::NoName));
+    assert_eq!(Card::read(r#"{"name":["HR"]}"#), Err(BadCard::NoName));
+}

@@ -1,0 +1,165 @@
+//! The A2A backend against agents on the official Python SDK, in both generations.
+//!
+//! `A2A_V1_PYTHON` names a Python that has `a2a-sdk[http-server]` 1.x and uvicorn,
+//! `A2A_V03_PYTHON` one that has 0.3; then `cargo test --test it -- --ignored a2a_peers` runs them.
+
+use std::{process::Stdio, sync::Arc, time::Duration};
+
+use http::HeaderMap;
+use mantyx_bridge::{
+    backend::{
+        a2a::A2aDialer,
+        peer::{CallError, Dial, Peer, ToolCall},
+    },
+    config::{A2a, A2aBinding, CardSource},
+    http_client,
+    model::{
+        answer::Answer,
+        catalog::{Catalog, Content},
+        ids::BackendName,
+    },
+};
+use serde_json::{json, value::RawValue};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader, Lines},
+    process::{Child, ChildStdout, Command},
+    time::timeout,
+};
+use url::Url;
+
+struct Agent {
+    url: Url,
+    lines: Lines<BufReader<ChildStdout>>,
+    /// Killed when the test ends.
+    _child: Child,
+}
+
+/// Starts a script of tests/peers with the interpreter that the variable `python` names.
+async fn start(python: &str, script: &str, arguments: &[&str]) -> Agent {
+    let interpreter = std::env::var(python).unwrap_or_else(|_| panic!("{python} is not set"));
+    let mut child = Command::new(interpreter)
+        .arg(format!("{}/tests/peers/{script}", env!("CARGO_MANIFEST_DIR")))
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let ready = timeout(Duration::from_secs(60), lines.next_line()).await.unwrap().unwrap();
+    let url = ready.as_deref().and_then(|line| line.strip_prefix("READY ")).unwrap();
+    Agent { url: Url::parse(url).unwrap(), lines, _child: child }
+}
+
+async fn dial(agent: &Agent, binding: Option<A2aBinding>) -> Arc<dyn Peer> {
+    let config = A2a {
+        card: CardSource::Base(agent.url.clone()),
+        headers: HeaderMap::new(),
+        description: None,
+        binding,
+        allow_hosts: Vec::new(),
+    };
+    let name = BackendName::parse("hr").unwrap();
+    A2aDialer::new(name, &config, http_client::new()).dial().await.unwrap()
+}
+
+async fn call(peer: &Arc<dyn Peer>, message: &str) -> Result<Answer, CallError> {
+    let arguments = RawValue::from_string(json!({"message": message}).to_string()).unwrap();
+    peer.call(ToolCall { tool: "".into(), arguments, origin: None }).await
+}
+
+async fn result(peer: &Arc<dyn Peer>, message: &str) -> String {
+    match call(peer, message).await {
+        Ok(Answer::Result(text)) => text,
+        other => panic!("{message}: {other:?}"),
+    }
+}
+
+/// Everything that an agent of tests/peers does, over one binding.
+async fn check(agent: &mut Agent, binding: A2aBinding, version: &str) {
+    let peer = dial(agent, Some(binding)).await;
+    assert_eq!(peer.about().protocol_version.as_deref(), Some(version));
+    check_card(agent, &peer.resolve().await.unwrap()).await;
+    for (message, expected) in [
+        ("msg hello \u{e9}\u{1f642}", "hello \u{e9}\u{1f642}"),
+        ("task report", "report"),
+        ("long 5", "worked 5"),
+        ("early 10", "worked 10"),
+    ] {
+        assert_eq!(result(&peer, message).await, expected);
+    }
+    assert!(result(&peer, "input").await.starts_with("Which day?\n[the agent waits for input"));
+    let failed = call(&peer, "fail").await.unwrap();
+    assert_eq!(failed, Answer::Error("it went wrong".to_owned()));
+    // Over 0.3's HTTP+JSON, a2a-sdk writes the base64 text of a file in base64 once more.
+    let twice = binding == A2aBinding::HttpJson && version.starts_with('0');
+    check_files(&result(&peer, "file").await, if twice { "16,460" } else { "12,345" });
+    check_cancel(agent, peer).await;
+}
+
+#[track_caller]
+fn check_files(answer: &str, size: &str) {
+    let (head, tail) = answer.split_once("\n[").unwrap();
+    let (text, data) = head.split_once('\n').unwrap();
+    assert_eq!(text, "see the report");
+    let data: serde_json::Value = serde_json::from_str(data).unwrap();
+    assert_eq!(data["days"].as_f64(), Some(12.0), "{answer}");
+    let expected = format!(
+        "file report.pdf application/pdf, {size} bytes: not passed on]\n\
+         [file application/pdf: http://files.test/r.pdf]"
+    );
+    assert_eq!(tail, expected);
+}
+
+/// The agent hears that nobody waits for its task any more.
+async fn check_cancel(agent: &mut Agent, peer: Arc<dyn Peer>) {
+    let dropped = timeout(Duration::from_millis(600), call(&peer, "early 100")).await;
+    assert!(dropped.is_err());
+    peer.close().await;
+    let line = timeout(Duration::from_secs(5), agent.lines.next_line()).await.unwrap().unwrap();
+    assert!(line.unwrap().starts_with("CANCELLED "));
+}
+
+/// The card is the agent's, byte for byte.
+async fn check_card(agent: &Agent, catalog: &Catalog) {
+    let url = agent.url.join(".well-known/agent-card.json").unwrap();
+    let served = http_client::new().get(url).send().await.unwrap();
+    let served = http_client::body(served, 1 << 20).await.unwrap();
+    let Content::A2a { card } = catalog.content() else { panic!("{catalog:?}") };
+    assert_eq!(card.get().as_bytes(), served);
+}
+
+#[tokio::test]
+#[ignore = "needs A2A_V1_PYTHON"]
+async fn an_agent_of_1_0() {
+    let mut agent = start("A2A_V1_PYTHON", "a2a_v1_agent.py", &["--card", "1.0"]).await;
+    check(&mut agent, A2aBinding::JsonRpc, "1.0").await;
+    check(&mut agent, A2aBinding::HttpJson, "1.0").await;
+    // a2a-sdk 1.x tags its card: an unchanged one is not even sent again.
+    let peer = dial(&agent, None).await;
+    let first = peer.resolve().await.unwrap();
+    assert!(Arc::ptr_eq(&first, &peer.resolve().await.unwrap()));
+}
+
+#[tokio::test]
+#[ignore = "needs A2A_V1_PYTHON"]
+async fn an_agent_of_1_0_that_serves_0_3() {
+    let mut agent = start("A2A_V1_PYTHON", "a2a_v1_agent.py", &["--card", "0.3"]).await;
+    check(&mut agent, A2aBinding::JsonRpc, "0.3").await;
+    check(&mut agent, A2aBinding::HttpJson, "0.3").await;
+}
+
+#[tokio::test]
+#[ignore = "needs A2A_V1_PYTHON"]
+async fn an_agent_of_both_is_called_in_1_0() {
+    let mut agent = start("A2A_V1_PYTHON", "a2a_v1_agent.py", &["--card", "both"]).await;
+    check(&mut agent, A2aBinding::JsonRpc, "1.0").await;
+    check(&mut agent, A2aBinding::HttpJson, "1.0").await;
+}
+
+#[tokio::test]
+#[ignore = "needs A2A_V03_PYTHON"]
+async fn an_agent_of_0_3() {
+    let mut agent = start("A2A_V03_PYTHON", "a2a_v03_agent.py", &[]).await;
+    check(&mut agent, A2aBinding::JsonRpc, "0.3.0").await;
+    check(&mut agent, A2aBinding::HttpJson, "0.3.0").await;
+}

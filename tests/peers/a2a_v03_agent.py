@@ -1,0 +1,143 @@
+"""An A2A 0.3 agent on a2a-sdk 0.3, for the integration tests.
+
+What it does is decided by the message:
+
+    msg X     replies with the message X
+    task X    completes a task whose artifact is X
+    long N    works N * 0.1 s, then completes a task
+    early N   like `long N`, but the reply comes at once and the task has to be asked for
+    fail      fails the task
+    input     waits for input
+    file      completes a task with text, data and a file
+
+Prints one line `READY http://127.0.0.1:PORT` when it listens.
+"""
+
+import argparse
+import asyncio
+import base64
+import socket
+
+import uvicorn
+from a2a.server.agent_execution import AgentExecutor
+from a2a.server.apps import A2AStarletteApplication
+from a2a.server.apps.rest.rest_adapter import RESTAdapter
+from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
+from a2a.types import (
+    AgentCapabilities,
+    AgentCard,
+    AgentInterface,
+    AgentSkill,
+    DataPart,
+    FilePart,
+    FileWithBytes,
+    FileWithUri,
+    Part,
+    TaskState,
+    TextPart,
+)
+from a2a.utils import new_agent_text_message, new_task
+from starlette.routing import Route
+
+
+def text(value):
+    return Part(root=TextPart(text=value))
+
+
+class Executor(AgentExecutor):
+    async def execute(self, context, queue):
+        verb, _, rest = context.get_user_input().partition(" ")
+        if verb == "msg":
+            await queue.enqueue_event(new_agent_text_message(rest, context.context_id))
+            return
+        task = context.current_task or new_task(context.message)
+        await queue.enqueue_event(task)
+        updater = TaskUpdater(queue, task.id, task.context_id)
+        say = lambda value: updater.new_agent_message([text(value)])
+        await updater.start_work()
+        if verb in ("long", "early"):
+            await asyncio.sleep(int(rest) * 0.1)
+            await updater.add_artifact([text(f"worked {rest}")])
+            await updater.complete()
+        elif verb == "fail":
+            await updater.failed(say("it went wrong"))
+        elif verb == "input":
+            await updater.update_status(
+                TaskState.input_required, say("Which day?"), final=True
+            )
+        elif verb == "file":
+            content = base64.b64encode(b"x" * 12345).decode()
+            pdf = "application/pdf"
+            with_bytes = FileWithBytes(bytes=content, name="report.pdf", mime_type=pdf)
+            with_uri = FileWithUri(uri="http://files.test/r.pdf", mime_type=pdf)
+            parts = [
+                text("see the report"),
+                Part(root=DataPart(data={"days": 12})),
+                Part(root=FilePart(file=with_bytes)),
+                Part(root=FilePart(file=with_uri)),
+            ]
+            await updater.add_artifact(parts)
+            await updater.complete()
+        else:
+            await updater.add_artifact([text(rest)])
+            await updater.complete()
+
+    async def cancel(self, context, queue):
+        print(f"CANCELLED {context.task_id}", flush=True)
+        await TaskUpdater(queue, context.task_id, context.context_id).cancel()
+
+
+class Handler(DefaultRequestHandler):
+    """Answers `early` at once, as agents do that ignore a client's wish to wait."""
+
+    async def on_message_send(self, params, context=None):
+        first = params.message.parts[0].root if params.message.parts else None
+        if getattr(first, "text", "").startswith("early"):
+            params.configuration.blocking = False
+        return await super().on_message_send(params, context)
+
+
+def main():
+    options = argparse.ArgumentParser()
+    options.add_argument("--port", type=int, default=0)
+    options.add_argument("--bindings", default="jsonrpc,http+json", help="in the card's order")
+    options = options.parse_args()
+
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", options.port))
+    base = f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+    names = {"jsonrpc": ("JSONRPC", "/a2a/jsonrpc"), "http+json": ("HTTP+JSON", "/a2a/rest")}
+    interfaces = [
+        AgentInterface(transport=names[binding][0], url=base + names[binding][1])
+        for binding in options.bindings.split(",")
+    ]
+    card = AgentCard(
+        name="Test agent",
+        description="Does what a test says.",
+        version="1",
+        url=interfaces[0].url,
+        preferred_transport=interfaces[0].transport,
+        additional_interfaces=interfaces[1:],
+        capabilities=AgentCapabilities(streaming=True),
+        default_input_modes=["text/plain"],
+        default_output_modes=["text/plain"],
+        skills=[AgentSkill(id="test", name="Test", description="Tests.", tags=["test"])],
+    )
+    handler = Handler(Executor(), InMemoryTaskStore())
+    app = A2AStarletteApplication(card, handler).build(rpc_url="/a2a/jsonrpc")
+    for (path, method), endpoint in RESTAdapter(card, handler).routes().items():
+        app.router.routes.append(Route("/a2a/rest" + path, endpoint, methods=[method]))
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets=None):
+            await super().startup(sockets)
+            print(f"READY {base}", flush=True)
+
+    Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""An A2A 1.0 agent on a2a-sdk 1.x, for the integration tests.
+
+What it does is decided by the message:
+
+    msg X     replies with the message X
+    task X    completes a task whose artifact is X
+    long N    works N * 0.1 s, then completes a task
+    early N   like `long N`, but the reply comes at once and the task has to be asked for
+    fail      fails the task
+    input     waits for input
+    file      completes a task with text, data and a file
+
+Prints one line `READY http://127.0.0.1:PORT` when it listens.
+"""
+
+import argparse
+import asyncio
+import socket
+
+import uvicorn
+from a2a.helpers.proto_helpers import new_task_from_user_message
+from a2a.server.agent_execution import AgentExecutor
+from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.routes import (
+    create_agent_card_routes,
+    create_jsonrpc_routes,
+    create_rest_routes,
+)
+from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
+from a2a.types.a2a_pb2 import (
+    AgentCapabilities,
+    AgentCard,
+    AgentInterface,
+    AgentSkill,
+    Message,
+    Part,
+    Role,
+)
+from google.protobuf.json_format import ParseDict
+from google.protobuf.struct_pb2 import Value
+from starlette.applications import Starlette
+
+
+class Executor(AgentExecutor):
+    async def execute(self, context, queue):
+        verb, _, rest = context.get_user_input().partition(" ")
+        if verb == "msg":
+            reply = Message(
+                message_id="m1",
+                context_id=context.context_id,
+                role=Role.ROLE_AGENT,
+                parts=[Part(text=rest)],
+            )
+            await queue.enqueue_event(reply)
+            return
+        task = context.current_task or new_task_from_user_message(context.message)
+        await queue.enqueue_event(task)
+        updater = TaskUpdater(queue, task.id, task.context_id)
+        say = lambda text: updater.new_agent_message([Part(text=text)])
+        await updater.start_work()
+        if verb in ("long", "early"):
+            await asyncio.sleep(int(rest) * 0.1)
+            await updater.add_artifact([Part(text=f"worked {rest}")])
+            await updater.complete()
+        elif verb == "fail":
+            await updater.failed(say("it went wrong"))
+        elif verb == "input":
+            await updater.requires_input(say("Which day?"))
+        elif verb == "file":
+            parts = [
+                Part(text="see the report"),
+                Part(data=ParseDict({"days": 12}, Value())),
+                Part(raw=b"x" * 12345, filename="report.pdf", media_type="application/pdf"),
+                Part(url="http://files.test/r.pdf", media_type="application/pdf"),
+            ]
+            await updater.add_artifact(parts)
+            await updater.complete()
+        else:
+            await updater.add_artifact([Part(text=rest)])
+            await updater.complete()
+
+    async def cancel(self, context, queue):
+        print(f"CANCELLED {context.task_id}", flush=True)
+        await TaskUpdater(queue, context.task_id, context.context_id).cancel()
+
+
+class Handler(DefaultRequestHandler):
+    """Answers `early` at once, as agents do that ignore a client's wish to wait."""
+
+    async def on_message_send(self, params, context):
+        if params.message.parts and params.message.parts[0].text.startswith("early"):
+            params.configuration.return_immediately = True
+        return await super().on_message_send(params, context)
+
+
+def main():
+    options = argparse.ArgumentParser()
+    options.add_argument("--port", type=int, default=0)
+    options.add_argument("--card", choices=["1.0", "0.3", "both"], default="1.0")
+    options.add_argument("--bindings", default="jsonrpc,http+json", help="in the card's order")
+    options = options.parse_args()
+
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", options.port))
+    base = f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+    names = {"jsonrpc": ("JSONRPC", "/a2a/jsonrpc"), "http+json": ("HTTP+JSON", "/a2a/rest")}
+    # With 0.3 on it, the card has 0.3's own fields, too, and the server takes both wires.
+    versions = ["0.3", "1.0"] if options.card == "both" else [options.card]
+    card = AgentCard(
+        name="Test agent",
+        description="Does what a test says.",
+        version="1",
+        supported_interfaces=[
+            AgentInterface(
+                protocol_binding=names[binding][0],
+                url=base + names[binding][1],
+                protocol_version=version,
+            )
+            for binding in options.bindings.split(",")
+            for version in versions
+        ],
+        capabilities=AgentCapabilities(streaming=True),
+        default_input_modes=["text/plain"],
+        default_output_modes=["text/plain"],
+        skills=[AgentSkill(id="test", name="Test", description="Tests.", tags=["test"])],
+    )
+    compat = "0.3" in versions
+    handler = Handler(Executor(), InMemoryTaskStore(), card)
+    app = Starlette(
+        routes=create_agent_card_routes(card)
+        + create_jsonrpc_routes(handler, "/a2a/jsonrpc", enable_v0_3_compat=compat)
+        + create_rest_routes(handler, enable_v0_3_compat=compat, path_prefix="/a2a/rest")
+    )
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets=None):
+            await super().startup(sockets)
+            print(f"READY {base}", flush=True)
+
+    Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    main()
