@@ -1,0 +1,138 @@
+//! The state directory: the token of the app `default`, and where the daemon listens.
+//!
+//! Must not: hold anything in memory; these are files that other programs read.
+
+use std::{
+    fs, io,
+    io::Write as _,
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use secrecy::{ExposeSecret as _, SecretString};
+
+use crate::model::catalog::hex;
+
+/// The state directory.
+#[derive(Debug, Clone)]
+pub struct StateDir {
+    path: PathBuf,
+}
+
+/// Something in the state directory could not be read or written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {doing} {path}; set `state_dir` to a directory that the bridge may write to")]
+pub struct StateError {
+    doing: &'static str,
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl StateDir {
+    pub fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes the directory, for its owner alone.
+    pub fn create(&self) -> Result<(), StateError> {
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.path);
+        made.map_err(|source| self.failed("make", "", source))
+    }
+
+    /// The token of the app `default`; made at the first call, mode 0600.
+    pub fn token(&self) -> Result<SecretString, StateError> {
+        if let Some(token) = self.existing_token()? {
+            return Ok(token);
+        }
+        let mut random = [0; 32];
+        getrandom::fill(&mut random).map_err(|error| {
+            self.failed("draw random bytes for", TOKEN, io::Error::other(error))
+        })?;
+        let token = SecretString::from(format!("mbt_{}", hex(&random)));
+        // A file of its own, renamed: nobody reads half a token.
+        self.write(TOKEN, token.expose_secret())?;
+        Ok(token)
+    }
+
+    /// The token, if it has been made.
+    pub fn existing_token(&self) -> Result<Option<SecretString>, StateError> {
+        match fs::read_to_string(self.path.join(TOKEN)) {
+            Ok(text) if text.trim().is_empty() => Ok(None),
+            Ok(text) => Ok(Some(text.trim().to_owned().into())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(self.failed("read", TOKEN, error)),
+        }
+    }
+
+    /// Notes where the daemon listens, one address a line.
+    pub fn write_listen(&self, urls: &[String]) -> Result<(), StateError> {
+        self.write(LISTEN, &urls.join("\n"))
+    }
+
+    /// Where the daemon listens, or did when it last ran.
+    pub fn listen(&self) -> Result<Vec<String>, StateError> {
+        let text = fs::read_to_string(self.path.join(LISTEN))
+            .map_err(|error| self.failed("read", LISTEN, error))?;
+        Ok(text.lines().map(str::to_owned).collect())
+    }
+
+    fn write(&self, name: &'static str, text: &str) -> Result<(), StateError> {
+        let path = self.path.join(name);
+        let draft = self.path.join(format!(".{name}.{}", std::process::id()));
+        let write = || {
+            let mut file = fs::OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&draft)?;
+            writeln!(file, "{text}")?;
+            file.sync_all()?;
+            fs::rename(&draft, &path)
+        };
+        write().map_err(|error| self.failed("write", name, error))
+    }
+
+    fn failed(&self, doing: &'static str, name: &str, source: io::Error) -> StateError {
+        StateError { doing, path: self.path.join(name), source }
+    }
+}
+
+const TOKEN: &str = "token";
+const LISTEN: &str = "listen";
+
+#[cfg(test)]
+mod tests {
+    //! The token is made once and is its owner's alone.
+
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_token_is_made_once_and_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path().join("a/b"));
+        state.create().unwrap();
+        assert!(state.existing_token().unwrap().is_none());
+        let token = state.token().unwrap().expose_secret().to_owned();
+        assert_eq!(token.len(), 4 + 64);
+        assert_eq!(state.token().unwrap().expose_secret(), token);
+        let mode = |path: &str| state.path().join(path).metadata().unwrap().permissions().mode();
+        assert_eq!(mode(TOKEN) & 0o777, 0o600);
+        assert_eq!(mode("") & 0o777, 0o700);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        fs::write(&file, "").unwrap();
+        let error = StateDir::new(file.join("sub")).create().unwrap_err();
+        assert!(error.to_string().contains("sub"), "{error}");
+    }
+}
