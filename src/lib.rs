@@ -8,4 +8,5 @@ pub mod backend;
 pub mod config;
 pub mod http_client;
 pub mod model;
+pub mod sandbox;
 pub mod wire;
