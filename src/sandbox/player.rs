@@ -220,6 +220,9 @@ impl Player<'_> {
                 });
             }
         }
+        for Answer::Result(text) | Answer::Error(text) in &results {
+            self.context_words += words(text);
+        }
         self.begin_turn();
         for result in results {
             match result {

@@ -278,4 +278,24 @@ impl Models {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percent_encoding() {
+        assert_eq!(decode("acme%2Deu").as_deref(), Some("acme-eu"));
+        assert_eq!(decode("%C3%A9").as_deref(), Some("é"));
+        assert_eq!(decode("100%"), None);
+        assert_eq!(decode("%C3"), None);
+        assert_eq!(decode("%zz"), None);
+    }
+
+    #[test]
+    fn routes() {
+        assert_eq!(find("agent-runs/r/stream"), Some(Route::Stream("r")));
+        assert_eq!(find("agent-sessions/s"), Some(Route::Session("s")));
+        assert_eq!(find("agent-runs/"), Some(Route::Run("")));
+        assert_eq!(find("eval-runs"), None);
+        assert_eq!(find(""), None);
+    }
+}
