@@ -1,0 +1,263 @@
+//! A stand-in of MANTYX inside the process: it speaks the agent-runs protocol, for `demo`, for
+//! development without an account, and for tests.
+//!
+//! It is a model of MANTYX's wire, not of its intelligence: the language model is scripted, see
+//! [`model`] for what a prompt may say. Where the protocol's documents leave a choice or
+//! contradict each other, the sandbox is the stricter reader: "MB" is 1,000,000 bytes, names of
+//! tools are unique over the whole spec, a key that stands twice counts once.
+//!
+//! What MANTYX has and the sandbox has not: stored agents other than the configured ids, evals,
+//! OAuth and scopes, rate limits other than its own size, validation of arguments against a tool's
+//! schema, loop detection, the supervisor, task plans of its own making.
+//!
+//! Everything that it keeps is bounded by [`Limits`]: finished runs are forgotten oldest first.
+//!
+//! Must not: make a connection of its own, or keep anything on disk.
+
+mod budget;
+mod clock;
+mod events;
+mod files;
+mod ids;
+mod model;
+mod page;
+mod player;
+mod posts;
+mod read;
+mod reply;
+mod results;
+mod routes;
+mod run;
+mod runs;
+mod server;
+mod sessions;
+mod spec;
+mod stream;
+mod terminal;
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use http::StatusCode;
+use secrecy::SecretString;
+use tokio::net::TcpListener;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub use self::posts::Post;
+use self::{
+    budget::Budget,
+    ids::Ids,
+    posts::Posts,
+    reply::Refusal,
+    run::Run,
+    runs::Runs,
+    sessions::Sessions,
+    spec::Spec,
+    terminal::{End, Report},
+};
+
+/// What a sandbox is like.
+#[derive(Debug, Clone)]
+pub struct SandboxConfig {
+    /// The slug of the only workspace.
+    pub workspace: String,
+    /// The only credential.
+    pub credential: SecretString,
+    /// How long a client may take to answer a call; then the run ends with
+    /// `error_local_tool_timeout`.
+    pub local_tool_timeout: Duration,
+    /// How often a stream without events carries a comment.
+    pub heartbeat: Duration,
+    /// What an accepted tool result is answered with: editions of the protocol differ
+    /// (agent-runs-protocol §8 has 200, wire-protocol §5 has 204).
+    pub tool_result_status: StatusCode,
+    /// The ids of stored agents; each is an agent without tools and without a prompt.
+    pub agents: Vec<String>,
+    /// Whether every `modelId` names the scripted model. If not, all but its own are answered
+    /// with 400 `invalid_model`.
+    pub accept_any_model: bool,
+    /// Whether ids are counted (`run_1`) and not drawn.
+    pub counted_ids: bool,
+    /// Whether [`Sandbox::posts`] is kept.
+    pub record_posts: bool,
+    pub limits: Limits,
+}
+
+/// How much a sandbox keeps.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Runs, finished ones included. More unfinished ones are refused with 429.
+    pub runs: usize,
+    /// Sessions. Past it the one that was not used for longest is forgotten, an ended one first.
+    pub sessions: usize,
+    /// Bytes of the events of one run. Past it the run ends with an error.
+    pub log_bytes_per_run: usize,
+    /// Bytes of specs, events and histories together.
+    pub bytes: usize,
+    /// Bytes of one request's body; a larger one is answered with 413.
+    pub body_bytes: usize,
+    /// Connections at once; more wait to be accepted.
+    pub connections: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            runs: 10_000,
+            sessions: 10_000,
+            log_bytes_per_run: 64 << 20,
+            bytes: 512 << 20,
+            body_bytes: 64 << 20,
+            connections: 16_384,
+        }
+    }
+}
+
+impl SandboxConfig {
+    /// A sandbox with the protocol's own numbers.
+    pub fn new(workspace: impl Into<String>, credential: SecretString) -> Self {
+        Self {
+            workspace: workspace.into(),
+            credential,
+            local_tool_timeout: Duration::from_mins(5),
+            heartbeat: Duration::from_secs(15),
+            tool_result_status: StatusCode::OK,
+            agents: vec!["agent_sandbox".to_owned()],
+            accept_any_model: true,
+            counted_ids: false,
+            record_posts: false,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// A sandbox. Its runs live as long as it does; [`Sandbox::serve`] is only the door to them.
+#[derive(Debug)]
+pub struct Sandbox {
+    shared: Arc<Shared>,
+}
+
+/// What requests and runs share.
+#[derive(Debug)]
+struct Shared {
+    config: SandboxConfig,
+    ids: Ids,
+    budget: Arc<Budget>,
+    /// Locked after `sessions` where both are, and before the state of a run.
+    runs: Mutex<Runs>,
+    sessions: Mutex<Sessions>,
+    posts: Mutex<Posts>,
+    /// The runs being played.
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Sandbox {
+    pub fn new(config: SandboxConfig) -> Self {
+        let shared = Shared {
+            ids: Ids::new(config.counted_ids),
+            budget: Budget::new(config.limits.bytes),
+            config,
+            runs: Mutex::default(),
+            sessions: Mutex::default(),
+            posts: Mutex::default(),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Answers requests until `stop`, then closes all connections, streams included, within a
+    /// second. The runs go on, as they do in MANTYX, and can be served again.
+    pub async fn serve(self: Arc<Self>, listener: TcpListener, stop: CancellationToken) {
+        server::serve(&self.shared, &listener, &stop).await;
+    }
+
+    /// Stops playing all runs, without an event, and waits for it.
+    pub async fn shut_down(&self) {
+        self.shared.stop.cancel();
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
+    }
+
+    /// Every POST to a run's tool-results, in the order in which they were answered; empty unless
+    /// [`SandboxConfig::record_posts`].
+    pub fn posts(&self) -> Vec<Post> {
+        lock(&self.shared.posts).all()
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        self.shared.stop.cancel();
+    }
+}
+
+impl Shared {
+    fn runs(&self) -> MutexGuard<'_, Runs> {
+        lock(&self.runs)
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        lock(&self.sessions)
+    }
+
+    /// Forgets finished runs until `bytes` more fit, if they can be made to.
+    fn make_room(&self, bytes: usize) {
+        if !self.budget.has(bytes) {
+            self.runs().forget_finished(|| self.budget.has(bytes));
+        }
+    }
+
+    /// Refuses a spec whose agent or model the sandbox does not have.
+    fn check_names(&self, spec: &Spec) -> Result<(), Refusal> {
+        if let Some(agent) = &spec.agent_id
+            && !self.config.agents.contains(agent)
+        {
+            let message = format!(
+                "agentId: the credential may not use {agent:?}; the sandbox has {}",
+                self.config.agents.join(", ")
+            );
+            return Err(Refusal::new(StatusCode::FORBIDDEN, "forbidden", message));
+        }
+        let own = [terminal::MODEL_ID, "platform:sandbox-echo", "echo"];
+        if let Some(model) = &spec.model_id
+            && !self.config.accept_any_model
+            && !own.contains(&model.as_str())
+        {
+            let message = format!("modelId: there is no model {model:?}; see GET models");
+            return Err(Refusal::new(StatusCode::BAD_REQUEST, "invalid_model", message)
+                .with_candidates(vec![terminal::MODEL_ID.to_owned()]));
+        }
+        Ok(())
+    }
+
+    /// Ends a run. A success is in the history of its session before anyone can see the end.
+    fn finish(&self, run: &Run, end: End, report: Report) {
+        let Some(session) = &run.session else {
+            run.finish(end, Some(report));
+            return;
+        };
+        let reply = match &end {
+            // A plan is not the answer (agent-runs-protocol §4.9).
+            End::Success { text, plan: None } => Some(text.clone()),
+            _ => None,
+        };
+        let mut sessions = self.sessions();
+        if run.finish(end, Some(report))
+            && let Some(reply) = reply
+        {
+            sessions.append(session, &run.turn, reply);
+        }
+    }
+}
+
+/// No code panics while it holds one of our locks; if it did, what it guards would still be whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

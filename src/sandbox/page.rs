@@ -1,0 +1,85 @@
+//! The query of a list: filters and paging (agent-runs-protocol §5, §6.1).
+//!
+//! Must not: know what is listed.
+
+use std::borrow::Cow;
+
+use super::{reply::Refusal, spec::Metadata};
+
+/// One page of a list that is asked for.
+#[derive(Debug)]
+pub(super) struct Page {
+    pub(super) limit: usize,
+    /// Where the page before ended.
+    pub(super) cursor: Option<u64>,
+    pub(super) offset: usize,
+    pub(super) include_total: Option<bool>,
+    pub(super) status: Option<String>,
+    pub(super) model_id: Option<String>,
+    pub(super) agent_id: Option<String>,
+    metadata: Vec<(String, String)>,
+}
+
+/// One parameter of a query.
+type Pair<'a> = (Cow<'a, str>, Cow<'a, str>);
+
+impl Page {
+    pub(super) fn read(query: &str) -> Result<Self, Refusal> {
+        let mut page = Self {
+            limit: 50,
+            cursor: None,
+            offset: 0,
+            include_total: None,
+            status: None,
+            model_id: None,
+            agent_id: None,
+            metadata: Vec::new(),
+        };
+        for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
+            page.take((key, value))?;
+        }
+        if page.cursor.is_some() {
+            page.offset = 0;
+        }
+        Ok(page)
+    }
+
+    fn take(&mut self, (key, value): Pair<'_>) -> Result<(), Refusal> {
+        let bad =
+            |wanted: &str| Refusal::invalid(format!("{key}: must be {wanted}, not {value:?}"));
+        match key.as_ref() {
+            "limit" => {
+                let limit = value.parse().ok().filter(|limit| (1..=200).contains(limit));
+                self.limit = limit.ok_or_else(|| bad("an integer from 1 to 200"))?;
+            }
+            "offset" => {
+                self.offset = value.parse().map_err(|_error| bad("an integer from 0"))?;
+            }
+            "cursor" => self.cursor = Some(read_cursor(&value).ok_or_else(|| bad("a nextCursor"))?),
+            "includeTotal" => self.include_total = Some(!matches!(value.as_ref(), "0" | "false")),
+            "status" => self.status = Some(value.into_owned()),
+            "modelId" => self.model_id = Some(value.into_owned()),
+            "agentId" => self.agent_id = Some(value.into_owned()),
+            "metadata" => {
+                let (key, value) = value.split_once(':').ok_or_else(|| bad("key:value"))?;
+                self.metadata.push((key.to_owned(), value.to_owned()));
+            }
+            _ => (),
+        }
+        Ok(())
+    }
+
+    /// Whether all metadata that is asked for is there.
+    pub(super) fn matches(&self, metadata: &Metadata) -> bool {
+        self.metadata.iter().all(|(key, value)| metadata.get(key) == Some(value))
+    }
+}
+
+/// The cursor of a page whose last entry has this number.
+pub(super) fn cursor(number: u64) -> String {
+    format!("c{number:016x}")
+}
+
+fn read_cursor(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.strip_prefix('c')?, 16).ok()
+}

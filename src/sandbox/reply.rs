@@ -1,0 +1,121 @@
+//! Responses: JSON, and refusals in the protocol's error shape (agent-runs-protocol §10).
+//!
+//! Must not: know a route.
+
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
+use serde::Serialize;
+
+use super::read::Invalid;
+
+/// The body of every response, a stream or not.
+pub(super) type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// What a handler gives back.
+pub(super) type Reply = Result<Response<Body>, Refusal>;
+
+/// An answer other than 2xx.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) status: StatusCode,
+    body: Box<ErrorBody>,
+    header: Option<(header::HeaderName, &'static str)>,
+}
+
+#[derive(Debug, Serialize)]
+struct ErrorBody {
+    error: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    candidates: Vec<String>,
+}
+
+impl Refusal {
+    pub(super) fn new(status: StatusCode, error: &'static str, message: impl Into<String>) -> Self {
+        let mut refusal = Self::only(status, error);
+        refusal.body.message = Some(message.into());
+        refusal
+    }
+
+    pub(super) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", message)
+    }
+
+    pub(super) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
+    }
+
+    /// A body of `error` alone, for the few that the document shows so.
+    pub(super) fn only(status: StatusCode, error: &'static str) -> Self {
+        let body =
+            ErrorBody { error, message: None, code: None, hint: None, candidates: Vec::new() };
+        Self { status, body: Box::new(body), header: None }
+    }
+
+    /// The sandbox is full: the shape of MANTYX's own limiter.
+    pub(super) fn full(message: impl Into<String>) -> Self {
+        let mut refusal = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
+        refusal.body.code = Some("rate_limit_exceeded");
+        refusal.header = Some((header::RETRY_AFTER, "1"));
+        refusal
+    }
+
+    pub(super) fn with_code(mut self, code: &'static str) -> Self {
+        self.body.code = Some(code);
+        self
+    }
+
+    pub(super) fn with_hint(mut self, hint: String) -> Self {
+        self.body.hint = Some(hint);
+        self
+    }
+
+    pub(super) fn with_candidates(mut self, candidates: Vec<String>) -> Self {
+        self.body.candidates = candidates;
+        self
+    }
+
+    pub(super) fn with_header(mut self, name: header::HeaderName, value: &'static str) -> Self {
+        self.header = Some((name, value));
+        self
+    }
+
+    pub(super) fn into_response(self) -> Response<Body> {
+        let mut response = json(self.status, &self.body);
+        if let Some((name, value)) = self.header {
+            response.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+        response
+    }
+}
+
+impl From<Invalid> for Refusal {
+    fn from(invalid: Invalid) -> Self {
+        Self::invalid(invalid.0)
+    }
+}
+
+/// A response with a JSON body.
+pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response<Body> {
+    let text = serde_json::to_string(body).expect("our own types have string keys");
+    let mut response = Response::new(Full::new(Bytes::from(text)).boxed_unsync());
+    *response.status_mut() = status;
+    let json = HeaderValue::from_static("application/json; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}
+
+/// A response without a body.
+pub(super) fn no_content() -> Response<Body> {
+    let mut response = Response::new(Full::default().boxed_unsync());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
+}

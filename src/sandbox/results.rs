@@ -1,0 +1,110 @@
+//! `POST agent-runs/{id}/tool-results` (agent-runs-protocol §8, wire-protocol §5).
+//!
+//! Must not: know what a result means.
+
+use bytes::Bytes;
+use http::StatusCode;
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::{
+    Post, Shared, files,
+    files::FileNote,
+    lock,
+    read::{self, Invalid},
+    reply::{Refusal, Reply, json, no_content},
+    run::Accepted,
+    runs,
+};
+use crate::model::{
+    answer::Answer,
+    ids::{RunId, ToolUseId},
+    json::string_member,
+};
+
+/// The body of a tool result.
+#[derive(Debug)]
+pub(super) struct ToolResult {
+    pub(super) tool_use: ToolUseId,
+    pub(super) answer: Answer,
+    pub(super) files: Vec<FileNote>,
+}
+
+/// Answers the request, and records it.
+pub(super) fn post(shared: &Shared, id: &str, body: Bytes) -> Reply {
+    let at = Instant::now();
+    let reply = accept(shared, id, &body);
+    if shared.config.record_posts {
+        let status = match &reply {
+            Ok(response) => response.status(),
+            Err(refusal) => refusal.status,
+        };
+        let text = std::str::from_utf8(&body).unwrap_or_default();
+        let tool_use = string_member(text, "toolUseId").map(ToolUseId::from);
+        lock(&shared.posts).record(Post { run: RunId::from(id), tool_use, body, status, at });
+    }
+    reply
+}
+
+/// Reads a tool result: exactly one of `result` and `error`, each within its limit.
+pub(super) fn read(body: &[u8]) -> Result<ToolResult, Invalid> {
+    let body = read::body(body)?;
+    let value = body.need("toolUseId")?;
+    let id = value.string()?;
+    if id.is_empty() {
+        return Err(value.invalid("must not be empty"));
+    }
+    let result = body.get("result");
+    let error = body.get("error");
+    let (answer, value, max) = match (&result, &error) {
+        (Some(result), None) => (Answer::Result(result.string()?), result, Answer::MAX_RESULT),
+        (None, Some(error)) => (Answer::Error(error.string()?), error, Answer::MAX_ERROR),
+        (Some(_), Some(_)) => return Err(body.invalid("send `result` or `error`, not both")),
+        (None, None) => return Err(body.invalid("`result` or `error` is required")),
+    };
+    let length = match &answer {
+        Answer::Result(text) | Answer::Error(text) => text.len(),
+    };
+    if length > max {
+        return Err(value.invalid(format_args!("has {length} bytes, {max} fit")));
+    }
+    // Files beside an error are ignored (§8).
+    let files = match (&answer, body.get("files")) {
+        (Answer::Result(_), Some(files)) => files::read_files(&files)?,
+        _ => Vec::new(),
+    };
+    Ok(ToolResult { tool_use: id.into(), answer, files })
+}
+
+fn accept(shared: &Shared, id: &str, body: &[u8]) -> Reply {
+    #[derive(Serialize)]
+    struct Ok200 {
+        ok: bool,
+    }
+    let run = runs::find(shared, id)?;
+    let posted = read(body)?;
+    // The event that repeats the result is as long as the request, escapes included.
+    shared.make_room(body.len() + 1024);
+    // Where the log has no room for it, the run ends.
+    let accepted =
+        run.accept(&posted.tool_use, posted.answer, &posted.files).unwrap_or(Accepted::Terminal);
+    match accepted {
+        Accepted::Yes if shared.config.tool_result_status == StatusCode::NO_CONTENT => {
+            Ok(no_content())
+        }
+        Accepted::Yes => Ok(json(shared.config.tool_result_status, &Ok200 { ok: true })),
+        Accepted::Unknown => Err(Refusal::new(
+            StatusCode::NOT_FOUND,
+            "unknown_tool_use",
+            format!("no call {:?} of this run waits for a result", posted.tool_use.as_str()),
+        )),
+        Accepted::Terminal => Err(Refusal::new(
+            StatusCode::CONFLICT,
+            "run_terminal",
+            "the run has ended; the result is dropped",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests;

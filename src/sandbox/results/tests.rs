@@ -1,0 +1,41 @@
+//! What a tool result may be.
+
+use super::*;
+
+#[track_caller]
+fn bad(text: &str, start: &str) {
+    let message = read(text.as_bytes()).unwrap_err().0;
+    assert!(message.starts_with(start), "{message:?} does not start with {start:?}");
+}
+
+#[test]
+fn exactly_one_of_result_and_error() {
+    bad(r#"{"result":"x"}"#, "toolUseId: is required");
+    bad(r#"{"toolUseId":""}"#, "toolUseId: must not be empty");
+    bad(r#"{"toolUseId":"t"}"#, "`result` or `error` is required");
+    bad(r#"{"toolUseId":"t","result":"x","error":"y"}"#, "send `result` or `error`");
+    bad(r#"{"toolUseId":"t","result":{"a":1}}"#, "result: must be a string");
+    let read = read(br#"{"toolUseId":"t","result":""}"#).unwrap();
+    assert_eq!(read.answer, Answer::Result(String::new()));
+}
+
+#[test]
+fn lengths() {
+    let result = |length| format!(r#"{{"toolUseId":"t","result":"{}"}}"#, "x".repeat(length));
+    read(result(2_000_000).as_bytes()).unwrap();
+    bad(&result(2_000_001), "result: has 2000001 bytes, 2000000 fit");
+    let error = |length| format!(r#"{{"toolUseId":"t","error":"{}"}}"#, "x".repeat(length));
+    read(error(8_000).as_bytes()).unwrap();
+    bad(&error(8_001), "error: has 8001 bytes, 8000 fit");
+}
+
+#[test]
+fn files_go_with_a_result_only() {
+    let file = |mime| format!(r#"{{"filename":"f","mimeType":"{mime}","data":"aGk="}}"#);
+    let with = |kind, files: &str| format!(r#"{{"toolUseId":"t","{kind}":"x","files":[{files}]}}"#);
+    let found = read(with("result", &file("text/plain")).as_bytes()).unwrap().files;
+    assert_eq!((found.len(), found[0].size_bytes), (1, 2));
+    bad(&with("result", &file("video/mp4")), "files[0].mimeType: \"video/mp4\" is not");
+    bad(&with("result", &vec![file("text/plain"); 21].join(",")), "files: has 21 files, 20 fit");
+    assert!(read(with("error", &file("video/mp4")).as_bytes()).unwrap().files.is_empty());
+}

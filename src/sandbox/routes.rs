@@ -1,0 +1,301 @@
+//! Who may ask, and who answers: credentials, the workspace in the path, the routes.
+//!
+//! Must not: know what is in a body.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Method, Request, Response, StatusCode, header, request::Parts};
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use secrecy::ExposeSecret as _;
+use serde::Serialize;
+use subtle::ConstantTimeEq as _;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Shared,
+    reply::{Body, Refusal, Reply, json},
+    results, runs, sessions, stream, terminal,
+};
+
+/// How long a client may take to send a body.
+const BODY_TIMEOUT: Duration = Duration::from_mins(2);
+/// How much, and how long, of a refused request is still read, so that the client comes to read
+/// the refusal: a connection closed under its writing looks broken to it.
+const DRAIN_BYTES: usize = 128 << 20;
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What the path of a request names, below the workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Route<'a> {
+    Models,
+    Runs,
+    Run(&'a str),
+    Stream(&'a str),
+    ToolResults(&'a str),
+    Cancel(&'a str),
+    Feedback(&'a str),
+    Sessions,
+    Session(&'a str),
+    Messages(&'a str),
+    SessionEvents(&'a str),
+}
+
+/// Answers one request.
+pub(super) async fn answer(
+    shared: &Arc<Shared>,
+    stop: &CancellationToken,
+    request: Request<Incoming>,
+) -> Response<Body> {
+    let (parts, mut body) = request.into_parts();
+    match dispatch(shared, stop, &parts, &mut body).await {
+        Ok(response) => response,
+        Err(refusal) => {
+            drain(&mut body).await;
+            refusal.into_response()
+        }
+    }
+}
+
+async fn dispatch(
+    shared: &Arc<Shared>,
+    stop: &CancellationToken,
+    parts: &Parts,
+    body: &mut Incoming,
+) -> Reply {
+    let path = parts.uri.path();
+    let Some(below) = path.strip_prefix("/api/v1/workspaces/") else {
+        return Err(unknown(path));
+    };
+    authorize(shared, &parts.headers)?;
+    let (workspace, below) = below.split_once('/').unwrap_or((below, ""));
+    if decode(workspace).as_deref() != Some(shared.config.workspace.as_str()) {
+        let workspace = &shared.config.workspace;
+        // §2 calls it `not_found`, §2.3 shows this text as `error`.
+        return Err(Refusal::only(
+            StatusCode::NOT_FOUND,
+            "Workspace path does not match this credential",
+        )
+        .with_code("not_found")
+        .with_hint(format!("Use /api/v1/workspaces/{workspace}/")));
+    }
+    let route = find(below).ok_or_else(|| unknown(path))?;
+    let query = parts.uri.query().unwrap_or_default();
+    match (&parts.method, route) {
+        (&Method::GET, Route::Stream(id)) => {
+            let run = runs::find(shared, id)?;
+            let seq = stream::place(query, &parts.headers)?;
+            Ok(stream::respond(run, seq, shared.config.heartbeat, stop.clone()))
+        }
+        (&Method::GET, route) => get(shared, route, query),
+        (&Method::DELETE, Route::Session(id)) => sessions::end(shared, id),
+        (&Method::POST, route) => {
+            let body = read_body(body, shared.config.limits.body_bytes).await?;
+            post(shared, route, body)
+        }
+        _ => Err(wrong_method(route)),
+    }
+}
+
+fn get(shared: &Shared, route: Route<'_>, query: &str) -> Reply {
+    match route {
+        Route::Models => Ok(json(StatusCode::OK, &Models::new())),
+        Route::Runs => runs::list(shared, query),
+        Route::Run(id) => runs::snapshot(shared, id),
+        Route::Sessions => sessions::list(shared, query),
+        Route::Session(id) => sessions::snapshot(shared, id),
+        Route::SessionEvents(id) => sessions::events(shared, id, query),
+        _ => Err(wrong_method(route)),
+    }
+}
+
+fn post(shared: &Arc<Shared>, route: Route<'_>, body: Bytes) -> Reply {
+    match route {
+        Route::Runs => runs::create(shared, &body),
+        Route::ToolResults(id) => results::post(shared, id, body),
+        Route::Cancel(id) => runs::cancel(shared, id),
+        Route::Feedback(id) => runs::feedback(shared, id, &body),
+        Route::Sessions => sessions::create(shared, &body),
+        Route::Messages(id) => sessions::message(shared, id, &body),
+        _ => Err(wrong_method(route)),
+    }
+}
+
+/// Reads the path below the workspace. Our ids need no decoding.
+fn find(below: &str) -> Option<Route<'_>> {
+    let segments: Vec<&str> = below.split('/').collect();
+    match *segments.as_slice() {
+        ["models"] => Some(Route::Models),
+        ["agent-runs"] => Some(Route::Runs),
+        ["agent-runs", id] => Some(Route::Run(id)),
+        ["agent-runs", id, "stream"] => Some(Route::Stream(id)),
+        ["agent-runs", id, "tool-results"] => Some(Route::ToolResults(id)),
+        ["agent-runs", id, "cancel"] => Some(Route::Cancel(id)),
+        ["agent-runs", id, "feedback"] => Some(Route::Feedback(id)),
+        ["agent-sessions"] => Some(Route::Sessions),
+        ["agent-sessions", id] => Some(Route::Session(id)),
+        ["agent-sessions", id, "messages"] => Some(Route::Messages(id)),
+        ["agent-sessions", id, "events"] => Some(Route::SessionEvents(id)),
+        _ => None,
+    }
+}
+
+fn wrong_method(route: Route<'_>) -> Refusal {
+    let allowed = match route {
+        Route::Models | Route::Run(_) | Route::Stream(_) | Route::SessionEvents(_) => "GET",
+        Route::Runs | Route::Sessions => "GET, POST",
+        Route::Session(_) => "GET, DELETE",
+        Route::ToolResults(_) | Route::Cancel(_) | Route::Feedback(_) | Route::Messages(_) => {
+            "POST"
+        }
+    };
+    let message = format!("this route takes {allowed}");
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
+        .with_header(header::ALLOW, allowed)
+}
+
+fn unknown(path: &str) -> Refusal {
+    Refusal::not_found(format!("the sandbox does not have {path}"))
+}
+
+/// Checks the credential (agent-runs-protocol §2.3).
+fn authorize(shared: &Shared, headers: &HeaderMap) -> Result<(), Refusal> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let bearer = text("authorization").and_then(|value| {
+        let (scheme, token) = value.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+    });
+    let Some(credential) = bearer.or_else(|| text("x-api-key")) else {
+        return Err(Refusal::new(
+            StatusCode::UNAUTHORIZED,
+            "Unauthorized",
+            "API key or OAuth access token required: send Authorization: Bearer or X-API-Key",
+        ));
+    };
+    let ours = shared.config.credential.expose_secret();
+    if bool::from(credential.as_bytes().ct_eq(ours.as_bytes())) {
+        return Ok(());
+    }
+    Err(Refusal::only(StatusCode::UNAUTHORIZED, "Invalid API key or OAuth access token"))
+}
+
+async fn read_body(body: &mut Incoming, limit: usize) -> Result<Bytes, Refusal> {
+    let too_large = || {
+        let message = format!("the body is larger than {limit} bytes");
+        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", message)
+    };
+    if body.size_hint().lower() > limit as u64 {
+        return Err(too_large());
+    }
+    let read = async {
+        let mut whole = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let frame =
+                frame.map_err(|error| Refusal::invalid(format!("the body broke off: {error}")))?;
+            let Ok(data) = frame.into_data() else {
+                continue;
+            };
+            if whole.len() + data.len() > limit {
+                return Err(too_large());
+            }
+            whole.extend_from_slice(&data);
+        }
+        Ok(whole.freeze())
+    };
+    timeout(BODY_TIMEOUT, read).await.unwrap_or_else(|_elapsed| {
+        let message = "the body did not come in time";
+        Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", message))
+    })
+}
+
+async fn drain(body: &mut Incoming) {
+    let read = async {
+        let mut left = DRAIN_BYTES;
+        while let Some(Ok(frame)) = body.frame().await {
+            let length = frame.data_ref().map_or(0, Bytes::len);
+            let Some(rest) = left.checked_sub(length) else {
+                return;
+            };
+            left = rest;
+        }
+    };
+    // Whatever is left is cut off with the connection.
+    drop(timeout(DRAIN_TIMEOUT, read).await);
+}
+
+/// Undoes percent-encoding; `None` where it is broken.
+fn decode(segment: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(segment.len());
+    let mut rest = segment.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || char::from(rest.next()?).to_digit(16);
+        let value = digit()? * 16 + digit()?;
+        bytes.push(u8::try_from(value).ok()?);
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// The catalog of models (agent-runs-protocol §3).
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Models {
+    models: [Model; 1],
+    default_model_id: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Model {
+    id: &'static str,
+    label: &'static str,
+    provider: &'static str,
+    vendor_model_id: &'static str,
+    source: &'static str,
+    context_window_tokens: u32,
+    pricing: Option<()>,
+}
+
+impl Models {
+    fn new() -> Self {
+        let echo = Model {
+            id: terminal::MODEL_ID,
+            label: "sandbox · echo",
+            provider: "sandbox",
+            vendor_model_id: "echo",
+            source: "platform_offering",
+            context_window_tokens: 200_000,
+            pricing: None,
+        };
+        Self { models: [echo], default_model_id: terminal::MODEL_ID }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percent_encoding() {
+        assert_eq!(decode("acme%2Deu").as_deref(), Some("acme-eu"));
+        assert_eq!(decode("%C3%A9").as_deref(), Some("é"));
+        assert_eq!(decode("100%"), None);
+        assert_eq!(decode("%C3"), None);
+        assert_eq!(decode("%zz"), None);
+    }
+
+    #[test]
+    fn routes() {
+        assert_eq!(find("agent-runs/r/stream"), Some(Route::Stream("r")));
+        assert_eq!(find("agent-sessions/s"), Some(Route::Session("s")));
+        assert_eq!(find("agent-runs/"), Some(Route::Run("")));
+        assert_eq!(find("eval-runs"), None);
+        assert_eq!(find(""), None);
+    }
+}

@@ -1,0 +1,350 @@
+//! One run: its event log, the calls that wait for an answer, and how it ended.
+//!
+//! The log is the truth (wire-protocol §10): every event has a `seq` from 1, and a stream is a
+//! reader with a place in the log, so that a slow one holds up nobody.
+//!
+//! Must not: play the script, speak HTTP, or wait.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use bytes::{Bytes, BytesMut};
+use serde::Serialize;
+use tokio::{
+    sync::{oneshot, watch},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    budget::Charge,
+    files::FileNote,
+    spec::{Spec, Turn},
+    terminal::{End, Report},
+};
+use crate::{
+    model::{
+        answer::Answer,
+        ids::{RunId, SessionId, ToolUseId},
+    },
+    wire::sse::Frame,
+};
+
+/// One run.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) id: RunId,
+    /// Its place in the order of creation.
+    pub(super) number: u64,
+    pub(super) session: Option<SessionId>,
+    pub(super) spec: Spec,
+    pub(super) turn: Turn,
+    /// What was said in the session before.
+    pub(super) history_words: u64,
+    pub(super) created: SystemTime,
+    started: Instant,
+    max_log_bytes: usize,
+    state: Mutex<State>,
+    /// The `seq` of the last event.
+    last: watch::Sender<u64>,
+    /// Fires when the run has ended.
+    pub(super) over: CancellationToken,
+}
+
+#[derive(Debug)]
+struct State {
+    frames: Vec<Bytes>,
+    log_bytes: usize,
+    charge: Charge,
+    waiting: HashMap<ToolUseId, oneshot::Sender<Answer>>,
+    /// The calls that waited when the run was cancelled.
+    abandoned: HashSet<ToolUseId>,
+    calls: u64,
+    ended: Option<Ended>,
+    feedback: Option<String>,
+}
+
+/// How and when a run ended.
+#[derive(Debug)]
+struct Ended {
+    end: End,
+    report: Option<Report>,
+    at: SystemTime,
+    after: Duration,
+}
+
+/// What a snapshot shows of the state (agent-runs-protocol §5).
+#[derive(Debug, Clone, Default)]
+pub(super) struct View {
+    pub(super) status: &'static str,
+    pub(super) text: Option<String>,
+    pub(super) error: Option<String>,
+    pub(super) class: Option<&'static str>,
+    pub(super) report: Option<Report>,
+    pub(super) completed: Option<SystemTime>,
+    pub(super) duration: Option<Duration>,
+    pub(super) calls: u64,
+    pub(super) last_seq: u64,
+}
+
+/// Why no more events can be appended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// The run has ended.
+    Over,
+    /// The log is full.
+    Full,
+}
+
+/// What became of a posted tool result.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Accepted {
+    /// The call has its answer, or was abandoned.
+    Yes,
+    /// No such call waits.
+    Unknown,
+    /// The run has ended.
+    Terminal,
+}
+
+/// A part of the log.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) bytes: Bytes,
+    /// The `seq` of the last event in it.
+    pub(super) last: u64,
+    /// Whether nothing comes after it.
+    pub(super) is_end: bool,
+}
+
+/// What a run is made of.
+#[derive(Debug)]
+pub(super) struct NewRun {
+    pub(super) id: RunId,
+    pub(super) number: u64,
+    pub(super) session: Option<SessionId>,
+    pub(super) spec: Spec,
+    pub(super) turn: Turn,
+    pub(super) history_words: u64,
+    pub(super) max_log_bytes: usize,
+    pub(super) charge: Charge,
+}
+
+impl Run {
+    pub(super) fn new(new: NewRun) -> Self {
+        Self {
+            id: new.id,
+            number: new.number,
+            session: new.session,
+            spec: new.spec,
+            turn: new.turn,
+            history_words: new.history_words,
+            created: SystemTime::now(),
+            started: Instant::now(),
+            max_log_bytes: new.max_log_bytes,
+            state: Mutex::new(State {
+                frames: Vec::new(),
+                log_bytes: 0,
+                charge: new.charge,
+                waiting: HashMap::new(),
+                abandoned: HashSet::new(),
+                calls: 0,
+                ended: None,
+                feedback: None,
+            }),
+            last: watch::Sender::new(0),
+            over: CancellationToken::new(),
+        }
+    }
+
+    /// Appends one event.
+    pub(super) fn append(&self, kind: &str, data: &impl Serialize) -> Result<(), Stop> {
+        let data = to_json(data);
+        self.push(&mut self.state(), kind, &data)
+    }
+
+    /// Appends the event of a call that a client has to answer, and gives what waits for it.
+    pub(super) fn publish(
+        &self,
+        call: ToolUseId,
+        data: &impl Serialize,
+    ) -> Result<oneshot::Receiver<Answer>, Stop> {
+        let data = to_json(data);
+        let (answer, answered) = oneshot::channel();
+        let mut state = self.state();
+        self.push(&mut state, "local_tool_call", &data)?;
+        state.waiting.insert(call, answer);
+        Ok(answered)
+    }
+
+    /// Counts a call of any tool.
+    pub(super) fn count_call(&self) {
+        self.state().calls += 1;
+    }
+
+    /// Takes a posted tool result. Its event is in the log before this returns.
+    pub(super) fn accept(
+        &self,
+        call: &ToolUseId,
+        answer: Answer,
+        files: &[FileNote],
+    ) -> Result<Accepted, Stop> {
+        let mut state = self.state();
+        if state.ended.is_some() {
+            // Late results of a cancelled run are taken and ignored (agent-runs-protocol §9).
+            let abandoned = state.abandoned.remove(call);
+            return Ok(if abandoned { Accepted::Yes } else { Accepted::Terminal });
+        }
+        let Some(waiting) = state.waiting.remove(call) else {
+            return Ok(Accepted::Unknown);
+        };
+        let (output, error) = match &answer {
+            Answer::Result(text) => (Some(text.as_str()), None),
+            Answer::Error(text) => (None, Some(text.as_str())),
+        };
+        let data = ResultIn { tool_use_id: call.as_str(), output, error, files };
+        self.push(&mut state, "local_tool_result_in", &to_json(&data))?;
+        drop(state);
+        // The run may have ended in between; then nobody wants the answer any more.
+        drop(waiting.send(answer));
+        Ok(Accepted::Yes)
+    }
+
+    /// Ends the run, unless it has ended before; says whether it did.
+    pub(super) fn finish(&self, end: End, report: Option<Report>) -> bool {
+        let data = end.data(report.as_ref());
+        let mut state = self.state();
+        if state.ended.is_some() {
+            return false;
+        }
+        let frame = self.frame(&state, end.kind(), &data);
+        state.charge.force(frame.len());
+        state.frames.push(frame);
+        let waiting = std::mem::take(&mut state.waiting);
+        if matches!(end, End::Cancelled { .. }) {
+            state.abandoned = waiting.into_keys().collect();
+        }
+        let after = self.started.elapsed();
+        state.ended = Some(Ended { end, report, at: SystemTime::now(), after });
+        self.last.send_replace(state.frames.len() as u64);
+        self.over.cancel();
+        true
+    }
+
+    /// Stops the run for `reason`; nothing happens to one that has ended.
+    pub(super) fn cancel(&self, reason: &'static str) {
+        self.finish(End::Cancelled { reason }, None);
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.over.is_cancelled()
+    }
+
+    /// The `seq` of the last event, whenever there is a new one.
+    pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.last.subscribe()
+    }
+
+    /// The events after `seq`, as many as make up about `max` bytes, at least one if there is one.
+    pub(super) fn after(&self, seq: u64, max: usize) -> Batch {
+        let state = self.state();
+        let first = usize::try_from(seq).unwrap_or(usize::MAX);
+        let rest = state.frames.get(first..).unwrap_or_default();
+        let mut size = 0;
+        let fits = |frame: &&Bytes| {
+            let take = size == 0 || size + frame.len() <= max;
+            size += frame.len();
+            take
+        };
+        let count = rest.iter().take_while(fits).count();
+        let is_end = state.ended.is_some() && count == rest.len();
+        let frames: Vec<Bytes> = rest.iter().take(count).cloned().collect();
+        drop(state);
+        let bytes = match <[Bytes; 1]>::try_from(frames) {
+            Ok([frame]) => frame,
+            Err(frames) => {
+                let mut whole = BytesMut::with_capacity(frames.iter().map(Bytes::len).sum());
+                frames.iter().for_each(|frame| whole.extend_from_slice(frame));
+                whole.freeze()
+            }
+        };
+        Batch { bytes, last: seq + count as u64, is_end }
+    }
+
+    pub(super) fn view(&self) -> View {
+        let state = self.state();
+        let last_seq = state.frames.len() as u64;
+        let Some(ended) = &state.ended else {
+            return View { status: "running", calls: state.calls, last_seq, ..View::default() };
+        };
+        View {
+            status: ended.end.status(),
+            text: ended.end.text().map(str::to_owned),
+            error: ended.end.error().map(str::to_owned),
+            class: ended.end.class(),
+            report: ended.report.clone(),
+            completed: Some(ended.at),
+            duration: Some(ended.after),
+            calls: state.calls,
+            last_seq,
+        }
+    }
+
+    /// The id of the run's feedback, and whether it is the first.
+    pub(super) fn feedback(&self, new_id: String) -> (String, bool) {
+        let mut state = self.state();
+        let is_first = state.feedback.is_none();
+        (state.feedback.get_or_insert(new_id).clone(), is_first)
+    }
+
+    fn push(&self, state: &mut State, kind: &str, data: &str) -> Result<(), Stop> {
+        if state.ended.is_some() {
+            return Err(Stop::Over);
+        }
+        let frame = self.frame(state, kind, data);
+        if state.log_bytes + frame.len() > self.max_log_bytes || !state.charge.grow(frame.len()) {
+            return Err(Stop::Full);
+        }
+        state.log_bytes += frame.len();
+        state.frames.push(frame);
+        self.last.send_replace(state.frames.len() as u64);
+        Ok(())
+    }
+
+    fn frame(&self, state: &State, kind: &str, data: &str) -> Bytes {
+        let seq = state.frames.len() + 1;
+        let kind_json = to_json(&kind);
+        let mut event = format!(r#"{{"seq":{seq},"type":{kind_json},"data":{data}}}"#);
+        // In JSON, line breaks stand between tokens only. MANTYX sends one `data:` line an event.
+        if event.contains(['\r', '\n']) {
+            event = event.replace(['\r', '\n'], " ");
+        }
+        Frame::write(Some(&seq.to_string()), Some(kind), &event).raw
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ResultIn<'a> {
+    tool_use_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    files: &'a [FileNote],
+}
+
+fn to_json(data: &impl Serialize) -> String {
+    serde_json::to_string(data).expect("our own types have string keys")
+}
+
+#[cfg(test)]
+mod tests;

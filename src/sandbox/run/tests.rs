@@ -1,0 +1,113 @@
+//! The log, and what becomes of results in each state of a run.
+
+use std::sync::Arc;
+
+use serde_json::{json, value::RawValue};
+
+use super::*;
+use crate::sandbox::{budget::Budget, spec};
+
+fn run(max_log_bytes: usize, budget: &Arc<Budget>) -> Run {
+    let (spec, turn) = spec::read_run(br#"{"systemPrompt":"s","prompt":"p"}"#).unwrap();
+    Run::new(NewRun {
+        id: "run_1".into(),
+        number: 1,
+        session: None,
+        spec,
+        turn,
+        history_words: 0,
+        max_log_bytes,
+        charge: budget.open(),
+    })
+}
+
+fn plain() -> Run {
+    run(1 << 20, &Budget::new(1 << 20))
+}
+
+fn success() -> End {
+    End::Success { text: "done".to_owned(), plan: None }
+}
+
+fn text(batch: &Batch) -> &str {
+    std::str::from_utf8(&batch.bytes).unwrap()
+}
+
+#[test]
+fn readers_start_anywhere_and_batches_are_bounded() {
+    let run = plain();
+    for number in 0..4 {
+        run.append("x", &json!({"n": number})).unwrap();
+    }
+    let first = "id: 1\nevent: x\ndata: {\"seq\":1,\"type\":\"x\",\"data\":{\"n\":0}}\n\n";
+    let batch = run.after(0, 2 * first.len());
+    assert!(text(&batch).starts_with(first));
+    assert_eq!((batch.last, batch.is_end), (2, false));
+    assert_eq!(run.after(3, 1).last, 4, "at least one event");
+    assert!(run.after(4, 1).bytes.is_empty());
+    assert!(run.after(u64::MAX, 1).bytes.is_empty());
+    run.finish(success(), None);
+    assert!(run.after(4, 1).is_end && run.after(9, 1).is_end);
+    assert!(!run.after(0, 1).is_end);
+}
+
+#[test]
+fn line_breaks_between_tokens_do_not_break_the_frame() {
+    let run = plain();
+    let data = RawValue::from_string("{\r\n\"a\":\r1,\n\"b\":\"\\n\"}".to_owned()).unwrap();
+    run.append("x", &data).unwrap();
+    let line = r#"data: {"seq":1,"type":"x","data":{  "a": 1, "b":"\n"}}"#;
+    assert_eq!(text(&run.after(0, 1)), format!("id: 1\nevent: x\n{line}\n\n"));
+}
+
+#[test]
+fn a_result_is_taken_once() {
+    let run = plain();
+    let call = ToolUseId::from("tu_1");
+    let mut waiting = run.publish(call.clone(), &json!({})).unwrap();
+    let answer = || Answer::Result("ok".to_owned());
+    assert_eq!(run.accept(&"tu_2".into(), answer(), &[]), Ok(Accepted::Unknown));
+    assert_eq!(run.accept(&call, answer(), &[]), Ok(Accepted::Yes));
+    assert_eq!(waiting.try_recv(), Ok(answer()));
+    let event = r#""type":"local_tool_result_in","data":{"toolUseId":"tu_1","output":"ok"}}"#;
+    assert!(text(&run.after(1, 1)).contains(event));
+    assert_eq!(run.accept(&call, answer(), &[]), Ok(Accepted::Unknown));
+    run.finish(success(), None);
+    assert_eq!(run.accept(&call, answer(), &[]), Ok(Accepted::Terminal));
+}
+
+#[test]
+fn a_cancelled_run_takes_late_results_and_ignores_them() {
+    let run = plain();
+    let call = ToolUseId::from("tu_1");
+    let waiting = run.publish(call.clone(), &json!({})).unwrap();
+    run.cancel("user");
+    drop(waiting);
+    let answer = || Answer::Error("late".to_owned());
+    assert_eq!(run.accept(&call, answer(), &[]), Ok(Accepted::Yes));
+    assert_eq!(run.accept(&call, answer(), &[]), Ok(Accepted::Terminal));
+    let last = run.after(0, 1 << 10);
+    assert!(text(&last).ends_with("\"type\":\"cancelled\",\"data\":{\"reason\":\"user\"}}\n\n"));
+    assert_eq!(last.last, 2);
+}
+
+#[test]
+fn a_run_ends_once_and_nothing_follows() {
+    let run = plain();
+    assert!(run.finish(success(), None));
+    run.cancel("user");
+    assert_eq!(run.append("x", &json!({})), Err(Stop::Over));
+    assert_eq!((run.view().status, run.view().last_seq), ("succeeded", 1));
+}
+
+#[test]
+fn the_log_is_bounded_and_the_end_still_fits() {
+    let budget = Budget::new(200);
+    for run in [run(100, &Budget::new(1 << 20)), run(1 << 20, &budget)] {
+        let full = (0..10).find_map(|_| run.append("x", &json!("y".repeat(20))).err());
+        assert_eq!(full, Some(Stop::Full));
+        assert!(run.finish(End::log_full(), None));
+        assert_eq!(run.view().status, "failed");
+    }
+    assert!(budget.has(200), "a dropped run gives back what it took");
+}

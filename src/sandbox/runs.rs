@@ -1,0 +1,335 @@
+//! All runs, and the requests about one or some of them (agent-runs-protocol §5, §9, §9a).
+//!
+//! Must not: read a spec, or play one.
+
+use std::{collections::BTreeMap, collections::HashMap, sync::Arc};
+
+use http::StatusCode;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::{
+    Shared,
+    clock::rfc3339,
+    page::{self, Page},
+    player, read,
+    reply::{Refusal, Reply, json},
+    run::{NewRun, Run, View},
+    spec::{self, Metadata, Spec, Turn},
+    terminal::{Report, StructuredOutput},
+};
+use crate::model::ids::{RunId, SessionId};
+
+/// The longest text of a preview, in characters.
+const PREVIEW: usize = 200;
+
+/// The runs that are kept.
+#[derive(Debug, Default)]
+pub(super) struct Runs {
+    by_id: HashMap<RunId, Arc<Run>>,
+    /// In the order of creation.
+    by_number: BTreeMap<u64, Arc<Run>>,
+    created: u64,
+}
+
+impl Runs {
+    pub(super) fn of_session(&self, session: &SessionId) -> Vec<Arc<Run>> {
+        let mine = |run: &&Arc<Run>| run.session.as_ref() == Some(session);
+        self.by_number.values().filter(mine).cloned().collect()
+    }
+
+    /// Forgets finished runs, oldest first, until it is `enough`.
+    pub(super) fn forget_finished(&mut self, enough: impl Fn() -> bool) {
+        let finished: Vec<u64> = {
+            let over = self.by_number.iter().filter(|(_, run)| run.is_over());
+            over.map(|(number, _)| *number).collect()
+        };
+        for number in finished {
+            if enough() {
+                return;
+            }
+            self.forget(number);
+        }
+    }
+
+    fn forget_oldest_finished(&mut self) -> bool {
+        let oldest = self.by_number.iter().find(|(_, run)| run.is_over());
+        let Some(number) = oldest.map(|(number, _)| *number) else {
+            return false;
+        };
+        self.forget(number);
+        true
+    }
+
+    fn forget(&mut self, number: u64) {
+        if let Some(run) = self.by_number.remove(&number) {
+            self.by_id.remove(&run.id);
+        }
+    }
+}
+
+/// What a new run is to do.
+pub(super) struct Order {
+    pub(super) spec: Spec,
+    pub(super) turn: Turn,
+    pub(super) session: Option<SessionId>,
+    pub(super) history_words: u64,
+    /// How long the request was.
+    pub(super) size: usize,
+}
+
+/// `POST agent-runs`.
+pub(super) fn create(shared: &Arc<Shared>, body: &[u8]) -> Reply {
+    let (spec, turn) = spec::read_run(body)?;
+    shared.check_names(&spec)?;
+    let order = Order { spec, turn, session: None, history_words: 0, size: body.len() };
+    let run = start(shared, order)?;
+    accepted(shared, &run)
+}
+
+/// Starts a run.
+pub(super) fn start(shared: &Arc<Shared>, order: Order) -> Result<Arc<Run>, Refusal> {
+    let limits = &shared.config.limits;
+    // The spec is kept as it was sent, and its tools beside it.
+    let size = 2 * order.size;
+    shared.make_room(size);
+    let mut charge = shared.budget.open();
+    if !charge.grow(size) {
+        return Err(Refusal::full("the sandbox is full of unfinished runs"));
+    }
+    let mut runs = shared.runs();
+    if runs.by_number.len() >= limits.runs && !runs.forget_oldest_finished() {
+        let count = limits.runs;
+        return Err(Refusal::full(format!("{count} runs are unfinished, more are not kept")));
+    }
+    runs.created += 1;
+    let run = Arc::new(Run::new(NewRun {
+        id: shared.ids.run(),
+        number: runs.created,
+        session: order.session,
+        spec: order.spec,
+        turn: order.turn,
+        history_words: order.history_words,
+        max_log_bytes: limits.log_bytes_per_run,
+        charge,
+    }));
+    runs.by_id.insert(run.id.clone(), Arc::clone(&run));
+    runs.by_number.insert(run.number, Arc::clone(&run));
+    drop(runs);
+    let (playing, shared_too) = (Arc::clone(&run), Arc::clone(shared));
+    shared.tasks.spawn(async move {
+        tokio::select! {
+            () = player::play(&shared_too, &playing) => (),
+            () = shared_too.stop.cancelled() => (),
+        }
+    });
+    Ok(run)
+}
+
+/// The answer to a request that started `run`.
+pub(super) fn accepted(shared: &Shared, run: &Run) -> Reply {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Started<'a> {
+        run_id: &'a str,
+        stream_url: String,
+    }
+    let (workspace, run_id) = (&shared.config.workspace, run.id.as_str());
+    let stream_url = format!("/api/v1/workspaces/{workspace}/agent-runs/{run_id}/stream");
+    Ok(json(StatusCode::ACCEPTED, &Started { run_id, stream_url }))
+}
+
+/// The run called `id`.
+pub(super) fn find(shared: &Shared, id: &str) -> Result<Arc<Run>, Refusal> {
+    let run = shared.runs().by_id.get(&RunId::from(id)).cloned();
+    run.ok_or_else(|| {
+        Refusal::not_found(format!("there is no run {id:?}, or it was forgotten since it finished"))
+    })
+}
+
+/// `GET agent-runs`: newest first.
+pub(super) fn list(shared: &Shared, query: &str) -> Reply {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct List<'a> {
+        total: Option<usize>,
+        limit: usize,
+        next_cursor: Option<String>,
+        runs: Vec<Entry<'a>>,
+    }
+    let page = Page::read(query)?;
+    let wanted = |run: &&Arc<Run>| {
+        page.matches(&run.spec.metadata)
+            && page.status.as_ref().is_none_or(|status| run.view().status == status)
+            && page.model_id.as_ref().is_none_or(|id| run.spec.model_id.as_ref() == Some(id))
+            && page.agent_id.as_ref().is_none_or(|id| run.spec.agent_id.as_ref() == Some(id))
+    };
+    let runs: Vec<Arc<Run>> = {
+        let runs = shared.runs();
+        runs.by_number.values().rev().cloned().collect()
+    };
+    let total = page.include_total == Some(true);
+    let total = total.then(|| runs.iter().filter(wanted).count());
+    let rest = runs.iter().filter(|run| page.cursor.is_none_or(|cursor| run.number < cursor));
+    let mut found: Vec<&Arc<Run>> =
+        rest.filter(wanted).skip(page.offset).take(page.limit + 1).collect();
+    let has_more = found.len() > page.limit;
+    found.truncate(page.limit);
+    let last = found.last().filter(|_| has_more);
+    let next_cursor = last.map(|run| page::cursor(run.number));
+    let runs = found.iter().map(|run| Entry::new(run)).collect();
+    Ok(json(StatusCode::OK, &List { total, limit: page.limit, next_cursor, runs }))
+}
+
+/// One run in a list.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry<'a> {
+    id: &'a str,
+    session_id: Option<&'a str>,
+    status: &'static str,
+    spec_name: Option<&'a str>,
+    agent_id: Option<&'a str>,
+    model_id: Option<&'a str>,
+    input_preview: String,
+    output_preview: Option<String>,
+    error: Option<String>,
+    tokens: Option<super::terminal::Tokens>,
+    turns: Option<u64>,
+    duration_ms: Option<u64>,
+    tool_call_count: Option<u64>,
+    metadata: &'a Metadata,
+    created_at: String,
+    completed_at: Option<String>,
+}
+
+impl<'a> Entry<'a> {
+    fn new(run: &'a Run) -> Self {
+        let view = run.view();
+        let preview = |text: &String| text.chars().take(PREVIEW).collect::<String>();
+        Self {
+            id: run.id.as_str(),
+            session_id: run.session.as_ref().map(SessionId::as_str),
+            status: view.status,
+            spec_name: run.spec.name.as_deref(),
+            agent_id: run.spec.agent_id.as_deref(),
+            model_id: run.spec.model_id.as_deref(),
+            input_preview: run.turn.script().chars().take(PREVIEW).collect(),
+            output_preview: view.text.as_ref().map(preview),
+            error: view.error.as_ref().map(preview),
+            tokens: view.report.as_ref().map(|report| report.tokens),
+            turns: view.report.as_ref().map(|report| report.turns),
+            duration_ms: duration_ms(&view),
+            tool_call_count: view.completed.map(|_| view.calls),
+            metadata: &run.spec.metadata,
+            created_at: rfc3339(run.created),
+            completed_at: view.completed.map(rfc3339),
+        }
+    }
+}
+
+/// `GET agent-runs/{id}`.
+pub(super) fn snapshot(shared: &Shared, id: &str) -> Reply {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Snapshot<'a> {
+        id: &'a str,
+        session_id: Option<&'a str>,
+        status: &'static str,
+        agent_spec: &'a RawValue,
+        final_text: Option<String>,
+        error: Option<String>,
+        failure_reason: Option<FailureReason>,
+        // Null until the run has ended (agent-runs-protocol §7.1).
+        tokens: Option<super::terminal::Tokens>,
+        turns: Option<u64>,
+        model: Option<super::terminal::ModelInfo>,
+        structured_output: Option<StructuredOutput>,
+        metadata: &'a Metadata,
+        last_seq: u64,
+        duration_ms: Option<u64>,
+        created_at: String,
+        completed_at: Option<String>,
+    }
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct FailureReason {
+        error_class: &'static str,
+    }
+    let run = find(shared, id)?;
+    let view = run.view();
+    let duration_ms = duration_ms(&view);
+    let report = view.report;
+    let of_report = |report: &Report| (report.tokens, report.turns, report.structured_output);
+    let (tokens, turns, structured_output) =
+        report.as_ref().map(of_report).map_or((None, None, None), |(tokens, turns, output)| {
+            (Some(tokens), Some(turns), Some(output))
+        });
+    Ok(json(
+        StatusCode::OK,
+        &Snapshot {
+            id: run.id.as_str(),
+            session_id: run.session.as_ref().map(SessionId::as_str),
+            status: view.status,
+            agent_spec: &run.spec.raw,
+            final_text: view.text,
+            error: view.error,
+            failure_reason: view.class.map(|error_class| FailureReason { error_class }),
+            tokens,
+            turns,
+            model: report.map(|report| report.model),
+            structured_output,
+            metadata: &run.spec.metadata,
+            last_seq: view.last_seq,
+            duration_ms,
+            created_at: rfc3339(run.created),
+            completed_at: view.completed.map(rfc3339),
+        },
+    ))
+}
+
+/// `POST agent-runs/{id}/cancel`: as often as one likes.
+pub(super) fn cancel(shared: &Shared, id: &str) -> Reply {
+    #[derive(Serialize)]
+    struct Cancelled {
+        ok: bool,
+    }
+    find(shared, id)?.cancel("user");
+    Ok(json(StatusCode::OK, &Cancelled { ok: true }))
+}
+
+/// `POST agent-runs/{id}/feedback`.
+pub(super) fn feedback(shared: &Shared, id: &str, body: &[u8]) -> Reply {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Feedback<'a> {
+        id: String,
+        verdict: String,
+        target_kind: &'static str,
+        agent_run_id: &'a str,
+    }
+    const MAX_EXPLANATION: usize = 8_000;
+    let Ok(run) = find(shared, id) else {
+        return Err(Refusal::only(StatusCode::NOT_FOUND, "Run not found"));
+    };
+    let body = read::body(body)?;
+    let value = body.need("verdict")?;
+    let verdict = value.string()?;
+    if !matches!(verdict.as_str(), "UP" | "DOWN") {
+        return Err(value.wrong_type("UP or DOWN").into());
+    }
+    let explanation = body.string("explanation")?.unwrap_or_default();
+    if explanation.chars().count() > MAX_EXPLANATION {
+        let message = format!("explanation: is longer than {MAX_EXPLANATION} characters");
+        return Err(Refusal::invalid(message));
+    }
+    body.string("contentSnapshot")?;
+    let (id, is_first) = run.feedback(shared.ids.feedback());
+    let status = if is_first { StatusCode::CREATED } else { StatusCode::OK };
+    let agent_run_id = run.id.as_str();
+    Ok(json(status, &Feedback { id, verdict, target_kind: "agent_run", agent_run_id }))
+}
+
+fn duration_ms(view: &View) -> Option<u64> {
+    view.duration.map(|duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,385 @@
+//! Sessions: the stored spec, the history, and the requests about them (agent-runs-protocol §6).
+//!
+//! Must not: read a spec, or play a run.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::SystemTime,
+};
+
+use http::StatusCode;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::{
+    Shared,
+    budget::Charge,
+    clock::rfc3339,
+    page::{self, Page},
+    player::words,
+    reply::{Refusal, Reply, json},
+    runs::{self, Order},
+    spec::{self, Message, Metadata, Role, Spec, Turn},
+};
+use crate::model::ids::SessionId;
+
+/// The most messages of one history; the oldest go first.
+const MAX_MESSAGES: usize = 10_000;
+/// A summary is made of messages until it has so many characters.
+const INFORMATIVE: usize = 12;
+/// The longest summary, in characters.
+const MAX_SUMMARY: usize = 120;
+
+/// The sessions that are kept.
+#[derive(Debug, Default)]
+pub(super) struct Sessions {
+    by_id: HashMap<SessionId, Session>,
+    /// How often any session was used.
+    uses: u64,
+}
+
+/// One conversation.
+#[derive(Debug)]
+struct Session {
+    spec: Spec,
+    created: SystemTime,
+    last_used: SystemTime,
+    /// Its place in the order of use.
+    use_number: u64,
+    ended: Option<SystemTime>,
+    history: VecDeque<Message>,
+    /// How many messages were forgotten at the start of the history.
+    forgotten: u64,
+    history_words: u64,
+    charge: Charge,
+}
+
+impl Sessions {
+    /// Appends what was said in a run of `session`, if that is still there.
+    pub(super) fn append(&mut self, session: &SessionId, turn: &Turn, reply: String) {
+        let Some(session) = self.by_id.get_mut(session) else {
+            return;
+        };
+        // System messages are context of their run, not of the conversation.
+        let said = turn.messages.iter().filter(|message| message.role != Role::System);
+        for message in said.cloned().chain([Message::new(Role::Assistant, reply)]) {
+            session.append(message);
+        }
+    }
+
+    fn get(&self, id: &str) -> Result<&Session, Refusal> {
+        self.by_id.get(&SessionId::from(id)).ok_or_else(|| unknown(id))
+    }
+
+    /// Forgets the session that was not used for longest, an ended one first.
+    fn forget_one(&mut self) {
+        let order =
+            |(_, session): &(&SessionId, &Session)| (session.ended.is_none(), session.use_number);
+        if let Some(id) = self.by_id.iter().min_by_key(order).map(|(id, _)| id.clone()) {
+            self.by_id.remove(&id);
+        }
+    }
+}
+
+impl Session {
+    fn new(spec: Spec, use_number: u64, charge: Charge) -> Self {
+        let now = SystemTime::now();
+        Self {
+            spec,
+            created: now,
+            last_used: now,
+            use_number,
+            ended: None,
+            history: VecDeque::new(),
+            forgotten: 0,
+            history_words: 0,
+            charge,
+        }
+    }
+
+    fn append(&mut self, message: Message) {
+        while self.history.len() >= MAX_MESSAGES || !self.charge.grow(message.content.len()) {
+            let Some(oldest) = self.history.pop_front() else {
+                // It alone does not fit.
+                self.forgotten += 1;
+                return;
+            };
+            self.charge.shrink(oldest.content.len());
+            self.history_words -= words(&oldest.content);
+            self.forgotten += 1;
+        }
+        self.history_words += words(&message.content);
+        self.history.push_back(message);
+    }
+
+    fn status(&self) -> &'static str {
+        if self.ended.is_some() { "ended" } else { "active" }
+    }
+
+    /// A label out of the first prompt, and out of what follows where that is very short.
+    fn summary(&self) -> String {
+        let mut summary = String::new();
+        for message in &self.history {
+            if !summary.is_empty() {
+                summary.push(' ');
+            }
+            summary.extend(message.content.trim().chars().take(MAX_SUMMARY));
+            if summary.chars().count() >= INFORMATIVE {
+                break;
+            }
+        }
+        summary.chars().take(MAX_SUMMARY).collect()
+    }
+}
+
+fn unknown(id: &str) -> Refusal {
+    Refusal::not_found(format!("there is no session {id:?}"))
+}
+
+/// `POST agent-sessions`.
+pub(super) fn create(shared: &Shared, body: &[u8]) -> Reply {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Created {
+        session_id: String,
+    }
+    let spec = spec::read_session(body)?;
+    shared.check_names(&spec)?;
+    let charge = charge(shared, 2 * body.len())?;
+    let id = shared.ids.session();
+    let mut sessions = shared.sessions();
+    if sessions.by_id.len() >= shared.config.limits.sessions {
+        sessions.forget_one();
+    }
+    sessions.uses += 1;
+    let session = Session::new(spec, sessions.uses, charge);
+    sessions.by_id.insert(id.clone(), session);
+    drop(sessions);
+    Ok(json(StatusCode::CREATED, &Created { session_id: id.as_str().to_owned() }))
+}
+
+fn charge(shared: &Shared, bytes: usize) -> Result<Charge, Refusal> {
+    shared.make_room(bytes);
+    let mut charge = shared.budget.open();
+    if charge.grow(bytes) { Ok(charge) } else { Err(Refusal::full("the sandbox is full")) }
+}
+
+/// `POST agent-sessions/{id}/messages`.
+pub(super) fn message(shared: &Arc<Shared>, id: &str, body: &[u8]) -> Reply {
+    let message = spec::read_message(body)?;
+    let order = {
+        let mut sessions = shared.sessions();
+        sessions.uses += 1;
+        let use_number = sessions.uses;
+        let session_id = SessionId::from(id);
+        let session = sessions.by_id.get_mut(&session_id).ok_or_else(|| unknown(id))?;
+        if session.ended.is_some() {
+            let message = "the session has ended; create a new one";
+            return Err(Refusal::new(StatusCode::CONFLICT, "session_ended", message));
+        }
+        session.last_used = SystemTime::now();
+        session.use_number = use_number;
+        let size = body.len() + session.spec.raw.get().len();
+        let (spec, turn) = session.spec.for_message(message);
+        let history_words = session.history_words;
+        Order { spec, turn, session: Some(session_id), history_words, size }
+    };
+    let run = runs::start(shared, order)?;
+    runs::accepted(shared, &run)
+}
+
+/// `DELETE agent-sessions/{id}`: ends it and what runs in it; again changes nothing.
+pub(super) fn end(shared: &Shared, id: &str) -> Reply {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Ended<'a> {
+        session_id: &'a str,
+        status: &'static str,
+    }
+    let session_id = SessionId::from(id);
+    {
+        let mut sessions = shared.sessions();
+        let session = sessions.by_id.get_mut(&session_id).ok_or_else(|| unknown(id))?;
+        session.ended.get_or_insert_with(SystemTime::now);
+    }
+    let running = shared.runs().of_session(&session_id);
+    running.iter().for_each(|run| run.cancel("session_ended"));
+    Ok(json(StatusCode::OK, &Ended { session_id: id, status: "ended" }))
+}
+
+/// `GET agent-sessions/{id}`.
+pub(super) fn snapshot(shared: &Shared, id: &str) -> Reply {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Snapshot<'a> {
+        id: &'a str,
+        name: Option<&'a str>,
+        status: &'static str,
+        created_at: String,
+        last_used_at: String,
+        ended_at: Option<String>,
+        agent_spec: &'a RawValue,
+        messages: &'a VecDeque<Message>,
+        metadata: &'a Metadata,
+    }
+    let sessions = shared.sessions();
+    let session = sessions.get(id)?;
+    Ok(json(
+        StatusCode::OK,
+        &Snapshot {
+            id,
+            name: session.spec.name.as_deref(),
+            status: session.status(),
+            created_at: rfc3339(session.created),
+            last_used_at: rfc3339(session.last_used),
+            ended_at: session.ended.map(rfc3339),
+            agent_spec: &session.spec.raw,
+            messages: &session.history,
+            metadata: &session.spec.metadata,
+        },
+    ))
+}
+
+/// `GET agent-sessions`: most recently used first.
+pub(super) fn list(shared: &Shared, query: &str) -> Reply {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct List<'a> {
+        total: Option<usize>,
+        limit: usize,
+        offset: usize,
+        next_cursor: Option<String>,
+        sessions: Vec<Entry<'a>>,
+    }
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Entry<'a> {
+        session_id: &'a str,
+        creation_date: String,
+        last_interaction_date: String,
+        summary: String,
+        metadata: &'a Metadata,
+        status: &'static str,
+    }
+    let page = Page::read(query)?;
+    let sessions = shared.sessions();
+    let wanted = |(_, session): &(&SessionId, &Session)| {
+        page.matches(&session.spec.metadata)
+            && page.status.as_ref().is_none_or(|status| session.status() == status)
+    };
+    let mut all: Vec<(&SessionId, &Session)> = sessions.by_id.iter().filter(wanted).collect();
+    all.sort_unstable_by_key(|(_, session)| std::cmp::Reverse(session.use_number));
+    let total = page.include_total.unwrap_or(true).then_some(all.len());
+    let before = |(_, session): &(&SessionId, &Session)| {
+        page.cursor.is_none_or(|cursor| session.use_number < cursor)
+    };
+    let rest = all.into_iter().filter(before).skip(page.offset);
+    let mut found: Vec<(&SessionId, &Session)> = rest.take(page.limit + 1).collect();
+    let has_more = found.len() > page.limit;
+    found.truncate(page.limit);
+    let last = found.last().filter(|_| has_more);
+    let next_cursor = last.map(|(_, session)| page::cursor(session.use_number));
+    let entries = found
+        .iter()
+        .map(|(id, session)| Entry {
+            session_id: id.as_str(),
+            creation_date: rfc3339(session.created),
+            last_interaction_date: rfc3339(session.last_used),
+            summary: session.summary(),
+            metadata: &session.spec.metadata,
+            status: session.status(),
+        })
+        .collect();
+    let (limit, offset) = (page.limit, page.offset);
+    Ok(json(StatusCode::OK, &List { total, limit, offset, next_cursor, sessions: entries }))
+}
+
+/// What part of a history is asked for (§6.2).
+#[derive(Debug, Default)]
+struct Window {
+    full: bool,
+    last_messages: Option<u64>,
+    before_seq: Option<u64>,
+}
+
+impl Window {
+    fn read(query: &str) -> Result<Self, Refusal> {
+        let mut window = Self::default();
+        for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
+            let number = |max: u64| {
+                let number = value.parse().ok().filter(|number| (1..=max).contains(number));
+                number.ok_or_else(|| {
+                    Refusal::invalid(format!("{key}: must be an integer from 1 to {max}"))
+                })
+            };
+            match key.as_ref() {
+                "full" => window.full = matches!(value.as_ref(), "1" | "true"),
+                "lastMessages" => window.last_messages = Some(number(500)?),
+                "beforeSeq" => window.before_seq = Some(number(u64::MAX)?),
+                _ => (),
+            }
+        }
+        Ok(window)
+    }
+
+    /// The places of the wanted messages in a history of `total`, of which the first `forgotten`
+    /// are gone: from the first, counted from 0, to before the second.
+    fn bounds(&self, forgotten: u64, total: u64) -> (u64, u64) {
+        const PAGE: u64 = 100;
+        if self.full || (self.last_messages.is_none() && self.before_seq.is_none()) {
+            return (forgotten, total);
+        }
+        let end = self.before_seq.map_or(total, |seq| (seq - 1).min(total)).max(forgotten);
+        let start = end.saturating_sub(self.last_messages.unwrap_or(PAGE)).max(forgotten);
+        (start, end)
+    }
+}
+
+/// `GET agent-sessions/{id}/events`.
+pub(super) fn events(shared: &Shared, id: &str, query: &str) -> Reply {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Events<'a> {
+        session_id: &'a str,
+        total: u64,
+        events: Vec<Event<'a>>,
+        next_before_seq: Option<u64>,
+        truncated: bool,
+    }
+    #[derive(Serialize)]
+    struct Event<'a> {
+        seq: u64,
+        #[serde(rename = "type")]
+        kind: &'static str,
+        text: &'a str,
+        #[serde(skip_serializing_if = "<[_]>::is_empty")]
+        attachments: &'a [spec::Attachment],
+    }
+    let window = Window::read(query)?;
+    let sessions = shared.sessions();
+    let session = sessions.get(id)?;
+    let total = session.forgotten + session.history.len() as u64;
+    let (start, end) = window.bounds(session.forgotten, total);
+    let numbered = (session.forgotten..).zip(&session.history);
+    let events: Vec<Event<'_>> = numbered
+        .filter(|(index, _)| (start..end).contains(index))
+        .map(|(index, message)| Event {
+            seq: index + 1,
+            kind: match message.role {
+                Role::User => "user_message",
+                Role::Assistant => "assistant_message",
+                Role::System => "message",
+            },
+            text: &message.content,
+            attachments: &message.attachments,
+        })
+        .collect();
+    let truncated = start > session.forgotten;
+    let next_before_seq = truncated.then_some(start + 1);
+    let body = Events { session_id: id, total, events, next_before_seq, truncated };
+    Ok(json(StatusCode::OK, &body))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+//! What is refused, and where the message says it is.
+
+use super::*;
+
+fn run(text: &str) -> Result<(Spec, Turn), String> {
+    read_run(text.as_bytes()).map_err(|invalid| invalid.0)
+}
+
+/// A run with `members` besides what every run needs.
+fn with(members: &str) -> Result<(Spec, Turn), String> {
+    run(&format!(r#"{{"systemPrompt":"s","prompt":"p",{members}}}"#))
+}
+
+#[track_caller]
+fn refused(result: Result<(Spec, Turn), String>, start: &str) {
+    let message = result.unwrap_err();
+    assert!(message.starts_with(start), "{message:?} does not start with {start:?}");
+}
+
+#[track_caller]
+fn bad(members: &str, start: &str) {
+    refused(with(members), start);
+}
+
+fn local(name: &str) -> String {
+    format!(r#"{{"kind":"local","name":"{name}"}}"#)
+}
+
+fn catalog(count: usize) -> String {
+    let tool = |index| format!(r#"{{"name":"t{index}","inputSchema":{{}}}}"#);
+    let tools: Vec<String> = (0..count).map(tool).collect();
+    format!(r#""tools":[{{"kind":"mcp_local","name":"fs","tools":[{}]}}]"#, tools.join(","))
+}
+
+#[test]
+fn bodies() {
+    refused(run("[]"), "the body must be one JSON object");
+    refused(run("{"), "the body must be one JSON object");
+    refused(run(r#"{"systemPrompt":"s"}"#), "`prompt` or `messages` is required");
+    refused(run(r#"{"systemPrompt":"s","prompt":"p","messages":[]}"#), "send `prompt` or");
+    refused(run(r#"{"prompt":"p"}"#), "a run needs `systemPrompt`");
+    refused(run(r#"{"systemPrompt":"","prompt":"p"}"#), "a run needs `systemPrompt`");
+    run(r#"{"agentId":"a","prompt":"p"}"#).unwrap();
+    run(r#"{"messages":[{"role":"system","content":"x"},{"role":"user","content":"p"}]}"#).unwrap();
+}
+
+#[test]
+fn of_a_key_that_stands_twice_the_last_counts() {
+    let (_, turn) = run(r#"{"systemPrompt":"s","prompt":"a","prompt":"b"}"#).unwrap();
+    assert_eq!(turn.script(), "b");
+}
+
+#[test]
+fn names_of_tools() {
+    with(&format!(r#""tools":[{}]"#, local(&"x".repeat(64)))).unwrap();
+    bad(&format!(r#""tools":[{}]"#, local(&"x".repeat(65))), "tools[0].name: must be a name");
+    bad(&format!(r#""tools":[{},{}]"#, local("a"), local("b-c")), "tools[1].name: must be a name");
+    bad(&format!(r#""tools":[{},{}]"#, local("a"), local("a")), "tools[1].name: another tool");
+    let twice = r#""tools":[{"kind":"local","name":"t"},
+        {"kind":"mcp_local","name":"fs","tools":[{"name":"u"},{"name":"t"}]}]"#;
+    bad(twice, "tools[1].tools[1].name: another tool of this spec is called \"t\"");
+}
+
+#[test]
+fn shapes_of_tools() {
+    bad(r#""tools":{}"#, "tools: must be an array, not {}");
+    bad(r#""tools":null"#, "tools: must be an array, not null");
+    bad(r#""tools":[1]"#, "tools[0]: must be an object, not 1");
+    bad(r#""tools":[{"name":"x"}]"#, "tools[0].kind: is required");
+    bad(r#""tools":[{"kind":"magic","name":"x"}]"#, "tools[0].kind: \"magic\" is none of");
+    bad(r#""tools":[{"kind":"local"}]"#, "tools[0].name: is required");
+    bad(r#""tools":[{"kind":"local","name":"x","readOnly":1}]"#, "tools[0].readOnly: must be true");
+    bad(r#""tools":[{"kind":"a2a_local","name":"hr"}]"#, "tools[0].agentCard: is required");
+    let card = r#""tools":[{"kind":"a2a_local","name":"hr","agentCard":[]}]"#;
+    bad(card, "tools[0].agentCard: must be an object");
+    bad(r#""tools":[{"kind":"mcp","name":"gh"}]"#, "tools[0].url: is required");
+    bad(r#""tools":[{"kind":"mcp","name":"gh","url":"gh"}]"#, "tools[0].url: must be an http");
+    bad(&catalog(0), "tools[0].tools: has 0 tools, 1 to 64 fit");
+    bad(&catalog(65), "tools[0].tools: has 65 tools, 1 to 64 fit");
+    with(&catalog(64)).unwrap();
+}
+
+#[test]
+fn metadata() {
+    let many: Vec<String> = (0..17).map(|index| format!(r#""k{index}":"v""#)).collect();
+    bad(&format!(r#""metadata":{{{}}}"#, many.join(",")), "metadata: has 17 entries, 16 fit");
+    bad(r#""metadata":{"a b":"v"}"#, "metadata.a b: the key must match");
+    bad(r#""metadata":{"a":1}"#, "metadata.a: must be a string, not 1");
+    bad(&format!(r#""metadata":{{"a":"{}"}}"#, "é".repeat(257)), "metadata.a: is longer than 256");
+    with(&format!(r#""metadata":{{"a":"{}"}}"#, "é".repeat(256))).unwrap();
+}
+
+#[test]
+fn knobs() {
+    bad(r#""outputSchema":{}"#, "outputSchema.schema: is required");
+    bad(r#""outputSchema":{"schema":[]}"#, "outputSchema.schema: must be an object, not []");
+    bad(r#""outputSchema":{"schema":{},"name":"a b"}"#, "outputSchema.name: must be a name");
+    let large = format!(r#""outputSchema":{{"schema":{{"x":"{}"}}}}"#, "y".repeat(32_000));
+    bad(&large, "outputSchema: is longer than 32000 bytes");
+    bad(r#""reasoningLevel":"max""#, "reasoningLevel: must be off, low");
+    bad(r#""reasoningLevel":101"#, "reasoningLevel: must be an integer from 0 to 100");
+    bad(r#""reasoningLevel":1.5"#, "reasoningLevel: must be an integer from 0 to 100");
+    bad(r#""loopDetection":true"#, "loopDetection: must be an object, not true");
+    bad(r#""loopDetection":{"consecutiveThreshold":6}"#, "loopDetection: hardCutoffThreshold");
+    bad(r#""toolBudgets":{"a":{}}"#, "toolBudgets.a.maxCalls: is required");
+    bad(r#""plan":"maybe""#, "plan: must be a boolean");
+    bad(r#""modelId":"a","fallbackModelId":"a""#, "fallbackModelId: must be another");
+    let all = r#""outputSchema":{"schema":{},"enforcement":"strict"},"reasoningLevel":50,
+        "loopDetection":false,"toolBudgets":{"a":{"maxCalls":0}},"supervisor":{"interval":5},
+        "plan":{"mode":"auto","steps":["x"]},"budgets":{"maxToolTurns":32},"unknown":[]"#;
+    with(all).unwrap();
+}
+
+#[test]
+fn messages() {
+    let of = |messages: &str| run(&format!(r#"{{"systemPrompt":"s","messages":[{messages}]}}"#));
+    let must = "messages: the last message that is not `system` must be the `user`'s";
+    refused(of(""), must);
+    refused(of(r#"{"role":"user","content":"a"},{"role":"assistant","content":"b"}"#), must);
+    refused(of(r#"{"role":"tool","content":"a"}"#), "messages[0].role: must be user");
+    refused(of(r#"{"role":"user"}"#), "messages[0].content: is required");
+    let long = "x".repeat(200_001);
+    let long = format!(r#"{{"role":"user","content":"{long}"}}"#);
+    refused(of(&long), "messages[0].content: has 200001 characters, 200000 fit");
+    let many = vec![r#"{"role":"user","content":"a"}"#; 201].join(",");
+    refused(of(&many), "messages: has 201 messages, 200 fit");
+    let (_, turn) = of(r#"{"role":"user","content":"a"},{"role":"system","content":"b"}"#).unwrap();
+    assert_eq!(turn.script(), "a");
+}
+
+#[test]
+fn attachments() {
+    let of = |files: &str| {
+        run(&format!(
+            r#"{{"systemPrompt":"s","messages":[
+                {{"role":"user","content":"a","attachments":[{{"type":"input_file","size":3}}]}},
+                {{"role":"user","content":"b","attachments":[{files}]}}]}}"#
+        ))
+    };
+    let file = |mime: &str, data: &str| {
+        format!(r#"{{"type":"input_file","mimeType":"{mime}","filename":"f","data":"{data}"}}"#)
+    };
+    let at = "messages[1].attachments";
+    refused(of(&file("application/zip", "")), &format!("{at}[0].mimeType: \"application/zip\" is"));
+    refused(of(&file("text/plain", "?")), &format!("{at}[0].data: is not base64"));
+    refused(of(&vec![file("text/plain", ""); 21].join(",")), &format!("{at}: has 21 files"));
+    let large = file("text/plain", &"AAAA".repeat(1_666_667));
+    refused(of(&large), &format!("{at}: has 5000001 bytes decoded, 5000000 fit"));
+    let link = r#"{"type":"input_file_url","url":"http://example.com/a.png"}"#;
+    refused(of(link), &format!("{at}[0].url: must be an https URL"));
+    let (_, turn) = of(&file("text/plain", "aGkh")).unwrap();
+    let note = Attachment::InputFile {
+        mime_type: "text/plain".to_owned(),
+        filename: "f".to_owned(),
+        size: 3,
+    };
+    assert_eq!(turn.messages[1].attachments, [note]);
+}
+
+#[test]
+fn a_session_has_no_input_and_needs_an_identity() {
+    let session = |text: &str| read_session(text.as_bytes()).map_err(|invalid| invalid.0);
+    assert!(session(r#"{"systemPrompt":"s","prompt":"p"}"#).unwrap_err().starts_with("prompt: "));
+    assert_eq!(session("{}").unwrap_err(), "a session needs `systemPrompt` or `agentId`");
+}
+
+#[test]
+fn a_message_replaces_what_it_carries_for_its_run() {
+    let session = format!(
+        r#"{{"systemPrompt":"s","tools":[{}],"metadata":{{"a":"1","b":"1"}},"plan":true}}"#,
+        local("old")
+    );
+    let session = read_session(session.as_bytes()).unwrap();
+    let message = |text: &str| session.for_message(read_message(text.as_bytes()).unwrap());
+
+    let (plain, _) = message(r#"{"prompt":"p"}"#);
+    assert!(plain.tools.get("old").is_some());
+    assert_eq!(plain.raw.get(), session.raw.get());
+
+    let (own, _) = message(&format!(
+        r#"{{"prompt":"p","tools":[{}],"metadata":{{"b":"2"}},"plan":false}}"#,
+        local("new")
+    ));
+    assert!(own.tools.get("old").is_none() && own.tools.get("new").is_some());
+    assert_eq!((own.metadata["a"].as_str(), own.metadata["b"].as_str()), ("1", "2"));
+    assert_eq!(own.options.plan, Some(Plan::Off));
+    let raw = r#"{"systemPrompt":"s","tools":[{"kind":"local","name":"new"}],"metadata":{"b":"2"},"plan":false}"#;
+    assert_eq!(own.raw.get(), raw);
+}
+
+#[test]
+fn the_spec_is_kept_as_it_was_sent_without_the_input() {
+    let text = r#"{"prompt":"p","big": 12345678901234567890123, "systemPrompt":"s","x":1.0}"#;
+    let (spec, _) = run(text).unwrap();
+    assert_eq!(spec.raw.get(), r#"{"big":12345678901234567890123,"systemPrompt":"s","x":1.0}"#);
+}
+
+#[test]
+fn tools_of_a_remote_server_are_known_by_its_prefix() {
+    let (spec, _) = with(
+        r#""tools":[{"kind":"mcp","name":"gh","url":"https://a.b","toolFilter":["x"]},
+            {"kind":"mcp","name":"any","url":"https://a.b"}]"#,
+    )
+    .unwrap();
+    assert!(spec.tools.get("gh_x").is_some() && spec.tools.get("gh_y").is_none());
+    assert!(spec.tools.get("any_y").is_some() && spec.tools.get("other").is_none());
+}

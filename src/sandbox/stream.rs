@@ -1,0 +1,93 @@
+//! `GET agent-runs/{id}/stream` (agent-runs-protocol §7): the log from a place on, then what comes.
+//!
+//! Must not: hold events back for, or because of, another reader.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{HeaderMap, HeaderValue, Response, header};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, StreamBody};
+use tokio::{sync::watch, time::sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    reply::{Body, Refusal},
+    run::Run,
+};
+
+/// How much of a log is copied at once for a reader that is behind.
+const BATCH: usize = 64 * 1024;
+
+/// One reader of a run.
+#[derive(Debug)]
+struct Reader {
+    run: Arc<Run>,
+    /// The last event that was sent.
+    seq: u64,
+    news: watch::Receiver<u64>,
+    heartbeat: Duration,
+    stop: CancellationToken,
+}
+
+/// The response: the events after `seq`, and the end of the connection after the terminal one.
+pub(super) fn respond(
+    run: Arc<Run>,
+    seq: u64,
+    heartbeat: Duration,
+    stop: CancellationToken,
+) -> Response<Body> {
+    let news = run.subscribe();
+    let reader = Reader { run, seq, news, heartbeat, stop };
+    let chunks = stream::unfold(Some(reader), |reader| async {
+        let (bytes, reader) = reader?.next().await?;
+        Some((Ok(Frame::data(bytes)), reader))
+    });
+    let mut response = Response::new(StreamBody::new(chunks).boxed_unsync());
+    let headers = response.headers_mut();
+    let event_stream = HeaderValue::from_static("text/event-stream; charset=utf-8");
+    headers.insert(header::CONTENT_TYPE, event_stream);
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+impl Reader {
+    /// The next bytes, and the reader if more follow.
+    async fn next(mut self) -> Option<(Bytes, Option<Self>)> {
+        loop {
+            // Seen before read: what is appended in between is news again.
+            self.news.borrow_and_update();
+            let batch = self.run.after(self.seq, BATCH);
+            self.seq = batch.last;
+            if !batch.bytes.is_empty() {
+                return Some((batch.bytes, (!batch.is_end).then_some(self)));
+            }
+            if batch.is_end {
+                return None;
+            }
+            tokio::select! {
+                // The sender lives in the run, which the reader holds.
+                _ = self.news.changed() => (),
+                () = self.stop.cancelled() => return None,
+                () = sleep(self.heartbeat) => {
+                    return Some((Bytes::from_static(b": keep-alive\n\n"), Some(self)));
+                }
+            }
+        }
+    }
+}
+
+/// The `seq` after which a reader wants to read. `?lastSeq=` counts before `Last-Event-ID`: the
+/// document prefers it, and a proxy or a browser's own retry may add the header by itself.
+pub(super) fn place(query: &str, headers: &HeaderMap) -> Result<u64, Refusal> {
+    let mut pairs = url::form_urlencoded::parse(query.as_bytes());
+    if let Some((_, value)) = pairs.find(|(key, _)| key == "lastSeq") {
+        return value.parse().map_err(|_error| {
+            Refusal::invalid(format!("lastSeq: must be an integer from 0, not {value:?}"))
+        });
+    }
+    let last = headers.get("last-event-id").and_then(|value| value.to_str().ok());
+    Ok(last.and_then(|id| id.trim().parse().ok()).unwrap_or(0))
+}
