@@ -5,6 +5,7 @@
 //! be tested; it promises no stable interface to other crates.
 
 pub mod backend;
+pub mod cli;
 pub mod config;
 pub mod http_client;
 pub mod model;
