@@ -5,12 +5,27 @@
 //!
 //! Must not: open sockets, start programs, or print a secret.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
+mod document;
+pub mod environment;
+pub mod error;
+mod file;
+mod lower;
+mod mask;
+mod not_yet;
+mod read;
+mod reference;
+pub mod schema;
+pub mod shape;
+pub mod value;
+pub mod words;
+
+use std::{collections::BTreeMap, fmt, net::SocketAddr, ops::Deref, path::PathBuf, time::Duration};
 
 use http::HeaderMap;
 use secrecy::SecretString;
 use url::Url;
 
+pub use self::{environment::Environment, error::ConfigErrors, file::find};
 use crate::model::ids::{AppName, BackendName};
 pub use crate::model::{naming::Naming, offer::OnUnavailable};
 
@@ -27,6 +42,8 @@ pub struct Config {
     pub refresh: Refresh,
     pub calls: Calls,
     pub backends: BTreeMap<BackendName, Backend>,
+    /// MCP servers that the file names and turns off with `disabled: true`.
+    pub disabled: Vec<BackendName>,
     /// What works but should be changed, such as a secret in plain text: one sentence each.
     pub warnings: Vec<String>,
 }
@@ -122,12 +139,12 @@ pub enum Mcp {
     /// A child process that speaks on stdin and stdout.
     Stdio {
         command: String,
-        args: Vec<String>,
+        args: Vec<Written<String>>,
         env: BTreeMap<String, SecretString>,
         cwd: Option<PathBuf>,
     },
     /// Streamable HTTP. The header values are marked sensitive.
-    Http { url: Url, headers: HeaderMap },
+    Http { url: Written<Url>, headers: HeaderMap },
 }
 
 /// An A2A agent.
@@ -148,11 +165,13 @@ pub struct A2a {
 #[derive(Debug, Clone)]
 pub enum CardSource {
     /// `<url>/.well-known/agent-card.json`, then the older `<url>/.well-known/agent.json`.
-    Base(Url),
+    Base(Written<Url>),
     /// The card itself.
-    Url(Url),
+    Url(Written<Url>),
     /// A file, read at each refresh.
     File(PathBuf),
+    /// The example agent that the daemon serves itself, on a loopback port.
+    Bundled,
 }
 
 /// How calls travel to an A2A agent.
@@ -169,5 +188,59 @@ impl A2aBinding {
             Self::JsonRpc => "jsonrpc",
             Self::HttpJson => "http-json",
         }
+    }
+}
+
+/// A value, and the text that may be shown for it: as the file wrote it, its references unresolved.
+///
+/// `Debug` and `Display` show the text, since the value may hold a secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Written<T> {
+    value: T,
+    shown: String,
+}
+
+impl<T> Written<T> {
+    pub fn new(value: T, shown: String) -> Self {
+        Self { value, shown }
+    }
+
+    pub fn into_value(self) -> T {
+        self.value
+    }
+}
+
+/// A value without a secret is shown as it is.
+impl<T: fmt::Display> From<T> for Written<T> {
+    fn from(value: T) -> Self {
+        let shown = value.to_string();
+        Self { value, shown }
+    }
+}
+
+impl<T> Deref for Written<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+/// So that arguments go into `Command::args` as they are.
+impl AsRef<std::ffi::OsStr> for Written<String> {
+    fn as_ref(&self) -> &std::ffi::OsStr {
+        self.value.as_ref()
+    }
+}
+
+impl<T> fmt::Debug for Written<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.shown, f)
+    }
+}
+
+impl<T> fmt::Display for Written<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
     }
 }

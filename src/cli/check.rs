@@ -1,0 +1,319 @@
+//! `mantyx-bridge check`: reads the configuration alone and says what would run, or what is wrong.
+//!
+//! Must not: start a program, open a socket, or print a secret.
+
+use std::{fmt, io, path::Path};
+
+use serde::Serialize;
+
+use crate::config::{
+    A2a, Auth, Backend, CardSource, Config, ConfigErrors, Credential, Environment, Mcp,
+    OnUnavailable, Target, Upstream, error::Problem, find, value::format_duration,
+};
+
+/// What `check` found.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CheckReport {
+    pub file: String,
+    pub ok: bool,
+    /// What would run; `None` if the file has errors.
+    pub plan: Option<Plan>,
+    pub warnings: Vec<String>,
+    pub errors: Vec<Problem>,
+    /// The errors as they are shown to people.
+    #[serde(skip)]
+    rendered_errors: String,
+}
+
+/// What `serve` would do with the file.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Plan {
+    pub listen: Vec<String>,
+    pub upstream: String,
+    pub workspace: Option<String>,
+    /// Whose credential goes to the upstream: `own`, `passthrough`, or none for the sandbox.
+    pub credential: Option<&'static str>,
+    pub auth: &'static str,
+    pub apps: Vec<AppPlan>,
+    pub state_dir: String,
+    pub backends: Vec<BackendPlan>,
+    pub disabled: Vec<String>,
+}
+
+/// One app of the plan.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AppPlan {
+    pub name: String,
+    /// `None` means all.
+    pub backends: Option<Vec<String>>,
+}
+
+/// One backend of the plan.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BackendPlan {
+    pub name: String,
+    pub kind: &'static str,
+    #[serde(flatten)]
+    pub reached: Reached,
+    /// The prefix of its tools, for an MCP server.
+    pub prefix: Option<String>,
+    pub required: bool,
+    pub on_unavailable: &'static str,
+    pub refresh: String,
+    pub call_timeout: String,
+    pub concurrency: usize,
+}
+
+/// How a backend is reached.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase", tag = "reached")]
+pub enum Reached {
+    /// A child process with exactly these arguments.
+    Stdio { argv: Vec<String>, env: Vec<String>, cwd: Option<String> },
+    /// An address; of the headers only the names.
+    Url { url: String, headers: Vec<String> },
+    /// An Agent Card in a file.
+    File { path: String },
+    /// The example inside the bridge.
+    Bundled,
+}
+
+/// Checks the file `path`, or the first default one.
+pub fn check(path: Option<&Path>, env: &Environment) -> CheckReport {
+    let loaded = find(path).and_then(|path| {
+        let config = Config::load(&path, env)?;
+        Ok((path.display().to_string(), config))
+    });
+    match loaded {
+        Ok((file, config)) => CheckReport {
+            file,
+            ok: true,
+            plan: Some(Plan::new(&config)),
+            warnings: config.warnings,
+            errors: Vec::new(),
+            rendered_errors: String::new(),
+        },
+        Err(errors) => errors.into(),
+    }
+}
+
+/// Runs the command; whether the file is good.
+pub fn run(path: Option<&Path>, json: bool, out: &mut dyn io::Write) -> io::Result<bool> {
+    let report = check(path, &Environment::of_process());
+    if json {
+        serde_json::to_writer_pretty(&mut *out, &report)?;
+        writeln!(out)?;
+    } else {
+        write!(out, "{report}")?;
+    }
+    Ok(report.ok)
+}
+
+impl From<ConfigErrors> for CheckReport {
+    fn from(errors: ConfigErrors) -> Self {
+        Self {
+            rendered_errors: errors.to_string(),
+            ok: false,
+            plan: None,
+            warnings: Vec::new(),
+            file: errors.file,
+            errors: errors.problems,
+        }
+    }
+}
+
+impl fmt::Display for CheckReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(plan) = &self.plan else { return f.write_str(&self.rendered_errors) };
+        let count = match plan.backends.len() {
+            1 => "1 backend".to_owned(),
+            many => format!("{many} backends"),
+        };
+        writeln!(f, "{} is good: {count}\n", self.file)?;
+        write!(f, "{plan}")?;
+        if !self.warnings.is_empty() {
+            writeln!(f)?;
+        }
+        self.warnings.iter().try_for_each(|warning| writeln!(f, "warning: {warning}"))
+    }
+}
+
+impl Plan {
+    fn new(config: &Config) -> Self {
+        let unix = config.listen.unix.iter().map(|path| format!("unix:{}", path.display()));
+        let (upstream, workspace, credential) = match &config.upstream {
+            Upstream::Sandbox { workspace } => {
+                ("sandbox".to_owned(), Some(workspace.clone()), None)
+            }
+            Upstream::Mantyx { base_url, workspace, credential } => {
+                let whose = match credential {
+                    Credential::Own(_) => "own",
+                    Credential::Passthrough => "passthrough",
+                };
+                (base_url.to_string(), workspace.clone(), Some(whose))
+            }
+        };
+        let apps = config.apps.iter().map(|app| AppPlan {
+            name: app.name.to_string(),
+            backends: app
+                .backends
+                .as_ref()
+                .map(|backends| backends.iter().map(ToString::to_string).collect()),
+        });
+        Self {
+            listen: config.listen.tcp.iter().map(ToString::to_string).chain(unix).collect(),
+            upstream,
+            workspace,
+            credential,
+            auth: match config.auth {
+                Auth::Token => "token",
+                Auth::Off => "off",
+            },
+            apps: apps.collect(),
+            state_dir: config.state_dir.display().to_string(),
+            backends: config.backends.values().map(BackendPlan::new).collect(),
+            disabled: config.disabled.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+impl BackendPlan {
+    fn new(backend: &Backend) -> Self {
+        let (kind, reached, prefix) = match &backend.target {
+            Target::Mcp(mcp) => ("mcp", Reached::mcp(mcp), Some(backend.naming.prefix.clone())),
+            Target::A2a(a2a) => ("a2a", Reached::a2a(a2a), None),
+        };
+        Self {
+            name: backend.name.to_string(),
+            kind,
+            reached,
+            prefix,
+            required: backend.required,
+            on_unavailable: match backend.on_unavailable {
+                OnUnavailable::Stub => "stub",
+                OnUnavailable::Stale => "stale",
+                OnUnavailable::Omit => "omit",
+                OnUnavailable::Fail => "fail",
+            },
+            refresh: format_duration(backend.refresh),
+            call_timeout: format_duration(backend.call_timeout),
+            concurrency: backend.concurrency,
+        }
+    }
+}
+
+impl Reached {
+    fn mcp(mcp: &Mcp) -> Self {
+        match mcp {
+            Mcp::Stdio { command, args, env, cwd } => Self::Stdio {
+                argv: std::iter::once(command.clone())
+                    .chain(args.iter().map(ToString::to_string))
+                    .collect(),
+                env: env.keys().cloned().collect(),
+                cwd: cwd.as_ref().map(|path| path.display().to_string()),
+            },
+            Mcp::Http { url, headers } => {
+                Self::Url { url: url.to_string(), headers: names(headers) }
+            }
+        }
+    }
+
+    fn a2a(a2a: &A2a) -> Self {
+        match &a2a.card {
+            CardSource::Base(url) | CardSource::Url(url) => {
+                Self::Url { url: url.to_string(), headers: names(&a2a.headers) }
+            }
+            CardSource::File(path) => Self::File { path: path.display().to_string() },
+            CardSource::Bundled => Self::Bundled,
+        }
+    }
+}
+
+fn names(headers: &http::HeaderMap) -> Vec<String> {
+    headers.keys().map(ToString::to_string).collect()
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "listen     {}", self.listen.join(", "))?;
+        write!(f, "upstream   {}", self.upstream)?;
+        if let Some(workspace) = &self.workspace {
+            write!(f, ", workspace {workspace}")?;
+        }
+        match self.credential {
+            Some("passthrough") => writeln!(f, ", with each app's own credential")?,
+            _ => writeln!(f)?,
+        }
+        writeln!(f, "state      {}", self.state_dir)?;
+        writeln!(f, "auth       {}", self.auth)?;
+        if self.apps.is_empty() {
+            writeln!(f, "apps       default (all backends)")?;
+        }
+        for (at, app) in self.apps.iter().enumerate() {
+            let label = if at == 0 { "apps" } else { "" };
+            let backends = match &app.backends {
+                None => "all backends".to_owned(),
+                Some(none) if none.is_empty() => "no backends".to_owned(),
+                Some(some) => some.join(", "),
+            };
+            writeln!(f, "{label:<10} {} ({backends})", app.name)?;
+        }
+        for backend in &self.backends {
+            writeln!(f)?;
+            write!(f, "{backend}")?;
+        }
+        if !self.disabled.is_empty() {
+            writeln!(f, "\ndisabled   {}", self.disabled.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for BackendPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} {}", self.kind, self.name)?;
+        match &self.reached {
+            Reached::Stdio { argv, env, cwd } => {
+                let argv: Vec<String> = argv.iter().map(|arg| quoted(arg)).collect();
+                writeln!(f, "  runs     {}", argv.join(" "))?;
+                if !env.is_empty() {
+                    writeln!(f, "  env      {}", env.join(", "))?;
+                }
+                if let Some(cwd) = cwd {
+                    writeln!(f, "  in       {cwd}")?;
+                }
+            }
+            Reached::Url { url, headers } => {
+                writeln!(f, "  at       {url}")?;
+                if !headers.is_empty() {
+                    writeln!(f, "  headers  {}", headers.join(", "))?;
+                }
+            }
+            Reached::File { path } => writeln!(f, "  card     {path}")?,
+            Reached::Bundled => writeln!(f, "  runs     inside the bridge")?,
+        }
+        if let Some(prefix) = &self.prefix {
+            let tools = if prefix.is_empty() { "names as they are" } else { "" };
+            writeln!(f, "  tools    {prefix}{}{tools}", if prefix.is_empty() { "" } else { "*" })?;
+        }
+        let required = if self.required { ", required" } else { "" };
+        writeln!(
+            f,
+            "  limits   {} calls at once, {} each; refreshed every {}; {} while down{required}",
+            self.concurrency, self.call_timeout, self.refresh, self.on_unavailable
+        )
+    }
+}
+
+/// An argument as a reader can tell it from its neighbours. Nothing is run through a shell.
+fn quoted(arg: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./:=@+,%*{}$".contains(c);
+    if !arg.is_empty() && arg.chars().all(plain) { arg.to_owned() } else { format!("{arg:?}") }
+}
+
+#[cfg(test)]
+mod tests;

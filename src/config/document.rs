@@ -1,0 +1,321 @@
+//! The YAML text as a tree in which every value knows its place in the file.
+//!
+//! Must not: know any key of bridge.yaml. What the tree has to look like is in `shape`.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, SeqAccess, Visitor},
+};
+use serde_saphyr::{
+    DuplicateKeyPolicy, Error as YamlError, Location, MessageFormatter as _, NonFiniteFloatPolicy,
+    Spanned, UserMessageFormatter,
+};
+
+/// The largest configuration file that is read. A large intranet's is some 100 KiB.
+pub const MAX_FILE_BYTES: usize = 1 << 20;
+
+/// Deep enough for every shape, and for the JSON Schemas that a local tool may carry.
+const MAX_DEPTH: usize = 64;
+
+/// One value of the document: an index into its table of places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub(super) u32);
+
+/// Where something stands in the file; lines and columns count from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub line: usize,
+    pub column: usize,
+    /// Characters to underline.
+    pub width: usize,
+}
+
+/// A parsed file.
+#[derive(Debug)]
+pub struct Document {
+    pub root: Node,
+    nodes: Vec<Info>,
+}
+
+/// One value and the values in it.
+pub struct Node {
+    pub id: NodeId,
+    pub kind: Kind,
+}
+
+/// What a value is.
+pub enum Kind {
+    Null,
+    Bool(bool),
+    /// A number, with the text that stood for it.
+    Int(i128, String),
+    Float(f64, String),
+    Str(String),
+    Seq(Vec<Node>),
+    Map(Vec<(String, Node)>),
+}
+
+#[derive(Debug)]
+struct Info {
+    at: Place,
+    /// The place of the key, for a value in a map.
+    key: Option<Place>,
+    parent: Option<NodeId>,
+    /// The key, or the position in a list.
+    label: String,
+}
+
+/// Why the text is not YAML that can be read at all.
+#[derive(Debug)]
+pub struct NotYaml {
+    pub place: Option<Place>,
+    pub message: String,
+    pub cure: Option<String>,
+}
+
+impl Document {
+    /// Parses `text`.
+    pub fn parse(text: &str) -> Result<Self, NotYaml> {
+        if text.len() > MAX_FILE_BYTES {
+            return Err(NotYaml {
+                place: None,
+                message: format!("the file has {} bytes", text.len()),
+                cure: Some(format!("a configuration has at most {MAX_FILE_BYTES} bytes")),
+            });
+        }
+        let raw: Spanned<Raw> = serde_saphyr::from_str_with_options(text, options())
+            .map_err(|error| not_yaml(error.without_snippet()))?;
+        let mut nodes = Vec::new();
+        let root = Builder { text, nodes: &mut nodes }.build(raw, None, None, String::new());
+        Ok(Self { root, nodes })
+    }
+
+    /// Where the value begins.
+    pub fn value_place(&self, node: NodeId) -> Place {
+        self.info(node).at
+    }
+
+    /// Where the key of the value stands; the value's own place if it is in no map.
+    pub fn key_place(&self, node: NodeId) -> Place {
+        let info = self.info(node);
+        info.key.unwrap_or(info.at)
+    }
+
+    pub fn parent(&self, node: NodeId) -> Option<NodeId> {
+        self.info(node).parent
+    }
+
+    /// The way to the value, such as `mcp.fs.args[1]`; empty for the whole file.
+    pub fn path(&self, node: NodeId) -> String {
+        let info = self.info(node);
+        let Some(parent) = info.parent else { return String::new() };
+        let above = self.path(parent);
+        match (above.is_empty(), info.label.starts_with('[')) {
+            (true, _) => info.label.clone(),
+            (false, true) => format!("{above}{}", info.label),
+            (false, false) => format!("{above}.{}", info.label),
+        }
+    }
+
+    fn info(&self, node: NodeId) -> &Info {
+        &self.nodes[node.0 as usize]
+    }
+}
+
+// The values may be secrets.
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Kind")
+    }
+}
+
+fn options() -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_events: 200_000,
+            max_nodes: 50_000,
+            max_depth: MAX_DEPTH,
+            max_aliases: 1_000,
+            max_documents: 1,
+            max_total_scalar_bytes: 4 * MAX_FILE_BYTES,
+        },
+        duplicate_keys: DuplicateKeyPolicy::Error,
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: 50_000,
+            max_replay_stack_depth: 16,
+        },
+        // `auth: off` is a word here, not the boolean of YAML 1.1.
+        strict_booleans: true,
+        // Such a number may be a token without quotes; it is an error where a number belongs.
+        non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,
+        with_snippet: false,
+    }
+}
+
+fn not_yaml(error: &YamlError) -> NotYaml {
+    let place = error.location().map(|location| place_of(location, 1));
+    if let YamlError::DuplicateMappingKey { key, .. } = error {
+        let key = key.as_deref().unwrap_or("this key");
+        return NotYaml {
+            place: place.map(|place| Place { width: key.chars().count(), ..place }),
+            message: format!("`{key}` is here twice"),
+            cure: Some("a key may stand once in a map: remove one of the two".into()),
+        };
+    }
+    let (message, cure) = match error {
+        YamlError::MultipleDocuments { .. } => {
+            ("the file holds more than one YAML document".into(), Some("remove the `---` line"))
+        }
+        YamlError::Budget { .. }
+        | YamlError::AliasReplayLimitExceeded { .. }
+        | YamlError::AliasReplayStackDepthExceeded { .. } => (
+            "the file is nested too deep or expands to too much".into(),
+            Some("write it with less nesting and fewer aliases"),
+        ),
+        other => (UserMessageFormatter.format_message(other).into_owned(), None),
+    };
+    NotYaml { place, message, cure: cure.map(Into::into) }
+}
+
+fn place_of(location: Location, width: usize) -> Place {
+    let number = |n: u64| usize::try_from(n).unwrap_or(usize::MAX).max(1);
+    Place { line: number(location.line()), column: number(location.column()), width }
+}
+
+/// A value as the YAML library hands it over.
+enum Raw {
+    Null,
+    Bool(bool),
+    Int(i128),
+    Float(f64),
+    Str(String),
+    Seq(Vec<Spanned<Self>>),
+    Map(Vec<(Spanned<String>, Spanned<Self>)>),
+}
+
+struct Builder<'a> {
+    text: &'a str,
+    nodes: &'a mut Vec<Info>,
+}
+
+impl Builder<'_> {
+    fn build(
+        &mut self,
+        raw: Spanned<Raw>,
+        parent: Option<NodeId>,
+        key: Option<Place>,
+        label: String,
+    ) -> Node {
+        // The budget keeps the number of nodes far below this bound.
+        let id = NodeId(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
+        let is_collection = matches!(raw.value, Raw::Seq(_) | Raw::Map(_));
+        let source = self.source(raw.defined).to_owned();
+        let first_line = source.lines().next().unwrap_or_default().trim_end();
+        let width = if is_collection { 1 } else { first_line.chars().count().max(1) };
+        self.nodes.push(Info { at: place_of(raw.defined, width), key, parent, label });
+        let kind = match raw.value {
+            Raw::Null => Kind::Null,
+            Raw::Bool(value) => Kind::Bool(value),
+            Raw::Int(value) => Kind::Int(value, source),
+            Raw::Float(value) => Kind::Float(value, source),
+            Raw::Str(value) => Kind::Str(value),
+            Raw::Seq(items) => Kind::Seq(
+                items
+                    .into_iter()
+                    .enumerate()
+                    .map(|(at, item)| self.build(item, Some(id), None, format!("[{at}]")))
+                    .collect(),
+            ),
+            Raw::Map(entries) => Kind::Map(
+                entries
+                    .into_iter()
+                    .map(|(key, value)| {
+                        let width = key.value.chars().count().max(1);
+                        let place = place_of(key.defined, width);
+                        let node = self.build(value, Some(id), Some(place), key.value.clone());
+                        (key.value, node)
+                    })
+                    .collect(),
+            ),
+        };
+        Node { id, kind }
+    }
+
+    /// The text that a scalar was written with.
+    fn source(&self, location: Location) -> &str {
+        let span = location.span();
+        let range = span.byte_offset().zip(span.byte_len()).and_then(|(offset, len)| {
+            let start = usize::try_from(offset).ok()?;
+            Some(start..start.checked_add(usize::try_from(len).ok()?)?)
+        });
+        range.and_then(|range| self.text.get(range)).unwrap_or_default()
+    }
+}
+
+impl<'de> Deserialize<'de> for Raw {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(RawVisitor)
+    }
+}
+
+struct RawVisitor;
+
+impl<'de> Visitor<'de> for RawVisitor {
+    type Value = Raw;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a YAML value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Raw, E> {
+        Ok(Raw::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Raw, E> {
+        Ok(Raw::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Raw, E> {
+        Ok(Raw::Int(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Raw, E> {
+        Ok(Raw::Int(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Raw, E> {
+        Ok(Raw::Float(value))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Raw, E> {
+        Ok(Raw::Str(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Raw, E> {
+        Ok(Raw::Str(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Raw, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element()? {
+            items.push(item);
+        }
+        Ok(Raw::Seq(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Raw, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(entry) = map.next_entry()? {
+            entries.push(entry);
+        }
+        Ok(Raw::Map(entries))
+    }
+}

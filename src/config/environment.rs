@@ -1,0 +1,130 @@
+//! What of the world outside the file a configuration may depend on: environment variables, files,
+//! the bridge's own program.
+//!
+//! Must not: know bridge.yaml. It exists so that reading a configuration can be tested.
+
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+/// No secret and no configuration is larger; it also ends the read of a device that never ends.
+const MAX_FILE_BYTES: u64 = 2 << 20;
+
+/// The process's environment, or one that a test made up.
+#[derive(Clone, Default)]
+pub struct Environment {
+    vars: BTreeMap<String, String>,
+    /// `None`: those of the file system.
+    files: Option<BTreeMap<PathBuf, SmallFile>>,
+    /// The bridge's own program.
+    own_program: Option<PathBuf>,
+}
+
+/// A file that was read whole.
+#[derive(Clone)]
+pub struct SmallFile {
+    pub text: String,
+    /// The permission bits; 0 where there are none.
+    pub mode: u32,
+}
+
+impl Environment {
+    /// The environment that this process runs in. Variables that are not UTF-8 are not in it.
+    pub fn of_process() -> Self {
+        let vars = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        Self { vars, files: None, own_program: std::env::current_exe().ok() }
+    }
+
+    /// An environment with nothing in it but the file system.
+    pub fn bare() -> Self {
+        Self::default()
+    }
+
+    pub fn with_var(mut self, name: &str, value: &str) -> Self {
+        self.vars.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Adds a made-up file; from then on no real one is read.
+    pub fn with_file(mut self, path: &str, text: &str, mode: u32) -> Self {
+        let file = SmallFile { text: text.to_owned(), mode };
+        self.files.get_or_insert_default().insert(path.into(), file);
+        self
+    }
+
+    pub fn with_own_program(mut self, path: &str) -> Self {
+        self.own_program = Some(path.into());
+        self
+    }
+
+    /// The variable `name`, if it is set.
+    pub fn var(&self, name: &str) -> Option<&str> {
+        self.vars.get(name).map(String::as_str)
+    }
+
+    /// The variable `name`, if it is set to something.
+    pub fn filled_var(&self, name: &str) -> Option<&str> {
+        self.var(name).filter(|value| !value.is_empty())
+    }
+
+    /// The bridge's own program, if the operating system tells.
+    pub fn own_program(&self) -> Option<&Path> {
+        self.own_program.as_deref()
+    }
+
+    /// Reads a regular file of UTF-8 text.
+    pub fn read(&self, path: &Path) -> io::Result<SmallFile> {
+        match &self.files {
+            Some(files) => files.get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into()),
+            None => read_file(path),
+        }
+    }
+}
+
+fn read_file(path: &Path) -> io::Result<SmallFile> {
+    // A pipe would block, so the kind is looked at before the file is opened.
+    let metadata = std::fs::metadata(path)?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(io::Error::other("it is too large"));
+    }
+    let text = String::from_utf8(bytes).map_err(|error| {
+        io::Error::other(format!("it is not UTF-8 text: {}", error.utf8_error()))
+    })?;
+    Ok(SmallFile { text, mode: mode(&metadata) })
+}
+
+#[cfg(unix)]
+fn mode(metadata: &std::fs::Metadata) -> u32 {
+    std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o777
+}
+
+#[cfg(not(unix))]
+fn mode(_: &std::fs::Metadata) -> u32 {
+    0
+}
+
+// Values and texts may be secrets.
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Environment")
+            .field("vars", &self.vars.len())
+            .field("own_program", &self.own_program)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for SmallFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SmallFile").field("mode", &self.mode).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,179 @@
+//! What is wrong with a configuration, and how a person is shown it.
+//!
+//! Must not: hold or print a secret. Source lines are masked before they come in here.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::document::Place;
+
+/// Everything that was found wrong in one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigErrors {
+    pub file: String,
+    /// In the order of the file; never empty.
+    pub problems: Vec<Problem>,
+}
+
+/// One mistake.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// The way to the value, such as `mcp.fs.command`; empty where no value is to blame.
+    pub path: String,
+    pub line: Option<usize>,
+    pub column: Option<usize>,
+    pub message: String,
+    /// What would be right.
+    pub cure: Option<String>,
+    #[serde(skip)]
+    pub(super) snippet: Option<Snippet>,
+}
+
+/// The line of a mistake as it is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Snippet {
+    text: String,
+    /// Characters before the caret.
+    indent: usize,
+    width: usize,
+}
+
+/// The longest piece of a line that is shown.
+const MAX_SHOWN: usize = 140;
+
+impl ConfigErrors {
+    /// A mistake that has no place in a file: there is none, or it cannot be read.
+    pub fn without_place(file: impl Into<String>, message: String, cure: String) -> Self {
+        let problem = Problem {
+            path: String::new(),
+            line: None,
+            column: None,
+            message,
+            cure: Some(cure),
+            snippet: None,
+        };
+        Self { file: file.into(), problems: vec![problem] }
+    }
+}
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, problem) in self.problems.iter().enumerate() {
+            if at > 0 {
+                writeln!(f)?;
+            }
+            problem.render(&self.file, f)?;
+        }
+        if self.problems.len() > 1 {
+            writeln!(f, "\n{} errors in {}", self.problems.len(), self.file)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
+
+impl Problem {
+    fn render(&self, file: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "error: {}", self.message)?;
+        let number = self.line.map(|line| line.to_string()).unwrap_or_default();
+        let gutter = " ".repeat(number.len());
+        match (self.line, self.column) {
+            (Some(line), Some(column)) => write!(f, "{gutter}--> {file}:{line}:{column}")?,
+            _ => write!(f, "{gutter}--> {file}")?,
+        }
+        match self.path.as_str() {
+            "" => writeln!(f)?,
+            path => writeln!(f, " ({path})")?,
+        }
+        if let Some(Snippet { text, indent, width }) = &self.snippet {
+            let (blank, carets) = (" ".repeat(*indent), "^".repeat(*width));
+            writeln!(f, "{gutter} |\n{number} | {text}\n{gutter} | {blank}{carets}")?;
+        }
+        match &self.cure {
+            Some(cure) => writeln!(f, "{gutter} = {cure}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Snippet {
+    /// Shows the line of `place`; `mask` hides what is secret in a piece of it.
+    pub(super) fn new(text: &str, place: Place, mask: &dyn Fn(&str) -> String) -> Option<Self> {
+        let line = text.lines().nth(place.line.checked_sub(1)?)?;
+        let chars: Vec<char> = line.chars().collect();
+        let start = place.column.saturating_sub(1).min(chars.len());
+        let end = start.saturating_add(place.width).min(chars.len());
+        let piece = |range: &[char]| mask(&range.iter().collect::<String>());
+        let (before, marked, after) =
+            (piece(&chars[..start]), piece(&chars[start..end]), piece(&chars[end..]));
+        let whole = mask(line);
+        // A secret that the pieces cut in two would be shown in halves.
+        let (whole, mut indent, mut width) = if format!("{before}{marked}{after}") == whole {
+            (whole, before.chars().count(), marked.chars().count())
+        } else {
+            (whole, 0, 1)
+        };
+        let mut shown: Vec<char> =
+            whole.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        if shown.len() > MAX_SHOWN {
+            let from = indent.saturating_sub(MAX_SHOWN / 2).min(shown.len() - MAX_SHOWN);
+            shown = shown[from..from + MAX_SHOWN].to_vec();
+            indent -= from;
+            width = width.min(MAX_SHOWN - indent);
+        }
+        Some(Self {
+            text: String::from_iter(shown).trim_end().to_owned(),
+            indent,
+            width: width.max(1),
+        })
+    }
+}
+
+/// The one of `known` that `word` was probably meant to be.
+pub(super) fn did_you_mean<'a>(
+    word: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let plain = |s: &str| s.to_ascii_lowercase().replace(['-', '_'], "");
+    let wanted = plain(word);
+    let limit = (wanted.len() / 3).max(1);
+    let rated = known.into_iter().map(|known| (distance(&wanted, &plain(known)), known));
+    rated
+        .filter(|(distance, _)| *distance <= limit)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, known)| known)
+}
+
+/// Edits (insert, delete, replace, swap of neighbours) between two words.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().collect());
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for (i, row) in rows.iter_mut().enumerate() {
+        row[0] = i;
+    }
+    for (j, cell) in rows[0].iter_mut().enumerate() {
+        *cell = j;
+    }
+    for i in 1..=a.len() {
+        for j in 1..=b.len() {
+            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut best = replaced.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(rows[i - 2][j - 2] + 1);
+            }
+            rows[i][j] = best;
+        }
+    }
+    rows[a.len()][b.len()]
+}
+
+/// `a, b or c`, each in backticks.
+pub(super) fn one_of(words: &[&str]) -> String {
+    let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+    match quoted.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        _ => quoted.concat(),
+    }
+}

@@ -1,0 +1,143 @@
+//! Finds, reads and checks bridge.yaml.
+//!
+//! Must not: decide what a key means. That is in `lower`.
+
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    Config, ConfigErrors, Environment,
+    document::{Document, NotYaml},
+    error::{Problem, Snippet},
+    lower::Lower,
+    mask::Mask,
+    not_yet,
+    read::{self, Mistake},
+    reference::plain_reason,
+    shape::File,
+};
+
+/// Where a configuration is looked for when nobody says which.
+pub const DEFAULT_FILES: [&str; 2] = ["./bridge.yaml", "/etc/mantyx-bridge/bridge.yaml"];
+
+/// Which file to read: `explicit`, else the first of [`DEFAULT_FILES`] that exists.
+pub fn find(explicit: Option<&Path>) -> Result<PathBuf, ConfigErrors> {
+    if let Some(path) = explicit {
+        return Ok(path.to_owned());
+    }
+    DEFAULT_FILES.iter().map(PathBuf::from).find(|path| path.exists()).ok_or_else(|| {
+        ConfigErrors::without_place(
+            DEFAULT_FILES[0],
+            format!("there is no configuration, neither {}", DEFAULT_FILES.join(" nor ")),
+            "run `mantyx-bridge demo` to see it work without one, or `mantyx-bridge init` to write \
+             one; `-c FILE` names another"
+                .into(),
+        )
+    })
+}
+
+impl Config {
+    /// Reads and checks the file at `path`.
+    pub fn load(path: &Path, env: &Environment) -> Result<Self, ConfigErrors> {
+        let name = path.display().to_string();
+        match env.read(path) {
+            Ok(file) => Self::parse(&file.text, path, env),
+            Err(error) => Err(ConfigErrors::without_place(
+                name,
+                format!("the configuration cannot be read: {}", plain_reason(&error)),
+                "name an existing file with `-c FILE`, or write one with `mantyx-bridge init`"
+                    .into(),
+            )),
+        }
+    }
+
+    /// Checks `text` as the content of the file `path`, at whose directory relative paths start.
+    pub fn parse(text: &str, path: &Path, env: &Environment) -> Result<Self, ConfigErrors> {
+        let name = path.display().to_string();
+        // A byte order mark is no part of the first key.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let document = Document::parse(text).map_err(|flaw| not_yaml(&name, text, flaw))?;
+        let directory = directory(path);
+        let mut left_out = HashSet::new();
+        let mut mistakes = Vec::new();
+        not_yet::find(&document.root, &mut |node, what, cure| {
+            left_out.insert(node.id);
+            mistakes.push(Mistake {
+                node: node.id,
+                at_key: true,
+                message: format!("this version cannot do {what} yet"),
+                cure: Some(cure.into()),
+            });
+        });
+        let file: Option<File> =
+            read::read(&document, &mut left_out, |mistake| mistakes.push(mistake));
+        let mut warnings = Vec::new();
+        let mut config = None;
+        if let Some(file) = file {
+            let lower = Lower::new(&document, env, &directory, &left_out);
+            config = lower.config(&file);
+            let findings = lower.into_findings();
+            mistakes.extend(findings.mistakes);
+            warnings = findings.warnings;
+        }
+        let Some(mut config) = config.filter(|_| mistakes.is_empty()) else {
+            return Err(errors(name, text, &document, mistakes));
+        };
+        warnings.sort_by_key(|&(node, _)| node);
+        config.warnings = warnings
+            .into_iter()
+            .map(|(node, message)| {
+                let line = document.key_place(node).line;
+                format!("{name}:{line}: {}: {message}", document.path(node))
+            })
+            .collect();
+        Ok(config)
+    }
+}
+
+/// The directory of the file, absolute where the working directory is known.
+fn directory(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    absolute.parent().map(Path::to_owned).unwrap_or_default()
+}
+
+fn not_yaml(name: &str, text: &str, flaw: NotYaml) -> ConfigErrors {
+    let mask = Mask::by_looks();
+    let problem = Problem {
+        path: String::new(),
+        line: flaw.place.map(|place| place.line),
+        column: flaw.place.map(|place| place.column),
+        message: flaw.message,
+        cure: flaw.cure,
+        snippet: flaw.place.and_then(|place| Snippet::new(text, place, &|s| mask.apply(s))),
+    };
+    ConfigErrors { file: name.to_owned(), problems: vec![problem] }
+}
+
+fn errors(file: String, text: &str, document: &Document, mistakes: Vec<Mistake>) -> ConfigErrors {
+    let mask = Mask::of(document);
+    let mut problems: Vec<Problem> = mistakes
+        .into_iter()
+        .map(|mistake| {
+            let place = match mistake.at_key {
+                true => document.key_place(mistake.node),
+                false => document.value_place(mistake.node),
+            };
+            Problem {
+                path: document.path(mistake.node),
+                line: Some(place.line),
+                column: Some(place.column),
+                message: mask.apply(&mistake.message),
+                cure: mistake.cure.map(|cure| mask.apply(&cure)),
+                snippet: Snippet::new(text, place, &|s| mask.apply(s)),
+            }
+        })
+        .collect();
+    problems.sort_by_key(|problem| (problem.line, problem.column));
+    ConfigErrors { file, problems }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,291 @@
+//! From the shape of the file to a valid configuration: defaults, ranges, references, clashes.
+//!
+//! Every check goes on after a mistake, so that one run tells all of them.
+//!
+//! Must not: put a resolved reference into a message.
+
+mod a2a;
+mod backend;
+mod listen;
+mod mcp;
+mod upstream;
+mod web;
+
+use std::{
+    cell::RefCell,
+    collections::HashSet,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use secrecy::SecretString;
+
+use super::{
+    Calls, Config, Refresh, Written,
+    document::{Document, NodeId},
+    environment::Environment,
+    read::{At, Mistake},
+    reference::{Dialect, Flaw, Template},
+    shape::File,
+    words::DurationText,
+};
+
+/// MANTYX gives up on a tool call after 300 s, and the answer has to travel.
+const MAX_CALL: Duration = Duration::from_secs(290);
+const MIN_REFRESH: Duration = Duration::from_secs(1);
+/// A week: longer is a mistake in the unit.
+const MAX_REFRESH: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// What every check needs.
+pub(super) struct Lower<'a> {
+    document: &'a Document,
+    env: &'a Environment,
+    /// Where relative paths start.
+    directory: &'a Path,
+    /// Values that were found wrong already.
+    left_out: &'a HashSet<NodeId>,
+    findings: RefCell<Findings>,
+}
+
+/// What the checks found.
+#[derive(Default)]
+pub(super) struct Findings {
+    pub mistakes: Vec<Mistake>,
+    pub warnings: Vec<(NodeId, String)>,
+}
+
+impl<'a> Lower<'a> {
+    pub fn new(
+        document: &'a Document,
+        env: &'a Environment,
+        directory: &'a Path,
+        left_out: &'a HashSet<NodeId>,
+    ) -> Self {
+        Self { document, env, directory, left_out, findings: RefCell::default() }
+    }
+
+    pub fn into_findings(self) -> Findings {
+        self.findings.into_inner()
+    }
+
+    /// The configuration; where it cannot be made, a mistake says why.
+    pub fn config(&self, file: &File) -> Option<Config> {
+        let listen = self.listen(file.listen.as_ref());
+        let auth = self.auth(file.auth.as_ref(), listen.as_ref());
+        let upstream = self.upstream(file.upstream.as_ref());
+        let state_dir = self.state_dir(file.state_dir.as_ref());
+        let refresh = self.refresh(file.refresh.as_ref());
+        let calls = self.calls(file.calls.as_ref());
+        let backends = self.backends(file, &refresh, &calls);
+        let apps = self.apps(file.apps.as_ref(), &backends, auth);
+        Some(Config {
+            listen: listen?,
+            upstream: upstream?,
+            state_dir: state_dir?,
+            auth,
+            apps,
+            refresh,
+            calls,
+            disabled: backends.disabled(),
+            backends: backends.into_map(),
+            warnings: Vec::new(),
+        })
+    }
+
+    fn refresh(&self, section: Option<&super::shape::Refresh>) -> Refresh {
+        Refresh {
+            interval: self
+                .refresh_interval(section.and_then(|s| s.interval.as_ref()))
+                .unwrap_or(Duration::from_secs(5 * 60)),
+            jitter: section.and_then(|s| s.jitter.as_ref()).map_or(0.1, |at| at.value.0),
+            timeout: self
+                .duration(
+                    section.and_then(|s| s.timeout.as_ref()),
+                    Duration::from_secs(60 * 60),
+                    "",
+                )
+                .unwrap_or(Duration::from_secs(30)),
+        }
+    }
+
+    fn calls(&self, section: Option<&super::shape::Calls>) -> Calls {
+        Calls {
+            timeout: self
+                .call_timeout(section.and_then(|s| s.timeout.as_ref()))
+                .unwrap_or(Duration::from_secs(285)),
+            max_concurrent: section
+                .and_then(|s| s.max_concurrent.as_ref())
+                .map_or(256, |at| at.value.0),
+        }
+    }
+
+    fn state_dir(&self, written: Option<&At<String>>) -> Option<PathBuf> {
+        if let Some(at) = written {
+            return self.path(at);
+        }
+        // systemd gives a list when the unit names several directories.
+        let systemd =
+            self.env.filled_var("STATE_DIRECTORY").and_then(|list| list.split(':').next());
+        let xdg = || self.env.filled_var("XDG_STATE_HOME").map(|dir| Path::new(dir).to_owned());
+        let home =
+            || self.env.filled_var("HOME").map(|home| Path::new(home).join(".local").join("state"));
+        let default = systemd
+            .map(PathBuf::from)
+            .or_else(|| xdg().or_else(home).map(|dir| dir.join("mantyx-bridge")))
+            .filter(|dir| dir.is_absolute());
+        if default.is_none() {
+            self.missing(
+                self.document.root.id,
+                "`state_dir` is missing, and none of STATE_DIRECTORY, XDG_STATE_HOME, HOME is set",
+                "write `state_dir: /var/lib/mantyx-bridge`",
+            );
+        }
+        default
+    }
+
+    fn refresh_interval(&self, at: Option<&At<DurationText>>) -> Option<Duration> {
+        let interval = self.duration(at, MAX_REFRESH, "")?;
+        if let Some(at) = at.filter(|_| interval < MIN_REFRESH) {
+            self.error(at.node, "a refresh this often is a flood", "write at least 1s");
+        }
+        Some(interval)
+    }
+
+    fn call_timeout(&self, at: Option<&At<DurationText>>) -> Option<Duration> {
+        self.duration(
+            at,
+            MAX_CALL,
+            ": MANTYX gives up on a call after 300s, and the answer has to travel",
+        )
+    }
+
+    /// A duration above 0 and up to `max`; `why` says where the maximum comes from.
+    fn duration(
+        &self,
+        at: Option<&At<DurationText>>,
+        max: Duration,
+        why: &str,
+    ) -> Option<Duration> {
+        let at = at?;
+        let DurationText(duration) = at.value;
+        let max_text = super::value::format_duration(max);
+        if duration.is_zero() {
+            self.error(at.node, "a time of 0 leaves no time", format!("write 1ms to {max_text}"));
+        } else if duration > max {
+            self.error(at.node, "this is too long", format!("write at most {max_text}{why}"));
+        }
+        Some(duration)
+    }
+
+    /// A mistake in a value.
+    fn error(&self, node: NodeId, message: impl Into<String>, cure: impl Into<String>) {
+        self.mistake(node, false, message.into(), cure.into());
+    }
+
+    /// A mistake in the key of a value.
+    fn error_at_key(&self, node: NodeId, message: impl Into<String>, cure: impl Into<String>) {
+        self.mistake(node, true, message.into(), cure.into());
+    }
+
+    /// Something that has to stand in the map `node` does not. Says nothing if a value of the map
+    /// was wrong already, since that may be the very one.
+    fn missing(&self, node: NodeId, message: impl Into<String>, cure: impl Into<String>) {
+        if !self.left_out.iter().any(|&wrong| self.document.parent(wrong) == Some(node)) {
+            self.mistake(node, true, message.into(), cure.into());
+        }
+    }
+
+    fn flaw(&self, node: NodeId, flaw: Flaw) {
+        self.error(node, flaw.message, flaw.cure);
+    }
+
+    fn mistake(&self, node: NodeId, at_key: bool, message: String, cure: String) {
+        let cure = Some(cure);
+        self.findings.borrow_mut().mistakes.push(Mistake { node, at_key, message, cure });
+    }
+
+    fn warn(&self, node: NodeId, message: impl Into<String>) {
+        self.findings.borrow_mut().warnings.push((node, message.into()));
+    }
+
+    /// A text with its references resolved, and the template that it came from.
+    fn resolve(&self, node: NodeId, text: &str, dialect: Dialect) -> Option<(String, Template)> {
+        let resolved = Template::parse(text, dialect).and_then(|template| {
+            let resolved = template.resolve(self.env, self.directory)?;
+            Ok((resolved, template))
+        });
+        match resolved {
+            Ok((resolved, template)) => {
+                for path in resolved.exposed_files {
+                    self.warn(
+                        node,
+                        format!("every user can read {}; run chmod o-rwx on it", path.display()),
+                    );
+                }
+                Some((resolved.value, template))
+            }
+            Err(flaw) => {
+                self.flaw(node, flaw);
+                None
+            }
+        }
+    }
+
+    /// A text that other people see, so that only an environment variable may stand in it.
+    fn open_text(&self, node: NodeId, text: &str, dialect: Dialect) -> Option<String> {
+        let (value, template) = self.resolve(node, text, dialect)?;
+        if template.is_secret() {
+            self.error(node, "this is no place for a secret", "write it out, or use ${env:NAME}");
+        }
+        Some(value)
+    }
+
+    /// A secret; `name` is what the warning about a plain one calls it.
+    fn secret(&self, node: NodeId, text: &str, name: &str) -> Option<SecretString> {
+        let (value, template) = self.resolve(node, text, Dialect::Own)?;
+        if value.is_empty() {
+            let which = if template.is_plain() { name.to_owned() } else { template.to_string() };
+            self.error(node, format!("{which} is empty"), "give it a value");
+            return None;
+        }
+        if let Some(bad) = value.chars().find(|c| !c.is_ascii_graphic()) {
+            let kind = if bad.is_whitespace() { "a space or a line break" } else { "a character" };
+            let message = format!("{name} holds {kind} that cannot stand in an HTTP header");
+            self.error(node, message, "it is one word of printable ASCII");
+            return None;
+        }
+        if template.is_plain() {
+            self.warn(node, plain_secret(name));
+        }
+        Some(value.into())
+    }
+
+    /// A path; a relative one starts at the directory of the file.
+    fn path(&self, at: &At<String>) -> Option<PathBuf> {
+        self.path_in(at, Dialect::Own)
+    }
+
+    fn path_in(&self, at: &At<String>, dialect: Dialect) -> Option<PathBuf> {
+        let path = self.open_text(at.node, &at.value, dialect)?;
+        if path.is_empty() || path.contains('\0') {
+            self.error(at.node, "this is no path", "write a path, such as /srv/bridge");
+            return None;
+        }
+        Some(self.directory.join(path))
+    }
+
+    fn written(value: String, template: &Template) -> Written<String> {
+        let shown = if template.is_plain() { value.clone() } else { template.to_string() };
+        Written::new(value, shown)
+    }
+
+    fn line(&self, node: NodeId) -> usize {
+        self.document.key_place(node).line
+    }
+}
+
+fn plain_secret(name: &str) -> String {
+    format!(
+        "{name} is a secret in plain text; write ${{env:NAME}}, ${{file:/path}} or ${{cred:NAME}}"
+    )
+}

@@ -1,0 +1,121 @@
+//! One entry of `a2a`.
+//!
+//! Must not: fetch or read the Agent Card.
+
+use super::{
+    Lower,
+    backend::{Common, Inherited},
+};
+use crate::{
+    config::{
+        A2a, A2aBinding, Backend, CardSource, Naming, Target, document::NodeId, read::At,
+        reference::Dialect, shape, words::A2aTransport,
+    },
+    model::ids::BackendName,
+};
+
+impl Lower<'_> {
+    pub(super) fn a2a(
+        &self,
+        name: &BackendName,
+        at: &At<shape::A2a>,
+        inherited: Inherited,
+    ) -> Option<Backend> {
+        let At { value: entry, node } = at;
+        let card = self.card(*node, entry);
+        let url = match &card {
+            Some(CardSource::Base(url) | CardSource::Url(url)) => Some(&**url),
+            Some(CardSource::File(_) | CardSource::Bundled) | None => None,
+        };
+        let headers = self.headers(entry.headers.as_ref(), Dialect::Own, url);
+        let allow_hosts = self.allow_hosts(entry.allow_hosts.as_ref());
+        let common = Common {
+            required: entry.required.as_ref(),
+            on_unavailable: entry.on_unavailable.as_ref(),
+            refresh: entry.refresh.as_ref(),
+            call_timeout: entry.call_timeout.as_ref(),
+            concurrency: entry.concurrency.as_ref(),
+            default_concurrency: 16,
+        };
+        let target = Target::A2a(A2a {
+            card: card?,
+            headers: headers?,
+            description: entry.description.as_ref().map(|at| at.value.clone()),
+            binding: entry.transport.as_ref().and_then(|at| binding(at.value)),
+            allow_hosts,
+        });
+        Some(self.backend(name, target, Naming::default(), &common, inherited))
+    }
+
+    fn card(&self, node: NodeId, entry: &shape::A2a) -> Option<CardSource> {
+        let bundled = entry.bundled.as_ref().filter(|at| at.value);
+        let given: Vec<NodeId> = [
+            entry.url.as_ref().map(|at| at.node),
+            entry.card_url.as_ref().map(|at| at.node),
+            entry.card_file.as_ref().map(|at| at.node),
+            bundled.map(|at| at.node),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        if let [_, second, ..] = given[..] {
+            self.error_at_key(
+                second,
+                "an A2A agent has one of `url`, `card_url`, `card_file` and `bundled`",
+                "remove all but one",
+            );
+            return None;
+        }
+        if let Some(at) = &entry.url {
+            let url = self.url(at, Dialect::Own)?;
+            if url.path().contains("/.well-known/agent") {
+                let cure = "write it as `card_url`, or leave out the path";
+                self.error(at.node, "this is the card's address, not the agent's base", cure);
+            }
+            return Some(CardSource::Base(url));
+        }
+        if let Some(at) = &entry.card_url {
+            return self.url(at, Dialect::Own).map(CardSource::Url);
+        }
+        if let Some(at) = &entry.card_file {
+            return self.path(at).map(CardSource::File);
+        }
+        if bundled.is_some() {
+            return Some(CardSource::Bundled);
+        }
+        self.missing(
+            node,
+            "nothing says where this A2A agent is",
+            "write `url: https://…`, or `card_url`, or `card_file`, or `bundled: true`",
+        );
+        None
+    }
+
+    fn allow_hosts(&self, section: Option<&At<Vec<At<String>>>>) -> Vec<String> {
+        let items = section.map(|at| at.value.as_slice()).unwrap_or_default();
+        for At { value: host, node } in items {
+            // A host that reads back as itself: no scheme, path, user or upper case.
+            let parsed = url::Url::parse(&format!("http://{host}/"));
+            let same = parsed.is_ok_and(|url| {
+                let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+                // `:80` is dropped as the scheme's default.
+                let host = host.strip_suffix(":80").unwrap_or(host);
+                url.host_str().is_some_and(|name| format!("{name}{port}") == *host)
+            });
+            if !same {
+                let cure = "write a host or host:port, such as hr.intranet.acme:8443";
+                self.error(*node, format!("`{host}` is no host"), cure);
+            }
+        }
+        items.iter().map(|at| at.value.clone()).collect()
+    }
+}
+
+fn binding(transport: A2aTransport) -> Option<A2aBinding> {
+    match transport {
+        A2aTransport::Jsonrpc => Some(A2aBinding::JsonRpc),
+        A2aTransport::HttpJson => Some(A2aBinding::HttpJson),
+        // `not_yet` has refused it.
+        A2aTransport::Grpc => None,
+    }
+}

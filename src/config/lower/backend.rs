@@ -1,0 +1,195 @@
+//! What `mcp` and `a2a` have in common: names, limits, and what happens while one is down.
+//!
+//! Must not: know how a backend is reached.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::Lower;
+use crate::{
+    config::{
+        Backend, Calls, Naming, OnUnavailable, Refresh, Target,
+        document::{Kind, NodeId},
+        error::did_you_mean,
+        read::At,
+        shape::File,
+        words::{Count, DurationText, UnavailableWord},
+    },
+    model::ids::BackendName,
+};
+
+const SECTIONS: [&str; 4] = ["mcp", "mcpServers", "a2a", "local"];
+
+/// The backends of a file.
+pub(super) struct Backends {
+    /// Every name in the file, also of those with mistakes.
+    written: BTreeMap<String, NodeId>,
+    ready: BTreeMap<BackendName, Backend>,
+    disabled: Vec<BackendName>,
+}
+
+/// The keys that every kind of backend has.
+pub(super) struct Common<'s> {
+    pub required: Option<&'s At<bool>>,
+    pub on_unavailable: Option<&'s At<UnavailableWord>>,
+    pub refresh: Option<&'s At<DurationText>>,
+    pub call_timeout: Option<&'s At<DurationText>>,
+    pub concurrency: Option<&'s At<Count>>,
+    pub default_concurrency: usize,
+}
+
+/// What backends inherit from the file.
+#[derive(Clone, Copy)]
+pub(super) struct Inherited {
+    refresh: Duration,
+    call_timeout: Duration,
+}
+
+impl Backends {
+    pub fn find(&self, name: &str) -> Option<BackendName> {
+        self.ready.get_key_value(name).map(|(name, _)| name.clone())
+    }
+
+    pub fn is_written(&self, name: &str) -> bool {
+        self.written.contains_key(name)
+    }
+
+    /// What an unknown `name` could have meant.
+    pub fn candidates(&self, name: &str) -> String {
+        let known = || self.written.keys().map(String::as_str);
+        match did_you_mean(name, known()) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None if self.written.is_empty() => "name one below `mcp` or `a2a` first".into(),
+            None => format!("there are: {}", known().collect::<Vec<_>>().join(", ")),
+        }
+    }
+
+    pub fn disabled(&self) -> Vec<BackendName> {
+        self.disabled.clone()
+    }
+
+    pub fn into_map(self) -> BTreeMap<BackendName, Backend> {
+        self.ready
+    }
+}
+
+impl Lower<'_> {
+    pub(super) fn backends(&self, file: &File, refresh: &Refresh, calls: &Calls) -> Backends {
+        let inherited = Inherited { refresh: refresh.interval, call_timeout: calls.timeout };
+        let mut backends = Backends {
+            written: self.backend_names(),
+            ready: BTreeMap::new(),
+            disabled: Vec::new(),
+        };
+        if let (Some(_), Some(second)) = (&file.mcp, &file.mcp_servers) {
+            self.error_at_key(
+                second.node,
+                "`mcp` and `mcpServers` are two names of one section",
+                "move the entries into one of them",
+            );
+        }
+        let servers = [&file.mcp, &file.mcp_servers].into_iter().flatten();
+        for (name, at) in servers.flat_map(|section| &section.value) {
+            // A bad name has been told already.
+            let Ok(name) = BackendName::parse(name) else { continue };
+            if at.value.disabled.as_ref().is_some_and(|at| at.value) {
+                backends.disabled.push(name);
+            } else if let Some(backend) = self.mcp(&name, at, inherited) {
+                backends.ready.insert(name, backend);
+            }
+        }
+        for (name, at) in file.a2a.iter().flat_map(|section| &section.value) {
+            let Ok(name) = BackendName::parse(name) else { continue };
+            if let Some(backend) = self.a2a(&name, at, inherited) {
+                backends.ready.insert(name, backend);
+            }
+        }
+        backends
+    }
+
+    /// The names of all backends, from the document itself: one whose value is wrong is named too.
+    fn backend_names(&self) -> BTreeMap<String, NodeId> {
+        let mut names = BTreeMap::new();
+        let Kind::Map(sections) = &self.document.root.kind else { return names };
+        for (section, node) in sections {
+            let Kind::Map(entries) = &node.kind else { continue };
+            if !SECTIONS.contains(&section.as_str()) {
+                continue;
+            }
+            for (name, node) in entries {
+                if let Err(bad) = BackendName::parse(name) {
+                    let plain: String = name
+                        .chars()
+                        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+                        .take(BackendName::MAX_LEN)
+                        .collect();
+                    let cure = match BackendName::parse(&plain) {
+                        Ok(plain) => format!("{bad}: write `{plain}`"),
+                        Err(_) => bad.to_string(),
+                    };
+                    self.error_at_key(node.id, format!("`{name}` is no backend name"), cure);
+                }
+                if let Some(&first) = names.get(name) {
+                    self.error_at_key(
+                        node.id,
+                        format!(
+                            "there is a backend `{name}` already, in line {}",
+                            self.line(first)
+                        ),
+                        "names are unique over mcp, a2a and local: rename one of the two",
+                    );
+                } else {
+                    names.insert(name.clone(), node.id);
+                }
+            }
+        }
+        names
+    }
+
+    /// Puts a backend together.
+    pub(super) fn backend(
+        &self,
+        name: &BackendName,
+        target: Target,
+        naming: Naming,
+        common: &Common<'_>,
+        inherited: Inherited,
+    ) -> Backend {
+        Backend {
+            name: name.clone(),
+            target,
+            naming,
+            required: common.required.is_some_and(|at| at.value),
+            on_unavailable: common
+                .on_unavailable
+                .map_or(OnUnavailable::Stale, |at| at.value.into()),
+            refresh: self.refresh_interval(common.refresh).unwrap_or(inherited.refresh),
+            call_timeout: self
+                .backend_call_timeout(common.call_timeout, inherited)
+                .unwrap_or(inherited.call_timeout),
+            concurrency: common.concurrency.map_or(common.default_concurrency, |at| at.value.0),
+        }
+    }
+
+    fn backend_call_timeout(
+        &self,
+        at: Option<&At<DurationText>>,
+        inherited: Inherited,
+    ) -> Option<Duration> {
+        let timeout = self.call_timeout(at)?;
+        if let Some(at) = at.filter(|_| timeout > inherited.call_timeout) {
+            self.warn(at.node, "this is longer than calls.timeout, which ends the call first");
+        }
+        Some(timeout)
+    }
+}
+
+impl From<UnavailableWord> for OnUnavailable {
+    fn from(word: UnavailableWord) -> Self {
+        match word {
+            UnavailableWord::Stub => Self::Stub,
+            UnavailableWord::Stale => Self::Stale,
+            UnavailableWord::Omit => Self::Omit,
+            UnavailableWord::Fail => Self::Fail,
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! One entry of `mcp`.
+//!
+//! Must not: start the program or look for it.
+
+use std::collections::BTreeMap;
+
+use globset::{Glob, GlobSet, GlobSetBuilder};
+use secrecy::SecretString;
+
+use super::{
+    Lower,
+    backend::{Common, Inherited},
+    plain_secret,
+};
+use crate::{
+    config::{
+        Backend, Mcp, Naming, Target, Written,
+        document::NodeId,
+        read::{At, Scalar},
+        reference::{Dialect, looks_secret, plain_reason},
+        shape,
+        words::McpTransport,
+    },
+    model::ids::BackendName,
+};
+
+/// As a command it means the program that reads this file, which need not be on the PATH.
+const OWN_PROGRAM: &str = "mantyx-bridge";
+/// The longest model-facing name.
+const MAX_TOOL_NAME: usize = 64;
+
+impl Lower<'_> {
+    pub(super) fn mcp(
+        &self,
+        name: &BackendName,
+        at: &At<shape::Mcp>,
+        inherited: Inherited,
+    ) -> Option<Backend> {
+        let At { value: entry, node } = at;
+        let naming = self.naming(name, entry);
+        let target = self.target(*node, entry);
+        let is_stdio = entry.command.is_some();
+        let common = Common {
+            required: entry.required.as_ref(),
+            on_unavailable: entry.on_unavailable.as_ref(),
+            refresh: entry.refresh.as_ref(),
+            call_timeout: entry.call_timeout.as_ref(),
+            concurrency: entry.concurrency.as_ref(),
+            // A program on pipes rarely works on more than a few calls at once.
+            default_concurrency: if is_stdio { 4 } else { 16 },
+        };
+        Some(self.backend(name, Target::Mcp(target?), naming, &common, inherited))
+    }
+
+    fn target(&self, node: NodeId, entry: &shape::Mcp) -> Option<Mcp> {
+        let url = match (&entry.url, &entry.server_url) {
+            (Some(url), Some(second)) => {
+                let message = "`url` and `serverUrl` are two names of one key";
+                self.error_at_key(second.node, message, "remove one of the two");
+                Some(url)
+            }
+            (url, server_url) => url.as_ref().or(server_url.as_ref()),
+        };
+        match (&entry.command, url) {
+            (Some(_), Some(url)) => {
+                self.error_at_key(
+                    url.node,
+                    "an MCP server has either a `command` or a `url`",
+                    "remove one of the two, or make two entries of it",
+                );
+                None
+            }
+            (None, None) => {
+                self.missing(
+                    node,
+                    "neither `command` nor `url` says what this MCP server is",
+                    "write `command: PROGRAM` with `args: […]`, or `url: https://…`",
+                );
+                None
+            }
+            (Some(command), None) => {
+                self.check_transport(entry, true);
+                let headers = entry.headers.as_ref().map(|at| ("headers", at.node));
+                self.check_foreign_keys(headers.into_iter(), "command");
+                self.stdio(command, entry)
+            }
+            (None, Some(url)) => {
+                self.check_transport(entry, false);
+                let stdio_keys = [
+                    entry.args.as_ref().map(|at| ("args", at.node)),
+                    entry.env.as_ref().map(|at| ("env", at.node)),
+                    entry.env_file.as_ref().map(|at| ("envFile", at.node)),
+                    entry.cwd.as_ref().map(|at| ("cwd", at.node)),
+                ];
+                self.check_foreign_keys(stdio_keys.into_iter().flatten(), "url");
+                let url = self.url(url, Dialect::Foreign);
+                let target = url.as_deref();
+                let headers = self.headers(entry.headers.as_ref(), Dialect::Foreign, target);
+                Some(Mcp::Http { url: url?, headers: headers? })
+            }
+        }
+    }
+
+    fn check_transport(&self, entry: &shape::Mcp, is_stdio: bool) {
+        for at in [&entry.transport, &entry.kind].into_iter().flatten() {
+            match (at.value, is_stdio) {
+                (McpTransport::Stdio, false) => {
+                    self.error(at.node, "a server with a `url` is not on stdio", "leave this out");
+                }
+                (McpTransport::StreamableHttp | McpTransport::Http | McpTransport::Sse, true) => {
+                    let cure = "leave this out, or write a `url` in place of the `command`";
+                    self.error(at.node, "a server with a `command` is on stdio", cure);
+                }
+                _ => (),
+            }
+        }
+    }
+
+    fn check_foreign_keys(&self, keys: impl Iterator<Item = (&'static str, NodeId)>, beside: &str) {
+        for (key, node) in keys {
+            let message = format!("`{key}` means nothing beside `{beside}`");
+            self.error_at_key(node, message, "remove it");
+        }
+    }
+
+    fn stdio(&self, command: &At<String>, entry: &shape::Mcp) -> Option<Mcp> {
+        let command = self.command(command, entry.args.is_some());
+        let args = self.args(entry.args.as_ref());
+        let env = self.child_env(entry);
+        let cwd = match &entry.cwd {
+            Some(at) => Some(self.path_in(at, Dialect::Foreign)?),
+            None => None,
+        };
+        Some(Mcp::Stdio { command: command?, args: args?, env: env?, cwd })
+    }
+
+    fn command(&self, at: &At<String>, has_args: bool) -> Option<String> {
+        let command = self.open_text(at.node, &at.value, Dialect::Foreign)?;
+        if command.is_empty() || command.contains('\0') {
+            self.error(at.node, "this is no program", "write its name or its path");
+            return None;
+        }
+        if command == OWN_PROGRAM {
+            let own = self.env.own_program().and_then(|path| path.to_str());
+            return Some(own.unwrap_or(OWN_PROGRAM).to_owned());
+        }
+        let program = command.split_whitespace().next().unwrap_or_default();
+        if program != command && !program.contains('/') && !has_args {
+            let args: Vec<String> =
+                command.split_whitespace().skip(1).map(|arg| format!("{arg:?}")).collect();
+            self.error(
+                at.node,
+                "this is one program's name with spaces in it: there is no shell",
+                format!("write `command: {program}` and `args: [{}]`", args.join(", ")),
+            );
+        }
+        // A path with a slash starts at the file's directory, as every path in the file.
+        if command.contains('/') {
+            return self.directory.join(&command).to_str().map(str::to_owned);
+        }
+        Some(command)
+    }
+
+    fn args(&self, section: Option<&At<Vec<At<Scalar>>>>) -> Option<Vec<Written<String>>> {
+        let mut args: Vec<Written<String>> = Vec::new();
+        let mut complete = true;
+        let items = section.map(|at| at.value.as_slice()).unwrap_or_default();
+        let mut after_secret_option = false;
+        for At { value: Scalar(text), node } in items {
+            let Some((value, template)) = self.resolve(*node, text, Dialect::Foreign) else {
+                complete = false;
+                continue;
+            };
+            if value.contains('\0') {
+                self.error(*node, "an argument cannot hold a zero byte", "remove it");
+            }
+            if template.is_secret() {
+                let message = "arguments show in every list of processes; pass it in `env`";
+                self.warn(*node, message);
+            }
+            let (option, inline) = text.split_once('=').unwrap_or((text, ""));
+            let is_secret_option = option.starts_with('-') && looks_secret(option);
+            let holds_secret = template.is_plain()
+                && (is_secret_option && !inline.is_empty() || after_secret_option);
+            args.push(match holds_secret {
+                true if after_secret_option => Written::new(value, "***".into()),
+                true => Written::new(value, format!("{option}=***")),
+                false => Self::written(value, &template),
+            });
+            if holds_secret {
+                self.warn(*node, plain_secret("an argument"));
+            }
+            after_secret_option = is_secret_option && !text.contains('=');
+        }
+        complete.then_some(args)
+    }
+
+    fn child_env(&self, entry: &shape::Mcp) -> Option<BTreeMap<String, SecretString>> {
+        let mut env = match &entry.env_file {
+            Some(at) => self.env_file(at)?,
+            None => BTreeMap::new(),
+        };
+        let mut complete = true;
+        for (name, at) in entry.env.iter().flat_map(|section| &section.value) {
+            if name.is_empty() || name.contains(['=', '\0']) {
+                let message = format!("`{name}` is no name of an environment variable");
+                self.error_at_key(at.node, message, "letters, digits and _, such as API_KEY");
+            }
+            let Some((value, template)) = self.resolve(at.node, &at.value.0, Dialect::Foreign)
+            else {
+                complete = false;
+                continue;
+            };
+            if value.contains('\0') {
+                self.error(at.node, "a variable cannot hold a zero byte", "remove it");
+            }
+            let is_value = !value.is_empty() && !value.starts_with('/');
+            if template.is_plain() && is_value && looks_secret(name) {
+                self.warn(at.node, plain_secret(name));
+            }
+            env.insert(name.clone(), value.into());
+        }
+        complete.then_some(env)
+    }
+
+    /// NAME=value lines, as VS Code and Cursor read them: blank lines and # comments are skipped.
+    fn env_file(&self, at: &At<String>) -> Option<BTreeMap<String, SecretString>> {
+        let path = self.path_in(at, Dialect::Foreign)?;
+        let file = match self.env.read(&path) {
+            Ok(file) => file,
+            Err(error) => {
+                let message = format!("{}: {}", path.display(), plain_reason(&error));
+                self.error(at.node, message, "write NAME=value lines into it, or leave it out");
+                return None;
+            }
+        };
+        if file.mode & 0o004 != 0 {
+            let message = format!("every user can read {}; run chmod o-rwx on it", path.display());
+            self.warn(at.node, message);
+        }
+        let mut env = BTreeMap::new();
+        for (number, line) in file.text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let assignment = line.strip_prefix("export ").unwrap_or(line);
+            let Some((name, value)) = assignment.split_once('=') else {
+                let message = format!("{}, line {}: no NAME=value", path.display(), number + 1);
+                self.error(at.node, message, "write one NAME=value a line, comments after a #");
+                return None;
+            };
+            let value = value.trim();
+            let quoted = ['"', '\''].iter().find_map(|&quote| {
+                value.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote))
+            });
+            env.insert(name.trim().to_owned(), quoted.unwrap_or(value).into());
+        }
+        Some(env)
+    }
+
+    fn naming(&self, name: &BackendName, entry: &shape::Mcp) -> Naming {
+        let tools = entry.tools.as_ref();
+        let globs = |at: Option<&Option<At<Vec<At<String>>>>>| {
+            at.and_then(Option::as_ref).map(|at| self.globs(at))
+        };
+        Naming {
+            prefix: self.prefix(name, entry.prefix.as_ref()),
+            allow: globs(tools.map(|tools| &tools.allow)),
+            deny: globs(tools.map(|tools| &tools.deny)).unwrap_or_default(),
+            rename: self.rename(tools.and_then(|tools| tools.rename.as_ref())),
+        }
+    }
+
+    fn prefix(&self, name: &BackendName, at: Option<&At<String>>) -> String {
+        let Some(At { value: prefix, node }) = at else { return format!("{name}_") };
+        let legal = prefix.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        if !legal || prefix.len() > BackendName::MAX_LEN + 1 {
+            self.error(
+                *node,
+                format!("`{prefix}` is no prefix"),
+                "up to 41 characters out of a-z, A-Z, 0-9 and _; \"\" for none",
+            );
+        }
+        prefix.clone()
+    }
+
+    fn globs(&self, globs: &At<Vec<At<String>>>) -> GlobSet {
+        let mut set = GlobSetBuilder::new();
+        for At { value: glob, node } in &globs.value {
+            match Glob::new(glob) {
+                Ok(glob) => {
+                    set.add(glob);
+                }
+                Err(error) => self.error(
+                    *node,
+                    format!("`{glob}` is no glob: {}", error.kind()),
+                    "write a tool's name, with * for any characters and ? for one",
+                ),
+            }
+        }
+        set.build().unwrap_or_else(|error| {
+            let cure = "write fewer or shorter globs";
+            self.error(globs.node, format!("the globs cannot be compiled: {error}"), cure);
+            GlobSet::empty()
+        })
+    }
+
+    fn rename(
+        &self,
+        section: Option<&At<BTreeMap<String, At<String>>>>,
+    ) -> BTreeMap<String, String> {
+        let mut rename: BTreeMap<String, String> = BTreeMap::new();
+        for (old, At { value: new, node }) in section.iter().flat_map(|at| &at.value) {
+            if new.is_empty() || new.len() > MAX_TOOL_NAME || !new.chars().all(is_tool_char) {
+                self.error(
+                    *node,
+                    format!("`{new}` is no name for a tool"),
+                    format!("1 to {MAX_TOOL_NAME} characters out of a-z, A-Z, 0-9 and _"),
+                );
+            }
+            if let Some((first, _)) = rename.iter().find(|(_, taken)| *taken == new) {
+                let message = format!("`{first}` is renamed to `{new}` already");
+                self.error(*node, message, "give every tool its own name");
+            }
+            rename.insert(old.clone(), new.clone());
+        }
+        rename
+    }
+}
+
+fn is_tool_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}

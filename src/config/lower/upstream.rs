@@ -1,0 +1,203 @@
+//! `upstream` and `apps`: MANTYX, and the programs that reach it through the bridge.
+//!
+//! Must not: show a token or a credential.
+
+use std::collections::BTreeMap;
+
+use secrecy::ExposeSecret as _;
+use url::Url;
+
+use super::{Lower, backend::Backends};
+use crate::{
+    config::{
+        App, Auth, Credential, Upstream,
+        document::NodeId,
+        read::{At, Scalar},
+        reference::Dialect,
+        shape,
+    },
+    model::ids::BackendName,
+};
+
+const DEFAULT_BASE_URL: &str = "https://app.mantyx.io";
+const PASSTHROUGH: &str = "passthrough";
+/// The workspace of the sandbox that nobody named.
+const SANDBOX_WORKSPACE: &str = "sandbox";
+/// Fewer characters than 16 can be tried out.
+const SHORT_TOKEN: usize = 16;
+
+const CREDENTIAL_CURE: &str = "write `credential: ${env:MANTYX_API_KEY}`, or \
+    `credential: passthrough` to forward what each app sends, or `sandbox: true` to try it without \
+    an account";
+
+impl Lower<'_> {
+    pub(super) fn upstream(&self, section: Option<&At<shape::Upstream>>) -> Option<Upstream> {
+        let Some(At { value: upstream, node }) = section else {
+            let cure = CREDENTIAL_CURE.replacen("write `", "write `upstream:` and below it `", 1);
+            self.missing(self.document.root.id, "`upstream` is missing", cure);
+            return None;
+        };
+        let workspace = match &upstream.workspace {
+            Some(at) => Some(self.workspace(at)?),
+            None => None,
+        };
+        if upstream.sandbox.as_ref().is_some_and(|at| at.value) {
+            let clashes = [
+                upstream.base_url.as_ref().map(|at| ("base_url", at.node)),
+                upstream.credential.as_ref().map(|at| ("credential", at.node)),
+            ];
+            for (key, node) in clashes.into_iter().flatten() {
+                self.error_at_key(
+                    node,
+                    format!("`{key}` clashes with `sandbox: true`"),
+                    "the sandbox is inside the bridge: remove one of the two",
+                );
+            }
+            let workspace = workspace.unwrap_or_else(|| SANDBOX_WORKSPACE.to_owned());
+            return Some(Upstream::Sandbox { workspace });
+        }
+        let credential = match &upstream.credential {
+            Some(at) => self.credential(at),
+            None => {
+                self.missing(*node, "`credential` is missing", CREDENTIAL_CURE);
+                None
+            }
+        };
+        let base_url = match &upstream.base_url {
+            Some(at) => self.base_url(at),
+            None => Some(Url::parse(DEFAULT_BASE_URL).expect("the constant is a URL")),
+        };
+        Some(Upstream::Mantyx { base_url: base_url?, workspace, credential: credential? })
+    }
+
+    pub(super) fn apps(
+        &self,
+        section: Option<&At<BTreeMap<String, At<shape::App>>>>,
+        backends: &Backends,
+        auth: Auth,
+    ) -> Vec<App> {
+        let Some(At { value: entries, node }) = section else { return Vec::new() };
+        if auth == Auth::Off && !entries.is_empty() {
+            self.warn(
+                *node,
+                "with `auth: off` no app is told from another, so `apps` has no effect",
+            );
+        }
+        let mut apps: Vec<App> = Vec::new();
+        for (name, At { value: app, node }) in entries {
+            if name.is_empty() || name.len() > 64 || !name.chars().all(is_name_char) {
+                self.error_at_key(
+                    *node,
+                    format!("`{name}` is no name for an app"),
+                    "it has 1 to 64 characters out of a-z, A-Z, 0-9, _, - and .",
+                );
+            }
+            let backends = app.backends.as_ref().map(|at| self.app_backends(at, backends));
+            let credential = app.credential.as_ref().and_then(|at| self.credential(at));
+            let Some(written) = &app.token else {
+                let cure = format!("write `token: ${{file:/etc/mantyx-bridge/{name}.token}}`");
+                self.missing(*node, "`token` is missing", cure);
+                continue;
+            };
+            let Some(token) = self.secret(written.node, &written.value.0, "token") else {
+                continue;
+            };
+            if token.expose_secret().len() < SHORT_TOKEN {
+                self.warn(
+                    written.node,
+                    "the token is short enough to be guessed; take 32 random bytes",
+                );
+            }
+            let same = |app: &&App| app.token.expose_secret() == token.expose_secret();
+            if let Some(other) = apps.iter().find(same) {
+                self.error(
+                    written.node,
+                    format!("the app `{}` has the same token", other.name),
+                    "every app needs its own, by which it is known",
+                );
+            }
+            apps.push(App {
+                name: name.as_str().into(),
+                token,
+                backends,
+                max_concurrent_calls: app.max_concurrent_calls.as_ref().map(|at| at.value.0),
+                credential,
+            });
+        }
+        if entries.is_empty() {
+            self.missing(*node, "`apps` names no app", "remove the section, or name an app in it");
+        }
+        apps
+    }
+
+    fn app_backends(&self, names: &At<Vec<At<String>>>, backends: &Backends) -> Vec<BackendName> {
+        let mut chosen = Vec::new();
+        for At { value: name, node } in &names.value {
+            match backends.find(name) {
+                Some(found) if !chosen.contains(&found) => chosen.push(found),
+                Some(_) => self.error(*node, format!("`{name}` is here twice"), "remove one"),
+                // Its mistakes are told where it stands.
+                None if backends.is_written(name) => (),
+                None => self.error(
+                    *node,
+                    format!("there is no backend `{name}`"),
+                    backends.candidates(name),
+                ),
+            }
+        }
+        chosen
+    }
+
+    fn credential(&self, at: &At<Scalar>) -> Option<Credential> {
+        let text = at.value.0.as_str();
+        if text == PASSTHROUGH {
+            return Some(Credential::Passthrough);
+        }
+        self.secret(at.node, text, "credential").map(Credential::Own)
+    }
+
+    fn workspace(&self, at: &At<String>) -> Option<String> {
+        let name = self.open_text(at.node, &at.value, Dialect::Own)?;
+        // It becomes one segment of a path.
+        if name.is_empty() || name == "." || name == ".." || !name.chars().all(is_name_char) {
+            self.error(
+                at.node,
+                format!("`{name}` is no workspace"),
+                "write its slug: the part after /workspaces/ in MANTYX's addresses",
+            );
+            return None;
+        }
+        Some(name)
+    }
+
+    fn base_url(&self, at: &At<String>) -> Option<Url> {
+        let text = self.open_text(at.node, &at.value, Dialect::Own)?;
+        let url = self.checked_url(at.node, &text, &at.value)?;
+        self.check_base_url(at.node, &url);
+        Some(url)
+    }
+
+    fn check_base_url(&self, node: NodeId, url: &Url) {
+        if url.query().is_some() {
+            self.error(node, "a base URL has no query", "leave out what follows the `?`");
+        }
+        if url.scheme() == "http" && !super::web::is_loopback(url) {
+            self.error(
+                node,
+                "without TLS everybody on the way could read the credential",
+                "write https://; http:// is for loopback addresses only",
+            );
+        }
+        if url.path().trim_end_matches('/').ends_with("/api") || url.path().contains("/api/v1") {
+            self.error(
+                node,
+                "the path ends in the API, which the bridge adds itself",
+                format!("write {}", url.origin().ascii_serialization()),
+            );
+        }
+    }
+}
+
+fn is_name_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')
+}

@@ -1,0 +1,167 @@
+//! URLs and headers of backends.
+//!
+//! Must not: resolve a host name or show a header's value.
+
+use std::collections::BTreeMap;
+
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use url::{Host, Url};
+
+use super::{Lower, plain_secret};
+use crate::config::{
+    Written,
+    document::NodeId,
+    read::{At, Scalar},
+    reference::{Dialect, looks_secret},
+};
+
+impl Lower<'_> {
+    /// The address of a backend.
+    pub(super) fn url(&self, at: &At<String>, dialect: Dialect) -> Option<Written<Url>> {
+        let (text, template) = self.resolve(at.node, &at.value, dialect)?;
+        let shown = template.to_string();
+        let url = self.checked_url(at.node, &text, &shown)?;
+        if !template.is_plain() {
+            return Some(Written::new(url, shown));
+        }
+        let (shown, hidden) = without_secret_query(&url);
+        if hidden {
+            self.warn(at.node, plain_secret("a query parameter"));
+        }
+        Some(Written::new(url, shown))
+    }
+
+    /// Checks a resolved URL; messages say `shown`.
+    pub(super) fn checked_url(&self, node: NodeId, text: &str, shown: &str) -> Option<Url> {
+        let url = match Url::parse(text) {
+            Ok(url) => url,
+            Err(url::ParseError::RelativeUrlWithoutBase) => {
+                let cure = format!("the scheme is missing: write https://{shown}");
+                self.error(node, format!("`{shown}` is no URL"), cure);
+                return None;
+            }
+            Err(error) => {
+                let message = format!("`{shown}` is no URL: {error}");
+                self.error(node, message, "write it like https://host.example/mcp");
+                return None;
+            }
+        };
+        // Before anything else is said about it, since the text would hold the password.
+        if !url.username().is_empty() || url.password().is_some() {
+            self.error(
+                node,
+                "a URL must not hold a user or a password",
+                "write `headers: {Authorization: \"Basic ${file:/path}\"}` beside it",
+            );
+            return None;
+        }
+        if !matches!(url.scheme(), "http" | "https") {
+            let message = match url.host() {
+                Some(_) => format!("`{}://` is not spoken here", url.scheme()),
+                None => format!("`{shown}` is no URL of a server"),
+            };
+            self.error(node, message, "write https:// or http:// before the host");
+            return None;
+        }
+        if url.fragment().is_some() {
+            self.error(node, "a fragment is never sent", "leave out what follows the `#`");
+        }
+        Some(url)
+    }
+
+    /// The headers of a backend at `url`, their values marked sensitive.
+    pub(super) fn headers(
+        &self,
+        section: Option<&At<BTreeMap<String, At<Scalar>>>>,
+        dialect: Dialect,
+        url: Option<&Url>,
+    ) -> Option<HeaderMap> {
+        let mut headers = HeaderMap::new();
+        let Some(section) = section else { return Some(headers) };
+        let mut complete = true;
+        for (name, at) in &section.value {
+            let Some((name, value)) = self.header(name, at, dialect) else {
+                complete = false;
+                continue;
+            };
+            if headers.contains_key(&name) {
+                let message = format!("the header `{name}` is here twice");
+                self.error_at_key(at.node, message, "case does not matter: remove one");
+            }
+            let in_the_open = url.is_some_and(|url| url.scheme() == "http" && !is_loopback(url));
+            if in_the_open && looks_secret(name.as_str()) {
+                let message = format!("`{name}` travels without TLS; write https:// in the URL");
+                self.warn(at.node, message);
+            }
+            headers.insert(name, value);
+        }
+        complete.then_some(headers)
+    }
+
+    fn header(
+        &self,
+        name: &str,
+        at: &At<Scalar>,
+        dialect: Dialect,
+    ) -> Option<(HeaderName, HeaderValue)> {
+        let Ok(parsed) = name.parse::<HeaderName>() else {
+            let cure = "letters, digits and hyphens, such as X-API-Key";
+            self.error_at_key(at.node, format!("`{name}` is no name of a header"), cure);
+            return None;
+        };
+        let framing = [
+            header::CONNECTION,
+            header::CONTENT_LENGTH,
+            header::TRANSFER_ENCODING,
+            header::UPGRADE,
+        ];
+        if framing.contains(&parsed) {
+            self.error_at_key(
+                at.node,
+                format!("`{name}` is set by the connection itself"),
+                "remove the line",
+            );
+            return None;
+        }
+        let (value, template) = self.resolve(at.node, &at.value.0, dialect)?;
+        let Ok(mut header) = HeaderValue::from_str(&value) else {
+            let message = format!("the value of `{name}` cannot stand in a header");
+            self.error(at.node, message, "it is one line of printable ASCII");
+            return None;
+        };
+        header.set_sensitive(true);
+        if template.is_plain() && !value.is_empty() && looks_secret(name) {
+            self.warn(at.node, plain_secret(&format!("the header {name}")));
+        }
+        Some((parsed, header))
+    }
+}
+
+/// The URL leads to this machine and nowhere else.
+pub(super) fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(Host::Ipv6(ip)) => ip.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        None => false,
+    }
+}
+
+/// The URL with the values of secret query parameters left out, and whether there were any.
+fn without_secret_query(url: &Url) -> (String, bool) {
+    let Some(query) = url.query() else { return (url.to_string(), false) };
+    let mut hidden = false;
+    let pairs: Vec<String> = query
+        .split('&')
+        .map(|pair| match pair.split_once('=') {
+            Some((name, _)) if looks_secret(name) => {
+                hidden = true;
+                format!("{name}=***")
+            }
+            _ => pair.to_owned(),
+        })
+        .collect();
+    let mut shown = url.clone();
+    shown.set_query(Some(&pairs.join("&")));
+    (shown.to_string(), hidden)
+}

@@ -1,0 +1,157 @@
+//! What the contract has and this version does not: one table, to be shortened by later versions.
+//!
+//! The schema and the shape accept these keys. A file that uses one is refused with its place,
+//! since a bridge that ignored it would do something else than the file says.
+//!
+//! Must not: be the place for checks of things that work.
+
+use super::document::{Kind, Node};
+
+/// One row of the table.
+struct NotYet {
+    /// The way to the value; `*` is any key.
+    path: &'static [&'static str],
+    uses: Uses,
+    what: &'static str,
+    cure: &'static str,
+}
+
+/// When a file uses the feature.
+enum Uses {
+    /// The key stands there with something in it.
+    Present,
+    True,
+    Word(&'static str),
+    /// A text that begins with one of these.
+    Prefix(&'static [&'static str]),
+}
+
+const LEAVE_OUT: &str = "leave it out";
+
+const TABLE: &[NotYet] = &[
+    NotYet {
+        path: &["listen", "tls"],
+        uses: Uses::Present,
+        what: "TLS on the bridge's listeners",
+        cure: "listen on 127.0.0.1 and put a TLS proxy in front",
+    },
+    NotYet {
+        path: &["upstream", "oauth"],
+        uses: Uses::Present,
+        what: "renewing an upstream OAuth token",
+        cure: "write `credential` with an API key or an access token",
+    },
+    NotYet { path: &["local"], uses: Uses::Present, what: "local tools", cure: LEAVE_OUT },
+    NotYet {
+        path: &["mcp", "*", "transport"],
+        uses: Uses::Word("sse"),
+        what: "the older HTTP+SSE transport",
+        cure: "most servers speak Streamable HTTP too: write its `url` and no transport",
+    },
+    NotYet {
+        path: &["mcp", "*", "type"],
+        uses: Uses::Word("sse"),
+        what: "the older HTTP+SSE transport",
+        cure: "most servers speak Streamable HTTP too: write its `url` and `type: http`",
+    },
+    NotYet {
+        path: &["mcp", "*", "url"],
+        uses: Uses::Prefix(&["unix:", "http+unix:"]),
+        what: "Streamable HTTP over a unix socket",
+        cure: "let the server listen on a loopback port: http://127.0.0.1:PORT/mcp",
+    },
+    NotYet {
+        path: &["mcp", "*", "auth"],
+        uses: Uses::Present,
+        what: "OAuth client credentials",
+        cure: "write `headers: {Authorization: \"Bearer ${file:/path/of/a/token}\"}`",
+    },
+    NotYet {
+        path: &["a2a", "*", "auth"],
+        uses: Uses::Present,
+        what: "OAuth client credentials",
+        cure: "write `headers: {Authorization: \"Bearer ${file:/path/of/a/token}\"}`",
+    },
+    NotYet {
+        path: &["mcp", "*", "pending_after"],
+        uses: Uses::Present,
+        what: "calls that go on in the background",
+        cure: LEAVE_OUT,
+    },
+    NotYet {
+        path: &["a2a", "*", "pending_after"],
+        uses: Uses::Present,
+        what: "calls that go on in the background",
+        cure: LEAVE_OUT,
+    },
+    NotYet {
+        path: &["mcp", "*", "approve"],
+        uses: Uses::Present,
+        what: "calls that a person approves",
+        cure: "keep such tools from the model: `tools: {deny: […]}`",
+    },
+    NotYet {
+        path: &["a2a", "*", "approve"],
+        uses: Uses::Present,
+        what: "calls that a person approves",
+        cure: LEAVE_OUT,
+    },
+    NotYet {
+        path: &["mcp", "*", "trust_annotations"],
+        uses: Uses::True,
+        what: "trusting a server's annotations",
+        cure: LEAVE_OUT,
+    },
+    NotYet {
+        path: &["a2a", "*", "transport"],
+        uses: Uses::Word("grpc"),
+        what: "gRPC to A2A agents",
+        cure: "write `transport: jsonrpc` or `transport: http-json`, or leave it out",
+    },
+];
+
+/// Tells `report` every value below `root` that uses what this version lacks: the value, what it
+/// would use, and the cure.
+pub(super) fn find<'d>(
+    root: &'d Node,
+    report: &mut dyn FnMut(&'d Node, &'static str, &'static str),
+) {
+    for row in TABLE {
+        walk(root, row.path, &mut |node| {
+            if row.uses.is_met(node) {
+                report(node, row.what, row.cure);
+            }
+        });
+    }
+}
+
+fn walk<'d>(node: &'d Node, path: &[&str], found: &mut dyn FnMut(&'d Node)) {
+    let Some((key, rest)) = path.split_first() else {
+        return found(node);
+    };
+    let Kind::Map(entries) = &node.kind else { return };
+    for (name, value) in entries {
+        // Both names of the section hold the same entries.
+        let name = if name == "mcpServers" { "mcp" } else { name };
+        if *key == "*" || *key == name {
+            walk(value, rest, found);
+        }
+    }
+}
+
+impl Uses {
+    fn is_met(&self, node: &Node) -> bool {
+        match (self, &node.kind) {
+            (_, Kind::Null) => false,
+            (Self::Present, Kind::Map(entries)) => !entries.is_empty(),
+            (Self::Present, Kind::Seq(items)) => !items.is_empty(),
+            (Self::Present, _) => true,
+            (Self::True, kind) => matches!(kind, Kind::Bool(true)),
+            (Self::Word(word), Kind::Str(text)) => text == word,
+            (Self::Prefix(starts), Kind::Str(text)) => {
+                starts.iter().any(|start| text.starts_with(start))
+            }
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,471 @@
+//! Reads the tree into the types of `shape`, and goes on after a mistake to find the next.
+//!
+//! A serde error ends the whole read. So the value that caused it is left out and the read begins
+//! again: every key of the shape is optional, hence what is left out is as good as not written.
+//!
+//! Must not: know any key of bridge.yaml, or judge a value beyond its type.
+
+use std::{borrow::Cow, collections::HashSet, fmt};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{
+    Deserialize,
+    de::{
+        self, DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, IntoDeserializer,
+        MapAccess, SeqAccess, Unexpected, VariantAccess, Visitor,
+    },
+    forward_to_deserialize_any,
+};
+
+use super::{
+    document::{Document, Kind, Node, NodeId},
+    error::{did_you_mean, one_of},
+};
+
+/// More mistakes than a person reads at once.
+const MAX_MISTAKES: usize = 50;
+
+const AT: &str = "$At";
+const SCALAR: &str = "$Scalar";
+
+/// A value that knows where it was written.
+#[derive(Clone)]
+pub struct At<T> {
+    pub value: T,
+    pub node: NodeId,
+}
+
+/// A string; a number or a boolean without quotes counts as the text that was written.
+#[derive(Clone)]
+pub struct Scalar(pub String);
+
+/// A value that does not fit the shape.
+#[derive(Debug)]
+pub struct Mistake {
+    pub node: NodeId,
+    /// The key is to blame, not the value.
+    pub at_key: bool,
+    pub message: String,
+    pub cure: Option<String>,
+}
+
+/// Reads `document`, without the values in `left_out`; what does not fit is added to `left_out`
+/// and told to `report`. `None` if nothing at all could be read.
+pub fn read<T: DeserializeOwned>(
+    document: &Document,
+    left_out: &mut HashSet<NodeId>,
+    mut report: impl FnMut(Mistake),
+) -> Option<T> {
+    for _ in 0..MAX_MISTAKES {
+        let reader = Reader { node: &document.root, left_out };
+        let error = match T::deserialize(reader) {
+            Ok(value) => return Some(value),
+            Err(error) => error,
+        };
+        let (message, cure) = (error.message, error.cure);
+        let (node, at_key) = error.place.unwrap_or((document.root.id, false));
+        report(Mistake { node, at_key, message, cure });
+        if node == document.root.id || !left_out.insert(node) {
+            return None;
+        }
+    }
+    None
+}
+
+#[derive(Clone, Copy)]
+struct Reader<'d> {
+    node: &'d Node,
+    left_out: &'d HashSet<NodeId>,
+}
+
+/// What serde said, and where.
+#[derive(Debug)]
+struct ReadError {
+    place: Option<(NodeId, bool)>,
+    message: String,
+    cure: Option<String>,
+}
+
+impl ReadError {
+    fn new(message: String, cure: Option<String>) -> Self {
+        Self { place: None, message, cure }
+    }
+
+    /// The innermost place is the right one.
+    fn at(mut self, node: NodeId, at_key: bool) -> Self {
+        self.place.get_or_insert((node, at_key));
+        self
+    }
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+impl de::Error for ReadError {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self::new(message.to_string(), None)
+    }
+
+    fn invalid_type(unexpected: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        let wanted = expected.to_string();
+        let cure = match unexpected {
+            Unexpected::Unsigned(_) | Unexpected::Signed(_) | Unexpected::Float(_)
+                if wanted.starts_with("a string") =>
+            {
+                Some("put it in quotes".to_owned())
+            }
+            Unexpected::Bool(_) if wanted.starts_with("a string") => {
+                Some("put it in quotes".to_owned())
+            }
+            Unexpected::Str(_) if wanted == "a boolean" => Some("write true or false".to_owned()),
+            _ => None,
+        };
+        Self::new(format!("expected {wanted}, found {}", describe(unexpected)), cure)
+    }
+
+    fn invalid_value(unexpected: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        Self::new(format!("expected {expected}, found {}", describe(unexpected)), None)
+    }
+
+    fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
+        let cure = did_you_mean(variant, expected.iter().copied());
+        Self::new(
+            format!("`{variant}` is not known here, expected {}", one_of(expected)),
+            cure.map(|known| format!("did you mean `{known}`?")),
+        )
+    }
+
+    fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
+        let mut known = expected.to_vec();
+        known.sort_unstable();
+        let mut cure = match did_you_mean(field, known.iter().copied()) {
+            Some(meant) => format!("did you mean `{meant}`? "),
+            None => foreign_key(field, expected),
+        };
+        cure.push_str("Known keys here: ");
+        cure.push_str(&known.join(", "));
+        Self::new(format!("unknown key `{field}`"), Some(cure))
+    }
+}
+
+/// What to write in place of a key that other products use.
+fn foreign_key(key: &str, expected: &[&str]) -> String {
+    let hint = match key {
+        "servers" => "the section is called `mcp` here. ",
+        "inputs" => "nobody can be asked here: write ${env:NAME} where ${input:…} stands. ",
+        "httpUrl" => "write `url`. ",
+        "timeout" if expected.contains(&"call_timeout") => "write `call_timeout: 60s`. ",
+        "autoApprove" | "alwaysAllow" => "nobody is asked before a call: leave it out. ",
+        "disabledTools" | "excludeTools" => "write `tools: {deny: […]}`. ",
+        "includeTools" => "write `tools: {allow: […]}`. ",
+        _ => "",
+    };
+    hint.to_owned()
+}
+
+fn describe(unexpected: Unexpected<'_>) -> Cow<'static, str> {
+    match unexpected {
+        Unexpected::Bool(value) => format!("the boolean {value}").into(),
+        Unexpected::Unsigned(value) => format!("the number {value}").into(),
+        Unexpected::Signed(value) => format!("the number {value}").into(),
+        Unexpected::Float(value) => format!("the number {value}").into(),
+        Unexpected::Str(value) if value.chars().count() > 60 => "a long text".into(),
+        Unexpected::Str(value) => format!("the text `{}`", value.escape_debug()).into(),
+        Unexpected::Unit | Unexpected::Option => "nothing".into(),
+        Unexpected::Seq => "a list".into(),
+        Unexpected::Map => "a map".into(),
+        other => other.to_string().into(),
+    }
+}
+
+impl<'d> Reader<'d> {
+    fn located<T>(self, result: Result<T, ReadError>) -> Result<T, ReadError> {
+        result.map_err(|error| error.at(self.node.id, false))
+    }
+
+    fn visit<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        match &self.node.kind {
+            Kind::Null => visitor.visit_unit(),
+            Kind::Bool(value) => visitor.visit_bool(*value),
+            Kind::Int(value, _) => match (u64::try_from(*value), i64::try_from(*value)) {
+                (Ok(value), _) => visitor.visit_u64(value),
+                (_, Ok(value)) => visitor.visit_i64(value),
+                _ => visitor.visit_i128(*value),
+            },
+            Kind::Float(value, _) => visitor.visit_f64(*value),
+            Kind::Str(value) => visitor.visit_str(value),
+            Kind::Seq(items) => {
+                visitor.visit_seq(Items { items: items.iter(), left_out: self.left_out })
+            }
+            Kind::Map(entries) => visitor.visit_map(Entries {
+                entries: entries.iter(),
+                value: None,
+                left_out: self.left_out,
+            }),
+        }
+    }
+
+    fn child(self, node: &'d Node) -> Self {
+        Self { node, ..self }
+    }
+}
+
+impl<'de> Deserializer<'de> for Reader<'_> {
+    type Error = ReadError;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        self.located(self.visit(visitor))
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        let result = match self.node.kind {
+            Kind::Null => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        };
+        self.located(result)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, ReadError> {
+        let result = match (name, &self.node.kind) {
+            (AT, _) => visitor.visit_seq(IdThenValue { reader: self, step: 0 }),
+            (SCALAR, Kind::Int(_, text) | Kind::Float(_, text)) => visitor.visit_str(text),
+            (SCALAR, Kind::Bool(value)) => visitor.visit_string(value.to_string()),
+            (SCALAR, _) => self.visit(visitor),
+            _ => visitor.visit_newtype_struct(self),
+        };
+        self.located(result)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, ReadError> {
+        let result = match &self.node.kind {
+            Kind::Str(word) => visitor.visit_enum(Word(word)),
+            _ => self.visit(OneOf(variants)).and_then(|never| match never {}),
+        };
+        self.located(result)
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
+        unit_struct seq tuple tuple_struct map struct identifier ignored_any
+    }
+}
+
+/// Takes no value: it only gives serde the words for what was expected.
+struct OneOf(&'static [&'static str]);
+
+impl Visitor<'_> for OneOf {
+    type Value = std::convert::Infallible;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&one_of(self.0))
+    }
+}
+
+struct Word<'d>(&'d str);
+
+impl<'de> EnumAccess<'de> for Word<'_> {
+    type Error = ReadError;
+    type Variant = Self;
+
+    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), ReadError> {
+        Ok((seed.deserialize(self.0.into_deserializer())?, self))
+    }
+}
+
+impl<'de> VariantAccess<'de> for Word<'_> {
+    type Error = ReadError;
+
+    fn unit_variant(self) -> Result<(), ReadError> {
+        Ok(())
+    }
+
+    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, _: S) -> Result<S::Value, ReadError> {
+        Err(de::Error::custom("expected a map"))
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, _: V) -> Result<V::Value, ReadError> {
+        Err(de::Error::custom("expected a map"))
+    }
+
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        _: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value, ReadError> {
+        Err(de::Error::custom("expected a map"))
+    }
+}
+
+struct Items<'d> {
+    items: std::slice::Iter<'d, Node>,
+    left_out: &'d HashSet<NodeId>,
+}
+
+impl<'de> SeqAccess<'de> for Items<'_> {
+    type Error = ReadError;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, ReadError> {
+        let left_out = self.left_out;
+        let Some(node) = self.items.find(|node| !left_out.contains(&node.id)) else {
+            return Ok(None);
+        };
+        seed.deserialize(Reader { node, left_out }).map(Some)
+    }
+}
+
+struct Entries<'d> {
+    entries: std::slice::Iter<'d, (String, Node)>,
+    value: Option<&'d Node>,
+    left_out: &'d HashSet<NodeId>,
+}
+
+impl<'de> MapAccess<'de> for Entries<'_> {
+    type Error = ReadError;
+
+    fn next_key_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, ReadError> {
+        let left_out = self.left_out;
+        let Some((key, node)) = self.entries.find(|(_, node)| !left_out.contains(&node.id)) else {
+            return Ok(None);
+        };
+        self.value = Some(node);
+        let key = seed.deserialize(key.as_str().into_deserializer());
+        key.map(Some).map_err(|error: ReadError| error.at(node.id, true))
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, ReadError> {
+        let node = self.value.take().expect("serde asks for a value after its key");
+        seed.deserialize(Reader { node, left_out: self.left_out })
+            .map_err(|error| error.at(node.id, false))
+    }
+}
+
+/// How `At` is handed over: the node's number, then the value.
+struct IdThenValue<'d> {
+    reader: Reader<'d>,
+    step: u8,
+}
+
+impl<'de> SeqAccess<'de> for IdThenValue<'_> {
+    type Error = ReadError;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, ReadError> {
+        self.step += 1;
+        match self.step {
+            1 => seed.deserialize(self.reader.node.id.0.into_deserializer()).map(Some),
+            2 => seed.deserialize(self.reader.child(self.reader.node)).map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct AtVisitor<T>(std::marker::PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for AtVisitor<T> {
+            type Value = At<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a value")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<At<T>, A::Error> {
+                let lost = || de::Error::custom("this value cannot stand here");
+                let node = NodeId(seq.next_element()?.ok_or_else(lost)?);
+                let value = seq.next_element()?.ok_or_else(lost)?;
+                Ok(At { value, node })
+            }
+        }
+
+        deserializer.deserialize_newtype_struct(AT, AtVisitor(std::marker::PhantomData))
+    }
+}
+
+impl<'de> Deserialize<'de> for Scalar {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ScalarVisitor;
+
+        impl Visitor<'_> for ScalarVisitor {
+            type Value = Scalar;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Scalar, E> {
+                Ok(Scalar(text.to_owned()))
+            }
+        }
+
+        deserializer.deserialize_newtype_struct(SCALAR, ScalarVisitor)
+    }
+}
+
+impl JsonSchema for Scalar {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Scalar".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        schemars::json_schema!({ "type": ["string", "number", "boolean"] })
+    }
+}
+
+// Either may hold a secret in plain text.
+impl<T> fmt::Debug for At<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "At({})", self.node.0)
+    }
+}
+
+impl fmt::Debug for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Scalar")
+    }
+}
+
+// In the schema, a value is the same with and without its place.
+impl<T: JsonSchema> JsonSchema for At<T> {
+    fn inline_schema() -> bool {
+        T::inline_schema()
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn schema_id() -> Cow<'static, str> {
+        T::schema_id()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::json_schema(generator)
+    }
+}

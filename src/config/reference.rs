@@ -1,0 +1,292 @@
+//! References in values: `${env:NAME}`, `${file:/path}`, `${cred:NAME}`, and `$${` for a plain `${`.
+//!
+//! Must not: put what a reference stands for into a message.
+
+use std::{
+    fmt::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+use super::environment::Environment;
+
+/// Which references a value may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dialect {
+    Own,
+    /// Besides, what entries of other products write: `${NAME}`, `${NAME:-default}`, `${userHome}`.
+    Foreign,
+}
+
+/// A value in pieces. Its `Display` is what may be shown: references stay references.
+pub(super) struct Template(Vec<Part>);
+
+enum Part {
+    Literal(String),
+    Reference(Reference),
+}
+
+/// What stands between `${` and `}`.
+enum Reference {
+    Env { name: String, default: Option<String> },
+    File(String),
+    Cred(String),
+}
+
+/// Why a reference is wrong, and what would be right.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Flaw {
+    pub message: String,
+    pub cure: String,
+}
+
+/// A template with every reference replaced.
+pub(super) struct Resolved {
+    pub value: String,
+    /// Secret files that other users can read.
+    pub exposed_files: Vec<PathBuf>,
+}
+
+impl Template {
+    pub fn parse(text: &str, dialect: Dialect) -> Result<Self, Flaw> {
+        let mut parts = Vec::new();
+        let mut literal = String::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once("${") {
+            if let Some(before) = before.strip_suffix('$') {
+                literal.push_str(before);
+                literal.push_str("${");
+                rest = after;
+                continue;
+            }
+            literal.push_str(before);
+            let Some((inside, after)) = after.split_once('}') else {
+                return Err(Flaw {
+                    message: "a reference that begins with `${` has no `}`".into(),
+                    cure: format!("{FORMS}; for a plain `${{` write `$${{`"),
+                });
+            };
+            if !literal.is_empty() {
+                parts.push(Part::Literal(std::mem::take(&mut literal)));
+            }
+            parts.push(Part::Reference(Reference::parse(inside, dialect)?));
+            rest = after;
+        }
+        literal.push_str(rest);
+        if !literal.is_empty() {
+            parts.push(Part::Literal(literal));
+        }
+        Ok(Self(parts))
+    }
+
+    /// There is no reference in it.
+    pub fn is_plain(&self) -> bool {
+        self.0.iter().all(|part| matches!(part, Part::Literal(_)))
+    }
+
+    /// It holds a secret file or a credential.
+    pub fn is_secret(&self) -> bool {
+        self.0
+            .iter()
+            .any(|part| matches!(part, Part::Reference(Reference::File(_) | Reference::Cred(_))))
+    }
+
+    /// Replaces the references; relative files start at `directory`.
+    pub fn resolve(&self, env: &Environment, directory: &Path) -> Result<Resolved, Flaw> {
+        let mut resolved = Resolved { value: String::new(), exposed_files: Vec::new() };
+        for part in &self.0 {
+            match part {
+                Part::Literal(text) => resolved.value.push_str(text),
+                Part::Reference(reference) => reference.resolve(env, directory, &mut resolved)?,
+            }
+        }
+        Ok(resolved)
+    }
+}
+
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|part| match part {
+            Part::Literal(text) => f.write_str(text),
+            Part::Reference(reference) => write!(f, "{reference}"),
+        })
+    }
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Env { name, .. } => write!(f, "${{env:{name}}}"),
+            Self::File(path) => write!(f, "${{file:{path}}}"),
+            Self::Cred(name) => write!(f, "${{cred:{name}}}"),
+        }
+    }
+}
+
+const FORMS: &str = "a reference is ${env:NAME}, ${file:/path} or ${cred:NAME}";
+
+impl Reference {
+    fn parse(inside: &str, dialect: Dialect) -> Result<Self, Flaw> {
+        let flaw = |message: String, cure: &str| Err(Flaw { message, cure: cure.into() });
+        let named = match inside.split_once(':') {
+            Some((scheme, rest)) if !rest.starts_with('-') => Some((scheme, rest)),
+            _ => None,
+        };
+        match named {
+            Some(("env", name)) if is_variable(name) => {
+                Ok(Self::Env { name: name.into(), default: None })
+            }
+            Some(("file", path)) if !path.is_empty() => Ok(Self::File(path.into())),
+            Some(("cred", name)) if is_credential(name) => Ok(Self::Cred(name.into())),
+            Some(("env" | "file" | "cred", _)) => {
+                flaw(format!("`${{{inside}}}` names nothing that there can be"), FORMS)
+            }
+            Some(("input", _)) => flaw(
+                format!("`${{{inside}}}` asks a person, and there is none here"),
+                "write ${env:NAME}, ${file:/path} or ${cred:NAME}",
+            ),
+            Some(_) => flaw(
+                format!("`${{{inside}}}` is no reference"),
+                &format!("{FORMS}; for a plain `${{` write `$${{`"),
+            ),
+            None => Self::parse_unnamed(inside, dialect),
+        }
+    }
+
+    fn parse_unnamed(inside: &str, dialect: Dialect) -> Result<Self, Flaw> {
+        let (name, default) = match inside.split_once(":-") {
+            Some((name, default)) => (name, Some(default.to_owned())),
+            None => (inside, None),
+        };
+        if matches!(name, "workspaceFolder" | "workspaceFolderBasename") {
+            return Err(Flaw {
+                message: format!("`${{{inside}}}`: there is no workspace folder here"),
+                cure: "write the path itself".into(),
+            });
+        }
+        if dialect == Dialect::Foreign && is_variable(name) {
+            let name = if name == "userHome" { "HOME" } else { name };
+            return Ok(Self::Env { name: name.into(), default });
+        }
+        Err(Flaw {
+            message: format!("`${{{inside}}}` is no reference"),
+            cure: if is_variable(inside) {
+                format!("for the environment variable write `${{env:{inside}}}`")
+            } else {
+                format!("{FORMS}; for a plain `${{` write `$${{`")
+            },
+        })
+    }
+
+    fn resolve(
+        &self,
+        env: &Environment,
+        directory: &Path,
+        into: &mut Resolved,
+    ) -> Result<(), Flaw> {
+        match self {
+            Self::Env { name, default } => {
+                // As in a shell, `:-` covers a variable that is set to nothing.
+                let value = match default {
+                    Some(default) => env.filled_var(name).or(Some(default)),
+                    None => env.var(name),
+                };
+                let value = value.ok_or_else(|| Flaw {
+                    message: format!("{self}: the environment variable is not set"),
+                    cure: format!("set {name} where the bridge is started"),
+                })?;
+                into.value.push_str(value);
+            }
+            Self::File(path) => {
+                let path = directory.join(path);
+                let file =
+                    self.read(env, &path, "create it, readable by the bridge's user alone")?;
+                if file.mode & 0o004 != 0 {
+                    into.exposed_files.push(path);
+                }
+                into.value.push_str(without_newline(&file.text));
+            }
+            Self::Cred(name) => {
+                let Some(directory) = env.filled_var("CREDENTIALS_DIRECTORY") else {
+                    return Err(Flaw {
+                        message: format!("{self}: CREDENTIALS_DIRECTORY is not set"),
+                        cure: format!(
+                            "systemd sets it for a unit with LoadCredential={name}:/path/of/the/secret"
+                        ),
+                    });
+                };
+                let cure = format!("add LoadCredential={name}:/path/of/the/secret to the unit");
+                let file = self.read(env, &Path::new(directory).join(name), &cure)?;
+                into.value.push_str(without_newline(&file.text));
+            }
+        }
+        Ok(())
+    }
+
+    fn read(
+        &self,
+        env: &Environment,
+        path: &Path,
+        cure: &str,
+    ) -> Result<super::environment::SmallFile, Flaw> {
+        env.read(path).map_err(|error| {
+            let mut message = String::new();
+            // Writing to a string cannot fail.
+            write!(message, "{self}: {}", plain_reason(&error)).unwrap_or_default();
+            Flaw { message, cure: cure.into() }
+        })
+    }
+}
+
+/// The reason without the number that the operating system has for it.
+pub(super) fn plain_reason(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "there is no such file".into(),
+        std::io::ErrorKind::PermissionDenied => "the bridge's user may not read it".into(),
+        _ => error.to_string(),
+    }
+}
+
+fn without_newline(text: &str) -> &str {
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    text.strip_suffix('\r').unwrap_or(text)
+}
+
+fn is_variable(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
+        && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+/// systemd's rule for the names of credentials, which keeps them inside their directory.
+fn is_credential(name: &str) -> bool {
+    !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\0'])
+}
+
+/// Whether a key, a header, a variable or an option of this name holds a secret by all appearance.
+pub(super) fn looks_secret(name: &str) -> bool {
+    const SECRET: [&str; 10] = [
+        "apikey",
+        "accesskey",
+        "authorization",
+        "cookie",
+        "credential",
+        "passphrase",
+        "passwd",
+        "password",
+        "privatekey",
+        "secret",
+    ];
+    let words: Vec<String> =
+        name.split(|c: char| !c.is_ascii_alphanumeric()).map(str::to_ascii_lowercase).collect();
+    let last = words.last().map_or("", String::as_str);
+    if matches!(last, "url" | "uri" | "file" | "path" | "dir" | "endpoint") {
+        return false;
+    }
+    let joined = words.concat();
+    SECRET.iter().any(|secret| joined.contains(secret))
+        || joined.ends_with("token")
+        || words.iter().any(|word| matches!(word.as_str(), "token" | "pat" | "pwd" | "key"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+use std::path::Path;
+
+use super::{Dialect, Template, looks_secret};
+use crate::config::environment::Environment;
+
+fn environment() -> Environment {
+    Environment::bare()
+        .with_var("NAME", "ann")
+        .with_var("EMPTY", "")
+        .with_var("HOME", "/home/ann")
+        .with_var("CREDENTIALS_DIRECTORY", "/run/credentials/bridge")
+        .with_file("/run/credentials/bridge/jira", "from-systemd\n", 0o400)
+        .with_file("/etc/bridge/token", "from-file\r\n", 0o600)
+        .with_file("/etc/bridge/open", "two\n\n", 0o644)
+}
+
+#[track_caller]
+fn check(dialect: Dialect, text: &str, expected: &str) {
+    let resolved = Template::parse(text, dialect)
+        .and_then(|template| template.resolve(&environment(), Path::new("/etc/bridge")));
+    let got = match resolved {
+        Ok(resolved) => resolved.value,
+        Err(flaw) => format!("{} | {}", flaw.message, flaw.cure),
+    };
+    assert_eq!(got, expected);
+}
+
+#[test]
+fn references_stand_for_values() {
+    for (text, expected) in [
+        ("plain $HOME $ {x} }", "plain $HOME $ {x} }"),
+        ("${env:NAME}", "ann"),
+        ("<${env:NAME}${env:NAME}>", "<annann>"),
+        ("[${env:EMPTY}]", "[]"),
+        ("Bearer ${file:/etc/bridge/token}", "Bearer from-file"),
+        ("${file:token}", "from-file"),
+        ("${file:open}", "two\n"),
+        ("${cred:jira}", "from-systemd"),
+        ("$${env:NAME}", "${env:NAME}"),
+        ("$$${env:NAME}", "$${env:NAME}"),
+        ("a $${x} ${env:NAME}", "a ${x} ann"),
+    ] {
+        check(Dialect::Own, text, expected);
+    }
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    for (text, expected) in [
+        (
+            "a ${env:GONE}",
+            "${env:GONE}: the environment variable is not set | set GONE where the bridge is started",
+        ),
+        (
+            "${file:/gone}",
+            "${file:/gone}: there is no such file | create it, readable by the bridge's user alone",
+        ),
+        (
+            "${cred:gone}",
+            "${cred:gone}: there is no such file | add LoadCredential=gone:/path/of/the/secret to \
+             the unit",
+        ),
+        ("${NAME}", "`${NAME}` is no reference | for the environment variable write `${env:NAME}`"),
+        (
+            "${vault:x}",
+            "`${vault:x}` is no reference | a reference is ${env:NAME}, ${file:/path} or \
+             ${cred:NAME}; for a plain `${` write `$${`",
+        ),
+        (
+            "${env:NAME",
+            "a reference that begins with `${` has no `}` | a reference is ${env:NAME}, \
+             ${file:/path} or ${cred:NAME}; for a plain `${` write `$${`",
+        ),
+        (
+            "${cred:../shadow}",
+            "`${cred:../shadow}` names nothing that there can be | a reference is ${env:NAME}, \
+             ${file:/path} or ${cred:NAME}",
+        ),
+    ] {
+        check(Dialect::Own, text, expected);
+    }
+}
+
+#[test]
+fn entries_of_other_products_have_their_own_references() {
+    for (text, expected) in [
+        ("${NAME}", "ann"),
+        ("${GONE:-there}", "there"),
+        ("${EMPTY:-there}", "there"),
+        ("${NAME:-there}", "ann"),
+        ("${userHome}/bin", "/home/ann/bin"),
+        (
+            "${GONE}",
+            "${env:GONE}: the environment variable is not set | set GONE where the bridge is started",
+        ),
+        (
+            "${input:key}",
+            "`${input:key}` asks a person, and there is none here | write ${env:NAME}, \
+             ${file:/path} or ${cred:NAME}",
+        ),
+        (
+            "${workspaceFolder}/x",
+            "`${workspaceFolder}`: there is no workspace folder here | write the path itself",
+        ),
+    ] {
+        check(Dialect::Foreign, text, expected);
+    }
+}
+
+#[test]
+fn names_of_secrets() {
+    for name in [
+        "API_KEY",
+        "GITHUB_TOKEN",
+        "authorization",
+        "X-Api-Key",
+        "clientSecret",
+        "DB_PASSWORD",
+        "authToken",
+    ] {
+        assert!(looks_secret(name), "{name}");
+    }
+    for name in ["PATH", "MONKEY", "tokens", "url", "LOG_LEVEL", "PATTERN", "TOKEN_URL"] {
+        assert!(!looks_secret(name), "{name}");
+    }
+}

@@ -1,0 +1,291 @@
+//! The shape of bridge.yaml: which keys there are and of which type each is.
+//!
+//! The doc comments are the descriptions in the JSON Schema, so they speak to whoever writes the
+//! file. Every key is optional here: what has to be there, `lower` says with the right words.
+//!
+//! Must not: check anything beyond types, or fill in defaults.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{
+    read::{At, Scalar},
+    words::{
+        A2aTransport, AuthWord, Count, DurationText, ListenValue, McpTransport, OneOrMany, Share,
+        UnavailableWord, Unready,
+    },
+};
+
+/// The configuration of mantyx-bridge.
+///
+/// Durations are `250ms`, `30s`, `5m`, `2h`. A secret is a reference: `${env:NAME}`,
+/// `${file:/path}` or `${cred:NAME}` (a systemd credential); it may stand inside a longer text, and
+/// `$${` is a literal `${`. A relative path starts at the directory of this file.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with the sections of bridge.yaml")]
+#[schemars(title = "bridge.yaml")]
+pub struct File {
+    /// Where the bridge listens: `127.0.0.1:7717` (the default), a list of addresses, or a map.
+    pub listen: Option<At<ListenValue>>,
+    /// The MANTYX that the bridge stands in front of.
+    pub upstream: Option<At<Upstream>>,
+    /// Where the token, catalogs and the journal are kept. Default: `$STATE_DIRECTORY`, else
+    /// `$XDG_STATE_HOME/mantyx-bridge`, else `$HOME/.local/state/mantyx-bridge`.
+    pub state_dir: Option<At<String>>,
+    /// `token` (the default): every caller shows a token. `off`: none does, which is refused
+    /// unless every listener is loopback or a unix socket.
+    pub auth: Option<At<AuthWord>>,
+    /// The programs that use the bridge, each with its own token. Without this section there is
+    /// one, `default`, whose token is created at the first start in `<state_dir>/token`.
+    pub apps: Option<At<BTreeMap<String, At<App>>>>,
+    /// How catalogs are kept fresh.
+    pub refresh: Option<Refresh>,
+    /// The limits of all tool calls together.
+    pub calls: Option<Calls>,
+    /// MCP servers by name.
+    pub mcp: Option<At<BTreeMap<String, At<Mcp>>>>,
+    /// The same section as `mcp`, under the name that other products use.
+    #[serde(rename = "mcpServers")]
+    pub mcp_servers: Option<At<BTreeMap<String, At<Mcp>>>>,
+    /// A2A agents by name.
+    pub a2a: Option<At<BTreeMap<String, At<A2a>>>>,
+    /// Tools of the bridge's own by name: an HTTP request or a command. Not in this version.
+    pub local: Option<BTreeMap<String, Local>>,
+}
+
+/// Several listeners.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "an address, a list of addresses, or a map")]
+pub struct ListenMap {
+    /// One address or a list: `127.0.0.1:7717`, `[::1]:7717`, `localhost:7717`.
+    pub tcp: Option<At<OneOrMany>>,
+    /// The path of a unix socket.
+    pub unix: Option<At<String>>,
+    /// Encrypts the TCP listeners. Not in this version.
+    pub tls: Option<Tls>,
+}
+
+/// The certificate of the TCP listeners. Not in this version.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with cert and key")]
+pub struct Tls {
+    /// The certificate chain, PEM.
+    pub cert: Option<String>,
+    /// Its private key, PEM.
+    pub key: Option<String>,
+    /// Callers must show a certificate that this authority signed.
+    pub client_ca: Option<String>,
+}
+
+/// The MANTYX that the bridge stands in front of.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with credential, or with sandbox: true")]
+pub struct Upstream {
+    /// `true`: the runtime inside the bridge, which needs no account and no network.
+    pub sandbox: Option<At<bool>>,
+    /// Default: https://app.mantyx.io
+    pub base_url: Option<At<String>>,
+    /// Used by the bridge's own API and the command line; proxied paths carry their own.
+    pub workspace: Option<At<String>>,
+    /// An API key or an OAuth access token, as a reference; or `passthrough`: what each app sends.
+    pub credential: Option<At<Scalar>>,
+    /// Instead of `credential`. Not in this version.
+    pub oauth: Option<UpstreamOauth>,
+}
+
+/// An OAuth grant that is renewed before it expires. Not in this version.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with token_url, client_id and refresh_token")]
+pub struct UpstreamOauth {
+    /// Where tokens are issued.
+    pub token_url: Option<String>,
+    /// Who the bridge is there.
+    pub client_id: Option<String>,
+    /// As a reference.
+    pub client_secret: Option<Unready>,
+    /// As a reference.
+    pub refresh_token: Option<Unready>,
+}
+
+/// A program that uses the bridge.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with token")]
+pub struct App {
+    /// What the app shows as `Authorization: Bearer` or `X-API-Key`, as a reference.
+    pub token: Option<At<Scalar>>,
+    /// The backends that it may use. Left out: all. `[]`: none.
+    pub backends: Option<At<Vec<At<String>>>>,
+    /// Tool calls of this app that may run at once.
+    pub max_concurrent_calls: Option<At<Count>>,
+    /// Goes to MANTYX in place of the upstream's credential, for this app.
+    pub credential: Option<At<Scalar>>,
+}
+
+/// How catalogs are kept fresh, for all backends that do not say otherwise.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with interval, jitter, timeout")]
+pub struct Refresh {
+    /// Time from one refresh to the next, at least `1s`. Default: `5m`.
+    pub interval: Option<At<DurationText>>,
+    /// The share of `interval` by which each wait varies, 0 to 1. Default: 0.1.
+    pub jitter: Option<At<Share>>,
+    /// How long one connect or one refresh may take. Default: `30s`.
+    pub timeout: Option<At<DurationText>>,
+}
+
+/// The limits of all tool calls together.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with timeout, max_concurrent")]
+pub struct Calls {
+    /// How long one call may take, at most `290s`: MANTYX gives up at 300 s. Default: `285s`.
+    pub timeout: Option<At<DurationText>>,
+    /// Calls that may run at once. Default: 256.
+    pub max_concurrent: Option<At<Count>>,
+}
+
+/// An MCP server: a program (`command`) or an address (`url`).
+///
+/// An entry of a Claude, Cursor or VS Code file works as it is. In it, `${NAME}` and
+/// `${NAME:-default}` stand for environment variables too.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with command or url")]
+pub struct Mcp {
+    /// The program that is started, without a shell. `mantyx-bridge` is the bridge's own.
+    pub command: Option<At<String>>,
+    /// Its arguments.
+    pub args: Option<At<Vec<At<Scalar>>>>,
+    /// Its environment, besides PATH, HOME, LANG and TMPDIR.
+    pub env: Option<At<BTreeMap<String, At<Scalar>>>>,
+    /// A file with more of its environment, one NAME=value a line; `env` wins.
+    #[serde(rename = "envFile")]
+    pub env_file: Option<At<String>>,
+    /// The directory that it is started in.
+    pub cwd: Option<At<String>>,
+    /// The address of a server that speaks Streamable HTTP.
+    pub url: Option<At<String>>,
+    /// The same as `url`.
+    #[serde(rename = "serverUrl")]
+    pub server_url: Option<At<String>>,
+    /// Sent with every request to `url`, and to nowhere else.
+    pub headers: Option<At<BTreeMap<String, At<Scalar>>>>,
+    /// Inferred from `command` or `url`. `sse` is not in this version.
+    pub transport: Option<At<McpTransport>>,
+    /// The same as `transport`.
+    #[serde(rename = "type")]
+    pub kind: Option<At<McpTransport>>,
+    /// `true`: the entry is left out.
+    pub disabled: Option<At<bool>>,
+    /// Put before the name of each tool. Default: `<name>_`. `""` for none.
+    pub prefix: Option<At<String>>,
+    /// Which tools there are, and their names.
+    pub tools: Option<Tools>,
+    /// `true`: the bridge is not ready before this backend is.
+    pub required: Option<At<bool>>,
+    /// What a run gets of the backend while it is down. Default: `stale`.
+    pub on_unavailable: Option<At<UnavailableWord>>,
+    /// Time from one refresh of its catalog to the next. Default: `refresh.interval`.
+    pub refresh: Option<At<DurationText>>,
+    /// How long one call may take. Default: `calls.timeout`.
+    pub call_timeout: Option<At<DurationText>>,
+    /// A call that takes longer goes on in the background. Not in this version.
+    pub pending_after: Option<Unready>,
+    /// Calls that it is given at once. Default: 16, for a program 4.
+    pub concurrency: Option<At<Count>>,
+    /// Globs of tools whose calls a person must approve. Not in this version.
+    pub approve: Option<Unready>,
+    /// Believe the server's readOnlyHint and idempotentHint. `true` is not in this version.
+    pub trust_annotations: Option<bool>,
+    /// OAuth client credentials. Not in this version.
+    pub auth: Option<Unready>,
+}
+
+/// Which tools of an MCP server there are, and their names.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with allow, deny, rename")]
+pub struct Tools {
+    /// Globs of the tools to offer, by the server's own names. Left out: all.
+    pub allow: Option<At<Vec<At<String>>>>,
+    /// Globs of the tools not to offer, whatever `allow` says.
+    pub deny: Option<At<Vec<At<String>>>>,
+    /// The server's name of a tool to the name that replaces it, before the prefix.
+    pub rename: Option<At<BTreeMap<String, At<String>>>>,
+}
+
+/// An A2A agent: exactly one of `url`, `card_url`, `card_file`, `bundled`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with url, card_url, card_file or bundled")]
+pub struct A2a {
+    /// Its base: the Agent Card is looked for below `/.well-known/`.
+    pub url: Option<At<String>>,
+    /// The address of the Agent Card itself.
+    pub card_url: Option<At<String>>,
+    /// The Agent Card as a file, read at each refresh.
+    pub card_file: Option<At<String>>,
+    /// `true`: the example agent inside the bridge.
+    pub bundled: Option<At<bool>>,
+    /// Sent with the fetch of the card and with every call.
+    pub headers: Option<At<BTreeMap<String, At<Scalar>>>>,
+    /// Replaces the description that the model sees.
+    pub description: Option<At<String>>,
+    /// Default: the card's preferred one that the bridge speaks. `grpc` is not in this version.
+    pub transport: Option<At<A2aTransport>>,
+    /// Hosts (`host` or `host:port`) beyond the card's own that its endpoints may name.
+    pub allow_hosts: Option<At<Vec<At<String>>>>,
+    /// `true`: the bridge is not ready before this backend is.
+    pub required: Option<At<bool>>,
+    /// What a run gets of the backend while it is down. Default: `stale`.
+    pub on_unavailable: Option<At<UnavailableWord>>,
+    /// Time from one refresh of its card to the next. Default: `refresh.interval`.
+    pub refresh: Option<At<DurationText>>,
+    /// How long one call may take. Default: `calls.timeout`.
+    pub call_timeout: Option<At<DurationText>>,
+    /// A call that takes longer goes on in the background. Not in this version.
+    pub pending_after: Option<Unready>,
+    /// Calls that it is given at once. Default: 16.
+    pub concurrency: Option<At<Count>>,
+    /// Whether a person must approve its calls. Not in this version.
+    pub approve: Option<Unready>,
+    /// OAuth client credentials. Not in this version.
+    pub auth: Option<Unready>,
+}
+
+/// A tool of the bridge's own. Not in this version.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with description, parameters, http or command")]
+pub struct Local {
+    /// What the model reads.
+    pub description: Option<String>,
+    /// The JSON Schema of its arguments.
+    pub parameters: Option<BTreeMap<String, Unready>>,
+    /// The request that is sent: the arguments are its JSON body, for GET its query string.
+    pub http: Option<LocalHttp>,
+    /// The program that is run: arguments as JSON on stdin, the result on stdout.
+    pub command: Option<Vec<String>>,
+    /// The JSON Schema of its result.
+    #[serde(rename = "outputSchema")]
+    pub output_schema: Option<Unready>,
+    /// Passed into the tool's reference.
+    #[serde(rename = "longRunning")]
+    pub long_running: Option<bool>,
+    /// It changes nothing, so it may be run again after a crash.
+    #[serde(rename = "readOnly")]
+    pub read_only: Option<bool>,
+    /// Passed into the tool's reference.
+    pub retain: Option<Unready>,
+    /// How long one call may take.
+    pub timeout: Option<DurationText>,
+}
+
+/// The request of a local tool. Not in this version.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with method and url")]
+pub struct LocalHttp {
+    /// Default: POST.
+    pub method: Option<String>,
+    /// Where it is sent.
+    pub url: Option<String>,
+    /// Sent with it.
+    pub headers: Option<BTreeMap<String, Unready>>,
+}
