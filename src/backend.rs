@@ -3,4 +3,5 @@
 //! Must not: know runs, apps or MANTYX. A call comes in as a [`peer::ToolCall`] and leaves as an
 //! answer or a [`peer::CallError`].
 
+pub mod mcp;
 pub mod peer;

@@ -2,6 +2,8 @@
 //!
 //! Must not: know how the call was made, or put an address or a secret into a text.
 
+pub mod mcp;
+
 use serde::Serialize;
 
 /// The outcome of a tool call in the form of MANTYX's tool-result POST
