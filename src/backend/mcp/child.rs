@@ -283,5 +283,3 @@ impl Drop for Group {
     }
 }
 
-#[cfg(test)]
-mod tests;

@@ -326,5 +326,3 @@ impl Drop for Pending<'_> {
     }
 }
 
-#[cfg(test)]
-mod tests;
