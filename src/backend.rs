@@ -8,6 +8,7 @@
 pub mod a2a;
 pub mod board;
 pub mod calls;
+pub mod mcp;
 pub mod peer;
 pub mod supervisor;
 

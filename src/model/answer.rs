@@ -3,6 +3,7 @@
 //! Must not: know how the call was made, or put an address or a secret into a text.
 
 pub mod a2a;
+pub mod mcp;
 
 use serde::Serialize;
 

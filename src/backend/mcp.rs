@@ -1,0 +1,323 @@
+//! MCP servers: how to reach one. rmcp speaks the protocol; the transports below it are ours, so
+//! that catalogs and results stay as the server wrote them and nothing grows or hangs for ever.
+//!
+//! Must not: retry a failed dial (the supervisor does), or show a configured secret.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use ::http::HeaderMap;
+use futures_util::future::BoxFuture;
+use rmcp::{
+    RoleClient,
+    model::ProtocolVersion,
+    service::{
+        ClientCacheConfig, ClientInitializeError, ClientLifecycleMode, RunningService,
+        serve_client_with_lifecycle_and_ct,
+    },
+    transport::{
+        IntoTransport,
+        common::client_side_sse::ExponentialBackoff,
+        streamable_http_client::{
+            StreamableHttpClientTransport, StreamableHttpClientTransportConfig, StreamableHttpError,
+        },
+    },
+};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+use super::peer::{Dial, Peer, PeerError};
+use crate::{config::Mcp, http_client, model::ids::BackendName};
+
+pub mod launcher;
+
+mod child;
+mod connection;
+mod handler;
+mod http;
+mod lines;
+mod listen;
+mod log;
+mod pages;
+mod raw;
+mod spawner;
+mod stdio;
+
+use connection::Connection;
+use handler::Handler;
+use raw::Wire;
+
+/// The longest stdio line, event and JSON body: four times what MANTYX takes as a result.
+const LIMIT: usize = 8 * 1024 * 1024;
+
+/// How long a server that spoke 2026-07-28 last time has to do so again before others are tried.
+const DISCOVER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a failed handshake waits for the end of the process, which tells more than the
+/// broken pipe.
+const EXIT_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Reaches one MCP server.
+#[derive(Debug)]
+pub struct McpDialer {
+    backend: BackendName,
+    target: Target,
+    /// What the server spoke last, so that a reconnect does not wait out rmcp's ten seconds for
+    /// servers that ignore unknown methods.
+    last: Mutex<Option<Era>>,
+}
+
+#[derive(Debug)]
+enum Target {
+    Stdio { program: child::Program, launcher: Option<PathBuf> },
+    Http { client: reqwest::Client, url: Url, headers: HeaderMap },
+}
+
+/// The two generations of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Era {
+    /// `initialize` and sessions, up to 2025-11-25.
+    Legacy,
+    /// `server/discover`, from 2026-07-28 on.
+    Modern,
+}
+
+/// How a handshake is tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Attempt {
+    Either,
+    Only(Era),
+}
+
+/// A failed attempt.
+struct Failed {
+    error: PeerError,
+    /// Whether another handshake may do better.
+    try_other: bool,
+}
+
+/// How to reach the server `name`. `launcher` is the daemon's own binary, which keeps a child from
+/// outliving the daemon (see [`launcher::exec`]); without it the program is started directly.
+/// `client` must follow no redirects, like those of [`http_client::new`].
+pub fn dialer(
+    name: &BackendName,
+    config: &Mcp,
+    launcher: Option<PathBuf>,
+    client: reqwest::Client,
+) -> McpDialer {
+    let target = match config {
+        Mcp::Stdio { command, args, env, cwd } => {
+            let program = child::Program {
+                command: command.clone(),
+                args: args.clone(),
+                env: env.clone(),
+                cwd: cwd.clone(),
+            };
+            Target::Stdio { program, launcher }
+        }
+        Mcp::Http { url, headers } => {
+            Target::Http { client, url: url.clone(), headers: headers.clone() }
+        }
+    };
+    McpDialer { backend: name.clone(), target, last: Mutex::new(None) }
+}
+
+impl McpDialer {
+    async fn connect(&self) -> Result<Arc<dyn Peer>, PeerError> {
+        let [first, second] = plan(*self.last());
+        let connection = match self.attempt(first).await {
+            Err(failed) if failed.try_other => {
+                tracing::debug!(
+                    backend = %self.backend,
+                    "the handshake {first:?} failed, trying {second:?}: {}", failed.error
+                );
+                self.attempt(second).await
+            }
+            outcome => outcome,
+        };
+        let connection = connection.map_err(|failed| failed.error)?;
+        let modern = !connection.revision().has_initialize();
+        *self.last() = Some(if modern { Era::Modern } else { Era::Legacy });
+        tracing::info!(
+            backend = %self.backend,
+            transport = self.transport(),
+            revision = %connection.revision(),
+            "connected"
+        );
+        Ok(Arc::new(connection))
+    }
+
+    async fn attempt(&self, attempt: Attempt) -> Result<Connection, Failed> {
+        match &self.target {
+            Target::Stdio { program, launcher } => {
+                self.attempt_stdio(program, launcher.as_deref(), attempt).await
+            }
+            Target::Http { client, url, headers } => {
+                let wire = Arc::<Wire>::default();
+                let http = http::Http::new(
+                    self.backend.clone(),
+                    client.clone(),
+                    url.clone(),
+                    headers.clone(),
+                    Arc::clone(&wire),
+                );
+                // The address and the headers are the client's; rmcp need not know them.
+                let mut config = StreamableHttpClientTransportConfig::with_uri("");
+                let mut retry = ExponentialBackoff::default();
+                retry.max_times = Some(http::MOST_FAILURES);
+                retry.base_duration = Duration::from_millis(200);
+                retry.max_delay = Some(Duration::from_secs(2));
+                config.retry_config = Arc::new(retry);
+                config.max_sse_event_size = LIMIT;
+                let transport = StreamableHttpClientTransport::with_client(http, config);
+                let (running, stop) = self.shake_hands(transport, &wire, attempt).await?;
+                Ok(Connection::new(self.backend.clone(), wire, running, stop, None))
+            }
+        }
+    }
+
+    async fn attempt_stdio(
+        &self,
+        program: &child::Program,
+        launcher: Option<&std::path::Path>,
+        attempt: Attempt,
+    ) -> Result<Connection, Failed> {
+        let started = program.start(&self.backend, launcher).await;
+        let (child, stdin, stdout) = started.map_err(|error| Failed { error, try_other: false })?;
+        let wire = Arc::<Wire>::default();
+        let transport = stdio::Stdio::new(self.backend.clone(), Arc::clone(&wire), stdout, stdin);
+        match self.shake_hands(transport, &wire, attempt).await {
+            Ok((running, stop)) => {
+                Ok(Connection::new(self.backend.clone(), wire, running, stop, Some(child)))
+            }
+            Err(mut failed) => {
+                let command = &program.command;
+                let ended = child.obituary(EXIT_PATIENCE).await;
+                failed.error = PeerError(match (ended, child.last_words()) {
+                    (Some(obituary), _) => format!("`{command}` is no use: {obituary}"),
+                    (None, Some(words)) => {
+                        format!("`{command}`: {}; its last words on stderr: {words}", failed.error)
+                    }
+                    (None, None) => format!("`{command}`: {}", failed.error),
+                });
+                Err(failed)
+            }
+        }
+    }
+
+    async fn shake_hands<T, E, A>(
+        &self,
+        transport: T,
+        wire: &Arc<Wire>,
+        attempt: Attempt,
+    ) -> Result<(RunningService<RoleClient, Handler>, CancellationToken), Failed>
+    where
+        T: IntoTransport<RoleClient, E, A>,
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        let handler = Handler { backend: self.backend.clone(), wire: Arc::clone(wire) };
+        let stop = CancellationToken::new();
+        let mode = attempt.lifecycle();
+        let serve = serve_client_with_lifecycle_and_ct(handler, transport, mode, stop.clone());
+        // rmcp's own future is large.
+        let serve = Box::pin(serve);
+        let outcome = if attempt == Attempt::Only(Era::Modern) {
+            timeout(DISCOVER_PATIENCE, serve).await.map_err(|_late| Failed {
+                error: PeerError("the server does not answer server/discover any more".to_owned()),
+                try_other: true,
+            })?
+        } else {
+            serve.await
+        };
+        let running = outcome.map_err(|error| Failed {
+            error: PeerError(describe(&error, wire)),
+            try_other: is_worth_another(&error),
+        })?;
+        // A refresh must ask the server.
+        running.peer().set_response_cache_config(ClientCacheConfig::disabled()).await;
+        Ok((running, stop))
+    }
+
+    fn last(&self) -> std::sync::MutexGuard<'_, Option<Era>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Dial for McpDialer {
+    fn dial(&self) -> BoxFuture<'_, Result<Arc<dyn Peer>, PeerError>> {
+        Box::pin(self.connect())
+    }
+
+    fn transport(&self) -> &'static str {
+        match self.target {
+            Target::Stdio { .. } => "stdio",
+            Target::Http { .. } => "streamable-http",
+        }
+    }
+}
+
+/// What to try, by what worked last.
+fn plan(last: Option<Era>) -> [Attempt; 2] {
+    match last {
+        Some(era) => [Attempt::Only(era), Attempt::Either],
+        // There are servers that end, or never answer again, when the first message is not
+        // `initialize`.
+        None => [Attempt::Either, Attempt::Only(Era::Legacy)],
+    }
+}
+
+impl Attempt {
+    fn lifecycle(self) -> ClientLifecycleMode {
+        let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
+        match self {
+            Self::Either => ClientLifecycleMode::Auto {
+                preferred_versions,
+                legacy_version: Some(ProtocolVersion::V_2025_11_25),
+            },
+            Self::Only(Era::Modern) => ClientLifecycleMode::Discover { preferred_versions },
+            // The handler's configuration names the revision.
+            Self::Only(Era::Legacy) => ClientLifecycleMode::Initialize,
+        }
+    }
+}
+
+/// What went wrong in a handshake, for operators.
+fn describe(error: &ClientInitializeError, wire: &Wire) -> String {
+    match error {
+        ClientInitializeError::TransportError { error, .. } => {
+            http_client::chain(error.error.as_ref())
+        }
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => describe(fallback, wire),
+        ClientInitializeError::ConnectionClosed(_) => {
+            let why = wire.why_lost();
+            why.unwrap_or_else(|| "the connection ended during the handshake".to_owned())
+        }
+        ClientInitializeError::ExpectedInitResponse(_)
+        | ClientInitializeError::ExpectedInitResult(_)
+        | ClientInitializeError::ConflictInitResponseId(..)
+        | ClientInitializeError::UncorrelatedErrorResponse { .. } => {
+            "it does not answer the handshake as an MCP server would".to_owned()
+        }
+        ClientInitializeError::JsonRpcError(error) => {
+            format!("it refuses the handshake: {} (JSON-RPC error {})", error.message, error.code.0)
+        }
+        error => error.to_string(),
+    }
+}
+
+/// Whether the failed handshake says that there is a server which may speak the other revision.
+fn is_worth_another(error: &ClientInitializeError) -> bool {
+    let ClientInitializeError::TransportError { error, .. } = error else { return true };
+    let failure = error.error.downcast_ref::<StreamableHttpError<http::Failure>>();
+    match failure {
+        Some(StreamableHttpError::Client(failure)) => failure.is_by_server(),
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests;

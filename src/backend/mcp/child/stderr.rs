@@ -1,0 +1,89 @@
+//! Reads a server's stderr for as long as there is any, into the log: a server whose stderr nobody
+//! reads stops when the pipe is full.
+//!
+//! Must not: keep more than a line and the last few lines in memory.
+
+use std::sync::{Mutex, PoisonError};
+
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _},
+    time::{Instant, sleep_until},
+};
+
+use super::super::log::{Budget, LINE_LIMIT, LastLines, Sum, printable};
+use crate::model::ids::BackendName;
+
+/// Logs `stderr` until it ends.
+pub(super) async fn drain(
+    backend: &BackendName,
+    mut stderr: impl AsyncRead + Unpin,
+    last_lines: &Mutex<LastLines>,
+) {
+    let mut budget = Budget::new(Instant::now());
+    let mut line = Line::default();
+    let mut chunk = vec![0; 4096];
+    let write = |line: &mut Line, budget: &mut Budget| {
+        let text = line.take();
+        last_lines.lock().unwrap_or_else(PoisonError::into_inner).push(&text);
+        if !text.is_empty() && budget.admit(text.len(), Instant::now()) {
+            tracing::info!(%backend, "stderr: {text}");
+        }
+    };
+    loop {
+        let due = budget.due();
+        // Both arms are safe to drop.
+        let read = tokio::select! {
+            read = stderr.read(&mut chunk) => read,
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                tell(backend, &mut budget, Instant::now());
+                continue;
+            }
+        };
+        let Some(bytes) = read.ok().filter(|read| *read > 0).and_then(|read| chunk.get(..read))
+        else {
+            break;
+        };
+        let mut pieces = bytes.split(|byte| *byte == b'\n');
+        line.push(pieces.next().unwrap_or_default());
+        for piece in pieces {
+            write(&mut line, &mut budget);
+            line.push(piece);
+        }
+        tell(backend, &mut budget, Instant::now());
+    }
+    write(&mut line, &mut budget);
+    if let Some(due) = budget.due() {
+        tell(backend, &mut budget, due);
+    }
+}
+
+fn tell(backend: &BackendName, budget: &mut Budget, now: Instant) {
+    if let Some(Sum { lines, bytes }) = budget.settle(now) {
+        tracing::warn!(%backend, "left out {lines} lines ({bytes} bytes) of stderr: too many a second");
+    }
+}
+
+/// The line that is being read.
+#[derive(Default)]
+struct Line {
+    kept: Vec<u8>,
+    more: usize,
+}
+
+impl Line {
+    fn push(&mut self, bytes: &[u8]) {
+        let fits = bytes.len().min(LINE_LIMIT - self.kept.len());
+        self.kept.extend_from_slice(bytes.get(..fits).unwrap_or_default());
+        self.more += bytes.len() - fits;
+    }
+
+    fn take(&mut self) -> String {
+        let text = printable(&self.kept, self.more);
+        self.kept.clear();
+        self.more = 0;
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,327 @@
+//! One live connection to an MCP server, over either transport.
+//!
+//! Must not: dial, retry or time out.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use futures_util::future::BoxFuture;
+use rmcp::{
+    RoleClient,
+    model::{
+        CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam,
+        ClientRequest, ListToolsRequest, PaginatedRequestParams, ProtocolVersion, RequestId,
+        RequestMetaObject,
+    },
+    service::{Peer as RmcpPeer, PeerRequestOptions, RunningService, ServiceError},
+};
+use serde_json::value::RawValue;
+use tokio::{runtime::Handle, sync::watch, task::JoinSet, time::timeout};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    child::Child,
+    handler::Handler,
+    listen,
+    pages::{Next, Pages},
+    raw::{Exchange, Marker, Wire},
+};
+use crate::{
+    backend::peer::{About, CallError, Peer, PeerError, ToolCall},
+    http_client,
+    model::{
+        answer::{Answer, mcp::from_mcp},
+        catalog::Catalog,
+        ids::BackendName,
+        json::string_member,
+    },
+};
+
+/// Tells a server which of MANTYX's calls it runs, so that it can recognise a repetition.
+const TOOL_USE_ID: &str = "mantyx-bridge/toolUseId";
+
+/// How long rmcp may take to end a connection: it gives a session's DELETE five seconds.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// How long the end of a connection waits for the end of the process behind it.
+const EXIT_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A connection whose handshake is done.
+pub(super) struct Connection {
+    backend: BackendName,
+    wire: Arc<Wire>,
+    peer: RmcpPeer<RoleClient>,
+    revision: ProtocolVersion,
+    /// Whether rmcp may have to repeat arguments in HTTP headers.
+    repeats_arguments: bool,
+    /// Ends rmcp's side.
+    stop: CancellationToken,
+    /// rmcp's side has ended.
+    ended: CancellationToken,
+    closed: watch::Receiver<Option<String>>,
+    child: Option<Child>,
+    /// Sends the notifications of calls that were dropped.
+    cancellations: TaskTracker,
+    runtime: Handle,
+    /// Watches over rmcp's side and listens for changes; aborted on drop.
+    _tasks: JoinSet<()>,
+}
+
+impl Connection {
+    /// Takes over what rmcp has connected. `stop` is what it was started with.
+    pub(super) fn new(
+        backend: BackendName,
+        wire: Arc<Wire>,
+        running: RunningService<RoleClient, Handler>,
+        stop: CancellationToken,
+        child: Option<Child>,
+    ) -> Self {
+        let peer = running.peer().clone();
+        let info = peer.peer_info();
+        let revision = info.as_ref().map(|info| info.protocol_version.clone()).unwrap_or_default();
+        let tells_changes = info
+            .and_then(|info| info.capabilities.tools.as_ref()?.list_changed)
+            .unwrap_or_default();
+        wire.handshake().established = true;
+
+        let modern = !revision.has_initialize();
+        let (closed_sender, closed) = watch::channel(None);
+        let ended = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(watch_over(running, Arc::clone(&wire), closed_sender, ended.clone()));
+        if modern && tells_changes {
+            tasks.spawn(listen::for_changes(backend.clone(), peer.clone(), Arc::clone(&wire)));
+        }
+        Self {
+            backend,
+            wire,
+            peer,
+            revision,
+            repeats_arguments: modern && child.is_none(),
+            stop,
+            ended,
+            closed,
+            child,
+            cancellations: TaskTracker::new(),
+            runtime: Handle::current(),
+            _tasks: tasks,
+        }
+    }
+
+    /// The revision that was agreed on.
+    pub(super) fn revision(&self) -> &ProtocolVersion {
+        &self.revision
+    }
+
+    async fn list(&self) -> Result<Arc<Catalog>, PeerError> {
+        let mut pages = Pages::default();
+        let mut cursor = None;
+        loop {
+            let params = PaginatedRequestParams::default().with_cursor(cursor.take());
+            let mut request = ListToolsRequest::with_param(params);
+            let exchange = Exchange::new(None);
+            request.extensions.insert(Marker(Arc::clone(&exchange)));
+            let page = self.exchange(request.into(), exchange, None).await;
+            let page = page.map_err(|error| PeerError(format!("tools/list failed: {error}")))?;
+            match pages.add(&page).map_err(|error| PeerError(format!("{error}: not used")))? {
+                Next::Done => break,
+                Next::Page(next) => cursor = Some(next),
+                Next::Circle(cursor) => {
+                    tracing::warn!(
+                        backend = %self.backend,
+                        "tools/list gave the cursor {cursor:?} twice; taking the pages so far"
+                    );
+                    break;
+                }
+            }
+        }
+        let server_info = self.wire.handshake().server_info.as_deref().map(ToOwned::to_owned);
+        let (catalog, left_out) = Catalog::mcp(server_info, pages.into_tools());
+        for tool in left_out {
+            let (index, why) = (tool.index, tool.why);
+            tracing::warn!(backend = %self.backend, "left out tool number {index}: {why}");
+        }
+        Ok(Arc::new(catalog))
+    }
+
+    async fn call_tool(&self, call: ToolCall) -> Result<Answer, CallError> {
+        let mut params = CallToolRequestParams::new(call.tool.to_string());
+        if self.repeats_arguments {
+            // Only for the headers; what is sent are the arguments of the exchange.
+            params.arguments = serde_json::from_str(call.arguments.get()).ok();
+        }
+        let mut request = CallToolRequest::new(params);
+        let exchange = Exchange::new(Some(call.arguments));
+        request.extensions.insert(Marker(Arc::clone(&exchange)));
+        let meta = call.origin.map(|origin| {
+            let mut meta = RequestMetaObject::new();
+            meta.insert(TOOL_USE_ID.to_owned(), origin.tool_use.as_str().into());
+            meta
+        });
+        let result = self.exchange(request.into(), exchange, meta).await?;
+        match string_member(result.get(), "resultType").as_deref() {
+            None | Some("complete") => {
+                from_mcp(&result).map_err(|error| CallError::Unreadable(error.to_string()))
+            }
+            Some("input_required") => Err(CallError::Refused(
+                "the server wants input from the user before it runs the tool, and the bridge \
+                 has no way to ask for it"
+                    .to_owned(),
+            )),
+            Some(other) => {
+                Err(CallError::Unreadable(format!("a result of the unknown type {other:?}")))
+            }
+        }
+    }
+
+    /// Sends a request that carries `exchange` and waits for its result.
+    async fn exchange(
+        &self,
+        request: ClientRequest,
+        exchange: Arc<Exchange>,
+        meta: Option<RequestMetaObject>,
+    ) -> Result<Box<RawValue>, CallError> {
+        let mut options = PeerRequestOptions::no_options();
+        options.meta = meta;
+        let sent = self.peer.send_cancellable_request(request, options).await;
+        let handle = sent.map_err(|error| self.unanswered(&exchange, &error))?;
+        let mut pending = Pending { connection: self, id: Some(handle.id.clone()) };
+        let response = handle.await_response().await;
+        pending.answered();
+        match (exchange.take_outcome(), response) {
+            (Some(outcome), _) => outcome,
+            (None, Err(error)) => Err(self.unanswered(&exchange, &error)),
+            (None, Ok(_)) => Err(CallError::Unreadable("the reply has no result".to_owned())),
+        }
+    }
+
+    /// What it means that rmcp ended a request by itself.
+    fn unanswered(&self, exchange: &Exchange, error: &ServiceError) -> CallError {
+        let why = match error {
+            ServiceError::TransportSend(error) => http_client::chain(error.error.as_ref()),
+            ServiceError::TransportClosed => {
+                let why = self.wire.why_lost();
+                why.unwrap_or_else(|| "the connection to the server ended".to_owned())
+            }
+            error => error.to_string(),
+        };
+        if exchange.is_written() { CallError::Lost(why) } else { CallError::NotSent(why) }
+    }
+
+    async fn wait_closed(&self) -> PeerError {
+        let mut closed = self.closed.clone();
+        let why = closed.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
+        let why = why.unwrap_or_else(|| "the connection was closed".to_owned());
+        let Some(child) = &self.child else { return PeerError(why) };
+        match child.obituary(EXIT_PATIENCE).await {
+            Some(obituary) => PeerError(format!("the server's process is gone: {obituary}")),
+            None => PeerError(format!("{why}, but its process is still running")),
+        }
+    }
+
+    async fn end(&self) {
+        self.stop.cancel();
+        if timeout(CLOSE_TIMEOUT, self.ended.cancelled()).await.is_err() {
+            tracing::warn!(backend = %self.backend, "the connection did not end in time");
+        }
+        if let Some(child) = &self.child {
+            child.stop().await;
+        }
+    }
+}
+
+impl Peer for Connection {
+    fn about(&self) -> About {
+        let handshake = self.wire.handshake();
+        let version = handshake.protocol_version.clone();
+        About {
+            protocol_version: Some(version.unwrap_or_else(|| self.revision.to_string())),
+            server_info: handshake.server_info.clone(),
+        }
+    }
+
+    fn resolve(&self) -> BoxFuture<'_, Result<Arc<Catalog>, PeerError>> {
+        Box::pin(self.list())
+    }
+
+    fn changed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.wire.changed.notified())
+    }
+
+    fn closed(&self) -> BoxFuture<'_, PeerError> {
+        Box::pin(self.wait_closed())
+    }
+
+    fn call(&self, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>> {
+        Box::pin(self.call_tool(call))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.end())
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("backend", &self.backend)
+            .field("revision", &self.revision)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Waits for the end of rmcp's side and tells why it came.
+async fn watch_over(
+    running: RunningService<RoleClient, Handler>,
+    wire: Arc<Wire>,
+    closed: watch::Sender<Option<String>>,
+    ended: CancellationToken,
+) {
+    let mut over = std::pin::pin!(running.waiting());
+    let why = tokio::select! {
+        quit = &mut over => {
+            ended.cancel();
+            let by_rmcp = match quit {
+                Ok(_) => "the server closed the connection".to_owned(),
+                Err(error) => format!("the connection broke down: {error}"),
+            };
+            wire.why_lost().unwrap_or(by_rmcp)
+        }
+        why = wire.lost() => why,
+    };
+    closed.send_replace(Some(why));
+    if !ended.is_cancelled() {
+        // Calls that still have their answers coming get them.
+        let _quit = over.await.is_ok();
+        ended.cancel();
+    }
+}
+
+/// A request without an answer. Dropped, it tells the server that nobody waits any more; rmcp does
+/// that for its typed calls alone.
+struct Pending<'a> {
+    connection: &'a Connection,
+    id: Option<RequestId>,
+}
+
+impl Pending<'_> {
+    fn answered(&mut self) {
+        self.id = None;
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        let Some(id) = self.id.take() else { return };
+        let Connection { wire, peer, cancellations, runtime, .. } = self.connection;
+        wire.forget(&id);
+        let reason = "the caller does not wait any longer".to_owned();
+        let params = CancelledNotificationParam::new(Some(id), Some(reason));
+        let notification = CancelledNotification::new(params);
+        let peer = peer.clone();
+        let send = async move {
+            // There is nobody to cancel for on a connection that has ended.
+            let _sent = peer.send_notification(notification.into()).await.is_ok();
+        };
+        cancellations.spawn_on(send, runtime);
+    }
+}

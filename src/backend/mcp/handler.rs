@@ -1,0 +1,75 @@
+//! What a server may ask of us and tell us: a ping is answered, everything else that a server can
+//! ask is refused, and a changed catalog is noted.
+//!
+//! Must not: ask a person or a model anything; nobody sits at a bridge.
+
+#![expect(
+    deprecated,
+    reason = "2026-07-28 deprecates roots and logging; servers of older revisions have them"
+)]
+
+use std::sync::Arc;
+
+use rmcp::{
+    ClientHandler, ErrorData, RoleClient,
+    model::{
+        ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ErrorCode,
+        Implementation, ListRootsResult, LoggingMessageNotificationParam, ProtocolVersion,
+    },
+    service::{NotificationContext, RequestContext},
+};
+
+use super::raw::Wire;
+use crate::model::ids::BackendName;
+
+/// Our side of one connection.
+pub(super) struct Handler {
+    pub(super) backend: BackendName,
+    pub(super) wire: Arc<Wire>,
+}
+
+impl ClientHandler for Handler {
+    fn get_info(&self) -> ClientConfig {
+        let mut info = Implementation::new("mantyx-bridge", env!("CARGO_PKG_VERSION"));
+        info.title = Some("MANTYX bridge".to_owned());
+        // No capability: there is nothing that a server could ask of us.
+        ClientConfig::new(ClientCapabilities::default(), info)
+            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+    }
+
+    async fn list_roots(
+        &self,
+        _context: RequestContext<RoleClient>,
+    ) -> Result<ListRootsResult, ErrorData> {
+        Err(self.refuse("roots/list"))
+    }
+
+    async fn create_elicitation(
+        &self,
+        _request: ElicitRequestParams,
+        _context: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        Err(self.refuse("elicitation/create"))
+    }
+
+    async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
+        self.wire.changed.notify_one();
+    }
+
+    async fn on_logging_message(
+        &self,
+        message: LoggingMessageNotificationParam,
+        _context: NotificationContext<RoleClient>,
+    ) {
+        let data = message.data.to_string();
+        let data = super::log::printable(data.as_bytes(), 0);
+        tracing::debug!(backend = %self.backend, level = ?message.level, "the server logs: {data}");
+    }
+}
+
+impl Handler {
+    fn refuse(&self, method: &'static str) -> ErrorData {
+        tracing::debug!(backend = %self.backend, "refused the server's request {method}");
+        ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None)
+    }
+}

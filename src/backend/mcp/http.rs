@@ -1,0 +1,345 @@
+//! The Streamable HTTP client under rmcp's transport: one POST a message, answered with JSON or an
+//! event stream, and the standing GET stream of a session.
+//!
+//! Must not: follow a redirect to another origin (the headers carry secrets), read a body without
+//! a limit, or retry a request whose first try may have run.
+
+use std::{collections::HashMap, sync::Arc};
+
+use futures_util::{StreamExt as _, stream::BoxStream};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, StatusCode,
+    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE},
+};
+use rmcp::{
+    model::{ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, JsonRpcMessage, RequestId},
+    transport::streamable_http_client::{
+        SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
+    },
+};
+use sse_stream::Sse;
+use url::Url;
+
+use super::{
+    LIMIT,
+    raw::{Incoming, Wire, exchange_of},
+};
+use crate::{backend::peer::CallError, http_client, model::ids::BackendName};
+
+mod events;
+mod reply;
+mod request;
+
+pub(super) use events::MOST_FAILURES;
+
+use reply::{Reply, is_session_error};
+
+/// The longest error body that is read.
+const ERROR_LIMIT: usize = 64 * 1024;
+
+const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
+const JSON_OR_EVENTS: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
+
+type Answered<T> = Result<T, StreamableHttpError<Failure>>;
+
+/// Something went wrong between the server and us; the text is for operators.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(super) enum Failure {
+    /// The request or the response was lost on the way.
+    #[error("{0}")]
+    Lost(String),
+    /// The response cannot be read.
+    #[error("{0}")]
+    Unreadable(String),
+    /// The server, or something before it, refused the request.
+    #[error("{text}")]
+    Status { status: StatusCode, text: String },
+}
+
+/// The client of one connection.
+#[derive(Debug, Clone)]
+pub(super) struct Http {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    backend: BackendName,
+    client: reqwest::Client,
+    url: Url,
+    /// The configured headers; their values are secrets.
+    headers: HeaderMap,
+    wire: Arc<Wire>,
+    standing: events::Standing,
+}
+
+impl Http {
+    pub(super) fn new(
+        backend: BackendName,
+        client: reqwest::Client,
+        url: Url,
+        headers: HeaderMap,
+        wire: Arc<Wire>,
+    ) -> Self {
+        let standing = events::Standing::default();
+        Self { shared: Arc::new(Shared { backend, client, url, headers, wire, standing }) }
+    }
+}
+
+impl StreamableHttpClient for Http {
+    type Error = Failure;
+
+    async fn post_message(
+        &self,
+        _uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session: Option<Arc<str>>,
+        authorization: Option<String>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Answered<StreamableHttpPostResponse> {
+        let shared = &self.shared;
+        let body = shared.wire.outgoing(&message)?;
+        let mut headers = shared.headers_with(session.as_deref(), authorization, headers)?;
+        headers.insert(ACCEPT, JSON_OR_EVENTS);
+        headers.insert(CONTENT_TYPE, JSON);
+
+        let exchange = exchange_of(&message);
+        if let Some(exchange) = &exchange {
+            exchange.set_written(true);
+        }
+        let response = match shared.request(Method::POST, headers, body.into()).await {
+            Ok(response) => response,
+            Err(error) => {
+                if error.nothing_sent
+                    && let Some(exchange) = &exchange
+                {
+                    exchange.set_written(false);
+                }
+                return Err(StreamableHttpError::Client(error.failure));
+            }
+        };
+        let outcome = shared.read_reply(&message, session.is_some(), response).await;
+        if let Err(error) = &outcome
+            && let Some(exchange) = &exchange
+        {
+            if matches!(error, StreamableHttpError::SessionExpired) {
+                // The server did not look at the request; rmcp sends it again.
+                exchange.set_written(false);
+            } else if let StreamableHttpError::Client(failure) = error
+                && let Some(error) = failure.call_error()
+            {
+                exchange.settle(Err(error));
+            }
+        }
+        outcome
+    }
+
+    async fn delete_session(
+        &self,
+        _uri: Arc<str>,
+        session: Arc<str>,
+        authorization: Option<String>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Answered<()> {
+        let shared = &self.shared;
+        let headers = shared.headers_with(Some(&session), authorization, headers)?;
+        let response = shared.request(Method::DELETE, headers, Vec::new().into()).await;
+        let status = response.map_err(|error| StreamableHttpError::Client(error.failure))?.status();
+        match status {
+            StatusCode::METHOD_NOT_ALLOWED => {
+                Err(StreamableHttpError::ServerDoesNotSupportDeleteSession)
+            }
+            // The session is gone either way.
+            _ => Ok(()),
+        }
+    }
+
+    async fn get_stream(
+        &self,
+        _uri: Arc<str>,
+        session: Option<Arc<str>>,
+        last_event_id: Option<String>,
+        authorization: Option<String>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Answered<BoxStream<'static, Result<Sse, SseError>>> {
+        let shared = &self.shared;
+        shared.standing.pace().await;
+        let mut headers = shared.headers_with(session.as_deref(), authorization, headers)?;
+        headers.insert(ACCEPT, EVENTS);
+        if let Some(id) = &last_event_id {
+            headers.insert(LAST_EVENT_ID, header_value(id)?);
+        }
+        let response = match shared.request(Method::GET, headers, Vec::new().into()).await {
+            Ok(response) => response,
+            Err(error) => {
+                if shared.standing.failed() {
+                    shared.wire.lose(format!("the server is gone: {}", error.failure));
+                }
+                return Err(StreamableHttpError::Client(error.failure));
+            }
+        };
+        let status = response.status();
+        if !status.is_success() || !reply::is_events(&response) {
+            if shared.standing.is_opened() && session.is_some() && status.is_client_error() {
+                shared.wire.lose(format!("the server ended the session (HTTP {status})"));
+                return Err(StreamableHttpError::SessionExpired);
+            }
+            // A server need not have such a stream.
+            return Err(StreamableHttpError::ServerDoesNotSupportSse);
+        }
+        shared.standing.opened();
+        Ok(events::standing(Arc::clone(shared), response).boxed())
+    }
+}
+
+impl Shared {
+    /// Reads the answer to a POST.
+    async fn read_reply(
+        &self,
+        message: &ClientJsonRpcMessage,
+        in_session: bool,
+        response: reqwest::Response,
+    ) -> Answered<StreamableHttpPostResponse> {
+        let id = match message {
+            JsonRpcMessage::Request(request) => Some(request.id.clone()),
+            _ => None,
+        };
+        let status = response.status();
+        let session = response.headers().get(SESSION);
+        let session = session.and_then(|value| value.to_str().ok()).map(str::to_owned);
+        match reply::classify(&response, id.is_some()) {
+            Reply::Accepted => {
+                // Read to the end, so that the connection can be used again.
+                let _whole = http_client::body(response, ERROR_LIMIT).await.is_ok();
+                Ok(StreamableHttpPostResponse::Accepted)
+            }
+            Reply::Events => {
+                let id = id.unwrap_or(RequestId::Number(0));
+                let events = events::of_request(Arc::clone(&self.wire), id, response);
+                Ok(StreamableHttpPostResponse::Sse(events.boxed(), session))
+            }
+            Reply::Json => {
+                let body = http_client::body(response, LIMIT)
+                    .await
+                    .map_err(|error| reply::body_failed(&error))?;
+                self.read_message(&String::from_utf8_lossy(&body), status, session)
+            }
+            Reply::Failed => {
+                let body = http_client::body(response, ERROR_LIMIT).await;
+                let body = body.map(|body| String::from_utf8_lossy(&body).into_owned());
+                let body = body.unwrap_or_default();
+                if in_session && is_session_error(status, &body) {
+                    return Err(StreamableHttpError::SessionExpired);
+                }
+                match self.refused(message, status, &body) {
+                    Some(message) => Ok(StreamableHttpPostResponse::Json(message, session)),
+                    None => Err(reply::status_failed(status, &body)),
+                }
+            }
+        }
+    }
+
+    fn read_message(
+        &self,
+        text: &str,
+        status: StatusCode,
+        session: Option<String>,
+    ) -> Answered<StreamableHttpPostResponse> {
+        match self.wire.incoming(text) {
+            Incoming::Message(message) => Ok(StreamableHttpPostResponse::Json(*message, session)),
+            Incoming::Ignored(why) => Err(reply::invalid(&format!("HTTP {status}: {why}"))),
+            Incoming::Garbage => Err(reply::invalid(&format!(
+                "HTTP {status} with a body that is no JSON-RPC message"
+            ))),
+        }
+    }
+
+    /// The JSON-RPC error in the body of a failed request. Many servers leave out the id there,
+    /// and rmcp, which drops such errors, would wait for ever.
+    fn refused(
+        &self,
+        message: &ClientJsonRpcMessage,
+        status: StatusCode,
+        body: &str,
+    ) -> Option<rmcp::model::ServerJsonRpcMessage> {
+        let JsonRpcMessage::Request(request) = message else { return None };
+        let is_discover = matches!(request.request, ClientRequest::DiscoverRequest(_));
+        if let Some((code, text)) = reply::error_in(body) {
+            self.wire.forget(&request.id);
+            if let Some(exchange) = exchange_of(message) {
+                let text = format!("{text} (JSON-RPC error {code})");
+                exchange.settle(Err(CallError::Refused(text)));
+            }
+            let data = is_discover.then(|| reply::error_data(body)).flatten();
+            let error = ErrorData::new(ErrorCode(code), text, data);
+            return Some(JsonRpcMessage::error(error, Some(request.id.clone())));
+        }
+        // A server of an older revision may answer `server/discover` with any client error; rmcp
+        // then goes on with `initialize`. These two are about us, not about the method.
+        let about_us = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        if is_discover && status.is_client_error() && !about_us {
+            let error = ErrorData::invalid_request(format!("HTTP {status}"), None);
+            return Some(JsonRpcMessage::error(error, Some(request.id.clone())));
+        }
+        None
+    }
+
+    /// The configured headers, and over them those of the protocol.
+    fn headers_with(
+        &self,
+        session: Option<&str>,
+        authorization: Option<String>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Answered<HeaderMap> {
+        let mut all = self.headers.clone();
+        all.extend(headers);
+        if let Some(token) = authorization {
+            let mut value = header_value(&format!("Bearer {token}"))?;
+            value.set_sensitive(true);
+            all.insert(AUTHORIZATION, value);
+        }
+        if let Some(session) = session {
+            all.insert(SESSION, header_value(session)?);
+        }
+        Ok(all)
+    }
+}
+
+fn header_value(text: &str) -> Answered<HeaderValue> {
+    HeaderValue::from_str(text)
+        .map_err(|_invalid| reply::invalid("the server sent an id that no header can carry"))
+}
+
+impl Failure {
+    /// Whether there is a server that might take another request.
+    pub(super) fn is_by_server(&self) -> bool {
+        match self {
+            Self::Lost(_) => false,
+            Self::Unreadable(_) => true,
+            Self::Status { status, .. } => {
+                !matches!(*status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+            }
+        }
+    }
+
+    /// What it means for the call whose request failed, where it is more than a lost connection.
+    fn call_error(&self) -> Option<CallError> {
+        match self {
+            Self::Unreadable(why) => Some(CallError::Unreadable(why.clone())),
+            // The server behind a gateway that gave up on it may have done its work.
+            Self::Status {
+                status: StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT, ..
+            }
+            | Self::Lost(_) => None,
+            // The body may hold what is not meant for the model.
+            Self::Status { status, .. } => Some(CallError::Refused(format!("HTTP {status}"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

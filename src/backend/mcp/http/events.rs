@@ -1,0 +1,217 @@
+//! Event streams of a server: the answer to one request, and the standing stream of a session.
+//! Events are cut within a limit, and what stands in them goes past rmcp's own types.
+//!
+//! Must not: open a stream or reconnect one; rmcp does.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::{Stream, stream};
+use rmcp::{
+    model::{RequestId, ServerJsonRpcMessage},
+    transport::streamable_http_client::SseError,
+};
+use sse_stream::Sse;
+use tokio::time::{Instant, sleep_until};
+
+use super::Shared;
+use crate::{
+    backend::mcp::{
+        LIMIT,
+        raw::{Incoming, Wire},
+    },
+    http_client,
+    model::ids::BackendName,
+    wire::sse::{Frame, Framer},
+};
+
+/// How many times in a row the standing stream may fail to open before the server counts as gone.
+/// rmcp tries as often, about two seconds in all.
+pub(in crate::backend::mcp) const MOST_FAILURES: usize = 4;
+
+/// A standing stream that lived this long was no failure.
+const LIVED: Duration = Duration::from_secs(5);
+/// The waits between short-lived streams: rmcp itself would open the next at once.
+const SHORTEST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// The longest `retry` of a server that is heeded, in milliseconds.
+const LONGEST_RETRY: u64 = 30_000;
+
+/// How the standing streams of a connection have fared.
+#[derive(Debug, Default)]
+pub(super) struct Standing {
+    /// How many in a row could not be opened.
+    failures: AtomicUsize,
+    opened: Mutex<Opened>,
+}
+
+#[derive(Debug, Default)]
+struct Opened {
+    at: Option<Instant>,
+    /// How many in a row ended soon.
+    short_lived: u32,
+}
+
+impl Standing {
+    /// Waits as long as the last streams make advisable.
+    pub(super) async fn pace(&self) {
+        let until = self.next(Instant::now());
+        if let Some(until) = until {
+            sleep_until(until).await;
+        }
+    }
+
+    fn next(&self, now: Instant) -> Option<Instant> {
+        let mut opened = self.lock();
+        let last = opened.at?;
+        if now.saturating_duration_since(last) >= LIVED {
+            opened.short_lived = 0;
+            return None;
+        }
+        let wait = SHORTEST_WAIT.saturating_mul(1 << opened.short_lived.min(16)).min(LONGEST_WAIT);
+        opened.short_lived += 1;
+        Some(now + wait)
+    }
+
+    pub(super) fn opened(&self) {
+        self.failures.store(0, Ordering::Relaxed);
+        self.lock().at = Some(Instant::now());
+    }
+
+    /// Whether any stream was ever opened.
+    pub(super) fn is_opened(&self) -> bool {
+        self.lock().at.is_some()
+    }
+
+    /// Counts a failure to open one; true if they are too many, after one that was open.
+    pub(super) fn failed(&self) -> bool {
+        self.failures.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_FAILURES && self.is_opened()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Opened> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The events that answer the request `id`.
+pub(super) fn of_request(
+    wire: Arc<Wire>,
+    id: RequestId,
+    response: reqwest::Response,
+) -> impl Stream<Item = Result<Sse, SseError>> + Send + 'static {
+    let source = Source::new(response);
+    stream::unfold(Some((source, wire, id)), async |state| {
+        let (mut source, wire, id) = state?;
+        match source.next().await {
+            Next::Frame(frame) => Some((Ok(event(&frame, &wire)), Some((source, wire, id)))),
+            Next::Broken(error) => Some((Err(error), None)),
+            Next::TooLarge => {
+                let why = format!("the reply is larger than {LIMIT} bytes");
+                let end = wire.unreadable(&id, &why)?;
+                Some((Ok(message_event(&end)), None))
+            }
+            Next::End => None,
+        }
+    })
+}
+
+/// The events of a session's standing stream, or of one that takes up a broken answer.
+pub(super) fn standing(
+    shared: Arc<Shared>,
+    response: reqwest::Response,
+) -> impl Stream<Item = Result<Sse, SseError>> + Send + 'static {
+    let source = Source::new(response);
+    stream::unfold(Some((source, shared)), async |state| {
+        let (mut source, shared) = state?;
+        match source.next().await {
+            Next::Frame(frame) => Some((Ok(event(&frame, &shared.wire)), Some((source, shared)))),
+            Next::Broken(error) => Some((Err(error), None)),
+            Next::TooLarge => {
+                // Read again from where it broke off, it would be as large.
+                lose_oversized(&shared.backend, &shared.wire);
+                std::future::pending().await
+            }
+            Next::End => None,
+        }
+    })
+}
+
+fn lose_oversized(backend: &BackendName, wire: &Wire) {
+    tracing::warn!(%backend, "an event is larger than {LIMIT} bytes; connecting anew");
+    wire.lose(format!("the server sent an event of more than {LIMIT} bytes"));
+}
+
+/// A response body, cut into frames.
+struct Source {
+    response: reqwest::Response,
+    framer: Framer,
+}
+
+enum Next {
+    Frame(Frame),
+    TooLarge,
+    Broken(SseError),
+    End,
+}
+
+impl Source {
+    fn new(response: reqwest::Response) -> Self {
+        Self { response, framer: Framer::new(LIMIT) }
+    }
+
+    async fn next(&mut self) -> Next {
+        loop {
+            match self.framer.next_frame() {
+                Ok(Some(frame)) if frame.raw.len() > LIMIT => return Next::TooLarge,
+                Ok(Some(frame)) => return Next::Frame(frame),
+                Ok(None) => (),
+                Err(_) => return Next::TooLarge,
+            }
+            match self.response.chunk().await {
+                Ok(Some(chunk)) => self.framer.push(&chunk),
+                Ok(None) => return Next::End,
+                Err(error) => {
+                    let error = http_client::chain(&error.without_url());
+                    return Next::Broken(SseError::Body(error.into()));
+                }
+            }
+        }
+    }
+}
+
+/// A frame as rmcp takes it: only messages that it can read, ids and the wait before reconnecting.
+fn event(frame: &Frame, wire: &Wire) -> Sse {
+    let fields = frame.fields();
+    let is_message = matches!(fields.event.as_deref(), None | Some("" | "message"));
+    let data = fields.data.filter(|data| is_message && !data.trim().is_empty());
+    let data = data.and_then(|data| match wire.incoming(&data) {
+        Incoming::Message(message) => serde_json::to_string(&message).ok(),
+        Incoming::Ignored(why) => {
+            tracing::debug!("ignored a message: {why}");
+            None
+        }
+        Incoming::Garbage => {
+            tracing::debug!("ignored an event that is no JSON-RPC message");
+            None
+        }
+    });
+    Sse { event: None, data, id: fields.id, retry: retry(frame) }
+}
+
+fn message_event(message: &ServerJsonRpcMessage) -> Sse {
+    Sse { event: None, data: serde_json::to_string(message).ok(), id: None, retry: None }
+}
+
+/// How many milliseconds the server wants to be left alone after the stream ends.
+fn retry(frame: &Frame) -> Option<u64> {
+    let text = std::str::from_utf8(&frame.raw).ok()?;
+    let mut lines = text.split(['\n', '\r']);
+    let wait: u64 = lines.find_map(|line| line.strip_prefix("retry:")?.trim().parse().ok())?;
+    Some(wait.min(LONGEST_RETRY))
+}

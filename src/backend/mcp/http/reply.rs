@@ -1,0 +1,117 @@
+//! What the answer to an HTTP request means, as far as it can be told without reading on.
+//!
+//! Must not: do IO.
+
+use http::{StatusCode, header::CONTENT_TYPE};
+use rmcp::transport::streamable_http_client::StreamableHttpError;
+use serde_json::Value;
+
+use super::{Failure, LIMIT};
+use crate::{
+    backend::mcp::log::printable,
+    http_client::{self, BodyError},
+    model::json::Members,
+};
+
+/// How much of a body is shown to the operator.
+const PREVIEW: usize = 200;
+
+/// The kind of answer to a POST.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// There is nothing to read; the answer, if one is due, comes another way.
+    Accepted,
+    Events,
+    Json,
+    Failed,
+}
+
+pub(super) fn classify(response: &reqwest::Response, is_request: bool) -> Reply {
+    let status = response.status();
+    if !status.is_success() {
+        Reply::Failed
+    } else if !is_request || matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
+        Reply::Accepted
+    } else if is_events(response) {
+        Reply::Events
+    } else {
+        Reply::Json
+    }
+}
+
+pub(super) fn is_events(response: &reqwest::Response) -> bool {
+    let content_type = response.headers().get(CONTENT_TYPE);
+    content_type.is_some_and(|value| {
+        let value = value.as_bytes();
+        let essence = value.split(|byte| *byte == b';').next().unwrap_or_default();
+        essence.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
+    })
+}
+
+/// Whether the server does not know the session. The specification wants 404; servers on the
+/// TypeScript SDK answer 400 and an error without an id after a restart.
+pub(super) fn is_session_error(status: StatusCode, body: &str) -> bool {
+    match status {
+        StatusCode::NOT_FOUND => true,
+        StatusCode::BAD_REQUEST => {
+            let without_id = Members::read(body)
+                .is_ok_and(|body| body.get("id").is_none_or(|id| id.get() == "null"));
+            without_id
+                && error_in(body).is_some_and(|(code, text)| {
+                    let text = text.to_lowercase();
+                    code == -32000 || text.contains("session") || text.contains("initialized")
+                })
+        }
+        _ => false,
+    }
+}
+
+/// The code and the message of the JSON-RPC error in `body`.
+pub(super) fn error_in(body: &str) -> Option<(i32, String)> {
+    let error = Members::read(body).ok()?.get("error")?;
+    let error = Members::read(error.get()).ok()?;
+    let code = serde_json::from_str(error.get("code")?.get()).ok()?;
+    let text = error.get("message").and_then(|text| serde_json::from_str(text.get()).ok());
+    Some((code, text.unwrap_or_default()))
+}
+
+/// The `data` of the JSON-RPC error in `body`, where a server lists the revisions that it speaks.
+pub(super) fn error_data(body: &str) -> Option<Value> {
+    let error = Members::read(body).ok()?.get("error")?;
+    let error = Members::read(error.get()).ok()?;
+    serde_json::from_str(error.get("data")?.get()).ok()
+}
+
+/// The error for a status that carries no JSON-RPC message.
+pub(super) fn status_failed(status: StatusCode, body: &str) -> StreamableHttpError<Failure> {
+    let cure = match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            ": the server wants another authorization; set `headers` in the configuration"
+        }
+        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
+            ": there is no MCP server at this `url`"
+        }
+        _ => "",
+    };
+    let preview =
+        printable(body.get(..body.floor_char_boundary(PREVIEW)).unwrap_or_default().as_bytes(), 0);
+    let preview = if preview.is_empty() { preview } else { format!(" ({preview})") };
+    StreamableHttpError::Client(Failure::Status {
+        status,
+        text: format!("HTTP {status}{cure}{preview}"),
+    })
+}
+
+pub(super) fn body_failed(error: &BodyError) -> StreamableHttpError<Failure> {
+    let failure = match error {
+        BodyError::TooLarge { .. } => {
+            Failure::Unreadable(format!("the reply is larger than {LIMIT} bytes"))
+        }
+        BodyError::Broken(_) => Failure::Lost(http_client::chain(error)),
+    };
+    StreamableHttpError::Client(failure)
+}
+
+pub(super) fn invalid(why: &str) -> StreamableHttpError<Failure> {
+    StreamableHttpError::Client(Failure::Unreadable(why.to_owned()))
+}

@@ -1,0 +1,155 @@
+//! Cuts a child's output into lines, in bounded memory: what is longer than the limit is read past,
+//! and only the id of the JSON-RPC message in it is kept, so that its call can be told.
+//!
+//! Must not: do IO, or know what a line means.
+
+use std::ops::ControlFlow;
+
+use bytes::{Bytes, BytesMut};
+
+/// What stood between two line ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Line {
+    /// A line without its end, never empty.
+    Whole(Bytes),
+    /// A line that was longer than the limit, with the JSON text of its top-level `id`.
+    TooLong { id: Option<String> },
+}
+
+/// Cuts pushed bytes into lines, wherever the pushes cut them.
+#[derive(Debug)]
+pub(super) struct Lines {
+    buffer: BytesMut,
+    /// How far `buffer` has been searched.
+    searched: usize,
+    /// Set while the rest of a line that is too long is read past.
+    past: Option<IdFinder>,
+    limit: usize,
+}
+
+impl Lines {
+    /// Lines of at most `limit` bytes.
+    pub(super) fn new(limit: usize) -> Self {
+        Self { buffer: BytesMut::new(), searched: 0, past: None, limit }
+    }
+
+    /// Where the next bytes go.
+    pub(super) fn buffer(&mut self) -> &mut BytesMut {
+        &mut self.buffer
+    }
+
+    /// The next line, `None` until more bytes are there.
+    pub(super) fn next_line(&mut self) -> Option<Line> {
+        loop {
+            let unsearched = self.buffer.get(self.searched..).unwrap_or_default();
+            let Some(end) = unsearched.iter().position(|byte| *byte == b'\n') else {
+                self.searched = self.buffer.len();
+                self.shed();
+                return None;
+            };
+            let mut line = self.buffer.split_to(self.searched + end + 1).freeze();
+            self.searched = 0;
+            line.truncate(line.len() - 1);
+            if let Some(mut finder) = self.past.take() {
+                finder.read(&line);
+                return Some(Line::TooLong { id: finder.found() });
+            }
+            if line.last() == Some(&b'\r') {
+                line.truncate(line.len() - 1);
+            }
+            if line.len() > self.limit {
+                let mut finder = IdFinder::default();
+                finder.read(&line);
+                return Some(Line::TooLong { id: finder.found() });
+            }
+            if !line.is_empty() {
+                return Some(Line::Whole(line));
+            }
+        }
+    }
+
+    /// Lets go of what has been searched of a line that is too long.
+    fn shed(&mut self) {
+        if self.past.is_none() && self.buffer.len() > self.limit {
+            self.past = Some(IdFinder::default());
+        }
+        if let Some(finder) = &mut self.past {
+            finder.read(&self.buffer);
+            self.buffer.clear();
+            self.searched = 0;
+        }
+    }
+}
+
+/// Finds the `id` member of the object that it is shown piece by piece, whatever comes before it.
+#[derive(Debug, Default)]
+struct IdFinder {
+    depth: usize,
+    in_string: bool,
+    escaped: bool,
+    /// The token of depth 1 that is being read, as far as it may matter.
+    token: Vec<u8>,
+    /// Whether the token before the last colon of depth 1 was `"id"`.
+    after_id: bool,
+    found: Option<Vec<u8>>,
+}
+
+/// The longest `id` that is looked for, quotes included.
+const LONGEST_ID: usize = 256;
+
+impl IdFinder {
+    fn read(&mut self, bytes: &[u8]) {
+        if self.found.is_none() {
+            let _whether_found = bytes.iter().try_for_each(|byte| self.step(*byte));
+        }
+    }
+
+    /// The JSON text of the id.
+    fn found(self) -> Option<String> {
+        self.found.and_then(|id| String::from_utf8(id).ok())
+    }
+
+    fn step(&mut self, byte: u8) -> ControlFlow<()> {
+        if self.in_string {
+            self.take(byte);
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' => self.escaped = true,
+                b'"' => self.in_string = false,
+                _ => (),
+            }
+            return ControlFlow::Continue(());
+        }
+        match byte {
+            b'"' => {
+                self.in_string = true;
+                self.take(byte);
+            }
+            b'{' | b'[' => self.depth += 1,
+            b':' if self.depth == 1 => {
+                self.after_id = self.token == br#""id""#;
+                self.token.clear();
+            }
+            b',' | b'}' | b']' => {
+                if self.depth == 1 && self.after_id && !self.token.is_empty() {
+                    self.found = Some(std::mem::take(&mut self.token));
+                    return ControlFlow::Break(());
+                }
+                self.depth = self.depth.saturating_sub(usize::from(byte != b','));
+                self.token.clear();
+            }
+            _ if byte.is_ascii_whitespace() => (),
+            _ => self.take(byte),
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn take(&mut self, byte: u8) {
+        if self.depth == 1 && self.token.len() < LONGEST_ID {
+            self.token.push(byte);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

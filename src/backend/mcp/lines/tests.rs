@@ -1,0 +1,60 @@
+//! Lines, however the bytes arrive, and the ids of those that are too long.
+
+use bytes::Bytes;
+
+use super::{Line, Lines};
+
+/// The lines of `text`, pushed in pieces of `step` bytes, of at most 32 bytes each.
+fn cut(text: &str, step: usize) -> Vec<Line> {
+    let mut lines = Lines::new(32);
+    let mut found = Vec::new();
+    for piece in text.as_bytes().chunks(step) {
+        lines.buffer().extend_from_slice(piece);
+        while let Some(line) = lines.next_line() {
+            found.push(line);
+        }
+        assert!(lines.buffer().len() <= 32 + step);
+    }
+    found
+}
+
+#[track_caller]
+fn check(text: &str, expected: &[Line]) {
+    for step in [1, 2, 3, 7, 1000] {
+        assert_eq!(cut(text, step), expected, "in steps of {step}");
+    }
+}
+
+fn whole(text: &'static str) -> Line {
+    Line::Whole(Bytes::from_static(text.as_bytes()))
+}
+
+fn too_long(id: &str) -> Line {
+    Line::TooLong { id: Some(id.to_owned()) }
+}
+
+#[test]
+fn lines_end_with_a_newline_and_empty_ones_are_none() {
+    check("a\nbc\r\n\n\r\nd\ne", &[whole("a"), whole("bc"), whole("d")]);
+}
+
+#[test]
+fn a_line_that_is_too_long_leaves_its_id() {
+    let long = "x".repeat(100);
+    check(&format!("{{\"id\":17,\"result\":\"{long}\"}}\na\n"), &[too_long("17"), whole("a")]);
+    check(&format!("{{\"result\":\"{long}\", \"id\" : \"s-1\" }}\n"), &[too_long("\"s-1\"")]);
+    check(&format!("{{\"result\":[\"{long}\"],\"id\":5}}\na\n"), &[too_long("5"), whole("a")]);
+}
+
+#[test]
+fn only_the_id_of_the_message_itself_counts() {
+    let inner = r#"{"id":1,"x":["id",{"id":2}],"y":"\",\"id\":3"}"#;
+    check(&format!("{{\"result\":{inner},\"z\":\"id\",\"id\":4}}\n"), &[too_long("4")]);
+    check(&format!("{{\"result\":{inner}}}\n"), &[Line::TooLong { id: None }]);
+}
+
+#[test]
+fn garbage_without_end_is_read_past() {
+    let long = "]}\"{".repeat(100);
+    check(&format!("{long}\na\n"), &[Line::TooLong { id: None }, whole("a")]);
+}

@@ -1,0 +1,88 @@
+//! Listens for changes of a server's tools in revision 2026-07-28, where they are told on a
+//! stream that has to be asked for.
+//!
+//! Must not: read the catalog.
+
+use std::{sync::Arc, time::Duration};
+
+use rmcp::{
+    RoleClient,
+    model::{ErrorCode, ServerNotification, SubscriptionFilter},
+    service::{Peer, ServiceError, Subscription},
+};
+use tokio::time::{Instant, sleep};
+
+use super::raw::Wire;
+use crate::model::ids::BackendName;
+
+const SHORTEST_WAIT: Duration = Duration::from_millis(250);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// A stream that lived this long was no failure.
+const LIVED: Duration = Duration::from_secs(10);
+
+/// Listens for as long as the connection lives.
+pub(super) async fn for_changes(backend: BackendName, peer: Peer<RoleClient>, wire: Arc<Wire>) {
+    let mut waits = Waits::default();
+    let mut first = true;
+    while !peer.is_transport_closed() {
+        let start = Instant::now();
+        let filter = SubscriptionFilter::builder().tools_list_changed().build();
+        match peer.listen(filter).await {
+            Ok(mut subscription) => {
+                if !first {
+                    // Nobody listened in between.
+                    wire.changed.notify_one();
+                }
+                first = false;
+                follow(&backend, &mut subscription, &wire).await;
+            }
+            Err(ServiceError::McpError(error)) if error.code == ErrorCode::METHOD_NOT_FOUND => {
+                tracing::debug!(%backend, "the server has no subscriptions; only the timer refreshes");
+                return;
+            }
+            Err(error) => tracing::debug!(%backend, "cannot listen for changes: {error}"),
+        }
+        sleep(waits.after(start.elapsed(), rand::random())).await;
+    }
+}
+
+async fn follow(backend: &BackendName, subscription: &mut Subscription, wire: &Wire) {
+    loop {
+        match subscription.next().await {
+            Ok(Some(ServerNotification::ToolListChangedNotification(_))) => {
+                wire.changed.notify_one();
+            }
+            Ok(Some(_)) => (),
+            Ok(None) => {
+                tracing::debug!(%backend, end = ?subscription.end(), "the subscription ended");
+                return;
+            }
+            Err(error) => {
+                tracing::debug!(%backend, "the subscription broke: {error}");
+                return;
+            }
+        }
+    }
+}
+
+/// The waits between attempts.
+#[derive(Debug, Default)]
+struct Waits {
+    failures: u32,
+}
+
+impl Waits {
+    /// The wait after a stream that lived for `lived`; `draw` is a random number in 0..1.
+    fn after(&mut self, lived: Duration, draw: f64) -> Duration {
+        if lived >= LIVED {
+            self.failures = 0;
+        }
+        let most = SHORTEST_WAIT.saturating_mul(1 << self.failures.min(16)).min(LONGEST_WAIT);
+        self.failures += 1;
+        // Never at once: a server that ends every stream would be asked without pause.
+        SHORTEST_WAIT.mul_f64(0.5).max(most.mul_f64(draw))
+    }
+}
+
+#[cfg(test)]
+mod tests;

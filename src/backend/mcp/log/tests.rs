@@ -1,0 +1,65 @@
+//! The budget of log lines, and what is done to a line.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{BYTES_PER_WINDOW, Budget, LINE_LIMIT, LastLines, Sum, WINDOW, printable};
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_is_cut_off_and_the_loss_is_told_once() {
+    let start = Instant::now();
+    let mut budget = Budget::new(start);
+    let line = 1024;
+    for _ in 0..BYTES_PER_WINDOW / line {
+        assert!(budget.admit(line, start));
+    }
+    assert_eq!(budget.due(), None);
+    assert!(!budget.admit(line, start));
+    assert!(!budget.admit(line, start));
+    assert_eq!(budget.settle(start), None, "the window is not over");
+    assert_eq!(budget.due(), Some(start + WINDOW));
+
+    let later = start + WINDOW;
+    assert_eq!(budget.settle(later), Some(Sum { lines: 2, bytes: 2 * line }));
+    assert_eq!(budget.settle(later), None);
+    assert!(budget.admit(line, later));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_steady_trickle_is_never_cut() {
+    let mut now = Instant::now();
+    let mut budget = Budget::new(now);
+    for _ in 0..1000 {
+        assert!(budget.admit(BYTES_PER_WINDOW / 10, now));
+        now += Duration::from_millis(110);
+    }
+}
+
+#[test]
+fn control_characters_are_written_out() {
+    assert_eq!(printable(b"a\x1b[31m\tb\r\n", 0), "a\\u{1b}[31m\tb");
+    assert_eq!(printable("x\u{202e}y\u{0}".as_bytes(), 0), "x\\u{202e}y\\u{0}");
+    assert_eq!(printable(b"\xff\xfe", 0), "\u{fffd}\u{fffd}");
+}
+
+#[test]
+fn a_long_line_says_what_is_missing() {
+    assert_eq!(printable(b"abc", 5), "abc [5 bytes more]");
+    let text = printable(&vec![b'x'; LINE_LIMIT + 7], 3);
+    assert!(text.ends_with("x [10 bytes more]"));
+    assert!(text.len() < LINE_LIMIT + 30);
+}
+
+#[test]
+fn the_last_lines_are_kept_and_no_more() {
+    let mut last = LastLines::default();
+    assert_eq!(last.text(), None);
+    for number in 0..10 {
+        last.push(&format!("line {number}"));
+    }
+    last.push("");
+    assert_eq!(last.text().unwrap(), "line 5 | line 6 | line 7 | line 8 | line 9");
+    last.push(&"é".repeat(1000));
+    assert!(last.text().unwrap().len() < 400);
+}

@@ -1,0 +1,64 @@
+//! Pages of all shapes.
+
+use serde_json::value::RawValue;
+
+use super::{BadPages, MOST_PAGES, MOST_TOOLS, Next, Pages};
+
+fn add(pages: &mut Pages, page: &str) -> Result<Next, BadPages> {
+    pages.add(&RawValue::from_string(page.to_owned()).unwrap())
+}
+
+#[test]
+fn tools_stay_as_they_are_and_in_order() {
+    let mut pages = Pages::default();
+    let next = add(&mut pages, r#"{"tools":[{"b":1e400, "a":1}],"nextCursor":"x","y":0}"#);
+    assert_eq!(next, Ok(Next::Page("x".to_owned())));
+    assert_eq!(add(&mut pages, r#"{"tools":[7]}"#), Ok(Next::Done));
+    let tools: Vec<String> = pages.into_tools().iter().map(|tool| tool.get().to_owned()).collect();
+    assert_eq!(tools, [r#"{"b":1e400, "a":1}"#, "7"]);
+}
+
+#[test]
+fn the_end_has_several_spellings() {
+    for end in
+        [r#"{"tools":[]}"#, r#"{"tools":[],"nextCursor":null}"#, r#"{"tools":[],"nextCursor":""}"#]
+    {
+        assert_eq!(add(&mut Pages::default(), end), Ok(Next::Done), "{end}");
+    }
+}
+
+#[test]
+fn a_circle_is_seen() {
+    let mut pages = Pages::default();
+    let page = |cursor| format!(r#"{{"tools":[],"nextCursor":"{cursor}"}}"#);
+    assert_eq!(add(&mut pages, &page("a")), Ok(Next::Page("a".to_owned())));
+    assert_eq!(add(&mut pages, &page("b")), Ok(Next::Page("b".to_owned())));
+    assert_eq!(add(&mut pages, &page("a")), Ok(Next::Circle("a".to_owned())));
+}
+
+#[test]
+fn limits_are_errors() {
+    let mut pages = Pages::default();
+    for number in 1..MOST_PAGES {
+        let next = add(&mut pages, &format!(r#"{{"tools":[],"nextCursor":"{number}"}}"#));
+        assert!(matches!(next, Ok(Next::Page(_))));
+    }
+    assert_eq!(add(&mut pages, r#"{"tools":[],"nextCursor":"end"}"#), Err(BadPages::TooManyPages));
+
+    let many = vec!["0"; MOST_TOOLS].join(",");
+    assert_eq!(add(&mut Pages::default(), &format!(r#"{{"tools":[{many}]}}"#)), Ok(Next::Done));
+    let page = format!(r#"{{"tools":[{many},0]}}"#);
+    assert_eq!(add(&mut Pages::default(), &page), Err(BadPages::TooManyTools));
+
+    let large = format!(r#"{{"tools":["{}"]}}"#, "x".repeat(33 * 1024 * 1024));
+    assert_eq!(add(&mut Pages::default(), &large), Err(BadPages::TooLarge));
+}
+
+#[test]
+fn other_shapes_are_errors() {
+    for page in ["[]", "{}", r#"{"tools":{}}"#, r#"{"tools":null}"#] {
+        assert_eq!(add(&mut Pages::default(), page), Err(BadPages::NoTools), "{page}");
+    }
+    let page = r#"{"tools":[],"nextCursor":5}"#;
+    assert_eq!(add(&mut Pages::default(), page), Err(BadPages::BadCursor));
+}

@@ -1,0 +1,390 @@
+//! What passes through rmcp without being changed by it. rmcp's own types drop unknown fields,
+//! refuse a whole message for one number out of range, and rewrite the rest; so the transports
+//! keep the text of results here, hand rmcp a stand-in that it can always read, and put the text
+//! of arguments into its requests.
+//!
+//! Must not: do IO, or know which transport carries a message.
+
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientNotification, ClientRequest, ErrorCode, ErrorData, GetExtensions,
+    GetMeta, JsonRpcMessage, ListToolsResult, RequestId, RequestMetaObject, ServerJsonRpcMessage,
+    ServerResult, Tool,
+};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tokio::sync::{Notify, watch};
+
+use crate::{
+    backend::peer::CallError,
+    model::json::{Elements, Members},
+};
+
+mod handshake;
+
+pub(super) use handshake::Handshake;
+
+/// One request whose result is wanted as text.
+#[derive(Debug, Default)]
+pub(super) struct Exchange {
+    /// Goes out in place of the request's own `arguments`.
+    arguments: Option<Box<RawValue>>,
+    /// Whether the server may have received the request.
+    written: AtomicBool,
+    outcome: Mutex<Option<Result<Box<RawValue>, CallError>>>,
+}
+
+/// Ties an [`Exchange`] to a request, in its extensions.
+#[derive(Debug, Clone)]
+pub(super) struct Marker(pub(super) Arc<Exchange>);
+
+/// The state of one connection that its transport and its user share.
+#[derive(Debug, Default)]
+pub(super) struct Wire {
+    /// Which responses are expected, by the id of the request. rmcp numbers its requests.
+    waiting: Mutex<HashMap<i64, Waiting>>,
+    handshake: Mutex<Handshake>,
+    /// The server's tools may differ from those that were last listed.
+    pub(super) changed: Notify,
+    /// Why the connection cannot be used any more.
+    lost: watch::Sender<Option<String>>,
+}
+
+#[derive(Debug)]
+enum Waiting {
+    Exchange(Arc<Exchange>),
+    Handshake(handshake::Kind),
+    /// rmcp wants its own types: it asked by itself.
+    Typed,
+}
+
+/// What became of a message of the server.
+#[derive(Debug)]
+pub(super) enum Incoming {
+    /// rmcp gets this.
+    Message(Box<ServerJsonRpcMessage>),
+    /// It answers nothing that is still waited for, or says nothing.
+    Ignored(&'static str),
+    /// It is no JSON-RPC message.
+    Garbage,
+}
+
+impl Exchange {
+    pub(super) fn new(arguments: Option<Box<RawValue>>) -> Arc<Self> {
+        Arc::new(Self { arguments, ..Self::default() })
+    }
+
+    /// Says whether the server may have received the request.
+    pub(super) fn set_written(&self, written: bool) {
+        self.written.store(written, Ordering::Release);
+    }
+
+    pub(super) fn is_written(&self) -> bool {
+        self.written.load(Ordering::Acquire)
+    }
+
+    /// Ends the exchange; only the first end counts.
+    pub(super) fn settle(&self, outcome: Result<Box<RawValue>, CallError>) {
+        lock(&self.outcome).get_or_insert(outcome);
+    }
+
+    /// How the exchange ended, once.
+    pub(super) fn take_outcome(&self) -> Option<Result<Box<RawValue>, CallError>> {
+        lock(&self.outcome).take()
+    }
+}
+
+impl Wire {
+    /// The text of a message for the server, on one line; its response is then expected.
+    pub(super) fn outgoing(
+        &self,
+        message: &ClientJsonRpcMessage,
+    ) -> Result<Vec<u8>, serde_json::Error> {
+        match message {
+            JsonRpcMessage::Request(request) => {
+                if let Some(id) = number(&request.id) {
+                    self.expect(id, &request.request);
+                }
+                match (&request.request, exchange_of(message)) {
+                    (ClientRequest::CallToolRequest(call), Some(exchange)) => encode_call(
+                        &request.id,
+                        request.request.get_meta(),
+                        &call.params.name,
+                        &exchange,
+                    ),
+                    _ => serde_json::to_vec(message),
+                }
+            }
+            JsonRpcMessage::Notification(notification) => {
+                if let ClientNotification::CancelledNotification(cancelled) =
+                    &notification.notification
+                    && let Some(id) = cancelled.params.request_id.as_ref()
+                {
+                    self.forget(id);
+                }
+                serde_json::to_vec(message)
+            }
+            _ => serde_json::to_vec(message),
+        }
+    }
+
+    /// Takes a message of the server.
+    pub(super) fn incoming(&self, text: &str) -> Incoming {
+        let Some(envelope) = Envelope::read(text) else { return Incoming::Garbage };
+        if let Some(method) = &envelope.method {
+            return envelope.request(text, method);
+        }
+        let Some(id) = envelope.id.as_ref().and_then(number) else {
+            return self.without_id(&envelope);
+        };
+        let Some(waiting) = lock(&self.waiting).remove(&id) else {
+            return Incoming::Ignored("it answers no request that is waited for");
+        };
+        let message = match waiting {
+            Waiting::Exchange(exchange) => envelope.settle(id, &exchange),
+            Waiting::Handshake(kind) => {
+                let mut handshake = lock(&self.handshake);
+                let message = handshake.take(kind, text, id, envelope.result);
+                if handshake.take_repeated() {
+                    // The server lost its state and may have come back as another version.
+                    self.changed.notify_one();
+                }
+                message
+            }
+            Waiting::Typed => serde_json::from_str(text)
+                .unwrap_or_else(|error| unreadable(id, &format!("the reply is invalid: {error}"))),
+        };
+        Incoming::Message(Box::new(message))
+    }
+
+    /// Ends the request `id`, whose response cannot be read, with `why`.
+    pub(super) fn unreadable(&self, id: &RequestId, why: &str) -> Option<ServerJsonRpcMessage> {
+        let id = number(id)?;
+        if let Waiting::Exchange(exchange) = lock(&self.waiting).remove(&id)? {
+            exchange.settle(Err(CallError::Unreadable(why.to_owned())));
+        }
+        Some(unreadable(id, why))
+    }
+
+    /// No response to `id` is expected any more.
+    pub(super) fn forget(&self, id: &RequestId) {
+        if let Some(id) = number(id) {
+            lock(&self.waiting).remove(&id);
+        }
+    }
+
+    /// What the latest handshake told.
+    pub(super) fn handshake(&self) -> MutexGuard<'_, Handshake> {
+        lock(&self.handshake)
+    }
+
+    /// Marks the connection as unusable; only the first reason counts.
+    pub(super) fn lose(&self, why: impl Into<String>) {
+        self.lost.send_if_modified(|lost| {
+            let first = lost.is_none();
+            lost.get_or_insert_with(|| why.into());
+            first
+        });
+    }
+
+    /// Ends when the connection has become unusable.
+    pub(super) async fn lost(&self) -> String {
+        let mut lost = self.lost.subscribe();
+        let why = lost.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
+        // The sender lives as long as `self`, so that there always is a reason.
+        why.unwrap_or_default()
+    }
+
+    /// Why the connection became unusable, if it has.
+    pub(super) fn why_lost(&self) -> Option<String> {
+        self.lost.borrow().clone()
+    }
+
+    fn expect(&self, id: i64, request: &ClientRequest) {
+        let mut waiting = lock(&self.waiting);
+        let kind = match request {
+            ClientRequest::InitializeRequest(_) => Waiting::Handshake(handshake::Kind::Initialize),
+            ClientRequest::DiscoverRequest(_) => Waiting::Handshake(handshake::Kind::Discover),
+            _ => match request.extensions().get::<Marker>() {
+                Some(Marker(exchange)) => Waiting::Exchange(Arc::clone(exchange)),
+                None => Waiting::Typed,
+            },
+        };
+        if matches!(kind, Waiting::Handshake(_)) {
+            // rmcp takes the late answer to an attempt that it gave up for a violation.
+            waiting.retain(|_, other| !matches!(other, Waiting::Handshake(_)));
+        }
+        waiting.insert(id, kind);
+    }
+
+    /// A response that does not say what it answers: the server could not read the request. rmcp
+    /// drops it, and its request would wait for ever.
+    fn without_id(&self, envelope: &Envelope<'_>) -> Incoming {
+        let mut waiting = lock(&self.waiting);
+        if waiting.len() == 1
+            && envelope.error.is_some()
+            && let Some((id, Waiting::Exchange(exchange))) = waiting.drain().next()
+        {
+            return Incoming::Message(Box::new(envelope.settle(id, &exchange)));
+        }
+        match envelope.error {
+            Some(error) if waiting.values().any(|one| matches!(one, Waiting::Handshake(_))) => {
+                let (code, message) = error_of(error);
+                let error = ErrorData::new(ErrorCode(code), message, None);
+                Incoming::Message(Box::new(JsonRpcMessage::error(error, None)))
+            }
+            _ => Incoming::Ignored("it is a response without the id of its request"),
+        }
+    }
+}
+
+/// The parts of a JSON-RPC message, none of them looked into.
+struct Envelope<'a> {
+    id: Option<RequestId>,
+    method: Option<Cow<'a, str>>,
+    result: Option<&'a RawValue>,
+    error: Option<&'a RawValue>,
+}
+
+impl<'a> Envelope<'a> {
+    fn read(text: &'a str) -> Option<Self> {
+        let members = Members::read(text).ok()?;
+        let id = members.get("id").and_then(|id| serde_json::from_str(id.get()).ok());
+        let method =
+            members.get("method").and_then(|method| serde_json::from_str(method.get()).ok());
+        let (result, error) = (members.get("result"), members.get("error"));
+        let says_something = method.is_some() || result.is_some() || error.is_some();
+        says_something.then_some(Self { id, method, result, error })
+    }
+
+    /// A request or a notification of the server.
+    fn request(&self, text: &str, method: &str) -> Incoming {
+        if let Ok(message) = serde_json::from_str(text) {
+            return Incoming::Message(Box::new(message));
+        }
+        // Its parameters are not what rmcp expects. Without them, a request is refused and the
+        // notifications that matter here are understood.
+        let bare = match &self.id {
+            Some(id) => serde_json::json!({ "jsonrpc": "2.0", "id": id, "method": method }),
+            None => serde_json::json!({ "jsonrpc": "2.0", "method": method }),
+        };
+        match serde_json::from_value(bare) {
+            Ok(message) => Incoming::Message(Box::new(message)),
+            Err(_) => Incoming::Ignored("its method cannot be understood"),
+        }
+    }
+
+    /// Puts the outcome into `exchange`; what comes back tells rmcp that the request has ended.
+    fn settle(&self, id: i64, exchange: &Exchange) -> ServerJsonRpcMessage {
+        if let Some(error) = self.error {
+            let (code, message) = error_of(error);
+            let text = format!("{message} (JSON-RPC error {code})");
+            exchange.settle(Err(CallError::Refused(text)));
+        } else if let Some(result) = self.result {
+            exchange.settle(Ok(result.to_owned()));
+            if let Some(tools) = header_tools(result) {
+                let result = ListToolsResult::with_all_items(tools);
+                return response(id, ServerResult::ListToolsResult(result));
+            }
+        }
+        response(id, ServerResult::empty(()))
+    }
+}
+
+/// The tools of a `tools/list` whose arguments are repeated in HTTP headers (2026-07-28): rmcp
+/// learns from the typed list which. `None` if there is none, and for every other result.
+fn header_tools(result: &RawValue) -> Option<Vec<Tool>> {
+    const ANNOTATION: &str = "x-mcp-header";
+    if !result.get().contains(ANNOTATION) {
+        return None;
+    }
+    let tools = Members::read(result.get()).ok()?.get("tools")?;
+    let tools = Elements::read(tools.get()).ok()?;
+    let annotated = tools.0.into_iter().filter(|tool| tool.get().contains(ANNOTATION));
+    let tools: Vec<Tool> =
+        annotated.filter_map(|tool| serde_json::from_str(tool.get()).ok()).collect();
+    (!tools.is_empty()).then_some(tools)
+}
+
+/// The code and the message of a JSON-RPC error.
+fn error_of(error: &RawValue) -> (i32, String) {
+    let members = Members::read(error.get()).ok();
+    let member = |key| members.as_ref().and_then(|members| members.get(key));
+    let code = member("code").and_then(|code| serde_json::from_str(code.get()).ok());
+    let message = member("message").and_then(|text| serde_json::from_str(text.get()).ok());
+    (
+        code.unwrap_or(ErrorCode::INTERNAL_ERROR.0),
+        message.unwrap_or_else(|| "an error without a message".to_owned()),
+    )
+}
+
+/// A `tools/call` with the exchange's arguments, byte for byte.
+fn encode_call(
+    id: &RequestId,
+    meta: &RequestMetaObject,
+    name: &str,
+    exchange: &Exchange,
+) -> Result<Vec<u8>, serde_json::Error> {
+    #[derive(Serialize)]
+    struct Call<'a> {
+        jsonrpc: &'static str,
+        id: &'a RequestId,
+        method: &'static str,
+        params: Params<'a>,
+    }
+    #[derive(Serialize)]
+    struct Params<'a> {
+        #[serde(rename = "_meta")]
+        meta: &'a RequestMetaObject,
+        name: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        arguments: Option<&'a RawValue>,
+    }
+    let arguments = exchange.arguments.as_deref();
+    let params = Params { meta, name, arguments };
+    let mut text = serde_json::to_vec(&Call { jsonrpc: "2.0", id, method: "tools/call", params })?;
+    // In JSON, a raw line end can only stand between tokens.
+    for byte in text.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
+        *byte = b' ';
+    }
+    Ok(text)
+}
+
+/// The exchange that a message belongs to.
+pub(super) fn exchange_of(message: &ClientJsonRpcMessage) -> Option<Arc<Exchange>> {
+    let JsonRpcMessage::Request(request) = message else { return None };
+    request.request.extensions().get::<Marker>().map(|marker| Arc::clone(&marker.0))
+}
+
+/// A response id as rmcp made it: some servers answer `"7"` to `7`.
+fn number(id: &RequestId) -> Option<i64> {
+    match id {
+        RequestId::Number(number) => Some(*number),
+        RequestId::String(text) => text.parse().ok(),
+    }
+}
+
+fn response(id: i64, result: ServerResult) -> ServerJsonRpcMessage {
+    JsonRpcMessage::response(result, RequestId::Number(id))
+}
+
+fn unreadable(id: i64, why: &str) -> ServerJsonRpcMessage {
+    let error = ErrorData::internal_error(why.to_owned(), None);
+    JsonRpcMessage::error(error, Some(RequestId::Number(id)))
+}
+
+/// A panic elsewhere cannot leave these maps and slots half changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

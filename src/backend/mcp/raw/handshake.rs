@@ -1,0 +1,137 @@
+//! What a server tells about itself in its handshake, verbatim, and a form of it that rmcp can
+//! always read.
+//!
+//! Must not: choose a revision; rmcp does.
+
+use std::sync::Arc;
+
+use rmcp::model::{
+    ErrorCode, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage, ServerResult,
+};
+use serde_json::{json, value::RawValue};
+
+use crate::model::json::{Elements, Members, string_member};
+
+/// Where a server of revision 2026-07-28 puts its `Implementation`.
+const SERVER_INFO_KEY: &str = "io.modelcontextprotocol/serverInfo";
+
+/// Which of the two handshakes a response belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Up to 2025-11-25.
+    Initialize,
+    /// `server/discover`, from 2026-07-28 on.
+    Discover,
+}
+
+/// What the latest handshake of a connection told.
+#[derive(Debug, Default)]
+pub(in crate::backend::mcp) struct Handshake {
+    /// The server's `Implementation`, verbatim.
+    pub(in crate::backend::mcp) server_info: Option<Arc<RawValue>>,
+    /// The revision, where the handshake fixes it.
+    pub(in crate::backend::mcp) protocol_version: Option<String>,
+    /// Whether the connection is in use, so that another handshake means that the server has
+    /// forgotten it.
+    pub(in crate::backend::mcp) established: bool,
+    repeated: bool,
+}
+
+impl Handshake {
+    /// Whether there was a handshake since the connection is in use, once.
+    pub(super) fn take_repeated(&mut self) -> bool {
+        std::mem::take(&mut self.repeated)
+    }
+
+    /// Reads the response `text` with this `id` and `result`; what comes back is for rmcp.
+    pub(super) fn take(
+        &mut self,
+        kind: Kind,
+        text: &str,
+        id: i64,
+        result: Option<&RawValue>,
+    ) -> ServerJsonRpcMessage {
+        let typed = serde_json::from_str::<ServerJsonRpcMessage>(text);
+        let Some(members) = result.and_then(|result| Members::read(result.get()).ok()) else {
+            return typed.unwrap_or_else(|_| not_understood(id));
+        };
+        let stand_in = match kind {
+            Kind::Initialize => {
+                let Some(version) = result.and_then(|result| member(result, "protocolVersion"))
+                else {
+                    return not_understood(id);
+                };
+                self.server_info = members.get("serverInfo").map(share);
+                self.protocol_version = Some(version.clone());
+                json!({
+                    "protocolVersion": version,
+                    "capabilities": capabilities(&members),
+                    "serverInfo": { "name": "unknown", "version": "unknown" },
+                })
+            }
+            Kind::Discover => {
+                let Some(versions) = members.get("supportedVersions").and_then(strings) else {
+                    // A server that answers anything to any method knows no `server/discover`.
+                    return not_understood(id);
+                };
+                let meta = members.get("_meta").and_then(|meta| Members::read(meta.get()).ok());
+                let in_meta = meta.and_then(|meta| meta.get(SERVER_INFO_KEY));
+                self.server_info = in_meta.or_else(|| members.get("serverInfo")).map(share);
+                self.protocol_version = None;
+                json!({
+                    "resultType": "complete",
+                    "supportedVersions": versions,
+                    "capabilities": capabilities(&members),
+                    "ttlMs": 0,
+                    "cacheScope": "private",
+                })
+            }
+        };
+        self.repeated |= self.established;
+        match typed {
+            Ok(message) if is_answer(kind, &message) => message,
+            _ => {
+                let stand_in = json!({ "jsonrpc": "2.0", "id": id, "result": stand_in });
+                serde_json::from_value(stand_in).unwrap_or_else(|_| not_understood(id))
+            }
+        }
+    }
+}
+
+fn is_answer(kind: Kind, message: &ServerJsonRpcMessage) -> bool {
+    let JsonRpcMessage::Response(response) = message else { return false };
+    match kind {
+        Kind::Initialize => matches!(response.result, ServerResult::InitializeResult(_)),
+        Kind::Discover => matches!(response.result, ServerResult::DiscoverResult(_)),
+    }
+}
+
+/// The capabilities that matter here, out of those that rmcp could not read.
+fn capabilities(result: &Members<'_>) -> serde_json::Value {
+    let capabilities = result.get("capabilities").and_then(|raw| Members::read(raw.get()).ok());
+    let Some(tools) = capabilities.and_then(|all| all.get("tools")) else { return json!({}) };
+    let changes = Members::read(tools.get()).ok().and_then(|tools| tools.get("listChanged"));
+    json!({ "tools": { "listChanged": changes.is_some_and(|value| value.get() == "true") } })
+}
+
+fn member(object: &RawValue, key: &str) -> Option<String> {
+    string_member(object.get(), key)
+}
+
+fn strings(array: &RawValue) -> Option<Vec<String>> {
+    let elements = Elements::read(array.get()).ok()?;
+    elements.0.into_iter().map(|one| serde_json::from_str(one.get()).ok()).collect()
+}
+
+fn share(raw: &RawValue) -> Arc<RawValue> {
+    raw.to_owned().into()
+}
+
+fn not_understood(id: i64) -> ServerJsonRpcMessage {
+    let error = ErrorData::new(
+        ErrorCode::METHOD_NOT_FOUND,
+        "the server answered the handshake with something else",
+        None,
+    );
+    JsonRpcMessage::error(error, Some(RequestId::Number(id)))
+}

@@ -1,0 +1,46 @@
+//! Starts programs on a thread that lives as long as the process. The kernel takes the end of the
+//! *thread* that started a child for the parent's death, and a runtime's threads come and go.
+//!
+//! Must not: know what is started.
+
+use std::{
+    io,
+    sync::{
+        OnceLock,
+        mpsc::{SyncSender, sync_channel},
+    },
+};
+
+use tokio::{process::Command, runtime::Handle, sync::oneshot};
+
+use super::child::Started;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// How many programs may wait to be started. A full queue is reported, not waited for.
+const QUEUE: usize = 64;
+
+static JOBS: OnceLock<Option<SyncSender<Job>>> = OnceLock::new();
+
+/// Starts `command`. Must be called in a runtime.
+pub(super) async fn spawn(mut command: Command) -> io::Result<Started> {
+    let runtime = Handle::current();
+    let (reply, started) = oneshot::channel();
+    let job: Job = Box::new(move || {
+        let _in_runtime = runtime.enter();
+        // If nobody waits any more, the program is killed right here.
+        drop(reply.send(command.spawn().and_then(Started::new)));
+    });
+    let jobs = JOBS.get_or_init(start).as_ref();
+    jobs.and_then(|jobs| jobs.try_send(job).ok())
+        .ok_or_else(|| io::Error::other("the thread that starts programs is not keeping up"))?;
+    started.await.map_err(|_gone| io::Error::other("the thread that starts programs has ended"))?
+}
+
+/// Starts the thread; `None` if the system gives none.
+fn start() -> Option<SyncSender<Job>> {
+    let (sender, jobs) = sync_channel::<Job>(QUEUE);
+    let thread = std::thread::Builder::new().name("start-programs".to_owned());
+    let running = thread.spawn(move || jobs.into_iter().for_each(|job| job()));
+    running.is_ok().then_some(sender)
+}

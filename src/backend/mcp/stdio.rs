@@ -1,0 +1,201 @@
+//! The stdio transport: one JSON-RPC message a line on a child's stdin and stdout.
+//!
+//! Must not: start or stop the child, or decide what a message means.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use rmcp::{
+    RoleClient,
+    model::ServerJsonRpcMessage,
+    service::{RxJsonRpcMessage, TxJsonRpcMessage},
+    transport::Transport,
+};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    sync::{Mutex, oneshot},
+    time::Instant,
+};
+
+use super::{
+    LIMIT,
+    lines::{Line, Lines},
+    log::{Budget, printable},
+    raw::{Incoming, Wire, exchange_of},
+};
+use crate::model::ids::BackendName;
+
+/// How many messages may wait for a server that does not read its stdin.
+const QUEUE: usize = 256;
+
+/// The two pipes of a child, seen by rmcp as a transport.
+pub(super) struct Stdio<R, W> {
+    backend: BackendName,
+    wire: Arc<Wire>,
+    reader: R,
+    lines: Lines,
+    writer: Arc<Mutex<Option<W>>>,
+    /// Ends when the message before has been written: messages keep their order although rmcp
+    /// writes each in a task of its own.
+    turn: oneshot::Receiver<()>,
+    queued: Arc<AtomicUsize>,
+    garbage: Budget,
+}
+
+impl<R, W> Stdio<R, W> {
+    pub(super) fn new(backend: BackendName, wire: Arc<Wire>, reader: R, writer: W) -> Self {
+        let (_nothing_before, turn) = oneshot::channel();
+        Self {
+            backend,
+            wire,
+            reader,
+            lines: Lines::new(LIMIT),
+            writer: Arc::new(Mutex::new(Some(writer))),
+            turn,
+            queued: Arc::default(),
+            garbage: Budget::new(Instant::now()),
+        }
+    }
+
+    fn read(&mut self, line: &Line) -> Option<ServerJsonRpcMessage> {
+        match line {
+            Line::Whole(line) => match self.wire.incoming(&String::from_utf8_lossy(line)) {
+                Incoming::Message(message) => Some(*message),
+                Incoming::Ignored(why) => {
+                    tracing::debug!(backend = %self.backend, "ignored a message: {why}");
+                    None
+                }
+                Incoming::Garbage => {
+                    self.log_garbage(line);
+                    None
+                }
+            },
+            Line::TooLong { id } => {
+                let why = format!("the reply is larger than {LIMIT} bytes");
+                let id = id.as_deref().and_then(|id| serde_json::from_str(id).ok());
+                let message = id.and_then(|id| self.wire.unreadable(&id, &why));
+                if message.is_none() {
+                    tracing::warn!(
+                        backend = %self.backend,
+                        "skipped a line of more than {LIMIT} bytes on stdout"
+                    );
+                }
+                message
+            }
+        }
+    }
+
+    fn log_garbage(&mut self, line: &[u8]) {
+        let now = Instant::now();
+        if let Some(sum) = self.garbage.settle(now) {
+            tracing::warn!(
+                backend = %self.backend,
+                "left out {} lines ({} bytes) of stdout that were no MCP messages",
+                sum.lines,
+                sum.bytes
+            );
+        }
+        if self.garbage.admit(line.len().min(super::log::LINE_LIMIT), now) {
+            let line = printable(line, 0);
+            tracing::warn!(backend = %self.backend, "stdout has a line that is no MCP message: {line}");
+        }
+    }
+}
+
+impl<R, W> Transport<RoleClient> for Stdio<R, W>
+where
+    R: AsyncRead + Unpin + Send + 'static,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        message: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = Result<(), io::Error>> + Send + 'static {
+        let text = self.wire.outgoing(&message);
+        let exchange = exchange_of(&message);
+        let writer = Arc::clone(&self.writer);
+        let place = Place::take(&self.queued).map(|place| {
+            let (written, next_turn) = oneshot::channel::<()>();
+            (std::mem::replace(&mut self.turn, next_turn), written, place)
+        });
+        async move {
+            let Some((turn, written, place)) = place else {
+                return Err(io::Error::other("the server does not read its stdin"));
+            };
+            let mut text = text?;
+            text.push(b'\n');
+            // It never gets a value: it ends when the one before lets go of its sender.
+            let _ended = turn.await;
+            let mut writer = writer.lock().await;
+            let Some(writer) = writer.as_mut() else {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            };
+            if let Some(exchange) = &exchange {
+                exchange.set_written(true);
+            }
+            let outcome = async {
+                writer.write_all(&text).await?;
+                writer.flush().await
+            };
+            let outcome = outcome.await;
+            if outcome.is_err()
+                && let Some(exchange) = &exchange
+            {
+                // Without its end, the server cannot have understood the line.
+                exchange.set_written(false);
+            }
+            drop((written, place));
+            outcome
+        }
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        // Safe to drop: `read_buf` loses nothing, and what was read stays in `lines`.
+        loop {
+            while let Some(line) = self.lines.next_line() {
+                if let Some(message) = self.read(&line) {
+                    return Some(message);
+                }
+            }
+            match self.reader.read_buf(self.lines.buffer()).await {
+                Ok(0) => return None,
+                Ok(_) => (),
+                Err(error) => {
+                    self.wire.lose(format!("its stdout cannot be read: {error}"));
+                    return None;
+                }
+            }
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), io::Error> {
+        // A write that is stuck holds the lock; it ends, and stdin with it, when rmcp drops it.
+        if let Ok(mut writer) = self.writer.try_lock() {
+            *writer = None;
+        }
+        Ok(())
+    }
+}
+
+/// A place in the queue of messages to write, given back on drop.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn take(queued: &Arc<AtomicUsize>) -> Option<Self> {
+        let place = Self(Arc::clone(queued));
+        (queued.fetch_add(1, Ordering::Relaxed) < QUEUE).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

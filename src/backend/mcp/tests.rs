@@ -1,0 +1,409 @@
+//! The dialer against a hostile server: a real process on real pipes.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use secrecy::SecretString;
+use serde_json::value::RawValue;
+use tokio::time::{Instant, timeout};
+
+use super::{Attempt, Era, McpDialer, dialer, plan};
+use crate::{
+    backend::peer::{CallError, Dial as _, Origin, Peer, PeerError, ToolCall},
+    config::Mcp,
+    http_client,
+    model::{
+        answer::Answer,
+        catalog::{Catalog, Content},
+        ids::BackendName,
+    },
+};
+
+/// Longer than anything here takes on a busy machine; running into it is a failure.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn hostile(options: &[&str], env: &[(&str, &str)]) -> McpDialer {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/hostile_mcp.py");
+    program("python3", &[&[script], options].concat(), env, None)
+}
+
+fn program(command: &str, args: &[&str], env: &[(&str, &str)], cwd: Option<PathBuf>) -> McpDialer {
+    let env = env.iter().map(|(key, value)| ((*key).to_owned(), SecretString::from(*value)));
+    let config = Mcp::Stdio {
+        command: command.to_owned(),
+        args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+        env: env.collect::<BTreeMap<_, _>>(),
+        cwd,
+    };
+    dialer(&BackendName::parse("hostile").unwrap(), &config, None, http_client::new())
+}
+
+async fn dial(dialer: &McpDialer) -> Arc<dyn Peer> {
+    timeout(PATIENCE, dialer.dial()).await.expect("in time").expect("a connection")
+}
+
+async fn cannot_dial(dialer: &McpDialer) -> String {
+    let PeerError(why) = timeout(PATIENCE, dialer.dial()).await.expect("in time").unwrap_err();
+    why
+}
+
+async fn resolve(peer: &Arc<dyn Peer>) -> Arc<Catalog> {
+    timeout(PATIENCE, peer.resolve()).await.expect("in time").expect("a catalog")
+}
+
+fn tools(catalog: &Catalog) -> Vec<(&str, &str)> {
+    let Content::Mcp { tools, .. } = catalog.content() else { panic!("an MCP catalog") };
+    tools.iter().map(|tool| (tool.name.as_str(), tool.raw.get())).collect()
+}
+
+fn order(tool: &str, arguments: &str) -> ToolCall {
+    let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
+    ToolCall { tool: tool.into(), arguments, origin: None }
+}
+
+async fn call(peer: &Arc<dyn Peer>, tool: &str, arguments: &str) -> Result<Answer, CallError> {
+    timeout(PATIENCE, peer.call(order(tool, arguments))).await.expect("in time")
+}
+
+async fn text(peer: &Arc<dyn Peer>, tool: &str) -> String {
+    match call(peer, tool, "{}").await {
+        Ok(Answer::Result(text)) => text,
+        other => panic!("{tool}: {other:?}"),
+    }
+}
+
+/// The ledger once `seen` is in it.
+async fn ledger_with(path: &Path, seen: &str) -> String {
+    let found = async {
+        loop {
+            let ledger = tokio::fs::read_to_string(path).await.unwrap_or_default();
+            if ledger.contains(seen) {
+                return ledger;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, found).await.expect("it is in the ledger in time")
+}
+
+fn is_alive(pid: &str) -> bool {
+    // A killed process whose parent does not reap it stays as a zombie.
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(") ").next().unwrap_or_default().starts_with('Z'))
+}
+
+async fn wait_for_death(pid: &str) {
+    let dead = async {
+        while is_alive(pid) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(5), dead).await.expect("it dies");
+}
+
+const SERVER_INFO: &str = r#"{"version":"0.1","name":"hostile","x-build":123456789012345678901234567890,"x-limit":1e400,"x-path":"\u00e9\/"}"#;
+const STRANGE_TOOL: &str = r#"{"zeta":1,"name":"strange", "description":"Strange \u00e9\/ results","inputSchema":{"type":"object","properties":{"n":{"type":"number","maximum":1e400,"minimum":-123456789012345678901234567890,"default":1.10}},"properties":{}},"annotations":{"readOnlyHint":"yes","x-own":2E5},"execution":{"taskSupport":"optional"},"securitySchemes":[{"type":"oauth2"}],"_meta":{"b":1,"a":2}}"#;
+
+#[tokio::test]
+async fn a_catalog_is_kept_byte_for_byte_in_every_revision() {
+    for (options, revision) in [
+        (&["--modern"][..], "2026-07-28"),
+        (&[], "2025-11-25"),
+        (&["--revision", "2025-06-18"], "2025-06-18"),
+        (&["--revision", "2024-11-05"], "2024-11-05"),
+    ] {
+        let peer = dial(&hostile(options, &[])).await;
+        let about = peer.about();
+        assert_eq!(about.protocol_version.as_deref(), Some(revision));
+        assert_eq!(about.server_info.unwrap().get(), SERVER_INFO, "{revision}");
+        let catalog = resolve(&peer).await;
+        let Content::Mcp { server_info, .. } = catalog.content() else { panic!("MCP") };
+        assert_eq!(server_info.as_ref().unwrap().get(), SERVER_INFO);
+        assert_eq!(*tools(&catalog).first().unwrap(), ("strange", STRANGE_TOOL));
+        peer.close().await;
+    }
+}
+
+#[tokio::test]
+async fn all_pages_are_read_and_a_circle_ends() {
+    let peer = dial(&hostile(&["--pages", "40"], &[])).await;
+    let catalog = resolve(&peer).await;
+    assert_eq!(catalog.tool_count(), 39 + 17);
+    assert_eq!(tools(&catalog).first().unwrap().0, "filler_0");
+
+    let peer = dial(&hostile(&["--pages", "3", "--circle"], &[])).await;
+    assert_eq!(resolve(&peer).await.tool_count(), 1);
+
+    let peer = dial(&hostile(&["--pages", "1001"], &[])).await;
+    let PeerError(why) = timeout(PATIENCE, peer.resolve()).await.unwrap().unwrap_err();
+    assert!(why.contains("more than 1000 pages"), "{why}");
+}
+
+#[tokio::test]
+async fn arguments_go_out_verbatim_and_on_one_line() {
+    let peer = dial(&hostile(&[], &[])).await;
+    let arguments =
+        "{\"b\":1e400,\n \"a\":123456789012345678901234567890,\r\n\"a\":\"\\u00e9\\/\"}";
+    let Ok(Answer::Result(request)) = call(&peer, "echo", arguments).await else { panic!("text") };
+    let sent = arguments.replace(['\n', '\r'], " ");
+    assert!(request.contains(&format!("\"arguments\":{sent}}}")), "{request}");
+}
+
+#[tokio::test]
+async fn a_call_names_the_tool_use_that_it_is_for() {
+    for options in [&[][..], &["--modern"]] {
+        let peer = dial(&hostile(options, &[])).await;
+        let mut call = order("echo", "{}");
+        call.origin = Some(Origin { run: "run_1".into(), tool_use: "toolu_7".into() });
+        let Ok(Answer::Result(request)) = peer.call(call).await else { panic!("text") };
+        assert!(request.contains(r#""mantyx-bridge/toolUseId":"toolu_7""#), "{request}");
+    }
+}
+
+#[tokio::test]
+async fn every_kind_of_answer_arrives() {
+    for options in [&[][..], &["--modern"]] {
+        let peer = dial(&hostile(options, &[])).await;
+        let strange = text(&peer, "strange").await;
+        assert_eq!(
+            strange,
+            "[hologram, 36 bytes: not passed on]\nkept\n[image image/png, 3 bytes: not passed on]"
+        );
+        assert_eq!(
+            text(&peer, "structured").await,
+            r#"{"z":1.10,"a":123456789012345678901234567890,"big":1e400,"a":2}"#
+        );
+        assert_eq!(text(&peer, "string_id").await, "same to you");
+        assert_eq!(text(&peer, "garbage").await, "after the garbage");
+        let failed = call(&peer, "fail", "{}").await.unwrap();
+        assert_eq!(failed, Answer::Error("the disk is full".to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn refusals_carry_the_server_s_words() {
+    let peer = dial(&hostile(&["--modern"], &[])).await;
+    for (tool, words) in [
+        ("refuse", "refused: not on a Sunday (JSON-RPC error -32050)"),
+        ("nonsense", "refused: Unknown tool: nonsense (JSON-RPC error -32602)"),
+    ] {
+        assert_eq!(call(&peer, tool, "{}").await.unwrap_err().to_string(), words);
+    }
+    let why = call(&peer, "want_input", "{}").await.unwrap_err();
+    assert!(matches!(&why, CallError::Refused(why) if why.contains("input")), "{why:?}");
+}
+
+#[tokio::test]
+async fn an_error_without_an_id_ends_the_only_call() {
+    let peer = dial(&hostile(&[], &[])).await;
+    let why = call(&peer, "refuse_without_id", "{}").await.unwrap_err();
+    assert!(matches!(&why, CallError::Refused(why) if why.contains("cannot read that")), "{why:?}");
+}
+
+#[tokio::test]
+async fn a_reply_that_is_too_large_fails_its_call_alone() {
+    let peer = dial(&hostile(&[], &[])).await;
+    let why = call(&peer, "huge", "{}").await.unwrap_err();
+    assert!(matches!(&why, CallError::Unreadable(why) if why.contains("8388608")), "{why:?}");
+    assert_eq!(text(&peer, "string_id").await, "same to you");
+    let Ok(Answer::Result(text)) = call(&peer, "huge", r#"{"bytes":8000000}"#).await else {
+        panic!("it fits")
+    };
+    assert_eq!(text.len(), 8_000_000);
+}
+
+#[tokio::test]
+async fn a_crash_loses_the_call_and_tells_the_last_words() {
+    let peer = dial(&hostile(&[], &[])).await;
+    let (lost, closed) = tokio::join!(call(&peer, "crash", "{}"), peer.closed());
+    assert!(matches!(lost, Err(CallError::Lost(_))), "{lost:?}");
+    let PeerError(why) = closed;
+    assert!(why.contains("exit status 3") && why.contains("the reactor is gone"), "{why}");
+    let why = call(&peer, "echo", "{}").await.unwrap_err();
+    assert!(matches!(why, CallError::NotSent(_)), "{why:?}");
+}
+
+#[tokio::test]
+async fn a_dropped_call_is_cancelled_and_the_connection_stays_usable() {
+    let ledger = tempfile::NamedTempFile::new().unwrap();
+    let path = ledger.path().to_str().unwrap();
+    for options in [&[][..], &["--modern"]] {
+        std::fs::write(path, "").unwrap();
+        let peer = dial(&hostile(options, &[("LEDGER", path)])).await;
+        let hanging = timeout(Duration::from_millis(300), peer.call(order("hang", "{}"))).await;
+        assert!(hanging.is_err());
+        let seen = ledger_with(ledger.path(), "notifications/cancelled").await;
+        let request = seen.lines().find(|line| line.contains("\"hang\"")).unwrap();
+        let id = serde_json::from_str::<serde_json::Value>(request).unwrap();
+        let id = id.get("id").unwrap();
+        assert!(seen.contains(&format!("\"requestId\":{id}")), "{seen}");
+        assert_eq!(text(&peer, "string_id").await, "same to you");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_stops_reading_blocks_nobody_for_ever() {
+    let peer = dial(&hostile(&[], &[])).await;
+    let large = format!("{{\"x\":\"{}\"}}", "y".repeat(1_000_000));
+    let deaf = peer.call(order("deaf", r#"{"seconds":1}"#));
+    // More than a pipe holds, so that it cannot be written while the server is deaf.
+    let stuck = timeout(Duration::from_millis(300), peer.call(order("echo", &large)));
+    let (deaf, stuck) = tokio::join!(deaf, stuck);
+    assert_eq!(deaf.unwrap(), Answer::Result("what?".to_owned()));
+    assert!(stuck.is_err(), "it could not be written");
+    assert_eq!(text(&peer, "string_id").await, "same to you");
+}
+
+#[tokio::test]
+async fn what_a_server_asks_is_refused_and_a_ping_answered() {
+    let peer = dial(&hostile(&[], &[])).await;
+    let replies: serde_json::Value = serde_json::from_str(&text(&peer, "ask").await).unwrap();
+    let refused = -32601;
+    assert_eq!(
+        replies,
+        serde_json::json!({
+            "ping": "ok", "roots/list": refused, "sampling/createMessage": refused,
+            "elicitation/create": refused, "x/unknown": refused,
+        })
+    );
+}
+
+#[tokio::test]
+async fn changes_are_told_once_however_often_the_server_says_so() {
+    for options in [&[][..], &["--modern"]] {
+        let peer = dial(&hostile(options, &[])).await;
+        let before = resolve(&peer).await;
+        if !options.is_empty() {
+            // The subscription is asked for in the background.
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        text(&peer, "change").await;
+        timeout(PATIENCE, peer.changed()).await.expect("it is told");
+        let after = resolve(&peer).await;
+        assert_eq!(after.tool_count(), before.tool_count() + 1);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        // Three notifications are at most one more turn, never three.
+        let _one_more = timeout(Duration::from_millis(10), peer.changed()).await.is_ok();
+        assert!(timeout(Duration::from_millis(100), peer.changed()).await.is_err());
+    }
+}
+
+#[tokio::test]
+async fn servers_that_know_no_discover_are_reached_and_remembered() {
+    for options in [&["--exit-on-unknown"][..], &[]] {
+        let dialer = hostile(options, &[]);
+        let peer = dial(&dialer).await;
+        assert_eq!(peer.about().protocol_version.as_deref(), Some("2025-11-25"));
+        assert_eq!(*dialer.last(), Some(Era::Legacy));
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_ignores_discover_costs_the_wait_only_once() {
+    let dialer = hostile(&["--ignore-unknown"], &[]);
+    let peer = dial(&dialer).await;
+    peer.close().await;
+    let start = Instant::now();
+    let peer = dial(&dialer).await;
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+    assert_eq!(text(&peer, "string_id").await, "same to you");
+}
+
+#[tokio::test]
+async fn a_remembered_revision_that_is_gone_is_not_insisted_on() {
+    let dialer = hostile(&[], &[]);
+    *dialer.last() = Some(Era::Modern);
+    dial(&dialer).await;
+    assert_eq!(*dialer.last(), Some(Era::Legacy));
+
+    let dialer = hostile(&["--modern"], &[]);
+    *dialer.last() = Some(Era::Legacy);
+    dial(&dialer).await;
+    assert_eq!(*dialer.last(), Some(Era::Modern));
+}
+
+#[test]
+fn the_revision_that_worked_last_is_tried_first() {
+    assert_eq!(plan(None), [Attempt::Either, Attempt::Only(Era::Legacy)]);
+    for era in [Era::Legacy, Era::Modern] {
+        assert_eq!(plan(Some(era)), [Attempt::Only(era), Attempt::Either]);
+    }
+}
+
+#[tokio::test]
+async fn a_noisy_server_works_like_any_other() {
+    let peer = dial(&hostile(&["--noise"], &[])).await;
+    assert_eq!(text(&peer, "string_id").await, "same to you");
+}
+
+#[tokio::test]
+async fn a_server_that_ends_at_start_is_quoted() {
+    let why = cannot_dial(&hostile(&["--die", "ImportError: no module"], &[])).await;
+    assert!(why.contains("exit status 7") && why.contains("ImportError: no module"), "{why}");
+}
+
+#[tokio::test]
+async fn a_missing_program_is_named_with_its_cure() {
+    let why = cannot_dial(&program("no-such-program-here", &[], &[], None)).await;
+    assert!(why.contains("`no-such-program-here` in PATH"), "{why}");
+    let why = cannot_dial(&program("./no/such/program", &[], &[], None)).await;
+    assert!(why.contains("./no/such/program"), "{why}");
+    let why = cannot_dial(&program("/etc/passwd", &[], &[], None)).await;
+    assert!(why.contains("not executable"), "{why}");
+    let nowhere = Some(PathBuf::from("/no/such/directory"));
+    let why = cannot_dial(&program("python3", &[], &[], nowhere)).await;
+    assert!(why.contains("/no/such/directory"), "{why}");
+    let why = cannot_dial(&program("true", &[], &[], None)).await;
+    assert!(why.contains("exit status 0"), "{why}");
+}
+
+#[tokio::test]
+async fn a_child_sees_its_own_environment_and_nothing_else_of_ours() {
+    let directory = tempfile::tempdir().unwrap();
+    let cwd = directory.path().canonicalize().unwrap();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/hostile_mcp.py");
+    let peer = dial(&program("python3", &[script], &[("OWN", "1")], Some(cwd.clone()))).await;
+    let seen: serde_json::Value = serde_json::from_str(&text(&peer, "environment").await).unwrap();
+    let env = seen.get("env").unwrap().as_object().unwrap();
+    assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some(), "there is something to hide");
+    assert!(!env.keys().any(|key| key.starts_with("CARGO")), "{env:?}");
+    assert_eq!(env.get("PATH").unwrap().as_str(), std::env::var("PATH").ok().as_deref());
+    assert_eq!(env.get("OWN").unwrap(), "1");
+    assert_eq!(seen.get("group"), seen.get("pid"), "it leads a group of its own");
+    assert_eq!(seen.get("cwd").unwrap().as_str(), cwd.to_str());
+}
+
+#[tokio::test]
+async fn closing_ends_the_grandchildren_too() {
+    let peer = dial(&hostile(&[], &[])).await;
+    let grandchild = text(&peer, "fork").await;
+    assert!(is_alive(&grandchild));
+    peer.close().await;
+    wait_for_death(&grandchild).await;
+}
+
+#[tokio::test]
+async fn dropping_kills_the_whole_group() {
+    let peer = dial(&hostile(&["--ignore-stdin-end"], &[])).await;
+    let grandchild = text(&peer, "fork").await;
+    let seen: serde_json::Value = serde_json::from_str(&text(&peer, "environment").await).unwrap();
+    let child = seen.get("pid").unwrap().to_string();
+    drop(peer);
+    wait_for_death(&grandchild).await;
+    wait_for_death(&child).await;
+}
+
+#[tokio::test]
+async fn a_stubborn_server_is_killed_after_its_graces() {
+    let peer = dial(&hostile(&["--ignore-stdin-end"], &[])).await;
+    let seen: serde_json::Value = serde_json::from_str(&text(&peer, "environment").await).unwrap();
+    let start = Instant::now();
+    timeout(PATIENCE, peer.close()).await.expect("in time");
+    let took = start.elapsed();
+    assert!(took >= Duration::from_secs(5) && took < Duration::from_secs(12), "{took:?}");
+    wait_for_death(&seen.get("pid").unwrap().to_string()).await;
+}

@@ -1,0 +1,190 @@
+//! Turns the result of an MCP `tools/call` into an answer.
+//!
+//! Must not: know how the result travelled, or drop a content block without a line that names it.
+
+use std::{borrow::Cow, fmt};
+
+use serde::{
+    Deserialize,
+    de::{Deserializer, Visitor},
+};
+use serde_json::value::RawValue;
+
+use super::Answer;
+use crate::model::json::{Elements, Members};
+
+/// What is told of a failure that the tool does not describe.
+const NO_MESSAGE: &str = "the tool failed and gave no message";
+
+/// The result is not what the protocol says a `CallToolResult` is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the tool's result is unreadable: {0}")]
+pub struct Unreadable(&'static str);
+
+/// The answer that `result`, a `CallToolResult` of any revision, stands for.
+///
+/// Text blocks are joined with a newline; without any, it is the JSON text of `structuredContent`.
+/// A block that is no text is named in a line of its own.
+pub fn from_mcp(result: &RawValue) -> Result<Answer, Unreadable> {
+    let result = Members::read(result.get()).ok().ok_or(Unreadable("it is not a JSON object"))?;
+    let blocks = match result.get("content").filter(|content| content.get() != "null") {
+        Some(content) => {
+            Elements::read(content.get()).ok().ok_or(Unreadable("`content` is not an array"))?.0
+        }
+        None => Vec::new(),
+    };
+    let structured = result.get("structuredContent").filter(|value| value.get() != "null");
+
+    let blocks: Vec<Block> = blocks.into_iter().map(Block::read).collect();
+    let has_text = blocks.iter().any(|block| matches!(block, Block::Text(_)));
+    let mut lines: Vec<String> = blocks.into_iter().map(Block::into_line).collect();
+    // A server that gives both repeats the structure in a text block for the model.
+    if let Some(structured) = structured.filter(|_| !has_text) {
+        lines.push(structured.get().to_owned());
+    }
+    let text = lines.join("\n");
+
+    let failed = result.get("isError").is_some_and(|value| value.get() == "true");
+    Ok(match (failed, text.is_empty()) {
+        (false, _) => Answer::Result(text),
+        (true, false) => Answer::Error(text),
+        (true, true) => Answer::Error(NO_MESSAGE.to_owned()),
+    })
+}
+
+/// One content block, as far as the answer needs it.
+enum Block {
+    /// Text of the tool, of an embedded resource, or a linked resource's URI.
+    Text(String),
+    /// What cannot be put into text, described.
+    Other(String),
+}
+
+impl Block {
+    fn read(raw: &RawValue) -> Self {
+        let Ok(block) = Members::read(raw.get()) else {
+            return Self::not_passed_on("content that is not an object", raw.get().len());
+        };
+        let kind = text(&block, "type");
+        let content = match kind.as_deref() {
+            Some("text") => text(&block, "text"),
+            Some("resource_link") => text(&block, "uri"),
+            Some("resource") => return Self::read_resource(&block, raw),
+            Some(kind @ ("image" | "audio")) => {
+                return match text(&block, "data") {
+                    Some(data) => Self::binary(kind, &block, &data),
+                    None => Self::not_passed_on(&format!("{kind} without data"), raw.get().len()),
+                };
+            }
+            _ => None,
+        };
+        match content {
+            Some(content) => Self::Text(content),
+            None => {
+                let kind = kind.as_deref().unwrap_or("content without a type");
+                Self::not_passed_on(&with_mime_type(kind, &block), raw.get().len())
+            }
+        }
+    }
+
+    fn read_resource(block: &Members<'_>, raw: &RawValue) -> Self {
+        let resource = block.get("resource").and_then(|raw| Members::read(raw.get()).ok());
+        let Some(resource) = resource else {
+            return Self::not_passed_on("resource without content", raw.get().len());
+        };
+        match (text(&resource, "text"), text(&resource, "blob")) {
+            (Some(text), _) => Self::Text(text),
+            (None, Some(blob)) => Self::binary("resource", &resource, &blob),
+            (None, None) => {
+                Self::not_passed_on(&with_mime_type("resource", &resource), raw.get().len())
+            }
+        }
+    }
+
+    /// `holder` is what carries the `mimeType` of `base64`.
+    fn binary(kind: &str, holder: &Members<'_>, base64: &str) -> Self {
+        Self::not_passed_on(&with_mime_type(kind, holder), decoded_size(base64))
+    }
+
+    fn not_passed_on(what: &str, size: usize) -> Self {
+        let unit = if size == 1 { "byte" } else { "bytes" };
+        let size = grouped(size);
+        Self::Other(format!("[{what}, {size} {unit}: not passed on]"))
+    }
+
+    fn into_line(self) -> String {
+        match self {
+            Self::Text(text) | Self::Other(text) => text,
+        }
+    }
+}
+
+/// `kind`, followed by the holder's `mimeType` if it has one. Both come from the server and stand
+/// in a line of ours, so neither may break out of it.
+fn with_mime_type(kind: &str, holder: &Members<'_>) -> String {
+    let mut what = one_line(kind);
+    if let Some(mime_type) = text(holder, "mimeType") {
+        what.push(' ');
+        what.push_str(&one_line(&mime_type));
+    }
+    what
+}
+
+/// `text` without control characters and brackets, at most 100 characters of it.
+fn one_line(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control() && !matches!(c, '[' | ']')).take(100).collect()
+}
+
+/// The size of what `base64` stands for, in bytes.
+fn decoded_size(base64: &str) -> usize {
+    let digits = base64.bytes().filter(|byte| !byte.is_ascii_whitespace() && *byte != b'=').count();
+    digits * 3 / 4
+}
+
+/// `number` with a comma between every three digits.
+fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// The string under `key`, `None` if there is none.
+fn text(members: &Members<'_>, key: &str) -> Option<String> {
+    let value = members.get(key)?;
+    serde_json::from_str::<Lossy<'_>>(value.get()).ok().map(|text| text.0.into_owned())
+}
+
+/// A JSON string whose lone surrogates (`"\ud800"`), which no Rust string can hold, are replaced
+/// instead of refused.
+struct Lossy<'a>(Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Lossy<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Bytes;
+        impl<'de> Visitor<'de> for Bytes {
+            type Value = Lossy<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_borrowed_bytes<E>(self, bytes: &'de [u8]) -> Result<Self::Value, E> {
+                Ok(Lossy(String::from_utf8_lossy(bytes)))
+            }
+
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Self::Value, E> {
+                Ok(Lossy(String::from_utf8_lossy(bytes).into_owned().into()))
+            }
+        }
+        deserializer.deserialize_bytes(Bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests;
