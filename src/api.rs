@@ -4,7 +4,7 @@
 //! Must not: touch a backend or a run itself; `native` and `proxy` do.
 
 pub mod guard;
-mod native;
+pub mod native;
 pub mod reply;
 pub mod route;
 mod status;

@@ -148,7 +148,7 @@ pub enum Mcp {
 }
 
 /// An A2A agent.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct A2a {
     pub card: CardSource,
     /// Sent with the card's fetch and with every call; the values are marked sensitive.

@@ -34,11 +34,11 @@ use crate::{
         a2a::A2aDialer,
         board::Board,
         calls::{Backends, Lane},
-        mcp::McpDialer,
+        mcp,
         peer::Dial,
         supervisor::{Supervisor, Timing},
     },
-    config::{self, App, CardSource, Config, Credential, Target},
+    config::{self, A2a, App, CardSource, Config, Credential, Target},
     demo, http_client,
     model::{
         catalog::hex,
@@ -319,12 +319,14 @@ async fn dialer(
 ) -> Result<Arc<dyn Dial>, StartError> {
     let name = backend.name.clone();
     Ok(match &backend.target {
-        Target::Mcp(server) => Arc::new(McpDialer::new(name, server, options.launcher.clone())),
+        Target::Mcp(server) => {
+            Arc::new(mcp::dialer(&name, server, options.launcher.clone(), client.clone()))
+        }
         Target::A2a(agent) => {
-            let mut agent = agent.clone();
+            let mut agent = A2a::clone(agent);
             if matches!(agent.card, CardSource::Bundled) {
                 let (listener, url) = inner_listener().await?;
-                agent.card = CardSource::Base(url);
+                agent.card = CardSource::Base(url.into());
                 let serving = demo::a2a_agent::serve(listener, back.stop_token().cancelled_owned());
                 back.spawn("bundled agent", async move {
                     if let Err(error) = serving.await {

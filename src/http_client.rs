@@ -16,6 +16,19 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// HTTP/1.1, because run streams are held open for as long as a run lives: on one HTTP/2
 /// connection, the server's limit of streams (often 100) would make the next run wait for ever.
 pub fn new() -> reqwest::Client {
+    build(builder())
+}
+
+/// The same, for a server on the unix socket `path`; the host in a URL is then only a name.
+pub fn over_unix(path: &std::path::Path) -> reqwest::Client {
+    build(builder().unix_socket(path))
+}
+
+fn build(builder: reqwest::ClientBuilder) -> reqwest::Client {
+    builder.build().expect("the settings are constants and the root store needs no file")
+}
+
+fn builder() -> reqwest::ClientBuilder {
     // An error means that a provider is installed already, which is as good.
     drop(rustls::crypto::ring::default_provider().install_default());
     reqwest::Client::builder()
@@ -25,8 +38,6 @@ pub fn new() -> reqwest::Client {
         .http1_only()
         .referer(false)
         .user_agent(concat!("mantyx-bridge/", env!("CARGO_PKG_VERSION")))
-        .build()
-        .expect("the settings are constants and the root store needs no file")
 }
 
 /// A body could not be read whole.

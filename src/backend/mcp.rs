@@ -113,14 +113,14 @@ pub fn dialer(
         Mcp::Stdio { command, args, env, cwd } => {
             let program = child::Program {
                 command: command.clone(),
-                args: args.clone(),
+                args: args.iter().map(|arg| String::clone(arg)).collect(),
                 env: env.clone(),
                 cwd: cwd.clone(),
             };
             Target::Stdio { program, launcher }
         }
         Mcp::Http { url, headers } => {
-            Target::Http { client, url: url.clone(), headers: headers.clone() }
+            Target::Http { client, url: Url::clone(url), headers: headers.clone() }
         }
     };
     McpDialer { backend: name.clone(), target, last: Mutex::new(None) }

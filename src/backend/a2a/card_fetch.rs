@@ -58,6 +58,8 @@ pub(super) async fn fetch(
 ) -> Result<Fetched, PeerError> {
     match source {
         CardSource::File(path) => file(path).await,
+        // The daemon puts the address in its place before it dials.
+        CardSource::Bundled => Err(PeerError("the bundled agent is not being served".to_owned())),
         CardSource::Url(url) => get(client, url, headers, known)
             .await?
             .ok_or_else(|| error(url, "HTTP 404: there is no card; correct `card_url`")),

@@ -26,7 +26,7 @@ fn dialer(card: CardSource) -> A2aDialer {
 }
 
 async fn dial(agent: &Agent) -> Arc<dyn Peer> {
-    dialer(CardSource::Base(agent.url.clone())).dial().await.unwrap()
+    dialer(CardSource::Base((agent.url.clone()).into())).dial().await.unwrap()
 }
 
 async fn dial_error(card: CardSource) -> String {
@@ -75,7 +75,7 @@ fn ok(text: &str) -> Answer {
 #[tokio::test]
 async fn the_card_is_kept_byte_for_byte_and_the_headers_go_with_everything() {
     let agent = json_rpc(|_| result(&json!({"message": {"parts": [{"text": "hi"}]}}))).await;
-    let dialer = dialer(CardSource::Base(agent.url.clone()));
+    let dialer = dialer(CardSource::Base((agent.url.clone()).into()));
     assert_eq!(dialer.transport(), "a2a");
     let peer = dialer.dial().await.unwrap();
     assert_eq!(dialer.transport(), "jsonrpc");
@@ -138,8 +138,8 @@ async fn the_older_well_known_path_is_tried_below_the_base() {
     })
     .await;
     let base = agent.url.join("agents/hr/").unwrap();
-    assert!(dialer(CardSource::Base(base)).dial().await.is_ok());
-    let error = dial_error(CardSource::Base(agent.url.clone())).await;
+    assert!(dialer(CardSource::Base((base).into())).dial().await.is_ok());
+    let error = dial_error(CardSource::Base((agent.url.clone()).into())).await;
     assert!(
         error.contains("/.well-known/agent-card.json") && error.contains("`card_url`"),
         "{error}"
@@ -165,10 +165,11 @@ async fn cards_that_cannot_be_used_say_why() {
         ("other", "add `127.0.0.1:1` to the agent's `allow_hosts`"),
         ("absent", "correct `card_url`"),
     ] {
-        let error = dial_error(CardSource::Url(agent.url.join(path).unwrap())).await;
+        let error = dial_error(CardSource::Url((agent.url.join(path).unwrap()).into())).await;
         assert!(error.contains(expected) && !error.contains("hunter2"), "{path}: {error}");
     }
-    let error = dial_error(CardSource::Url(Url::parse("http://169.254.169.254/").unwrap())).await;
+    let error =
+        dial_error(CardSource::Url((Url::parse("http://169.254.169.254/").unwrap()).into())).await;
     assert!(error.contains("link-local"), "{error}");
 }
 
@@ -291,7 +292,7 @@ async fn the_bundled_agent_answers() {
         drop(stopped.await);
     });
     let asked = async {
-        let peer = dialer(CardSource::Base(url)).dial().await.unwrap();
+        let peer = dialer(CardSource::Base((url).into())).dial().await.unwrap();
         let first = peer.resolve().await.unwrap();
         assert!(Arc::ptr_eq(&first, &peer.resolve().await.unwrap()));
         let answer = peer.call(call(&json!({"message": "When does PTO reset?"}))).await;

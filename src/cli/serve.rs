@@ -1,0 +1,56 @@
+//! `mantyx-bridge serve`: the daemon in the foreground, until SIGTERM or SIGINT.
+//!
+//! Must not: daemonize; that is for systemd.
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::{error, info, warn};
+
+use super::{Failure, Outcome};
+use crate::{
+    config::Config,
+    daemon::{Daemon, Options},
+    http_client::chain,
+};
+
+pub(super) async fn serve(config: Config) -> Outcome {
+    for warning in &config.warnings {
+        warn!("{warning}");
+    }
+    let options = Options { launcher: std::env::current_exe().ok() };
+    let mut asked = Stop::new()?;
+    let mut again = Stop::new()?;
+    info!(version = env!("CARGO_PKG_VERSION"), "starting");
+    let daemon = Daemon::build(config, &options)
+        .await
+        .map_err(|error| Failure::Failed(format!("cannot start: {}", chain(&error))))?;
+    let hurry = async {
+        again.asked().await;
+        again.asked().await;
+    };
+    daemon.run(asked.asked(), hurry).await.map_err(|failed| {
+        error!(error = %chain(&failed), "the daemon cannot go on");
+        Failure::Failed(format!("stopped because of a fault: {}", chain(&failed)))
+    })
+}
+
+/// The signals that stop the daemon.
+struct Stop {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Stop {
+    fn new() -> Result<Self, Failure> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn asked(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => (),
+            _ = self.interrupt.recv() => (),
+        }
+    }
+}
