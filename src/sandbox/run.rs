@@ -274,6 +274,10 @@ impl Run {
         Batch { bytes, last: seq + count as u64, is_end }
     }
 
+    pub(super) fn status(&self) -> &'static str {
+        self.state().ended.as_ref().map_or("running", |ended| ended.end.status())
+    }
+
     pub(super) fn view(&self) -> View {
         let state = self.state();
         let last_seq = state.frames.len() as u64;

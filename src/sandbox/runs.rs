@@ -160,7 +160,7 @@ pub(super) fn list(shared: &Shared, query: &str) -> Reply {
     let page = Page::read(query)?;
     let wanted = |run: &&Arc<Run>| {
         page.matches(&run.spec.metadata)
-            && page.status.as_ref().is_none_or(|status| run.view().status == status)
+            && page.status.as_ref().is_none_or(|status| run.status() == status)
             && page.model_id.as_ref().is_none_or(|id| run.spec.model_id.as_ref() == Some(id))
             && page.agent_id.as_ref().is_none_or(|id| run.spec.agent_id.as_ref() == Some(id))
     };

@@ -16,8 +16,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Shared, routes};
 
-/// How long a client may take to send the head of a request, and a connection may idle.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a client may take to send the head of a request, and a connection may idle: longer
+/// than clients keep idle connections (reqwest 90 s), or they write into one that is being closed.
+const HEAD_TIMEOUT: Duration = Duration::from_mins(2);
 /// How long connections may take to finish what they were writing when the server stops.
 const GRACE: Duration = Duration::from_secs(1);
 /// How long to wait after `accept` failed, as it does when the process is out of descriptors.

@@ -510,6 +510,28 @@ async fn bodies_and_runs_are_bounded() {
 }
 
 #[tokio::test]
+async fn finished_runs_make_room_for_new_ones() {
+    let limits = Limits { bytes: 300_000, log_bytes_per_run: 200_000, ..Limits::default() };
+    let server = Server::start(SandboxConfig { limits, ..config() }).await;
+    // A log of 90 kB and a spec of 60 kB.
+    let body = spec(&"x".repeat(30_000), &json!([]));
+    for _ in 0..3 {
+        let run = server.run(&body).await;
+        let end = server.stream(&run, "").await.rest().await.pop().unwrap();
+        assert_eq!(end["data"]["subtype"], "success");
+    }
+    assert_eq!(server.get("/agent-runs/run_1").await.0, 404);
+    assert_eq!(server.get("/agent-runs/run_3").await.0, 200);
+    let (status, body) = server.post("/agent-runs", &spec(&"x".repeat(200_000), &json!([]))).await;
+    assert_eq!((status, &body["error"]), (429, &json!("rate_limit_exceeded")));
+
+    let chatty = spec(&["y"; 2_000].join("\n"), &json!([]));
+    let run = server.run(&chatty).await;
+    let end = server.stream(&run, "").await.rest().await.pop().unwrap();
+    assert_eq!((&end["type"], &end["data"]["errorClass"]), (&json!("error"), &json!("server")));
+}
+
+#[tokio::test]
 async fn a_slow_reader_holds_up_nobody() {
     let server = Server::start(config()).await;
     let line = "x".repeat(10_000);
