@@ -2,7 +2,7 @@
 //!
 //! Must not: know any key of bridge.yaml. What the tree has to look like is in `shape`.
 
-use std::fmt;
+use std::{fmt, ops::Range};
 
 use serde::{
     Deserialize, Deserializer,
@@ -14,7 +14,7 @@ use serde_saphyr::{
 };
 
 /// The largest configuration file that is read. A large intranet's is some 100 KiB.
-pub const MAX_FILE_BYTES: usize = 1 << 20;
+pub(super) const MAX_FILE_BYTES: usize = 1 << 20;
 
 /// Deep enough for every shape, and for the JSON Schemas that a local tool may carry.
 const MAX_DEPTH: usize = 64;
@@ -25,7 +25,7 @@ pub struct NodeId(pub(super) u32);
 
 /// Where something stands in the file; lines and columns count from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub(super) struct Place {
     pub line: usize,
     pub column: usize,
     /// Characters to underline.
@@ -34,19 +34,19 @@ pub struct Place {
 
 /// A parsed file.
 #[derive(Debug)]
-pub struct Document {
+pub(super) struct Document {
     pub root: Node,
     nodes: Vec<Info>,
 }
 
 /// One value and the values in it.
-pub struct Node {
+pub(super) struct Node {
     pub id: NodeId,
     pub kind: Kind,
 }
 
 /// What a value is.
-pub enum Kind {
+pub(super) enum Kind {
     Null,
     Bool(bool),
     /// A number, with the text that stood for it.
@@ -63,13 +63,15 @@ struct Info {
     /// The place of the key, for a value in a map.
     key: Option<Place>,
     parent: Option<NodeId>,
+    /// What it was written with, in bytes of the text.
+    source: Range<usize>,
     /// The key, or the position in a list.
     label: String,
 }
 
 /// Why the text is not YAML that can be read at all.
 #[derive(Debug)]
-pub struct NotYaml {
+pub(super) struct NotYaml {
     pub place: Option<Place>,
     pub message: String,
     pub cure: Option<String>,
@@ -77,7 +79,7 @@ pub struct NotYaml {
 
 impl Document {
     /// Parses `text`.
-    pub fn parse(text: &str) -> Result<Self, NotYaml> {
+    pub(super) fn parse(text: &str) -> Result<Self, NotYaml> {
         if text.len() > MAX_FILE_BYTES {
             return Err(NotYaml {
                 place: None,
@@ -93,22 +95,27 @@ impl Document {
     }
 
     /// Where the value begins.
-    pub fn value_place(&self, node: NodeId) -> Place {
+    pub(super) fn value_place(&self, node: NodeId) -> Place {
         self.info(node).at
     }
 
     /// Where the key of the value stands; the value's own place if it is in no map.
-    pub fn key_place(&self, node: NodeId) -> Place {
+    pub(super) fn key_place(&self, node: NodeId) -> Place {
         let info = self.info(node);
         info.key.unwrap_or(info.at)
     }
 
-    pub fn parent(&self, node: NodeId) -> Option<NodeId> {
+    pub(super) fn parent(&self, node: NodeId) -> Option<NodeId> {
         self.info(node).parent
     }
 
+    /// The bytes of the file that the value was written with.
+    pub(super) fn source(&self, node: NodeId) -> Range<usize> {
+        self.info(node).source.clone()
+    }
+
     /// The way to the value, such as `mcp.fs.args[1]`; empty for the whole file.
-    pub fn path(&self, node: NodeId) -> String {
+    pub(super) fn path(&self, node: NodeId) -> String {
         let info = self.info(node);
         let Some(parent) = info.parent else { return String::new() };
         let above = self.path(parent);
@@ -144,7 +151,7 @@ fn options() -> serde_saphyr::Options {
             max_nodes: 50_000,
             max_depth: MAX_DEPTH,
             max_aliases: 1_000,
-            max_documents: 1,
+            max_documents: 2,
             max_total_scalar_bytes: 4 * MAX_FILE_BYTES,
         },
         duplicate_keys: DuplicateKeyPolicy::Error,
@@ -170,19 +177,40 @@ fn not_yaml(error: &YamlError) -> NotYaml {
             cure: Some("a key may stand once in a map: remove one of the two".into()),
         };
     }
-    let (message, cure) = match error {
+    let cause = match error {
+        YamlError::AliasError { error, .. } => error,
+        other => other,
+    };
+    let (message, cure) = match cause {
         YamlError::MultipleDocuments { .. } => {
-            ("the file holds more than one YAML document".into(), Some("remove the `---` line"))
+            ("the file holds more than one YAML document".into(), "remove the `---` line")
         }
         YamlError::Budget { .. }
         | YamlError::AliasReplayLimitExceeded { .. }
         | YamlError::AliasReplayStackDepthExceeded { .. } => (
             "the file is nested too deep or expands to too much".into(),
-            Some("write it with less nesting and fewer aliases"),
+            "write it with less nesting and fewer aliases",
         ),
-        other => (UserMessageFormatter.format_message(other).into_owned(), None),
+        other => {
+            let message = UserMessageFormatter.format_message(other).into_owned();
+            let cure = syntax_cure(&message);
+            (message, cure)
+        }
     };
-    NotYaml { place, message, cure: cure.map(Into::into) }
+    NotYaml { place, message, cure: Some(cure.into()) }
+}
+
+/// What usually cures a mistake in YAML's own syntax, of which the parser has its own words.
+fn syntax_cure(message: &str) -> &'static str {
+    if message.contains("tab") {
+        "indent with spaces"
+    } else if message.contains("mapping values are not allowed") {
+        "put a text with `: ` in it in quotes, and every key on its own line"
+    } else if message.contains("unknown value") {
+        "a text that begins with `*` stands in quotes"
+    } else {
+        "this is not YAML; the mistake may stand before this place"
+    }
 }
 
 fn place_of(location: Location, width: usize) -> Place {
@@ -217,10 +245,14 @@ impl Builder<'_> {
         // The budget keeps the number of nodes far below this bound.
         let id = NodeId(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
         let is_collection = matches!(raw.value, Raw::Seq(_) | Raw::Map(_));
-        let source = self.source(raw.defined).to_owned();
+        let range = source_range(raw.defined);
+        let source = self.text.get(range.clone()).unwrap_or_default().to_owned();
         let first_line = source.lines().next().unwrap_or_default().trim_end();
+        let is_empty = source.is_empty() && matches!(raw.value, Raw::Null);
         let width = if is_collection { 1 } else { first_line.chars().count().max(1) };
-        self.nodes.push(Info { at: place_of(raw.defined, width), key, parent, label });
+        // Nothing was written, so the key is what can be shown.
+        let at = key.filter(|_| is_empty).unwrap_or_else(|| place_of(raw.defined, width));
+        self.nodes.push(Info { at, key, parent, source: range, label });
         let kind = match raw.value {
             Raw::Null => Kind::Null,
             Raw::Bool(value) => Kind::Bool(value),
@@ -248,16 +280,16 @@ impl Builder<'_> {
         };
         Node { id, kind }
     }
+}
 
-    /// The text that a scalar was written with.
-    fn source(&self, location: Location) -> &str {
-        let span = location.span();
-        let range = span.byte_offset().zip(span.byte_len()).and_then(|(offset, len)| {
-            let start = usize::try_from(offset).ok()?;
-            Some(start..start.checked_add(usize::try_from(len).ok()?)?)
-        });
-        range.and_then(|range| self.text.get(range)).unwrap_or_default()
-    }
+/// The text that a value was written with.
+fn source_range(location: Location) -> Range<usize> {
+    let span = location.span();
+    let range = span.byte_offset().zip(span.byte_len()).and_then(|(offset, len)| {
+        let start = usize::try_from(offset).ok()?;
+        Some(start..start.checked_add(usize::try_from(len).ok()?)?)
+    });
+    range.unwrap_or_default()
 }
 
 impl<'de> Deserialize<'de> for Raw {

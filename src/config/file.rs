@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     Config, ConfigErrors, Environment,
-    document::{Document, NotYaml},
+    document::{Document, Kind, NotYaml},
     error::{Problem, Snippet},
     lower::Lower,
     mask::Mask,
@@ -20,7 +20,7 @@ use super::{
 };
 
 /// Where a configuration is looked for when nobody says which.
-pub const DEFAULT_FILES: [&str; 2] = ["./bridge.yaml", "/etc/mantyx-bridge/bridge.yaml"];
+pub(super) const DEFAULT_FILES: [&str; 2] = ["./bridge.yaml", "/etc/mantyx-bridge/bridge.yaml"];
 
 /// Which file to read: `explicit`, else the first of [`DEFAULT_FILES`] that exists.
 pub fn find(explicit: Option<&Path>) -> Result<PathBuf, ConfigErrors> {
@@ -59,6 +59,10 @@ impl Config {
         // A byte order mark is no part of the first key.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let document = Document::parse(text).map_err(|flaw| not_yaml(&name, text, flaw))?;
+        if matches!(document.root.kind, Kind::Null) {
+            let cure = "the least is `upstream: {sandbox: true}`; README.md shows more".into();
+            return Err(ConfigErrors::without_place(name, "the file is empty".into(), cure));
+        }
         let directory = directory(path);
         let mut left_out = HashSet::new();
         let mut mistakes = Vec::new();
@@ -67,7 +71,7 @@ impl Config {
             mistakes.push(Mistake {
                 node: node.id,
                 at_key: true,
-                message: format!("this version cannot do {what} yet"),
+                message: format!("this version cannot do this yet: {what}"),
                 cure: Some(cure.into()),
             });
         });
@@ -117,7 +121,7 @@ fn not_yaml(name: &str, text: &str, flaw: NotYaml) -> ConfigErrors {
 }
 
 fn errors(file: String, text: &str, document: &Document, mistakes: Vec<Mistake>) -> ConfigErrors {
-    let mask = Mask::of(document);
+    let mask = Mask::of(document, text);
     let mut problems: Vec<Problem> = mistakes
         .into_iter()
         .map(|mistake| {

@@ -55,7 +55,7 @@ pub(super) struct Findings {
 }
 
 impl<'a> Lower<'a> {
-    pub fn new(
+    pub(super) fn new(
         document: &'a Document,
         env: &'a Environment,
         directory: &'a Path,
@@ -64,12 +64,12 @@ impl<'a> Lower<'a> {
         Self { document, env, directory, left_out, findings: RefCell::default() }
     }
 
-    pub fn into_findings(self) -> Findings {
+    pub(super) fn into_findings(self) -> Findings {
         self.findings.into_inner()
     }
 
     /// The configuration; where it cannot be made, a mistake says why.
-    pub fn config(&self, file: &File) -> Option<Config> {
+    pub(super) fn config(&self, file: &File) -> Option<Config> {
         let listen = self.listen(file.listen.as_ref());
         let auth = self.auth(file.auth.as_ref(), listen.as_ref());
         let upstream = self.upstream(file.upstream.as_ref());

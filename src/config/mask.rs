@@ -3,7 +3,7 @@
 //! Must not: be the only guard. Resolved references never come near a message.
 
 use super::{
-    document::{Document, Kind, Node},
+    document::{Document, Kind, Node, NodeId},
     reference::looks_secret,
 };
 
@@ -19,19 +19,29 @@ pub(super) struct Mask {
 
 impl Mask {
     /// For a file that could be parsed.
-    pub fn of(document: &Document) -> Self {
+    pub(super) fn of(document: &Document, text: &str) -> Self {
         let mut secrets = Vec::new();
-        collect(&document.root, false, 0, &mut secrets);
+        collect(&document.root, false, false, &mut |node, value: &str| {
+            // The source differs from the value where there are escapes or several lines.
+            let source = text.get(document.source(node)).unwrap_or_default();
+            for line in value.lines().chain(source.lines()) {
+                let line = line.trim().trim_matches(['"', '\'']);
+                // What is short or a reference tells nobody anything.
+                if line.len() >= 4 && !line.contains("${") && line != "passthrough" {
+                    secrets.push(line.to_owned());
+                }
+            }
+        });
         secrets.sort_by_key(|secret: &String| std::cmp::Reverse(secret.len()));
         Self { secrets, by_looks: false }
     }
 
     /// For a file that could not.
-    pub fn by_looks() -> Self {
+    pub(super) fn by_looks() -> Self {
         Self { secrets: Vec::new(), by_looks: true }
     }
 
-    pub fn apply(&self, text: &str) -> String {
+    pub(super) fn apply(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for secret in &self.secrets {
             text = text.replace(secret.as_str(), MASK);
@@ -39,31 +49,38 @@ impl Mask {
         if self.by_looks {
             text = hide_by_looks(&text);
         }
-        hide_user_info(&text)
+        hide_secret_query(&hide_user_info(&text))
     }
 }
 
-fn collect(node: &Node, is_secret: bool, depth: usize, secrets: &mut Vec<String>) {
+fn collect(node: &Node, is_secret: bool, names: bool, keep: &mut dyn FnMut(NodeId, &str)) {
     match &node.kind {
         Kind::Map(entries) => {
             for (key, value) in entries {
-                // At depth 1 stand the names that the user gave to backends and apps.
-                let is_secret = is_secret || depth != 1 && (looks_secret(key) || key == "headers");
-                collect(value, is_secret, depth + 1, secrets);
+                let is_secret = is_secret || !names && (looks_secret(key) || key == "headers");
+                // Below these stand the names that the user gave to backends and apps.
+                let sections = ["mcp", "mcpServers", "a2a", "apps", "local"];
+                collect(value, is_secret, sections.contains(&key.as_str()), keep);
             }
         }
         Kind::Seq(items) => {
+            let mut after_option = false;
             for item in items {
-                collect(item, is_secret, depth + 1, secrets);
+                collect(item, is_secret || after_option, false, keep);
+                // `--token abc` and `--token=abc`.
+                let option = match &item.kind {
+                    Kind::Str(text) if text.starts_with('-') => text.as_str(),
+                    _ => "",
+                };
+                let (name, value) = option.split_once('=').unwrap_or((option, ""));
+                after_option = looks_secret(name) && value.is_empty();
+                if looks_secret(name) {
+                    keep(item.id, value);
+                }
             }
         }
         Kind::Str(text) | Kind::Int(_, text) | Kind::Float(_, text) if is_secret => {
-            let shown_word = |line: &str| matches!(line, "passthrough" | "true" | "false");
-            let lines = text.lines().map(str::trim);
-            // What is short or a reference tells nobody anything.
-            let secret =
-                lines.filter(|line| line.len() >= 4 && !line.contains("${") && !shown_word(line));
-            secrets.extend(secret.map(str::to_owned));
+            keep(node.id, text);
         }
         _ => (),
     }
@@ -98,6 +115,23 @@ fn hide_user_info(text: &str) -> String {
             }
             None => hidden.push_str(piece),
         }
+    }
+    hidden
+}
+
+/// Hides the values of `?token=…&key=…`.
+fn hide_secret_query(text: &str) -> String {
+    let mut hidden = String::new();
+    for piece in text.split_inclusive(['?', '&']) {
+        let shown = match piece.split_once('=') {
+            Some((name, value)) if looks_secret(name) && !value.starts_with("${") => {
+                let end =
+                    value.find(['&', '#', ' ', '"', '\'', '`', ',', '}']).unwrap_or(value.len());
+                format!("{name}={MASK}{}", value.split_at(end).1)
+            }
+            _ => piece.to_owned(),
+        };
+        hidden.push_str(&shown);
     }
     hidden
 }

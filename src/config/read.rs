@@ -41,7 +41,7 @@ pub struct Scalar(pub String);
 
 /// A value that does not fit the shape.
 #[derive(Debug)]
-pub struct Mistake {
+pub(super) struct Mistake {
     pub node: NodeId,
     /// The key is to blame, not the value.
     pub at_key: bool,
@@ -51,7 +51,7 @@ pub struct Mistake {
 
 /// Reads `document`, without the values in `left_out`; what does not fit is added to `left_out`
 /// and told to `report`. `None` if nothing at all could be read.
-pub fn read<T: DeserializeOwned>(
+pub(super) fn read<T: DeserializeOwned>(
     document: &Document,
     left_out: &mut HashSet<NodeId>,
     mut report: impl FnMut(Mistake),
@@ -112,19 +112,24 @@ impl de::Error for ReadError {
     }
 
     fn invalid_type(unexpected: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
-        let wanted = expected.to_string();
+        // serde's own words for two types.
+        let (wanted, form) = match expected.to_string().as_str() {
+            "a sequence" => ("a list".to_owned(), Some("write a list: […]")),
+            "a boolean" => ("true or false".to_owned(), None),
+            other => (other.to_owned(), None),
+        };
         let cure = match unexpected {
-            Unexpected::Unsigned(_) | Unexpected::Signed(_) | Unexpected::Float(_)
+            Unexpected::Unsigned(_)
+            | Unexpected::Signed(_)
+            | Unexpected::Float(_)
+            | Unexpected::Bool(_)
                 if wanted.starts_with("a string") =>
             {
-                Some("put it in quotes".to_owned())
+                Some("put it in quotes")
             }
-            Unexpected::Bool(_) if wanted.starts_with("a string") => {
-                Some("put it in quotes".to_owned())
-            }
-            Unexpected::Str(_) if wanted == "a boolean" => Some("write true or false".to_owned()),
-            _ => None,
+            _ => form,
         };
+        let cure = cure.map(str::to_owned);
         Self::new(format!("expected {wanted}, found {}", describe(unexpected)), cure)
     }
 
@@ -147,7 +152,7 @@ impl de::Error for ReadError {
             Some(meant) => format!("did you mean `{meant}`? "),
             None => foreign_key(field, expected),
         };
-        cure.push_str("Known keys here: ");
+        cure.push_str("known keys here: ");
         cure.push_str(&known.join(", "));
         Self::new(format!("unknown key `{field}`"), Some(cure))
     }
@@ -245,6 +250,20 @@ impl<'de> Deserializer<'de> for Reader<'_> {
         self.located(result)
     }
 
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        _fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, ReadError> {
+        let result = match self.node.kind {
+            // serde would take a list as the values without their keys.
+            Kind::Seq(_) => Err(de::Error::invalid_type(Unexpected::Seq, &visitor)),
+            _ => self.visit(visitor),
+        };
+        self.located(result)
+    }
+
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _name: &'static str,
@@ -260,7 +279,7 @@ impl<'de> Deserializer<'de> for Reader<'_> {
 
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
-        unit_struct seq tuple tuple_struct map struct identifier ignored_any
+        unit_struct seq tuple tuple_struct map identifier ignored_any
     }
 }
 

@@ -47,7 +47,7 @@ pub(super) struct Resolved {
 }
 
 impl Template {
-    pub fn parse(text: &str, dialect: Dialect) -> Result<Self, Flaw> {
+    pub(super) fn parse(text: &str, dialect: Dialect) -> Result<Self, Flaw> {
         let mut parts = Vec::new();
         let mut literal = String::new();
         let mut rest = text;
@@ -79,19 +79,19 @@ impl Template {
     }
 
     /// There is no reference in it.
-    pub fn is_plain(&self) -> bool {
+    pub(super) fn is_plain(&self) -> bool {
         self.0.iter().all(|part| matches!(part, Part::Literal(_)))
     }
 
     /// It holds a secret file or a credential.
-    pub fn is_secret(&self) -> bool {
+    pub(super) fn is_secret(&self) -> bool {
         self.0
             .iter()
             .any(|part| matches!(part, Part::Reference(Reference::File(_) | Reference::Cred(_))))
     }
 
     /// Replaces the references; relative files start at `directory`.
-    pub fn resolve(&self, env: &Environment, directory: &Path) -> Result<Resolved, Flaw> {
+    pub(super) fn resolve(&self, env: &Environment, directory: &Path) -> Result<Resolved, Flaw> {
         let mut resolved = Resolved { value: String::new(), exposed_files: Vec::new() };
         for part in &self.0 {
             match part {

@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 /// What every wrong duration is told.
-pub const DURATION_FORMS: &str = "a duration is a whole number with a unit: 250ms, 30s, 5m or 2h";
+pub const DURATION_FORMS: &str = "a duration such as 250ms, 30s, 5m or 2h";
 /// What every wrong size is told.
-pub const SIZE_FORMS: &str = "a size is a whole number with a unit: 512B, 64KiB, 2MiB or 1GiB";
+pub const SIZE_FORMS: &str = "a size such as 512B, 64KiB, 2MiB or 1GiB";
 
 /// Parses `250ms`, `30s`, `5m`, `2h`; `None` if `text` is anything else or too large.
 pub fn parse_duration(text: &str) -> Option<Duration> {

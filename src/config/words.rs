@@ -171,7 +171,7 @@ impl<'de> Deserialize<'de> for OneOrMany {
             type Value = OneOrMany;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an address or a list of addresses")
+                f.write_str("a string or a list of strings")
             }
 
             fn visit_str<E>(self, text: &str) -> Result<OneOrMany, E> {

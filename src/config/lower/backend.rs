@@ -45,16 +45,16 @@ pub(super) struct Inherited {
 }
 
 impl Backends {
-    pub fn find(&self, name: &str) -> Option<BackendName> {
+    pub(super) fn find(&self, name: &str) -> Option<BackendName> {
         self.ready.get_key_value(name).map(|(name, _)| name.clone())
     }
 
-    pub fn is_written(&self, name: &str) -> bool {
+    pub(super) fn is_written(&self, name: &str) -> bool {
         self.written.contains_key(name)
     }
 
     /// What an unknown `name` could have meant.
-    pub fn candidates(&self, name: &str) -> String {
+    pub(super) fn candidates(&self, name: &str) -> String {
         let known = || self.written.keys().map(String::as_str);
         match did_you_mean(name, known()) {
             Some(meant) => format!("did you mean `{meant}`?"),
@@ -63,11 +63,11 @@ impl Backends {
         }
     }
 
-    pub fn disabled(&self) -> Vec<BackendName> {
+    pub(super) fn disabled(&self) -> Vec<BackendName> {
         self.disabled.clone()
     }
 
-    pub fn into_map(self) -> BTreeMap<BackendName, Backend> {
+    pub(super) fn into_map(self) -> BTreeMap<BackendName, Backend> {
         self.ready
     }
 }
