@@ -52,7 +52,7 @@ async fn start(python: &str, script: &str, arguments: &[&str]) -> Agent {
 
 async fn dial(agent: &Agent, binding: Option<A2aBinding>) -> Arc<dyn Peer> {
     let config = A2a {
-        card: CardSource::Base(agent.url.clone()),
+        card: CardSource::Base(agent.url.clone().into()),
         headers: HeaderMap::new(),
         description: None,
         binding,

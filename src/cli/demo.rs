@@ -1,0 +1,224 @@
+//! `mantyx-bridge demo`: the main job on this machine, with nothing configured.
+//!
+//! Everything is real but the model: the daemon, a child process that speaks MCP, an agent that
+//! speaks A2A, and a MANTYX whose wire is real and whose model is a script. The demo is an app of
+//! the bridge like any other: it knows a base URL and a token.
+//!
+//! Must not: leave anything behind, or need a network.
+
+use std::{path::Path, time::Duration};
+
+use http::StatusCode;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::{sync::oneshot, time::timeout};
+
+use super::{Failure, Outcome, client::parse, colours, print};
+use crate::{
+    config::{Config, Environment},
+    daemon::{Daemon, Options},
+    http_client::{self, chain},
+    wire::sse::Framer,
+};
+
+/// The configuration of the demo.
+const BRIDGE_YAML: &str = "\
+listen: 127.0.0.1:0
+upstream: {sandbox: true, workspace: demo}
+mcp:
+  demo: {command: mantyx-bridge, args: [demo-mcp-server]}
+a2a:
+  desk: {bundled: true}
+";
+
+/// What the sandbox's model is told to do: a line that names a tool is a call of it.
+const PROMPT: &str = "\
+Let me work that out with the tools of the intranet.
+demo_add {\"a\": 19, \"b\": 23}
+desk {\"message\": \"Where do I get a badge?\"}
+That is all.";
+
+/// How long the whole demo may take; it takes about a second.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// An app of the bridge.
+struct App {
+    http: reqwest::Client,
+    url: String,
+    token: SecretString,
+}
+
+/// The calls that were seen, and those that were answered with a result.
+#[derive(Debug, Default)]
+struct Seen {
+    called: usize,
+    answered: usize,
+    text: Option<String>,
+}
+
+pub(super) async fn demo(env: &Environment) -> Outcome {
+    let state = std::env::temp_dir().join(format!("mantyx-bridge-demo-{}", std::process::id()));
+    let text = format!("{BRIDGE_YAML}state_dir: {}\n", Value::from(state.display().to_string()));
+    let config = Config::parse(&text, Path::new("demo"), env)?;
+    let options = Options { launcher: std::env::current_exe().ok() };
+    let shown = async {
+        let daemon = Daemon::build(config, &options)
+            .await
+            .map_err(|error| Failure::Failed(format!("cannot start: {}", chain(&error))))?;
+        let url = daemon.urls().first().cloned().unwrap_or_default();
+        let app = App { http: http_client::new(), url, token: daemon.token().clone() };
+        let (done, stop) = oneshot::channel::<()>();
+        let running = daemon.run(
+            async {
+                // Dropped or sent: either way the demo is over.
+                let _over = stop.await;
+            },
+            std::future::pending(),
+        );
+        let showing = async {
+            let shown = timeout(LIMIT, app.show()).await;
+            drop(done);
+            shown.unwrap_or_else(|_elapsed| {
+                Err(Failure::Failed(format!("the demo did not end within {LIMIT:?}")))
+            })
+        };
+        let (ran, shown) = tokio::join!(running, showing);
+        ran.map_err(|error| Failure::Failed(chain(&error)))?;
+        shown
+    }
+    .await;
+    if let Err(error) = std::fs::remove_dir_all(&state) {
+        super::complain(&format!("{} was left behind: {error}", state.display()));
+    }
+    shown
+}
+
+impl App {
+    async fn show(&self) -> Outcome {
+        print(&format!(
+            "The bridge listens on {} and is about to be asked for an agent run.\n\
+             Its backends: `demo`, an MCP server on stdio, and `desk`, an A2A agent.\n\n",
+            self.url
+        ))?;
+        self.wait_until_ready().await?;
+        let run = self.submit().await?;
+        let seen = self.follow(&run).await?;
+        let Seen { called, answered, text } = seen;
+        let Some(text) = text.filter(|_| called == 2 && answered == 2) else {
+            return Err(Failure::Failed(format!(
+                "the run should have made 2 calls and got 2 results; it made {called} and got \
+                 {answered}"
+            )));
+        };
+        print(&format!(
+            "\nThe run's answer, with what the tools said in it:\n\n{}\n\n\
+             To do this with your own servers, start from the bridge.yaml of the repository:\n  \
+             mantyx-bridge check && mantyx-bridge serve\n",
+            indented(&text)
+        ))
+    }
+
+    fn request(&self, method: http::Method, path: &str) -> reqwest::RequestBuilder {
+        let token = self.token.expose_secret();
+        self.http.request(method, format!("{}{path}", self.url)).bearer_auth(token)
+    }
+
+    async fn wait_until_ready(&self) -> Outcome {
+        loop {
+            let response = self.request(http::Method::GET, "/readyz").send().await?;
+            if response.status() == StatusCode::OK {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Submits a spec that knows nothing of the backends; the bridge puts their tools in.
+    async fn submit(&self) -> Result<String, Failure> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Created {
+            stream_url: String,
+        }
+        let spec = json!({ "systemPrompt": "You are helpful.", "prompt": PROMPT });
+        print(&format!("> POST /api/v1/workspaces/demo/agent-runs\n{}\n\n", indented(PROMPT)))?;
+        let response = self
+            .request(http::Method::POST, "/api/v1/workspaces/demo/agent-runs")
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(spec.to_string())
+            .send()
+            .await?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = response.text().await?;
+        if !status.is_success() {
+            return Err(Failure::Failed(format!("the bridge answered {status}: {body}")));
+        }
+        let injected = headers.get("x-bridge-injected").and_then(|value| value.to_str().ok());
+        print(&format!("< {status}, X-Bridge-Injected: {}\n\n", injected.unwrap_or("-")))?;
+        Ok(parse::<Created>(&body)?.stream_url)
+    }
+
+    /// Prints the events of the run as they come.
+    async fn follow(&self, path: &str) -> Result<Seen, Failure> {
+        print(&format!("> GET {path}\n"))?;
+        let mut response = self.request(http::Method::GET, path).send().await?;
+        let mut framer = Framer::new(1 << 20);
+        let mut seen = Seen::default();
+        while let Some(chunk) = response.chunk().await? {
+            framer.push(&chunk);
+            while let Some(frame) =
+                framer.next_frame().map_err(|error| Failure::Failed(error.to_string()))?
+            {
+                let Some(data) = frame.fields().data else { continue };
+                let event: Value = parse(&data)?;
+                seen.take(&event)?;
+            }
+        }
+        Ok(seen)
+    }
+}
+
+impl Seen {
+    fn take(&mut self, event: &Value) -> Outcome {
+        let data = &event["data"];
+        let kind = event["type"].as_str().unwrap_or("?");
+        let what = match kind {
+            "tool_call" => {
+                self.called += 1;
+                format!("{} {}", data["name"].as_str().unwrap_or("?"), data["input"])
+            }
+            "local_tool_result_in" => {
+                self.answered += usize::from(data["error"].is_null());
+                shortened(data["output"].as_str().or(data["error"].as_str()).unwrap_or(""))
+            }
+            "result" => {
+                self.text = data["text"].as_str().map(str::to_owned);
+                data["subtype"].as_str().unwrap_or("?").to_owned()
+            }
+            _ => shortened(data["text"].as_str().unwrap_or("")),
+        };
+        let seq = &event["seq"];
+        let (on, off) = if colours() { ("\x1b[36m", "\x1b[0m") } else { ("", "") };
+        print(&format!("< {seq:>3} {on}{kind:<21}{off} {what}\n"))
+    }
+}
+
+impl From<reqwest::Error> for Failure {
+    fn from(error: reqwest::Error) -> Self {
+        Self::Failed(chain(&error.without_url()))
+    }
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n")
+}
+
+fn shortened(text: &str) -> String {
+    const WIDTH: usize = 90;
+    let text = text.replace('\n', " ");
+    if text.chars().count() <= WIDTH {
+        return text;
+    }
+    text.chars().take(WIDTH - 1).chain(['…']).collect()
+}
