@@ -115,7 +115,7 @@ impl Daemon {
 
         let (base_url, workspace, credential) = upstream(&config, &mut back).await?;
         let upstream = Arc::new(Upstream::new(base_url.clone(), &credential));
-        let (backends, transports) = start_backends(&config, options, &mut back).await?;
+        let (backends, dialers) = start_backends(&config, options, &mut back).await?;
         let answer_within = config.calls.timeout + POSTING;
         let runs = Arc::new(Runs::new(upstream, Arc::clone(&backends), answer_within));
 
@@ -125,7 +125,7 @@ impl Daemon {
             workspace,
             loaded_at: SystemTime::now(),
             since: Instant::now(),
-            transports,
+            dialers,
         };
         let front_door = Arc::new(Front {
             guard: Guard::new(config.auth, apps, &addresses),
@@ -259,22 +259,22 @@ fn shown_url(config: &Config, base_url: &Url) -> String {
     }
 }
 
-type Transports = BTreeMap<BackendName, &'static str>;
+type Dialers = BTreeMap<BackendName, Arc<dyn Dial>>;
 
 /// Starts a supervisor for every backend.
 async fn start_backends(
     config: &Config,
     options: &Options,
     back: &mut Tasks,
-) -> Result<(Arc<Backends>, Transports), StartError> {
+) -> Result<(Arc<Backends>, Dialers), StartError> {
     let client = http_client::new();
     let sources = config.backends.values().map(source).collect();
     let board = Arc::new(Board::new(sources));
     let mut lanes = BTreeMap::new();
-    let mut transports = BTreeMap::new();
+    let mut dialers = BTreeMap::new();
     for (name, backend) in &config.backends {
         let dial = dialer(backend, options, &client, back).await?;
-        transports.insert(name.clone(), dial.transport());
+        dialers.insert(name.clone(), Arc::clone(&dial));
         let (asks, asked) = mpsc::channel(ASKS);
         let call_timeout = backend.call_timeout.min(config.calls.timeout);
         let lane = Lane::new(backend.required, call_timeout, backend.concurrency, asks);
@@ -292,7 +292,7 @@ async fn start_backends(
         };
         back.spawn("supervisor", supervisor.run(back.stop_token()));
     }
-    Ok((Arc::new(Backends::new(board, lanes, config.calls.max_concurrent)), transports))
+    Ok((Arc::new(Backends::new(board, lanes, config.calls.max_concurrent)), dialers))
 }
 
 fn source(backend: &config::Backend) -> Source {

@@ -4,7 +4,7 @@
 //! and for operators.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -25,7 +25,7 @@ use super::{
     status,
 };
 use crate::{
-    backend::calls::Backends,
+    backend::{calls::Backends, peer::Dial},
     config::App,
     model::{
         answer::Answer,
@@ -59,8 +59,8 @@ pub struct Facts {
     pub workspace: Option<String>,
     pub loaded_at: SystemTime,
     pub since: Instant,
-    /// Per backend, what carries its calls.
-    pub transports: std::collections::BTreeMap<BackendName, &'static str>,
+    /// Per backend, what reaches it.
+    pub dialers: BTreeMap<BackendName, Arc<dyn Dial>>,
 }
 
 impl Native {

@@ -122,7 +122,7 @@ fn one<'a>(native: &'a Native, name: &'a BackendName, lane: &Lane) -> Option<Bac
         kind,
         state: known.phase.as_str(),
         required: lane.required,
-        transport: native.facts.transports.get(name).copied().unwrap_or_default(),
+        transport: native.facts.dialers.get(name).map_or("", |dial| dial.transport()),
         protocol_version: known.about.protocol_version,
         server_info: known.about.server_info.map(|info| RawValue::to_owned(&info)),
         tools: known.catalog.as_ref().map_or(0, |catalog| catalog.tool_count()),

@@ -16,7 +16,7 @@ use crate::model::{
 };
 
 /// Knows how to reach one peer.
-pub trait Dial: Send + Sync + 'static {
+pub trait Dial: Send + Sync + fmt::Debug + 'static {
     /// Connects and does the protocol's handshake. Dropping the future gives up and leaves
     /// nothing behind.
     fn dial(&self) -> BoxFuture<'_, Result<Arc<dyn Peer>, PeerError>>;
