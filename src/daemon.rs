@@ -55,8 +55,6 @@ use crate::{
     upstream::Upstream,
 };
 
-/// MANTYX waits 300 s for a result (wire-protocol §5); this much is kept for posting it.
-const POSTING: Duration = Duration::from_secs(15);
 /// After so long, the daemon is ready even if a backend is still being tried.
 const FIRST_ATTEMPTS: Duration = Duration::from_secs(5);
 /// How long running calls may take to be answered and posted at shutdown.
@@ -116,8 +114,8 @@ impl Daemon {
         let (base_url, workspace, credential) = upstream(&config, &mut back).await?;
         let upstream = Arc::new(Upstream::new(base_url.clone(), &credential));
         let (backends, dialers) = start_backends(&config, options, &mut back).await?;
-        let answer_within = config.calls.timeout + POSTING;
-        let runs = Arc::new(Runs::new(upstream, Arc::clone(&backends), answer_within));
+        let runs =
+            Arc::new(Runs::new(upstream, Arc::clone(&backends), config.calls.timeout, &apps));
 
         let started = Arc::new(AtomicBool::new(false));
         let facts = Facts {

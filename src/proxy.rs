@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
+use secrecy::ExposeSecret as _;
 use serde::Deserialize;
 use tracing::{debug, warn};
 
@@ -22,6 +23,7 @@ use crate::{
         reply::{self, Body},
         route::Proxied,
     },
+    config::Credential,
     model::ids::{RunId, SessionId, ToolUseId},
     runs::{DrivenRun, RunKey, Runs, app_stream},
     upstream::{Authority, OpenError},
@@ -71,8 +73,13 @@ impl Proxy {
 
     /// Whose credential goes to MANTYX for `caller`.
     fn authority(&self, caller: &Caller, headers: &HeaderMap) -> Authority {
-        match self.runs.upstream().own_authority() {
-            Some(own) => own.clone(),
+        let own = match &caller.app.credential {
+            Some(Credential::Own(secret)) => Authority::bearer(secret.expose_secret()),
+            Some(Credential::Passthrough) => None,
+            None => self.runs.upstream().own_authority().cloned(),
+        };
+        match own {
+            Some(own) => own,
             None => {
                 let mut own = headers.clone();
                 if let Some(name) = &caller.token_in {

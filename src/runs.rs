@@ -16,15 +16,25 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::time::Instant;
+use serde_json::value::RawValue;
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout},
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::info;
 
 use self::log::EventLog;
 use crate::{
-    backend::calls::Backends,
+    backend::{
+        calls::{Backends, Wanted},
+        peer::Origin,
+    },
+    config::App,
     model::{
+        answer::Answer,
         ids::{AppName, RunId, SessionId, ToolUseId},
+        offer::Route,
         run::Run,
         spec::{Selection, Table},
     },
@@ -79,8 +89,10 @@ pub struct Session {
 pub struct Runs {
     upstream: Arc<Upstream>,
     backends: Arc<Backends>,
-    /// Longest that a call may take, from its event to its posting.
-    answer_within: Duration,
+    /// The longest that a call may take.
+    call_within: Duration,
+    /// The calls that an app may have running at once, where it has a limit.
+    turns: HashMap<AppName, Semaphore>,
     tracker: TaskTracker,
     /// Drivers take no new calls, finish those in flight, and end.
     drain: CancellationToken,
@@ -139,11 +151,20 @@ impl DrivenRun {
 }
 
 impl Runs {
-    pub fn new(upstream: Arc<Upstream>, backends: Arc<Backends>, answer_within: Duration) -> Self {
+    /// Runs of `apps`, whose calls are answered within `call_within`.
+    pub fn new(
+        upstream: Arc<Upstream>,
+        backends: Arc<Backends>,
+        call_within: Duration,
+        apps: &[App],
+    ) -> Self {
+        let limited =
+            |app: &App| Some((app.name.clone(), Semaphore::new(app.max_concurrent_calls?)));
         Self {
+            turns: apps.iter().filter_map(limited).collect(),
             upstream,
             backends,
-            answer_within,
+            call_within,
             tracker: TaskTracker::new(),
             drain: CancellationToken::new(),
             inner: Mutex::default(),
@@ -223,6 +244,31 @@ impl Runs {
 
     pub fn forget_session(&self, workspace: &Arc<str>, id: &SessionId) {
         self.lock().sessions.remove(&(Arc::clone(workspace), id.clone()));
+    }
+
+    /// Makes one call on behalf of `app`, when it is the app's turn.
+    pub async fn call(
+        &self,
+        app: &AppName,
+        route: &Route,
+        arguments: Box<RawValue>,
+        origin: Option<Origin>,
+    ) -> Answer {
+        let deadline = Instant::now() + self.call_within;
+        let patience = self.call_within / 4;
+        let turn = async {
+            match self.turns.get(app) {
+                Some(turns) => turns.acquire().await.ok(),
+                None => None,
+            }
+        };
+        let Ok(_turn) = timeout(patience, turn).await else {
+            return Answer::Error(format!(
+                "The app has as many calls running as it may, and this one got no turn within \
+                 {patience:?}. It was not made; try again later."
+            ));
+        };
+        self.backends.call(route, Wanted { arguments, origin, deadline }).await
     }
 
     pub fn upstream(&self) -> &Arc<Upstream> {

@@ -43,7 +43,10 @@ pub struct Health {
 
 /// The credential that goes to MANTYX on behalf of one app. Never shown, not even in `Debug`.
 #[derive(Clone)]
-pub struct Authority(Arc<HeaderMap>);
+pub struct Authority {
+    headers: Arc<HeaderMap>,
+    callers: bool,
+}
 
 impl fmt::Debug for Authority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -86,7 +89,8 @@ impl Authority {
     pub fn bearer(credential: &str) -> Option<Self> {
         let mut value = HeaderValue::try_from(format!("Bearer {credential}")).ok()?;
         value.set_sensitive(true);
-        Some(Self(Arc::new(HeaderMap::from_iter([(header::AUTHORIZATION, value)]))))
+        let headers = Arc::new(HeaderMap::from_iter([(header::AUTHORIZATION, value)]));
+        Some(Self { headers, callers: false })
     }
 
     /// The headers that a caller's own credential came in.
@@ -96,7 +100,12 @@ impl Authority {
             value.set_sensitive(true);
             Some((name, value))
         });
-        Self(Arc::new(own.collect()))
+        Self { headers: Arc::new(own.collect()), callers: true }
+    }
+
+    /// Whether the caller brought it, and not the bridge.
+    pub fn is_callers(&self) -> bool {
+        self.callers
     }
 }
 
@@ -146,7 +155,7 @@ impl Upstream {
         if url.as_str() != whole {
             return Err(OddPath);
         }
-        Ok(self.http.request(method, url).headers(authority.0.as_ref().clone()))
+        Ok(self.http.request(method, url).headers(authority.headers.as_ref().clone()))
     }
 
     /// Opens the event stream at `path`, behind `last_seq`.

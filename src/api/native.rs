@@ -206,7 +206,7 @@ impl Native {
                 call.name,
                 route.kind.as_str()
             )),
-            Some(route) => self.backends().call(route, call.args, None).await,
+            Some(route) => self.runs.call(&app.name, route, call.args, None).await,
         };
         let tool_use_id = call.tool_use.as_str();
         reply::json(StatusCode::OK, &ToolResult { tool_use_id, answer })

@@ -57,6 +57,17 @@ pub struct Lane {
     last_call: Mutex<Option<LastCall>>,
 }
 
+/// One call that somebody wants made.
+#[derive(Debug)]
+pub struct Wanted {
+    /// The arguments, verbatim: a JSON object.
+    pub arguments: Box<RawValue>,
+    /// Which call of which run this is; `None` for calls by hand.
+    pub origin: Option<Origin>,
+    /// When it must be answered, whatever the backend's own timeout is.
+    pub deadline: Instant,
+}
+
 /// How the last call to a backend ended.
 #[derive(Debug, Clone, Copy)]
 pub struct LastCall {
@@ -109,15 +120,11 @@ impl Backends {
         self.lanes.iter()
     }
 
-    /// Makes the call that `route` leads to. Always gives an answer, within the backend's timeout.
+    /// Makes the call that `route` leads to. Always gives an answer, within the backend's timeout
+    /// and by the call's own deadline.
     ///
     /// Dropping the future cancels the call at the peer.
-    pub async fn call(
-        &self,
-        route: &Route,
-        arguments: Box<RawValue>,
-        origin: Option<Origin>,
-    ) -> Answer {
+    pub async fn call(&self, route: &Route, wanted: Wanted) -> Answer {
         let name = &route.backend;
         let tool = match &route.target {
             Target::Tool(tool) => Arc::clone(tool),
@@ -129,8 +136,10 @@ impl Backends {
         lane.in_flight.fetch_add(1, Ordering::Relaxed);
         let _in_flight = InFlight(&lane.in_flight);
 
+        let Wanted { arguments, origin, deadline } = wanted;
+        let limit = lane.call_timeout.min(deadline.saturating_duration_since(Instant::now()));
         let call = ToolCall { tool, arguments, origin };
-        let outcome = self.call_in_turn(name, lane, call).await;
+        let outcome = self.call_in_turn(name, lane, call, limit).await;
         let answered = matches!(outcome, Ok(_) | Err(Failure::Call(CallError::Refused(_))));
         let last = LastCall { at: SystemTime::now(), answered };
         *lane.last_call.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
@@ -138,7 +147,7 @@ impl Backends {
             Ok(answer) => answer,
             Err(failure) => {
                 warn!(backend = %name, %failure, "a call got no answer of its tool");
-                Answer::Error(failure.for_model(name, lane.call_timeout))
+                Answer::Error(failure.for_model(name, limit))
             }
         };
         answer.within_limits()
@@ -149,11 +158,12 @@ impl Backends {
         name: &BackendName,
         lane: &Lane,
         call: ToolCall,
+        limit: Duration,
     ) -> Result<Answer, Failure> {
         let start = Instant::now();
         // Half of the time is for waiting, so that a call which gets its turn has time to run.
-        let turn_by = start + lane.call_timeout / 2;
-        let deadline = start + lane.call_timeout;
+        let turn_by = start + limit / 2;
+        let deadline = start + limit;
         let turn = async {
             // In this order everywhere, so that a backend with a long queue takes no place of all.
             let own = lane.permits.acquire().await;

@@ -112,8 +112,7 @@ impl Outgoing<'_> {
 
     /// MANTYX's answer, for the app.
     fn back(&self, response: reqwest::Response) -> Response<Body> {
-        let own = self.runs.upstream().own_authority().is_some();
-        if own && response.status() == StatusCode::UNAUTHORIZED {
+        if !self.authority.is_callers() && response.status() == StatusCode::UNAUTHORIZED {
             // To the app this would look as if its token for the bridge were wrong.
             error!("MANTYX refuses the bridge's credential (401); check upstream.credential");
             return reply::error(

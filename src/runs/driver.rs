@@ -35,6 +35,8 @@ pub(super) const MAX_EVENT: usize = 8 << 20;
 /// A stream that is silent for so long is opened anew: the connection may be dead without a sign,
 /// and MANTYX documents no heartbeat.
 const SILENCE: Duration = Duration::from_secs(60);
+/// MANTYX waits so long for a result (`localToolTimeoutMs`, wire-protocol §5); later, nobody does.
+const POST_WITHIN: Duration = Duration::from_secs(300);
 /// A stream that was open for so long was no failed attempt, even if it brought nothing.
 const LIVED: Duration = Duration::from_secs(5);
 /// So many answers "no such run" in a row end the driver; one alone may be a replica that lags.
@@ -220,7 +222,7 @@ impl Driver {
             Work::Refuse(error) => {
                 warn!(run = %self.run.key.run, %tool_use, error, "call refused");
                 let (runs, run) = (Arc::clone(&self.runs), Arc::clone(&self.run));
-                let deadline = Instant::now() + self.runs.answer_within;
+                let deadline = Instant::now() + POST_WITHIN;
                 self.calls.spawn(async move {
                     post(&runs, &run, &call.tool_use, Answer::Error(error), deadline).await;
                 });
@@ -252,11 +254,11 @@ pub(super) fn read(run: &DrivenRun, frame: &Frame) -> Option<Event> {
 /// Makes one call and posts its answer.
 async fn make(runs: Arc<Runs>, run: Arc<DrivenRun>, call: Call, route: Route) {
     let begun = Instant::now();
-    let deadline = begun + runs.answer_within;
+    let deadline = begun + POST_WITHIN;
     let Call { tool_use, name, args, .. } = call;
     let origin = Origin { run: run.key.run.clone(), tool_use: tool_use.clone() };
     let answer = tokio::select! {
-        answer = runs.backends.call(&route, args, Some(origin)) => answer,
+        answer = runs.call(&run.app, &route, args, Some(origin)) => answer,
         () = run.cancel.cancelled() => {
             Answer::Error("The call was cancelled because its run was.".to_owned())
         }

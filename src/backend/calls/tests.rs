@@ -36,13 +36,17 @@ fn start(worlds: &[(&str, &Arc<World>)], concurrency: usize) -> Harness {
     Harness { backends, _tasks: tasks, _stop: stop.drop_guard() }
 }
 
+fn wanted(arguments: Box<RawValue>) -> Wanted {
+    Wanted { arguments, origin: None, deadline: Instant::now() + Duration::from_secs(285) }
+}
+
 impl Harness {
     async fn call(&self, name: &str) -> Answer {
         self.backends.board.settled().await;
         let offer = self.backends.board.offer();
         let route = offer.route(name).unwrap();
         let args = RawValue::from_string(r#"{"a":1e400}"#.to_owned()).unwrap();
-        self.backends.call(route, args, None).await
+        self.backends.call(route, wanted(args)).await
     }
 }
 
@@ -103,7 +107,7 @@ async fn one_that_hangs_delays_no_other() {
         stuck.spawn(async move {
             let offer = backends.board.offer();
             let args = RawValue::from_string("{}".to_owned()).unwrap();
-            backends.call(offer.route("slow_ls").unwrap(), args, None).await
+            backends.call(offer.route("slow_ls").unwrap(), wanted(args)).await
         });
     }
     let begin = Instant::now();
