@@ -140,6 +140,8 @@ fn errors(file: String, text: &str, document: &Document, mistakes: Vec<Mistake>)
         })
         .collect();
     problems.sort_by_key(|problem| (problem.line, problem.column));
+    // A mistake behind an alias is found at every use of it, and shown where it is written.
+    problems.dedup_by(|a, b| (a.line, a.column, &a.message) == (b.line, b.column, &b.message));
     ConfigErrors { file, problems }
 }
 

@@ -148,10 +148,14 @@ impl Lower<'_> {
         if program != command && !program.contains('/') && !has_args {
             let args: Vec<String> =
                 command.split_whitespace().skip(1).map(|arg| format!("{arg:?}")).collect();
+            let args = match command.contains(['"', '\'']) {
+                true => "…".to_owned(),
+                false => args.join(", "),
+            };
             self.error(
                 at.node,
                 "this is one program's name with spaces in it: there is no shell",
-                format!("write `command: {program}` and `args: [{}]`", args.join(", ")),
+                format!("write `command: {program}` and `args: [{args}]`"),
             );
         }
         // A path with a slash starts at the file's directory, as every path in the file.
