@@ -127,7 +127,7 @@ fn no_file() {
     assert_eq!(
         report.to_string(),
         "error: the configuration cannot be read: there is no such file\n\
-         --> /gone.yaml\n = name an existing file with `-c FILE`, or write one with \
-         `mantyx-bridge init`\n"
+         --> /gone.yaml\n = name an existing file with `-c FILE`; `mantyx-bridge demo` \
+         needs none\n"
     );
 }

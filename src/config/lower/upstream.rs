@@ -167,7 +167,7 @@ impl Lower<'_> {
         if name.is_empty() || name == "." || name == ".." || !name.chars().all(is_name_char) {
             self.error(
                 at.node,
-                format!("`{name}` is no workspace"),
+                format!("`{}` is no workspace", at.value),
                 "write its slug: the part after /workspaces/ in MANTYX's addresses",
             );
             return None;
@@ -197,7 +197,7 @@ impl Lower<'_> {
             self.error(
                 node,
                 "the path ends in the API, which the bridge adds itself",
-                format!("write {}", url.origin().ascii_serialization()),
+                "leave it out, from /api on",
             );
         }
     }

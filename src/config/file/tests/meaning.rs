@@ -74,7 +74,7 @@ error: the path ends in the API, which the bridge adds itself
   |
 1 | upstream: {credential: passthrough, base_url: 'http://mantyx.example/api/v1?x=1', workspace: a/b}
   |                                               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-  = write http://mantyx.example
+  = leave it out, from /api on
 
 error: `a/b` is no workspace
  --> /srv/bridge.yaml:1:94 (upstream.workspace)

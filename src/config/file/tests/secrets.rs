@@ -213,3 +213,15 @@ mcp: {a: {command: '${cred:name}'}}",
   = write it out, or use ${env:NAME}",
     );
 }
+
+#[test]
+fn what_a_reference_stands_for_is_no_part_of_a_message() {
+    let yaml = "upstream: {credential: passthrough, workspace: '${env:TWO_WORDS}', base_url: '${env:TWO_WORDS}'}\n\
+                listen: '${env:TWO_WORDS}'\n\
+                mcp: {a: {url: '${env:TWO_WORDS}'}, b: {command: '${env:TWO_WORDS}'}}\n\
+                a2a: {c: {url: 'x://${env:TOKEN}'}}\n";
+    let errors = super::parse(yaml).unwrap_err();
+    assert!(errors.problems.len() >= 4, "{errors}");
+    let text = errors.to_string();
+    assert!(!text.contains("hunter") && !text.contains("0123456789abcdef"), "{text}");
+}
