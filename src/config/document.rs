@@ -17,7 +17,7 @@ use serde_saphyr::{
 pub(super) const MAX_FILE_BYTES: usize = 1 << 20;
 
 /// Deep enough for every shape, and for the JSON Schemas that a local tool may carry.
-const MAX_DEPTH: usize = 64;
+const MAX_DEPTH: usize = 32;
 
 /// One value of the document: an index into its table of places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -150,6 +150,7 @@ fn options() -> serde_saphyr::Options {
             max_events: 200_000,
             max_nodes: 50_000,
             max_depth: MAX_DEPTH,
+            flow_nesting_limit: MAX_DEPTH,
             max_aliases: 1_000,
             max_documents: 2,
             max_total_scalar_bytes: 4 * MAX_FILE_BYTES,

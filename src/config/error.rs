@@ -138,7 +138,11 @@ pub(super) fn did_you_mean<'a>(
 ) -> Option<&'a str> {
     let plain = |s: &str| s.to_ascii_lowercase().replace(['-', '_'], "");
     let wanted = plain(word);
-    let limit = (wanted.len() / 3).max(1);
+    let limit = match wanted.len() {
+        0 | 1 => 0,
+        2..6 => 1,
+        longer => longer / 3,
+    };
     let rated = known.into_iter().map(|known| (distance(&wanted, &plain(known)), known));
     rated
         .filter(|(distance, _)| *distance <= limit)

@@ -31,8 +31,8 @@ pub fn find(explicit: Option<&Path>) -> Result<PathBuf, ConfigErrors> {
         ConfigErrors::without_place(
             DEFAULT_FILES[0],
             format!("there is no configuration, neither {}", DEFAULT_FILES.join(" nor ")),
-            "run `mantyx-bridge demo` to see it work without one, or `mantyx-bridge init` to write \
-             one; `-c FILE` names another"
+            "run `mantyx-bridge demo` to see it work without one, or write one; `-c FILE` names \
+             another"
                 .into(),
         )
     })
@@ -47,8 +47,7 @@ impl Config {
             Err(error) => Err(ConfigErrors::without_place(
                 name,
                 format!("the configuration cannot be read: {}", plain_reason(&error)),
-                "name an existing file with `-c FILE`, or write one with `mantyx-bridge init`"
-                    .into(),
+                "name an existing file with `-c FILE`; `mantyx-bridge demo` needs none".into(),
             )),
         }
     }
@@ -140,6 +139,8 @@ fn errors(file: String, text: &str, document: &Document, mistakes: Vec<Mistake>)
         })
         .collect();
     problems.sort_by_key(|problem| (problem.line, problem.column));
+    // A mistake behind an alias is found at every use of it, and shown where it is written.
+    problems.dedup_by(|a, b| (a.line, a.column, &a.message) == (b.line, b.column, &b.message));
     ConfigErrors { file, problems }
 }
 

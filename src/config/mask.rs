@@ -121,8 +121,9 @@ fn hide_user_info(text: &str) -> String {
 
 /// Hides the values of `?token=…&key=…`.
 fn hide_secret_query(text: &str) -> String {
-    let mut hidden = String::new();
-    for piece in text.split_inclusive(['?', '&']) {
+    let mut pieces = text.split_inclusive(['?', '&']);
+    let mut hidden = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
         let shown = match piece.split_once('=') {
             Some((name, value)) if looks_secret(name) && !value.starts_with("${") => {
                 let end =

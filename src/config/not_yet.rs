@@ -130,6 +130,11 @@ fn walk<'d>(node: &'d Node, path: &[&str], found: &mut dyn FnMut(&'d Node)) {
         return found(node);
     };
     let Kind::Map(entries) = &node.kind else { return };
+    // An entry that is turned off uses nothing.
+    if entries.iter().any(|(key, node)| key == "disabled" && matches!(node.kind, Kind::Bool(true)))
+    {
+        return;
+    }
     for (name, value) in entries {
         // Both names of the section hold the same entries.
         let name = if name == "mcpServers" { "mcp" } else { name };

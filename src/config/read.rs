@@ -152,7 +152,7 @@ impl de::Error for ReadError {
             Some(meant) => format!("did you mean `{meant}`? "),
             None => foreign_key(field, expected),
         };
-        cure.push_str("known keys here: ");
+        cure.push_str("Known keys here: ");
         cure.push_str(&known.join(", "));
         Self::new(format!("unknown key `{field}`"), Some(cure))
     }
@@ -272,7 +272,7 @@ impl<'de> Deserializer<'de> for Reader<'_> {
     ) -> Result<V::Value, ReadError> {
         let result = match &self.node.kind {
             Kind::Str(word) => visitor.visit_enum(Word(word)),
-            _ => self.visit(OneOf(variants)).and_then(|never| match never {}),
+            _ => self.visit(OneOf(variants)).map(|never| match never {}),
         };
         self.located(result)
     }

@@ -1,1 +1,133 @@
+use std::path::Path;
 
+use super::check;
+use crate::config::Environment;
+
+const FILE: &str = "/srv/bridge.yaml";
+
+fn environment(yaml: &str) -> Environment {
+    Environment::bare()
+        .with_var("HOME", "/home/ann")
+        .with_var("TOKEN", "0123456789abcdef")
+        .with_file(FILE, yaml, 0o644)
+        .with_own_program("/usr/bin/mantyx-bridge")
+}
+
+#[test]
+fn a_good_file() {
+    let yaml = "
+upstream: {workspace: acme, credential: '${env:TOKEN}'}
+listen: {tcp: 127.0.0.1:7717, unix: /run/bridge.sock}
+apps:
+  a: {token: hunter22, backends: [fs, hr]}
+  b: {token: '${env:TOKEN}'}
+mcp:
+  fs:
+    command: npx
+    args: [-y, '${env:TOKEN}', two words, '', --key=hunter33]
+    env: {LEVEL: warn, KEY: '${env:TOKEN}'}
+    cwd: docs
+  jira:
+    url: https://jira.acme/mcp?key=${env:TOKEN}
+    headers: {Authorization: 'Bearer ${env:TOKEN}'}
+    prefix: ''
+    required: true
+  off: {command: x, disabled: true}
+  own: {command: mantyx-bridge, args: [demo-mcp-server]}
+a2a:
+  card: {card_file: card.json}
+  desk: {bundled: true}
+  hr: {url: https://hr.acme, on_unavailable: omit, refresh: 90s}
+";
+    let report = check(Some(Path::new(FILE)), &environment(yaml));
+    let expected = r#"/srv/bridge.yaml is good: 6 backends
+
+listen     127.0.0.1:7717, unix:/run/bridge.sock
+upstream   https://app.mantyx.io/, workspace acme
+state      /home/ann/.local/state/mantyx-bridge
+auth       token
+apps       a (fs, hr)
+           b (all backends)
+
+a2a card
+  card     /srv/card.json
+  limits   16 calls at once, 285s each; refreshed every 5m; stale while down
+
+a2a desk
+  runs     inside the bridge
+  limits   16 calls at once, 285s each; refreshed every 5m; stale while down
+
+mcp fs
+  runs     npx -y ${env:TOKEN} "two words" "" --key=***
+  env      KEY, LEVEL
+  in       /srv/docs
+  tools    fs_*
+  limits   4 calls at once, 285s each; refreshed every 5m; stale while down
+
+a2a hr
+  at       https://hr.acme/
+  limits   16 calls at once, 285s each; refreshed every 90s; omit while down
+
+mcp jira
+  at       https://jira.acme/mcp?key=${env:TOKEN}
+  headers  authorization
+  tools    names as they are
+  limits   16 calls at once, 285s each; refreshed every 5m; stale while down, required
+
+mcp own
+  runs     /usr/bin/mantyx-bridge demo-mcp-server
+  tools    own_*
+  limits   4 calls at once, 285s each; refreshed every 5m; stale while down
+
+disabled   off
+
+warning: /srv/bridge.yaml:5: apps.a.token: token is a secret in plain text; write ${env:NAME}, ${file:/path} or ${cred:NAME}
+warning: /srv/bridge.yaml:5: apps.a.token: the token is short enough to be guessed; take 32 random bytes
+warning: /srv/bridge.yaml:10: mcp.fs.args[4]: an argument is a secret in plain text; write ${env:NAME}, ${file:/path} or ${cred:NAME}
+"#;
+    assert_eq!(report.to_string(), expected);
+    assert!(report.ok);
+
+    let json = serde_json::to_string(&report).unwrap();
+    assert!(!json.contains("hunter") && !json.contains("0123456789abcdef"), "{json}");
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["plan"]["backends"][2]["argv"][1], "-y");
+    assert_eq!(json["plan"]["backends"][2]["reached"], "stdio");
+    assert_eq!(json["plan"]["credential"], "own");
+}
+
+#[test]
+fn a_bad_file() {
+    let report = check(Some(Path::new(FILE)), &environment("upstream: {sandbox: 1}\n"));
+    assert!(!report.ok);
+    let expected = "\
+error: expected true or false, found the number 1
+ --> /srv/bridge.yaml:1:21 (upstream.sandbox)
+  |
+1 | upstream: {sandbox: 1}
+  |                     ^
+";
+    assert_eq!(report.to_string(), expected);
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(
+        json["errors"],
+        serde_json::json!([{
+            "path": "upstream.sandbox",
+            "line": 1,
+            "column": 21,
+            "message": "expected true or false, found the number 1",
+            "cure": null,
+        }])
+    );
+}
+
+#[test]
+fn no_file() {
+    let report = check(Some(Path::new("/gone.yaml")), &environment(""));
+    assert_eq!(
+        report.to_string(),
+        "error: the configuration cannot be read: there is no such file\n\
+         --> /gone.yaml\n = name an existing file with `-c FILE`; `mantyx-bridge demo` \
+         needs none\n"
+    );
+}

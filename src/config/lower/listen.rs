@@ -12,6 +12,7 @@ use crate::config::{
     Auth, Listen,
     document::NodeId,
     read::At,
+    reference::Dialect,
     words::{AuthWord, ListenValue, OneOrMany},
 };
 
@@ -85,13 +86,13 @@ impl Lower<'_> {
     }
 
     fn address(&self, node: NodeId, text: &str) -> Option<SocketAddr> {
-        let text = self.open_text(node, text, crate::config::reference::Dialect::Own)?;
-        let address = match text.strip_prefix("localhost:") {
+        let resolved = self.open_text(node, text, Dialect::Own)?;
+        let address = match resolved.strip_prefix("localhost:") {
             Some(port) => port.parse().ok().map(|port| (Ipv4Addr::LOCALHOST, port).into()),
-            None => text.parse::<SocketAddr>().ok(),
+            None => resolved.parse::<SocketAddr>().ok(),
         };
         let Some(address) = address else {
-            let (message, cure) = explain(&text);
+            let (message, cure) = explain(text);
             self.error(node, message, cure);
             return None;
         };

@@ -144,14 +144,19 @@ impl Lower<'_> {
             let own = self.env.own_program().and_then(|path| path.to_str());
             return Some(own.unwrap_or(OWN_PROGRAM).to_owned());
         }
-        let program = command.split_whitespace().next().unwrap_or_default();
-        if program != command && !program.contains('/') && !has_args {
+        let written = at.value.as_str();
+        let program = written.split_whitespace().next().unwrap_or_default();
+        if program != written && !written.contains(['/', '$']) && !has_args {
             let args: Vec<String> =
                 command.split_whitespace().skip(1).map(|arg| format!("{arg:?}")).collect();
+            let args = match command.contains(['"', '\'']) {
+                true => "…".to_owned(),
+                false => args.join(", "),
+            };
             self.error(
                 at.node,
                 "this is one program's name with spaces in it: there is no shell",
-                format!("write `command: {program}` and `args: [{}]`", args.join(", ")),
+                format!("write `command: {program}` and `args: [{args}]`"),
             );
         }
         // A path with a slash starts at the file's directory, as every path in the file.

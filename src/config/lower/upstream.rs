@@ -37,9 +37,10 @@ impl Lower<'_> {
             self.missing(self.document.root.id, "`upstream` is missing", cure);
             return None;
         };
+        // `None` outside: it was refused.
         let workspace = match &upstream.workspace {
-            Some(at) => Some(self.workspace(at)?),
-            None => None,
+            Some(at) => self.workspace(at).map(Some),
+            None => Some(None),
         };
         if upstream.sandbox.as_ref().is_some_and(|at| at.value) {
             let clashes = [
@@ -53,7 +54,7 @@ impl Lower<'_> {
                     "the sandbox is inside the bridge: remove one of the two",
                 );
             }
-            let workspace = workspace.unwrap_or_else(|| SANDBOX_WORKSPACE.to_owned());
+            let workspace = workspace?.unwrap_or_else(|| SANDBOX_WORKSPACE.to_owned());
             return Some(Upstream::Sandbox { workspace });
         }
         let credential = match &upstream.credential {
@@ -67,7 +68,11 @@ impl Lower<'_> {
             Some(at) => self.base_url(at),
             None => Some(Url::parse(DEFAULT_BASE_URL).expect("the constant is a URL")),
         };
-        Some(Upstream::Mantyx { base_url: base_url?, workspace, credential: credential? })
+        Some(Upstream::Mantyx {
+            base_url: base_url?,
+            workspace: workspace?,
+            credential: credential?,
+        })
     }
 
     pub(super) fn apps(
@@ -162,7 +167,7 @@ impl Lower<'_> {
         if name.is_empty() || name == "." || name == ".." || !name.chars().all(is_name_char) {
             self.error(
                 at.node,
-                format!("`{name}` is no workspace"),
+                format!("`{}` is no workspace", at.value),
                 "write its slug: the part after /workspaces/ in MANTYX's addresses",
             );
             return None;
@@ -192,7 +197,7 @@ impl Lower<'_> {
             self.error(
                 node,
                 "the path ends in the API, which the bridge adds itself",
-                format!("write {}", url.origin().ascii_serialization()),
+                "leave it out, from /api on",
             );
         }
     }

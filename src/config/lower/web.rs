@@ -57,6 +57,8 @@ impl Lower<'_> {
         }
         if !matches!(url.scheme(), "http" | "https") {
             let message = match url.host() {
+                // Not the scheme of what a reference stands for.
+                _ if shown.contains("${") => format!("`{shown}` is no URL of a server"),
                 Some(_) => format!("`{}://` is not spoken here", url.scheme()),
                 None => format!("`{shown}` is no URL of a server"),
             };

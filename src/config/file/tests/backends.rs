@@ -1,0 +1,367 @@
+//! Mistakes of meaning in `mcp` and `a2a`.
+
+use super::check;
+
+#[test]
+fn times() {
+    check(
+        r"upstream: {sandbox: true}
+refresh: {interval: 500ms, timeout: 0s}
+calls: {timeout: 5m}
+mcp: {a: {command: a, refresh: 200h, call_timeout: 300s}}",
+        r"error: a refresh this often is a flood
+ --> /srv/bridge.yaml:2:21 (refresh.interval)
+  |
+2 | refresh: {interval: 500ms, timeout: 0s}
+  |                     ^^^^^
+  = write at least 1s
+
+error: a time of 0 leaves no time
+ --> /srv/bridge.yaml:2:37 (refresh.timeout)
+  |
+2 | refresh: {interval: 500ms, timeout: 0s}
+  |                                     ^^
+  = write 1ms to 1h
+
+error: this is too long
+ --> /srv/bridge.yaml:3:18 (calls.timeout)
+  |
+3 | calls: {timeout: 5m}
+  |                  ^^
+  = write at most 290s: MANTYX gives up on a call after 300s, and the answer has to travel
+
+error: this is too long
+ --> /srv/bridge.yaml:4:32 (mcp.a.refresh)
+  |
+4 | mcp: {a: {command: a, refresh: 200h, call_timeout: 300s}}
+  |                                ^^^^
+  = write at most 168h
+
+error: this is too long
+ --> /srv/bridge.yaml:4:52 (mcp.a.call_timeout)
+  |
+4 | mcp: {a: {command: a, refresh: 200h, call_timeout: 300s}}
+  |                                                    ^^^^
+  = write at most 290s: MANTYX gives up on a call after 300s, and the answer has to travel
+
+5 errors in /srv/bridge.yaml",
+    );
+}
+
+#[test]
+fn an_mcp_server_is_one_thing() {
+    check(
+        r"upstream: {sandbox: true}
+mcp:
+  none: {}
+  both: {command: a, url: 'http://a'}
+  args: {url: 'http://a', args: [x]}
+  headers: {command: a, headers: {X: y}}
+  kind: {command: a, type: http}
+  stdio: {url: 'http://a', transport: stdio}
+  twice: {url: 'http://a', serverUrl: 'http://a'}",
+        r"error: neither `command` nor `url` says what this MCP server is
+ --> /srv/bridge.yaml:3:3 (mcp.none)
+  |
+3 |   none: {}
+  |   ^^^^
+  = write `command: PROGRAM` with `args: […]`, or `url: https://…`
+
+error: an MCP server has either a `command` or a `url`
+ --> /srv/bridge.yaml:4:22 (mcp.both.url)
+  |
+4 |   both: {command: a, url: 'http://a'}
+  |                      ^^^
+  = remove one of the two, or make two entries of it
+
+error: `args` means nothing beside `url`
+ --> /srv/bridge.yaml:5:27 (mcp.args.args)
+  |
+5 |   args: {url: 'http://a', args: [x]}
+  |                           ^^^^
+  = remove it
+
+error: `headers` means nothing beside `command`
+ --> /srv/bridge.yaml:6:25 (mcp.headers.headers)
+  |
+6 |   headers: {command: a, headers: {X: y}}
+  |                         ^^^^^^^
+  = remove it
+
+error: a server with a `command` is on stdio
+ --> /srv/bridge.yaml:7:28 (mcp.kind.type)
+  |
+7 |   kind: {command: a, type: http}
+  |                            ^^^^
+  = leave this out, or write a `url` in place of the `command`
+
+error: a server with a `url` is not on stdio
+ --> /srv/bridge.yaml:8:39 (mcp.stdio.transport)
+  |
+8 |   stdio: {url: 'http://a', transport: stdio}
+  |                                       ^^^^^
+  = leave this out
+
+error: `url` and `serverUrl` are two names of one key
+ --> /srv/bridge.yaml:9:28 (mcp.twice.serverUrl)
+  |
+9 |   twice: {url: 'http://a', serverUrl: 'http://a'}
+  |                            ^^^^^^^^^
+  = remove one of the two
+
+7 errors in /srv/bridge.yaml",
+    );
+}
+
+#[test]
+fn a_command_line_is_no_command() {
+    check(
+        r#"upstream: {sandbox: true}
+mcp: {fs: {command: npx -y "a b"}}"#,
+        r#"error: this is one program's name with spaces in it: there is no shell
+ --> /srv/bridge.yaml:2:21 (mcp.fs.command)
+  |
+2 | mcp: {fs: {command: npx -y "a b"}}
+  |                     ^^^^^^^^^^^^
+  = write `command: npx` and `args: […]`"#,
+    );
+}
+
+#[test]
+fn urls() {
+    check(
+        r"upstream: {sandbox: true}
+mcp:
+  a: {url: example.com/mcp}
+  b: {url: 'ftp://a'}
+  c: {url: 'https://ann:s3cret@a/mcp'}
+  d: {url: 'https://a/#x'}
+  e: {url: 'localhost:8080'}
+  f: {url: 'https://'}",
+        r#"error: `example.com/mcp` is no URL
+ --> /srv/bridge.yaml:3:12 (mcp.a.url)
+  |
+3 |   a: {url: example.com/mcp}
+  |            ^^^^^^^^^^^^^^^
+  = the scheme is missing: write https://example.com/mcp
+
+error: `ftp://` is not spoken here
+ --> /srv/bridge.yaml:4:12 (mcp.b.url)
+  |
+4 |   b: {url: 'ftp://a'}
+  |            ^^^^^^^^^
+  = write https:// or http:// before the host
+
+error: a URL must not hold a user or a password
+ --> /srv/bridge.yaml:5:12 (mcp.c.url)
+  |
+5 |   c: {url: 'https://***@a/mcp'}
+  |            ^^^^^^^^^^^^^^^^^^^
+  = write `headers: {Authorization: "Basic ${file:/path}"}` beside it
+
+error: a fragment is never sent
+ --> /srv/bridge.yaml:6:12 (mcp.d.url)
+  |
+6 |   d: {url: 'https://a/#x'}
+  |            ^^^^^^^^^^^^^^
+  = leave out what follows the `#`
+
+error: `localhost:8080` is no URL of a server
+ --> /srv/bridge.yaml:7:12 (mcp.e.url)
+  |
+7 |   e: {url: 'localhost:8080'}
+  |            ^^^^^^^^^^^^^^^^
+  = write https:// or http:// before the host
+
+error: `https://` is no URL: empty host
+ --> /srv/bridge.yaml:8:12 (mcp.f.url)
+  |
+8 |   f: {url: 'https://'}
+  |            ^^^^^^^^^^
+  = write it like https://host.example/mcp
+
+6 errors in /srv/bridge.yaml"#,
+    );
+}
+
+#[test]
+fn header_names_and_values() {
+    check(
+        r#"upstream: {sandbox: true}
+mcp:
+  a:
+    url: https://a
+    headers: {X-A: b, x-a: c, 'a b': c, Content-Length: 5, X-L: "a\nb"}"#,
+        r#"error: the header `x-a` is here twice
+ --> /srv/bridge.yaml:5:23 (mcp.a.headers.x-a)
+  |
+5 |     headers: {X-A: b, x-a: c, 'a b': c, Content-Length: 5, X-L: "***"}
+  |                       ^^^
+  = case does not matter: remove one
+
+error: `a b` is no name of a header
+ --> /srv/bridge.yaml:5:31 (mcp.a.headers.a b)
+  |
+5 |     headers: {X-A: b, x-a: c, 'a b': c, Content-Length: 5, X-L: "***"}
+  |                               ^^^
+  = letters, digits and hyphens, such as X-API-Key
+
+error: `Content-Length` is set by the connection itself
+ --> /srv/bridge.yaml:5:41 (mcp.a.headers.Content-Length)
+  |
+5 |     headers: {X-A: b, x-a: c, 'a b': c, Content-Length: 5, X-L: "***"}
+  |                                         ^^^^^^^^^^^^^^
+  = remove the line
+
+error: the value of `X-L` cannot stand in a header
+ --> /srv/bridge.yaml:5:65 (mcp.a.headers.X-L)
+  |
+5 |     headers: {X-A: b, x-a: c, 'a b': c, Content-Length: 5, X-L: "***"}
+  |                                                                 ^^^^^
+  = it is one line of printable ASCII
+
+4 errors in /srv/bridge.yaml"#,
+    );
+}
+
+#[test]
+fn tools() {
+    check(
+        r"upstream: {sandbox: true}
+mcp: {a: {command: a, prefix: a-, tools: {allow: ['a[', '{b'], rename: {a: c, b: c, d: 'e f'}}}}",
+        r#"error: `a-` is no prefix
+ --> /srv/bridge.yaml:2:31 (mcp.a.prefix)
+  |
+2 | mcp: {a: {command: a, prefix: a-, tools: {allow: ['a[', '{b'], rename: {a: c, b: c, d: 'e f'}}}}
+  |                               ^^
+  = up to 41 characters out of a-z, A-Z, 0-9 and _; "" for none
+
+error: `a[` is no glob: unclosed character class; missing ']'
+ --> /srv/bridge.yaml:2:51 (mcp.a.tools.allow[0])
+  |
+2 | mcp: {a: {command: a, prefix: a-, tools: {allow: ['a[', '{b'], rename: {a: c, b: c, d: 'e f'}}}}
+  |                                                   ^^^^
+  = write a tool's name, with * for any characters and ? for one
+
+error: `{b` is no glob: unclosed alternate group; missing '}' (maybe escape '{' with '[{]'?)
+ --> /srv/bridge.yaml:2:57 (mcp.a.tools.allow[1])
+  |
+2 | mcp: {a: {command: a, prefix: a-, tools: {allow: ['a[', '{b'], rename: {a: c, b: c, d: 'e f'}}}}
+  |                                                         ^^^^
+  = write a tool's name, with * for any characters and ? for one
+
+error: `a` is renamed to `c` already
+ --> /srv/bridge.yaml:2:82 (mcp.a.tools.rename.b)
+  |
+2 | mcp: {a: {command: a, prefix: a-, tools: {allow: ['a[', '{b'], rename: {a: c, b: c, d: 'e f'}}}}
+  |                                                                                  ^
+  = give every tool its own name
+
+error: `e f` is no name for a tool
+ --> /srv/bridge.yaml:2:88 (mcp.a.tools.rename.d)
+  |
+2 | mcp: {a: {command: a, prefix: a-, tools: {allow: ['a[', '{b'], rename: {a: c, b: c, d: 'e f'}}}}
+  |                                                                                        ^^^^^
+  = 1 to 64 characters out of a-z, A-Z, 0-9 and _
+
+5 errors in /srv/bridge.yaml"#,
+    );
+}
+
+#[test]
+fn an_a2a_agent_is_one_thing() {
+    check(
+        r"upstream: {sandbox: true}
+a2a:
+  none: {}
+  not: {bundled: false}
+  both: {url: 'http://a', bundled: true}
+  card: {url: 'http://a/.well-known/agent-card.json'}
+  hosts: {url: 'http://a', allow_hosts: ['http://b', 'b:8080', 'b/c']}",
+        r"error: nothing says where this A2A agent is
+ --> /srv/bridge.yaml:3:3 (a2a.none)
+  |
+3 |   none: {}
+  |   ^^^^
+  = write `url: https://…`, or `card_url`, or `card_file`, or `bundled: true`
+
+error: nothing says where this A2A agent is
+ --> /srv/bridge.yaml:4:3 (a2a.not)
+  |
+4 |   not: {bundled: false}
+  |   ^^^
+  = write `url: https://…`, or `card_url`, or `card_file`, or `bundled: true`
+
+error: an A2A agent has one of `url`, `card_url`, `card_file` and `bundled`
+ --> /srv/bridge.yaml:5:27 (a2a.both.bundled)
+  |
+5 |   both: {url: 'http://a', bundled: true}
+  |                           ^^^^^^^
+  = remove all but one
+
+error: this is the card's address, not the agent's base
+ --> /srv/bridge.yaml:6:15 (a2a.card.url)
+  |
+6 |   card: {url: 'http://a/.well-known/agent-card.json'}
+  |               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  = write it as `card_url`, or leave out the path
+
+error: `http://b` is no host
+ --> /srv/bridge.yaml:7:42 (a2a.hosts.allow_hosts[0])
+  |
+7 |   hosts: {url: 'http://a', allow_hosts: ['http://b', 'b:8080', 'b/c']}
+  |                                          ^^^^^^^^^^
+  = write a host or host:port, such as hr.intranet.acme:8443
+
+error: `b/c` is no host
+ --> /srv/bridge.yaml:7:64 (a2a.hosts.allow_hosts[2])
+  |
+7 |   hosts: {url: 'http://a', allow_hosts: ['http://b', 'b:8080', 'b/c']}
+  |                                                                ^^^^^
+  = write a host or host:port, such as hr.intranet.acme:8443
+
+6 errors in /srv/bridge.yaml",
+    );
+}
+
+#[test]
+fn names_of_backends() {
+    check(
+        r"upstream: {sandbox: true}
+mcp:
+  my-server: {command: a}
+  fs: {command: a}
+a2a:
+  fs: {bundled: true}",
+        r"error: `my-server` is no backend name
+ --> /srv/bridge.yaml:3:3 (mcp.my-server)
+  |
+3 |   my-server: {command: a}
+  |   ^^^^^^^^^
+  = a backend name has 1 to 40 characters out of a-z, A-Z, 0-9 and _: write `my_server`
+
+error: there is a backend `fs` already, in line 4
+ --> /srv/bridge.yaml:6:3 (a2a.fs)
+  |
+6 |   fs: {bundled: true}
+  |   ^^
+  = names are unique over mcp, a2a and local: rename one of the two
+
+2 errors in /srv/bridge.yaml",
+    );
+}
+
+#[test]
+fn both_names_of_the_section() {
+    check(
+        r"upstream: {sandbox: true}
+mcp: {a: {command: a}}
+mcpServers: {b: {command: b}}",
+        r"error: `mcp` and `mcpServers` are two names of one section
+ --> /srv/bridge.yaml:3:1 (mcpServers)
+  |
+3 | mcpServers: {b: {command: b}}
+  | ^^^^^^^^^^
+  = move the entries into one of them",
+    );
+}

@@ -1,0 +1,146 @@
+//! What this version cannot do is refused with its place, never ignored.
+
+use super::{check, parse};
+
+#[test]
+fn backends_that_this_version_cannot_reach() {
+    check(
+        r#"upstream: {sandbox: true}
+mcp:
+  a: {url: 'https://a/sse', type: sse}
+  b: {url: 'https://a/sse', transport: sse}
+  c: {url: 'unix:/run/c.sock'}
+  e: {url: 'https://a', auth: {oauth: {client_id: a}}}
+a2a:
+  f: {url: 'https://a', transport: grpc, auth: {oauth: {}}}
+local: {page: {command: [page]}}"#,
+        r#"error: this version cannot do this yet: the older HTTP+SSE transport
+ --> /srv/bridge.yaml:3:29 (mcp.a.type)
+  |
+3 |   a: {url: 'https://a/sse', type: sse}
+  |                             ^^^^
+  = most servers speak Streamable HTTP too: write its `url` and `type: http`
+
+error: this version cannot do this yet: the older HTTP+SSE transport
+ --> /srv/bridge.yaml:4:29 (mcp.b.transport)
+  |
+4 |   b: {url: 'https://a/sse', transport: sse}
+  |                             ^^^^^^^^^
+  = most servers speak Streamable HTTP too: write its `url` and no transport
+
+error: this version cannot do this yet: Streamable HTTP over a unix socket
+ --> /srv/bridge.yaml:5:7 (mcp.c.url)
+  |
+5 |   c: {url: 'unix:/run/c.sock'}
+  |       ^^^
+  = let the server listen on a loopback port: http://127.0.0.1:PORT/mcp
+
+error: this version cannot do this yet: OAuth client credentials
+ --> /srv/bridge.yaml:6:25 (mcp.e.auth)
+  |
+6 |   e: {url: 'https://a', auth: {oauth: {client_id: a}}}
+  |                         ^^^^
+  = write `headers: {Authorization: "Bearer ${file:/path/of/a/token}"}`
+
+error: this version cannot do this yet: gRPC to A2A agents
+ --> /srv/bridge.yaml:8:25 (a2a.f.transport)
+  |
+8 |   f: {url: 'https://a', transport: grpc, auth: {oauth: {}}}
+  |                         ^^^^^^^^^
+  = write `transport: jsonrpc` or `transport: http-json`, or leave it out
+
+error: this version cannot do this yet: OAuth client credentials
+ --> /srv/bridge.yaml:8:42 (a2a.f.auth)
+  |
+8 |   f: {url: 'https://a', transport: grpc, auth: {oauth: {}}}
+  |                                          ^^^^
+  = write `headers: {Authorization: "Bearer ${file:/path/of/a/token}"}`
+
+error: this version cannot do this yet: local tools
+ --> /srv/bridge.yaml:9:1 (local)
+  |
+9 | local: {page: {command: [page]}}
+  | ^^^^^
+  = leave it out
+
+7 errors in /srv/bridge.yaml"#,
+    );
+}
+
+#[test]
+fn calls_that_this_version_cannot_make() {
+    check(
+        r#"upstream: {sandbox: true}
+mcp:
+  a: {command: a, pending_after: 2m, approve: ['*'], trust_annotations: true}
+a2a:
+  b: {url: 'https://a', pending_after: 2m, approve: ['*']}"#,
+        r#"error: this version cannot do this yet: calls that go on in the background
+ --> /srv/bridge.yaml:3:19 (mcp.a.pending_after)
+  |
+3 |   a: {command: a, pending_after: 2m, approve: ['*'], trust_annotations: true}
+  |                   ^^^^^^^^^^^^^
+  = leave it out
+
+error: this version cannot do this yet: calls that a person approves
+ --> /srv/bridge.yaml:3:38 (mcp.a.approve)
+  |
+3 |   a: {command: a, pending_after: 2m, approve: ['*'], trust_annotations: true}
+  |                                      ^^^^^^^
+  = keep such tools from the model: `tools: {deny: […]}`
+
+error: this version cannot do this yet: trusting a server's annotations
+ --> /srv/bridge.yaml:3:54 (mcp.a.trust_annotations)
+  |
+3 |   a: {command: a, pending_after: 2m, approve: ['*'], trust_annotations: true}
+  |                                                      ^^^^^^^^^^^^^^^^^
+  = leave it out
+
+error: this version cannot do this yet: calls that go on in the background
+ --> /srv/bridge.yaml:5:25 (a2a.b.pending_after)
+  |
+5 |   b: {url: 'https://a', pending_after: 2m, approve: ['*']}
+  |                         ^^^^^^^^^^^^^
+  = leave it out
+
+error: this version cannot do this yet: calls that a person approves
+ --> /srv/bridge.yaml:5:44 (a2a.b.approve)
+  |
+5 |   b: {url: 'https://a', pending_after: 2m, approve: ['*']}
+  |                                            ^^^^^^^
+  = leave it out
+
+5 errors in /srv/bridge.yaml"#,
+    );
+}
+
+#[test]
+fn tls_and_oauth() {
+    check(
+        r#"listen: {tcp: 127.0.0.1:7717, tls: {cert: a, key: b}}
+upstream: {oauth: {token_url: 'https://a'}}"#,
+        r#"error: this version cannot do this yet: TLS on the bridge's listeners
+ --> /srv/bridge.yaml:1:31 (listen.tls)
+  |
+1 | listen: {tcp: 127.0.0.1:7717, tls: {cert: a, key: b}}
+  |                               ^^^
+  = listen on 127.0.0.1 and put a TLS proxy in front
+
+error: this version cannot do this yet: renewing an upstream OAuth token
+ --> /srv/bridge.yaml:2:12 (upstream.oauth)
+  |
+2 | upstream: {oauth: {token_url: 'https://a'}}
+  |            ^^^^^
+  = write `credential` with an API key or an access token
+
+2 errors in /srv/bridge.yaml"#,
+    );
+}
+
+#[test]
+fn switched_off_it_is_no_mistake() {
+    let yaml = "upstream: {sandbox: true, oauth: null}\nlocal: {}\n\
+                mcp: {a: {command: a, approve: [], pending_after: null, trust_annotations: false},\n\
+                b: {url: 'https://b', type: sse, disabled: true}}\n";
+    assert!(parse(yaml).is_ok());
+}

@@ -1,0 +1,346 @@
+//! Mistakes of form: keys, types, YAML itself.
+
+use super::check;
+
+#[test]
+fn an_empty_file() {
+    check(
+        r"",
+        r"error: the file is empty
+--> /srv/bridge.yaml
+ = the least is `upstream: {sandbox: true}`; README.md shows more",
+    );
+}
+
+#[test]
+fn unknown_keys_get_a_suggestion_and_the_known_ones() {
+    check(
+        r"upstrem: {}
+upstream: {sandbox: true, crednetial: x}
+foo: bar",
+        r"error: unknown key `upstrem`
+ --> /srv/bridge.yaml:1:1 (upstrem)
+  |
+1 | upstrem: {}
+  | ^^^^^^^
+  = did you mean `upstream`? Known keys here: a2a, apps, auth, calls, listen, local, mcp, mcpServers, refresh, state_dir, upstream
+
+error: unknown key `crednetial`
+ --> /srv/bridge.yaml:2:27 (upstream.crednetial)
+  |
+2 | upstream: {sandbox: true, crednetial: x}
+  |                           ^^^^^^^^^^
+  = did you mean `credential`? Known keys here: base_url, credential, oauth, sandbox, workspace
+
+error: unknown key `foo`
+ --> /srv/bridge.yaml:3:1 (foo)
+  |
+3 | foo: bar
+  | ^^^
+  = Known keys here: a2a, apps, auth, calls, listen, local, mcp, mcpServers, refresh, state_dir, upstream
+
+3 errors in /srv/bridge.yaml",
+    );
+}
+
+#[test]
+fn wrong_types_say_what_was_found() {
+    check(
+        r"upstream: [sandbox]
+listen: 5
+auth: onn
+refresh: 5m
+mcp: [fs]",
+        r"error: expected a map with credential, or with sandbox: true, found a list
+ --> /srv/bridge.yaml:1:11 (upstream)
+  |
+1 | upstream: [sandbox]
+  |           ^
+
+error: expected an address, a list of addresses, or a map with tcp and unix, found the number 5
+ --> /srv/bridge.yaml:2:9 (listen)
+  |
+2 | listen: 5
+  |         ^
+
+error: `onn` is not known here, expected `token` or `off`
+ --> /srv/bridge.yaml:3:7 (auth)
+  |
+3 | auth: onn
+  |       ^^^
+
+error: expected a map with interval, jitter, timeout, found the text `5m`
+ --> /srv/bridge.yaml:4:10 (refresh)
+  |
+4 | refresh: 5m
+  |          ^^
+
+error: expected a map, found a list
+ --> /srv/bridge.yaml:5:6 (mcp)
+  |
+5 | mcp: [fs]
+  |      ^
+
+5 errors in /srv/bridge.yaml",
+    );
+}
+
+#[test]
+fn numbers_and_booleans() {
+    check(
+        r"upstream: {sandbox: yes}
+refresh: {interval: 5, jitter: 1.5, timeout: 1 minute}
+calls: {max_concurrent: 0}
+state_dir: 7",
+        r"error: expected true or false, found the text `yes`
+ --> /srv/bridge.yaml:1:21 (upstream.sandbox)
+  |
+1 | upstream: {sandbox: yes}
+  |                     ^^^
+
+error: expected a duration such as 250ms, 30s, 5m or 2h, found the number 5
+ --> /srv/bridge.yaml:2:21 (refresh.interval)
+  |
+2 | refresh: {interval: 5, jitter: 1.5, timeout: 1 minute}
+  |                     ^
+
+error: expected a number from 0 to 1, found the number 1.5
+ --> /srv/bridge.yaml:2:32 (refresh.jitter)
+  |
+2 | refresh: {interval: 5, jitter: 1.5, timeout: 1 minute}
+  |                                ^^^
+
+error: expected a duration such as 250ms, 30s, 5m or 2h, found the text `1 minute`
+ --> /srv/bridge.yaml:2:46 (refresh.timeout)
+  |
+2 | refresh: {interval: 5, jitter: 1.5, timeout: 1 minute}
+  |                                              ^^^^^^^^
+
+error: expected a whole number of at least 1, found the number 0
+ --> /srv/bridge.yaml:3:25 (calls.max_concurrent)
+  |
+3 | calls: {max_concurrent: 0}
+  |                         ^
+
+error: expected a string, found the number 7
+ --> /srv/bridge.yaml:4:12 (state_dir)
+  |
+4 | state_dir: 7
+  |            ^
+  = put it in quotes
+
+6 errors in /srv/bridge.yaml",
+    );
+}
+
+#[test]
+fn a_list_where_one_word_stands() {
+    check(
+        r"upstream: {sandbox: true}
+mcp:
+  fs:
+    command: npx
+    args: -y",
+        r"error: expected a list, found the text `-y`
+ --> /srv/bridge.yaml:5:11 (mcp.fs.args)
+  |
+5 |     args: -y
+  |           ^^
+  = write a list: […]",
+    );
+}
+
+#[test]
+fn an_entry_with_nothing_in_it() {
+    check(
+        r"upstream: {sandbox: true}
+mcp:
+  fs:",
+        r"error: expected a map with command or url, found nothing
+ --> /srv/bridge.yaml:3:3 (mcp.fs)
+  |
+3 |   fs:
+  |   ^^",
+    );
+}
+
+#[test]
+fn a_list_is_no_file() {
+    check(
+        r"- upstream",
+        r"error: expected a map with the sections of bridge.yaml, found a list
+ --> /srv/bridge.yaml:1:1
+  |
+1 | - upstream
+  | ^",
+    );
+}
+
+#[test]
+fn a_duplicate_key() {
+    check(
+        r"upstream: {sandbox: true}
+mcp:
+  fs: {command: a}
+  fs: {command: b}",
+        r"error: `fs` is here twice
+ --> /srv/bridge.yaml:4:3
+  |
+4 |   fs: {command: b}
+  |   ^^
+  = a key may stand once in a map: remove one of the two",
+    );
+}
+
+#[test]
+fn a_tab() {
+    check(
+        r"upstream:
+	sandbox: true",
+        r"error: tabs disallowed within this context (block indentation)
+ --> /srv/bridge.yaml:2:2
+  |
+2 |  sandbox: true
+  |  ^
+  = indent with spaces",
+    );
+}
+
+#[test]
+fn a_bracket_that_stays_open() {
+    check(
+        r"mcp: {fs: {command: npx
+upstream: {}",
+        r"error: while parsing a flow mapping, did not find expected ',' or '}'
+ --> /srv/bridge.yaml:2:9
+  |
+2 | upstream: {}
+  |         ^
+  = this is not YAML; the mistake may stand before this place",
+    );
+}
+
+#[test]
+fn a_colon_in_a_text() {
+    check(
+        r"upstream: {sandbox: true}
+state_dir: a: b",
+        r"error: mapping values are not allowed in this context
+ --> /srv/bridge.yaml:2:13
+  |
+2 | state_dir: a: b
+  |             ^
+  = put a text with `: ` in it in quotes, and every key on its own line",
+    );
+}
+
+#[test]
+fn two_documents() {
+    check(
+        r"upstream: {sandbox: true}
+---
+upstream: {sandbox: true}",
+        r"error: the file holds more than one YAML document
+ --> /srv/bridge.yaml:3:1
+  |
+3 | upstream: {sandbox: true}
+  | ^
+  = remove the `---` line",
+    );
+}
+
+#[test]
+fn an_alias_without_an_anchor() {
+    check(
+        r"state_dir: *.x",
+        r"error: reference to unknown value
+ --> /srv/bridge.yaml:1:12
+  |
+1 | state_dir: *.x
+  |            ^
+  = a text that begins with `*` stands in quotes",
+    );
+}
+
+#[test]
+fn keys_of_other_products() {
+    check(
+        r"upstream: {sandbox: true}
+servers: {}
+mcp:
+  a: {httpUrl: 'http://a'}
+  b: {command: b, timeout: 5, autoApprove: []}",
+        r"error: unknown key `servers`
+ --> /srv/bridge.yaml:2:1 (servers)
+  |
+2 | servers: {}
+  | ^^^^^^^
+  = the section is called `mcp` here. Known keys here: a2a, apps, auth, calls, listen, local, mcp, mcpServers, refresh, state_dir, upstream
+
+error: unknown key `httpUrl`
+ --> /srv/bridge.yaml:4:7 (mcp.a.httpUrl)
+  |
+4 |   a: {httpUrl: 'http://a'}
+  |       ^^^^^^^
+  = write `url`. Known keys here: approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, on_unavailable, pending_after, prefix, refresh, required, serverUrl, tools, transport, trust_annotations, type, url
+
+error: unknown key `timeout`
+ --> /srv/bridge.yaml:5:19 (mcp.b.timeout)
+  |
+5 |   b: {command: b, timeout: 5, autoApprove: []}
+  |                   ^^^^^^^
+  = write `call_timeout: 60s`. Known keys here: approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, on_unavailable, pending_after, prefix, refresh, required, serverUrl, tools, transport, trust_annotations, type, url
+
+error: unknown key `autoApprove`
+ --> /srv/bridge.yaml:5:31 (mcp.b.autoApprove)
+  |
+5 |   b: {command: b, timeout: 5, autoApprove: []}
+  |                               ^^^^^^^^^^^
+  = nobody is asked before a call: leave it out. Known keys here: approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, on_unavailable, pending_after, prefix, refresh, required, serverUrl, tools, transport, trust_annotations, type, url
+
+4 errors in /srv/bridge.yaml",
+    );
+}
+
+#[test]
+fn an_enum_word() {
+    check(
+        r"upstream: {sandbox: true}
+mcp: {a: {command: a, on_unavailable: stael}}",
+        r"error: `stael` is not known here, expected `stub`, `stale`, `omit` or `fail`
+ --> /srv/bridge.yaml:2:39 (mcp.a.on_unavailable)
+  |
+2 | mcp: {a: {command: a, on_unavailable: stael}}
+  |                                       ^^^^^
+  = did you mean `stale`?",
+    );
+}
+
+#[test]
+fn a_mistake_in_an_alias_is_shown_where_it_is_written() {
+    check(
+        r"upstream: {sandbox: true}
+mcp:
+  a: &a {command: a, args: [[]]}
+  b: *a",
+        r"error: expected a string, found a list
+ --> /srv/bridge.yaml:3:29 (mcp.a.args[0])
+  |
+3 |   a: &a {command: a, args: [[]]}
+  |                             ^",
+    );
+}
+
+#[test]
+fn a_long_line_is_cut() {
+    check(
+        r"upstream: {sandbox: true}
+mcp: {a: {command: x, args: [aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa], comand: y, env: {A0: bbbbbbbbbbbb, A1: bbbbbbbbbbbb, A2: bbbbbbbbbbbb, A3: bbbbbbbbbbbb, A4: bbbbbbbbbbbb, A5: bbbbbbbbbbbb, A6: bbbbbbbbbbbb, A7: bbbbbbbbbbbb, A8: bbbbbbbbbbbb, A9: bbbbbbbbbbbb, A10: bbbbbbbbbbbb, A11: bbbbbbbbbbbb, A12: bbbbbbbbbbbb, A13: bbbbbbbbbbbb}}}",
+        r"error: unknown key `comand`
+ --> /srv/bridge.yaml:2:185 (mcp.a.comand)
+  |
+2 | a, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa], comand: y, env: {A0: bbbbbbbbbbbb, A1: bbbbbbbbbbbb, A2: bbbbbbbbbbbb,
+  |                                                                       ^^^^^^
+  = did you mean `command`? Known keys here: approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, on_unavailable, pending_after, prefix, refresh, required, serverUrl, tools, transport, trust_annotations, type, url",
+    );
+}
