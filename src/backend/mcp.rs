@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use super::peer::{Dial, Peer, PeerError};
-use crate::{config::Mcp, http_client, model::ids::BackendName};
+use crate::{config::Mcp, model::ids::BackendName};
 
 pub mod launcher;
 
@@ -102,7 +102,7 @@ struct Failed {
 
 /// How to reach the server `name`. `launcher` is the daemon's own binary, which keeps a child from
 /// outliving the daemon (see [`launcher::exec`]); without it the program is started directly.
-/// `client` must follow no redirects, like those of [`http_client::new`].
+/// `client` must follow no redirects, like those of [`crate::http_client::new`].
 pub fn dialer(
     name: &BackendName,
     config: &Mcp,
@@ -288,9 +288,7 @@ impl Attempt {
 /// What went wrong in a handshake, for operators.
 fn describe(error: &ClientInitializeError, wire: &Wire) -> String {
     match error {
-        ClientInitializeError::TransportError { error, .. } => {
-            http_client::chain(error.error.as_ref())
-        }
+        ClientInitializeError::TransportError { error, .. } => http::words(error),
         ClientInitializeError::LegacyFallbackFailed { fallback, .. } => describe(fallback, wire),
         ClientInitializeError::ConnectionClosed(_) => {
             let why = wire.why_lost();

@@ -25,7 +25,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{launcher, log::LastLines, spawner};
+use super::{
+    launcher,
+    log::{LastLines, Secrets},
+    spawner,
+};
 use crate::{backend::peer::PeerError, model::ids::BackendName};
 
 mod path;
@@ -105,7 +109,8 @@ impl Program {
                 cwd.unwrap_or_default()
             ))
         })?;
-        Ok(Child::supervise(backend, started))
+        let secrets = Secrets::new(self.env.values());
+        Ok(Child::supervise(backend, started, secrets))
     }
 
     /// A variable as the program will see it.
@@ -116,7 +121,11 @@ impl Program {
 }
 
 impl Child {
-    fn supervise(backend: &BackendName, started: Started) -> (Self, ChildStdin, ChildStdout) {
+    fn supervise(
+        backend: &BackendName,
+        started: Started,
+        secrets: Secrets,
+    ) -> (Self, ChildStdin, ChildStdout) {
         let Started { mut process, group } = started;
         let stdin = process.stdin.take().expect("stdin was asked for as a pipe");
         let stdout = process.stdout.take().expect("stdout was asked for as a pipe");
@@ -131,7 +140,7 @@ impl Child {
         tasks.spawn({
             let (backend, last_lines) = (backend.clone(), Arc::clone(&last_lines));
             async move {
-                stderr::drain(&backend, stderr, &last_lines).await;
+                stderr::drain(&backend, stderr, &secrets, &last_lines).await;
                 stderr_sender.send_replace(true);
             }
         });
@@ -282,4 +291,3 @@ impl Drop for Group {
         self.kill();
     }
 }
-

@@ -146,7 +146,8 @@ async fn all_pages_are_read_and_a_circle_ends() {
 #[tokio::test]
 async fn arguments_go_out_verbatim_and_on_one_line() {
     let peer = dial(&hostile(&[], &[])).await;
-    let arguments = "{\"b\":1e400,\n \"a\":123456789012345678901234567890,\r\n\"a\":\"\\u00e9\\/\"}";
+    let arguments =
+        "{\"b\":1e400,\n \"a\":123456789012345678901234567890,\r\n\"a\":\"\\u00e9\\/\"}";
     let Ok(Answer::Result(request)) = call(&peer, "echo", arguments).await else { panic!("text") };
     let sent = arguments.replace(['\n', '\r'], " ");
     assert!(request.contains(&format!("\"arguments\":{sent}}}")), "{request}");
@@ -370,7 +371,9 @@ async fn a_child_sees_its_own_environment_and_nothing_else_of_ours() {
     let env = seen.get("env").unwrap().as_object().unwrap();
     assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some(), "there is something to hide");
     assert!(!env.keys().any(|key| key.starts_with("CARGO")), "{env:?}");
-    assert_eq!(env.get("PATH").unwrap().as_str(), std::env::var("PATH").ok().as_deref());
+    // A wrapper around the interpreter may have put its own directories in front.
+    let path = env.get("PATH").unwrap().as_str().unwrap();
+    assert!(path.ends_with(&std::env::var("PATH").unwrap()), "{path}");
     assert_eq!(env.get("OWN").unwrap(), "1");
     assert_eq!(seen.get("group"), seen.get("pid"), "it leads a group of its own");
     assert_eq!(seen.get("cwd").unwrap().as_str(), cwd.to_str());
