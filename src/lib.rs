@@ -6,6 +6,7 @@
 
 pub mod backend;
 pub mod config;
+pub mod demo;
 pub mod http_client;
 pub mod model;
 pub mod wire;
