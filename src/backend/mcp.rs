@@ -187,9 +187,12 @@ impl McpDialer {
         attempt: Attempt,
     ) -> Result<Connection, Failed> {
         let started = program.start(&self.backend, launcher).await;
-        let (child, stdin, stdout) = started.map_err(|error| Failed { error, try_other: false })?;
+        let (mut child, stdin, stdout) =
+            started.map_err(|error| Failed { error, try_other: false })?;
         let wire = Arc::<Wire>::default();
-        let transport = stdio::Stdio::new(self.backend.clone(), Arc::clone(&wire), stdout, stdin);
+        let (transport, rest) =
+            stdio::Stdio::new(self.backend.clone(), Arc::clone(&wire), stdout, stdin);
+        child.drain_stdout(rest);
         match self.shake_hands(transport, &wire, attempt).await {
             Ok((running, stop)) => {
                 Ok(Connection::new(self.backend.clone(), wire, running, stop, Some(child)))

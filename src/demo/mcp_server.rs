@@ -73,7 +73,7 @@ impl DemoServer {
         let words = text.split_whitespace().count();
         let lines = text.lines().count();
         let characters = text.chars().count();
-        format!("{words} words, {lines} lines, {characters} characters")
+        format!("words: {words}, lines: {lines}, characters: {characters}")
     }
 
     #[tool(

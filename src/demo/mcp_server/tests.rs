@@ -33,7 +33,7 @@ fn the_tools_do_what_they_say() {
     let text = "one two\nthree é".to_owned();
     assert_eq!(
         DemoServer.word_count(Parameters(WordCount { text })),
-        "4 words, 2 lines, 15 characters"
+        "words: 4, lines: 2, characters: 15"
     );
     assert_eq!(DemoServer.add(Parameters(Add { a: 0.5, b: 2.0 })), "2.5");
     assert_eq!(DemoServer.add(Parameters(Add { a: 40.0, b: 2.0 })), "42");
