@@ -180,7 +180,7 @@ fn carry_out(cli: Cli) -> Outcome {
         }
         Command::Token => tools::token(&load()?),
         Command::DemoMcpServer => block_on(async {
-            std::future::ready(Ok::<(), io::Error>(()))
+            crate::demo::mcp_server::serve_stdio()
                 .await
                 .map_err(|error| Failure::Failed(error.to_string()))
         }),

@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use super::peer::{Dial, Peer, PeerError};
-use crate::{config::Mcp, http_client, model::ids::BackendName};
+use crate::{config::Mcp, model::ids::BackendName};
 
 pub mod launcher;
 
@@ -102,7 +102,7 @@ struct Failed {
 
 /// How to reach the server `name`. `launcher` is the daemon's own binary, which keeps a child from
 /// outliving the daemon (see [`launcher::exec`]); without it the program is started directly.
-/// `client` must follow no redirects, like those of [`http_client::new`].
+/// `client` must follow no redirects, like those of [`crate::http_client::new`].
 pub fn dialer(
     name: &BackendName,
     config: &Mcp,
@@ -187,9 +187,12 @@ impl McpDialer {
         attempt: Attempt,
     ) -> Result<Connection, Failed> {
         let started = program.start(&self.backend, launcher).await;
-        let (child, stdin, stdout) = started.map_err(|error| Failed { error, try_other: false })?;
+        let (mut child, stdin, stdout) =
+            started.map_err(|error| Failed { error, try_other: false })?;
         let wire = Arc::<Wire>::default();
-        let transport = stdio::Stdio::new(self.backend.clone(), Arc::clone(&wire), stdout, stdin);
+        let (transport, rest) =
+            stdio::Stdio::new(self.backend.clone(), Arc::clone(&wire), stdout, stdin);
+        child.drain_stdout(rest);
         match self.shake_hands(transport, &wire, attempt).await {
             Ok((running, stop)) => {
                 Ok(Connection::new(self.backend.clone(), wire, running, stop, Some(child)))
@@ -288,9 +291,7 @@ impl Attempt {
 /// What went wrong in a handshake, for operators.
 fn describe(error: &ClientInitializeError, wire: &Wire) -> String {
     match error {
-        ClientInitializeError::TransportError { error, .. } => {
-            http_client::chain(error.error.as_ref())
-        }
+        ClientInitializeError::TransportError { error, .. } => http::words(error),
         ClientInitializeError::LegacyFallbackFailed { fallback, .. } => describe(fallback, wire),
         ClientInitializeError::ConnectionClosed(_) => {
             let why = wire.why_lost();

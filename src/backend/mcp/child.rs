@@ -19,13 +19,17 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::{
     process::{Child as Process, ChildStdin, ChildStdout, Command},
-    sync::watch,
+    sync::{oneshot, watch},
     task::JoinSet,
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{launcher, log::LastLines, spawner};
+use super::{
+    launcher,
+    log::{LastLines, Secrets},
+    spawner,
+};
 use crate::{backend::peer::PeerError, model::ids::BackendName};
 
 mod path;
@@ -54,8 +58,8 @@ pub(super) struct Child {
     /// Changes when stderr has ended.
     stderr_ended: watch::Receiver<bool>,
     last_lines: Arc<Mutex<LastLines>>,
-    /// Reads stderr and waits for the end; aborted on drop.
-    _tasks: JoinSet<()>,
+    /// Read what the server writes and wait for its end; aborted on drop.
+    tasks: JoinSet<()>,
 }
 
 impl Program {
@@ -99,13 +103,16 @@ impl Program {
         }
         let started = spawner::spawn(command).await.map_err(|error| {
             let cwd = self.cwd.as_ref().map(|cwd| format!(" in {}", cwd.display()));
+            let through = launcher.map(|path| format!(" through {}", path.display()));
             PeerError(format!(
-                "cannot start `{}`{}: {error}",
+                "cannot start `{}`{}{}: {error}",
                 self.command,
-                cwd.unwrap_or_default()
+                cwd.unwrap_or_default(),
+                through.unwrap_or_default()
             ))
         })?;
-        Ok(Child::supervise(backend, started))
+        let secrets = Secrets::new(self.env.values());
+        Ok(Child::supervise(backend, started, secrets))
     }
 
     /// A variable as the program will see it.
@@ -116,7 +123,11 @@ impl Program {
 }
 
 impl Child {
-    fn supervise(backend: &BackendName, started: Started) -> (Self, ChildStdin, ChildStdout) {
+    fn supervise(
+        backend: &BackendName,
+        started: Started,
+        secrets: Secrets,
+    ) -> (Self, ChildStdin, ChildStdout) {
         let Started { mut process, group } = started;
         let stdin = process.stdin.take().expect("stdin was asked for as a pipe");
         let stdout = process.stdout.take().expect("stdout was asked for as a pipe");
@@ -131,7 +142,7 @@ impl Child {
         tasks.spawn({
             let (backend, last_lines) = (backend.clone(), Arc::clone(&last_lines));
             async move {
-                stderr::drain(&backend, stderr, &last_lines).await;
+                stderr::drain(&backend, stderr, &secrets, &last_lines).await;
                 stderr_sender.send_replace(true);
             }
         });
@@ -143,7 +154,7 @@ impl Child {
                 exit_sender.send_replace(Some(exit));
             }
         });
-        let child = Self { group, stop, exit, stderr_ended, last_lines, _tasks: tasks };
+        let child = Self { group, stop, exit, stderr_ended, last_lines, tasks };
         (child, stdin, stdout)
     }
 
@@ -161,6 +172,15 @@ impl Child {
             Some(words) => format!("it ended with {exit}; its last words on stderr: {words}"),
             None => format!("it ended with {exit} and wrote nothing to stderr"),
         })
+    }
+
+    /// Reads on, once nobody else does, so that the server can end in its own way.
+    pub(super) fn drain_stdout(&mut self, rest: oneshot::Receiver<ChildStdout>) {
+        self.tasks.spawn(async move {
+            if let Ok(mut stdout) = rest.await {
+                let _whole = tokio::io::copy(&mut stdout, &mut tokio::io::sink()).await.is_ok();
+            }
+        });
     }
 
     /// The last lines on stderr.

@@ -21,13 +21,12 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     child::Child,
     handler::Handler,
-    listen,
+    http, listen,
     pages::{Next, Pages},
     raw::{Exchange, Marker, Wire},
 };
 use crate::{
     backend::peer::{About, CallError, Peer, PeerError, ToolCall},
-    http_client,
     model::{
         answer::{Answer, mcp::from_mcp},
         catalog::Catalog,
@@ -197,7 +196,7 @@ impl Connection {
     /// What it means that rmcp ended a request by itself.
     fn unanswered(&self, exchange: &Exchange, error: &ServiceError) -> CallError {
         let why = match error {
-            ServiceError::TransportSend(error) => http_client::chain(error.error.as_ref()),
+            ServiceError::TransportSend(error) => http::words(error),
             ServiceError::TransportClosed => {
                 let why = self.wire.why_lost();
                 why.unwrap_or_else(|| "the connection to the server ended".to_owned())

@@ -13,8 +13,11 @@ use http::{
 };
 use rmcp::{
     model::{ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, JsonRpcMessage, RequestId},
-    transport::streamable_http_client::{
-        SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
+    transport::{
+        DynamicTransportError,
+        streamable_http_client::{
+            SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
+        },
     },
 };
 use sse_stream::Sse;
@@ -237,7 +240,7 @@ impl Shared {
                 }
                 match self.refused(message, status, &body) {
                     Some(message) => Ok(StreamableHttpPostResponse::Json(message, session)),
-                    None => Err(reply::status_failed(status, &body)),
+                    None => Err(reply::status_failed(status)),
                 }
             }
         }
@@ -267,6 +270,10 @@ impl Shared {
         body: &str,
     ) -> Option<rmcp::model::ServerJsonRpcMessage> {
         let JsonRpcMessage::Request(request) = message else { return None };
+        // These two are about our headers and may repeat them.
+        if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            return None;
+        }
         let is_discover = matches!(request.request, ClientRequest::DiscoverRequest(_));
         if let Some((code, text)) = reply::error_in(body) {
             self.wire.forget(&request.id);
@@ -279,9 +286,8 @@ impl Shared {
             return Some(JsonRpcMessage::error(error, Some(request.id.clone())));
         }
         // A server of an older revision may answer `server/discover` with any client error; rmcp
-        // then goes on with `initialize`. These two are about us, not about the method.
-        let about_us = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-        if is_discover && status.is_client_error() && !about_us {
+        // then goes on with `initialize`.
+        if is_discover && status.is_client_error() {
             let error = ErrorData::invalid_request(format!("HTTP {status}"), None);
             return Some(JsonRpcMessage::error(error, Some(request.id.clone())));
         }
@@ -312,6 +318,14 @@ impl Shared {
 fn header_value(text: &str) -> Answered<HeaderValue> {
     HeaderValue::from_str(text)
         .map_err(|_invalid| reply::invalid("the server sent an id that no header can carry"))
+}
+
+/// What a transport's error says, without rmcp's words around ours.
+pub(super) fn words(error: &DynamicTransportError) -> String {
+    match error.error.downcast_ref::<StreamableHttpError<Failure>>() {
+        Some(StreamableHttpError::Client(failure)) => failure.to_string(),
+        _ => http_client::chain(error.error.as_ref()),
+    }
 }
 
 impl Failure {

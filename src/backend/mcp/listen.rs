@@ -12,7 +12,7 @@ use rmcp::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::raw::Wire;
+use super::{http, raw::Wire};
 use crate::model::ids::BackendName;
 
 const SHORTEST_WAIT: Duration = Duration::from_millis(250);
@@ -39,6 +39,9 @@ pub(super) async fn for_changes(backend: BackendName, peer: Peer<RoleClient>, wi
             Err(ServiceError::McpError(error)) if error.code == ErrorCode::METHOD_NOT_FOUND => {
                 tracing::debug!(%backend, "the server has no subscriptions; only the timer refreshes");
                 return;
+            }
+            Err(ServiceError::TransportSend(error)) => {
+                tracing::debug!(%backend, "cannot listen for changes: {}", http::words(&error));
             }
             Err(error) => tracing::debug!(%backend, "cannot listen for changes: {error}"),
         }

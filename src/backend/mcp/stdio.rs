@@ -37,7 +37,10 @@ const QUEUE: usize = 256;
 pub(super) struct Stdio<R, W> {
     backend: BackendName,
     wire: Arc<Wire>,
-    reader: R,
+    /// Taken when the transport is dropped.
+    reader: Option<R>,
+    /// Gets the reader then: a server that finds its stdout closed before its stdin may fail.
+    rest: Option<oneshot::Sender<R>>,
     lines: Lines,
     writer: Arc<Mutex<Option<W>>>,
     /// Ends when the message before has been written: messages keep their order although rmcp
@@ -48,18 +51,27 @@ pub(super) struct Stdio<R, W> {
 }
 
 impl<R, W> Stdio<R, W> {
-    pub(super) fn new(backend: BackendName, wire: Arc<Wire>, reader: R, writer: W) -> Self {
+    /// The transport, and what gives the reader back when it is dropped.
+    pub(super) fn new(
+        backend: BackendName,
+        wire: Arc<Wire>,
+        reader: R,
+        writer: W,
+    ) -> (Self, oneshot::Receiver<R>) {
         let (_nothing_before, turn) = oneshot::channel();
-        Self {
+        let (rest, rest_receiver) = oneshot::channel();
+        let stdio = Self {
             backend,
             wire,
-            reader,
+            reader: Some(reader),
+            rest: Some(rest),
             lines: Lines::new(LIMIT),
             writer: Arc::new(Mutex::new(Some(writer))),
             turn,
             queued: Arc::default(),
             garbage: Budget::new(Instant::now()),
-        }
+        };
+        (stdio, rest_receiver)
     }
 
     fn read(&mut self, line: &Line) -> Option<ServerJsonRpcMessage> {
@@ -164,7 +176,8 @@ where
                     return Some(message);
                 }
             }
-            match self.reader.read_buf(self.lines.buffer()).await {
+            let reader = self.reader.as_mut()?;
+            match reader.read_buf(self.lines.buffer()).await {
                 Ok(0) => return None,
                 Ok(_) => (),
                 Err(error) => {
@@ -181,6 +194,15 @@ where
             *writer = None;
         }
         Ok(())
+    }
+}
+
+impl<R, W> Drop for Stdio<R, W> {
+    fn drop(&mut self) {
+        if let (Some(rest), Some(reader)) = (self.rest.take(), self.reader.take()) {
+            // Without a taker, the reader is dropped here.
+            drop(rest.send(reader));
+        }
     }
 }
 

@@ -10,20 +10,21 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::super::log::{Budget, LINE_LIMIT, LastLines, Sum, printable};
+use super::super::log::{Budget, LINE_LIMIT, LastLines, Secrets, Sum, printable};
 use crate::model::ids::BackendName;
 
 /// Logs `stderr` until it ends.
 pub(super) async fn drain(
     backend: &BackendName,
     mut stderr: impl AsyncRead + Unpin,
+    secrets: &Secrets,
     last_lines: &Mutex<LastLines>,
 ) {
     let mut budget = Budget::new(Instant::now());
     let mut line = Line::default();
     let mut chunk = vec![0; 4096];
     let write = |line: &mut Line, budget: &mut Budget| {
-        let text = line.take();
+        let text = secrets.hide(line.take());
         last_lines.lock().unwrap_or_else(PoisonError::into_inner).push(&text);
         if !text.is_empty() && budget.admit(text.len(), Instant::now()) {
             tracing::info!(%backend, "stderr: {text}");

@@ -5,7 +5,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -17,7 +17,7 @@ use rmcp::{
     transport::streamable_http_client::SseError,
 };
 use sse_stream::Sse;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep};
 
 use super::Shared;
 use crate::{
@@ -34,9 +34,9 @@ use crate::{
 /// rmcp tries as often, about two seconds in all.
 pub(in crate::backend::mcp) const MOST_FAILURES: usize = 4;
 
-/// A standing stream that lived this long was no failure.
+/// A stream that lived this long before it broke was no failure.
 const LIVED: Duration = Duration::from_secs(5);
-/// The waits between short-lived streams: rmcp itself would open the next at once.
+/// The waits after streams that did not.
 const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
@@ -52,31 +52,19 @@ pub(super) struct Standing {
 }
 
 #[derive(Debug, Default)]
-struct Opened {
-    at: Option<Instant>,
-    /// How many in a row ended soon.
+pub(super) struct Opened {
+    pub(super) at: Option<Instant>,
+    /// Whether one broke since the last was asked for.
+    pub(super) broke: bool,
+    /// How many in a row broke soon.
     short_lived: u32,
 }
 
 impl Standing {
-    /// Waits as long as the last streams make advisable.
+    /// Waits after a stream that broke soon: rmcp itself opens the next at once.
     pub(super) async fn pace(&self) {
-        let until = self.next(Instant::now());
-        if let Some(until) = until {
-            sleep_until(until).await;
-        }
-    }
-
-    fn next(&self, now: Instant) -> Option<Instant> {
-        let mut opened = self.lock();
-        let last = opened.at?;
-        if now.saturating_duration_since(last) >= LIVED {
-            opened.short_lived = 0;
-            return None;
-        }
-        let wait = SHORTEST_WAIT.saturating_mul(1 << opened.short_lived.min(16)).min(LONGEST_WAIT);
-        opened.short_lived += 1;
-        Some(now + wait)
+        let wait = self.lock().next_wait(Instant::now());
+        sleep(wait).await;
     }
 
     pub(super) fn opened(&self) {
@@ -89,13 +77,31 @@ impl Standing {
         self.lock().at.is_some()
     }
 
+    fn broke(&self) {
+        self.lock().broke = true;
+    }
+
     /// Counts a failure to open one; true if they are too many, after one that was open.
     pub(super) fn failed(&self) -> bool {
         self.failures.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_FAILURES && self.is_opened()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Opened> {
+    fn lock(&self) -> MutexGuard<'_, Opened> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Opened {
+    pub(super) fn next_wait(&mut self, now: Instant) -> Duration {
+        if !std::mem::take(&mut self.broke) {
+            return Duration::ZERO;
+        }
+        if self.at.is_some_and(|at| now.saturating_duration_since(at) >= LIVED) {
+            self.short_lived = 0;
+        }
+        let wait = SHORTEST_WAIT.saturating_mul(1 << self.short_lived.min(16)).min(LONGEST_WAIT);
+        self.short_lived += 1;
+        wait
     }
 }
 
@@ -131,7 +137,10 @@ pub(super) fn standing(
         let (mut source, shared) = state?;
         match source.next().await {
             Next::Frame(frame) => Some((Ok(event(&frame, &shared.wire)), Some((source, shared)))),
-            Next::Broken(error) => Some((Err(error), None)),
+            Next::Broken(error) => {
+                shared.standing.broke();
+                Some((Err(error), None))
+            }
             Next::TooLarge => {
                 // Read again from where it broke off, it would be as large.
                 lose_oversized(&shared.backend, &shared.wire);

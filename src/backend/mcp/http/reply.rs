@@ -8,13 +8,9 @@ use serde_json::Value;
 
 use super::{Failure, LIMIT};
 use crate::{
-    backend::mcp::log::printable,
     http_client::{self, BodyError},
     model::json::Members,
 };
-
-/// How much of a body is shown to the operator.
-const PREVIEW: usize = 200;
 
 /// The kind of answer to a POST.
 #[derive(Debug, PartialEq, Eq)]
@@ -82,8 +78,9 @@ pub(super) fn error_data(body: &str) -> Option<Value> {
     serde_json::from_str(error.get("data")?.get()).ok()
 }
 
-/// The error for a status that carries no JSON-RPC message.
-pub(super) fn status_failed(status: StatusCode, body: &str) -> StreamableHttpError<Failure> {
+/// The error for a status that carries no JSON-RPC message. The body is not shown: servers repeat
+/// the headers that they refuse, and those are secrets.
+pub(super) fn status_failed(status: StatusCode) -> StreamableHttpError<Failure> {
     let cure = match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
             ": the server wants another authorization; set `headers` in the configuration"
@@ -93,13 +90,7 @@ pub(super) fn status_failed(status: StatusCode, body: &str) -> StreamableHttpErr
         }
         _ => "",
     };
-    let preview =
-        printable(body.get(..body.floor_char_boundary(PREVIEW)).unwrap_or_default().as_bytes(), 0);
-    let preview = if preview.is_empty() { preview } else { format!(" ({preview})") };
-    StreamableHttpError::Client(Failure::Status {
-        status,
-        text: format!("HTTP {status}{cure}{preview}"),
-    })
+    StreamableHttpError::Client(Failure::Status { status, text: format!("HTTP {status}{cure}") })
 }
 
 pub(super) fn body_failed(error: &BodyError) -> StreamableHttpError<Failure> {

@@ -1,1 +1,513 @@
-//! Placeholder.
+//! The dialer against scripted HTTP servers: what real servers do on a bad day.
+
+use std::{
+    fmt::Write as _,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use ::http::{HeaderMap, HeaderValue};
+use serde_json::{Value, value::RawValue};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::timeout,
+};
+use url::Url;
+
+use super::events::{Opened, Standing};
+use crate::{
+    backend::{
+        mcp::{LIMIT, dialer},
+        peer::{CallError, Dial as _, Peer, ToolCall},
+    },
+    config::Mcp,
+    http_client,
+    model::{answer::Answer, catalog::Content, ids::BackendName},
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const SECRET: &str = "s3cret-t0ken";
+
+/// One request as it came in.
+#[derive(Debug, Clone)]
+struct Seen {
+    line: String,
+    headers: String,
+    body: String,
+}
+
+impl Seen {
+    fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.headers.lines().filter_map(|line| line.split_once(": "));
+        lines.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    fn is(&self, method: &str) -> bool {
+        self.body.contains(&format!("\"method\":\"{method}\""))
+    }
+
+    fn id(&self) -> Value {
+        let body: Value = serde_json::from_str(&self.body).unwrap_or_default();
+        body.get("id").cloned().unwrap_or_default()
+    }
+
+    /// A response with this JSON text as its result.
+    fn result(&self, result: &str) -> Vec<u8> {
+        json(200, &format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, self.id()))
+    }
+}
+
+fn response(status: u16, headers: &[(&str, &str)], body: &str) -> Vec<u8> {
+    let mut text = format!("HTTP/1.1 {status} x\r\nconnection: close\r\n");
+    for (key, value) in headers {
+        write!(text, "{key}: {value}\r\n").unwrap();
+    }
+    write!(text, "content-length: {}\r\n\r\n{body}", body.len()).unwrap();
+    text.into_bytes()
+}
+
+fn json(status: u16, body: &str) -> Vec<u8> {
+    response(status, &[("content-type", "application/json")], body)
+}
+
+/// An event stream that the end of the connection ends; `length` may promise more than there is.
+fn events(body: &str, length: usize) -> Vec<u8> {
+    let head = "HTTP/1.1 200 x\r\nconnection: close\r\ncontent-type: text/event-stream\r\n";
+    format!("{head}content-length: {length}\r\n\r\n{body}").into_bytes()
+}
+
+/// What any server answers: `None` leaves it to the test.
+fn usual(seen: &Seen, session: &str) -> Option<Vec<u8>> {
+    if seen.line.starts_with("GET") || seen.line.starts_with("DELETE") {
+        return Some(response(405, &[], ""));
+    }
+    if seen.is("server/discover") {
+        return Some(json(
+            400,
+            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"no"}}"#,
+        ));
+    }
+    if seen.is("initialize") {
+        let body = format!(
+            r#"{{"jsonrpc":"2.0","id":{},"result":{{"protocolVersion":"2025-11-25","capabilities":{{"tools":{{}}}},"serverInfo":{{"name":"{session}","version":"1","x":1e400}}}}}}"#,
+            seen.id()
+        );
+        let headers = [("content-type", "application/json"), ("mcp-session-id", session)];
+        return Some(response(200, &headers, &body));
+    }
+    seen.body.contains("\"method\":\"notifications/").then(|| response(202, &[], ""))
+}
+
+struct Server {
+    url: Url,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Server {
+    fn count(&self, method: &str) -> usize {
+        self.seen.lock().unwrap().iter().filter(|seen| seen.is(method)).count()
+    }
+}
+
+/// A server that answers each request with the bytes that `answer` gives, and closes.
+async fn server(answer: impl Fn(&Seen) -> Vec<u8> + Send + Sync + 'static) -> Server {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap()).parse().unwrap();
+    let seen = Arc::<Mutex<Vec<Seen>>>::default();
+    let mut tasks = JoinSet::new();
+    let log = Arc::clone(&seen);
+    let answer = Arc::new(answer);
+    tasks.spawn(async move {
+        let mut connections = JoinSet::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let (log, answer) = (Arc::clone(&log), Arc::clone(&answer));
+            connections.spawn(async move {
+                let Some(request) = read(&mut stream).await else { return };
+                log.lock().unwrap().push(request.clone());
+                let bytes = answer(&request);
+                // Empty means that the server says nothing and keeps the connection.
+                if bytes.is_empty() {
+                    std::future::pending::<()>().await;
+                }
+                stream.write_all(&bytes).await.ok();
+                stream.shutdown().await.ok();
+            });
+        }
+    });
+    Server { url, seen, _tasks: tasks }
+}
+
+async fn read(stream: &mut TcpStream) -> Option<Seen> {
+    let mut text = Vec::new();
+    loop {
+        let whole = String::from_utf8_lossy(&text).into_owned();
+        if let Some((head, body)) = whole.split_once("\r\n\r\n") {
+            let (line, headers) = head.split_once("\r\n").unwrap();
+            let seen =
+                Seen { line: line.to_owned(), headers: headers.to_owned(), body: body.to_owned() };
+            let length = seen.header("content-length").map_or(0, |n| n.parse().unwrap());
+            if body.len() >= length {
+                return Some(seen);
+            }
+        }
+        if stream.read_buf(&mut text).await.ok()? == 0 {
+            return None;
+        }
+    }
+}
+
+async fn try_dial(url: &Url) -> Result<Arc<dyn Peer>, String> {
+    let mut headers = HeaderMap::new();
+    let mut secret = HeaderValue::from_static(SECRET);
+    secret.set_sensitive(true);
+    headers.insert("x-api-key", secret);
+    let config = Mcp::Http { url: url.clone().into(), headers };
+    let name = BackendName::parse("scripted").unwrap();
+    let dialer = dialer(&name, &config, None, http_client::new());
+    timeout(PATIENCE, dialer.dial()).await.expect("in time").map_err(|error| error.0)
+}
+
+async fn dial(server: &Server) -> Arc<dyn Peer> {
+    try_dial(&server.url).await.expect("a connection")
+}
+
+fn order(arguments: &str) -> ToolCall {
+    let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
+    ToolCall { tool: "t".into(), arguments, origin: None }
+}
+
+async fn call(peer: &Arc<dyn Peer>) -> Result<Answer, CallError> {
+    timeout(PATIENCE, peer.call(order("{}"))).await.expect("in time")
+}
+
+fn text(text: &str) -> Answer {
+    Answer::Result(text.to_owned())
+}
+
+const HELLO: &str = r#"{"content":[{"type":"text","text":"hello"}]}"#;
+
+#[tokio::test]
+async fn json_and_event_answers_are_kept_byte_for_byte() {
+    let tool = r#"{"b":1,"name":"t", "x":1e400,"n":123456789012345678901234567890,"x":"\u00e9\/"}"#;
+    let server = server(move |seen| {
+        usual(seen, "one").unwrap_or_else(|| {
+            let body = if seen.is("tools/list") {
+                format!(r#"{{"tools":[{tool}],"x":1e400}}"#)
+            } else {
+                r#"{"structuredContent":{"z":1e400, "a":1.10}}"#.to_owned()
+            };
+            let message = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{body}}}"#, seen.id());
+            if seen.is("tools/list") {
+                return json(200, &message);
+            }
+            let progress = r#"{"jsonrpc":"2.0","method":"notifications/x","params":{"n":1e400}}"#;
+            let body = format!(
+                ": hi\n\ndata: {progress}\n\nevent: ping\ndata: x\n\nid: 1\ndata: {message}\n\n"
+            );
+            events(&body, body.len())
+        })
+    })
+    .await;
+    let peer = dial(&server).await;
+    assert_eq!(
+        peer.about().server_info.unwrap().get(),
+        r#"{"name":"one","version":"1","x":1e400}"#
+    );
+    let catalog = peer.resolve().await.unwrap();
+    let Content::Mcp { tools, .. } = catalog.content() else { panic!("MCP") };
+    assert_eq!(tools.first().unwrap().raw.get(), tool);
+    assert_eq!(call(&peer).await.unwrap(), text(r#"{"z":1e400, "a":1.10}"#));
+}
+
+#[tokio::test]
+async fn a_lost_session_is_renewed_once_and_the_catalog_is_said_to_have_changed() {
+    for (status, body) in [
+        (404, "gone"),
+        (
+            400,
+            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"Bad Request: No valid session ID provided"}}"#,
+        ),
+    ] {
+        let sessions = AtomicUsize::new(0);
+        let server = server(move |seen| {
+            if seen.is("initialize") {
+                let number = sessions.fetch_add(1, Ordering::Relaxed);
+                return usual(seen, &format!("session-{number}")).unwrap();
+            }
+            usual(seen, "").unwrap_or_else(|| match seen.header("mcp-session-id") {
+                Some("session-1") => seen.result(HELLO),
+                _ => json(status, body),
+            })
+        })
+        .await;
+        let peer = dial(&server).await;
+        assert_eq!(call(&peer).await.unwrap(), text("hello"));
+        timeout(PATIENCE, peer.changed()).await.expect("it is told");
+        assert!(peer.about().server_info.unwrap().get().contains("session-1"));
+        assert_eq!(server.count("initialize"), 2);
+        assert_eq!(server.count("tools/call"), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_cannot_be_renewed_is_an_error() {
+    let server =
+        server(|seen| usual(seen, "s").unwrap_or_else(|| json(404, "no such session"))).await;
+    let peer = dial(&server).await;
+    assert!(matches!(call(&peer).await, Err(CallError::NotSent(_))));
+}
+
+#[tokio::test]
+async fn an_answer_that_is_cut_off_is_lost_at_once() {
+    let server = server(|seen| {
+        usual(seen, "s").unwrap_or_else(|| events("data: {\"jsonrpc\":\"2.0\",\"resu", 5000))
+    })
+    .await;
+    let peer = dial(&server).await;
+    let lost = timeout(Duration::from_secs(5), call(&peer)).await.expect("soon");
+    assert!(matches!(lost, Err(CallError::Lost(_))), "{lost:?}");
+    assert_eq!(server.count("tools/call"), 1, "what may have run is not sent again");
+}
+
+#[tokio::test]
+async fn an_answer_that_ends_after_an_event_id_is_not_waited_for_in_vain() {
+    let server = server(|seen| {
+        usual(seen, "s").unwrap_or_else(|| events("id: 7\nretry: 10\ndata:\n\n", 5000))
+    })
+    .await;
+    let peer = dial(&server).await;
+    let lost = timeout(Duration::from_secs(10), call(&peer)).await.expect("soon");
+    assert!(matches!(lost, Err(CallError::Lost(_))), "{lost:?}");
+    let seen = server.seen.lock().unwrap();
+    assert!(seen.iter().any(|seen| seen.header("last-event-id") == Some("7")));
+}
+
+#[tokio::test]
+async fn what_is_too_large_fails_its_call_alone() {
+    let server = server(|seen| {
+        usual(seen, "s").unwrap_or_else(|| {
+            let large = "x".repeat(LIMIT + 10);
+            let message = |text: &str| {
+                seen.result(&format!(r#"{{"content":[{{"type":"text","text":"{text}"}}]}}"#))
+            };
+            if seen.body.contains("\"how\":1") {
+                return message(&large);
+            }
+            if seen.body.contains("\"how\":2") {
+                return events(&format!("data: {large}"), LIMIT * 3);
+            }
+            message("hello")
+        })
+    })
+    .await;
+    let peer = dial(&server).await;
+    for how in [r#"{"how":1}"#, r#"{"how":2}"#] {
+        let why = timeout(PATIENCE, peer.call(order(how))).await.unwrap().unwrap_err();
+        assert!(matches!(&why, CallError::Unreadable(why) if why.contains("8388608")), "{why:?}");
+    }
+    assert_eq!(call(&peer).await.unwrap(), text("hello"));
+}
+
+#[tokio::test]
+async fn what_a_failed_request_means_depends_on_the_status() {
+    let statuses = [
+        (500, r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"boom"}}"#),
+        (403, "<html>forbidden</html>"),
+        (503, ""),
+        (502, "bad gateway"),
+        (504, ""),
+        (200, "<html>not MCP</html>"),
+        (200, ""),
+    ];
+    let number = AtomicUsize::new(0);
+    let server = server(move |seen| {
+        usual(seen, "s").unwrap_or_else(|| {
+            let (status, body) = statuses.get(number.fetch_add(1, Ordering::Relaxed)).unwrap();
+            json(*status, body)
+        })
+    })
+    .await;
+    let peer = dial(&server).await;
+    let mut outcomes = Vec::new();
+    for _ in 0..7 {
+        outcomes.push(match call(&peer).await.unwrap_err() {
+            CallError::Refused(why) => format!("refused: {why}"),
+            CallError::Lost(_) => "lost".to_owned(),
+            CallError::NotSent(_) => "not sent".to_owned(),
+            CallError::Unreadable(_) => "unreadable".to_owned(),
+        });
+    }
+    assert_eq!(
+        outcomes,
+        [
+            "refused: boom (JSON-RPC error -32603)",
+            "refused: HTTP 403 Forbidden",
+            "refused: HTTP 503 Service Unavailable",
+            "lost",
+            "lost",
+            "unreadable",
+            "unreadable",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn redirects_stay_with_their_origin() {
+    let elsewhere = server(|seen| usual(seen, "elsewhere").unwrap_or_default()).await;
+    let target = elsewhere.url.to_string();
+    let server = server(move |seen| {
+        if seen.line.contains(" /mcp ") {
+            response(307, &[("location", "/mcp/")], "")
+        } else if seen.line.contains(" /away ") {
+            response(308, &[("location", target.as_str())], "")
+        } else if seen.line.contains(" /circle ") {
+            response(307, &[("location", "/circle")], "")
+        } else if seen.line.contains(" /get ") {
+            response(302, &[("location", "/mcp/")], "")
+        } else {
+            usual(seen, "s").unwrap_or_else(|| seen.result(HELLO))
+        }
+    })
+    .await;
+    assert_eq!(call(&dial(&server).await).await.unwrap(), text("hello"));
+
+    let url = |path: &str| server.url.join(path).unwrap();
+    let why = try_dial(&url("/away")).await.unwrap_err();
+    assert!(why.contains("not followed") && why.contains("127.0.0.1"), "{why}");
+    assert!(elsewhere.seen.lock().unwrap().is_empty());
+    for path in ["/circle", "/get"] {
+        assert!(try_dial(&url(path)).await.unwrap_err().contains("redirects"), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn errors_name_the_cure_and_no_secret() {
+    let server = server(|seen| {
+        let key = seen.header("x-api-key").unwrap_or_default().to_owned();
+        response(401, &[("www-authenticate", "Bearer")], &format!("bad key\u{1b}[2J {key}"))
+    })
+    .await;
+    let why = try_dial(&server.url).await.unwrap_err();
+    assert!(why.contains("HTTP 401") && why.contains("headers"), "{why}");
+    assert!(!why.contains(SECRET), "{why}");
+    assert_eq!(server.count("initialize"), 0, "another handshake would not help");
+
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut url: Url =
+        format!("http://{}/x?key={SECRET}", closed.local_addr().unwrap()).parse().unwrap();
+    url.set_password(Some(SECRET)).unwrap();
+    drop(closed);
+    let why = try_dial(&url).await.unwrap_err();
+    assert!(why.contains("refused") && !why.contains(SECRET), "{why}");
+}
+
+#[tokio::test]
+async fn a_server_that_fails_at_discover_is_reached_by_initialize() {
+    for status in [500, 404, 405] {
+        let server = server(move |seen| {
+            if seen.is("server/discover") {
+                return response(status, &[], "what?");
+            }
+            usual(seen, "s").unwrap_or_else(|| seen.result(HELLO))
+        })
+        .await;
+        let peer = dial(&server).await;
+        assert_eq!(peer.about().protocol_version.as_deref(), Some("2025-11-25"));
+    }
+}
+
+#[tokio::test]
+async fn the_stateless_revision_has_its_headers_and_verbatim_arguments() {
+    let tools = r#"{"resultType":"complete","ttlMs":99999,"cacheScope":"private","tools":[{"name":"bad","inputSchema":true},{"name":"t","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}},"x":1}}]}"#;
+    let server = server(move |seen| {
+        if seen.is("server/discover") {
+            seen.result(r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":0,"cacheScope":"private","_meta":{"io.modelcontextprotocol/serverInfo":{"version":"1","name":"m","x":1e400}}}"#)
+        } else if seen.is("tools/list") {
+            seen.result(tools)
+        } else {
+            let body = format!("data: {{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{HELLO}}}\n\n", seen.id());
+            events(&body, body.len())
+        }
+    })
+    .await;
+    let peer = dial(&server).await;
+    let about = peer.about();
+    assert_eq!(about.protocol_version.as_deref(), Some("2026-07-28"));
+    assert_eq!(about.server_info.unwrap().get(), r#"{"version":"1","name":"m","x":1e400}"#);
+    assert_eq!(peer.resolve().await.unwrap().tool_count(), 2);
+
+    let arguments = r#"{"region":"eu", "n":123456789012345678901234567890}"#;
+    let answer = timeout(PATIENCE, peer.call(order(arguments))).await.unwrap().unwrap();
+    assert_eq!(answer, text("hello"));
+    let seen = server.seen.lock().unwrap();
+    let call = seen.iter().find(|seen| seen.is("tools/call")).unwrap();
+    assert_eq!(call.header("mcp-method"), Some("tools/call"));
+    assert_eq!(call.header("mcp-name"), Some("t"));
+    assert_eq!(call.header("mcp-param-region"), Some("eu"));
+    assert_eq!(call.header("x-api-key"), Some(SECRET));
+    assert!(call.body.contains(&format!("\"arguments\":{arguments}}}")), "{}", call.body);
+}
+
+#[tokio::test]
+async fn a_dropped_call_is_cancelled() {
+    let server = server(|seen| usual(seen, "s").unwrap_or_default()).await;
+    let peer = dial(&server).await;
+    assert!(timeout(Duration::from_millis(200), peer.call(order("{}"))).await.is_err());
+    let cancelled = async {
+        while server.count("notifications/cancelled") == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, cancelled).await.expect("it is told");
+}
+
+#[tokio::test]
+async fn the_end_of_a_session_s_stream_is_the_end_of_the_connection() {
+    let gets = AtomicUsize::new(0);
+    let server = server(move |seen| {
+        if seen.line.starts_with("GET") {
+            return match gets.fetch_add(1, Ordering::Relaxed) {
+                0 => events(": hello\n\n", 5000),
+                _ => json(404, "no such session"),
+            };
+        }
+        usual(seen, "s").unwrap_or_default()
+    })
+    .await;
+    let peer = dial(&server).await;
+    let why = timeout(PATIENCE, peer.closed()).await.expect("it is told");
+    assert!(why.0.contains("ended the session"), "{why}");
+    timeout(PATIENCE, peer.close()).await.expect("in time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_that_break_soon_are_asked_for_less_and_less() {
+    let mut opened = Opened::default();
+    let now = tokio::time::Instant::now();
+    let mut wait = |broke, lived| {
+        opened.at = Some(now);
+        opened.broke = broke;
+        opened.next_wait(now + Duration::from_millis(lived)).as_millis()
+    };
+    assert_eq!(wait(false, 0), 0, "rmcp itself waits after a clean end");
+    assert_eq!([wait(true, 0), wait(true, 0), wait(true, 0)], [100, 200, 400]);
+    assert_eq!(wait(true, 6000), 100);
+    for _ in 0..100 {
+        assert!(wait(true, 0) <= 30_000);
+    }
+}
+
+#[test]
+fn a_server_counts_as_gone_only_if_it_was_there() {
+    let standing = Standing::default();
+    assert!((0..20).all(|_| !standing.failed()));
+    standing.opened();
+    assert!((0..3).all(|_| !standing.failed()));
+    assert!(standing.failed());
+}

@@ -53,7 +53,10 @@ impl Handshake {
     ) -> ServerJsonRpcMessage {
         let typed = serde_json::from_str::<ServerJsonRpcMessage>(text);
         let Some(members) = result.and_then(|result| Members::read(result.get()).ok()) else {
-            return typed.unwrap_or_else(|_| not_understood(id));
+            return match typed {
+                Ok(error @ JsonRpcMessage::Error(_)) => error,
+                _ => not_understood(id),
+            };
         };
         let stand_in = match kind {
             Kind::Initialize => {

@@ -1,1 +1,204 @@
-//! Placeholder.
+//! What passes by rmcp and what rmcp is given in its place.
+
+use rmcp::model::{
+    CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam,
+    ClientConfig, ClientJsonRpcMessage, ClientNotification, ClientRequest, InitializeRequest,
+    JsonRpcMessage, ListToolsRequest, ServerNotification, ServerRequest,
+};
+
+use super::*;
+
+fn request(id: i64, request: impl Into<ClientRequest>) -> ClientJsonRpcMessage {
+    JsonRpcMessage::request(request.into(), RequestId::Number(id))
+}
+
+fn call(arguments: &str) -> (CallToolRequest, Arc<Exchange>) {
+    let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
+    let exchange = Exchange::new(Some(arguments));
+    let mut call = CallToolRequest::new(CallToolRequestParams::new("t"));
+    call.extensions.insert(Marker(Arc::clone(&exchange)));
+    (call, exchange)
+}
+
+/// A wire on which call number 5 is waited for.
+fn waiting() -> (Wire, Arc<Exchange>) {
+    let wire = Wire::default();
+    let (call, exchange) = call("{}");
+    wire.outgoing(&request(5, call)).unwrap();
+    (wire, exchange)
+}
+
+#[track_caller]
+fn message(incoming: Incoming) -> ServerJsonRpcMessage {
+    match incoming {
+        Incoming::Message(message) => *message,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn arguments_are_sent_as_they_are_but_on_one_line() {
+    let (call, _exchange) = call("{\"b\": 1e400,\r\n\"a\":123456789012345678901234567890}");
+    let text = Wire::default().outgoing(&request(5, call)).unwrap();
+    assert_eq!(
+        String::from_utf8(text).unwrap(),
+        r#"{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"_meta":{},"name":"t","arguments":{"b": 1e400,  "a":123456789012345678901234567890}}}"#
+    );
+}
+
+#[test]
+fn results_are_kept_whatever_stands_in_them() {
+    let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+    for result in ["{\"x\":1e400, \"a\":1,\"a\":2}", "[]", "null", &deep] {
+        for id in ["5", "\"5\""] {
+            let (wire, exchange) = waiting();
+            let text = format!(r#"{{"result":{result},"x":1e400,"id":{id}}}"#);
+            let message = message(wire.incoming(&text));
+            let JsonRpcMessage::Response(response) = message else { panic!("{message:?}") };
+            assert_eq!(response.id, RequestId::Number(5));
+            assert_eq!(exchange.take_outcome().unwrap().unwrap().get(), result);
+        }
+    }
+}
+
+#[test]
+fn errors_are_read_whatever_they_lack() {
+    for (error, words) in [
+        (r#"{"code":-5,"message":"no","data":1e400}"#, "refused: no (JSON-RPC error -5)"),
+        (r#"{"message":7}"#, "refused: an error without a message (JSON-RPC error -32603)"),
+        ("\"no\"", "refused: an error without a message (JSON-RPC error -32603)"),
+    ] {
+        let (wire, exchange) = waiting();
+        message(wire.incoming(&format!(r#"{{"id":5,"error":{error}}}"#)));
+        assert_eq!(exchange.take_outcome().unwrap().unwrap_err().to_string(), words);
+    }
+}
+
+#[test]
+fn an_answer_counts_once_and_only_if_it_is_waited_for() {
+    let (wire, exchange) = waiting();
+    assert!(matches!(wire.incoming(r#"{"id":6,"result":1}"#), Incoming::Ignored(_)));
+    message(wire.incoming(r#"{"id":5,"result":1}"#));
+    assert!(matches!(wire.incoming(r#"{"id":5,"result":2}"#), Incoming::Ignored(_)));
+    assert_eq!(exchange.take_outcome().unwrap().unwrap().get(), "1");
+}
+
+#[test]
+fn a_cancelled_request_is_not_waited_for() {
+    let (wire, exchange) = waiting();
+    let params = CancelledNotificationParam::new(Some(RequestId::Number(5)), None);
+    let cancelled = CancelledNotification::new(params);
+    let cancelled = ClientNotification::CancelledNotification(cancelled);
+    wire.outgoing(&JsonRpcMessage::notification(cancelled)).unwrap();
+    assert!(matches!(wire.incoming(r#"{"id":5,"result":1}"#), Incoming::Ignored(_)));
+    assert!(exchange.take_outcome().is_none());
+}
+
+#[test]
+fn an_error_without_an_id_goes_to_the_only_request() {
+    let error = r#"{"id":null,"error":{"code":1,"message":"what?"}}"#;
+    let (wire, exchange) = waiting();
+    message(wire.incoming(error));
+    assert!(exchange.take_outcome().unwrap().is_err());
+
+    let (wire, exchange) = waiting();
+    wire.outgoing(&request(6, call("{}").0)).unwrap();
+    assert!(matches!(wire.incoming(error), Incoming::Ignored(_)));
+    assert!(exchange.take_outcome().is_none());
+}
+
+#[test]
+fn what_is_no_message_is_garbage() {
+    let (wire, _exchange) = waiting();
+    for text in ["", "hello", "[]", "{}", "{\"id\":5}", "7", "{\"id\":5,\"result\":}"] {
+        assert!(matches!(wire.incoming(text), Incoming::Garbage), "{text}");
+    }
+}
+
+#[test]
+fn a_notification_with_strange_parameters_is_still_understood() {
+    let wire = Wire::default();
+    let text =
+        r#"{"method":"notifications/tools/list_changed","jsonrpc":"2.0","params":{"x":1e400}}"#;
+    let JsonRpcMessage::Notification(notification) = message(wire.incoming(text)) else {
+        panic!("a notification")
+    };
+    let notification = notification.notification;
+    assert!(matches!(notification, ServerNotification::ToolListChangedNotification(_)));
+}
+
+#[test]
+fn a_request_with_strange_parameters_can_be_refused() {
+    let wire = Wire::default();
+    let text = r#"{"jsonrpc":"2.0","id":"a","method":"elicitation/create","params":{"x":1e400}}"#;
+    let JsonRpcMessage::Request(request) = message(wire.incoming(text)) else {
+        panic!("a request")
+    };
+    assert_eq!(request.id, RequestId::String("a".into()));
+    assert!(matches!(request.request, ServerRequest::CustomRequest(_)));
+}
+
+#[test]
+fn rmcp_learns_which_arguments_go_into_headers_even_beside_bad_tools() {
+    let wire = Wire::default();
+    let exchange = Exchange::new(None);
+    let mut list = ListToolsRequest::default();
+    list.extensions.insert(Marker(Arc::clone(&exchange)));
+    wire.outgoing(&request(1, list)).unwrap();
+    let result = r#"{"tools":[{"name":"a"},{"name":"b","inputSchema":{"properties":{"x":{"type":"string","x-mcp-header":"X"}}}},{"name":"c","x-mcp-header":1e400}]}"#;
+    let message = message(wire.incoming(&format!(r#"{{"id":1,"result":{result}}}"#)));
+    let JsonRpcMessage::Response(response) = message else { panic!("a response") };
+    let ServerResult::ListToolsResult(list) = response.result else { panic!("a list") };
+    assert_eq!(list.tools.iter().map(|tool| tool.name.as_ref()).collect::<Vec<_>>(), ["b"]);
+    assert_eq!(exchange.take_outcome().unwrap().unwrap().get(), result);
+}
+
+#[test]
+fn a_handshake_is_kept_verbatim_and_made_readable() {
+    let wire = Wire::default();
+    let hello = || request(1, InitializeRequest::new(ClientConfig::default()));
+    wire.outgoing(&hello()).unwrap();
+    let info = r#"{"name":"n","x":1e400}"#;
+    let text = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"result":{{"protocolVersion":"2025-06-18","capabilities":{{"tools":{{"listChanged":true}},"x":1e400}},"serverInfo":{info}}}}}"#
+    );
+    let JsonRpcMessage::Response(response) = message(wire.incoming(&text)) else {
+        panic!("a response")
+    };
+    let ServerResult::InitializeResult(result) = response.result else { panic!("a handshake") };
+    assert_eq!(result.protocol_version.as_str(), "2025-06-18");
+    assert_eq!(result.capabilities.tools.unwrap().list_changed, Some(true));
+    assert_eq!(wire.handshake().server_info.as_ref().unwrap().get(), info);
+
+    assert!(!has_permit(&wire), "the first handshake is no change");
+    wire.handshake().established = true;
+    wire.outgoing(&hello()).unwrap();
+    message(wire.incoming(&text));
+    assert!(has_permit(&wire), "a second one is");
+}
+
+#[test]
+fn an_answer_to_discover_that_is_none_is_an_error_for_rmcp() {
+    for answer in [r#""result":{}"#, r#""result":{"content":[]}"#, r#""result":null"#] {
+        let wire = Wire::default();
+        let discover = rmcp::model::DiscoverRequest::new(rmcp::model::DiscoverRequestParams {});
+        wire.outgoing(&request(1, discover)).unwrap();
+        let message = message(wire.incoming(&format!(r#"{{"jsonrpc":"2.0","id":1,{answer}}}"#)));
+        assert!(matches!(message, JsonRpcMessage::Error(_)), "{answer}: {message:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_first_loss_is_the_one_that_is_told() {
+    let wire = Wire::default();
+    assert_eq!(wire.why_lost(), None);
+    wire.lose("first");
+    wire.lose("second");
+    assert_eq!(wire.lost().await, "first");
+}
+
+/// Whether `changed` would end at once.
+fn has_permit(wire: &Wire) -> bool {
+    use futures_util::FutureExt as _;
+    wire.changed.notified().now_or_never().is_some()
+}
