@@ -198,7 +198,7 @@ impl Seen {
             }
             _ => shortened(data["text"].as_str().unwrap_or("")),
         };
-        let seq = &event["seq"];
+        let seq = event["seq"].as_u64().unwrap_or(0);
         let (on, off) = if colours() { ("\x1b[36m", "\x1b[0m") } else { ("", "") };
         print(&format!("< {seq:>3} {on}{kind:<21}{off} {what}\n"))
     }
