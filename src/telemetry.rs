@@ -30,9 +30,10 @@ pub struct LogEnvironment {
 ///
 /// The error says what is wrong with `RUST_LOG`.
 pub fn start(format: LogFormat, verbosity: u8, env: &LogEnvironment) -> Result<(), String> {
+    // rmcp repeats our own errors, and whole notifications.
     let level = match verbosity {
-        0 => "warn,mantyx_bridge=info",
-        1 => "info,mantyx_bridge=debug",
+        0 => "warn,rmcp=off,mantyx_bridge=info",
+        1 => "info,rmcp=off,mantyx_bridge=debug",
         _ => "debug,mantyx_bridge=trace",
     };
     let filter = env.filter.as_deref().unwrap_or(level);
