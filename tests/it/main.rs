@@ -16,6 +16,16 @@ mod peers;
 #[cfg(test)]
 mod process;
 #[cfg(test)]
+mod rig;
+#[cfg(test)]
 mod sse;
 #[cfg(test)]
 mod wait;
+
+mod calls;
+mod faults;
+mod kit;
+mod names;
+mod proxy;
+mod streams;
+mod tidy;

@@ -132,11 +132,12 @@ impl Mantyx {
         self.shared.change(|state| state.replies.insert(id.into(), replies.into_iter().collect()));
     }
 
-    /// Answers `method target` with these bytes, head included.
-    pub(crate) fn canned(&self, method: &str, target: &str, answer: &str) {
-        self.shared.change(|state| {
-            state.canned.insert(format!("{method} {target}"), answer.replace('\n', "\r\n").into())
-        });
+    /// Answers `method target` with this first line and these headers, and this body.
+    pub(crate) fn canned(&self, method: &str, target: &str, head: &[&str], body: &str) {
+        let head = head.join("\r\n");
+        let answer = format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        self.shared
+            .change(|state| state.canned.insert(format!("{method} {target}"), answer.into_bytes()));
     }
 
     /// Lets the streams that wait for `name` go on.

@@ -92,6 +92,12 @@ fn stdio(program: &Path, args: &[&str]) -> String {
     format!("{{command: {program}, args: {}}}", serde_json::json!(args))
 }
 
+/// A flow map with further keys.
+pub(crate) fn with(entry: &str, keys: &str) -> String {
+    let open = entry.strip_suffix('}').expect("an entry is a flow map");
+    format!("{open}, {keys}}}")
+}
+
 /// A file of the repository.
 pub(crate) fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)

@@ -85,7 +85,7 @@ fn part(name: &str, packages: &[&str], install: fn(&Path, &[&str]) -> Result<(),
 fn venv(dir: &Path, packages: &[&str]) -> Result<(), String> {
     let needs = "The tests need python3 (3.11 or newer) with its venv module for the peers that \
                  they talk to. On Debian: apt-get install python3 python3-venv.";
-    run(Command::new("python3").args(["-m", "venv"]).arg(dir)).map_err(|_| needs.to_owned())?;
+    run(Command::new("python3").args(["-m", "venv"]).arg(dir)).map_err(|_why| needs.to_owned())?;
     let mut pip = Command::new(dir.join("bin/python"));
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]);
     run(pip.args(packages)).map_err(|why| unfetched("pip", packages, &why))
@@ -94,8 +94,8 @@ fn venv(dir: &Path, packages: &[&str]) -> Result<(), String> {
 fn npm(dir: &Path, packages: &[&str]) -> Result<(), String> {
     let needs = "The tests need Node.js (18 or newer) and npm for one of the peers that they talk \
                  to. On Debian: apt-get install nodejs npm.";
-    run(Command::new("node").arg("--version")).map_err(|_| needs.to_owned())?;
-    run(Command::new("npm").arg("--version")).map_err(|_| needs.to_owned())?;
+    run(Command::new("node").arg("--version")).map_err(|_why| needs.to_owned())?;
+    run(Command::new("npm").arg("--version")).map_err(|_why| needs.to_owned())?;
     let mut npm = Command::new("npm");
     npm.args(["install", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]);
     npm.arg("--prefix").arg(dir);
