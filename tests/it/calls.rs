@@ -1,6 +1,6 @@
 //! Calls to real peers, and what is posted for every way that a call can end.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
 use crate::{
     frames::Script,
@@ -25,12 +25,14 @@ async fn a_python_mcp_server_over_stdio() {
     let backend = rig.bridge.backend("time").await;
     assert_eq!(backend["serverInfo"]["name"], "mcp-time", "{backend}");
     assert_eq!(backend["protocolVersion"], "2026-07-28", "the newest revision that both speak");
-    let args = r#"{"source_timezone":"Europe/Berlin","time":"12:30","target_timezone":"Asia/Tokyo"}"#;
+    let args =
+        r#"{"source_timezone":"Europe/Berlin","time":"12:30","target_timezone":"Asia/Tokyo"}"#;
     let answer = rig.call("time", "time_convert_time", args).await;
     let result = answer["result"].as_str().expect("a result is a string");
     assert!(result.contains("T20:30:00+09:00") || result.contains("T19:30:00+09:00"), "{result}");
 
-    let script = Script::one_call("tu_2", "time", "time_get_current_time", r#"{"timezone":"No/Where"}"#);
+    let script =
+        Script::one_call("tu_2", "time", "time_get_current_time", r#"{"timezone":"No/Where"}"#);
     rig.run(script).await;
     let answer = rig.mantyx.answer("tu_2").await;
     let error = answer["error"].as_str().expect("isError is an error");
@@ -59,7 +61,13 @@ async fn a_typescript_mcp_server_over_stdio() {
     let backend = rig.bridge.backend("everything").await;
     assert_eq!(backend["protocolVersion"], "2025-11-25", "{backend}");
 
-    rig.run(Script::one_call("tu_s", "everything", "everything_get_structured_content", r#"{"location":"Chicago"}"#)).await;
+    rig.run(Script::one_call(
+        "tu_s",
+        "everything",
+        "everything_get_structured_content",
+        r#"{"location":"Chicago"}"#,
+    ))
+    .await;
     let result = rig.mantyx.answer("tu_s").await["result"].to_string();
     assert!(result.contains("temperature"), "{result}");
 
@@ -72,7 +80,13 @@ async fn a_typescript_mcp_server_over_stdio() {
     let result = answer["result"].as_str().expect("a result");
     assert!(result.contains(name) && result.starts_with("Here's the image"), "{result}");
 
-    rig.run(Script::one_call("tu_l", "everything", "everything_get_resource_links", r#"{"count":2}"#)).await;
+    rig.run(Script::one_call(
+        "tu_l",
+        "everything",
+        "everything_get_resource_links",
+        r#"{"count":2}"#,
+    ))
+    .await;
     let result = rig.mantyx.answer("tu_l").await["result"].to_string();
     assert!(result.matches("demo://").count() >= 2, "links by their URIs: {result}");
 }
@@ -106,9 +120,12 @@ async fn agent(url: &str, binding: &str) {
     assert_eq!(tool_names(&sent), ["hr"], "an agent is one tool");
     assert_eq!(sent["tools"][0]["kind"], "a2a_local");
     assert!(sent["tools"][0]["agentCard"]["skills"].is_array(), "the whole card: {sent}");
-    for (id, expected) in
-        [("tu_msg", "good day"), ("tu_task", "report"), ("tu_long", "worked 3"), ("tu_early", "worked 3")]
-    {
+    for (id, expected) in [
+        ("tu_msg", "good day"),
+        ("tu_task", "report"),
+        ("tu_long", "worked 3"),
+        ("tu_early", "worked 3"),
+    ] {
         assert_eq!(rig.mantyx.answer(id).await["result"], expected, "{id} at {url} by {binding}");
     }
     let failed = rig.mantyx.answer("tu_fail").await;
@@ -151,33 +168,6 @@ async fn an_agent_that_asks_back_keeps_its_context() {
 }
 
 #[tokio::test]
-async fn local_tools_run_programs() {
-    let tool = |command: &str, parameters: &str| {
-        format!("{{description: d, parameters: {parameters}, command: {command}}}")
-    };
-    let schema = "{type: object, properties: {text: {type: string}}, required: [text]}";
-    let config = format!(
-        "local:\n  repeat: {}\n  broken: {}\n",
-        tool("[cat]", schema),
-        tool("[sh, -c, 'echo on stderr >&2; exit 3']", "{type: object}")
-    );
-    let rig = Rig::bare(&config).await;
-    let script = Script::new()
-        .local("tu_1", "repeat", r#"{"text":"1.0"}"#)
-        .local("tu_2", "broken", "{}")
-        .local("tu_3", "repeat", r#"{"txt":1}"#);
-    rig.run(script.answered("tu_1").answered("tu_2").answered("tu_3").done()).await;
-    assert_eq!(rig.mantyx.answer("tu_1").await["result"], r#"{"text":"1.0"}"#);
-    let error = rig.mantyx.answer("tu_2").await["error"].to_string();
-    assert!(error.contains("on stderr"), "a non-zero exit is an error with stderr: {error}");
-    let error = rig.mantyx.answer("tu_3").await["error"].to_string();
-    assert!(error.contains("tool_input_invalid"), "checked before it runs: {error}");
-    let spec = rig.mantyx.only("POST", "/agent-runs").value();
-    let names: BTreeSet<_> = tool_names(&spec).into_iter().collect();
-    assert_eq!(names, ["broken".to_owned(), "repeat".to_owned()].into());
-}
-
-#[tokio::test]
 async fn an_error_of_a_tool_is_an_error() {
     let rig = Rig::start().await;
     let answer = rig.call("plain", "plain_fail", "{}").await;
@@ -200,7 +190,10 @@ async fn a_tool_that_nobody_has_is_refused_in_words() {
     // The server's prefix, so that the call is the bridge's to answer, and no such tool.
     rig.run(Script::new().mcp("tu_1", "plain", "plain_nothing", "{}").until("tu_1").done()).await;
     let answer = rig.mantyx.answer("tu_1").await;
-    assert!(answer["error"].as_str().is_some_and(|error| error.contains("plain_nothing")), "{answer}");
+    assert!(
+        answer["error"].as_str().is_some_and(|error| error.contains("plain_nothing")),
+        "{answer}"
+    );
     assert!(rig.executions().is_empty(), "an unknown name reaches nobody");
 }
 
@@ -250,7 +243,10 @@ async fn a_post_is_repeated_until_it_is_accepted() {
     sse::whole(&rig.bridge, &run.stream).await;
     let posts = rig.mantyx.posts("tu_1");
     assert_eq!(posts.len(), 5, "four faults and a success");
-    assert!(posts.iter().all(|post| Some(&post.body) == posts.first().map(|post| &post.body)), "the same bytes");
+    assert!(
+        posts.iter().all(|post| Some(&post.body) == posts.first().map(|post| &post.body)),
+        "the same bytes"
+    );
     assert_eq!(rig.executions().len(), 1, "a repeated POST is no repeated call");
 }
 

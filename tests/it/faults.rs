@@ -72,7 +72,12 @@ async fn an_http_server_that_is_gone_is_an_error_and_not_a_wait() {
     let rig = Rig::bare(&config).await;
     rig.bridge.wait_backend("everything", "ready").await;
     let script = Script::new()
-        .mcp("tu_1", "everything", "everything_trigger_long_running_operation", r#"{"duration":60}"#)
+        .mcp(
+            "tu_1",
+            "everything",
+            "everything_trigger_long_running_operation",
+            r#"{"duration":60}"#,
+        )
         .until("tu_1");
     rig.run(script.done()).await;
     wait::soon("the call should be under way", async || {
@@ -89,12 +94,10 @@ async fn an_http_server_that_is_gone_is_an_error_and_not_a_wait() {
 async fn a_backend_that_hangs_delays_no_other() {
     let dir = TempDir::new().expect("the temporary directory is writable");
     let deaf = peers::ledger(&ledger_in(&dir), &["--deaf"]);
-    let rig = Rig::with(&format!("  deaf: {deaf}\n"), &[], "").await;
-    // More calls that hang than the server is given at once, then one to another backend.
     let other = peers::ledger(&ledger_in(&dir), &[]);
-    drop(rig);
     let rig = Rig::with(&format!("  deaf: {deaf}\n  other: {other}\n"), &[], "").await;
     rig.bridge.wait_backend("other", "ready").await;
+    // More calls that hang than one server is given at once, then one to another.
     let script = (0..20).fold(Script::new(), |script, n| {
         script.mcp(&format!("tu_{n}"), "plain", "plain_hang", "{}")
     });
@@ -113,7 +116,11 @@ async fn the_bridge_starts_though_its_peers_do_not() {
     );
     let rest = "a2a:\n  agent: {url: \"http://127.0.0.1:1\"}\n";
     let rig = Rig::with(&entries, &[], rest).await;
-    assert_eq!(rig.call("plain", "plain_note", NOTE).await["result"], "noted: x", "what works, works");
+    assert_eq!(
+        rig.call("plain", "plain_note", NOTE).await["result"],
+        "noted: x",
+        "what works, works"
+    );
     for name in ["crash", "missing", "refused", "agent"] {
         wait::soon(&format!("{name} should have a reason"), async || {
             rig.bridge.backend(name).await["lastError"].is_string().then_some(())
@@ -138,68 +145,6 @@ async fn a_required_backend_is_waited_for() {
     assert_eq!(answer.status, 503, "{}", answer.text());
     assert!(answer.text().contains("must"), "it lists what is missing: {}", answer.text());
     bridge.api("GET", "/healthz", None).await.expect(200);
-}
-
-#[tokio::test]
-async fn a_catalog_outlives_its_peer() {
-    let mut server = peers::everything_http().await;
-    let mantyx = Mantyx::start().await;
-    let config = format!("mcp:\n  everything: {{url: \"{}/mcp\"}}\n", server.url());
-    let mut bridge = Bridge::ready(&format!("{}{config}", mantyx.upstream())).await;
-    bridge.wait_backend("everything", "ready").await;
-    bridge.stop().await;
-    server.kill9();
-    bridge.restart().await;
-    bridge.wait_ready().await;
-    let backend = bridge.backend("everything").await;
-    assert_eq!(backend["stale"], true, "{backend}");
-    bridge.post_run("{}").await;
-    let names = crate::rig::tool_names(&mantyx.only("POST", "/agent-runs").value());
-    assert!(names.contains(&"everything_echo".to_owned()), "the last good catalog: {names:?}");
-}
-
-#[tokio::test]
-async fn a_killed_bridge_takes_up_its_runs_and_repeats_no_effect() {
-    let mut rig = Rig::start().await;
-    let script = Script::new()
-        .mcp("tu_done", "plain", "plain_note", NOTE)
-        .answered("tu_done")
-        .mcp("tu_open", "plain", "plain_hang", "{}")
-        .answered("tu_open")
-        .mcp("tu_next", "plain", "plain_note", NOTE)
-        .answered("tu_next")
-        .done();
-    let run = rig.run(script).await;
-    rig.wait_executions(2).await;
-    rig.bridge.kill9();
-    rig.bridge.restart().await;
-    let error = rig.mantyx.answer("tu_open").await["error"].as_str().unwrap_or_default().to_owned();
-    assert!(error.contains("may or may not"), "its effect is unknown: {error}");
-    assert_eq!(rig.mantyx.answer("tu_next").await["result"], "noted: x", "the run goes on");
-    assert_eq!(rig.mantyx.posts("tu_done").len(), 1, "an answered call stays answered");
-    assert_eq!(rig.executions().len(), 3, "nothing ran twice");
-    let frames = sse::whole(&rig.bridge, &run.stream).await;
-    assert_eq!(sse::seqs(&frames), (1..=7).collect::<Vec<_>>(), "an app can read it all");
-}
-
-#[tokio::test]
-async fn a_call_that_is_only_reading_runs_again_where_the_server_is_trusted() {
-    let dir = TempDir::new().expect("the temporary directory is writable");
-    let entry = peers::ledger(&ledger_in(&dir), &[]);
-    let trusted = peers::with(&entry, "trust_annotations: true");
-    let mut rig = Rig::with(&format!("  sure: {trusted}\n"), &[], "").await;
-    rig.bridge.wait_backend("sure", "ready").await;
-    rig.mantyx.replies("tu_1", [crate::mantyx::Reply::Reset; 3]);
-    rig.run(Script::one_call("tu_1", "sure", "sure_read", "{}")).await;
-    rig.mantyx.wait_posts("tu_1", 1).await;
-    rig.bridge.kill9();
-    rig.bridge.restart().await;
-    wait::soon("the stored result should be posted", async || {
-        (rig.mantyx.posts("tu_1").len() >= 4).then_some(())
-    })
-    .await;
-    let posts = rig.mantyx.posts("tu_1");
-    assert!(posts.iter().all(|post| post.value()["result"] == "read"), "the same answer each time");
 }
 
 #[tokio::test]

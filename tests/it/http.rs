@@ -208,6 +208,13 @@ impl Connection {
         self.writer.write_all(bytes).await.expect("the server should read the request");
     }
 
+    /// Waits until the server closes the connection.
+    pub(crate) async fn closed(mut self) {
+        let mut rest = Vec::new();
+        // A reset is an end as well.
+        self.reader.read_to_end(&mut rest).await.ok();
+    }
+
     /// Reads the head of the answer.
     pub(crate) async fn response(mut self) -> Response {
         let head = timeout(PATIENCE, Head::read(&mut self.reader))

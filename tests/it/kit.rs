@@ -47,9 +47,8 @@ async fn a_script_waits_for_its_answer() {
     let addr = mantyx_addr(&mantyx);
     mantyx.script(Script::one_call("tu_1", "s", "s_t", "{}"));
     let created = Request::new("POST", RUNS).json("{}").answer(addr).await.expect(202);
-    let mut stream = Request::new("GET", created["streamUrl"].as_str().expect("a stream"))
-        .send(addr)
-        .await;
+    let mut stream =
+        Request::new("GET", created["streamUrl"].as_str().expect("a stream")).send(addr).await;
     let mut text = String::new();
     while !text.contains("local_tool_call") {
         text.push_str(&String::from_utf8_lossy(&stream.chunk().await.expect("a call")));
@@ -75,7 +74,8 @@ async fn bodies_are_echoed_while_they_are_sent() {
 
 #[tokio::test]
 async fn the_agents_and_the_http_server_start_and_start_again() {
-    for mut agent in [peers::a2a_v1("1.0").await, peers::a2a_v1("0.3").await, peers::a2a_v03().await]
+    for mut agent in
+        [peers::a2a_v1("1.0").await, peers::a2a_v1("0.3").await, peers::a2a_v03().await]
     {
         let url = agent.url().to_owned();
         let addr = url.trim_start_matches("http://").parse().expect("an address");

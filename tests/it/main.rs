@@ -22,9 +22,12 @@ mod sse;
 #[cfg(test)]
 mod wait;
 
+mod api;
 mod calls;
 mod faults;
+mod hostile;
 mod kit;
+mod later;
 mod names;
 mod proxy;
 mod streams;

@@ -38,7 +38,8 @@ async fn a_large_server_becomes_several_refs() {
         .iter()
         .map(|entry| (entry["name"].as_str(), entry["tools"].as_array().map(Vec::len)))
         .collect();
-    let expected = [(Some("plain"), Some(64)), (Some("plain__2"), Some(64)), (Some("plain__3"), Some(30))];
+    let expected =
+        [(Some("plain"), Some(64)), (Some("plain__2"), Some(64)), (Some("plain__3"), Some(30))];
     assert_eq!(shape, expected, "64 tools a ref, all pages of the list");
     assert_usable(&tool_names(&spec));
 

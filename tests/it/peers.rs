@@ -157,6 +157,13 @@ pub(crate) fn ledger(ledger: &Path, args: &[&str]) -> String {
     stdio(Path::new("python3"), &[&paths, args].concat())
 }
 
+/// The stdio server that does what no server should (tests/peers/hostile_mcp.py).
+pub(crate) fn hostile_mcp(args: &[&str]) -> String {
+    let script = repository("tests/peers/hostile_mcp.py");
+    let script = script.to_str().expect("a path of the tests is UTF-8");
+    stdio(Path::new("python3"), &[&[script], args].concat())
+}
+
 /// A run of one of the SDK's scripts in `tests/sdk`.
 pub(crate) fn sdk(script: &str) -> tokio::process::Command {
     let mut command = tokio::process::Command::new(fetch::python());

@@ -74,7 +74,8 @@ async fn a_ref_is_the_servers_own_bytes_under_the_models_name() {
     let sent = submitted(&rig, r#"{"prompt":"hi"}"#).await;
     let info = r#""serverInfo":{"version": "1", "name": "ledger", "x-vendor": true}"#;
     assert!(sent.contains(info), "serverInfo verbatim, unknown fields and all: {sent}");
-    let tool = r#"{"x-vendor": {"b": 1.0, "a": 123456789012345678901234567890}, "name": "plain_note","#;
+    let tool =
+        r#"{"x-vendor": {"b": 1.0, "a": 123456789012345678901234567890}, "name": "plain_note","#;
     assert!(sent.contains(tool), "a tool verbatim but for its name: {sent}");
     assert!(sent.contains(r#""_meta": {"z": 1, "a": 2}"#), "_meta in its order: {sent}");
     let spec: Value = serde_json::from_str(&sent).expect("a spec");
@@ -85,9 +86,8 @@ async fn a_ref_is_the_servers_own_bytes_under_the_models_name() {
 #[tokio::test]
 async fn a_body_that_cannot_be_injected_into_is_refused() {
     let rig = Rig::start().await;
-    let post = async |body: &str| {
-        rig.bridge.api("POST", &format!("{API}/agent-runs"), Some(body)).await
-    };
+    let post =
+        async |body: &str| rig.bridge.api("POST", &format!("{API}/agent-runs"), Some(body)).await;
     for body in [
         r#"{"prompt":"a","tools":[],"prompt":"b"}"#,
         r#"{"tools":[],"prompt":"a","tools":[]}"#,
@@ -128,7 +128,10 @@ async fn the_header_chooses_the_backends() {
     let refused = refused.header("X-Bridge-Backends", "plane").answer(rig.bridge.addr()).await;
     let error = refused.expect_error(400);
     let candidates = error["candidates"].as_array().expect("candidates");
-    assert!(candidates.contains(&"plain".into()) && candidates.contains(&"other".into()), "{error}");
+    assert!(
+        candidates.contains(&"plain".into()) && candidates.contains(&"other".into()),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -141,7 +144,8 @@ async fn placeholders_choose_the_backends_and_are_filled_in_place() {
     let last = r#"{"kind":"mantyx","id":"t_1"}"#;
     let spec = format!(r#"{{"tools":[{mine},{{"kind":"mcp_local","name":"plain"}},{last}]}}"#);
     let sent: Value = serde_json::from_str(&submitted(&rig, &spec).await).expect("a spec");
-    let kinds: Vec<_> = sent["tools"].as_array().expect("refs").iter().map(|r| &r["kind"]).collect();
+    let kinds: Vec<_> =
+        sent["tools"].as_array().expect("refs").iter().map(|r| &r["kind"]).collect();
     assert_eq!(kinds, ["local", "mcp_local", "mantyx"], "in the placeholder's place, no other");
     assert_eq!(sent["tools"][1]["tools"].as_array().map(Vec::len), Some(8), "filled");
 
@@ -226,7 +230,9 @@ async fn an_answer_of_mantyx_comes_back_as_it_is() {
     rig.mantyx.canned("GET", &target, &head, "bytes");
     let answer = rig.bridge.api("GET", &target, None).await;
     assert_eq!((answer.status, answer.text().as_str()), (418, "bytes"));
-    for (name, value) in [("x-ratelimit-remaining", "7"), ("retry-after", "3"), ("content-type", "x/y")] {
+    for (name, value) in
+        [("x-ratelimit-remaining", "7"), ("retry-after", "3"), ("content-type", "x/y")]
+    {
         assert_eq!(answer.header(name), Some(value), "header {name}");
     }
 }

@@ -22,7 +22,7 @@ pub(crate) const LEDGER_TOOLS: [&str; 8] = [
     "plain_fail",
     "plain_hang",
     "plain_slow",
-    "plain_read",
+    "plain_reread",
     "plain_big",
     "plain_pid",
 ];

@@ -52,9 +52,12 @@ async fn events_that_nobody_knows_pass_byte_for_byte() {
 #[tokio::test]
 async fn line_ends_and_packets_do_not_matter() {
     let rig = Rig::start().await;
-    for (id, crlf, unframed, piece) in
-        [("tu_1", true, false, 7), ("tu_2", true, true, 1), ("tu_3", false, true, 7), ("tu_4", true, false, 0)]
-    {
+    for (id, crlf, unframed, piece) in [
+        ("tu_1", true, false, 7),
+        ("tu_2", true, true, 1),
+        ("tu_3", false, true, 7),
+        ("tu_4", true, false, 0),
+    ] {
         let mut script = Script::one_call(id, "plain", "plain_note", NOTE).pieces(piece);
         script = if crlf { script.crlf() } else { script };
         script = if unframed { script.unframed() } else { script };
@@ -143,7 +146,8 @@ async fn an_app_resumes_where_it_was() {
 async fn two_readers_of_one_run_see_the_same() {
     let rig = Rig::start().await;
     let script = Script::new().delta("a").until("go");
-    let run = rig.run(script.mcp("tu_1", "plain", "plain_note", NOTE).answered("tu_1").done()).await;
+    let run =
+        rig.run(script.mcp("tu_1", "plain", "plain_note", NOTE).answered("tu_1").done()).await;
     let mut early = Stream::open(&rig.bridge, &run.stream).await;
     let first = early.event().await.expect("the first event, while the run still goes");
     let mut late = Stream::open(&rig.bridge, &run.stream).await;
@@ -197,11 +201,18 @@ async fn two_runs_do_not_mix() {
     let script = |name: &str| {
         let id = format!("tu_{name}");
         let args = format!(r#"{{"text":"{name}"}}"#);
-        Script::new().delta(name).until("go").mcp(&id, "plain", "plain_note", &args).answered(&id).done()
+        Script::new()
+            .delta(name)
+            .until("go")
+            .mcp(&id, "plain", "plain_note", &args)
+            .answered(&id)
+            .done()
     };
     let (one, two) = (rig.run(script("one")).await, rig.run(script("two")).await);
-    let (mut first, mut second) =
-        (Stream::open(&rig.bridge, &one.stream).await, Stream::open(&rig.bridge, &two.stream).await);
+    let (mut first, mut second) = (
+        Stream::open(&rig.bridge, &one.stream).await,
+        Stream::open(&rig.bridge, &two.stream).await,
+    );
     rig.mantyx.release("go");
     let (first, second) = (first.rest().await, second.rest().await);
     for (frames, name, run) in [(&first, "one", &one), (&second, "two", &two)] {
@@ -256,8 +267,13 @@ async fn the_apps_own_calls_are_its_own() {
     assert_eq!(sse::find(&call, "local_tool_call").expect("a call")["toolUseId"], "tu_app");
     rig.mantyx.answer("tu_bridge").await;
     let results = format!("{API}/agent-runs/{}/tool-results", run.run_id);
-    let theirs = rig.bridge.api("POST", &results, Some(r#"{"toolUseId":"tu_bridge","result":"no"}"#));
-    assert_eq!(theirs.await.expect_error(404)["error"], "unknown_tool_use", "the bridge answers it");
+    let theirs =
+        rig.bridge.api("POST", &results, Some(r#"{"toolUseId":"tu_bridge","result":"no"}"#));
+    assert_eq!(
+        theirs.await.expect_error(404)["error"],
+        "unknown_tool_use",
+        "the bridge answers it"
+    );
     rig.bridge
         .api("POST", &results, Some(r#"{"toolUseId":"tu_app","result":"yes"}"#))
         .await

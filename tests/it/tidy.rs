@@ -13,7 +13,10 @@ const MAX_LINES: usize = 600;
 
 /// A part of `src`, and the parts of ours that it must not name.
 const DIRECTIONS: &[(&str, &[&str])] = &[
-    ("wire", &["backend", "config", "proxy", "run", "api", "sandbox", "http_client", "cli", "serve"]),
+    (
+        "wire",
+        &["backend", "config", "proxy", "run", "api", "sandbox", "http_client", "cli", "serve"],
+    ),
     ("backend", &["proxy", "run", "api", "sandbox", "cli", "serve"]),
     ("sandbox", &["backend", "proxy", "run", "api", "cli", "serve"]),
     ("config", &["backend", "proxy", "run", "api", "sandbox", "cli", "serve"]),
@@ -23,8 +26,16 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
 ];
 
 /// What `model` must not name: it decides, and others act.
-const NOT_IN_MODEL: &[&str] =
-    &["tokio", "reqwest", "hyper", "rmcp", "std::fs", "std::net", "std::process", "std::time::System"];
+const NOT_IN_MODEL: &[&str] = &[
+    "tokio",
+    "reqwest",
+    "hyper",
+    "rmcp",
+    "std::fs",
+    "std::net",
+    "std::process",
+    "std::time::System",
+];
 
 struct Source {
     /// Relative to the repository.
@@ -151,8 +162,8 @@ fn parts_name_only_what_they_may() {
 fn nothing_is_left_undone_and_no_machine_is_named() {
     // In two parts, so that this file does not offend itself.
     let marks = [("FIX", "ME"), ("TO", "DO"), ("XX", "X")].map(|(a, b)| format!("{a}{b}"));
-    let paths =
-        [("/tmp", "/wt"), ("/tmp", "/ref"), ("/wo", "rk/"), ("/ro", "ot/")].map(|(a, b)| format!("{a}{b}"));
+    let paths = [("/tmp", "/wt"), ("/tmp", "/ref"), ("/wo", "rk/"), ("/ro", "ot/")]
+        .map(|(a, b)| format!("{a}{b}"));
     let mut offenders = Vec::new();
     for source in sources(&["rs", "py", "sh", "", "md", "yaml", "toml", "service"]) {
         for (number, line) in source.text.lines().enumerate() {

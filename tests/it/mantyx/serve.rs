@@ -47,8 +47,13 @@ async fn connection(stream: TcpStream, shared: &Shared) -> io::Result<()> {
         }
         let body = framing.whole(&mut reader).await?;
         let headers = head.headers.clone();
-        let recorded =
-            Recorded { method: method.clone(), target: target.clone(), headers, body, at: Instant::now() };
+        let recorded = Recorded {
+            method: method.clone(),
+            target: target.clone(),
+            headers,
+            body,
+            at: Instant::now(),
+        };
         shared.change(|state| state.recorded.push(recorded.clone()));
         if method == "GET" && path.ends_with("/stream") {
             return stream_run(shared, &recorded, &path, &mut writer).await;
@@ -162,8 +167,7 @@ async fn stream_run(
         let answer = json(404, r#"{"error":"not_found","message":"No such run."}"#);
         return writer.write_all(&answer).await;
     };
-    let framing =
-        if script.unframed { "Connection: close" } else { "Transfer-Encoding: chunked" };
+    let framing = if script.unframed { "Connection: close" } else { "Transfer-Encoding: chunked" };
     let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n{framing}\r\n\r\n");
     writer.write_all(head.as_bytes()).await?;
     let from = resume_from(request);

@@ -55,7 +55,11 @@ fn or_fail(fetched: &Fetched) -> &Path {
 }
 
 /// The directory of one part, filled by `install` unless its stamp says that it is complete.
-fn part(name: &str, packages: &[&str], install: fn(&Path, &[&str]) -> Result<(), String>) -> Fetched {
+fn part(
+    name: &str,
+    packages: &[&str],
+    install: fn(&Path, &[&str]) -> Result<(), String>,
+) -> Fetched {
     let peers = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("test-peers");
     let dir = peers.join(name);
     let fetch = || -> io::Result<Fetched> {
