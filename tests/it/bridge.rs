@@ -3,13 +3,7 @@
 //!
 //! Must not: know what a test is about, or reach into the daemon other than from outside.
 
-use std::{
-    fs,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
+use std::{fs, net::SocketAddr, path::PathBuf, process::Command, time::Duration};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -139,11 +133,6 @@ impl Bridge {
     /// A file of the state directory.
     pub(crate) fn state(&self, name: &str) -> PathBuf {
         self.dir.path().join("state").join(name)
-    }
-
-    /// A directory of the test that the daemon does not use.
-    pub(crate) fn dir(&self) -> &Path {
-        self.dir.path()
     }
 
     fn tmp(&self) -> PathBuf {

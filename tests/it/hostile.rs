@@ -6,7 +6,13 @@ use std::collections::BTreeMap;
 use rustix::process::{Pid, test_kill_process};
 use serde_json::Value;
 
-use crate::{frames::Script, peers, rig::Rig, wait};
+use crate::{
+    bridge::API,
+    frames::Script,
+    peers,
+    rig::{Rig, tool_names},
+    wait,
+};
 
 async fn with(args: &[&str]) -> Rig {
     let rig = Rig::bare(&format!("mcp:\n  bad: {}\n", peers::hostile_mcp(args))).await;
@@ -111,12 +117,36 @@ async fn a_changed_catalog_is_read_again() {
 }
 
 #[tokio::test]
+async fn a_session_gets_the_tools_that_came_after_it() {
+    let rig = with(&[]).await;
+    let own = r#"{"kind":"local","name":"mine","parameters":{"type":"object"},"x":1.0}"#;
+    let sessions = format!("{API}/agent-sessions");
+    let body = format!(r#"{{"tools":[{own}]}}"#);
+    let session = rig.bridge.api("POST", &sessions, Some(&body)).await.expect(201);
+    let messages = format!("{sessions}/{}/messages", session["sessionId"].as_str().expect("an id"));
+    assert_eq!(call(&rig, "tu_1", "bad_change").await["result"], "changed");
+    wait::soon("the new tool should be there", async || {
+        let refs = rig.bridge.api("GET", "/v1/tool-refs", None).await;
+        refs.text().contains("bad_added_0").then_some(())
+    })
+    .await;
+    rig.mantyx.script(Script::one_call("tu_2", "bad", "bad_added_0", "{}"));
+    rig.bridge.api("POST", &messages, Some(r#"{"prompt":"two"}"#)).await.expect(202);
+    let sent = rig.mantyx.requests("POST", "/messages").pop().expect("a message");
+    assert!(sent.text().contains(own), "the session's own tools, as they were: {}", sent.text());
+    assert!(tool_names(&sent.value()).contains(&"bad_added_0".to_owned()), "and fresh refs");
+    assert_eq!(sent.value()["prompt"], "two");
+    assert_eq!(rig.mantyx.answer("tu_2").await["result"], "added_0");
+}
+
+#[tokio::test]
 async fn a_list_that_never_ends_is_given_up() {
     let rig =
         Rig::bare(&format!("mcp:\n  bad: {}\n", peers::hostile_mcp(&["--pages", "3", "--circle"])))
             .await;
-    wait::soon("the reason should be told", async || {
-        rig.bridge.backend("bad").await["lastError"].is_string().then_some(())
+    wait::soon("the bridge should stop asking", async || {
+        let bad = rig.bridge.backend("bad").await;
+        (bad["state"] == "ready" || bad["lastError"].is_string()).then_some(())
     })
     .await;
 }

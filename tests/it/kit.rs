@@ -6,15 +6,15 @@ use crate::{
     frames::Script,
     http::{Connection, Request},
     mantyx::Mantyx,
-    peers, wait,
+    peers,
+    process::{self, Group},
+    wait,
 };
 
 const RUNS: &str = "/api/v1/workspaces/acme/agent-runs";
 
 fn mantyx_addr(mantyx: &Mantyx) -> std::net::SocketAddr {
-    let config = mantyx.upstream();
-    let addr = config.split("http://").nth(1).and_then(|rest| rest.split('"').next());
-    addr.and_then(|addr| addr.parse().ok()).expect("the configuration holds the address")
+    mantyx.url().trim_start_matches("http://").parse().expect("an address")
 }
 
 #[tokio::test]
@@ -125,4 +125,39 @@ async fn the_stdio_servers_answer_a_handshake() {
         tokio::io::AsyncBufReadExt::read_line(&mut lines, &mut line).await.expect("it answers");
         assert!(line.contains("\"serverInfo\""), "an answer to initialize: {line}");
     }
+}
+
+#[tokio::test]
+async fn the_sdk_runs_against_the_scripted_mantyx() {
+    let mantyx = Mantyx::start().await;
+    let script = Script::new().delta("hm").local("tu_1", "add_numbers", r#"{"a":2,"b":3}"#);
+    mantyx.script(script.answered("tu_1").done());
+    let mut command = peers::sdk("async_run.py");
+    let output = command.arg(mantyx.url()).args(["key", "hi"]).output().await.expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    let seen: serde_json::Value = serde_json::from_str(&text).expect(&errors);
+    assert_eq!(seen["text"], "done");
+    assert_eq!(seen["ownCalls"][0]["a"], 2, "{seen}");
+    assert_eq!(mantyx.answer("tu_1").await["result"], "5");
+}
+
+#[tokio::test]
+async fn a_guard_finds_and_kills_the_whole_group() {
+    let dir = tempfile::TempDir::new().expect("the temporary directory is writable");
+    let mark = format!("TMPDIR={}", dir.path().display());
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "sleep 600 & wait"]).env("TMPDIR", dir.path());
+    let group = Group::spawn(&mut command, &dir.path().join("log"));
+    wait::soon("both processes should be found", async || {
+        (process::marked(&mark, None).len() == 2).then_some(())
+    })
+    .await;
+    assert!(process::resident(group.pid()) > 0);
+    assert_eq!(process::marked(&mark, Some(group.pid())).len(), 1, "the leader left out");
+    drop(group);
+    wait::soon("both should be gone", async || {
+        process::marked(&mark, None).is_empty().then_some(())
+    })
+    .await;
 }

@@ -1,8 +1,9 @@
 //! The integration tests: the real daemon between real peers and a scripted MANTYX.
 //!
-//! One binary, because each would link the whole daemon again. The first block is the kit, the
-//! second the tests. `#[cfg(test)]` on the kit lets it unwrap, panic and print as tests do.
+//! One binary, because each would link the whole daemon again. `#[cfg(test)]` on every module lets
+//! its helpers unwrap, panic and print as tests do.
 
+// The kit.
 #[cfg(test)]
 mod bridge;
 #[cfg(test)]
@@ -22,13 +23,32 @@ mod sse;
 #[cfg(test)]
 mod wait;
 
+// The tests.
+#[cfg(test)]
 mod api;
+#[cfg(test)]
 mod calls;
+#[cfg(test)]
+mod cli;
+#[cfg(test)]
+mod evals;
+#[cfg(test)]
 mod faults;
+#[cfg(test)]
 mod hostile;
+#[cfg(test)]
 mod kit;
+#[cfg(test)]
 mod later;
+#[cfg(test)]
 mod names;
+#[cfg(test)]
 mod proxy;
+#[cfg(test)]
+mod sdk;
+#[cfg(test)]
 mod streams;
+#[cfg(test)]
+mod systemd;
+#[cfg(test)]
 mod tidy;

@@ -114,11 +114,15 @@ impl Mantyx {
         Self { addr, shared, _tasks: tasks }
     }
 
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
     /// The `upstream` part of a configuration.
     pub(crate) fn upstream(&self) -> String {
         format!(
-            "upstream: {{base_url: \"http://{}\", workspace: acme, credential: {CREDENTIAL}}}\n",
-            self.addr
+            "upstream: {{base_url: \"{}\", workspace: acme, credential: {CREDENTIAL}}}\n",
+            self.url()
         )
     }
 

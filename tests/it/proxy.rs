@@ -238,6 +238,32 @@ async fn an_answer_of_mantyx_comes_back_as_it_is() {
 }
 
 #[tokio::test]
+async fn a_redirect_is_the_apps_to_follow() {
+    let rig = Rig::start().await;
+    let elsewhere = Mantyx::start().await;
+    let location = format!("{}/elsewhere", elsewhere.url());
+    let head = ["HTTP/1.1 307 Temporary Redirect", &format!("Location: {location}")];
+    rig.mantyx.canned("GET", &format!("{API}/models"), &head, "");
+    let answer = rig.bridge.api("GET", &format!("{API}/models"), None).await;
+    assert_eq!((answer.status, answer.header("location")), (307, Some(location.as_str())));
+    assert!(elsewhere.recorded().is_empty(), "the credential went to another origin");
+}
+
+#[tokio::test]
+async fn a_body_beyond_the_limit_is_refused_at_its_head() {
+    let rig = Rig::start().await;
+    let mut connection = Connection::open(rig.bridge.addr()).await;
+    let head = format!(
+        "POST {API}/agent-runs HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nContent-Length: {}\r\n\r\n",
+        rig.bridge.addr(),
+        rig.bridge.token(),
+        (64 << 20) + 1
+    );
+    connection.write(head.as_bytes()).await;
+    connection.response().await.answer().await.expect_error(413);
+}
+
+#[tokio::test]
 async fn a_run_that_mantyx_refuses_is_not_driven() {
     let rig = Rig::start().await;
     let head = ["HTTP/1.1 400 Bad Request", "Content-Type: application/json"];

@@ -70,7 +70,7 @@ fn sources(extensions: &[&str]) -> Vec<Source> {
 /// An empty extension stands for the scripts below `.ci`.
 fn matches_extension(path: &Path, extension: &str) -> bool {
     match extension {
-        "" => path.parent().is_some_and(|dir| dir.ends_with(".ci")),
+        "" => path.parent().and_then(Path::file_name).is_some_and(|dir| dir == ".ci"),
         _ => path.extension().is_some_and(|found| found == extension),
     }
 }

@@ -26,7 +26,7 @@ TOOLS = """[
 {"name": "fail", "description": "Fails.", "inputSchema": %s},
 {"name": "hang", "description": "Never answers.", "inputSchema": %s},
 {"name": "slow", "description": "Answers after text seconds.", "inputSchema": %s},
-{"name": "read", "description": "Reads.", "inputSchema": %s,
+{"name": "reread", "description": "Answers the second time only.", "inputSchema": %s,
  "annotations": {"readOnlyHint": true}},
 {"name": "big", "description": "Answers with many bytes.", "inputSchema": %s},
 {"name": "pid", "description": "The id of this process.", "inputSchema": %s}%s
@@ -86,6 +86,10 @@ def call(id, params, line):
         text(id, "é" * (arguments["bytes"] // 2))
     elif name == "pid":
         text(id, str(os.getpid()))
+    elif name == "reread":
+        with open(options.ledger) as ledger:
+            if sum(json.loads(line)["tool"] == "reread" for line in ledger) > 1:
+                text(id, "read again")
     elif name != "hang":
         text(id, name)
 
