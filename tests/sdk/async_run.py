@@ -32,7 +32,7 @@ async def main(base_url, token, prompt):
     )
     client = AsyncMantyxClient(api_key=token, workspace_slug="acme", base_url=base_url)
     async with client:
-        result = await client.run_agent(prompt=prompt, tools=[own])
+        result = await client.run_agent(system_prompt="You are a test.", prompt=prompt, tools=[own])
     events = [{"seq": ev.seq, "type": ev.type, "data": ev.data} for ev in result.events]
     print(json.dumps({"text": result.text, "events": events, "ownCalls": calls}))
 

@@ -14,7 +14,7 @@ from mantyx import MantyxClient, MantyxError
 def failure(token, **spec):
     try:
         with MantyxClient(api_key=token, workspace_slug="acme", base_url=base_url) as client:
-            client.run_agent(**spec)
+            client.run_agent(system_prompt="You are a test.", **spec)
     except MantyxError as error:
         return {"class": type(error).__name__, "text": str(error)}
     return None
