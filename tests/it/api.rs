@@ -243,7 +243,7 @@ async fn a_tool_call_is_answered_ready_to_post() {
 }
 
 #[tokio::test]
-async fn runs_can_be_submitted_and_attached() {
+async fn runs_can_be_submitted() {
     let rig = Rig::start().await;
     rig.mantyx.script(Script::one_call("tu_1", "plain", "plain_note", r#"{"text":"a"}"#));
     let run = rig.bridge.api("POST", "/v1/runs", Some(r#"{"prompt":"x"}"#)).await;
@@ -253,8 +253,11 @@ async fn runs_can_be_submitted_and_attached() {
     assert_eq!(rig.mantyx.answer("tu_1").await["result"], "noted: a");
     let sent = rig.mantyx.only("POST", "/agent-runs");
     assert_eq!(sent.target, format!("{API}/agent-runs"), "the workspace of the configuration");
+}
 
-    // A run that was submitted past the bridge, and then handed to it.
+#[tokio::test]
+async fn a_run_that_an_app_submitted_itself_can_be_handed_over() {
+    let rig = Rig::start().await;
     rig.mantyx.script(Script::one_call("tu_2", "plain", "plain_note", r#"{"text":"b"}"#));
     let run = rig.bridge.post_run_with("{}", &[("X-Bridge-Backends", "none")]).await;
     let attach = format!("/v1/runs/{}/attach", run.run_id);
@@ -283,6 +286,11 @@ async fn the_api_describes_itself() {
     for path in ["/v1/status", "/v1/tool-refs", "/v1/specs/inject", "/v1/tool-calls", "/healthz"] {
         assert!(openapi["paths"].get(path).is_some(), "{path} is described");
     }
+}
+
+#[tokio::test]
+async fn there_are_metrics() {
+    let rig = Rig::start().await;
     let metrics = rig.bridge.api("GET", "/metrics", None).await;
     assert_eq!(metrics.status, 200);
     assert!(metrics.text().contains("# TYPE"), "Prometheus text: {}", metrics.text());

@@ -82,8 +82,10 @@ impl Bridge {
         self.write_config();
         // A file of the last start would be read before the new one is written.
         fs::remove_file(self.state("listen")).ok();
-        let mut command = command();
+        // With a descriptor too many, as a careless parent leaves them: no child may inherit it.
+        let mut command = clean(Command::new("sh"));
         command
+            .args(["-c", "exec 9</dev/null; exec \"$0\" \"$@\"", BINARY])
             .arg("serve")
             .arg("-c")
             .arg(self.config_path())
@@ -275,10 +277,15 @@ impl Drop for Bridge {
     }
 }
 
-/// A command line of the binary under test, with none of the environment of the test run but what
-/// any program needs.
+const BINARY: &str = env!("CARGO_BIN_EXE_mantyx-bridge");
+
+/// A command line of the binary under test.
 pub(crate) fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mantyx-bridge"));
+    clean(Command::new(BINARY))
+}
+
+/// Takes the environment of the test run away, but for what any program needs.
+fn clean(mut command: Command) -> Command {
     command.env_clear().env("LANG", "C.UTF-8");
     if let Some(path) = std::env::var_os("PATH") {
         command.env("PATH", path);

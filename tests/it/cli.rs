@@ -138,7 +138,13 @@ async fn commands_speak_to_the_running_bridge() {
     assert!(format!("{}{}", fail.out, fail.err).contains("it failed on purpose"), "{}", fail.err);
     let token = with(&rig, &["token"]).await.expect(OK);
     assert_eq!(token.out.trim(), rig.bridge.token(), "and nothing else, for scripts");
+}
+
+#[tokio::test]
+async fn a_refresh_can_be_asked_for() {
+    let rig = Rig::start().await;
     with(&rig, &["refresh", "plain"]).await.expect(OK);
+    with(&rig, &["refresh", "nobody"]).await.expect(FAILED);
 }
 
 #[tokio::test]

@@ -85,7 +85,10 @@ async fn a_child_sees_what_it_was_given_and_no_more() {
     }
     // The listing of the descriptors is one itself.
     let fds: Vec<_> = seen["fds"].as_array().expect("descriptors").iter().collect();
-    assert!(fds.len() <= 4 && fds.starts_with(&[&0.into(), &1.into(), &2.into()]), "{fds:?}");
+    assert!(
+        fds.len() <= 4 && fds.starts_with(&[&0.into(), &1.into(), &2.into()]),
+        "no descriptor but the three: {fds:?}"
+    );
     assert_eq!(seen["pid"], seen["group"], "a group of its own");
     let all = answer.to_string();
     assert!(!all.contains(crate::mantyx::CREDENTIAL) && !all.contains(rig.bridge.token()));

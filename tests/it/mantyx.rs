@@ -16,7 +16,7 @@ use std::{
 use serde_json::Value;
 use tokio::{net::TcpListener, sync::watch, task::JoinSet, time::Instant};
 
-use crate::{frames::Script, wait};
+use crate::{frames::Script, http::read_json, wait};
 
 /// The credential that the bridge must show, and that no app may ever see.
 pub(crate) const CREDENTIAL: &str = "mantyx_upstream_canary_5f1e";
@@ -42,7 +42,7 @@ impl Recorded {
     }
 
     pub(crate) fn value(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or(Value::Null)
+        read_json(&self.body).unwrap_or(Value::Null)
     }
 }
 

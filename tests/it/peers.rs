@@ -154,14 +154,14 @@ async fn agent(python: PathBuf, script: &str, args: &[&str]) -> Peer {
 pub(crate) fn ledger(ledger: &Path, args: &[&str]) -> String {
     let script = repository("tests/peers/ledger_mcp.py");
     let paths = [script.to_str(), ledger.to_str()].map(|path| path.expect("a path is UTF-8"));
-    stdio(Path::new("python3"), &[&paths, args].concat())
+    stdio(&fetch::interpreter(), &[&paths, args].concat())
 }
 
 /// The stdio server that does what no server should (tests/peers/hostile_mcp.py).
 pub(crate) fn hostile_mcp(args: &[&str]) -> String {
     let script = repository("tests/peers/hostile_mcp.py");
     let script = script.to_str().expect("a path of the tests is UTF-8");
-    stdio(Path::new("python3"), &[&[script], args].concat())
+    stdio(&fetch::interpreter(), &[&[script], args].concat())
 }
 
 /// A run of one of the SDK's scripts in `tests/sdk`.

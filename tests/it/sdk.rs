@@ -99,5 +99,5 @@ async fn errors_are_the_exceptions_that_the_sdk_has_for_them() {
     let sandbox = sandbox().await;
     let seen = run(&sandbox.bridge, "errors.py", &[]).await;
     assert_eq!(seen["auth"]["class"], "MantyxAuthError", "a wrong token: {seen}");
-    assert!(seen["model"]["class"].is_string(), "a spec that the runtime refuses: {seen}");
+    assert!(seen["spec"]["class"].is_string(), "a spec that the runtime refuses: {seen}");
 }

@@ -14,7 +14,7 @@ from mantyx import MantyxClient, MantyxError
 def failure(token, **spec):
     try:
         with MantyxClient(api_key=token, workspace_slug="acme", base_url=base_url) as client:
-            client.run_agent(system_prompt="You are a test.", **spec)
+            client.run_agent(prompt="hi", **spec)
     except MantyxError as error:
         return {"class": type(error).__name__, "text": str(error)}
     return None
@@ -24,8 +24,8 @@ base_url, token = sys.argv[1:]
 print(
     json.dumps(
         {
-            "auth": failure("mantyx_wrong", prompt="hi"),
-            "model": failure(token, prompt="hi", model_id="no such model"),
+            "auth": failure("mantyx_wrong", system_prompt="You are a test."),
+            "spec": failure(token, agent_id="no_such_agent"),
         }
     )
 )

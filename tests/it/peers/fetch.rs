@@ -21,6 +21,9 @@ const PYTHON: &[&str] = &[
 const PYTHON_V03: &[&str] = &["a2a-sdk[http-server]==0.3.26", "uvicorn==0.54.0"];
 const NODE: &[&str] = &["@modelcontextprotocol/server-everything@2026.8.31"];
 
+const NO_PYTHON: &str = "The tests need python3 (3.11 or newer) with its venv module for the peers that \
+                         they talk to. On Debian: apt-get install python3 python3-venv.";
+
 type Fetched = Result<PathBuf, String>;
 
 /// The interpreter that has the newer Python peers and the MANTYX SDK.
@@ -40,6 +43,19 @@ pub(crate) fn everything() -> PathBuf {
     static FETCHED: OnceLock<Fetched> = OnceLock::new();
     or_fail(FETCHED.get_or_init(|| part("node", NODE, npm)))
         .join("node_modules/@modelcontextprotocol/server-everything/dist/index.js")
+}
+
+/// The interpreter itself and not a wrapper of a version manager, which would add variables to the
+/// environment that a test looks at.
+pub(crate) fn interpreter() -> PathBuf {
+    static FOUND: OnceLock<Fetched> = OnceLock::new();
+    let find = || {
+        let ask = ["-c", "import sys; print(sys.executable)"];
+        let output = Command::new("python3").args(ask).stdin(Stdio::null()).output();
+        let output = output.map_err(|_why| NO_PYTHON.to_owned())?;
+        Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
+    };
+    or_fail(FOUND.get_or_init(find)).to_owned()
 }
 
 pub(crate) fn node() -> PathBuf {
@@ -87,9 +103,8 @@ fn part(
 }
 
 fn venv(dir: &Path, packages: &[&str]) -> Result<(), String> {
-    let needs = "The tests need python3 (3.11 or newer) with its venv module for the peers that \
-                 they talk to. On Debian: apt-get install python3 python3-venv.";
-    run(Command::new("python3").args(["-m", "venv"]).arg(dir)).map_err(|_why| needs.to_owned())?;
+    run(Command::new("python3").args(["-m", "venv"]).arg(dir))
+        .map_err(|_why| NO_PYTHON.to_owned())?;
     let mut pip = Command::new(dir.join("bin/python"));
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]);
     run(pip.args(packages)).map_err(|why| unfetched("pip", packages, &why))
