@@ -1,5 +1,56 @@
-//! The bridge from outside: against real peers and as a whole.
+//! The integration tests: the real daemon between real peers and a scripted MANTYX.
+//!
+//! One binary, because each would link the whole daemon again. `#[cfg(test)]` on every module lets
+//! its helpers unwrap, panic and print as tests do.
 
-// `cfg(test)` holds for all of this crate; clippy allows `unwrap` in helpers only below it.
+// The kit.
+#[cfg(test)]
+mod bridge;
+#[cfg(test)]
+mod frames;
+#[cfg(test)]
+mod http;
+#[cfg(test)]
+mod mantyx;
+#[cfg(test)]
+mod peers;
+#[cfg(test)]
+mod process;
+#[cfg(test)]
+mod rig;
+#[cfg(test)]
+mod sse;
+#[cfg(test)]
+mod wait;
+
+// The tests.
 #[cfg(test)]
 mod a2a_peers;
+#[cfg(test)]
+mod api;
+#[cfg(test)]
+mod calls;
+#[cfg(test)]
+mod cli;
+#[cfg(test)]
+mod evals;
+#[cfg(test)]
+mod faults;
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
+mod kit;
+#[cfg(test)]
+mod later;
+#[cfg(test)]
+mod names;
+#[cfg(test)]
+mod proxy;
+#[cfg(test)]
+mod sdk;
+#[cfg(test)]
+mod streams;
+#[cfg(test)]
+mod systemd;
+#[cfg(test)]
+mod tidy;

@@ -35,7 +35,7 @@ fn program(command: &str, args: &[&str], env: &[(&str, &str)], cwd: Option<PathB
     let env = env.iter().map(|(key, value)| ((*key).to_owned(), SecretString::from(*value)));
     let config = Mcp::Stdio {
         command: command.to_owned(),
-        args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+        args: args.iter().map(|arg| (*arg).to_owned().into()).collect(),
         env: env.collect::<BTreeMap<_, _>>(),
         cwd,
     };

@@ -1,0 +1,166 @@
+//! The command line: what is printed for people and for programs, and the exit codes.
+
+use std::{fs, process::Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{bridge, mantyx::CREDENTIAL, rig::Rig};
+
+const OK: Option<i32> = Some(0);
+const FAILED: Option<i32> = Some(1);
+const USAGE: Option<i32> = Some(2);
+
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+    }
+}
+
+impl Ran {
+    #[track_caller]
+    fn expect(self, code: Option<i32>) -> Self {
+        assert_eq!(self.code, code, "exit code; stdout: {} stderr: {}", self.out, self.err);
+        self
+    }
+
+    #[track_caller]
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.out)
+            .unwrap_or_else(|error| panic!("--json prints JSON ({error}): {}", self.out))
+    }
+}
+
+/// Runs the binary in an empty directory.
+async fn run(args: &[&str]) -> Ran {
+    let dir = TempDir::new().expect("the temporary directory is writable");
+    let mut command = tokio::process::Command::from(bridge::command());
+    command.args(args).current_dir(dir.path()).env("HOME", dir.path());
+    let output = command.kill_on_drop(true).output();
+    let limit = std::time::Duration::from_secs(60);
+    let output = tokio::time::timeout(limit, output).await.expect("a command ends in time");
+    output.expect("the binary should start").into()
+}
+
+/// Runs the binary against a running bridge.
+async fn with(rig: &Rig, args: &[&str]) -> Ran {
+    let config = rig.bridge.config_path();
+    let listening = fs::read_to_string(&config).expect("the configuration of the test");
+    // The daemon chose its port; a client of the command line reads where it is.
+    let path = config.with_file_name("client.yaml");
+    let listening = listening.replace("127.0.0.1:0", &rig.bridge.addr().to_string());
+    fs::write(&path, listening).expect("the test's directory is writable");
+    let path = path.to_str().expect("a path of the tests is UTF-8");
+    run(&[args, &["-c", path]].concat()).await
+}
+
+async fn check(text: &str, more: &[&str]) -> Ran {
+    let dir = TempDir::new().expect("the temporary directory is writable");
+    let path = dir.path().join("bridge.yaml");
+    fs::write(&path, text).expect("the test's directory is writable");
+    let path = path.to_str().expect("a path of the tests is UTF-8");
+    run(&[&["check", "-c", path], more].concat()).await
+}
+
+const GOOD: &str = "upstream: {sandbox: true, workspace: acme}\nmcp:\n  fs: {command: cat}\n";
+
+#[tokio::test]
+async fn check_says_what_would_run() {
+    let good = check(GOOD, &[]).await.expect(OK);
+    assert!(good.out.contains("fs") && good.out.contains("cat"), "the plan: {}", good.out);
+    let json = check(GOOD, &["--json"]).await.expect(OK).json();
+    assert_eq!(json["ok"], true, "{json}");
+}
+
+#[tokio::test]
+async fn check_shows_where_a_mistake_is_and_its_cure() {
+    let bad = GOOD.replace("command", "comand");
+    let shown = check(&bad, &[]).await.expect(USAGE);
+    let text = format!("{}{}", shown.out, shown.err);
+    assert!(text.contains("bridge.yaml:3:"), "file and line: {text}");
+    assert!(text.contains("fs: {comand: cat}"), "the line itself: {text}");
+    assert!(text.contains("command"), "what would be right: {text}");
+    let json = check(&bad, &["--json"]).await.expect(USAGE).json();
+    assert_eq!((&json["ok"], &json["errors"][0]["line"]), (&false.into(), &3.into()), "{json}");
+}
+
+#[tokio::test]
+async fn check_names_a_missing_secret_and_never_shows_one() {
+    let missing = "upstream: {base_url: \"https://m.test\", credential: \"${env:NOT_THERE}\"}\n";
+    let shown = check(missing, &[]).await.expect(USAGE);
+    assert!(format!("{}{}", shown.out, shown.err).contains("NOT_THERE"), "{}", shown.err);
+    let plain = format!("upstream: {{base_url: \"https://m.test\", credential: {CREDENTIAL}}}\n");
+    let shown = check(&plain, &[]).await.expect(OK);
+    let text = format!("{}{}", shown.out, shown.err);
+    assert!(!text.contains(CREDENTIAL), "a secret is never shown: {text}");
+    assert!(text.to_lowercase().contains("warning"), "a plain secret is warned of: {text}");
+}
+
+#[tokio::test]
+async fn what_it_does_not_know_is_a_usage_error() {
+    for args in [
+        &["serve", "--no-such-flag"][..],
+        &["no-such-command"],
+        &["call"],
+        &["check", "-c", "missing.yaml"],
+    ] {
+        let ran = run(args).await.expect(USAGE);
+        assert!(!ran.err.is_empty(), "{args:?} says what is wrong");
+    }
+    let help = run(&["--help"]).await.expect(OK);
+    for command in ["serve", "check", "demo", "status", "tools", "call", "token"] {
+        assert!(help.out.contains(command), "--help names {command}: {}", help.out);
+    }
+    let version = run(&["--version"]).await.expect(OK);
+    assert!(version.out.contains(env!("CARGO_PKG_VERSION")), "{}", version.out);
+}
+
+#[tokio::test]
+async fn commands_speak_to_the_running_bridge() {
+    let rig = Rig::start().await;
+    let status = with(&rig, &["status", "--json"]).await.expect(OK).json();
+    assert_eq!(status["backends"][0]["name"], "plain", "{status}");
+    let shown = with(&rig, &["status"]).await.expect(OK);
+    assert!(shown.out.contains("plain") && shown.out.contains("ready"), "{}", shown.out);
+    let tools = with(&rig, &["tools"]).await.expect(OK);
+    assert!(tools.out.contains("plain_note"), "{}", tools.out);
+    with(&rig, &["tools", "plain", "--json"]).await.expect(OK).json();
+    let call = with(&rig, &["call", "plain_note", r#"{"text":"a"}"#]).await.expect(OK);
+    assert_eq!(call.out.trim(), "noted: a");
+    let fail = with(&rig, &["call", "plain_fail"]).await.expect(FAILED);
+    assert!(format!("{}{}", fail.out, fail.err).contains("it failed on purpose"), "{}", fail.err);
+    let token = with(&rig, &["token"]).await.expect(OK);
+    assert_eq!(token.out.trim(), rig.bridge.token(), "and nothing else, for scripts");
+}
+
+#[tokio::test]
+async fn a_refresh_can_be_asked_for() {
+    let rig = Rig::start().await;
+    with(&rig, &["refresh", "plain"]).await.expect(OK);
+    with(&rig, &["refresh", "nobody"]).await.expect(FAILED);
+}
+
+#[tokio::test]
+async fn a_command_without_a_bridge_says_so() {
+    let mut rig = Rig::start().await;
+    rig.bridge.stop().await;
+    let status = with(&rig, &["status"]).await.expect(FAILED);
+    assert!(status.err.contains("127.0.0.1"), "where it looked: {}", status.err);
+    assert!(!status.err.contains("panicked"), "{}", status.err);
+}
+
+#[tokio::test]
+async fn demo_does_the_main_job() {
+    let demo = run(&["demo"]).await.expect(OK);
+    for expected in ["local_tool_result_in", "result"] {
+        assert!(demo.out.contains(expected), "the event stream as it happens: {}", demo.out);
+    }
+    assert!(demo.out.matches("tool_call").count() >= 2, "a call of each peer: {}", demo.out);
+}

@@ -1,0 +1,198 @@
+//! Peers that die, hang or are not there, and a bridge that is killed itself.
+
+use std::time::Duration;
+
+use rustix::process::{Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::{
+    bridge::Bridge,
+    frames::Script,
+    mantyx::Mantyx,
+    peers,
+    rig::{Rig, ledger_in},
+    sse, wait,
+};
+
+const NOTE: &str = r#"{"text":"x"}"#;
+
+#[tokio::test]
+async fn a_stdio_server_that_is_killed_while_idle_comes_back() {
+    let rig = Rig::start().await;
+    let child = peers::child_running(&rig.bridge.children(), "ledger_mcp").expect("a child");
+    kill_process(child, Signal::KILL).expect("our own grandchild");
+    wait::soon("another child should be started", async || {
+        let now = peers::child_running(&rig.bridge.children(), "ledger_mcp");
+        now.filter(|pid| *pid != child)
+    })
+    .await;
+    rig.bridge.wait_backend("plain", "ready").await;
+    assert_eq!(rig.call("plain", "plain_note", NOTE).await["result"], "noted: x");
+}
+
+#[tokio::test]
+async fn a_stdio_server_that_is_killed_in_a_call_leaves_an_answer() {
+    let rig = Rig::start().await;
+    let run = rig.run(Script::one_call("tu_1", "plain", "plain_hang", "{}")).await;
+    rig.wait_executions(1).await;
+    let child = peers::child_running(&rig.bridge.children(), "ledger_mcp").expect("a child");
+    kill_process(child, Signal::KILL).expect("our own grandchild");
+    let error = rig.mantyx.answer("tu_1").await["error"].as_str().unwrap_or_default().to_owned();
+    assert!(error.contains("may or may not"), "what the model has to know: {error}");
+    sse::whole(&rig.bridge, &run.stream).await;
+    rig.bridge.wait_backend("plain", "ready").await;
+    rig.run(Script::one_call("tu_2", "plain", "plain_note", NOTE)).await;
+    assert_eq!(rig.mantyx.answer("tu_2").await["result"], "noted: x", "it is used again");
+    assert_eq!(rig.executions().len(), 2, "a call that may have had an effect is not repeated");
+}
+
+#[tokio::test]
+async fn an_http_server_that_lost_its_sessions_is_greeted_again() {
+    let mut server = peers::everything_http().await;
+    let config = format!("mcp:\n  everything: {{url: \"{}/mcp\"}}\n", server.url());
+    let rig = Rig::bare(&config).await;
+    rig.bridge.wait_backend("everything", "ready").await;
+    let echo = r#"{"message":"a"}"#;
+    assert_eq!(rig.call("everything", "everything_echo", echo).await["result"], "Echo: a");
+    server.kill9();
+    server.restart().await;
+    // A call may meet the old session before the bridge knows; a later one must not.
+    wait::until("calls should work again", Duration::from_secs(40), async || {
+        let id = format!("tu_{}", rig.mantyx.recorded().len());
+        rig.run(Script::one_call(&id, "everything", "everything_echo", echo)).await;
+        (rig.mantyx.answer(&id).await["result"] == "Echo: a").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_http_server_that_is_gone_is_an_error_and_not_a_wait() {
+    let mut server = peers::everything_http().await;
+    let config = format!("mcp:\n  everything: {{url: \"{}/mcp\"}}\n", server.url());
+    let rig = Rig::bare(&config).await;
+    rig.bridge.wait_backend("everything", "ready").await;
+    let script = Script::new()
+        .mcp(
+            "tu_1",
+            "everything",
+            "everything_trigger_long_running_operation",
+            r#"{"duration":60}"#,
+        )
+        .until("tu_1");
+    rig.run(script.done()).await;
+    wait::soon("the call should be under way", async || {
+        (rig.bridge.backend("everything").await["callsInFlight"] == 1).then_some(())
+    })
+    .await;
+    server.kill9();
+    let answer = rig.mantyx.answer("tu_1").await;
+    let error = answer["error"].as_str().expect("an error");
+    assert!(!error.contains("127.0.0.1"), "no address of ours: {error}");
+}
+
+#[tokio::test]
+async fn a_backend_that_hangs_delays_no_other() {
+    let dir = TempDir::new().expect("the temporary directory is writable");
+    let deaf = peers::ledger(&ledger_in(&dir), &["--deaf"]);
+    let other = peers::ledger(&ledger_in(&dir), &[]);
+    let rig = Rig::with(&format!("  deaf: {deaf}\n  other: {other}\n"), &[], "").await;
+    rig.bridge.wait_backend("other", "ready").await;
+    // More calls that hang than one server is given at once, then one to another.
+    let script = (0..20).fold(Script::new(), |script, n| {
+        script.mcp(&format!("tu_{n}"), "plain", "plain_hang", "{}")
+    });
+    rig.run(script.mcp("tu_other", "other", "other_note", NOTE).until("tu_other").done()).await;
+    assert_eq!(rig.mantyx.answer("tu_other").await["result"], "noted: x");
+    assert_ne!(rig.bridge.backend("deaf").await["state"], "ready", "it never answered");
+}
+
+#[tokio::test]
+async fn the_bridge_starts_though_its_peers_do_not() {
+    let dir = TempDir::new().expect("the temporary directory is writable");
+    let crash = peers::ledger(&ledger_in(&dir), &["--crash-on-start"]);
+    let deaf = peers::ledger(&ledger_in(&dir), &["--deaf"]);
+    let entries = format!(
+        "  crash: {crash}\n  deaf: {deaf}\n  missing: {{command: /no/such/program}}\n  refused: {{url: \"http://127.0.0.1:1/mcp\"}}\n"
+    );
+    let rest = "a2a:\n  agent: {url: \"http://127.0.0.1:1\"}\n";
+    let rig = Rig::with(&entries, &[], rest).await;
+    assert_eq!(
+        rig.call("plain", "plain_note", NOTE).await["result"],
+        "noted: x",
+        "what works, works"
+    );
+    for name in ["crash", "missing", "refused", "agent"] {
+        wait::soon(&format!("{name} should have a reason"), async || {
+            rig.bridge.backend(name).await["lastError"].is_string().then_some(())
+        })
+        .await;
+    }
+    // A tool that explains stands in for a backend that was never there.
+    let sent = rig.mantyx.requests("POST", "/agent-runs").pop().expect("a run").value();
+    let names = crate::rig::tool_names(&sent);
+    assert!(names.contains(&"refused_unavailable".to_owned()), "{names:?}");
+    rig.run(Script::new().local("tu_u", "refused_unavailable", "{}").until("tu_u").done()).await;
+    let answer = rig.mantyx.answer("tu_u").await;
+    assert!(answer["error"].is_string() || answer["result"].is_string(), "it says why: {answer}");
+}
+
+#[tokio::test]
+async fn a_required_backend_is_waited_for() {
+    let mantyx = Mantyx::start().await;
+    let config = "mcp:\n  must: {url: \"http://127.0.0.1:1/mcp\", required: true}\n";
+    let bridge = Bridge::start(&format!("{}{config}", mantyx.upstream())).await;
+    let answer = bridge.api("GET", "/readyz", None).await;
+    assert_eq!(answer.status, 503, "{}", answer.text());
+    assert!(answer.text().contains("must"), "it lists what is missing: {}", answer.text());
+    bridge.api("GET", "/healthz", None).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_stop_lets_calls_finish() {
+    let mut rig = Rig::start().await;
+    let script = Script::one_call("tu_1", "plain", "plain_slow", r#"{"text":"2"}"#);
+    rig.run(script).await;
+    rig.wait_executions(1).await;
+    rig.bridge.stop().await;
+    assert_eq!(rig.mantyx.answer("tu_1").await["result"], "slept", "posted before the end");
+}
+
+#[tokio::test]
+async fn cancelling_a_run_cancels_its_calls() {
+    let rig = Rig::start().await;
+    let run = rig.run(Script::new().mcp("tu_1", "plain", "plain_hang", "{}").until("never")).await;
+    rig.wait_executions(1).await;
+    let cancel = format!("{}/agent-runs/{}/cancel", crate::bridge::API, run.run_id);
+    rig.bridge.api("POST", &cancel, None).await.expect(200);
+    assert_eq!(rig.mantyx.requests("POST", "/cancel").len(), 1, "forwarded");
+    wait::soon("the call should end", async || {
+        (rig.bridge.backend("plain").await["callsInFlight"] == 0).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_backends_headers_reach_no_other_origin() {
+    let (trap, target) = (Mantyx::start().await, Mantyx::start().await);
+    let location = format!("Location: {}/mcp", target.url());
+    for (method, path) in
+        [("POST", "/mcp"), ("GET", "/mcp"), ("GET", "/.well-known/agent-card.json")]
+    {
+        trap.canned(method, path, &["HTTP/1.1 307 Temporary Redirect", &location], "");
+    }
+    let headers = "headers: {X-API-Key: backend-canary-77}";
+    let config = format!(
+        "mcp:\n  one: {{url: \"{url}/mcp\", {headers}}}\na2a:\n  two: {{url: \"{url}\", {headers}}}\n",
+        url = trap.url()
+    );
+    let rig = Rig::bare(&config).await;
+    for name in ["one", "two"] {
+        wait::soon(&format!("{name} should be refused"), async || {
+            rig.bridge.backend(name).await["lastError"].is_string().then_some(())
+        })
+        .await;
+    }
+    assert!(!trap.recorded().is_empty(), "the redirect was met");
+    assert!(target.recorded().is_empty(), "and not followed: {:?}", target.recorded());
+    assert!(!rig.bridge.log().contains("backend-canary-77"), "the log shows a header's value");
+}

@@ -1,0 +1,203 @@
+//! What the contract promises and this version does not do yet. Each test is ignored with what it
+//! waits for; whoever builds that removes the mark and moves the test to its place.
+
+use std::collections::BTreeSet;
+
+use tempfile::TempDir;
+
+use crate::{
+    bridge::Bridge,
+    frames::Script,
+    mantyx::{Mantyx, Reply},
+    peers,
+    rig::{Rig, ledger_in, tool_names},
+    sse, wait,
+};
+
+const NOTE: &str = r#"{"text":"x"}"#;
+
+#[tokio::test]
+#[ignore = "catalogs are not kept on disk yet"]
+async fn a_catalog_outlives_its_peer() {
+    let mut server = peers::everything_http().await;
+    let mantyx = Mantyx::start().await;
+    let config = format!("mcp:\n  everything: {{url: \"{}/mcp\"}}\n", server.url());
+    let mut bridge = Bridge::ready(&format!("{}{config}", mantyx.upstream())).await;
+    bridge.wait_backend("everything", "ready").await;
+    bridge.stop().await;
+    server.kill9();
+    bridge.restart().await;
+    bridge.wait_ready().await;
+    let backend = bridge.backend("everything").await;
+    assert_eq!(backend["stale"], true, "{backend}");
+    bridge.post_run("{}").await;
+    let names = tool_names(&mantyx.only("POST", "/agent-runs").value());
+    assert!(names.contains(&"everything_echo".to_owned()), "the last good catalog: {names:?}");
+}
+
+#[tokio::test]
+#[ignore = "there is no journal yet"]
+async fn a_killed_bridge_takes_up_its_runs_and_repeats_no_effect() {
+    let mut rig = Rig::start().await;
+    let script = Script::new()
+        .mcp("tu_done", "plain", "plain_note", NOTE)
+        .answered("tu_done")
+        .mcp("tu_open", "plain", "plain_hang", "{}")
+        .answered("tu_open")
+        .mcp("tu_next", "plain", "plain_note", NOTE)
+        .answered("tu_next")
+        .done();
+    let run = rig.run(script).await;
+    rig.wait_executions(2).await;
+    rig.bridge.kill9();
+    rig.bridge.restart().await;
+    let error = rig.mantyx.answer("tu_open").await["error"].as_str().unwrap_or_default().to_owned();
+    assert!(error.contains("may or may not"), "its effect is unknown: {error}");
+    assert_eq!(rig.mantyx.answer("tu_next").await["result"], "noted: x", "the run goes on");
+    assert_eq!(rig.mantyx.posts("tu_done").len(), 1, "an answered call stays answered");
+    assert_eq!(rig.executions().len(), 3, "nothing ran twice");
+    let frames = sse::whole(&rig.bridge, &run.stream).await;
+    assert_eq!(sse::seqs(&frames), (1..=7).collect::<Vec<_>>(), "an app can read it all");
+}
+
+#[tokio::test]
+#[ignore = "trust_annotations is not in this version"]
+async fn a_call_that_only_reads_runs_again_where_the_server_is_trusted() {
+    let dir = TempDir::new().expect("the temporary directory is writable");
+    let ledger = ledger_in(&dir);
+    let trusted = peers::with(&peers::ledger(&ledger, &[]), "trust_annotations: true");
+    let mut rig = Rig::with(&format!("  sure: {trusted}\n"), &[], "").await;
+    rig.bridge.wait_backend("sure", "ready").await;
+    let both = Script::new().mcp("tu_sure", "sure", "sure_reread", "{}").mcp(
+        "tu_plain",
+        "plain",
+        "plain_reread",
+        "{}",
+    );
+    rig.run(both.answered("tu_sure").answered("tu_plain").done()).await;
+    rig.wait_executions(1).await;
+    wait::soon("the call should reach the trusted server", async || ledger.exists().then_some(()))
+        .await;
+    rig.bridge.kill9();
+    rig.bridge.restart().await;
+    assert_eq!(rig.mantyx.answer("tu_sure").await["result"], "read again");
+    let error = rig.mantyx.answer("tu_plain").await["error"].to_string();
+    assert!(error.contains("may or may not"), "a hint of an untrusted server counts not: {error}");
+    assert_eq!(rig.executions().len(), 1, "so it is not called again");
+}
+
+#[tokio::test]
+#[ignore = "there is no journal yet"]
+async fn a_result_that_was_not_posted_is_posted_after_a_crash() {
+    let mut rig = Rig::start().await;
+    rig.mantyx.replies("tu_1", [Reply::Reset; 50]);
+    rig.run(Script::one_call("tu_1", "plain", "plain_note", NOTE)).await;
+    rig.mantyx.wait_posts("tu_1", 2).await;
+    rig.bridge.kill9();
+    rig.mantyx.replies("tu_1", []);
+    let before = rig.mantyx.posts("tu_1").len();
+    rig.bridge.restart().await;
+    let posts = rig.mantyx.wait_posts("tu_1", before + 1).await;
+    let first = posts.first().map(|post| post.body.clone());
+    assert!(posts.iter().all(|post| Some(&post.body) == first.as_ref()), "the stored bytes");
+    assert_eq!(rig.executions().len(), 1, "a stored result is not made again");
+}
+
+#[tokio::test]
+#[ignore = "local tools are not in this version"]
+async fn local_tools_run_programs() {
+    let tool = |command: &str, parameters: &str| {
+        format!("{{description: d, parameters: {parameters}, command: {command}}}")
+    };
+    let schema = "{type: object, properties: {text: {type: string}}, required: [text]}";
+    let config = format!(
+        "local:\n  repeat: {}\n  broken: {}\n",
+        tool("[cat]", schema),
+        tool("[sh, -c, 'echo on stderr >&2; exit 3']", "{type: object}")
+    );
+    let rig = Rig::bare(&config).await;
+    let script = Script::new()
+        .local("tu_1", "repeat", r#"{"text":"1.0"}"#)
+        .local("tu_2", "broken", "{}")
+        .local("tu_3", "repeat", r#"{"txt":1}"#);
+    rig.run(script.answered("tu_1").answered("tu_2").answered("tu_3").done()).await;
+    assert_eq!(rig.mantyx.answer("tu_1").await["result"], r#"{"text":"1.0"}"#);
+    let error = rig.mantyx.answer("tu_2").await["error"].to_string();
+    assert!(error.contains("on stderr"), "a non-zero exit is an error with stderr: {error}");
+    let error = rig.mantyx.answer("tu_3").await["error"].to_string();
+    assert!(error.contains("tool_input_invalid"), "checked before it runs: {error}");
+    let spec = rig.mantyx.only("POST", "/agent-runs").value();
+    let names: BTreeSet<_> = tool_names(&spec).into_iter().collect();
+    assert_eq!(names, ["broken".to_owned(), "repeat".to_owned()].into());
+}
+
+#[tokio::test]
+#[ignore = "the configuration is not read again yet"]
+async fn a_changed_file_is_taken_and_a_bad_one_is_not() {
+    let mut rig = Rig::start().await;
+    let child = rig.bridge.children();
+    let dir = TempDir::new().expect("the temporary directory is writable");
+    let other = peers::ledger(&ledger_in(&dir), &[]);
+    let config = std::fs::read_to_string(rig.bridge.config_path()).expect("the configuration");
+    let more = config.replace("mcp:\n", &format!("mcp:\n  other: {other}\n"));
+    rig.bridge.set_config(&more);
+    rig.bridge.process().signal(rustix::process::Signal::HUP);
+    wait::soon("the new backend should be there", async || {
+        let status = rig.bridge.status().await;
+        status["backends"].as_array()?.iter().any(|b| b["name"] == "other").then_some(())
+    })
+    .await;
+    rig.bridge.wait_backend("other", "ready").await;
+    let now = rig.bridge.children();
+    assert!(child.iter().all(|pid| now.contains(pid)), "an untouched server keeps its process");
+
+    rig.bridge.set_config(&more.replace("command", "comand"));
+    rig.bridge.process().signal(rustix::process::Signal::HUP);
+    wait::soon("the mistake should be told", async || {
+        let error = rig.bridge.status().await["config"]["lastError"].as_str()?.to_owned();
+        error.contains("bridge.yaml:").then_some(())
+    })
+    .await;
+    assert_eq!(
+        rig.call("plain", "plain_note", NOTE).await["result"],
+        "noted: x",
+        "the old one stays"
+    );
+}
+
+#[tokio::test]
+#[ignore = "files are named and not passed on yet"]
+async fn images_and_files_are_passed_on() {
+    let agent = peers::a2a_v1("1.0").await;
+    let config = format!(
+        "mcp:\n  everything: {}\na2a:\n  hr: {{url: \"{}\"}}\n",
+        peers::everything_stdio(),
+        agent.url()
+    );
+    let rig = Rig::bare(&config).await;
+    rig.bridge.wait_backend("everything", "ready").await;
+    rig.bridge.wait_backend("hr", "ready").await;
+    let script = Script::new().mcp("tu_i", "everything", "everything_get_tiny_image", "{}");
+    rig.run(script.a2a("tu_f", "hr", "file").answered("tu_i").answered("tu_f").done()).await;
+    let answer = rig.mantyx.answer("tu_i").await;
+    assert_eq!(answer["files"][0]["mimeType"], "image/png", "an image is a file: {answer}");
+    let data = answer["files"][0]["data"].as_str().expect("base64");
+    assert!(data.starts_with("iVBORw0KGgo"), "as the server sent it");
+    let name = answer["files"][0]["filename"].as_str().expect("a file has a name");
+    let result = answer["result"].as_str().expect("a result");
+    assert!(result.contains(name), "a line names it: {result}");
+    let answer = rig.mantyx.answer("tu_f").await;
+    assert_eq!(answer["files"][0]["filename"], "report.pdf", "{answer}");
+}
+
+#[tokio::test]
+#[ignore = "an agent that asks back is started anew"]
+async fn an_agent_that_asks_back_keeps_its_context() {
+    let agent = peers::a2a_v1("1.0").await;
+    let rig = Rig::bare(&format!("a2a:\n  hr: {{url: \"{}\"}}\n", agent.url())).await;
+    rig.bridge.wait_backend("hr", "ready").await;
+    let script = Script::new().a2a("tu_ask", "hr", "input").answered("tu_ask");
+    rig.run(script.a2a("tu_reply", "hr", "task Friday").answered("tu_reply").done()).await;
+    assert_eq!(rig.mantyx.answer("tu_ask").await["result"], "Which day?");
+    assert_eq!(rig.mantyx.answer("tu_reply").await["result"], "Friday", "the task goes on");
+}

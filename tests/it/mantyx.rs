@@ -1,0 +1,200 @@
+//! A scripted MANTYX: sends each run's stream byte for byte as a [`Script`] says, breaks where it
+//! says, and records every request.
+//!
+//! The bridge's own sandbox serves the tests that need a runtime; this one serves those that need
+//! exact bytes and faults. Must not: be clever. What a test does not script is accepted.
+
+mod serve;
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use serde_json::Value;
+use tokio::{net::TcpListener, sync::watch, task::JoinSet, time::Instant};
+
+use crate::{frames::Script, http::read_json, wait};
+
+/// The credential that the bridge must show, and that no app may ever see.
+pub(crate) const CREDENTIAL: &str = "mantyx_upstream_canary_5f1e";
+
+/// One request as it came.
+#[derive(Debug, Clone)]
+pub(crate) struct Recorded {
+    pub(crate) method: String,
+    /// Path and query.
+    pub(crate) target: String,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+    pub(crate) at: Instant,
+}
+
+impl Recorded {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub(crate) fn value(&self) -> Value {
+        read_json(&self.body).unwrap_or(Value::Null)
+    }
+}
+
+/// How the POST of a tool result is answered.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Reply {
+    Status(u16),
+    /// 429 with this many seconds to wait.
+    TooMany(u64),
+    /// The connection is closed after the request was read, with no answer.
+    Reset,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    recorded: Vec<Recorded>,
+    scripts: VecDeque<Script>,
+    runs: HashMap<String, Run>,
+    /// Answers still to be given, by toolUseId; then 200.
+    replies: HashMap<String, VecDeque<Reply>>,
+    /// Tool uses that are answered, and names that the test released.
+    released: HashSet<String>,
+    canned: HashMap<String, Vec<u8>>,
+    ids: usize,
+}
+
+#[derive(Debug)]
+struct Run {
+    script: Script,
+    connections: usize,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    changed: watch::Sender<u64>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no test panics while it holds the lock")
+    }
+
+    /// Changes the state and wakes the streams that wait for it.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let out = change(&mut self.state());
+        self.changed.send_modify(|version| *version += 1);
+        out
+    }
+}
+
+/// A running scripted MANTYX; it stops when dropped.
+#[derive(Debug)]
+pub(crate) struct Mantyx {
+    addr: SocketAddr,
+    shared: Arc<Shared>,
+    _tasks: JoinSet<()>,
+}
+
+impl Mantyx {
+    /// Listens on a free port.
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
+        let addr = listener.local_addr().expect("a bound listener has an address");
+        let (changed, _) = watch::channel(0);
+        let shared = Arc::new(Shared { state: Mutex::default(), changed });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(serve::accept(listener, Arc::clone(&shared)));
+        Self { addr, shared, _tasks: tasks }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    /// The `upstream` part of a configuration.
+    pub(crate) fn upstream(&self) -> String {
+        format!(
+            "upstream: {{base_url: \"{}\", workspace: acme, credential: {CREDENTIAL}}}\n",
+            self.url()
+        )
+    }
+
+    /// The next submitted run will send this.
+    pub(crate) fn script(&self, script: Script) {
+        self.shared.change(|state| state.scripts.push_back(script));
+    }
+
+    /// The next POSTs of this tool use's result are answered so, and then with 200.
+    pub(crate) fn replies(&self, id: &str, replies: impl IntoIterator<Item = Reply>) {
+        self.shared.change(|state| state.replies.insert(id.into(), replies.into_iter().collect()));
+    }
+
+    /// Answers `method target` with this first line and these headers, and this body.
+    pub(crate) fn canned(&self, method: &str, target: &str, head: &[&str], body: &str) {
+        let head = head.join("\r\n");
+        let answer = format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        self.shared
+            .change(|state| state.canned.insert(format!("{method} {target}"), answer.into_bytes()));
+    }
+
+    /// Lets the streams that wait for `name` go on.
+    pub(crate) fn release(&self, name: &str) {
+        self.shared.change(|state| state.released.insert(name.into()));
+    }
+
+    pub(crate) fn recorded(&self) -> Vec<Recorded> {
+        self.shared.state().recorded.clone()
+    }
+
+    /// The requests of `method` whose path, query left out, ends with `suffix`.
+    pub(crate) fn requests(&self, method: &str, suffix: &str) -> Vec<Recorded> {
+        let matches = |request: &Recorded| {
+            let path = request.target.split('?').next().unwrap_or_default();
+            request.method == method && path.ends_with(suffix)
+        };
+        self.recorded().into_iter().filter(matches).collect()
+    }
+
+    /// The one request of `method` to a path that ends with `suffix`.
+    #[track_caller]
+    pub(crate) fn only(&self, method: &str, suffix: &str) -> Recorded {
+        let mut found = self.requests(method, suffix);
+        assert_eq!(found.len(), 1, "{method} …{suffix} should reach MANTYX once: {found:?}");
+        found.remove(0)
+    }
+
+    /// The POSTs that answer one tool use, in their order.
+    pub(crate) fn posts(&self, id: &str) -> Vec<Recorded> {
+        let mut posts = self.requests("POST", "/tool-results");
+        posts.retain(|post| post.value()["toolUseId"] == id);
+        posts
+    }
+
+    /// Waits for `count` POSTs that answer one tool use.
+    pub(crate) async fn wait_posts(&self, id: &str, count: usize) -> Vec<Recorded> {
+        let what = format!("the result of {id} should be posted {count} times");
+        wait::until(&what, Duration::from_secs(30), async || {
+            Some(self.posts(id)).filter(|posts| posts.len() >= count)
+        })
+        .await
+    }
+
+    /// Waits for the answer to a tool use; asserts that it is posted only once.
+    pub(crate) async fn answer(&self, id: &str) -> Value {
+        let posts = self.wait_posts(id, 1).await;
+        assert_eq!(posts.len(), 1, "one POST for one tool use: {posts:?}");
+        posts.first().map_or(Value::Null, Recorded::value)
+    }
+
+    /// How often the stream of a run was opened.
+    pub(crate) fn opened(&self, run: &str) -> usize {
+        self.shared.state().runs.get(run).map_or(0, |run| run.connections)
+    }
+}

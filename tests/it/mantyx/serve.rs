@@ -1,0 +1,221 @@
+//! The serving half of the scripted MANTYX: connections, routes, and streams that break on cue.
+
+use std::{io, sync::Arc};
+
+use tokio::{
+    io::{AsyncWriteExt as _, BufReader},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    task::JoinSet,
+    time::Instant,
+};
+
+use super::{Recorded, Reply, Run, Shared};
+use crate::{
+    frames::{Script, Step},
+    http::{Framing, Head},
+};
+
+/// Accepts connections for ever and serves each on its own.
+pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    loop {
+        if let Ok((stream, _)) = listener.accept().await {
+            let shared = Arc::clone(&shared);
+            connections.spawn(async move {
+                // A connection that breaks is often what the test wants.
+                connection(stream, &shared).await.ok();
+            });
+        }
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn connection(stream: TcpStream, shared: &Shared) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let (reader, mut writer) = stream.into_split();
+    let mut reader = BufReader::new(reader);
+    while let Some(head) = Head::read(&mut reader).await? {
+        let framing = head.framing(false);
+        let mut words = head.line.split(' ').map(str::to_owned);
+        let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let path = target.split('?').next().unwrap_or_default().to_owned();
+        if path.ends_with("/echo-stream") {
+            return echo(framing, &mut reader, &mut writer).await;
+        }
+        let body = framing.whole(&mut reader).await?;
+        let headers = head.headers.clone();
+        let recorded = Recorded {
+            method: method.clone(),
+            target: target.clone(),
+            headers,
+            body,
+            at: Instant::now(),
+        };
+        shared.change(|state| state.recorded.push(recorded.clone()));
+        if method == "GET" && path.ends_with("/stream") {
+            return stream_run(shared, &recorded, &path, &mut writer).await;
+        }
+        let Some(answer) = route(shared, &recorded, &path) else { return Ok(()) };
+        writer.write_all(&answer).await?;
+    }
+    Ok(())
+}
+
+/// What is answered; `None` closes the connection instead.
+fn route(shared: &Shared, request: &Recorded, path: &str) -> Option<Vec<u8>> {
+    shared.change(|state| {
+        if let Some(canned) = state.canned.get(&format!("{} {}", request.method, request.target)) {
+            return Some(canned.clone());
+        }
+        state.ids += 1;
+        let id = state.ids;
+        let last = path.rsplit('/').next().unwrap_or_default();
+        match (request.method.as_str(), last) {
+            ("POST", "agent-runs" | "messages" | "eval-runs") => {
+                let run = format!("run_{id}");
+                let script = state.scripts.pop_front().unwrap_or_else(|| Script::new().done());
+                state.runs.insert(run.clone(), Run { script, connections: 0 });
+                let base = path.split("/agent-").next().unwrap_or_default();
+                let base = base.trim_end_matches("/eval-runs");
+                let kind = if last == "eval-runs" { last } else { "agent-runs" };
+                let url = format!("{base}/{kind}/{run}/stream");
+                Some(json(202, &format!(r#"{{"runId":"{run}","streamUrl":"{url}"}}"#)))
+            }
+            ("POST", "agent-sessions") => {
+                Some(json(201, &format!(r#"{{"sessionId":"ses_{id}"}}"#)))
+            }
+            ("POST", "tool-results") => {
+                let tool = request.value()["toolUseId"].as_str().unwrap_or_default().to_owned();
+                let next = state.replies.get_mut(&tool).and_then(|replies| replies.pop_front());
+                let reply = next.unwrap_or(Reply::Status(200));
+                if matches!(reply, Reply::Status(200..=299 | 404 | 409)) {
+                    state.released.insert(tool);
+                }
+                answer_result(reply)
+            }
+            _ => Some(json(200, r#"{"ok":true}"#)),
+        }
+    })
+}
+
+fn answer_result(reply: Reply) -> Option<Vec<u8>> {
+    match reply {
+        Reply::Status(204) => Some(b"HTTP/1.1 204 No Content\r\n\r\n".to_vec()),
+        Reply::Status(code @ 200..=299) => Some(json(code, "{}")),
+        Reply::Status(code) => {
+            Some(json(code, r#"{"error":"scripted","message":"The test wants this."}"#))
+        }
+        Reply::TooMany(seconds) => {
+            let body = r#"{"error":"rate_limit_exceeded","message":"Slow down."}"#;
+            let head = format!("HTTP/1.1 429 Too Many Requests\r\nRetry-After: {seconds}\r\n");
+            Some(with_length(&head, body))
+        }
+        Reply::Reset => None,
+    }
+}
+
+fn json(status: u16, body: &str) -> Vec<u8> {
+    with_length(&format!("HTTP/1.1 {status} Scripted\r\nContent-Type: application/json\r\n"), body)
+}
+
+fn with_length(head: &str, body: &str) -> Vec<u8> {
+    format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+}
+
+/// Sends each piece of the request's body back while the rest is still to come.
+async fn echo(
+    mut framing: Framing,
+    reader: &mut BufReader<OwnedReadHalf>,
+    writer: &mut OwnedWriteHalf,
+) -> io::Result<()> {
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+    writer.write_all(head.as_bytes()).await?;
+    while let Some(piece) = framing.chunk(reader).await? {
+        writer.write_all(&chunk(&piece)).await?;
+    }
+    writer.write_all(b"0\r\n\r\n").await
+}
+
+fn chunk(bytes: &[u8]) -> Vec<u8> {
+    [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
+}
+
+/// Where the reader says that it got to: the larger of the query and the header.
+fn resume_from(request: &Recorded) -> u64 {
+    let query = request.target.split_once('?').map_or("", |(_, query)| query);
+    let query = query.split('&').find_map(|pair| pair.strip_prefix("lastSeq="));
+    let numbers = [query, request.header("last-event-id")];
+    numbers.into_iter().flatten().filter_map(|text| text.parse().ok()).max().unwrap_or(0)
+}
+
+async fn stream_run(
+    shared: &Shared,
+    request: &Recorded,
+    path: &str,
+    writer: &mut OwnedWriteHalf,
+) -> io::Result<()> {
+    let run = path.rsplit('/').nth(1).unwrap_or_default();
+    let opened = shared.change(|state| {
+        let run = state.runs.get_mut(run)?;
+        run.connections += 1;
+        Some((run.script.clone(), run.script.cuts.pop_front()))
+    });
+    let Some((script, cut)) = opened else {
+        let answer = json(404, r#"{"error":"not_found","message":"No such run."}"#);
+        return writer.write_all(&answer).await;
+    };
+    let framing = if script.unframed { "Connection: close" } else { "Transfer-Encoding: chunked" };
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n{framing}\r\n\r\n");
+    writer.write_all(head.as_bytes()).await?;
+    let from = resume_from(request);
+    let mut out = Out { writer, script: &script, left: cut };
+    let mut changes = shared.changed.subscribe();
+    for step in &script.steps {
+        match step {
+            Step::Send { seq, bytes } if *seq > from => {
+                if !out.send(bytes).await? {
+                    return Ok(());
+                }
+            }
+            Step::Send { .. } => (),
+            Step::Await(name) => {
+                let released = |_: &u64| shared.state().released.contains(name);
+                // The sender lives as long as the listener's task does.
+                changes.wait_for(released).await.map_err(io::Error::other)?;
+            }
+        }
+    }
+    if script.unframed { Ok(()) } else { out.writer.write_all(b"0\r\n\r\n").await }
+}
+
+struct Out<'a> {
+    writer: &'a mut OwnedWriteHalf,
+    script: &'a Script,
+    /// Bytes until the cut.
+    left: Option<usize>,
+}
+
+impl Out<'_> {
+    /// Sends in pieces; false when the cut is reached.
+    async fn send(&mut self, bytes: &[u8]) -> io::Result<bool> {
+        let piece = if self.script.piece == 0 { bytes.len() } else { self.script.piece };
+        for piece in bytes.chunks(piece.max(1)) {
+            let take = self.left.map_or(piece.len(), |left| left.min(piece.len()));
+            let piece = piece.get(..take).unwrap_or_default();
+            if !piece.is_empty() {
+                let framed = if self.script.unframed { piece.to_vec() } else { chunk(piece) };
+                self.writer.write_all(&framed).await?;
+            }
+            if let Some(left) = &mut self.left {
+                *left -= take;
+                if *left == 0 {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+}

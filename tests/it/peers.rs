@@ -1,0 +1,186 @@
+//! The peers of the tests: real MCP servers, A2A agents and the official MANTYX SDK, fetched once
+//! with the ordinary clients of their registries, and started on demand.
+//!
+//! They live in `target/test-peers`, each part with a stamp of what is in it, so that a part is
+//! fetched anew when its versions change and only then. Must not: name a registry (the clients'
+//! own configuration decides), or fall back to a fake when a real peer is missing.
+
+mod fetch;
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use rustix::process::Pid;
+use tempfile::TempDir;
+
+use crate::{process::Group, wait};
+
+/// Interpreters and servers on two busy cores take their time to start.
+const START: Duration = Duration::from_secs(60);
+
+/// A peer that listens on a port of its own; it and its children die with the guard.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    url: String,
+    port: u16,
+    start: Start,
+    process: Option<Group>,
+    // The last field: the process writes its log there.
+    dir: TempDir,
+}
+
+#[derive(Debug)]
+struct Start {
+    program: PathBuf,
+    args: Vec<String>,
+    /// The port, `PORT` in the environment too, is added to these.
+    port_flag: Option<&'static str>,
+    /// What the peer prints once it listens; the rest of that line does not matter.
+    ready: &'static str,
+}
+
+impl Peer {
+    async fn start(start: Start, port: u16) -> Self {
+        let dir = TempDir::new().expect("the temporary directory is writable");
+        let mut peer = Self { url: String::new(), port, start, process: None, dir };
+        peer.restart().await;
+        peer
+    }
+
+    /// Starts the peer again on the port that it had.
+    pub(crate) async fn restart(&mut self) {
+        assert!(self.process.is_none(), "kill the peer before it is started again");
+        let log = self.dir.path().join("log");
+        std::fs::remove_file(&log).ok();
+        let mut command = Command::new(&self.start.program);
+        command.args(&self.start.args).env("PYTHONUNBUFFERED", "1");
+        command.env("PORT", self.port.to_string());
+        if let Some(flag) = self.start.port_flag {
+            command.arg(flag).arg(self.port.to_string());
+        }
+        let process = self.process.insert(Group::spawn(&mut command, &log));
+        let ready = self.start.ready;
+        let line = wait::until("a peer should listen", START, async || {
+            let text = process.log();
+            assert!(process.exited().is_none(), "a peer ended at its start: {text}");
+            let mut lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+            lines.find(|line| line.contains(ready)).map(|line| line.trim().to_owned())
+        })
+        .await;
+        if let Some(url) = line.strip_prefix("READY ") {
+            self.port = url.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(0);
+        }
+        self.url = format!("http://127.0.0.1:{}", self.port);
+    }
+
+    /// Kills the peer, as a crash of its host does.
+    pub(crate) fn kill9(&mut self) {
+        drop(self.process.take());
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+/// What a bridge.yaml says of a stdio server.
+fn stdio(program: &Path, args: &[&str]) -> String {
+    let program = serde_json::to_string(program).expect("a path of the tests is UTF-8");
+    format!("{{command: {program}, args: {}}}", serde_json::json!(args))
+}
+
+/// A flow map with further keys.
+pub(crate) fn with(entry: &str, keys: &str) -> String {
+    let open = entry.strip_suffix('}').expect("an entry is a flow map");
+    format!("{open}, {keys}}}")
+}
+
+/// A file of the repository.
+pub(crate) fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// `mcp-server-time` over stdio: the Python SDK, and the revision without a handshake.
+pub(crate) fn mcp_time() -> String {
+    stdio(&fetch::python(), &["-m", "mcp_server_time", "--local-timezone", "UTC"])
+}
+
+/// `server-everything` over stdio: the TypeScript SDK.
+pub(crate) fn everything_stdio() -> String {
+    let script = fetch::everything();
+    let script = script.to_str().expect("a path of the tests is UTF-8");
+    stdio(&fetch::node(), &[script, "stdio"])
+}
+
+/// `server-everything` over Streamable HTTP; `url()` + `/mcp` is its endpoint.
+pub(crate) async fn everything_http() -> Peer {
+    let script = fetch::everything().display().to_string();
+    let start = Start {
+        program: fetch::node(),
+        args: vec![script, "streamableHttp".to_owned()],
+        port_flag: None,
+        ready: "listening on port",
+    };
+    Peer::start(start, free_port()).await
+}
+
+/// An A2A agent on the SDK of 1.x, whose card is of the revision `card` (`1.0`, `0.3`, `both`).
+pub(crate) async fn a2a_v1(card: &str) -> Peer {
+    agent(fetch::python(), "a2a_v1_agent.py", &["--card", card]).await
+}
+
+/// An A2A agent on the SDK of 0.3.
+pub(crate) async fn a2a_v03() -> Peer {
+    agent(fetch::python_v03(), "a2a_v03_agent.py", &[]).await
+}
+
+async fn agent(python: PathBuf, script: &str, args: &[&str]) -> Peer {
+    let script = repository("tests/peers").join(script).display().to_string();
+    let args = args.iter().map(|arg| (*arg).to_owned());
+    let start = Start {
+        program: python,
+        args: [script].into_iter().chain(args).collect(),
+        port_flag: Some("--port"),
+        ready: "READY ",
+    };
+    Peer::start(start, 0).await
+}
+
+/// The stdio server of the repository that writes down every call (tests/peers/ledger_mcp.py).
+/// It needs a Python and nothing else, so most tests use it.
+pub(crate) fn ledger(ledger: &Path, args: &[&str]) -> String {
+    let script = repository("tests/peers/ledger_mcp.py");
+    let paths = [script.to_str(), ledger.to_str()].map(|path| path.expect("a path is UTF-8"));
+    stdio(&fetch::interpreter(), &[&paths, args].concat())
+}
+
+/// The stdio server that does what no server should (tests/peers/hostile_mcp.py).
+pub(crate) fn hostile_mcp(args: &[&str]) -> String {
+    let script = repository("tests/peers/hostile_mcp.py");
+    let script = script.to_str().expect("a path of the tests is UTF-8");
+    stdio(&fetch::interpreter(), &[&[script], args].concat())
+}
+
+/// A run of one of the SDK's scripts in `tests/sdk`.
+pub(crate) fn sdk(script: &str) -> tokio::process::Command {
+    let mut command = tokio::process::Command::new(fetch::python());
+    command.arg(repository("tests/sdk").join(script)).kill_on_drop(true);
+    command
+}
+
+/// A port that was free a moment ago, for programs that cannot tell the one that they chose.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    listener.local_addr().expect("a bound listener has an address").port()
+}
+
+/// The child of a bridge whose command line holds `part`.
+pub(crate) fn child_running(children: &[Pid], part: &str) -> Option<Pid> {
+    children.iter().copied().find(|pid| {
+        let path = format!("/proc/{}/cmdline", pid.as_raw_nonzero());
+        std::fs::read(path).is_ok_and(|line| String::from_utf8_lossy(&line).contains(part))
+    })
+}

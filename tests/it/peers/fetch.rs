@@ -1,0 +1,142 @@
+//! Fetches the peers into `target/test-peers`, each part once for all test processes.
+//!
+//! Must not: print what pip and npm print. What a person has to do stands in one sentence.
+
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::OnceLock,
+};
+
+/// What the tests talk to, pinned: a peer that changed under a test is no test.
+const PYTHON: &[&str] = &[
+    "mcp-server-time==2026.10.19",
+    "mantyx-sdk==2026.10.2",
+    "a2a-sdk[http-server]==1.3.0",
+    "uvicorn==0.54.0",
+];
+/// The older A2A SDK cannot share an environment with the newer.
+const PYTHON_V03: &[&str] = &["a2a-sdk[http-server]==0.3.26", "uvicorn==0.54.0"];
+const NODE: &[&str] = &["@modelcontextprotocol/server-everything@2026.8.31"];
+
+const NO_PYTHON: &str = "The tests need python3 (3.11 or newer) with its venv module for the peers that \
+                         they talk to. On Debian: apt-get install python3 python3-venv.";
+
+type Fetched = Result<PathBuf, String>;
+
+/// The interpreter that has the newer Python peers and the MANTYX SDK.
+pub(crate) fn python() -> PathBuf {
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    or_fail(FETCHED.get_or_init(|| part("python", PYTHON, venv))).join("bin/python")
+}
+
+/// The interpreter that has the A2A SDK of 0.3.
+pub(crate) fn python_v03() -> PathBuf {
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    or_fail(FETCHED.get_or_init(|| part("python-v03", PYTHON_V03, venv))).join("bin/python")
+}
+
+/// The start script of `server-everything`.
+pub(crate) fn everything() -> PathBuf {
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    or_fail(FETCHED.get_or_init(|| part("node", NODE, npm)))
+        .join("node_modules/@modelcontextprotocol/server-everything/dist/index.js")
+}
+
+/// The interpreter itself and not a wrapper of a version manager, which would add variables to the
+/// environment that a test looks at.
+pub(crate) fn interpreter() -> PathBuf {
+    static FOUND: OnceLock<Fetched> = OnceLock::new();
+    let find = || {
+        let ask = ["-c", "import sys; print(sys.executable)"];
+        let output = Command::new("python3").args(ask).stdin(Stdio::null()).output();
+        let output = output.map_err(|_why| NO_PYTHON.to_owned())?;
+        Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
+    };
+    or_fail(FOUND.get_or_init(find)).to_owned()
+}
+
+pub(crate) fn node() -> PathBuf {
+    PathBuf::from("node")
+}
+
+#[track_caller]
+fn or_fail(fetched: &Fetched) -> &Path {
+    match fetched {
+        Ok(path) => path,
+        Err(sentence) => panic!("{sentence}"),
+    }
+}
+
+/// The directory of one part, filled by `install` unless its stamp says that it is complete.
+fn part(
+    name: &str,
+    packages: &[&str],
+    install: fn(&Path, &[&str]) -> Result<(), String>,
+) -> Fetched {
+    let peers = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("test-peers");
+    let dir = peers.join(name);
+    let fetch = || -> io::Result<Fetched> {
+        fs::create_dir_all(&peers)?;
+        // Held until the end of the function: another test process waits here and finds the stamp.
+        let lock = File::create(peers.join(format!("{name}.lock")))?;
+        lock.lock()?;
+        // The path belongs into the stamp, because a venv cannot be moved.
+        let stamp = format!("{}\n{}\n", packages.join("\n"), dir.display());
+        let stamp_path = dir.join("stamp");
+        if fs::read_to_string(&stamp_path).is_ok_and(|found| found == stamp) {
+            return Ok(Ok(dir.clone()));
+        }
+        if dir.exists() {
+            fs::remove_dir_all(&dir)?;
+        }
+        fs::create_dir(&dir)?;
+        let installed = install(&dir, packages);
+        if installed.is_ok() {
+            fs::write(stamp_path, stamp)?;
+        }
+        Ok(installed.map(|()| dir.clone()))
+    };
+    fetch().unwrap_or_else(|error| Err(format!("{} cannot be written: {error}.", peers.display())))
+}
+
+fn venv(dir: &Path, packages: &[&str]) -> Result<(), String> {
+    run(Command::new("python3").args(["-m", "venv"]).arg(dir))
+        .map_err(|_why| NO_PYTHON.to_owned())?;
+    let mut pip = Command::new(dir.join("bin/python"));
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]);
+    run(pip.args(packages)).map_err(|why| unfetched("pip", packages, &why))
+}
+
+fn npm(dir: &Path, packages: &[&str]) -> Result<(), String> {
+    let needs = "The tests need Node.js (18 or newer) and npm for one of the peers that they talk \
+                 to. On Debian: apt-get install nodejs npm.";
+    run(Command::new("node").arg("--version")).map_err(|_why| needs.to_owned())?;
+    run(Command::new("npm").arg("--version")).map_err(|_why| needs.to_owned())?;
+    let mut npm = Command::new("npm");
+    npm.args(["install", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]);
+    npm.arg("--prefix").arg(dir);
+    run(npm.args(packages)).map_err(|why| unfetched("npm", packages, &why))
+}
+
+fn unfetched(tool: &str, packages: &[&str], why: &str) -> String {
+    format!(
+        "The tests fetch {} with {tool}, once, and {tool} failed: {why}. They need a package index \
+         that {tool} can reach, and its proxy settings where there is a proxy.",
+        packages.join(", ")
+    )
+}
+
+/// Runs a command in silence; on failure, its last line of output.
+fn run(command: &mut Command) -> Result<(), String> {
+    let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    let last = text.lines().rev().find(|line| !line.trim().is_empty());
+    Err(last.unwrap_or("it said nothing").trim().trim_end_matches('.').to_owned())
+}
