@@ -1,103 +1,288 @@
-//! The front door: every request passes the guard, then goes to the bridge's own API or to the
-//! proxy in front of MANTYX.
+//! The bridge's own API: looking at backends, and using their tools without the proxy.
 //!
-//! Must not: touch a backend or a run itself; `native` and `proxy` do.
+//! Must not: do what a run driver does; these routes are for apps that talk to MANTYX themselves,
+//! and for operators.
 
-pub mod guard;
-pub mod native;
-pub mod reply;
-pub mod route;
 mod status;
 
-use std::{net::SocketAddr, sync::Arc};
-
-use http::{HeaderValue, Request, Response, StatusCode};
-use hyper::body::Incoming;
-use tracing::debug;
-
-pub use self::native::Native;
-use self::{
-    guard::{Caller, Guard, Refusal},
-    reply::Body,
-    route::Route,
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::SystemTime,
 };
-use crate::proxy::Proxy;
 
-/// How a connection came in.
-#[derive(Debug, Clone, Copy)]
-pub enum Arrival {
-    Tcp { peer: SocketAddr },
-    Unix,
-}
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use serde::Serialize;
+use tokio::time::Instant;
 
-/// Everything behind the listeners.
+use crate::{
+    backend::{calls::Backends, peer::Dial},
+    config::App,
+    door::{
+        guard::Caller,
+        reply::{self, Body},
+        route::Own,
+    },
+    model::{
+        answer::Answer,
+        event::Call,
+        ids::BackendName,
+        json,
+        offer::Offer,
+        spec::{InjectError, Spec},
+    },
+    proxy::{self, MAX_SPEC},
+    runs::Runs,
+};
+
+/// The largest `local_tool_call` event that is taken.
+const MAX_CALL: usize = 8 << 20;
+
+/// The bridge's own API.
 #[derive(Debug)]
-pub struct Front {
-    pub guard: Guard,
-    pub native: Native,
-    pub proxy: Proxy,
+pub struct Api {
+    pub runs: Arc<Runs>,
+    /// What does not change while the daemon lives.
+    pub facts: Facts,
+    /// Set when the first attempts at all backends have ended, or have had their time.
+    pub started: Arc<AtomicBool>,
 }
 
-impl Front {
-    /// Answers one request.
+/// What the status tells of the configuration.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    pub base_url: String,
+    pub workspace: Option<String>,
+    pub loaded_at: SystemTime,
+    pub since: Instant,
+    /// Per backend, what reaches it.
+    pub dialers: BTreeMap<BackendName, Arc<dyn Dial>>,
+}
+
+impl Api {
+    fn backends(&self) -> &Arc<Backends> {
+        self.runs.backends()
+    }
+
+    /// Answers a request. Routes that are open to everyone come without a caller.
     pub async fn handle(
-        self: Arc<Self>,
-        request: Request<Incoming>,
-        arrival: Arrival,
-    ) -> Response<Body> {
-        let mut response = match self.admit(&request, arrival) {
-            Ok((route, caller)) => self.dispatch(route, caller, request).await,
-            Err(refusal) => refused(&request, arrival, &refusal),
-        };
-        // What a browser might do with an answer that it should never have got.
-        let headers = response.headers_mut();
-        headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
-        response
-    }
-
-    /// Decides who may go where, before any handler runs.
-    fn admit(
         &self,
-        request: &Request<Incoming>,
-        arrival: Arrival,
-    ) -> Result<(Route, Option<Caller>), Refusal> {
-        self.guard.check_browser(request.uri(), request.headers(), arrival)?;
-        let route = Route::of(request.method(), request.uri().path());
-        if route.is_open() {
-            return Ok((route, None));
-        }
-        let caller = self.guard.identify(request.headers())?;
-        Ok((route, Some(caller)))
-    }
-
-    async fn dispatch(
-        &self,
-        route: Route,
+        route: Own,
         caller: Option<Caller>,
         request: Request<Incoming>,
     ) -> Response<Body> {
-        match (route, caller) {
-            (Route::Own(own), caller) => self.native.handle(own, caller, request).await,
-            (Route::Proxied(proxied), Some(caller)) => {
-                self.proxy.handle(proxied, caller, request).await
-            }
-            (Route::WrongMethod(allow), _) => reply::wrong_method(allow),
-            (Route::Unknown | Route::Proxied(_), _) => reply::error(
-                StatusCode::NOT_FOUND,
-                "not_found",
-                "The bridge has no such route. MANTYX's own are below /api/, the bridge's below \
-                 /v1/; the README lists them.",
-            ),
+        let Some(caller) = caller else {
+            return match route {
+                Own::Ready => self.ready(),
+                _ => reply::json(StatusCode::OK, &serde_json::json!({ "status": "ok" })),
+            };
+        };
+        let app = caller.app;
+        match route {
+            Own::Health => reply::json(StatusCode::OK, &serde_json::json!({ "status": "ok" })),
+            Own::Ready => self.ready(),
+            Own::Status => reply::json(StatusCode::OK, &status::status(self, &app)),
+            Own::ToolRefs => self.tool_refs(&app, &request),
+            Own::Inject => self.inject(&app, request).await,
+            Own::ToolCalls => self.tool_call(&app, request).await,
+            Own::Refresh(name) => self.refresh(&app, &name).await,
         }
+    }
+
+    fn ready(&self) -> Response<Body> {
+        let started = self.started.load(Ordering::Acquire);
+        let board = &self.backends().board;
+        let missing: Vec<String> = self
+            .backends()
+            .lanes()
+            .filter(|(name, lane)| {
+                let known = board.snapshot(name.as_str());
+                let resolved = known.is_some_and(|known| known.catalog.is_some());
+                !resolved && (lane.required || !started)
+            })
+            .map(|(name, _)| name.to_string())
+            .collect();
+        if started && missing.is_empty() {
+            return reply::json(StatusCode::OK, &serde_json::json!({ "status": "ready" }));
+        }
+        reply::error_with(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "not_ready",
+            "Some backends have not been resolved yet; /v1/status says why.",
+            ("missing", missing.into()),
+        )
+    }
+
+    fn tool_refs(&self, app: &App, request: &Request<Incoming>) -> Response<Body> {
+        let query = request.uri().query().unwrap_or_default();
+        let asked = url::form_urlencoded::parse(query.as_bytes())
+            .find(|(key, _)| key == "backends")
+            .map(|(_, names)| names.into_owned());
+        let offer = self.backends().board.offer();
+        let chosen = match choose(&offer, app, asked.as_deref()) {
+            Ok(chosen) => chosen,
+            Err(response) => return response,
+        };
+        let digest = offer.digest(&chosen);
+        let etag = format!("\"{digest}\"");
+        if matches_etag(request.headers(), &etag) {
+            let mut response = Response::new(reply::full(Bytes::new()));
+            *response.status_mut() = StatusCode::NOT_MODIFIED;
+            set_etag(&mut response, &etag);
+            return response;
+        }
+        let refs = chosen.iter().filter_map(|name| offer.backend(name.as_str()));
+        let refs = refs.flat_map(|offered| &offered.refs).map(|one| one.json.as_ref());
+        let mut text = b"{\"tools\":[".to_vec();
+        text.extend_from_slice(&refs.collect::<Vec<_>>().join(&b","[..]));
+        text.extend_from_slice(format!("],\"digest\":\"{digest}\"}}").as_bytes());
+        let mut response = reply::json_text(StatusCode::OK, text);
+        set_etag(&mut response, &etag);
+        response
+    }
+
+    async fn inject(&self, app: &App, request: Request<Incoming>) -> Response<Body> {
+        let selection = proxy::selection(request.headers());
+        let body = match json_body(request, MAX_SPEC).await {
+            Ok(body) => body,
+            Err(response) => return response,
+        };
+        let spec = match Spec::read(body) {
+            Ok(spec) => spec,
+            Err(error) => return bad_request(&format!("The spec cannot be read: {error}.")),
+        };
+        let offer = self.backends().board.offer();
+        match spec.inject(&offer, &|name| proxy::allowed(app, name), &selection) {
+            Ok(injected) => {
+                let counts = proxy::injected_header(&injected);
+                let mut response = reply::json_text(StatusCode::OK, injected.body.concat());
+                response.headers_mut().insert("x-bridge-injected", counts);
+                response
+            }
+            Err(error) => proxy::inject_error(&error),
+        }
+    }
+
+    async fn tool_call(&self, app: &App, request: Request<Incoming>) -> Response<Body> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct ToolResult<'a> {
+            tool_use_id: &'a str,
+            #[serde(flatten)]
+            answer: Answer,
+        }
+        let body = match json_body(request, MAX_CALL).await {
+            Ok(body) => body,
+            Err(response) => return response,
+        };
+        let Ok(text) = std::str::from_utf8(&body) else {
+            return bad_request("The body is not UTF-8.");
+        };
+        // The event, or its `data` alone.
+        let data = json::Members::read(text).ok().and_then(|event| event.get("data"));
+        let data = data.map_or(text, |data| data.get());
+        let call = match Call::read(data) {
+            Ok(call) => call,
+            Err(error) => {
+                return bad_request(&format!(
+                    "The body is no local_tool_call event, nor the data of one: {error}."
+                ));
+            }
+        };
+        let offer = self.backends().board.offer();
+        let route = offer.route(&call.name).filter(|route| proxy::allowed(app, &route.backend));
+        let stated = json::string_member(data, "kind").is_some();
+        let answer = match route {
+            None => Answer::Error(format!(
+                "The bridge has no tool `{}`. GET /v1/tool-refs lists those that it has.",
+                call.name
+            )),
+            Some(route) if stated && call.kind != Some(route.kind) => Answer::Error(format!(
+                "`{}` is of the kind {}, not the one that the call names; it was not run.",
+                call.name,
+                route.kind.as_str()
+            )),
+            Some(route) => self.runs.call(&app.name, route, call.args, None).await,
+        };
+        let tool_use_id = call.tool_use.as_str();
+        reply::json(StatusCode::OK, &ToolResult { tool_use_id, answer })
+    }
+
+    async fn refresh(&self, app: &App, name: &str) -> Response<Body> {
+        let offer = self.backends().board.offer();
+        let mine: BTreeSet<BackendName> = mine(&offer, app);
+        let Some(name) = mine.get(name) else {
+            let mut response = unknown_backend(name.to_owned(), &mine);
+            *response.status_mut() = StatusCode::NOT_FOUND;
+            return response;
+        };
+        self.backends().refresh(name.as_str()).await;
+        reply::json(StatusCode::OK, &status::backend(self, name))
     }
 }
 
-fn refused(request: &Request<Incoming>, arrival: Arrival, refusal: &Refusal) -> Response<Body> {
-    debug!(?arrival, path = request.uri().path(), %refusal, "refused");
-    let mut response = reply::error(refusal.status(), refusal.code(), &refusal.to_string());
-    if refusal.status() == StatusCode::UNAUTHORIZED {
-        let challenge = HeaderValue::from_static("Bearer realm=\"mantyx-bridge\"");
-        response.headers_mut().insert(http::header::WWW_AUTHENTICATE, challenge);
+/// The backends that `app` may use.
+fn mine(offer: &Offer, app: &App) -> BTreeSet<BackendName> {
+    let all = offer.backends().map(|(name, _)| name);
+    all.filter(|name| proxy::allowed(app, name)).cloned().collect()
+}
+
+/// The backends that `app` asks for by a comma-separated list, or all that it may use.
+fn choose(
+    offer: &Offer,
+    app: &App,
+    asked: Option<&str>,
+) -> Result<BTreeSet<BackendName>, Response<Body>> {
+    let all = mine(offer, app);
+    let Some(asked) = asked else { return Ok(all) };
+    let mut chosen = BTreeSet::new();
+    for name in proxy::names(asked) {
+        match all.get(name.as_str()) {
+            Some(name) => {
+                chosen.insert(name.clone());
+            }
+            None => return Err(unknown_backend(name, &all)),
+        }
     }
-    response
+    Ok(chosen)
+}
+
+fn unknown_backend(name: String, candidates: &BTreeSet<BackendName>) -> Response<Body> {
+    let candidates = candidates.iter().map(ToString::to_string).collect();
+    proxy::inject_error(&InjectError::UnknownBackend { name, candidates })
+}
+
+async fn json_body(request: Request<Incoming>, limit: usize) -> Result<Bytes, Response<Body>> {
+    let kind = request.headers().get(header::CONTENT_TYPE);
+    let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    if !kind.eq_ignore_ascii_case("application/json") {
+        return Err(reply::error(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "unsupported_media_type",
+            "Send JSON with `Content-Type: application/json`.",
+        ));
+    }
+    reply::read(request.into_body(), limit).await.map_err(|error| error.reply())
+}
+
+fn bad_request(message: &str) -> Response<Body> {
+    reply::error(StatusCode::BAD_REQUEST, "invalid_request", message)
+}
+
+fn matches_etag(headers: &HeaderMap, etag: &str) -> bool {
+    let value = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
+    let same = |tag: &str| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag;
+    value.is_some_and(|value| value.split(',').map(str::trim).any(same))
+}
+
+fn set_etag(response: &mut Response<Body>, etag: &str) {
+    if let Ok(value) = HeaderValue::try_from(etag) {
+        response.headers_mut().insert(header::ETAG, value);
+    }
 }

@@ -29,7 +29,7 @@ use tracing::{info, warn};
 use url::Url;
 
 use crate::{
-    api::{Front, Native, guard::Guard, native::Facts},
+    api::{Api, Facts},
     backend::{
         a2a::A2aDialer,
         board::Board,
@@ -39,7 +39,10 @@ use crate::{
         supervisor::{Supervisor, Timing},
     },
     config::{self, A2a, App, CardSource, Config, Credential, Target},
-    demo, http_client,
+    demo,
+    door::guard::Guard,
+    front::Front,
+    http_client,
     model::{
         catalog::hex,
         ids::{AppName, BackendName},
@@ -127,7 +130,7 @@ impl Daemon {
         };
         let front_door = Arc::new(Front {
             guard: Guard::new(config.auth, apps, &addresses),
-            native: Native { runs: Arc::clone(&runs), facts, started: Arc::clone(&started) },
+            api: Api { runs: Arc::clone(&runs), facts, started: Arc::clone(&started) },
             proxy: Proxy { runs: Arc::clone(&runs) },
         });
         for listener in listeners {

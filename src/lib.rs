@@ -11,6 +11,8 @@ pub mod cli;
 pub mod config;
 pub mod daemon;
 pub mod demo;
+pub mod door;
+pub mod front;
 pub mod http_client;
 pub mod model;
 pub mod proxy;

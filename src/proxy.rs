@@ -18,12 +18,12 @@ use tracing::{debug, warn};
 use self::forward::Outgoing;
 pub use self::inject::{MAX_SPEC, allowed, inject_error, injected_header, names, selection};
 use crate::{
-    api::{
+    config::Credential,
+    door::{
         guard::Caller,
         reply::{self, Body},
         route::Proxied,
     },
-    config::Credential,
     model::ids::{RunId, SessionId, ToolUseId},
     runs::{DrivenRun, RunKey, Runs, app_stream},
     upstream::{Authority, OpenError},

@@ -8,6 +8,7 @@
 pub mod app_stream;
 mod driver;
 pub mod log;
+mod mask;
 
 use std::{
     collections::HashMap,
@@ -265,7 +266,8 @@ impl Runs {
         let Ok(_turn) = timeout(patience, turn).await else {
             return Answer::Error(format!(
                 "The app has as many calls running as it may, and this one got no turn within \
-                 {patience:?}. It was not made; try again later."
+                 {:.0} s. It was not made; try again later.",
+                patience.as_secs_f64()
             ));
         };
         self.backends.call(route, Wanted { arguments, origin, deadline }).await

@@ -28,7 +28,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::api::{Arrival, Front};
+use crate::{door::Arrival, front::Front};
 
 /// Time for a request's headers, and for an idle connection to send the next request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);

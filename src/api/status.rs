@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::native::Native;
+use super::Api;
 use crate::{
     backend::{board::Snapshot, calls::Lane},
     config::App,
@@ -78,36 +78,36 @@ struct Config {
 }
 
 /// The status as `app` may see it.
-pub(super) fn status<'a>(native: &'a Native, app: &App) -> Status<'a> {
-    let health = native.runs.upstream().health();
-    let lanes = native.runs.backends().lanes();
+pub(super) fn status<'a>(api: &'a Api, app: &App) -> Status<'a> {
+    let health = api.runs.upstream().health();
+    let lanes = api.runs.backends().lanes();
     Status {
         version: env!("CARGO_PKG_VERSION"),
-        uptime_seconds: native.facts.since.elapsed().as_secs(),
+        uptime_seconds: api.facts.since.elapsed().as_secs(),
         upstream: Upstream {
-            base_url: &native.facts.base_url,
-            workspace: native.facts.workspace.as_deref(),
+            base_url: &api.facts.base_url,
+            workspace: api.facts.workspace.as_deref(),
             reachable: health.reachable,
             last_error: health.last_error,
         },
         backends: lanes
             .filter(|(name, _)| proxy::allowed(app, name))
-            .filter_map(|(name, lane)| one(native, name, lane))
+            .filter_map(|(name, lane)| one(api, name, lane))
             .collect(),
-        runs: Runs { driven: native.runs.driven() },
-        config: Config { loaded_at: time(native.facts.loaded_at), last_error: None },
+        runs: Runs { driven: api.runs.driven() },
+        config: Config { loaded_at: time(api.facts.loaded_at), last_error: None },
     }
 }
 
 /// The status of one backend.
-pub(super) fn backend<'a>(native: &'a Native, name: &BackendName) -> Option<Backend<'a>> {
-    let mut lanes = native.runs.backends().lanes();
+pub(super) fn backend<'a>(api: &'a Api, name: &BackendName) -> Option<Backend<'a>> {
+    let mut lanes = api.runs.backends().lanes();
     let (name, lane) = lanes.find(|(lane, _)| *lane == name)?;
-    one(native, name, lane)
+    one(api, name, lane)
 }
 
-fn one<'a>(native: &'a Native, name: &'a BackendName, lane: &Lane) -> Option<Backend<'a>> {
-    let board = &native.runs.backends().board;
+fn one<'a>(api: &'a Api, name: &'a BackendName, lane: &Lane) -> Option<Backend<'a>> {
+    let board = &api.runs.backends().board;
     let known: Snapshot = board.snapshot(name.as_str())?;
     let offer = board.offer();
     let offered = offer.backend(name.as_str())?;
@@ -122,7 +122,7 @@ fn one<'a>(native: &'a Native, name: &'a BackendName, lane: &Lane) -> Option<Bac
         kind,
         state: known.phase.as_str(),
         required: lane.required,
-        transport: native.facts.dialers.get(name).map_or("", |dial| dial.transport()),
+        transport: api.facts.dialers.get(name).map_or("", |dial| dial.transport()),
         protocol_version: known.about.protocol_version,
         server_info: known.about.server_info.map(|info| RawValue::to_owned(&info)),
         tools: known.catalog.as_ref().map_or(0, |catalog| catalog.tool_count()),

@@ -235,19 +235,21 @@ enum Failure {
 
 impl Failure {
     fn for_model(&self, name: &BackendName, limit: Duration) -> String {
+        let within = |limit: Duration| format!("{:.0} s", limit.as_secs_f64().max(1.0));
         match self {
             Self::NoTurn => format!(
-                "`{name}` is busy with other calls, and this one got no turn within {:?}. It was \
-                 not made; try again later.",
-                limit / 2
+                "`{name}` is busy with other calls, and this one got no turn within {}. It was not \
+                 made; try again later.",
+                within(limit / 2)
             ),
             Self::NotConnected | Self::Call(CallError::NotSent(_)) => format!(
                 "`{name}` cannot be reached at the moment. The call was not made; try again later \
                  or do without it."
             ),
             Self::TimedOut => format!(
-                "`{name}` gave no answer within {limit:?}, and the call was cancelled. It may or \
-                 may not have taken effect; check before you repeat it."
+                "`{name}` gave no answer within {}, and the call was cancelled. It may or may not \
+                 have taken effect; check before you repeat it.",
+                within(limit)
             ),
             Self::Call(CallError::Lost(_)) => format!(
                 "The connection to `{name}` broke during the call. It may or may not have taken \

@@ -7,11 +7,10 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{ids::ToolUseId, offer::RefKind};
-use crate::wire::sse::Frame;
 
 /// One event.
 #[derive(Debug, PartialEq, Eq)]
@@ -136,31 +135,6 @@ impl Call {
             mcp_server: data.mcp_server,
         })
     }
-}
-
-/// What the app sees of a call that the bridge answers: the informational `tool_call` event, with
-/// the same place in the log, so that a stock client does not answer it too.
-pub fn masked(seq: Option<u64>, call: &Call) -> Frame {
-    #[derive(Serialize)]
-    struct Masked<'a> {
-        #[serde(skip_serializing_if = "Option::is_none")]
-        seq: Option<u64>,
-        #[serde(rename = "type")]
-        kind: &'static str,
-        data: Data<'a>,
-    }
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Data<'a> {
-        tool_use_id: &'a str,
-        name: &'a str,
-        input: &'a RawValue,
-    }
-    let data = Data { tool_use_id: call.tool_use.as_str(), name: &call.name, input: &call.args };
-    let text = serde_json::to_string(&Masked { seq, kind: "tool_call", data })
-        .expect("strings, a number and raw JSON can be written");
-    let id = seq.map(|seq| seq.to_string());
-    Frame::write(id.as_deref(), Some("tool_call"), &text)
 }
 
 #[cfg(test)]

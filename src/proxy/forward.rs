@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use tracing::{error, warn};
 
 use crate::{
-    api::{
+    door::{
         guard::Caller,
         reply::{self, Body, BoxError, Pieces},
     },

@@ -12,8 +12,8 @@ use tracing::{info, warn};
 
 use super::{NotYours, forward::Outgoing, run_id, session_id};
 use crate::{
-    api::reply::{self, Body},
     config::App,
+    door::reply::{self, Body},
     model::{
         ids::{BackendName, SessionId},
         spec::{InjectError, Injected, Selection, Spec, Table},

@@ -15,13 +15,9 @@ use super::{
     DrivenRun, Runs,
     driver::{self, MAX_EVENT},
     log::{Cursor, Read},
+    mask::masked,
 };
-use crate::{
-    http_client,
-    model::event::{Body, masked},
-    upstream::OpenError,
-    wire::sse::Framer,
-};
+use crate::{http_client, model::event::Body, upstream::OpenError, wire::sse::Framer};
 
 /// How often a silent stream shows the app that it lives.
 const HEARTBEAT: Duration = Duration::from_secs(15);

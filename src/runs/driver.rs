@@ -14,14 +14,14 @@ use tokio::{
 };
 use tracing::{debug, error, info, warn};
 
-use super::{DrivenRun, Runs};
+use super::{DrivenRun, Runs, mask::masked};
 use crate::{
     backend::peer::Origin,
     backoff::Backoff,
     http_client,
     model::{
         answer::Answer,
-        event::{Call, Event, masked},
+        event::{Call, Event},
         ids::ToolUseId,
         offer::Route,
         run::{Step, Work},

@@ -1,9 +1,7 @@
-//! The A2A backend against agents on the official Python SDK, in both generations.
-//!
-//! `A2A_V1_PYTHON` names a Python that has `a2a-sdk[http-server]` 1.x and uvicorn,
-//! `A2A_V03_PYTHON` one that has 0.3; then `cargo test --test it -- --ignored a2a_peers` runs them.
+//! The A2A backend against agents on the official Python SDK, in both generations and over both
+//! bindings.
 
-use std::{process::Stdio, sync::Arc, time::Duration};
+use std::{path::PathBuf, process::Stdio, sync::Arc, time::Duration};
 
 use http::HeaderMap;
 use mantyx_bridge::{
@@ -27,6 +25,8 @@ use tokio::{
 };
 use url::Url;
 
+use crate::peers::fetch;
+
 struct Agent {
     url: Url,
     lines: Lines<BufReader<ChildStdout>>,
@@ -34,9 +34,8 @@ struct Agent {
     _child: Child,
 }
 
-/// Starts a script of tests/peers with the interpreter that the variable `python` names.
-async fn start(python: &str, script: &str, arguments: &[&str]) -> Agent {
-    let interpreter = std::env::var(python).unwrap_or_else(|_| panic!("{python} is not set"));
+/// Starts a script of tests/peers.
+async fn start(interpreter: PathBuf, script: &str, arguments: &[&str]) -> Agent {
     let mut child = Command::new(interpreter)
         .arg(format!("{}/tests/peers/{script}", env!("CARGO_MANIFEST_DIR")))
         .args(arguments)
@@ -129,9 +128,8 @@ async fn check_card(agent: &Agent, catalog: &Catalog) {
 }
 
 #[tokio::test]
-#[ignore = "needs A2A_V1_PYTHON"]
 async fn an_agent_of_1_0() {
-    let mut agent = start("A2A_V1_PYTHON", "a2a_v1_agent.py", &["--card", "1.0"]).await;
+    let mut agent = start(fetch::python(), "a2a_v1_agent.py", &["--card", "1.0"]).await;
     check(&mut agent, A2aBinding::JsonRpc, "1.0").await;
     check(&mut agent, A2aBinding::HttpJson, "1.0").await;
     // a2a-sdk 1.x tags its card: an unchanged one is not even sent again.
@@ -141,25 +139,22 @@ async fn an_agent_of_1_0() {
 }
 
 #[tokio::test]
-#[ignore = "needs A2A_V1_PYTHON"]
 async fn an_agent_of_1_0_that_serves_0_3() {
-    let mut agent = start("A2A_V1_PYTHON", "a2a_v1_agent.py", &["--card", "0.3"]).await;
+    let mut agent = start(fetch::python(), "a2a_v1_agent.py", &["--card", "0.3"]).await;
     check(&mut agent, A2aBinding::JsonRpc, "0.3").await;
     check(&mut agent, A2aBinding::HttpJson, "0.3").await;
 }
 
 #[tokio::test]
-#[ignore = "needs A2A_V1_PYTHON"]
 async fn an_agent_of_both_is_called_in_1_0() {
-    let mut agent = start("A2A_V1_PYTHON", "a2a_v1_agent.py", &["--card", "both"]).await;
+    let mut agent = start(fetch::python(), "a2a_v1_agent.py", &["--card", "both"]).await;
     check(&mut agent, A2aBinding::JsonRpc, "1.0").await;
     check(&mut agent, A2aBinding::HttpJson, "1.0").await;
 }
 
 #[tokio::test]
-#[ignore = "needs A2A_V03_PYTHON"]
 async fn an_agent_of_0_3() {
-    let mut agent = start("A2A_V03_PYTHON", "a2a_v03_agent.py", &[]).await;
+    let mut agent = start(fetch::python_v03(), "a2a_v03_agent.py", &[]).await;
     check(&mut agent, A2aBinding::JsonRpc, "0.3.0").await;
     check(&mut agent, A2aBinding::HttpJson, "0.3.0").await;
 }

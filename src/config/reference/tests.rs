@@ -1,3 +1,5 @@
+//! References: how they are written, what they stand for, and how they fail.
+
 use std::path::Path;
 
 use super::{Dialect, Template, looks_secret};
