@@ -12,10 +12,7 @@ use std::{
     io,
     net::SocketAddr,
     path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -120,7 +117,6 @@ impl Daemon {
         let runs =
             Arc::new(Runs::new(upstream, Arc::clone(&backends), config.calls.timeout, &apps));
 
-        let started = Arc::new(AtomicBool::new(false));
         let facts = Facts {
             base_url: shown_url(&config, &base_url),
             workspace,
@@ -130,14 +126,14 @@ impl Daemon {
         };
         let front_door = Arc::new(Front {
             guard: Guard::new(config.auth, apps, &addresses),
-            api: Api { runs: Arc::clone(&runs), facts, started: Arc::clone(&started) },
+            api: Api { runs: Arc::clone(&runs), facts },
             proxy: Proxy { runs: Arc::clone(&runs) },
         });
         for listener in listeners {
             let serving = server::serve(listener, Arc::clone(&front_door), front.stop_token());
             front.spawn("listener", serving);
         }
-        spawn_readiness(&mut front, Arc::clone(&backends), started);
+        spawn_readiness(&mut front, Arc::clone(&backends));
         let stop = front.stop_token();
         let crossing = move || drop(backends.board.offer());
         front.spawn("watchdog", systemd::watchdog(crossing, stop));
@@ -341,18 +337,13 @@ async fn dialer(
 }
 
 /// Marks the daemon ready when every backend has been tried once, or has had its time.
-fn spawn_readiness(front: &mut Tasks, backends: Arc<Backends>, started: Arc<AtomicBool>) {
+fn spawn_readiness(front: &mut Tasks, backends: Arc<Backends>) {
     let stop = front.stop_token();
     front.spawn("readiness", async move {
         tokio::select! {
             () = stop.cancelled() => return,
-            settled = timeout(FIRST_ATTEMPTS, backends.board.settled()) => {
-                if settled.is_err() {
-                    warn!("some backends are still being tried; ready without them");
-                }
-            }
+            () = backends.board.start_within(FIRST_ATTEMPTS) => (),
         }
-        started.store(true, Ordering::Release);
         let known = backends.board.snapshots();
         let resolved = known.values().filter(|known| known.catalog.is_some()).count();
         let status = format!("{resolved} of {} backends resolved", known.len());

@@ -8,10 +8,11 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
-use tokio::sync::watch;
+use tokio::{sync::watch, time::timeout};
+use tracing::warn;
 
 use super::peer::{About, Peer};
 use crate::model::{
@@ -86,6 +87,8 @@ pub struct Board {
     offer: watch::Sender<Arc<Offer>>,
     /// Bumped with every write.
     version: watch::Sender<u64>,
+    /// Whether the first attempts have ended, or have had their time.
+    started: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
@@ -106,6 +109,7 @@ impl Board {
             inner: Mutex::new(Inner { snapshots, sources }),
             offer: watch::Sender::new(offer),
             version: watch::Sender::new(0),
+            started: watch::Sender::new(false),
         }
     }
 
@@ -160,6 +164,24 @@ impl Board {
                 std::future::pending::<()>().await;
             }
         }
+    }
+
+    /// Gives the first attempts at most `patience`; from then on the board counts as started.
+    pub async fn start_within(&self, patience: Duration) {
+        if timeout(patience, self.settled()).await.is_err() {
+            warn!("some backends are still being tried for the first time; going on without them");
+        }
+        self.started.send_replace(true);
+    }
+
+    pub fn is_started(&self) -> bool {
+        *self.started.borrow()
+    }
+
+    /// Waits until the board counts as started.
+    pub async fn started(&self) {
+        // The sender is ours, so that waiting cannot fail.
+        drop(self.started.subscribe().wait_for(|started| *started).await);
     }
 
     /// Waits until the first attempt at every backend has ended, well or badly.
