@@ -35,6 +35,7 @@ use crate::{
         peer::Dial,
         supervisor::{Supervisor, Timing},
     },
+    catalogs::{self, Identity},
     config::{self, A2a, App, CardSource, Config, Credential, Target},
     demo,
     door::guard::Guard,
@@ -113,7 +114,7 @@ impl Daemon {
 
         let (base_url, workspace, credential) = upstream(&config, &mut back).await?;
         let upstream = Arc::new(Upstream::new(base_url.clone(), &credential));
-        let (backends, dialers) = start_backends(&config, options, &mut back).await?;
+        let (backends, dialers) = start_backends(&config, options, &state, &mut back).await?;
         let runs =
             Arc::new(Runs::new(upstream, Arc::clone(&backends), config.calls.timeout, &apps));
 
@@ -262,11 +263,28 @@ type Dialers = BTreeMap<BackendName, Arc<dyn Dial>>;
 async fn start_backends(
     config: &Config,
     options: &Options,
+    state: &StateDir,
     back: &mut Tasks,
 ) -> Result<(Arc<Backends>, Dialers), StartError> {
     let client = http_client::new();
-    let sources = config.backends.values().map(source).collect();
+    let identities: BTreeMap<BackendName, Identity> =
+        config.backends.values().map(|one| (one.name.clone(), identity(&one.target))).collect();
+    let mut kept = BTreeMap::new();
+    let mut sources = Vec::new();
+    for backend in config.backends.values() {
+        let mut source = source(backend);
+        if let Some(identity) = identities.get(&backend.name) {
+            source.catalog = catalogs::load(state, &backend.name, identity);
+        }
+        if let Some(catalog) = &source.catalog {
+            kept.insert(backend.name.clone(), catalog.digest().to_owned());
+        }
+        sources.push(source);
+    }
     let board = Arc::new(Board::new(sources));
+    let keeping =
+        catalogs::keep(Arc::clone(&board), state.clone(), identities, kept, back.stop_token());
+    back.spawn("catalogs", keeping);
     let mut lanes = BTreeMap::new();
     let mut dialers = BTreeMap::new();
     for (name, backend) in &config.backends {
@@ -290,6 +308,17 @@ async fn start_backends(
         back.spawn("supervisor", supervisor.run(back.stop_token()));
     }
     Ok((Arc::new(Backends::new(board, lanes, config.calls.max_concurrent)), dialers))
+}
+
+/// How a backend is reached, without secrets.
+fn identity(target: &Target) -> Identity {
+    match target {
+        Target::Mcp(config::Mcp::Stdio { command, args, .. }) => {
+            Identity::of(&format!("{command} {args:?}"))
+        }
+        Target::Mcp(config::Mcp::Http { url, .. }) => Identity::of(&url.to_string()),
+        Target::A2a(agent) => Identity::of(&format!("{:?}", agent.card)),
+    }
 }
 
 fn source(backend: &config::Backend) -> Source {

@@ -7,6 +7,7 @@
 pub mod api;
 pub mod backend;
 pub mod backoff;
+pub mod catalogs;
 pub mod cli;
 pub mod config;
 pub mod daemon;

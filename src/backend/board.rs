@@ -99,11 +99,13 @@ struct Inner {
 }
 
 impl Board {
-    /// A board of backends that are all still connecting. The sources say how each is offered.
+    /// A board of backends that are all still connecting. The sources say how each is offered, and
+    /// bring the catalogs that were kept.
     pub fn new(sources: Vec<Source>) -> Self {
         let offer = Arc::new(Offer::build(&sources));
-        let snapshots =
-            sources.iter().map(|source| (source.name.clone(), Snapshot::new())).collect();
+        let known =
+            |source: &Source| Snapshot { catalog: source.catalog.clone(), ..Snapshot::new() };
+        let snapshots = sources.iter().map(|source| (source.name.clone(), known(source))).collect();
         let sources = sources.into_iter().map(|source| (source.name.clone(), source)).collect();
         Self {
             inner: Mutex::new(Inner { snapshots, sources }),
@@ -184,11 +186,13 @@ impl Board {
         drop(self.started.subscribe().wait_for(|started| *started).await);
     }
 
-    /// Waits until the first attempt at every backend has ended, well or badly.
+    /// Waits until every backend has a catalog, if only a kept one, or the first attempt at it has
+    /// failed.
     pub async fn settled(&self) {
         let settled = |board: &Self| {
             let inner = board.lock();
-            let connecting = |snapshot: &Snapshot| snapshot.phase == Phase::Connecting;
+            let connecting =
+                |known: &Snapshot| known.phase == Phase::Connecting && known.catalog.is_none();
             (!inner.snapshots.values().any(connecting)).then_some(())
         };
         self.wait_for(settled).await;

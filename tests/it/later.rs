@@ -6,34 +6,14 @@ use std::collections::BTreeSet;
 use tempfile::TempDir;
 
 use crate::{
-    bridge::Bridge,
     frames::Script,
-    mantyx::{Mantyx, Reply},
+    mantyx::Reply,
     peers,
     rig::{Rig, ledger_in, tool_names},
     sse, wait,
 };
 
 const NOTE: &str = r#"{"text":"x"}"#;
-
-#[tokio::test]
-#[ignore = "catalogs are not kept on disk yet"]
-async fn a_catalog_outlives_its_peer() {
-    let mut server = peers::everything_http().await;
-    let mantyx = Mantyx::start().await;
-    let config = format!("mcp:\n  everything: {{url: \"{}/mcp\"}}\n", server.url());
-    let mut bridge = Bridge::ready(&format!("{}{config}", mantyx.upstream())).await;
-    bridge.wait_backend("everything", "ready").await;
-    bridge.stop().await;
-    server.kill9();
-    bridge.restart().await;
-    bridge.wait_ready().await;
-    let backend = bridge.backend("everything").await;
-    assert_eq!(backend["stale"], true, "{backend}");
-    bridge.post_run("{}").await;
-    let names = tool_names(&mantyx.only("POST", "/agent-runs").value());
-    assert!(names.contains(&"everything_echo".to_owned()), "the last good catalog: {names:?}");
-}
 
 #[tokio::test]
 #[ignore = "there is no journal yet"]
