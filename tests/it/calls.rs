@@ -267,6 +267,22 @@ async fn retry_after_is_obeyed() {
 }
 
 #[tokio::test]
+async fn retry_after_holds_for_all_runs_of_a_credential() {
+    let rig = Rig::start().await;
+    rig.mantyx.replies("tu_1", [Reply::TooMany(2)]);
+    rig.run(Script::one_call("tu_1", "plain", "plain_note", NOTE)).await;
+    let first = rig.mantyx.wait_posts("tu_1", 1).await.remove(0);
+    wait::soon("the bridge should have read the 429", async || {
+        rig.bridge.log().contains("was not taken").then_some(())
+    })
+    .await;
+    rig.run(Script::one_call("tu_2", "plain", "plain_note", NOTE)).await;
+    let second = rig.mantyx.wait_posts("tu_2", 1).await.remove(0);
+    let waited = second.at.duration_since(first.at);
+    assert!(waited >= Duration::from_secs(2), "another run waits, too: {waited:?}");
+}
+
+#[tokio::test]
 async fn answers_that_mantyx_no_longer_wants_end_quietly() {
     let rig = Rig::start().await;
     for (id, status) in [("tu_404", 404), ("tu_409", 409), ("tu_204", 204)] {
