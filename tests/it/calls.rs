@@ -7,7 +7,7 @@ use crate::{
     mantyx::Reply,
     peers,
     rig::{Rig, tool_names},
-    sse,
+    sse, wait,
 };
 
 const NOTE: &str = r#"{"text":"x"}"#;
