@@ -87,7 +87,7 @@ pub(super) async fn drive(runs: Arc<Runs>, run: Arc<DrivenRun>) {
     }
     run.log.end();
     while calls.join_next().await.is_some() {}
-    info!(run = %run.key.run, ?why, "driven to its end");
+    info!(run = %run.key.run, "{}", why.words());
 }
 
 /// Why a driver stopped.
@@ -96,6 +96,16 @@ enum Why {
     Ended,
     ShuttingDown,
     GivenUp,
+}
+
+impl Why {
+    fn words(&self) -> &'static str {
+        match self {
+            Self::Ended => "the run has ended",
+            Self::ShuttingDown => "the run is left as it is, for the bridge is going down",
+            Self::GivenUp => "the run is not driven any more",
+        }
+    }
 }
 
 impl Driver {
