@@ -60,6 +60,8 @@ use crate::{
 const FIRST_ATTEMPTS: Duration = Duration::from_secs(5);
 /// How long running calls may take to be answered and posted at shutdown.
 const DRAIN: Duration = Duration::from_secs(30);
+/// For the listeners, which have the same time, to end by themselves.
+const MARGIN: Duration = Duration::from_secs(2);
 /// How long backends may take to close; a child has 3 s each for stdin and TERM.
 const CLOSE: Duration = Duration::from_secs(10);
 /// Refreshes of one backend that may wait to be taken up.
@@ -168,8 +170,10 @@ impl Daemon {
         systemd::stopping();
         let orderly = async {
             // Requests end as runs drain: app streams close, and calls are answered.
-            let (stuck, drained) =
-                tokio::join!(self.front.shut_down(DRAIN), timeout(DRAIN, self.runs.drain()));
+            let (stuck, drained) = tokio::join!(
+                self.front.shut_down(DRAIN + MARGIN),
+                timeout(DRAIN, self.runs.drain())
+            );
             if stuck > 0 || drained.is_err() {
                 warn!("some calls were not answered within {DRAIN:?}");
             }
