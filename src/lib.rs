@@ -2,7 +2,7 @@
 //! and A2A agents of the network that it stands in.
 //!
 //! ARCHITECTURE.md has the map. The library exists so that the binary stays thin and the parts can
-//! be tested; it promises no stable interface to other crates.
+//! be tested. Must not: promise a stable interface to other crates.
 
 pub mod api;
 pub mod backend;
