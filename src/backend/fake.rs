@@ -136,7 +136,7 @@ impl Peer for FakePeer {
         async move {
             self.0.calls.fetch_add(1, Ordering::SeqCst);
             World::go(&self.0.calling).await.map_err(|error| CallError::Lost(error.0))?;
-            Ok(Answer::Result(format!("{} {}", call.tool, call.arguments.get())))
+            Ok(Answer::text(format!("{} {}", call.tool, call.arguments.get())))
         }
         .boxed()
     }

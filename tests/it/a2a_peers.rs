@@ -68,7 +68,7 @@ async fn call(peer: &Arc<dyn Peer>, message: &str) -> Result<Answer, CallError> 
 
 async fn result(peer: &Arc<dyn Peer>, message: &str) -> String {
     match call(peer, message).await {
-        Ok(Answer::Result(text)) => text,
+        Ok(Answer::Result { text, .. }) => text,
         other => panic!("{message}: {other:?}"),
     }
 }

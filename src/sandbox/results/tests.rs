@@ -16,7 +16,7 @@ fn exactly_one_of_result_and_error() {
     bad(r#"{"toolUseId":"t","result":"x","error":"y"}"#, "send `result` or `error`");
     bad(r#"{"toolUseId":"t","result":{"a":1}}"#, "result: must be a string");
     let read = read(br#"{"toolUseId":"t","result":""}"#).unwrap();
-    assert_eq!(read.answer, Answer::Result(String::new()));
+    assert_eq!(read.answer, Answer::text(""));
 }
 
 #[test]
