@@ -125,6 +125,36 @@ async fn one_that_hangs_delays_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn wrong_arguments_take_no_turn_and_are_not_sent() {
+    let world = World::new();
+    *world.tools.lock().unwrap() = vec!["typed"];
+    world.calling.send_replace(Mood::Hanging);
+    let harness = start(&[("fs", &world)], 1);
+    harness.backends.board.settled().await;
+    let call = async |arguments: &str| {
+        let offer = harness.backends.board.offer();
+        let args = RawValue::from_string(arguments.to_owned()).unwrap();
+        harness.backends.call(offer.route("fs_typed").unwrap(), wanted(args)).await
+    };
+    let begin = Instant::now();
+    let (_, slow) = tokio::join!(
+        async {
+            for wrong in [r#"{"a":1}"#, "[1]"] {
+                check_error(call(wrong).await, "tool_input_invalid: ");
+            }
+            assert!(begin.elapsed() < Duration::from_secs(1), "though the one turn is taken");
+            world.calling.send_replace(Mood::Well);
+        },
+        call(r#"{"a":"x"}"#)
+    );
+    assert!(matches!(slow, Answer::Result { .. }), "{slow:?}");
+    // What no copy can hold is for the server to judge.
+    let answer = call(r#"{"a":1e400}"#).await;
+    assert_eq!(answer, Answer::text(r#"typed {"a":1e400}"#));
+    assert_eq!(World::count(&world.calls), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stub_says_why() {
     let world = World::new();
     world.dialling.send_replace(Mood::Failing);
