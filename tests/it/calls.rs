@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::{
+    bridge::Bridge,
     frames::Script,
     mantyx::Reply,
     peers,
@@ -198,6 +199,49 @@ async fn images_and_files_are_passed_on() {
     assert!(result.contains(name), "a line names it: {result}");
     let answer = rig.mantyx.answer("tu_f").await;
     assert_eq!(answer["files"][0]["filename"], "report.pdf", "{answer}");
+}
+
+#[tokio::test]
+async fn an_embedded_resource_is_a_file_where_it_is_no_text() {
+    let rig = with("mcp", "everything", &peers::everything_stdio()).await;
+    let resource = |kind: &str| format!(r#"{{"resourceType":"{kind}","resourceId":1}}"#);
+    let tool = "everything_get_resource_reference";
+    let script = Script::new().mcp("tu_b", "everything", tool, &resource("Blob"));
+    let script = script.mcp("tu_t", "everything", tool, &resource("Text"));
+    rig.run(script.answered("tu_b").answered("tu_t").done()).await;
+    let blob = rig.mantyx.answer("tu_b").await;
+    assert_eq!(blob["files"][0]["filename"], "1.txt", "named by its address: {blob}");
+    assert_eq!(blob["files"][0]["mimeType"], "text/plain", "{blob}");
+    let result = blob["result"].as_str().expect("a result");
+    assert!(result.contains("\n[file 1.txt text/plain, "), "{result}");
+    let text = rig.mantyx.answer("tu_t").await;
+    assert!(text.get("files").is_none(), "no empty list: {text}");
+    assert!(text["result"].as_str().is_some_and(|text| text.contains("plaintext")), "{text}");
+}
+
+#[tokio::test]
+async fn the_sandbox_takes_files_and_the_api_hands_them_back() {
+    let config = format!(
+        "upstream: {{sandbox: true, workspace: acme}}\nmcp:\n  everything: {}\n",
+        peers::everything_stdio()
+    );
+    let bridge = Bridge::ready(&config).await;
+    bridge.wait_backend("everything", "ready").await;
+    let run =
+        bridge.post_run(r#"{"systemPrompt":"s","prompt":"everything_get_tiny_image {}"}"#).await;
+    let frames = sse::whole(&bridge, &run.stream).await;
+    let taken = sse::find(&frames, "local_tool_result_in").expect("the sandbox took the answer");
+    assert_eq!(taken["files"][0]["filename"], "image-1.png", "{taken}");
+    assert_eq!(taken["files"][0]["mimeType"], "image/png", "{taken}");
+    assert!(taken["files"][0]["sizeBytes"].as_u64().is_some_and(|size| size > 1000), "{taken}");
+
+    let call = r#"{"toolUseId":"tu_1","name":"everything_get_tiny_image","args":{}}"#;
+    let answer = bridge.api("POST", "/v1/tool-calls", Some(call)).await.expect(200);
+    assert_eq!(answer["files"][0]["filename"], "image-1.png", "{answer}");
+    let wrong = r#"{"toolUseId":"tu_2","name":"everything_get_sum","args":{"a":"x","b":1}}"#;
+    let answer = bridge.api("POST", "/v1/tool-calls", Some(wrong)).await.expect(200);
+    let error = answer["error"].as_str().expect("an error");
+    assert!(error.starts_with("tool_input_invalid: /a: ") && error.contains("number"), "{error}");
 }
 
 #[tokio::test]
