@@ -9,7 +9,10 @@ mod cost;
 
 use std::{
     fmt::Write as _,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use jsonschema::{PatternOptions, ValidationError, Validator, error::ValidationErrorKind};
@@ -36,6 +39,8 @@ pub struct InputSchema {
     /// The tool as its server sent it.
     tool: Arc<RawValue>,
     compiled: OnceLock<Result<Option<Compiled>, String>>,
+    /// That it cannot be checked against has been told.
+    told: AtomicBool,
 }
 
 /// A schema that can be checked against.
@@ -64,7 +69,7 @@ pub enum Verdict {
 impl InputSchema {
     /// The schema of `tool`, a whole `Tool` object.
     pub fn of(tool: Arc<RawValue>) -> Self {
-        Self { tool, compiled: OnceLock::new() }
+        Self { tool, compiled: OnceLock::new(), told: AtomicBool::new(false) }
     }
 
     /// Checks the arguments of one call, the JSON text `arguments`.
@@ -72,15 +77,10 @@ impl InputSchema {
         if !arguments.trim_start().starts_with('{') {
             return invalid("the arguments: they are not a JSON object");
         }
-        let mut news = false;
-        let compiled = self.compiled.get_or_init(|| {
-            news = true;
-            compile(self.tool.get())
-        });
-        let compiled = match compiled {
+        let compiled = match self.compiled.get_or_init(|| compile(self.tool.get())) {
             Ok(Some(compiled)) => compiled,
             Ok(None) => return Verdict::Valid,
-            Err(why) => return Verdict::Unchecked { why: why.clone(), news },
+            Err(why) => return self.unusable(why),
         };
         let unchecked = |why: String| Verdict::Unchecked { why, news: false };
         if arguments.len() > MAX_ARGUMENTS {
@@ -92,9 +92,18 @@ impl InputSchema {
             Err(error) => return unchecked(format!("the arguments cannot be copied: {error}")),
         };
         if let Err(why) = cost::affordable(&compiled.schema, &copy) {
-            return unchecked(why.to_owned());
+            return self.unusable(why);
         }
-        if compiled.validator.is_valid(&copy) { Verdict::Valid } else { compiled.explain(&copy) }
+        if compiled.validator.is_valid(&copy) {
+            return Verdict::Valid;
+        }
+        compiled.explain(&copy).map_or_else(|why| self.unusable(why), |text| invalid(&text))
+    }
+
+    /// The schema is why nothing can be said.
+    fn unusable(&self, why: &str) -> Verdict {
+        let news = !self.told.swap(true, Ordering::Relaxed);
+        Verdict::Unchecked { why: why.to_owned(), news }
     }
 }
 
@@ -108,14 +117,14 @@ impl PartialEq for InputSchema {
 impl Eq for InputSchema {}
 
 impl Compiled {
-    fn explain(&self, arguments: &Value) -> Verdict {
+    /// The mistakes of `arguments`, which are invalid; or why that is not certain.
+    fn explain(&self, arguments: &Value) -> Result<String, &'static str> {
         let mut mistakes = String::new();
         let mut told = 0;
         let mut more = 0_usize;
         for error in self.validator.iter_errors(arguments) {
             if is_engine_failure(error.kind()) {
-                let why = "a regular expression of the schema takes too long".to_owned();
-                return Verdict::Unchecked { why, news: false };
+                return Err("a regular expression of its schema takes too long");
             }
             let mistake = mistake(&error);
             if told == MAX_MISTAKES || mistakes.len() + mistake.len() > MAX_TEXT {
@@ -131,7 +140,7 @@ impl Compiled {
         if more > 0 {
             write!(mistakes, "; and {more} more").expect("writing to a String cannot fail");
         }
-        invalid(&mistakes)
+        Ok(mistakes)
     }
 }
 
