@@ -17,7 +17,7 @@ use tokio::{
     sync::{Semaphore, mpsc, oneshot},
     time::{Instant, timeout, timeout_at},
 };
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::{
     board::{Board, Phase},
@@ -28,6 +28,7 @@ use crate::model::{
     answer::Answer,
     ids::BackendName,
     offer::{Route, Target},
+    schema::{InputSchema, Verdict},
 };
 
 /// How long a call waits for a backend that is just connecting, before it is answered with an
@@ -126,13 +127,17 @@ impl Backends {
     /// Dropping the future cancels the call at the peer.
     pub async fn call(&self, route: &Route, wanted: Wanted) -> Answer {
         let name = &route.backend;
-        let tool = match &route.target {
-            Target::Tool(tool) => Arc::clone(tool),
+        let (tool, input) = match &route.target {
+            Target::Tool { name, input } => (Arc::clone(name), input.as_deref()),
             Target::Stub => return Answer::Error(self.why_unavailable(name)),
         };
         let Some(lane) = self.lanes.get(name) else {
             return Answer::Error(format!("`{name}` is not configured any more."));
         };
+        // Before the call waits for a turn: a mistake is told at once, and takes nobody's.
+        if let Some(mistakes) = input.and_then(|input| mistakes(name, &tool, input, &wanted)) {
+            return Answer::Error(mistakes).within_limits();
+        }
         lane.in_flight.fetch_add(1, Ordering::Relaxed);
         let _in_flight = InFlight(&lane.in_flight);
 
@@ -211,6 +216,30 @@ impl Backends {
             drop(wait.await);
         }
         Some(())
+    }
+}
+
+/// What is wrong with the arguments, if they can be checked at all.
+fn mistakes(
+    backend: &BackendName,
+    tool: &str,
+    input: &InputSchema,
+    wanted: &Wanted,
+) -> Option<String> {
+    match input.check(wanted.arguments.get()) {
+        Verdict::Valid => None,
+        Verdict::Invalid(mistakes) => {
+            info!(%backend, tool, "a call was refused: its arguments are not what the tool takes");
+            Some(mistakes)
+        }
+        Verdict::Unchecked { why, news: true } => {
+            warn!(%backend, tool, why, "arguments of the tool cannot be checked");
+            None
+        }
+        Verdict::Unchecked { why, news: false } => {
+            debug!(%backend, tool, why, "arguments are not checked");
+            None
+        }
     }
 }
 

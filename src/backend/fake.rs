@@ -117,7 +117,14 @@ impl Peer for FakePeer {
             self.0.resolves.fetch_add(1, Ordering::SeqCst);
             World::go(&self.0.resolving).await?;
             let tools = self.0.tools.lock().unwrap().clone();
-            let raw = |name: &&str| RawValue::from_string(format!("{{\"name\":\"{name}\"}}"));
+            // A tool that is called `typed` wants a string `a`.
+            let raw = |name: &&str| {
+                let schema = match *name {
+                    "typed" => r#","inputSchema":{"properties":{"a":{"type":"string"}}}"#,
+                    _ => "",
+                };
+                RawValue::from_string(format!("{{\"name\":\"{name}\"{schema}}}"))
+            };
             let tools = tools.iter().map(raw).collect::<Result<_, _>>().unwrap();
             Ok(Arc::new(Catalog::mcp(None, tools).0))
         }
@@ -136,7 +143,7 @@ impl Peer for FakePeer {
         async move {
             self.0.calls.fetch_add(1, Ordering::SeqCst);
             World::go(&self.0.calling).await.map_err(|error| CallError::Lost(error.0))?;
-            Ok(Answer::Result(format!("{} {}", call.tool, call.arguments.get())))
+            Ok(Answer::text(format!("{} {}", call.tool, call.arguments.get())))
         }
         .boxed()
     }

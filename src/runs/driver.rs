@@ -273,7 +273,7 @@ async fn make(runs: Arc<Runs>, run: Arc<DrivenRun>, call: Call, route: Route) {
             Answer::Error("The call was cancelled because its run was.".to_owned())
         }
     };
-    let ok = matches!(answer, Answer::Result(_));
+    let ok = matches!(answer, Answer::Result { .. });
     info!(
         run = %run.key.run, %tool_use, tool = name, backend = %route.backend, ok,
         ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),

@@ -69,7 +69,7 @@ fn task(state: &str, artifact: &str) -> serde_json::Value {
 }
 
 fn ok(text: &str) -> Answer {
-    Answer::Result(text.to_owned())
+    Answer::text(text)
 }
 
 #[tokio::test]
@@ -296,7 +296,9 @@ async fn the_bundled_agent_answers() {
         let first = peer.resolve().await.unwrap();
         assert!(Arc::ptr_eq(&first, &peer.resolve().await.unwrap()));
         let answer = peer.call(call(&json!({"message": "When does PTO reset?"}))).await;
-        assert!(matches!(answer, Ok(Answer::Result(text)) if text.starts_with("PTO resets")));
+        assert!(
+            matches!(answer, Ok(Answer::Result { text, .. }) if text.starts_with("PTO resets"))
+        );
         drop(stop);
     };
     let (served, ()) = tokio::join!(served, asked);

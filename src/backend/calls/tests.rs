@@ -54,7 +54,7 @@ impl Harness {
 fn check_error(answer: Answer, expected: &str) {
     match answer {
         Answer::Error(text) => assert!(text.contains(expected), "{text}"),
-        Answer::Result(text) => panic!("a result: {text}"),
+        Answer::Result { text, .. } => panic!("a result: {text}"),
     }
 }
 
@@ -62,7 +62,7 @@ fn check_error(answer: Answer, expected: &str) {
 async fn arguments_and_answers_are_verbatim() {
     let world = World::new();
     let harness = start(&[("fs", &world)], 4);
-    assert_eq!(harness.call("fs_ls").await, Answer::Result(r#"ls {"a":1e400}"#.to_owned()));
+    assert_eq!(harness.call("fs_ls").await, Answer::text(r#"ls {"a":1e400}"#));
     let (_, lane) = harness.backends.lanes().next().unwrap();
     assert_eq!(lane.in_flight(), 0);
     assert!(lane.last_call().unwrap().answered);
@@ -92,7 +92,7 @@ async fn a_lost_backend_is_waited_for_a_little() {
         tokio::time::sleep(Duration::from_secs(1)).await;
         world.dialling.send_replace(Mood::Well)
     });
-    assert!(matches!(answer, Answer::Result(_)), "{answer:?}");
+    assert!(matches!(answer, Answer::Result { .. }), "{answer:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -111,17 +111,47 @@ async fn one_that_hangs_delays_no_other() {
         });
     }
     let begin = Instant::now();
-    assert!(matches!(harness.call("fast_ls").await, Answer::Result(_)));
+    assert!(matches!(harness.call("fast_ls").await, Answer::Result { .. }));
     assert!(begin.elapsed() < Duration::from_secs(1));
     while let Some(answer) = stuck.join_next().await {
         match answer.unwrap() {
             Answer::Error(text) => {
                 assert!(text.contains("no answer") || text.contains("got no turn"), "{text}");
             }
-            Answer::Result(text) => panic!("{text}"),
+            Answer::Result { text, .. } => panic!("{text}"),
         }
     }
     assert_eq!(World::count(&slow.calls), 2, "the rest waited for a turn");
+}
+
+#[tokio::test(start_paused = true)]
+async fn wrong_arguments_take_no_turn_and_are_not_sent() {
+    let world = World::new();
+    *world.tools.lock().unwrap() = vec!["typed"];
+    world.calling.send_replace(Mood::Hanging);
+    let harness = start(&[("fs", &world)], 1);
+    harness.backends.board.settled().await;
+    let call = async |arguments: &str| {
+        let offer = harness.backends.board.offer();
+        let args = RawValue::from_string(arguments.to_owned()).unwrap();
+        harness.backends.call(offer.route("fs_typed").unwrap(), wanted(args)).await
+    };
+    let begin = Instant::now();
+    let (_, slow) = tokio::join!(
+        async {
+            for wrong in [r#"{"a":1}"#, "[1]"] {
+                check_error(call(wrong).await, "tool_input_invalid: ");
+            }
+            assert!(begin.elapsed() < Duration::from_secs(1), "though the one turn is taken");
+            world.calling.send_replace(Mood::Well);
+        },
+        call(r#"{"a":"x"}"#)
+    );
+    assert!(matches!(slow, Answer::Result { .. }), "{slow:?}");
+    // What no copy can hold is for the server to judge.
+    let answer = call(r#"{"a":1e400}"#).await;
+    assert_eq!(answer, Answer::text(r#"typed {"a":1e400}"#));
+    assert_eq!(World::count(&world.calls), 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -71,7 +71,7 @@ async fn call(peer: &Arc<dyn Peer>, tool: &str, arguments: &str) -> Result<Answe
 
 async fn text(peer: &Arc<dyn Peer>, tool: &str) -> String {
     match call(peer, tool, "{}").await {
-        Ok(Answer::Result(text)) => text,
+        Ok(Answer::Result { text, .. }) => text,
         other => panic!("{tool}: {other:?}"),
     }
 }
@@ -148,7 +148,9 @@ async fn arguments_go_out_verbatim_and_on_one_line() {
     let peer = dial(&hostile(&[], &[])).await;
     let arguments =
         "{\"b\":1e400,\n \"a\":123456789012345678901234567890,\r\n\"a\":\"\\u00e9\\/\"}";
-    let Ok(Answer::Result(request)) = call(&peer, "echo", arguments).await else { panic!("text") };
+    let Ok(Answer::Result { text: request, .. }) = call(&peer, "echo", arguments).await else {
+        panic!("text")
+    };
     let sent = arguments.replace(['\n', '\r'], " ");
     assert!(request.contains(&format!("\"arguments\":{sent}}}")), "{request}");
 }
@@ -159,7 +161,9 @@ async fn a_call_names_the_tool_use_that_it_is_for() {
         let peer = dial(&hostile(options, &[])).await;
         let mut call = order("echo", "{}");
         call.origin = Some(Origin { run: "run_1".into(), tool_use: "toolu_7".into() });
-        let Ok(Answer::Result(request)) = peer.call(call).await else { panic!("text") };
+        let Ok(Answer::Result { text: request, .. }) = peer.call(call).await else {
+            panic!("text")
+        };
         assert!(request.contains(r#""mantyx-bridge/toolUseId":"toolu_7""#), "{request}");
     }
 }
@@ -210,7 +214,7 @@ async fn a_reply_that_is_too_large_fails_its_call_alone() {
     let why = call(&peer, "huge", "{}").await.unwrap_err();
     assert!(matches!(&why, CallError::Unreadable(why) if why.contains("8388608")), "{why:?}");
     assert_eq!(text(&peer, "string_id").await, "same to you");
-    let Ok(Answer::Result(text)) = call(&peer, "huge", r#"{"bytes":8000000}"#).await else {
+    let Ok(Answer::Result { text, .. }) = call(&peer, "huge", r#"{"bytes":8000000}"#).await else {
         panic!("it fits")
     };
     assert_eq!(text.len(), 8_000_000);
@@ -253,7 +257,7 @@ async fn a_server_that_stops_reading_blocks_nobody_for_ever() {
     // More than a pipe holds, so that it cannot be written while the server is deaf.
     let stuck = timeout(Duration::from_millis(300), peer.call(order("echo", &large)));
     let (deaf, stuck) = tokio::join!(deaf, stuck);
-    assert_eq!(deaf.unwrap(), Answer::Result("what?".to_owned()));
+    assert_eq!(deaf.unwrap(), Answer::text("what?"));
     assert!(stuck.is_err(), "it could not be written");
     assert_eq!(text(&peer, "string_id").await, "same to you");
 }

@@ -187,7 +187,7 @@ async fn call(peer: &Arc<dyn Peer>) -> Result<Answer, CallError> {
 }
 
 fn text(text: &str) -> Answer {
-    Answer::Result(text.to_owned())
+    Answer::text(text)
 }
 
 const HELLO: &str = r#"{"content":[{"type":"text","text":"hello"}]}"#;
