@@ -117,7 +117,7 @@ impl Connection {
         loop {
             let params = PaginatedRequestParams::default().with_cursor(cursor.take());
             let mut request = ListToolsRequest::with_param(params);
-            let exchange = Exchange::new(None);
+            let exchange = Exchange::new();
             request.extensions.insert(Marker(Arc::clone(&exchange)));
             let page = self.exchange(request.into(), exchange, None).await;
             let page = page.map_err(|error| PeerError(format!("tools/list failed: {error}")))?;
@@ -149,7 +149,7 @@ impl Connection {
             params.arguments = serde_json::from_str(call.arguments.get()).ok();
         }
         let mut request = CallToolRequest::new(params);
-        let exchange = Exchange::new(Some(call.arguments));
+        let exchange = Exchange::of_call(call.arguments, call.progress);
         request.extensions.insert(Marker(Arc::clone(&exchange)));
         let meta = call.origin.map(|origin| {
             let mut meta = RequestMetaObject::new();

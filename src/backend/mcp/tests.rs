@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{Attempt, Era, McpDialer, dialer, plan};
 use crate::{
-    backend::peer::{CallError, Dial as _, Origin, Peer, PeerError, ToolCall},
+    backend::peer::{CallError, Dial as _, Origin, Peer, PeerError, Progress, ToolCall},
     config::Mcp,
     http_client,
     model::{
@@ -62,7 +62,7 @@ fn tools(catalog: &Catalog) -> Vec<(&str, &str)> {
 
 fn order(tool: &str, arguments: &str) -> ToolCall {
     let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
-    ToolCall { tool: tool.into(), arguments, origin: None }
+    ToolCall { tool: tool.into(), arguments, origin: None, progress: Progress::default() }
 }
 
 async fn call(peer: &Arc<dyn Peer>, tool: &str, arguments: &str) -> Result<Answer, CallError> {

@@ -23,7 +23,7 @@ use super::events::{Opened, Standing};
 use crate::{
     backend::{
         mcp::{LIMIT, dialer},
-        peer::{CallError, Dial as _, Peer, ToolCall},
+        peer::{CallError, Dial as _, Peer, Progress, ToolCall},
     },
     config::Mcp,
     http_client,
@@ -179,7 +179,7 @@ async fn dial(server: &Server) -> Arc<dyn Peer> {
 
 fn order(arguments: &str) -> ToolCall {
     let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
-    ToolCall { tool: "t".into(), arguments, origin: None }
+    ToolCall { tool: "t".into(), arguments, origin: None, progress: Progress::default() }
 }
 
 async fn call(peer: &Arc<dyn Peer>) -> Result<Answer, CallError> {
