@@ -183,9 +183,12 @@ impl Connection {
         options.meta = meta;
         let sent = self.peer.send_cancellable_request(request, options).await;
         let handle = sent.map_err(|error| self.unanswered(&exchange, &error))?;
-        let mut pending = Pending { connection: self, id: Some(handle.id.clone()) };
+        let id = handle.id.clone();
+        let mut pending = Pending { connection: self, id: Some(id.clone()) };
         let response = handle.await_response().await;
         pending.answered();
+        // What rmcp ended by itself has left its place.
+        self.wire.forget(&id);
         match (exchange.take_outcome(), response) {
             (Some(outcome), _) => outcome,
             (None, Err(error)) => Err(self.unanswered(&exchange, &error)),
