@@ -7,7 +7,7 @@ use http::HeaderMap;
 use mantyx_bridge::{
     backend::{
         a2a::A2aDialer,
-        peer::{CallError, Dial, Peer, ToolCall},
+        peer::{CallError, Dial, Peer, Progress, ToolCall},
     },
     config::{A2a, A2aBinding, CardSource},
     http_client,
@@ -63,7 +63,8 @@ async fn dial(agent: &Agent, binding: Option<A2aBinding>) -> Arc<dyn Peer> {
 
 async fn call(peer: &Arc<dyn Peer>, message: &str) -> Result<Answer, CallError> {
     let arguments = RawValue::from_string(json!({"message": message}).to_string()).unwrap();
-    peer.call(ToolCall { tool: "".into(), arguments, origin: None }).await
+    peer.call(ToolCall { tool: "".into(), arguments, origin: None, progress: Progress::default() })
+        .await
 }
 
 async fn result(peer: &Arc<dyn Peer>, message: &str) -> String {

@@ -7,7 +7,11 @@ use serde_json::json;
 use url::Url;
 
 use super::*;
-use crate::{backend::peer::Origin, http_client, model::catalog::Content};
+use crate::{
+    backend::peer::{Origin, Progress},
+    http_client,
+    model::catalog::Content,
+};
 
 mod fake;
 use fake::{Agent, Reply, Seen};
@@ -38,6 +42,7 @@ fn call(arguments: &serde_json::Value) -> ToolCall {
         tool: "".into(),
         arguments: RawValue::from_string(arguments.to_string()).unwrap(),
         origin: Some(Origin { run: "r".into(), tool_use: "u".into() }),
+        progress: Progress::default(),
     }
 }
 

@@ -78,6 +78,64 @@ async fn a_broken_connection_and_a_slow_tool_are_told() {
     check_error(harness.call("fs_ls").await, "no answer within 60 s");
 }
 
+/// Calls a tool that says every `every` seconds, `times` times, that it is getting on, and then
+/// answers; the answer, and how many seconds it took.
+async fn call_with_progress(every: u64, times: usize, within: u64) -> (Answer, u64) {
+    let world = World::new();
+    let harness = start(&[("fs", &world)], 4);
+    harness.backends.board.settled().await;
+    world.calling.send_replace(Mood::Hanging);
+    let begin = Instant::now();
+    let worker = async {
+        for _ in 0..times {
+            tokio::time::sleep(Duration::from_secs(every)).await;
+            world.getting_on.notify_one();
+        }
+        tokio::time::sleep(Duration::from_secs(every)).await;
+        world.calling.send_replace(Mood::Well);
+        std::future::pending::<()>().await;
+    };
+    let offer = harness.backends.board.offer();
+    let arguments = RawValue::from_string("{}".to_owned()).unwrap();
+    let deadline = begin + Duration::from_secs(within);
+    let wanted = Wanted { arguments, origin: None, deadline };
+    tokio::select! {
+        answer = harness.backends.call(offer.route("fs_ls").unwrap(), wanted) => {
+            (answer, begin.elapsed().as_secs())
+        }
+        () = worker => unreachable!("the worker never ends"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_makes_a_call_longer_than_its_backends_timeout() {
+    let (answer, seconds) = call_with_progress(50, 4, 285).await;
+    assert_eq!((answer, seconds), (Answer::text("ls {}".to_owned()), 250));
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_that_stops_is_waited_for_once_more() {
+    let (answer, seconds) = call_with_progress(61, 1, 285).await;
+    assert_eq!(seconds, 60, "the first sign came too late");
+    check_error(answer, "no answer within 60 s");
+    let world = World::new();
+    let harness = start(&[("fs", &world)], 4);
+    harness.backends.board.settled().await;
+    world.calling.send_replace(Mood::Hanging);
+    let (answer, ()) = tokio::join!(harness.call("fs_ls"), async {
+        tokio::time::sleep(Duration::from_secs(40)).await;
+        world.getting_on.notify_one();
+    });
+    check_error(answer, "no answer within 100 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_for_ever_ends_at_the_deadline() {
+    let (answer, seconds) = call_with_progress(1, usize::MAX, 285).await;
+    assert_eq!(seconds, 285);
+    check_error(answer, "no answer within 285 s");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lost_backend_is_waited_for_a_little() {
     let world = World::new();

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{Attempt, Era, McpDialer, dialer, plan};
 use crate::{
-    backend::peer::{CallError, Dial as _, Origin, Peer, PeerError, ToolCall},
+    backend::peer::{CallError, Dial as _, Origin, Peer, PeerError, Progress, ToolCall},
     config::Mcp,
     http_client,
     model::{
@@ -62,7 +62,7 @@ fn tools(catalog: &Catalog) -> Vec<(&str, &str)> {
 
 fn order(tool: &str, arguments: &str) -> ToolCall {
     let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
-    ToolCall { tool: tool.into(), arguments, origin: None }
+    ToolCall { tool: tool.into(), arguments, origin: None, progress: Progress::default() }
 }
 
 async fn call(peer: &Arc<dyn Peer>, tool: &str, arguments: &str) -> Result<Answer, CallError> {
@@ -132,7 +132,7 @@ async fn a_catalog_is_kept_byte_for_byte_in_every_revision() {
 async fn all_pages_are_read_and_a_circle_ends() {
     let peer = dial(&hostile(&["--pages", "40"], &[])).await;
     let catalog = resolve(&peer).await;
-    assert_eq!(catalog.tool_count(), 39 + 17);
+    assert_eq!(catalog.tool_count(), 39 + 19);
     assert_eq!(tools(&catalog).first().unwrap().0, "filler_0");
 
     let peer = dial(&hostile(&["--pages", "3", "--circle"], &[])).await;
@@ -246,6 +246,27 @@ async fn a_dropped_call_is_cancelled_and_the_connection_stays_usable() {
         let id = id.get("id").unwrap();
         assert!(seen.contains(&format!("\"requestId\":{id}")), "{seen}");
         assert_eq!(text(&peer, "string_id").await, "same to you");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_too_late_goes_to_no_other_call() {
+    for options in [&[][..], &["--modern"]] {
+        let peer = dial(&hostile(options, &[])).await;
+        for number in 0..100 {
+            let given_up = order("late", &format!("{{\"number\":{number}}}"));
+            let begun = given_up.progress.clone();
+            tokio::select! {
+                answer = peer.call(given_up) => panic!("{number}: {answer:?}"),
+                begun = timeout(PATIENCE, begun.touched()) => begun.expect("it is called"),
+            }
+            // The server answers the call before first, and then this one.
+            let next = format!("{{\"next\":{number}}}");
+            let Ok(Answer::Result { text, .. }) = call(&peer, "echo", &next).await else {
+                panic!("text")
+            };
+            assert!(text.contains(&format!("\"arguments\":{next}}}")), "{number}: {text}");
+        }
     }
 }
 
