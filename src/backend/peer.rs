@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use crate::model::{
     answer::Answer,
     catalog::Catalog,
-    ids::{RunId, ToolUseId},
+    ids::{RunId, SessionId, ToolUseId},
 };
 
 /// Knows how to reach one peer.
@@ -69,10 +69,13 @@ pub struct ToolCall {
     pub origin: Option<Origin>,
 }
 
-/// Which call of which run a tool call answers; peers may use it to recognise a repetition.
+/// Which call of which run a tool call answers: peers may recognise a repetition by it, and what
+/// belongs to one conversation.
 #[derive(Debug, Clone)]
 pub struct Origin {
     pub run: RunId,
+    /// The session that the run belongs to, if any.
+    pub session: Option<SessionId>,
     pub tool_use: ToolUseId,
 }
 

@@ -1,0 +1,1 @@
+//! What is remembered of conversations, and for how long.

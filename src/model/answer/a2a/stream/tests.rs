@@ -1,0 +1,1 @@
+//! Replies gathered out of events, in every wire.
