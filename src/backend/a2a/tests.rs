@@ -10,7 +10,9 @@ use super::*;
 use crate::{backend::peer::Origin, http_client, model::catalog::Content};
 
 mod fake;
-use fake::{Agent, Reply, Seen};
+mod streams;
+mod talks;
+use fake::{Agent, Reply, Seen, Then};
 
 fn dialer(card: CardSource) -> A2aDialer {
     let mut token = HeaderValue::from_static("Bearer hunter2");
