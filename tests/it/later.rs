@@ -189,15 +189,3 @@ async fn images_and_files_are_passed_on() {
     let answer = rig.mantyx.answer("tu_f").await;
     assert_eq!(answer["files"][0]["filename"], "report.pdf", "{answer}");
 }
-
-#[tokio::test]
-#[ignore = "an agent that asks back is started anew"]
-async fn an_agent_that_asks_back_keeps_its_context() {
-    let agent = peers::a2a_v1("1.0").await;
-    let rig = Rig::bare(&format!("a2a:\n  hr: {{url: \"{}\"}}\n", agent.url())).await;
-    rig.bridge.wait_backend("hr", "ready").await;
-    let script = Script::new().a2a("tu_ask", "hr", "input").answered("tu_ask");
-    rig.run(script.a2a("tu_reply", "hr", "task Friday").answered("tu_reply").done()).await;
-    assert_eq!(rig.mantyx.answer("tu_ask").await["result"], "Which day?");
-    assert_eq!(rig.mantyx.answer("tu_reply").await["result"], "Friday", "the task goes on");
-}
