@@ -1,7 +1,15 @@
 //! The A2A backend against agents on the official Python SDK, in both generations and over both
 //! bindings.
 
-use std::{path::PathBuf, process::Stdio, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    process::Stdio,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use http::HeaderMap;
 use mantyx_bridge::{
@@ -19,7 +27,8 @@ use mantyx_bridge::{
 };
 use serde_json::{json, value::RawValue};
 use tokio::{
-    io::{AsyncBufReadExt as _, BufReader, Lines},
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines},
+    net::{TcpListener, TcpStream},
     process::{Child, ChildStdout, Command},
     time::timeout,
 };
@@ -221,32 +230,100 @@ async fn an_unchanged_card_is_not_sent_again() {
     assert!(Arc::ptr_eq(&first, &peer.resolve().await.unwrap()));
 }
 
-/// A card that says the agent streams, where it does not.
+/// A peer whose card is the agent's own with a change, as an operator's file.
+async fn dial_with(
+    agent: &Agent,
+    binding: A2aBinding,
+    change: impl FnOnce(String) -> String,
+) -> Arc<dyn Peer> {
+    let url = agent.url.join(".well-known/agent-card.json").unwrap();
+    let served = http_client::new().get(url).send().await.unwrap();
+    let served = http_client::body(served, 1 << 20).await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("card.json");
+    std::fs::write(&path, change(String::from_utf8(served.to_vec()).unwrap())).unwrap();
+    let config = A2a {
+        card: CardSource::File(path),
+        headers: HeaderMap::new(),
+        description: None,
+        binding: Some(binding),
+        allow_hosts: Vec::new(),
+    };
+    let name = BackendName::parse("hr").unwrap();
+    A2aDialer::new(name, &config, http_client::new()).dial().await.unwrap()
+}
+
 #[tokio::test]
 async fn a_card_that_promises_too_much_is_found_out() {
-    let directory = tempfile::tempdir().unwrap();
     for version in ["1.0", "0.3"] {
         let arguments = ["--card", version, "--no-streaming"];
         let agent = start(fetch::python(), "a2a_v1_agent.py", &arguments).await;
-        let url = agent.url.join(".well-known/agent-card.json").unwrap();
-        let served = http_client::new().get(url).send().await.unwrap();
-        let served = http_client::body(served, 1 << 20).await.unwrap();
-        let mut card: serde_json::Value = serde_json::from_slice(&served).unwrap();
-        card["capabilities"]["streaming"] = true.into();
-        let path = directory.path().join("card.json");
-        std::fs::write(&path, card.to_string()).unwrap();
-        let config = A2a {
-            card: CardSource::File(path),
-            headers: HeaderMap::new(),
-            description: None,
-            binding: Some(A2aBinding::JsonRpc),
-            allow_hosts: Vec::new(),
+        let streaming = |card: String| {
+            let mut card: serde_json::Value = serde_json::from_str(&card).unwrap();
+            card["capabilities"]["streaming"] = true.into();
+            card.to_string()
         };
-        let name = BackendName::parse("hr").unwrap();
-        let dialer = A2aDialer::new(name, &config, http_client::new());
-        let peer = dialer.dial().await.unwrap();
+        let peer = dial_with(&agent, A2aBinding::JsonRpc, streaming).await;
         assert_eq!(result(&peer, "task report").await, "report", "{version}");
         assert_eq!(result(&peer, "long 3").await, "worked 3", "{version}");
+    }
+}
+
+/// Passes connections on to `agent`, and breaks the first event stream as soon as its task is
+/// known. Tells how many streams there were.
+async fn cutter(agent: &Url) -> (Url, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut url = agent.clone();
+    url.set_port(Some(listener.local_addr().unwrap().port())).unwrap();
+    let streams = Arc::new(AtomicUsize::new(0));
+    let (seen, port) = (streams.clone(), agent.port().unwrap());
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+            let seen = seen.clone();
+            tokio::spawn(async move {
+                let (mut from_client, mut to_client) = client.into_split();
+                let (mut from_server, mut to_server) = server.into_split();
+                let up = tokio::io::copy(&mut from_client, &mut to_server);
+                let down = async {
+                    let (mut text, mut number) = (String::new(), None);
+                    let mut chunk = [0; 4096];
+                    while let Ok(read @ 1..) = from_server.read(&mut chunk).await {
+                        to_client.write_all(&chunk[..read]).await.unwrap();
+                        text.push_str(&String::from_utf8_lossy(&chunk[..read]));
+                        if number.is_none() && text.contains("text/event-stream") {
+                            number = Some(seen.fetch_add(1, Ordering::SeqCst));
+                        }
+                        if number == Some(0) && text.to_lowercase().contains("submitted") {
+                            return;
+                        }
+                    }
+                };
+                tokio::select! {
+                    _ = up => (),
+                    () = down => (),
+                }
+            });
+        }
+    });
+    (url, streams)
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_is_taken_up_again() {
+    let python = [(fetch::python(), "a2a_v1_agent.py", ["--card", "1.0"].as_slice(), "1.0")];
+    let compat = [(fetch::python(), "a2a_v1_agent.py", ["--card", "0.3"].as_slice(), "0.3")];
+    let old = [(fetch::python_v03(), "a2a_v03_agent.py", [].as_slice(), "0.3.0")];
+    for (interpreter, script, arguments, version) in [python, compat, old].concat() {
+        let agent = start(interpreter, script, arguments).await;
+        for binding in [A2aBinding::JsonRpc, A2aBinding::HttpJson] {
+            let (url, streams) = cutter(&agent.url).await;
+            let [from, to] = [&agent.url, &url].map(|url| format!(":{}/", url.port().unwrap()));
+            let peer = dial_with(&agent, binding, |card| card.replace(&from, &to)).await;
+            let what = format!("{version} over {binding:?}");
+            assert_eq!(result(&peer, "long 10").await, "worked 10", "{what}");
+            assert_eq!(streams.load(Ordering::SeqCst), 2, "{what}: the message, and its task");
+        }
     }
 }
 

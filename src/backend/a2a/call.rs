@@ -29,13 +29,17 @@ use crate::{
 };
 
 /// The first wait before an unfinished task is looked at, the growth of the wait, and its end.
-const FIRST_WAIT: Duration = Duration::from_millis(250);
+const FIRST_WAIT: Duration = Duration::from_millis(50);
 const WAIT_GROWTH: f64 = 1.5;
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// How many looks at a task may fail in a row: at the longest wait, a restart of the agent.
+/// How many looks at a task may fail in a row, and the least wait after one: together, a restart of
+/// the agent.
 const MAX_MISSES: u32 = 5;
+const MISS_WAIT: Duration = Duration::from_secs(1);
 /// How often the events of one task are asked for again; after that, it is looked at.
 const MAX_SUBSCRIPTIONS: u32 = 5;
+/// The most that is waited before the first of them.
+const FIRST_SUBSCRIPTION_WAIT: Duration = Duration::from_millis(250);
 
 /// Why there is no reply.
 enum Trouble {
@@ -230,7 +234,7 @@ impl Sending<'_> {
         let Some(task) = self.task.task.clone() else {
             return Err(Trouble::Call(CallError::Lost(why)));
         };
-        let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+        let mut backoff = Backoff::new(FIRST_SUBSCRIPTION_WAIT, LONGEST_WAIT);
         for _ in 0..MAX_SUBSCRIPTIONS {
             sleep(backoff.next_wait()).await;
             let events = match self.link.open(Operation::Subscribe(&task)).await {
@@ -276,6 +280,7 @@ impl Sending<'_> {
                 Ok(Some(reply)) => return Ok(self.done(reply)),
                 Err(failure) if failure.is_transient() && misses < MAX_MISSES => {
                     misses += 1;
+                    wait = wait.max(MISS_WAIT);
                     tracing::debug!(backend = %self.link.name, task, ?failure, "no news of the task");
                 }
                 Err(failure) => {
