@@ -266,7 +266,11 @@ async fn make(runs: Arc<Runs>, run: Arc<DrivenRun>, call: Call, route: Route) {
     let begun = Instant::now();
     let deadline = begun + POST_WITHIN;
     let Call { tool_use, name, args, .. } = call;
-    let origin = Origin { run: run.key.run.clone(), tool_use: tool_use.clone() };
+    let origin = Origin {
+        run: run.key.run.clone(),
+        session: run.session.clone(),
+        tool_use: tool_use.clone(),
+    };
     let answer = tokio::select! {
         answer = runs.call(&run.app, &route, args, Some(origin)) => answer,
         () = run.cancel.cancelled() => {

@@ -160,7 +160,8 @@ async fn a_call_names_the_tool_use_that_it_is_for() {
     for options in [&[][..], &["--modern"]] {
         let peer = dial(&hostile(options, &[])).await;
         let mut call = order("echo", "{}");
-        call.origin = Some(Origin { run: "run_1".into(), tool_use: "toolu_7".into() });
+        call.origin =
+            Some(Origin { run: "run_1".into(), session: None, tool_use: "toolu_7".into() });
         let Ok(Answer::Result { text: request, .. }) = peer.call(call).await else {
             panic!("text")
         };
