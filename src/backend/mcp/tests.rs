@@ -176,7 +176,7 @@ async fn every_kind_of_answer_arrives() {
         let strange = text(&peer, "strange").await;
         assert_eq!(
             strange,
-            "[hologram, 36 bytes: not passed on]\nkept\n[image image/png, 3 bytes: not passed on]"
+            "[hologram, 36 bytes: not passed on]\nkept\n[file image-1.png image/png, 3 bytes: attached]"
         );
         assert_eq!(
             text(&peer, "structured").await,
