@@ -11,5 +11,6 @@ pub mod ids;
 pub mod json;
 pub mod naming;
 pub mod offer;
+pub mod replay;
 pub mod run;
 pub mod spec;

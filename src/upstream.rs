@@ -20,6 +20,10 @@ use crate::{backoff::Backoff, config::Credential, http_client};
 /// MANTYX's second header for a credential (agent-runs-protocol §2).
 pub const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
+/// How long a short question to MANTYX may take.
+const ASK_WITHIN: Duration = Duration::from_secs(15);
+/// The largest answer to one; a run's snapshot has its whole spec.
+const MAX_REPLY: usize = 64 << 20;
 /// How long one attempt to post a result may take before it is made again.
 const POST_ATTEMPT: Duration = Duration::from_secs(30);
 
@@ -59,7 +63,7 @@ impl fmt::Debug for Authority {
 #[error("the path would not reach MANTYX as it was written; send it in its normal form")]
 pub struct OddPath;
 
-/// A run's stream could not be opened.
+/// Something of MANTYX could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("MANTYX cannot be reached: {0}")]
@@ -68,6 +72,8 @@ pub enum OpenError {
     Status(StatusCode),
     #[error("MANTYX's answer is no event stream but {0:?}")]
     NotAStream(String),
+    #[error("MANTYX's answer is larger than the bridge reads")]
+    TooLarge,
     #[error(transparent)]
     OddPath(#[from] OddPath),
 }
@@ -189,6 +195,33 @@ impl Upstream {
             return Err(OpenError::NotAStream(kind.to_owned()));
         }
         Ok(response)
+    }
+
+    /// Asks for the JSON at `path`; an answer that is no success has no text.
+    pub async fn ask(
+        &self,
+        path: &str,
+        authority: &Authority,
+    ) -> Result<(StatusCode, Vec<u8>), OpenError> {
+        let request = self.request(Method::GET, path, authority)?;
+        let request = request.header(header::ACCEPT, "application/json").timeout(ASK_WITHIN);
+        let broken = |error: reqwest::Error| {
+            let error = http_client::chain(&error.without_url());
+            self.note(Err(&error));
+            OpenError::Unreachable(error)
+        };
+        let mut response = request.send().await.map_err(broken)?;
+        self.note(Ok(()));
+        let mut text = Vec::new();
+        if response.status().is_success() {
+            while let Some(chunk) = response.chunk().await.map_err(broken)? {
+                if text.len() + chunk.len() > MAX_REPLY {
+                    return Err(OpenError::TooLarge);
+                }
+                text.extend_from_slice(&chunk);
+            }
+        }
+        Ok((response.status(), text))
     }
 
     /// Posts a tool's result, the same bytes again and again, until MANTYX has taken a stand or

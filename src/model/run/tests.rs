@@ -15,6 +15,10 @@ fn table() -> Arc<Table> {
     Arc::new(spec.inject(&offer, &|_| true, &Selection::All).unwrap().table)
 }
 
+fn agent_run() -> Run {
+    Run::new(RunKind::Agent, table())
+}
+
 fn call(seq: u64, tool_use: &str, name: &str, kind: &str, args: &str) -> Event {
     let data = format!(
         r#"{{"seq":{seq},"type":"local_tool_call","data":{{"toolUseId":"{tool_use}","name":"{name}","kind":"{kind}","args":{args}}}}}"#
@@ -35,18 +39,18 @@ fn work(step: Step) -> Work {
 
 #[test]
 fn a_call_is_made_and_its_repetition_is_not() {
-    let mut run = Run::new(table());
+    let mut run = agent_run();
     let event = || call(3, "tu", "fs_ls", "mcp_local", "{}");
     assert!(matches!(work(run.on_event(event())), Work::Make(_)));
     assert_eq!(run.on_event(event()), Step::Skip);
     assert_eq!(work(run.on_event(call(4, "tu", "fs_ls", "mcp_local", "{}"))), Work::Nothing);
     assert_eq!(run.last_seq(), 4);
-    assert!(run.owns(&"tu".into()));
+    assert!(run.owns(&"run".into(), &"tu".into()));
 }
 
 #[test]
 fn a_used_id_with_other_arguments_is_never_run() {
-    let mut run = Run::new(table());
+    let mut run = agent_run();
     run.on_event(call(1, "tu", "fs_ls", "mcp_local", "{}"));
     let again = run.on_event(call(2, "tu", "fs_ls", "mcp_local", r#"{"rm":1}"#));
     assert_eq!(work(again), Work::Altered);
@@ -54,24 +58,24 @@ fn a_used_id_with_other_arguments_is_never_run() {
 
 #[test]
 fn an_answered_call_is_not_made() {
-    let mut run = Run::new(table());
+    let mut run = agent_run();
     run.on_event(other(1, "local_tool_result_in", r#"{"toolUseId":"tu"}"#));
-    assert!(!run.owns(&"tu".into()));
+    assert!(!run.owns(&"run".into(), &"tu".into()));
     let step = run.on_event(call(2, "tu", "fs_ls", "mcp_local", "{}"));
     assert_eq!(work(step), Work::Nothing);
 }
 
 #[test]
 fn a_name_of_the_apps_is_the_apps() {
-    let mut run = Run::new(table());
+    let mut run = agent_run();
     assert_eq!(run.on_event(call(1, "tu", "own", "local", "{}")), Step::Relay);
-    assert!(!run.owns(&"tu".into()));
+    assert!(!run.owns(&"run".into(), &"tu".into()));
 }
 
 #[test]
 fn another_kind_is_refused() {
     for kind in ["local", "a2a_local", "quantum"] {
-        let mut run = Run::new(table());
+        let mut run = agent_run();
         let step = run.on_event(call(1, "tu", "fs_ls", kind, "{}"));
         assert!(matches!(work(step), Work::Refuse(_)), "{kind}");
     }
@@ -80,7 +84,7 @@ fn another_kind_is_refused() {
 #[test]
 fn terminal_events_finish() {
     for kind in ["result", "error", "cancelled"] {
-        assert_eq!(Run::new(table()).on_event(other(1, kind, "{}")), Step::Finish);
+        assert_eq!(agent_run().on_event(other(1, kind, "{}")), Step::Finish);
     }
 }
 
@@ -92,7 +96,7 @@ proptest! {
         cuts in prop::collection::vec((0u64..8, 1u64..12), 0..8),
     ) {
         let log: Vec<u64> = (1..=calls as u64).collect();
-        let mut run = Run::new(table());
+        let mut run = agent_run();
         let mut made = HashMap::<u64, usize>::new();
         let deliver = |run: &mut Run, made: &mut HashMap<u64, usize>, from: u64, count: u64| {
             for seq in log.iter().filter(|seq| **seq > from).take(count as usize) {
