@@ -22,7 +22,7 @@ pub const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// How long a short question to MANTYX may take.
 const ASK_WITHIN: Duration = Duration::from_secs(15);
-/// The largest answer to one; a run's snapshot has its whole spec.
+/// The largest answer to one; the snapshot of an eval has all its results.
 const MAX_REPLY: usize = 64 << 20;
 /// How long one attempt to post a result may take before it is made again.
 const POST_ATTEMPT: Duration = Duration::from_secs(30);
@@ -180,11 +180,7 @@ impl Upstream {
         if last_seq > 0 {
             request = request.header("last-event-id", last_seq);
         }
-        let response = request.send().await.map_err(|error| {
-            let error = http_client::chain(&error.without_url());
-            self.note(Err(&error));
-            OpenError::Unreachable(error)
-        })?;
+        let response = request.send().await.map_err(|error| self.broken(error))?;
         self.note(Ok(()));
         if response.status() != StatusCode::OK {
             return Err(OpenError::Status(response.status()));
@@ -197,31 +193,35 @@ impl Upstream {
         Ok(response)
     }
 
-    /// Asks for the JSON at `path`; an answer that is no success has no text.
+    /// Asks for the JSON at `path`; [`Self::text`] reads what comes.
     pub async fn ask(
         &self,
         path: &str,
         authority: &Authority,
-    ) -> Result<(StatusCode, Vec<u8>), OpenError> {
+    ) -> Result<reqwest::Response, OpenError> {
         let request = self.request(Method::GET, path, authority)?;
         let request = request.header(header::ACCEPT, "application/json").timeout(ASK_WITHIN);
-        let broken = |error: reqwest::Error| {
-            let error = http_client::chain(&error.without_url());
-            self.note(Err(&error));
-            OpenError::Unreachable(error)
-        };
-        let mut response = request.send().await.map_err(broken)?;
+        let response = request.send().await.map_err(|error| self.broken(error))?;
         self.note(Ok(()));
+        Ok(response)
+    }
+
+    /// The whole of an answer that [`Self::ask`] gave.
+    pub async fn text(&self, mut response: reqwest::Response) -> Result<Vec<u8>, OpenError> {
         let mut text = Vec::new();
-        if response.status().is_success() {
-            while let Some(chunk) = response.chunk().await.map_err(broken)? {
-                if text.len() + chunk.len() > MAX_REPLY {
-                    return Err(OpenError::TooLarge);
-                }
-                text.extend_from_slice(&chunk);
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.broken(error))? {
+            if text.len() + chunk.len() > MAX_REPLY {
+                return Err(OpenError::TooLarge);
             }
+            text.extend_from_slice(&chunk);
         }
-        Ok((response.status(), text))
+        Ok(text)
+    }
+
+    fn broken(&self, error: reqwest::Error) -> OpenError {
+        let error = http_client::chain(&error.without_url());
+        self.note(Err(&error));
+        OpenError::Unreachable(error)
     }
 
     /// Posts a tool's result, the same bytes again and again, until MANTYX has taken a stand or

@@ -203,9 +203,10 @@ impl Api {
         };
         // A run that does not exist is told now, and not by a driver that gives up.
         match self.runs.upstream().ask(&key.path(), &from.authority).await {
-            Ok((StatusCode::NOT_FOUND, _)) => return no_such_run(),
-            Ok((status, _)) if status.is_success() => {}
-            Ok((status, _)) => {
+            Ok(answer) if answer.status() == StatusCode::NOT_FOUND => return no_such_run(),
+            Ok(answer) if answer.status().is_success() => {}
+            Ok(answer) => {
+                let status = answer.status();
                 return reply::error(
                     StatusCode::BAD_GATEWAY,
                     "upstream_refused",

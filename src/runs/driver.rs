@@ -148,15 +148,17 @@ impl Driver {
         if key.kind != RunKind::Eval {
             return false;
         }
-        let (path, draining) = (key.path(), self.runs.draining());
-        let asked = tokio::select! {
-            asked = self.runs.upstream().ask(&path, authority) => asked,
-            () = draining.cancelled() => return false,
+        let path = key.path();
+        let snapshot = async {
+            let upstream = self.runs.upstream();
+            let answer = upstream.ask(&path, authority).await.ok()?;
+            let text = upstream.text(answer).await.ok()?;
+            serde_json::from_slice::<Snapshot>(&text).ok()
         };
-        let snapshot = asked.ok().and_then(|(_, text)| {
-            let snapshot: Result<Snapshot, _> = serde_json::from_slice(&text);
-            snapshot.ok()
-        });
+        let snapshot = tokio::select! {
+            snapshot = snapshot => snapshot,
+            () = self.runs.draining().cancelled() => None,
+        };
         snapshot
             .is_some_and(|run| matches!(run.status.as_str(), "succeeded" | "failed" | "cancelled"))
     }
