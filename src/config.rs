@@ -121,6 +121,7 @@ pub struct Backend {
     pub required: bool,
     pub on_unavailable: OnUnavailable,
     pub refresh: Duration,
+    /// How long a call may go without a sign of progress.
     pub call_timeout: Duration,
     /// Calls that it is given at once.
     pub concurrency: usize,

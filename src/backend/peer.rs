@@ -22,7 +22,8 @@ pub trait Dial: Send + Sync + fmt::Debug + 'static {
     /// nothing behind.
     fn dial(&self) -> BoxFuture<'_, Result<Arc<dyn Peer>, PeerError>>;
 
-    /// The transport's name for status pages: `stdio`, `streamable-http`, `jsonrpc`, `http-json`.
+    /// The transport's name for status pages: `stdio`, `streamable-http`, `sse`, `jsonrpc`,
+    /// `http-json`. It may change when the peer turns out to speak another.
     fn transport(&self) -> &'static str;
 }
 

@@ -165,7 +165,7 @@ pub struct Mcp {
     pub cwd: Option<At<String>>,
     /// The address of a server that speaks Streamable HTTP, or the older HTTP+SSE. On a unix
     /// socket: `unix:/run/x.sock`, where the path is `/mcp`, or `unix:/run/x.sock:/path`; its Host
-    /// is `localhost`, unless `headers` has another.
+    /// is `localhost:80`, unless `headers` has another.
     pub url: Option<At<String>>,
     /// The same as `url`.
     #[serde(rename = "serverUrl")]

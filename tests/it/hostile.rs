@@ -1,7 +1,7 @@
 //! A stdio server that does what no server should (tests/peers/hostile_mcp.py), and what becomes
 //! of the bridge.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use rustix::process::{Pid, test_kill_process};
 use serde_json::Value;
@@ -102,7 +102,9 @@ async fn no_grandchild_outlives_a_stop() {
     let pid = pid.expect("the grandchild's id");
     test_kill_process(pid).expect("the grandchild lives");
     rig.bridge.stop().await;
-    assert!(test_kill_process(pid).is_err(), "it died with its group");
+    // What is killed last may still be on its way out.
+    let soon = Duration::from_secs(2);
+    wait::until("it should die with its group", soon, async || test_kill_process(pid).err()).await;
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ const SCHEME: &str = "unix:";
 const OTHER_SCHEME: &str = "http+unix:";
 const FORM: &str = "write unix:/run/x.sock, and unix:/run/x.sock:/path where the path is not /mcp";
 
-/// What servers on loopback take for a `Host`, where the file does not give one.
+/// The host in the URL, where the file does not give one.
 const DEFAULT_HOST: &str = "localhost";
 const DEFAULT_PATH: &str = "/mcp";
 
