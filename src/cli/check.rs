@@ -216,7 +216,7 @@ impl Reached {
                 env: env.keys().cloned().collect(),
                 cwd: cwd.as_ref().map(|path| path.display().to_string()),
             },
-            Mcp::Http { url, headers } => {
+            Mcp::Http { url, headers, .. } => {
                 Self::Url { url: url.to_string(), headers: names(headers) }
             }
         }

@@ -3,10 +3,12 @@
 //! Must not: rename, filter or interpret tools (naming.rs does), or keep anything that the peer
 //! did not send.
 
-use std::{collections::HashSet, fmt::Write as _};
+use std::{collections::HashSet, fmt::Write as _, sync::Arc};
 
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
+
+use super::schema::InputSchema;
 
 /// What one backend offers. Immutable: a refresh makes a new one.
 #[derive(Debug)]
@@ -30,7 +32,9 @@ pub struct Tool {
     /// The server's own name for the tool; what `tools/call` takes.
     pub name: String,
     /// The whole `Tool` object, verbatim.
-    pub raw: Box<RawValue>,
+    pub raw: Arc<RawValue>,
+    /// What its arguments have to be.
+    pub input: Arc<InputSchema>,
 }
 
 /// A tool that the server listed and that cannot be offered.
@@ -63,7 +67,11 @@ impl Catalog {
                     let why = format!("an earlier tool has the same name, {name:?}");
                     left_out.push(LeftOut { index, why });
                 }
-                Some(name) => kept.push(Tool { name, raw }),
+                Some(name) => {
+                    let raw: Arc<RawValue> = raw.into();
+                    let input = Arc::new(InputSchema::of(Arc::clone(&raw)));
+                    kept.push(Tool { name, raw, input });
+                }
                 None => {
                     let why = "it is not an object with exactly one string `name`".to_owned();
                     left_out.push(LeftOut { index, why });

@@ -54,3 +54,5 @@ mod streams;
 mod systemd;
 #[cfg(test)]
 mod tidy;
+#[cfg(test)]
+mod transports;

@@ -24,14 +24,14 @@ use crate::{
     config::A2aBinding,
     http_client::{self, BodyError},
     model::{
-        answer::a2a::{self as reply, DataParts, Reply},
+        answer::a2a::{self as reply, Reply, Wire},
         ids::BackendName,
     },
     wire::sse::Framer,
 };
 
 /// The largest reply, the largest event and the most that a stream may add up to, in bytes.
-pub(super) const MAX_REPLY: usize = 8 * 1024 * 1024;
+pub(super) const MAX_REPLY: usize = 16 * 1024 * 1024;
 /// How long the cancellation of a task may take.
 pub(super) const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -137,7 +137,7 @@ impl Link {
 
     /// Reads a message, or a task as it stands.
     pub(super) fn read(&self, result: &RawValue) -> Result<Reply, Failure> {
-        let reply = reply::read(result.get(), self.data_parts())
+        let reply = reply::read(result.get(), self.wire())
             .map_err(|error| Failure::Unreadable(error.to_string()))?;
         self.log_left_out(&reply);
         Ok(reply)
@@ -149,10 +149,10 @@ impl Link {
         }
     }
 
-    pub(super) fn data_parts(&self) -> DataParts {
+    pub(super) fn wire(&self) -> Wire {
         match (self.endpoint.generation, self.endpoint.binding) {
-            (Generation::V03, A2aBinding::HttpJson) => DataParts::Nested,
-            _ => DataParts::Plain,
+            (Generation::V03, A2aBinding::HttpJson) => Wire::Nested,
+            _ => Wire::Plain,
         }
     }
 

@@ -62,7 +62,7 @@ fn ids(context: Option<&str>, task: Option<&str>) -> (Option<String>, Option<Str
 #[track_caller]
 fn asks_back(answer: &Answer) {
     assert!(
-        matches!(answer, Answer::Result(text)
+        matches!(answer, Answer::Result { text, .. }
             if text.contains("[the agent waits for input: call this tool again with the answer")),
         "{answer:?}"
     );
