@@ -47,6 +47,8 @@ mod names;
 #[cfg(test)]
 mod proxy;
 #[cfg(test)]
+mod runs;
+#[cfg(test)]
 mod sdk;
 #[cfg(test)]
 mod streams;
