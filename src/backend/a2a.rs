@@ -8,6 +8,7 @@
 
 mod call;
 mod card_fetch;
+mod failure;
 mod interface;
 mod link;
 mod threads;

@@ -30,6 +30,7 @@ use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines},
     net::{TcpListener, TcpStream},
     process::{Child, ChildStdout, Command},
+    task::JoinSet,
     time::timeout,
 };
 use url::Url;
@@ -274,17 +275,18 @@ async fn a_card_that_promises_too_much_is_found_out() {
 
 /// Passes connections on to `agent`, and breaks the first event stream as soon as its task is
 /// known. Tells how many streams there were.
-async fn cutter(agent: &Url) -> (Url, Arc<AtomicUsize>) {
+async fn cutter(tasks: &mut JoinSet<()>, agent: &Url) -> (Url, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut url = agent.clone();
     url.set_port(Some(listener.local_addr().unwrap().port())).unwrap();
     let streams = Arc::new(AtomicUsize::new(0));
     let (seen, port) = (streams.clone(), agent.port().unwrap());
-    tokio::spawn(async move {
+    tasks.spawn(async move {
+        let mut connections = JoinSet::new();
         while let Ok((client, _)) = listener.accept().await {
             let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
             let seen = seen.clone();
-            tokio::spawn(async move {
+            connections.spawn(async move {
                 let (mut from_client, mut to_client) = client.into_split();
                 let (mut from_server, mut to_server) = server.into_split();
                 let up = tokio::io::copy(&mut from_client, &mut to_server);
@@ -320,7 +322,8 @@ async fn a_stream_that_breaks_is_taken_up_again() {
     for (interpreter, script, arguments, version) in [python, compat, old].concat() {
         let agent = start(interpreter, script, arguments).await;
         for binding in [A2aBinding::JsonRpc, A2aBinding::HttpJson] {
-            let (url, streams) = cutter(&agent.url).await;
+            let mut tasks = JoinSet::new();
+            let (url, streams) = cutter(&mut tasks, &agent.url).await;
             let [from, to] = [&agent.url, &url].map(|url| format!(":{}/", url.port().unwrap()));
             let peer = dial_with(&agent, binding, |card| card.replace(&from, &to)).await;
             let what = format!("{version} over {binding:?}");

@@ -12,9 +12,10 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use super::{
+    failure::Failure,
     link::{Events, Link, MAX_REPLY, Opened},
     threads::{Owner, Thread, Threads},
-    wire::{Failure, Message, Operation, Reply as Wanted},
+    wire::{Message, Operation, Reply as Wanted},
 };
 use crate::{
     backend::peer::{CallError, Origin},

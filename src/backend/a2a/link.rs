@@ -16,8 +16,9 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::{
+    failure::Failure,
     interface::{Endpoint, Generation},
-    wire::{self, Failure, Operation},
+    wire::{self, Operation},
 };
 use crate::{
     config::A2aBinding,

@@ -1,0 +1,105 @@
+//! Why an agent gave no result, and what that tells about the message that it was to take.
+//!
+//! Must not: know how a refusal looks on the wire.
+
+use a2a::error_code;
+use http::StatusCode;
+
+use crate::backend::peer::CallError;
+
+/// Why an exchange brought no result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Failure {
+    NotSent(String),
+    Lost(String),
+    /// The agent's own refusal: `code` is JSON-RPC's, or the one that its HTTP status means.
+    Refused {
+        code: Option<i64>,
+        status: StatusCode,
+        text: String,
+    },
+    Unreadable(String),
+}
+
+impl Failure {
+    /// Whether the same question may well be answered a moment later.
+    pub(super) fn is_transient(&self) -> bool {
+        match self {
+            Self::NotSent(_) | Self::Lost(_) => true,
+            Self::Refused { status, .. } => {
+                status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS
+            }
+            Self::Unreadable(_) => false,
+        }
+    }
+
+    /// Whether the agent does not stream, whatever its card says. Nothing has run then.
+    pub(super) fn is_no_streaming(&self) -> bool {
+        let Self::Refused { status, .. } = self else { return false };
+        self.has_code(error_code::UNSUPPORTED_OPERATION)
+            || self.has_code(error_code::METHOD_NOT_FOUND)
+            || matches!(
+                *status,
+                StatusCode::NOT_FOUND
+                    | StatusCode::METHOD_NOT_ALLOWED
+                    | StatusCode::NOT_ACCEPTABLE
+                    | StatusCode::NOT_IMPLEMENTED
+            )
+    }
+
+    /// Whether the agent may take the same message if it belongs to no task or no conversation.
+    /// Nothing has run then.
+    pub(super) fn may_mean_the_thread(&self) -> bool {
+        const CODES: [i32; 4] = [
+            error_code::TASK_NOT_FOUND,
+            error_code::UNSUPPORTED_OPERATION,
+            error_code::INVALID_REQUEST,
+            error_code::INVALID_PARAMS,
+        ];
+        let Self::Refused { code, status, .. } = self else { return false };
+        match code {
+            Some(code) => CODES.iter().any(|known| i64::from(*known) == *code),
+            None => matches!(
+                *status,
+                StatusCode::BAD_REQUEST | StatusCode::GONE | StatusCode::UNPROCESSABLE_ENTITY
+            ),
+        }
+    }
+
+    /// Whether the agent does not know the task it was asked about.
+    pub(super) fn is_unknown_task(&self) -> bool {
+        self.has_code(error_code::TASK_NOT_FOUND)
+    }
+
+    /// Whether the task had ended before it could be cancelled.
+    pub(super) fn is_not_cancelable(&self) -> bool {
+        self.has_code(error_code::TASK_NOT_CANCELABLE)
+    }
+
+    fn has_code(&self, wanted: i32) -> bool {
+        matches!(self, Self::Refused { code: Some(code), .. } if *code == i64::from(wanted))
+    }
+
+    /// The same failure after the message had reached the agent: nothing that fails now can mean
+    /// that it was not sent.
+    pub(super) fn after_sending(self) -> CallError {
+        match self {
+            Self::NotSent(text) | Self::Lost(text) => CallError::Lost(text),
+            unknown @ Self::Refused { .. } if unknown.is_unknown_task() => {
+                CallError::Lost("the agent took the task and no longer knows it".to_owned())
+            }
+            other => other.into(),
+        }
+    }
+}
+
+impl From<Failure> for CallError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::NotSent(text) => Self::NotSent(text),
+            Failure::Lost(text) => Self::Lost(text),
+            Failure::Refused { text, .. } => Self::Refused(text),
+            Failure::Unreadable(text) => Self::Unreadable(text),
+        }
+    }
+}
