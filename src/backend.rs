@@ -10,6 +10,7 @@ pub mod board;
 pub mod calls;
 pub mod mcp;
 pub mod peer;
+pub mod program;
 pub mod supervisor;
 
 #[cfg(test)]

@@ -137,14 +137,20 @@ pub enum Target {
 #[derive(Debug)]
 pub enum Mcp {
     /// A child process that speaks on stdin and stdout.
-    Stdio {
-        command: String,
-        args: Vec<Written<String>>,
-        env: BTreeMap<String, SecretString>,
-        cwd: Option<PathBuf>,
-    },
+    Stdio(Program),
     /// Streamable HTTP. The header values are marked sensitive.
     Http { url: Written<Url>, headers: HeaderMap },
+}
+
+/// A program that is started without a shell.
+#[derive(Debug, Clone)]
+pub struct Program {
+    /// A bare name is looked for in PATH.
+    pub command: String,
+    pub args: Vec<Written<String>>,
+    /// Its environment, besides the little that every program is given.
+    pub env: BTreeMap<String, SecretString>,
+    pub cwd: Option<PathBuf>,
 }
 
 /// An A2A agent.

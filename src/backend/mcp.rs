@@ -31,9 +31,10 @@ use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use super::peer::{Dial, Peer, PeerError};
-use crate::{config::Mcp, model::ids::BackendName};
-
-pub mod launcher;
+use crate::{
+    config::{Mcp, Program},
+    model::ids::BackendName,
+};
 
 mod child;
 mod connection;
@@ -41,12 +42,11 @@ mod handler;
 mod http;
 mod lines;
 mod listen;
-mod log;
 mod pages;
 mod raw;
-mod spawner;
 mod stdio;
 
+use child::Child;
 use connection::Connection;
 use handler::Handler;
 use raw::Wire;
@@ -73,7 +73,7 @@ pub struct McpDialer {
 
 #[derive(Debug)]
 enum Target {
-    Stdio { program: child::Program, launcher: Option<PathBuf> },
+    Stdio { program: Program, launcher: Option<PathBuf> },
     Http { client: reqwest::Client, url: Url, headers: HeaderMap },
 }
 
@@ -101,7 +101,7 @@ struct Failed {
 }
 
 /// How to reach the server `name`. `launcher` is the daemon's own binary, which keeps a child from
-/// outliving the daemon (see [`launcher::exec`]); without it the program is started directly.
+/// outliving the daemon (see [`super::program::launcher::exec`]); without it the program is started directly.
 /// `client` must follow no redirects, like those of [`crate::http_client::new`].
 pub fn dialer(
     name: &BackendName,
@@ -110,15 +110,7 @@ pub fn dialer(
     client: reqwest::Client,
 ) -> McpDialer {
     let target = match config {
-        Mcp::Stdio { command, args, env, cwd } => {
-            let program = child::Program {
-                command: command.clone(),
-                args: args.iter().map(|arg| String::clone(arg)).collect(),
-                env: env.clone(),
-                cwd: cwd.clone(),
-            };
-            Target::Stdio { program, launcher }
-        }
+        Mcp::Stdio(program) => Target::Stdio { program: program.clone(), launcher },
         Mcp::Http { url, headers } => {
             Target::Http { client, url: Url::clone(url), headers: headers.clone() }
         }
@@ -182,11 +174,11 @@ impl McpDialer {
 
     async fn attempt_stdio(
         &self,
-        program: &child::Program,
+        program: &Program,
         launcher: Option<&std::path::Path>,
         attempt: Attempt,
     ) -> Result<Connection, Failed> {
-        let started = program.start(&self.backend, launcher).await;
+        let started = Child::start(&self.backend, program, launcher).await;
         let (mut child, stdin, stdout) =
             started.map_err(|error| Failed { error, try_other: false })?;
         let wire = Arc::<Wire>::default();

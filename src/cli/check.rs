@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::config::{
     A2a, Auth, Backend, CardSource, Config, ConfigErrors, Credential, Environment, Mcp,
-    OnUnavailable, Target, Upstream, error::Problem, find, value::format_duration,
+    OnUnavailable, Program, Target, Upstream, error::Problem, find, value::format_duration,
 };
 
 /// What `check` found.
@@ -209,16 +209,20 @@ impl BackendPlan {
 impl Reached {
     fn mcp(mcp: &Mcp) -> Self {
         match mcp {
-            Mcp::Stdio { command, args, env, cwd } => Self::Stdio {
-                argv: std::iter::once(command.clone())
-                    .chain(args.iter().map(ToString::to_string))
-                    .collect(),
-                env: env.keys().cloned().collect(),
-                cwd: cwd.as_ref().map(|path| path.display().to_string()),
-            },
+            Mcp::Stdio(program) => Self::program(program),
             Mcp::Http { url, headers } => {
                 Self::Url { url: url.to_string(), headers: names(headers) }
             }
+        }
+    }
+
+    fn program(Program { command, args, env, cwd }: &Program) -> Self {
+        Self::Stdio {
+            argv: std::iter::once(command.clone())
+                .chain(args.iter().map(ToString::to_string))
+                .collect(),
+            env: env.keys().cloned().collect(),
+            cwd: cwd.as_ref().map(|path| path.display().to_string()),
         }
     }
 

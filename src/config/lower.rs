@@ -8,6 +8,7 @@ mod a2a;
 mod backend;
 mod listen;
 mod mcp;
+mod program;
 mod upstream;
 mod web;
 

@@ -22,14 +22,14 @@ const PARENT: &str = "--parent=";
 const CANNOT_START: u8 = 127;
 
 /// The arguments after the binary's own name that make it run `program`.
-pub(super) fn arguments(program: &Path, args: &[String]) -> Vec<OsString> {
+pub(super) fn arguments(program: &Path, args: &[impl AsRef<OsStr>]) -> Vec<OsString> {
     let mut line = vec![
         OsString::from(SUBCOMMAND),
         OsString::from(format!("{PARENT}{}", std::process::id())),
         OsString::from("--"),
         program.as_os_str().to_owned(),
     ];
-    line.extend(args.iter().map(OsString::from));
+    line.extend(args.iter().map(|arg| arg.as_ref().to_owned()));
     line
 }
 
