@@ -8,6 +8,8 @@
 pub mod a2a;
 pub mod board;
 pub mod calls;
+pub mod local;
+mod log;
 pub mod mcp;
 pub mod peer;
 pub mod program;

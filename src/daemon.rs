@@ -34,6 +34,7 @@ use crate::{
         a2a::A2aDialer,
         board::Board,
         calls::{Backends, Lane},
+        local::LocalDialer,
         mcp,
         peer::Dial,
         supervisor::{Supervisor, Timing},
@@ -300,6 +301,7 @@ fn source(backend: &config::Backend) -> Source {
     let (kind, description) = match &backend.target {
         Target::Mcp(_) => (RefKind::McpLocal, None),
         Target::A2a(agent) => (RefKind::A2aLocal, agent.description.clone()),
+        Target::Local(_) => (RefKind::Local, None),
     };
     Source {
         name: backend.name.clone(),
@@ -336,6 +338,9 @@ async fn dialer(
                 });
             }
             Arc::new(A2aDialer::new(name, &agent, client.clone()))
+        }
+        Target::Local(tool) => {
+            Arc::new(LocalDialer::new(name, tool, options.launcher.clone(), client.clone()))
         }
     })
 }

@@ -26,7 +26,6 @@ use super::peer::PeerError;
 use crate::config::Program;
 
 pub mod launcher;
-pub(super) mod log;
 
 mod path;
 mod spawner;
@@ -142,16 +141,28 @@ impl Group {
         }
     }
 
+    /// Leaves the group alone from now on: no process of it is left.
+    pub(super) fn forget(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
     /// Gives the processes that the leader has left behind the time to end by themselves.
     pub(super) async fn wind_up(&self, patience: Duration) {
-        const STEP: Duration = Duration::from_millis(20);
         self.signal(Signal::TERM);
-        let emptied = async {
-            while test_kill_process_group(self.leader).is_ok() {
-                sleep(STEP).await;
-            }
-        };
-        let _in_time = timeout(patience, emptied).await.is_ok();
+        let _in_time = timeout(patience, self.emptied()).await.is_ok();
+    }
+
+    /// Waits until no process is left. The leader must be waited for elsewhere.
+    pub(super) async fn emptied(&self) {
+        const STEP: Duration = Duration::from_millis(20);
+        while !self.is_empty() {
+            sleep(STEP).await;
+        }
+    }
+
+    /// Whether no process is left; one that nobody has waited for counts.
+    pub(super) fn is_empty(&self) -> bool {
+        test_kill_process_group(self.leader).is_err()
     }
 }
 

@@ -7,7 +7,7 @@ use std::{fmt, io, path::Path};
 use serde::Serialize;
 
 use crate::config::{
-    A2a, Auth, Backend, CardSource, Config, ConfigErrors, Credential, Environment, Mcp,
+    A2a, Action, Auth, Backend, CardSource, Config, ConfigErrors, Credential, Environment, Mcp,
     OnUnavailable, Program, Target, Upstream, error::Problem, find, value::format_duration,
 };
 
@@ -72,10 +72,12 @@ pub struct BackendPlan {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase", tag = "reached")]
 pub enum Reached {
-    /// A child process with exactly these arguments.
+    /// A program with exactly these arguments.
     Stdio { argv: Vec<String>, env: Vec<String>, cwd: Option<String> },
     /// An address; of the headers only the names.
     Url { url: String, headers: Vec<String> },
+    /// A request for each call; of the headers only the names.
+    Request { method: String, url: String, headers: Vec<String> },
     /// An Agent Card in a file.
     File { path: String },
     /// The example inside the bridge.
@@ -186,6 +188,7 @@ impl BackendPlan {
         let (kind, reached, prefix) = match &backend.target {
             Target::Mcp(mcp) => ("mcp", Reached::mcp(mcp), Some(backend.naming.prefix.clone())),
             Target::A2a(a2a) => ("a2a", Reached::a2a(a2a), None),
+            Target::Local(local) => ("local", Reached::local(&local.action), None),
         };
         Self {
             name: backend.name.to_string(),
@@ -213,6 +216,17 @@ impl Reached {
             Mcp::Http { url, headers } => {
                 Self::Url { url: url.to_string(), headers: names(headers) }
             }
+        }
+    }
+
+    fn local(action: &Action) -> Self {
+        match action {
+            Action::Http { method, url, headers } => Self::Request {
+                method: method.to_string(),
+                url: url.to_string(),
+                headers: names(headers),
+            },
+            Action::Command(program) => Self::program(program),
         }
     }
 
@@ -297,6 +311,12 @@ impl fmt::Display for BackendPlan {
                     writeln!(f, "  headers  {}", headers.join(", "))?;
                 }
             }
+            Reached::Request { method, url, headers } => {
+                writeln!(f, "  sends    {method} {url}")?;
+                if !headers.is_empty() {
+                    writeln!(f, "  headers  {}", headers.join(", "))?;
+                }
+            }
             Reached::File { path } => writeln!(f, "  card     {path}")?,
             Reached::Bundled => writeln!(f, "  runs     inside the bridge")?,
         }
@@ -305,6 +325,11 @@ impl fmt::Display for BackendPlan {
             writeln!(f, "  tools    {prefix}{}{tools}", if prefix.is_empty() { "" } else { "*" })?;
         }
         let required = if self.required { ", required" } else { "" };
+        if self.kind == "local" {
+            // Nothing of it is fetched, and it is never down.
+            let (calls, each) = (self.concurrency, &self.call_timeout);
+            return writeln!(f, "  limits   {calls} calls at once, {each} each{required}");
+        }
         writeln!(
             f,
             "  limits   {} calls at once, {} each; refreshed every {}; {} while down{required}",

@@ -6,7 +6,9 @@
 
 mod a2a;
 mod backend;
+mod json;
 mod listen;
+mod local;
 mod mcp;
 mod program;
 mod upstream;

@@ -24,6 +24,15 @@ impl Answer {
     /// The longest `error`, in bytes: "8 KB" in its smaller reading (wire-protocol §5).
     pub const MAX_ERROR: usize = 8_000;
 
+    /// The result that begins with `text` and goes on: nobody has read how long it is.
+    pub fn unfinished(text: String) -> Self {
+        const LINE: &str = "\n[cut by the bridge: the rest is missing]";
+        let mut text = text;
+        text.truncate(text.floor_char_boundary(Self::MAX_RESULT - LINE.len()));
+        text.push_str(LINE);
+        Self::Result(text)
+    }
+
     /// Cuts what is longer than MANTYX takes, at a character boundary; the last line then says how
     /// much is missing.
     #[must_use]

@@ -21,11 +21,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     backend::{
+        log::{LastLines, Secrets},
         peer::PeerError,
-        program::{
-            self, Group, Started, describe,
-            log::{LastLines, Secrets},
-        },
+        program::{self, Group, Started, describe},
     },
     config::Program,
     model::ids::BackendName,

@@ -28,7 +28,7 @@ use super::{
     raw::{Incoming, Wire, exchange_of},
 };
 use crate::{
-    backend::program::log::{Budget, LINE_LIMIT, printable},
+    backend::log::{Budget, LINE_LIMIT, printable},
     model::ids::BackendName,
 };
 

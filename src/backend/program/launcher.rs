@@ -9,7 +9,7 @@ use std::{
     io::Write as _,
     os::unix::process::CommandExt as _,
     path::Path,
-    process::{Command, ExitCode},
+    process::{Command, ExitCode, ExitStatus},
 };
 
 /// The hidden subcommand of the daemon's binary that calls [`exec`].
@@ -17,6 +17,9 @@ pub const SUBCOMMAND: &str = "__exec";
 
 /// What precedes the process id of the daemon that the program must not outlive.
 const PARENT: &str = "--parent=";
+
+/// How the words on stderr begin of a launcher that could not become the program.
+const APOLOGY: &str = "mantyx-bridge: ";
 
 /// The exit code for a program that could not be started, as shells have it.
 const CANNOT_START: u8 = 127;
@@ -33,6 +36,11 @@ pub(super) fn arguments(program: &Path, args: &[impl AsRef<OsStr>]) -> Vec<OsStr
     line
 }
 
+/// Whether it was the launcher that ended so, with these words, and not the program.
+pub(in crate::backend) fn could_not_start(status: ExitStatus, stderr: &[u8]) -> bool {
+    status.code() == Some(CANNOT_START.into()) && stderr.starts_with(APOLOGY.as_bytes())
+}
+
 /// Becomes the program that `args`, those after the subcommand, name: `[--parent=PID] -- PROG
 /// ARGS...`. Comes back only where that failed, and has then said why on stderr.
 ///
@@ -43,7 +51,7 @@ pub fn exec(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(why) => why.to_owned(),
     };
     // With stderr closed there is nobody to tell; the exit code says it.
-    drop(writeln!(std::io::stderr(), "mantyx-bridge: {why}"));
+    drop(writeln!(std::io::stderr(), "{APOLOGY}{why}"));
     ExitCode::from(CANNOT_START)
 }
 

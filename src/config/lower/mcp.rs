@@ -114,7 +114,10 @@ impl Lower<'_> {
     }
 
     fn stdio(&self, command: &At<String>, entry: &shape::Mcp) -> Option<Mcp> {
-        let command = self.command(command, entry.args.is_some(), Dialect::Foreign);
+        let split: fn(&str, &str) -> String =
+            |program, args| format!("write `command: {program}` and `args: [{args}]`");
+        let split = entry.args.is_none().then_some(split);
+        let command = self.command(command, split, Dialect::Foreign);
         let args = entry.args.as_ref().map(|at| at.value.as_slice()).unwrap_or_default();
         let args = self.args(args, Dialect::Foreign);
         let before = match &entry.env_file {

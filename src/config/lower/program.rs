@@ -30,11 +30,12 @@ impl Lower<'_> {
         }
     }
 
-    /// The program itself. `has_args`: its arguments are written elsewhere, so that it is one word.
+    /// The program itself. `split` is the cure for a whole command line in its place, of the first
+    /// word and the list of the others; `None` where arguments stand beside it.
     pub(super) fn command(
         &self,
         at: &At<String>,
-        has_args: bool,
+        split: Option<fn(&str, &str) -> String>,
         dialect: Dialect,
     ) -> Option<String> {
         let command = self.open_text(at.node, &at.value, dialect)?;
@@ -48,7 +49,10 @@ impl Lower<'_> {
         }
         let written = at.value.as_str();
         let program = written.split_whitespace().next().unwrap_or_default();
-        if program != written && !written.contains(['/', '$']) && !has_args {
+        if let Some(split) = split
+            && program != written
+            && !written.contains(['/', '$'])
+        {
             let args: Vec<String> =
                 command.split_whitespace().skip(1).map(|arg| format!("{arg:?}")).collect();
             let args = match command.contains(['"', '\'']) {
@@ -58,7 +62,7 @@ impl Lower<'_> {
             self.error(
                 at.node,
                 "this is one program's name with spaces in it: there is no shell",
-                format!("write `command: {program}` and `args: [{args}]`"),
+                split(program, &args),
             );
         }
         // A path with a slash starts at the file's directory, as every path in the file.

@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use crate::{
-    backend::program::log::{Budget, LINE_LIMIT, LastLines, Secrets, Sum, printable},
+    backend::log::{Budget, LINE_LIMIT, LastLines, Secrets, Sum, printable},
     model::ids::BackendName,
 };
 

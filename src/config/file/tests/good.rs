@@ -205,7 +205,7 @@ fn agents() {
     );
     let card = |name: &str| match &backend(&config, name).target {
         Target::A2a(a2a) => a2a,
-        Target::Mcp(_) => panic!("a2a"),
+        Target::Mcp(_) | Target::Local(_) => panic!("a2a"),
     };
     assert!(matches!(&card("c").card, CardSource::Base(url) if url.as_str() == "https://c/"));
     assert_eq!(card("c").binding, Some(A2aBinding::HttpJson));

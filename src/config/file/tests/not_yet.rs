@@ -12,8 +12,7 @@ mcp:
   c: {url: 'unix:/run/c.sock'}
   e: {url: 'https://a', auth: {oauth: {client_id: a}}}
 a2a:
-  f: {url: 'https://a', transport: grpc, auth: {oauth: {}}}
-local: {page: {command: [page]}}"#,
+  f: {url: 'https://a', transport: grpc, auth: {oauth: {}}}"#,
         r#"error: this version cannot do this yet: the older HTTP+SSE transport
  --> /srv/bridge.yaml:3:29 (mcp.a.type)
   |
@@ -56,14 +55,7 @@ error: this version cannot do this yet: OAuth client credentials
   |                                          ^^^^
   = write `headers: {Authorization: "Bearer ${file:/path/of/a/token}"}`
 
-error: this version cannot do this yet: local tools
- --> /srv/bridge.yaml:9:1 (local)
-  |
-9 | local: {page: {command: [page]}}
-  | ^^^^^
-  = leave it out
-
-7 errors in /srv/bridge.yaml"#,
+6 errors in /srv/bridge.yaml"#,
     );
 }
 

@@ -1,5 +1,5 @@
-//! What a server writes outside its protocol, made fit for our log: escaped, cut, and no more of
-//! it than a log can take.
+//! What a peer writes outside its protocol, made fit for our log and for errors: escaped, cut, and
+//! no more of it than a log can take.
 //!
 //! Must not: do IO or read the clock.
 
@@ -9,18 +9,18 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
 
 /// The longest line that is logged, in bytes.
-pub(in crate::backend) const LINE_LIMIT: usize = 8 * 1024;
+pub(super) const LINE_LIMIT: usize = 8 * 1024;
 
 /// What one server may have logged in a [`WINDOW`]: enough for a trace, too little to fill a disk
 /// in a night.
-pub(in crate::backend) const BYTES_PER_WINDOW: usize = 64 * 1024;
+pub(super) const BYTES_PER_WINDOW: usize = 64 * 1024;
 
 /// The time over which [`BYTES_PER_WINDOW`] counts.
-pub(in crate::backend) const WINDOW: Duration = Duration::from_secs(1);
+pub(super) const WINDOW: Duration = Duration::from_secs(1);
 
 /// Decides which lines are logged.
 #[derive(Debug)]
-pub(in crate::backend) struct Budget {
+pub(super) struct Budget {
     window: Instant,
     spent: usize,
     left_out: Sum,
@@ -28,18 +28,18 @@ pub(in crate::backend) struct Budget {
 
 /// How much of a server's output was not logged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::backend) struct Sum {
-    pub(in crate::backend) lines: usize,
-    pub(in crate::backend) bytes: usize,
+pub(super) struct Sum {
+    pub(super) lines: usize,
+    pub(super) bytes: usize,
 }
 
 impl Budget {
-    pub(in crate::backend) fn new(now: Instant) -> Self {
+    pub(super) fn new(now: Instant) -> Self {
         Self { window: now, spent: 0, left_out: Sum::default() }
     }
 
     /// Whether a line of `bytes` is to be logged.
-    pub(in crate::backend) fn admit(&mut self, bytes: usize, now: Instant) -> bool {
+    pub(super) fn admit(&mut self, bytes: usize, now: Instant) -> bool {
         if now >= self.window_end() {
             self.window = now;
             self.spent = 0;
@@ -55,7 +55,7 @@ impl Budget {
     }
 
     /// What was left out and has not been told, once the window is over.
-    pub(in crate::backend) fn settle(&mut self, now: Instant) -> Option<Sum> {
+    pub(super) fn settle(&mut self, now: Instant) -> Option<Sum> {
         if self.left_out == Sum::default() || now < self.window_end() {
             return None;
         }
@@ -63,7 +63,7 @@ impl Budget {
     }
 
     /// When [`Self::settle`] has something to tell.
-    pub(in crate::backend) fn due(&self) -> Option<Instant> {
+    pub(super) fn due(&self) -> Option<Instant> {
         (self.left_out != Sum::default()).then(|| self.window_end())
     }
 
@@ -74,7 +74,7 @@ impl Budget {
 
 /// The last lines that a server wrote, for the error that tells of its end.
 #[derive(Debug, Default)]
-pub(in crate::backend) struct LastLines(VecDeque<String>);
+pub(super) struct LastLines(VecDeque<String>);
 
 impl LastLines {
     /// How many lines are kept.
@@ -82,7 +82,7 @@ impl LastLines {
     /// How many bytes of each.
     const WIDTH: usize = 300;
 
-    pub(in crate::backend) fn push(&mut self, line: &str) {
+    pub(super) fn push(&mut self, line: &str) {
         if line.is_empty() {
             return;
         }
@@ -95,7 +95,7 @@ impl LastLines {
     }
 
     /// The lines in one, `None` if there is none.
-    pub(in crate::backend) fn text(&self) -> Option<String> {
+    pub(super) fn text(&self) -> Option<String> {
         let lines: Vec<&str> = self.0.iter().map(String::as_str).collect();
         (!lines.is_empty()).then(|| lines.join(" | "))
     }
@@ -103,13 +103,13 @@ impl LastLines {
 
 /// The values of a server's configured environment that it may not repeat into our log.
 #[derive(Debug)]
-pub(in crate::backend) struct Secrets(Vec<SecretString>);
+pub(super) struct Secrets(Vec<SecretString>);
 
 impl Secrets {
     /// A shorter value is no secret, and would be found everywhere.
     const SHORTEST: usize = 8;
 
-    pub(in crate::backend) fn new<'a>(values: impl Iterator<Item = &'a SecretString>) -> Self {
+    pub(super) fn new<'a>(values: impl Iterator<Item = &'a SecretString>) -> Self {
         let hidden = values.filter(|value| {
             let value = value.expose_secret();
             // A path is worth more in a log than hidden.
@@ -118,7 +118,7 @@ impl Secrets {
         Self(hidden.cloned().collect())
     }
 
-    pub(in crate::backend) fn hide(&self, text: String) -> String {
+    pub(super) fn hide(&self, text: String) -> String {
         let found = |text: &str| self.0.iter().any(|value| text.contains(value.expose_secret()));
         if !found(&text) {
             return text;
@@ -129,7 +129,7 @@ impl Secrets {
 
 /// `bytes` as text that cannot write to a terminal or fake a log line, at most [`LINE_LIMIT`] long;
 /// `more` is how much of the line was not read.
-pub(in crate::backend) fn printable(bytes: &[u8], more: usize) -> String {
+pub(super) fn printable(bytes: &[u8], more: usize) -> String {
     let bytes = bytes.trim_ascii_end();
     let kept = bytes.get(..LINE_LIMIT).unwrap_or(bytes);
     let mut text = String::with_capacity(kept.len());
@@ -147,6 +147,12 @@ pub(in crate::backend) fn printable(bytes: &[u8], more: usize) -> String {
         write!(text, " [{more} bytes more]").expect("writing to a String cannot fail");
     }
     text
+}
+
+/// `bytes` as text of as many lines as it has, each of them [`printable`].
+pub(super) fn printable_lines(bytes: &[u8]) -> String {
+    let lines = bytes.trim_ascii_end().split(|byte| *byte == b'\n');
+    lines.map(|line| printable(line, 0)).collect::<Vec<_>>().join("\n")
 }
 
 /// Whether `c` changes the direction of what stands around it.
