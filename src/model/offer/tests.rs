@@ -31,6 +31,16 @@ pub(crate) fn agent(name: &str) -> Source {
     }
 }
 
+/// A local tool with the given definition.
+pub(crate) fn local(name: &str, definition: &str) -> Source {
+    Source {
+        kind: RefKind::Local,
+        naming: Arc::default(),
+        catalog: Some(Arc::new(Catalog::local(raw(definition)))),
+        ..server(name, &[])
+    }
+}
+
 fn refs(offer: &Offer, backend: &str) -> Vec<String> {
     let refs = &offer.backend(backend).unwrap().refs;
     refs.iter().map(|one| String::from_utf8(one.json.to_vec()).unwrap()).collect()
@@ -58,6 +68,28 @@ fn an_agent_is_one_tool_with_its_card() {
     let offer = Offer::build(&[hr]);
     let expected = r#"{"kind":"a2a_local","name":"hr","description":"Ask \"HR\"","agentCard":{ "name": "HR", "x-y": [1.0] }}"#;
     assert_eq!(refs(&offer, "hr"), [expected]);
+}
+
+#[test]
+fn a_local_tool_is_what_its_definition_says() {
+    let definition =
+        r#"{"description":"Page \"ops\"","parameters":{"z":1.0,"a":[ 1 ]},"retain":false}"#;
+    let offer = Offer::build(&[local("page", definition), local("bare", "{}")]);
+    let expected = r#"{"kind":"local","name":"page","description":"Page \"ops\"","parameters":{"z":1.0,"a":[ 1 ]},"retain":false}"#;
+    assert_eq!(refs(&offer, "page"), [expected]);
+    assert_eq!(refs(&offer, "bare"), [r#"{"kind":"local","name":"bare"}"#]);
+    let route = offer.route("page").unwrap();
+    assert_eq!((route.kind, &route.target), (RefKind::Local, &Target::Tool("".into())));
+}
+
+#[test]
+fn a_local_tool_that_clashes_gets_a_suffix_like_any_other() {
+    let mut fs = server("fs", &[r#"{"name":"page"}"#]);
+    fs.naming = Arc::default();
+    let offer = Offer::build(&[fs, local("page", "{}")]);
+    assert!(offer.route("page").is_none());
+    let route = offer.route(&naming::suffixed("page", "page", "", 0)).unwrap();
+    assert_eq!(route.kind, RefKind::Local);
 }
 
 #[test]
