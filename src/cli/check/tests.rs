@@ -40,14 +40,9 @@ a2a:
   card: {card_file: card.json}
   desk: {bundled: true}
   hr: {url: https://hr.acme, on_unavailable: omit, refresh: 90s}
-local:
-  disk: {command: [df, -h, two words], env: {LEVEL: warn}, cwd: /srv, timeout: 5s}
-  page:
-    http: {url: 'http://127.0.0.1:9000/page?key=${env:TOKEN}', headers: {X-A: '${env:TOKEN}'}}
-    required: true
 ";
     let report = check(Some(Path::new(FILE)), &environment(yaml));
-    let expected = r#"/srv/bridge.yaml is good: 8 backends
+    let expected = r#"/srv/bridge.yaml is good: 6 backends
 
 listen     127.0.0.1:7717, unix:/run/bridge.sock
 upstream   https://app.mantyx.io/, workspace acme
@@ -63,12 +58,6 @@ a2a card
 a2a desk
   runs     inside the bridge
   limits   16 calls at once, 285s each; refreshed every 5m; stale while down
-
-local disk
-  runs     df -h "two words"
-  env      LEVEL
-  in       /srv
-  limits   4 calls at once, 5s each
 
 mcp fs
   runs     npx -y ${env:TOKEN} "two words" "" --key=***
@@ -92,11 +81,6 @@ mcp own
   tools    own_*
   limits   4 calls at once, 285s each; refreshed every 5m; stale while down
 
-local page
-  sends    POST http://127.0.0.1:9000/page?key=${env:TOKEN}
-  headers  x-a
-  limits   16 calls at once, 285s each, required
-
 disabled   off
 
 warning: /srv/bridge.yaml:5: apps.a.token: token is a secret in plain text; write ${env:NAME}, ${file:/path} or ${cred:NAME}
@@ -109,9 +93,38 @@ warning: /srv/bridge.yaml:10: mcp.fs.args[4]: an argument is a secret in plain t
     let json = serde_json::to_string(&report).unwrap();
     assert!(!json.contains("hunter") && !json.contains("0123456789abcdef"), "{json}");
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(json["plan"]["backends"][3]["argv"][1], "-y");
-    assert_eq!(json["plan"]["backends"][3]["reached"], "stdio");
+    assert_eq!(json["plan"]["backends"][2]["argv"][1], "-y");
+    assert_eq!(json["plan"]["backends"][2]["reached"], "stdio");
     assert_eq!(json["plan"]["credential"], "own");
+}
+
+#[test]
+fn local_tools() {
+    let yaml = "
+upstream: {sandbox: true}
+local:
+  disk: {command: [df, -h, two words], env: {LEVEL: warn}, cwd: /srv, timeout: 5s}
+  page:
+    http: {url: 'http://127.0.0.1:9000/page?key=${env:TOKEN}', headers: {X-A: '${env:TOKEN}'}}
+    required: true
+";
+    let report = check(Some(Path::new(FILE)), &environment(yaml));
+    let expected = r#"
+local disk
+  runs     df -h "two words"
+  env      LEVEL
+  in       /srv
+  limits   4 calls at once, 5s each
+
+local page
+  sends    POST http://127.0.0.1:9000/page?key=${env:TOKEN}
+  headers  x-a
+  limits   16 calls at once, 285s each, required
+"#;
+    assert!(report.to_string().ends_with(expected), "{report}");
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(json["plan"]["backends"][0]["reached"], "stdio");
+    assert_eq!(json["plan"]["backends"][1]["method"], "POST");
 }
 
 #[test]
