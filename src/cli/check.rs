@@ -72,8 +72,10 @@ pub struct BackendPlan {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase", tag = "reached")]
 pub enum Reached {
-    /// A program with exactly these arguments.
-    Stdio { argv: Vec<String>, env: Vec<String>, cwd: Option<String> },
+    /// A child process with exactly these arguments.
+    Stdio(Line),
+    /// The same, for each call.
+    Command(Line),
     /// An address; of the headers only the names.
     Url { url: String, headers: Vec<String> },
     /// A request for each call; of the headers only the names.
@@ -82,6 +84,15 @@ pub enum Reached {
     File { path: String },
     /// The example inside the bridge.
     Bundled,
+}
+
+/// How a program is started.
+#[derive(Debug, Serialize)]
+pub struct Line {
+    pub argv: Vec<String>,
+    /// The names alone.
+    pub env: Vec<String>,
+    pub cwd: Option<String>,
 }
 
 /// Checks the file `path`, or the first default one.
@@ -212,7 +223,7 @@ impl BackendPlan {
 impl Reached {
     fn mcp(mcp: &Mcp) -> Self {
         match mcp {
-            Mcp::Stdio(program) => Self::program(program),
+            Mcp::Stdio(program) => Self::Stdio(Line::new(program)),
             Mcp::Http { url, headers } => {
                 Self::Url { url: url.to_string(), headers: names(headers) }
             }
@@ -226,17 +237,7 @@ impl Reached {
                 url: url.to_string(),
                 headers: names(headers),
             },
-            Action::Command(program) => Self::program(program),
-        }
-    }
-
-    fn program(Program { command, args, env, cwd }: &Program) -> Self {
-        Self::Stdio {
-            argv: std::iter::once(command.clone())
-                .chain(args.iter().map(ToString::to_string))
-                .collect(),
-            env: env.keys().cloned().collect(),
-            cwd: cwd.as_ref().map(|path| path.display().to_string()),
+            Action::Command(program) => Self::Command(Line::new(program)),
         }
     }
 
@@ -247,6 +248,17 @@ impl Reached {
             }
             CardSource::File(path) => Self::File { path: path.display().to_string() },
             CardSource::Bundled => Self::Bundled,
+        }
+    }
+}
+
+impl Line {
+    fn new(Program { command, args, env, cwd }: &Program) -> Self {
+        let args = args.iter().map(ToString::to_string);
+        Self {
+            argv: std::iter::once(command.clone()).chain(args).collect(),
+            env: env.keys().cloned().collect(),
+            cwd: cwd.as_ref().map(|path| path.display().to_string()),
         }
     }
 }
@@ -295,7 +307,7 @@ impl fmt::Display for BackendPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} {}", self.kind, self.name)?;
         match &self.reached {
-            Reached::Stdio { argv, env, cwd } => {
+            Reached::Stdio(Line { argv, env, cwd }) | Reached::Command(Line { argv, env, cwd }) => {
                 let argv: Vec<String> = argv.iter().map(|arg| quoted(arg)).collect();
                 writeln!(f, "  runs     {}", argv.join(" "))?;
                 if !env.is_empty() {

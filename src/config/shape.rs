@@ -85,7 +85,7 @@ pub struct Tls {
 pub struct Upstream {
     /// `true`: the runtime inside the bridge, which needs no account and no network.
     pub sandbox: Option<At<bool>>,
-    /// Default: https://app.mantyx.io
+    /// Default: `https://app.mantyx.io`.
     pub base_url: Option<At<String>>,
     /// Used by the bridge's own API and the command line; proxied paths carry their own.
     pub workspace: Option<At<String>>,

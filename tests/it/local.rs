@@ -135,6 +135,29 @@ async fn a_program_dies_with_the_daemon() {
 }
 
 #[tokio::test]
+async fn a_program_that_cannot_be_started_was_not_called() {
+    let dir = tempfile::TempDir::new().expect("the temporary directory is writable");
+    let script = dir.path().join("script");
+    std::fs::write(&script, "#!/no/such/interpreter\n").expect("a new file");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&script, mode).expect("the file is ours");
+    let config = format!(
+        "local:\n  bad: {{command: ['{}']}}\n  gone: {{command: [no-such-program]}}\n",
+        script.display()
+    );
+    let rig = Rig::bare(&config).await;
+    rig.bridge.wait_backend("gone", "ready").await;
+    run(&rig, &[("tu_1", "bad", "{}"), ("tu_2", "gone", "{}")]).await;
+    for id in ["tu_1", "tu_2"] {
+        let error = rig.mantyx.answer(id).await["error"].to_string();
+        assert!(error.contains("not made"), "{error}");
+        assert!(!error.contains("script") && !error.contains("no-such"), "no path: {error}");
+    }
+    let log = rig.bridge.log();
+    assert!(log.contains("no-such-program") && log.contains("script"), "the log tells: {log}");
+}
+
+#[tokio::test]
 async fn placeholders_and_the_tools_of_the_app() {
     let tool = format!("{{parameters: {SCHEMA}, command: [cat]}}");
     let config = format!("local:\n  page_oncall: {tool}\n  other: {{command: [cat]}}\n");

@@ -123,7 +123,8 @@ local page
 "#;
     assert!(report.to_string().ends_with(expected), "{report}");
     let json = serde_json::to_value(&report).unwrap();
-    assert_eq!(json["plan"]["backends"][0]["reached"], "stdio");
+    assert_eq!(json["plan"]["backends"][0]["reached"], "command");
+    assert_eq!(json["plan"]["backends"][0]["argv"][2], "two words");
     assert_eq!(json["plan"]["backends"][1]["method"], "POST");
 }
 
