@@ -7,10 +7,7 @@ mod status;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::SystemTime,
 };
 
@@ -49,8 +46,6 @@ pub struct Api {
     pub runs: Arc<Runs>,
     /// What does not change while the daemon lives.
     pub facts: Facts,
-    /// Set when the first attempts at all backends have ended, or have had their time.
-    pub started: Arc<AtomicBool>,
 }
 
 /// What the status tells of the configuration.
@@ -95,8 +90,8 @@ impl Api {
     }
 
     fn ready(&self) -> Response<Body> {
-        let started = self.started.load(Ordering::Acquire);
         let board = &self.backends().board;
+        let started = board.is_started();
         let missing: Vec<String> = self
             .backends()
             .lanes()

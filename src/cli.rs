@@ -92,6 +92,14 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Refreshes catalogs now, and shows what came of it
+    Refresh {
+        /// Only that of this backend
+        backend: Option<String>,
+        /// Prints JSON: a list of backends as GET /v1/status has them
+        #[arg(long)]
+        json: bool,
+    },
     /// Prints the token that apps use with the bridge; makes it if there is none yet
     Token,
     /// The bundled MCP server, on stdin and stdout; `demo` and the example configuration start it
@@ -177,6 +185,9 @@ fn carry_out(cli: Cli) -> Outcome {
         }
         Command::Call { tool, arguments, json } => {
             block_on(tools::call(&load()?, &tool, &arguments, json))
+        }
+        Command::Refresh { backend, json } => {
+            block_on(tools::refresh(&load()?, backend.as_deref(), json))
         }
         Command::Token => tools::token(&load()?),
         Command::DemoMcpServer => block_on(async {

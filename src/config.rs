@@ -140,8 +140,25 @@ pub enum Target {
 pub enum Mcp {
     /// A child process that speaks on stdin and stdout.
     Stdio(Program),
-    /// Streamable HTTP. The header values are marked sensitive.
-    Http { url: Written<Url>, headers: HeaderMap },
+    /// A server that speaks one of MCP's HTTP transports.
+    Http {
+        url: Written<Url>,
+        /// The values are marked sensitive.
+        headers: HeaderMap,
+        /// The unix socket that it listens on; the host in `url` is then only a name.
+        socket: Option<PathBuf>,
+        transport: HttpTransport,
+    },
+}
+
+/// Which of MCP's HTTP transports a server speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HttpTransport {
+    /// Not said: Streamable HTTP, and the older HTTP+SSE where the server does not know it.
+    Either,
+    Streamable,
+    /// HTTP+SSE, of 2024-11-05.
+    Sse,
 }
 
 /// A program that is started without a shell.

@@ -12,10 +12,7 @@ use std::{
     io,
     net::SocketAddr,
     path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -39,7 +36,8 @@ use crate::{
         peer::Dial,
         supervisor::{Supervisor, Timing},
     },
-    config::{self, A2a, App, CardSource, Config, Credential, Target},
+    catalogs::{self, Identity},
+    config::{self, A2a, App, CardSource, Config, Credential, Program, Target},
     demo,
     door::guard::Guard,
     front::Front,
@@ -63,6 +61,8 @@ use crate::{
 const FIRST_ATTEMPTS: Duration = Duration::from_secs(5);
 /// How long running calls may take to be answered and posted at shutdown.
 const DRAIN: Duration = Duration::from_secs(30);
+/// For the listeners, which have the same time, to end by themselves.
+const MARGIN: Duration = Duration::from_secs(2);
 /// How long backends may take to close; a child has 3 s each for stdin and TERM.
 const CLOSE: Duration = Duration::from_secs(10);
 /// Refreshes of one backend that may wait to be taken up.
@@ -117,11 +117,10 @@ impl Daemon {
 
         let (base_url, workspace, credential) = upstream(&config, &mut back).await?;
         let upstream = Arc::new(Upstream::new(base_url.clone(), &credential));
-        let (backends, dialers) = start_backends(&config, options, &mut back).await?;
+        let (backends, dialers) = start_backends(&config, options, &state, &mut back).await?;
         let runs =
             Arc::new(Runs::new(upstream, Arc::clone(&backends), config.calls.timeout, &apps));
 
-        let started = Arc::new(AtomicBool::new(false));
         let facts = Facts {
             base_url: shown_url(&config, &base_url),
             workspace,
@@ -131,14 +130,14 @@ impl Daemon {
         };
         let front_door = Arc::new(Front {
             guard: Guard::new(config.auth, apps, &addresses),
-            api: Api { runs: Arc::clone(&runs), facts, started: Arc::clone(&started) },
+            api: Api { runs: Arc::clone(&runs), facts },
             proxy: Proxy { runs: Arc::clone(&runs) },
         });
         for listener in listeners {
             let serving = server::serve(listener, Arc::clone(&front_door), front.stop_token());
             front.spawn("listener", serving);
         }
-        spawn_readiness(&mut front, Arc::clone(&backends), started);
+        spawn_readiness(&mut front, Arc::clone(&backends));
         let stop = front.stop_token();
         let crossing = move || drop(backends.board.offer());
         front.spawn("watchdog", systemd::watchdog(crossing, stop));
@@ -172,8 +171,10 @@ impl Daemon {
         systemd::stopping();
         let orderly = async {
             // Requests end as runs drain: app streams close, and calls are answered.
-            let (stuck, drained) =
-                tokio::join!(self.front.shut_down(DRAIN), timeout(DRAIN, self.runs.drain()));
+            let (stuck, drained) = tokio::join!(
+                self.front.shut_down(DRAIN + MARGIN),
+                timeout(DRAIN, self.runs.drain())
+            );
             if stuck > 0 || drained.is_err() {
                 warn!("some calls were not answered within {DRAIN:?}");
             }
@@ -267,11 +268,31 @@ type Dialers = BTreeMap<BackendName, Arc<dyn Dial>>;
 async fn start_backends(
     config: &Config,
     options: &Options,
+    state: &StateDir,
     back: &mut Tasks,
 ) -> Result<(Arc<Backends>, Dialers), StartError> {
     let client = http_client::new();
-    let sources = config.backends.values().map(source).collect();
+    let identities: BTreeMap<BackendName, Identity> = config
+        .backends
+        .values()
+        .filter_map(|one| Some((one.name.clone(), identity(&one.target)?)))
+        .collect();
+    let mut kept = BTreeMap::new();
+    let mut sources = Vec::new();
+    for backend in config.backends.values() {
+        let mut source = source(backend);
+        if let Some(identity) = identities.get(&backend.name) {
+            source.catalog = catalogs::load(state, &backend.name, identity);
+        }
+        if let Some(catalog) = &source.catalog {
+            kept.insert(backend.name.clone(), catalog.digest().to_owned());
+        }
+        sources.push(source);
+    }
     let board = Arc::new(Board::new(sources));
+    let keeping =
+        catalogs::keep(Arc::clone(&board), state.clone(), identities, kept, back.stop_token());
+    back.spawn("catalogs", keeping);
     let mut lanes = BTreeMap::new();
     let mut dialers = BTreeMap::new();
     for (name, backend) in &config.backends {
@@ -295,6 +316,18 @@ async fn start_backends(
         back.spawn("supervisor", supervisor.run(back.stop_token()));
     }
     Ok((Arc::new(Backends::new(board, lanes, config.calls.max_concurrent)), dialers))
+}
+
+/// How a backend is reached, without secrets; `None` for one whose catalog is not kept.
+fn identity(target: &Target) -> Option<Identity> {
+    Some(match target {
+        Target::Mcp(config::Mcp::Stdio(Program { command, args, .. })) => {
+            Identity::of(&format!("{command} {args:?}"))
+        }
+        Target::Mcp(config::Mcp::Http { url, .. }) => Identity::of(&url.to_string()),
+        Target::A2a(agent) => Identity::of(&format!("{:?}", agent.card)),
+        Target::Local(_) => return None,
+    })
 }
 
 fn source(backend: &config::Backend) -> Source {
@@ -346,18 +379,13 @@ async fn dialer(
 }
 
 /// Marks the daemon ready when every backend has been tried once, or has had its time.
-fn spawn_readiness(front: &mut Tasks, backends: Arc<Backends>, started: Arc<AtomicBool>) {
+fn spawn_readiness(front: &mut Tasks, backends: Arc<Backends>) {
     let stop = front.stop_token();
     front.spawn("readiness", async move {
         tokio::select! {
             () = stop.cancelled() => return,
-            settled = timeout(FIRST_ATTEMPTS, backends.board.settled()) => {
-                if settled.is_err() {
-                    warn!("some backends are still being tried; ready without them");
-                }
-            }
+            () = backends.board.start_within(FIRST_ATTEMPTS) => (),
         }
-        started.store(true, Ordering::Release);
         let known = backends.board.snapshots();
         let resolved = known.values().filter(|known| known.catalog.is_some()).count();
         let status = format!("{resolved} of {} backends resolved", known.len());

@@ -2,11 +2,12 @@
 //! and A2A agents of the network that it stands in.
 //!
 //! ARCHITECTURE.md has the map. The library exists so that the binary stays thin and the parts can
-//! be tested; it promises no stable interface to other crates.
+//! be tested. Must not: promise a stable interface to other crates.
 
 pub mod api;
 pub mod backend;
 pub mod backoff;
+pub mod catalogs;
 pub mod cli;
 pub mod config;
 pub mod daemon;

@@ -1,4 +1,6 @@
 //! The `mantyx-bridge` binary: arguments in, exit code out.
+//!
+//! Must not: hold logic; the library does.
 
 use std::process::ExitCode;
 

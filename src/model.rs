@@ -12,4 +12,5 @@ pub mod json;
 pub mod naming;
 pub mod offer;
 pub mod run;
+pub mod schema;
 pub mod spec;

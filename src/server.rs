@@ -36,8 +36,8 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const HEADER_BYTES: usize = 64 << 10;
 /// Connections at once; more wait in the listener's backlog.
 const MAX_CONNECTIONS: usize = 1024;
-/// How long open requests may take to finish at shutdown.
-const DRAIN: Duration = Duration::from_secs(5);
+/// How long open requests may take to finish at shutdown: as long as the calls of runs.
+const DRAIN: Duration = Duration::from_secs(30);
 /// How long accepting pauses when the process has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 

@@ -1,4 +1,5 @@
-//! The state directory: the token of the app `default`, and where the daemon listens.
+//! The state directory: the token of the app `default`, where the daemon listens, and the catalogs
+//! that `catalogs` keeps.
 //!
 //! Must not: hold anything in memory; these are files that other programs read.
 
@@ -53,7 +54,6 @@ impl StateDir {
             self.failed("draw random bytes for", TOKEN, io::Error::other(error))
         })?;
         let token = SecretString::from(format!("mbt_{}", hex(&random)));
-        // A file of its own, renamed: nobody reads half a token.
         self.write(TOKEN, token.expose_secret())?;
         Ok(token)
     }
@@ -80,10 +80,29 @@ impl StateDir {
         Ok(text.lines().map(str::to_owned).collect())
     }
 
-    fn write(&self, name: &'static str, text: &str) -> Result<(), StateError> {
+    /// Reads the catalog at `path` below the directory; `None` where there is none.
+    pub fn read_catalog(&self, path: &Path) -> Result<Option<String>, StateError> {
+        match fs::read_to_string(self.path.join(path)) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(self.failed("read", path, error)),
+        }
+    }
+
+    /// Writes a catalog to `path` below the directory.
+    pub fn write_catalog(&self, path: &Path, text: &str) -> Result<(), StateError> {
+        self.write(path, text)
+    }
+
+    /// Writes a whole file or none.
+    fn write(&self, name: impl AsRef<Path>, text: &str) -> Result<(), StateError> {
+        let name = name.as_ref();
         let path = self.path.join(name);
-        let draft = self.path.join(format!(".{name}.{}", std::process::id()));
+        let draft = path.with_extension(format!("new{}", std::process::id()));
         let write = || {
+            if let Some(dir) = path.parent() {
+                fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+            }
             let mut file = fs::OpenOptions::new()
                 .write(true)
                 .create(true)
@@ -97,7 +116,7 @@ impl StateDir {
         write().map_err(|error| self.failed("write", name, error))
     }
 
-    fn failed(&self, doing: &'static str, name: &str, source: io::Error) -> StateError {
+    fn failed(&self, doing: &'static str, name: impl AsRef<Path>, source: io::Error) -> StateError {
         StateError { doing, path: self.path.join(name), source }
     }
 }

@@ -3,14 +3,20 @@
 //!
 //! Must not: know backends, or let a credential out of [`Authority`].
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use secrecy::ExposeSecret as _;
+use sha2::{Digest as _, Sha256};
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, timeout_at},
+    time::{Instant, sleep, sleep_until, timeout_at},
 };
 use tracing::{debug, error, warn};
 use url::Url;
@@ -20,6 +26,8 @@ use crate::{backoff::Backoff, config::Credential, http_client};
 /// MANTYX's second header for a credential (agent-runs-protocol §2).
 pub const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
+/// The time over which posts that waited for the same moment are spread.
+const PAUSE_JITTER: Duration = Duration::from_millis(500);
 /// How long one attempt to post a result may take before it is made again.
 const POST_ATTEMPT: Duration = Duration::from_secs(30);
 
@@ -31,6 +39,8 @@ pub struct Upstream {
     /// `None`: each app's own goes through.
     own: Option<Authority>,
     health: watch::Sender<Health>,
+    /// Until when MANTYX wants no more posts of a credential.
+    pauses: Mutex<HashMap<[u8; 32], Instant>>,
 }
 
 /// How the last exchange with MANTYX went.
@@ -45,6 +55,8 @@ pub struct Health {
 #[derive(Clone)]
 pub struct Authority {
     headers: Arc<HeaderMap>,
+    /// A hash of the credential: equal for all requests that count against the same limit.
+    id: [u8; 32],
     callers: bool,
 }
 
@@ -89,8 +101,7 @@ impl Authority {
     pub fn bearer(credential: &str) -> Option<Self> {
         let mut value = HeaderValue::try_from(format!("Bearer {credential}")).ok()?;
         value.set_sensitive(true);
-        let headers = Arc::new(HeaderMap::from_iter([(header::AUTHORIZATION, value)]));
-        Some(Self { headers, callers: false })
+        Some(Self::new(HeaderMap::from_iter([(header::AUTHORIZATION, value)]), false))
     }
 
     /// The headers that a caller's own credential came in.
@@ -100,7 +111,16 @@ impl Authority {
             value.set_sensitive(true);
             Some((name, value))
         });
-        Self { headers: Arc::new(own.collect()), callers: true }
+        Self::new(own.collect(), true)
+    }
+
+    fn new(headers: HeaderMap, callers: bool) -> Self {
+        let mut hash = Sha256::new();
+        for (name, value) in &headers {
+            hash.update(name.as_str());
+            hash.update(value.as_bytes());
+        }
+        Self { headers: Arc::new(headers), id: hash.finalize().into(), callers }
     }
 
     /// Whether the caller brought it, and not the bridge.
@@ -116,7 +136,13 @@ impl Upstream {
             Credential::Own(secret) => Authority::bearer(secret.expose_secret()),
             Credential::Passthrough => None,
         };
-        Self { http: http_client::new(), base, own, health: watch::Sender::default() }
+        Self {
+            http: http_client::new(),
+            base,
+            own,
+            health: watch::Sender::default(),
+            pauses: Mutex::default(),
+        }
     }
 
     pub fn base(&self) -> &Url {
@@ -202,6 +228,10 @@ impl Upstream {
     ) -> Posted {
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
         loop {
+            if !self.pause_over(authority, deadline).await {
+                error!(path, "a result could not be delivered: MANTYX wants no posts for too long");
+                return Posted::Failed;
+            }
             let Ok(request) = self.request(Method::POST, path, authority) else {
                 error!(path, "a result cannot be posted: {OddPath}");
                 return Posted::Failed;
@@ -210,13 +240,12 @@ impl Upstream {
                 .header(header::CONTENT_TYPE, "application/json")
                 .timeout(POST_ATTEMPT)
                 .body(body.clone());
-            let mut least = Duration::ZERO;
             match timeout_at(deadline, request.send()).await {
                 Ok(Ok(response)) => match verdict(response.status()) {
                     Some(posted) => return told(path, response.status(), posted),
                     None => {
                         warn!(path, status = %response.status(), "a result was not taken; again");
-                        least = retry_after(response.headers());
+                        self.pause(authority, retry_after(response.headers()));
                     }
                 },
                 Ok(Err(error)) => {
@@ -226,12 +255,44 @@ impl Upstream {
                 }
                 Err(_elapsed) => {}
             }
-            let wait = backoff.next_wait().max(least);
+            let wait = backoff.next_wait();
             if Instant::now() + wait >= deadline {
                 error!(path, "a result could not be delivered before its call timed out");
                 return Posted::Failed;
             }
             sleep(wait).await;
+        }
+    }
+}
+
+impl Upstream {
+    /// Notes that MANTYX wants no more posts of this credential for `time`, whichever run they
+    /// belong to: its limits are per credential (agent-runs-protocol §10).
+    fn pause(&self, authority: &Authority, time: Duration) {
+        if time.is_zero() {
+            return;
+        }
+        let now = Instant::now();
+        let mut pauses = self.pauses.lock().unwrap_or_else(PoisonError::into_inner);
+        pauses.retain(|_, until| *until > now);
+        let until = pauses.entry(authority.id).or_insert(now);
+        *until = (*until).max(now + time);
+    }
+
+    fn paused_until(&self, authority: &Authority) -> Option<Instant> {
+        self.pauses.lock().unwrap_or_else(PoisonError::into_inner).get(&authority.id).copied()
+    }
+
+    /// Waits out a pause, with a little jitter so that not all posts come at its end; `false` where
+    /// it goes beyond `deadline`.
+    async fn pause_over(&self, authority: &Authority, deadline: Instant) -> bool {
+        loop {
+            let until = self.paused_until(authority).filter(|until| *until > Instant::now());
+            let Some(until) = until else { return true };
+            if until >= deadline {
+                return false;
+            }
+            sleep_until(until + PAUSE_JITTER.mul_f64(rand::random::<f64>())).await;
         }
     }
 }

@@ -8,10 +8,11 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
-use tokio::sync::watch;
+use tokio::{sync::watch, time::timeout};
+use tracing::warn;
 
 use super::peer::{About, Peer};
 use crate::model::{
@@ -86,6 +87,8 @@ pub struct Board {
     offer: watch::Sender<Arc<Offer>>,
     /// Bumped with every write.
     version: watch::Sender<u64>,
+    /// Whether the first attempts have ended, or have had their time.
+    started: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
@@ -96,16 +99,19 @@ struct Inner {
 }
 
 impl Board {
-    /// A board of backends that are all still connecting. The sources say how each is offered.
+    /// A board of backends that are all still connecting. The sources say how each is offered, and
+    /// bring the catalogs that were kept.
     pub fn new(sources: Vec<Source>) -> Self {
         let offer = Arc::new(Offer::build(&sources));
-        let snapshots =
-            sources.iter().map(|source| (source.name.clone(), Snapshot::new())).collect();
+        let known =
+            |source: &Source| Snapshot { catalog: source.catalog.clone(), ..Snapshot::new() };
+        let snapshots = sources.iter().map(|source| (source.name.clone(), known(source))).collect();
         let sources = sources.into_iter().map(|source| (source.name.clone(), source)).collect();
         Self {
             inner: Mutex::new(Inner { snapshots, sources }),
             offer: watch::Sender::new(offer),
             version: watch::Sender::new(0),
+            started: watch::Sender::new(false),
         }
     }
 
@@ -162,11 +168,31 @@ impl Board {
         }
     }
 
-    /// Waits until the first attempt at every backend has ended, well or badly.
+    /// Gives the first attempts at most `patience`; from then on the board counts as started.
+    pub async fn start_within(&self, patience: Duration) {
+        if timeout(patience, self.settled()).await.is_err() {
+            warn!("some backends are still being tried for the first time; going on without them");
+        }
+        self.started.send_replace(true);
+    }
+
+    pub fn is_started(&self) -> bool {
+        *self.started.borrow()
+    }
+
+    /// Waits until the board counts as started.
+    pub async fn started(&self) {
+        // The sender is ours, so that waiting cannot fail.
+        drop(self.started.subscribe().wait_for(|started| *started).await);
+    }
+
+    /// Waits until every backend has a catalog, if only a kept one, or the first attempt at it has
+    /// failed.
     pub async fn settled(&self) {
         let settled = |board: &Self| {
             let inner = board.lock();
-            let connecting = |snapshot: &Snapshot| snapshot.phase == Phase::Connecting;
+            let connecting =
+                |known: &Snapshot| known.phase == Phase::Connecting && known.catalog.is_none();
             (!inner.snapshots.values().any(connecting)).then_some(())
         };
         self.wait_for(settled).await;

@@ -15,19 +15,20 @@ use std::{
 use serde_json::value::RawValue;
 use tokio::{
     sync::{Semaphore, mpsc, oneshot},
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, sleep_until, timeout, timeout_at},
 };
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::{
     board::{Board, Phase},
-    peer::{CallError, Origin, Peer, ToolCall},
+    peer::{CallError, Origin, Peer, Progress, ToolCall},
     supervisor::Ask,
 };
 use crate::model::{
     answer::Answer,
     ids::BackendName,
     offer::{Route, Target},
+    schema::{InputSchema, Verdict},
 };
 
 /// How long a call waits for a backend that is just connecting, before it is answered with an
@@ -48,7 +49,8 @@ pub struct Backends {
 pub struct Lane {
     /// `/readyz` waits for it.
     pub required: bool,
-    /// The longest that a call to it may take, waiting for a turn included.
+    /// How long a call may go without a sign of life, waiting for a turn included. Without
+    /// progress, it is the longest that a call may take.
     call_timeout: Duration,
     permits: Semaphore,
     /// To the supervisor.
@@ -64,7 +66,7 @@ pub struct Wanted {
     pub arguments: Box<RawValue>,
     /// Which call of which run this is; `None` for calls by hand.
     pub origin: Option<Origin>,
-    /// When it must be answered, whatever the backend's own timeout is.
+    /// When it must be answered, whatever the backend's own timeout is and however well it gets on.
     pub deadline: Instant,
 }
 
@@ -80,7 +82,7 @@ pub struct LastCall {
 struct InFlight<'a>(&'a AtomicUsize);
 
 impl Lane {
-    /// A lane for `concurrency` calls at once, each bounded by `call_timeout`.
+    /// A lane for `concurrency` calls at once, each of which may be silent for `call_timeout`.
     pub fn new(
         required: bool,
         call_timeout: Duration,
@@ -120,26 +122,30 @@ impl Backends {
         self.lanes.iter()
     }
 
-    /// Makes the call that `route` leads to. Always gives an answer, within the backend's timeout
-    /// and by the call's own deadline.
+    /// Makes the call that `route` leads to. Always gives an answer: within the backend's timeout,
+    /// which begins anew with every sign of progress, and by the call's own deadline.
     ///
     /// Dropping the future cancels the call at the peer.
     pub async fn call(&self, route: &Route, wanted: Wanted) -> Answer {
         let name = &route.backend;
-        let tool = match &route.target {
-            Target::Tool(tool) => Arc::clone(tool),
+        let (tool, input) = match &route.target {
+            Target::Tool { name, input } => (Arc::clone(name), input.as_deref()),
             Target::Stub => return Answer::Error(self.why_unavailable(name)),
         };
         let Some(lane) = self.lanes.get(name) else {
             return Answer::Error(format!("`{name}` is not configured any more."));
         };
+        // Before the call waits for a turn: a mistake is told at once, and takes nobody's.
+        if let Some(mistakes) = input.and_then(|input| mistakes(name, &tool, input, &wanted)) {
+            return Answer::Error(mistakes).within_limits();
+        }
         lane.in_flight.fetch_add(1, Ordering::Relaxed);
         let _in_flight = InFlight(&lane.in_flight);
 
         let Wanted { arguments, origin, deadline } = wanted;
-        let limit = lane.call_timeout.min(deadline.saturating_duration_since(Instant::now()));
-        let call = ToolCall { tool, arguments, origin };
-        let outcome = self.call_in_turn(name, lane, call, limit).await;
+        let limits = Limits::new(lane.call_timeout, deadline);
+        let call = ToolCall { tool, arguments, origin, progress: Progress::default() };
+        let outcome = self.call_in_turn(name, lane, call, limits).await;
         let answered = matches!(outcome, Ok(_) | Err(Failure::Call(CallError::Refused(_))));
         let last = LastCall { at: SystemTime::now(), answered };
         *lane.last_call.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
@@ -147,7 +153,7 @@ impl Backends {
             Ok(answer) => answer,
             Err(failure) => {
                 warn!(backend = %name, %failure, "a call got no answer of its tool");
-                Answer::Error(failure.for_model(name, limit))
+                Answer::Error(failure.for_model(name))
             }
         };
         answer.within_limits()
@@ -158,22 +164,27 @@ impl Backends {
         name: &BackendName,
         lane: &Lane,
         call: ToolCall,
-        limit: Duration,
+        limits: Limits,
     ) -> Result<Answer, Failure> {
-        let start = Instant::now();
-        // Half of the time is for waiting, so that a call which gets its turn has time to run.
-        let turn_by = start + limit / 2;
-        let deadline = start + limit;
         let turn = async {
             // In this order everywhere, so that a backend with a long queue takes no place of all.
             let own = lane.permits.acquire().await;
             (own, self.permits.acquire().await)
         };
-        let _permits = timeout_at(turn_by, turn).await.map_err(|_elapsed| Failure::NoTurn)?;
+        let turn = timeout_at(limits.turn_by(), turn).await;
+        let _permits = turn.map_err(|_elapsed| Failure::NoTurn(limits.waited()))?;
         let peer = self.connected(name).await?;
-        match timeout_at(deadline, peer.call(call)).await {
-            Ok(outcome) => outcome.map_err(Failure::Call),
-            Err(_elapsed) => Err(Failure::TimedOut),
+        let progress = call.progress.clone();
+        let mut outcome = peer.call(call);
+        let mut silent_until = std::pin::pin!(sleep_until(limits.first_end()));
+        loop {
+            tokio::select! {
+                // An answer that is there counts, however late this task looks at it.
+                biased;
+                outcome = &mut outcome => return outcome.map_err(Failure::Call),
+                () = &mut silent_until => return Err(Failure::TimedOut(limits.waited())),
+                () = progress.touched() => silent_until.as_mut().reset(limits.next_end()),
+            }
         }
     }
 
@@ -214,6 +225,65 @@ impl Backends {
     }
 }
 
+/// What is wrong with the arguments, if they can be checked at all.
+fn mistakes(
+    backend: &BackendName,
+    tool: &str,
+    input: &InputSchema,
+    wanted: &Wanted,
+) -> Option<String> {
+    match input.check(wanted.arguments.get()) {
+        Verdict::Valid => None,
+        Verdict::Invalid(mistakes) => {
+            info!(%backend, tool, "a call was refused: its arguments are not what the tool takes");
+            Some(mistakes)
+        }
+        Verdict::Unchecked { why, news: true } => {
+            warn!(%backend, tool, why, "arguments of the tool cannot be checked");
+            None
+        }
+        Verdict::Unchecked { why, news: false } => {
+            debug!(%backend, tool, why, "arguments are not checked");
+            None
+        }
+    }
+}
+
+/// How long one call may take.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    start: Instant,
+    /// The longest silence.
+    idle: Duration,
+    /// The end, whatever is heard until then.
+    deadline: Instant,
+}
+
+impl Limits {
+    fn new(idle: Duration, deadline: Instant) -> Self {
+        Self { start: Instant::now(), idle, deadline }
+    }
+
+    /// The end of a call that is never heard of.
+    fn first_end(&self) -> Instant {
+        self.deadline.min(self.start + self.idle)
+    }
+
+    /// The end of a call that was just heard of.
+    fn next_end(&self) -> Instant {
+        self.deadline.min(Instant::now() + self.idle)
+    }
+
+    /// Half of the time is for waiting, so that a call which gets its turn has time to run.
+    fn turn_by(&self) -> Instant {
+        self.start + self.first_end().saturating_duration_since(self.start) / 2
+    }
+
+    fn waited(&self) -> Duration {
+        self.start.elapsed()
+    }
+}
+
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
@@ -224,32 +294,32 @@ impl Drop for InFlight<'_> {
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error("too many calls are running")]
-    NoTurn,
+    NoTurn(Duration),
     #[error("not connected")]
     NotConnected,
-    #[error("timed out")]
-    TimedOut,
+    #[error("timed out after {0:.0?}")]
+    TimedOut(Duration),
     #[error(transparent)]
     Call(CallError),
 }
 
 impl Failure {
-    fn for_model(&self, name: &BackendName, limit: Duration) -> String {
-        let within = |limit: Duration| format!("{:.0} s", limit.as_secs_f64().max(1.0));
+    fn for_model(&self, name: &BackendName) -> String {
+        let within = |waited: &Duration| format!("{:.0} s", waited.as_secs_f64().max(1.0));
         match self {
-            Self::NoTurn => format!(
+            Self::NoTurn(waited) => format!(
                 "`{name}` is busy with other calls, and this one got no turn within {}. It was not \
                  made; try again later.",
-                within(limit / 2)
+                within(waited)
             ),
             Self::NotConnected | Self::Call(CallError::NotSent(_)) => format!(
                 "`{name}` cannot be reached at the moment. The call was not made; try again later \
                  or do without it."
             ),
-            Self::TimedOut => format!(
+            Self::TimedOut(waited) => format!(
                 "`{name}` gave no answer within {}, and the call was cancelled. It may or may not \
                  have taken effect; check before you repeat it.",
-                within(limit)
+                within(waited)
             ),
             Self::Call(CallError::Lost(_)) => format!(
                 "The connection to `{name}` broke during the call. It may or may not have taken \

@@ -37,6 +37,8 @@ pub(crate) struct World {
     pub(crate) tools: Mutex<Vec<&'static str>>,
     pub(crate) changed: Notify,
     pub(crate) lost: Notify,
+    /// Calls that hang say that they are getting on.
+    pub(crate) getting_on: Notify,
     pub(crate) dials: AtomicUsize,
     pub(crate) resolves: AtomicUsize,
     pub(crate) calls: AtomicUsize,
@@ -52,6 +54,7 @@ impl World {
             tools: Mutex::new(vec!["ls"]),
             changed: Notify::new(),
             lost: Notify::new(),
+            getting_on: Notify::new(),
             dials: AtomicUsize::new(0),
             resolves: AtomicUsize::new(0),
             calls: AtomicUsize::new(0),
@@ -117,7 +120,14 @@ impl Peer for FakePeer {
             self.0.resolves.fetch_add(1, Ordering::SeqCst);
             World::go(&self.0.resolving).await?;
             let tools = self.0.tools.lock().unwrap().clone();
-            let raw = |name: &&str| RawValue::from_string(format!("{{\"name\":\"{name}\"}}"));
+            // A tool that is called `typed` wants a string `a`.
+            let raw = |name: &&str| {
+                let schema = match *name {
+                    "typed" => r#","inputSchema":{"properties":{"a":{"type":"string"}}}"#,
+                    _ => "",
+                };
+                RawValue::from_string(format!("{{\"name\":\"{name}\"{schema}}}"))
+            };
             let tools = tools.iter().map(raw).collect::<Result<_, _>>().unwrap();
             Ok(Arc::new(Catalog::mcp(None, tools).0))
         }
@@ -135,8 +145,14 @@ impl Peer for FakePeer {
     fn call(&self, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>> {
         async move {
             self.0.calls.fetch_add(1, Ordering::SeqCst);
-            World::go(&self.0.calling).await.map_err(|error| CallError::Lost(error.0))?;
-            Ok(Answer::Result(format!("{} {}", call.tool, call.arguments.get())))
+            let mut work = std::pin::pin!(World::go(&self.0.calling));
+            loop {
+                tokio::select! {
+                    done = &mut work => break done.map_err(|error| CallError::Lost(error.0))?,
+                    () = self.0.getting_on.notified() => call.progress.touch(),
+                }
+            }
+            Ok(Answer::text(format!("{} {}", call.tool, call.arguments.get())))
         }
         .boxed()
     }

@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use ::http::HeaderMap;
 use futures_util::future::BoxFuture;
 use rmcp::{
     RoleClient,
@@ -28,11 +27,10 @@ use rmcp::{
 };
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use url::Url;
 
 use super::peer::{Dial, Peer, PeerError};
 use crate::{
-    config::{Mcp, Program},
+    config::{HttpTransport, Mcp, Program},
     model::ids::BackendName,
 };
 
@@ -44,6 +42,7 @@ mod lines;
 mod listen;
 mod pages;
 mod raw;
+mod sse;
 mod stdio;
 
 use child::Child;
@@ -74,12 +73,14 @@ pub struct McpDialer {
 #[derive(Debug)]
 enum Target {
     Stdio { program: Program, launcher: Option<PathBuf> },
-    Http { client: reqwest::Client, url: Url, headers: HeaderMap },
+    Http { endpoint: Arc<http::Endpoint>, transport: HttpTransport },
 }
 
-/// The two generations of the protocol.
+/// The generations of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Era {
+    /// HTTP+SSE, the HTTP transport of 2024-11-05.
+    Oldest,
     /// `initialize` and sessions, up to 2025-11-25.
     Legacy,
     /// `server/discover`, from 2026-07-28 on.
@@ -98,6 +99,14 @@ struct Failed {
     error: PeerError,
     /// Whether another handshake may do better.
     try_other: bool,
+    /// Whether the server does not seem to know Streamable HTTP.
+    may_be_older: bool,
+}
+
+impl Failed {
+    fn for_good(error: PeerError) -> Self {
+        Self { error, try_other: false, may_be_older: false }
+    }
 }
 
 /// How to reach the server `name`. `launcher` is the daemon's own binary, which keeps a child from
@@ -111,8 +120,10 @@ pub fn dialer(
 ) -> McpDialer {
     let target = match config {
         Mcp::Stdio(program) => Target::Stdio { program: program.clone(), launcher },
-        Mcp::Http { url, headers } => {
-            Target::Http { client, url: Url::clone(url), headers: headers.clone() }
+        Mcp::Http { url, headers, socket, transport } => {
+            let url = url::Url::clone(url);
+            let endpoint = http::Endpoint::new(client, url, headers.clone(), socket.as_deref());
+            Target::Http { endpoint: Arc::new(endpoint), transport: *transport }
         }
     };
     McpDialer { backend: name.clone(), target, last: Mutex::new(None) }
@@ -120,20 +131,34 @@ pub fn dialer(
 
 impl McpDialer {
     async fn connect(&self) -> Result<Arc<dyn Peer>, PeerError> {
-        let [first, second] = plan(*self.last());
-        let connection = match self.attempt(first).await {
-            Err(failed) if failed.try_other => {
-                tracing::debug!(
-                    backend = %self.backend,
-                    "the handshake {first:?} failed, trying {second:?}: {}", failed.error
-                );
-                self.attempt(second).await
+        let [mut attempt, second] = self.plan();
+        let mut outcome = self.attempt(attempt).await;
+        if let Err(failed) = &outcome
+            && let Some(next) = self.after(attempt, second, failed)
+        {
+            tracing::debug!(
+                backend = %self.backend,
+                "the handshake {attempt:?} failed, trying {next:?}: {}", failed.error
+            );
+            let streamable = failed.error.to_string();
+            attempt = next;
+            outcome = self.attempt(next).await;
+            if let (Err(Failed { error: PeerError(why), .. }), Attempt::Only(Era::Oldest)) =
+                (&mut outcome, next)
+            {
+                *why = match *why == streamable {
+                    true => format!("{why}, neither with Streamable HTTP nor with HTTP+SSE"),
+                    false => format!("{streamable}; and with the older HTTP+SSE: {why}"),
+                };
             }
-            outcome => outcome,
-        };
-        let connection = connection.map_err(|failed| failed.error)?;
+        }
+        let connection = outcome.map_err(|failed| failed.error)?;
         let modern = !connection.revision().has_initialize();
-        *self.last() = Some(if modern { Era::Modern } else { Era::Legacy });
+        *self.last() = Some(match attempt {
+            Attempt::Only(Era::Oldest) => Era::Oldest,
+            _ if modern => Era::Modern,
+            _ => Era::Legacy,
+        });
         tracing::info!(
             backend = %self.backend,
             transport = self.transport(),
@@ -143,20 +168,45 @@ impl McpDialer {
         Ok(Arc::new(connection))
     }
 
+    fn is_pinned_to_sse(&self) -> bool {
+        matches!(self.target, Target::Http { transport: HttpTransport::Sse, .. })
+    }
+
+    /// What to try first, and what then.
+    fn plan(&self) -> [Attempt; 2] {
+        plan(if self.is_pinned_to_sse() { Some(Era::Oldest) } else { *self.last() })
+    }
+
+    /// What to try after the attempt `first` has failed, if not `second`.
+    fn after(&self, first: Attempt, second: Attempt, failed: &Failed) -> Option<Attempt> {
+        let oldest = Attempt::Only(Era::Oldest);
+        let either = matches!(self.target, Target::Http { transport: HttpTransport::Either, .. });
+        if failed.may_be_older && either && first != oldest {
+            return Some(oldest);
+        }
+        (failed.try_other && !self.is_pinned_to_sse()).then_some(second)
+    }
+
     async fn attempt(&self, attempt: Attempt) -> Result<Connection, Failed> {
         match &self.target {
             Target::Stdio { program, launcher } => {
                 self.attempt_stdio(program, launcher.as_deref(), attempt).await
             }
-            Target::Http { client, url, headers } => {
+            Target::Http { endpoint, .. } if attempt == Attempt::Only(Era::Oldest) => {
                 let wire = Arc::<Wire>::default();
-                let http = http::Http::new(
-                    self.backend.clone(),
-                    client.clone(),
-                    url.clone(),
-                    headers.clone(),
-                    Arc::clone(&wire),
-                );
+                let opened =
+                    sse::Sse::open(self.backend.clone(), Arc::clone(endpoint), Arc::clone(&wire));
+                let transport = opened.await.map_err(|failure| Failed {
+                    try_other: failure.is_by_server(),
+                    ..Failed::for_good(PeerError(failure.to_string()))
+                })?;
+                let (running, stop) = self.shake_hands(transport, &wire, attempt).await?;
+                Ok(Connection::new(self.backend.clone(), wire, running, stop, None))
+            }
+            Target::Http { endpoint, .. } => {
+                let wire = Arc::<Wire>::default();
+                let http =
+                    http::Http::new(self.backend.clone(), Arc::clone(endpoint), Arc::clone(&wire));
                 // The address and the headers are the client's; rmcp need not know them.
                 let mut config = StreamableHttpClientTransportConfig::with_uri("");
                 let mut retry = ExponentialBackoff::default();
@@ -179,8 +229,7 @@ impl McpDialer {
         attempt: Attempt,
     ) -> Result<Connection, Failed> {
         let started = Child::start(&self.backend, program, launcher).await;
-        let (mut child, stdin, stdout) =
-            started.map_err(|error| Failed { error, try_other: false })?;
+        let (mut child, stdin, stdout) = started.map_err(Failed::for_good)?;
         let wire = Arc::<Wire>::default();
         let (transport, rest) =
             stdio::Stdio::new(self.backend.clone(), Arc::clone(&wire), stdout, stdin);
@@ -224,6 +273,7 @@ impl McpDialer {
             timeout(DISCOVER_PATIENCE, serve).await.map_err(|_late| Failed {
                 error: PeerError("the server does not answer server/discover any more".to_owned()),
                 try_other: true,
+                may_be_older: false,
             })?
         } else {
             serve.await
@@ -231,6 +281,7 @@ impl McpDialer {
         let running = outcome.map_err(|error| Failed {
             error: PeerError(describe(&error, wire)),
             try_other: is_worth_another(&error),
+            may_be_older: http_failure(&error).is_some_and(http::Failure::may_be_older),
         })?;
         // A refresh must ask the server.
         running.peer().set_response_cache_config(ClientCacheConfig::disabled()).await;
@@ -250,6 +301,8 @@ impl Dial for McpDialer {
     fn transport(&self) -> &'static str {
         match self.target {
             Target::Stdio { .. } => "stdio",
+            Target::Http { transport: HttpTransport::Sse, .. } => "sse",
+            Target::Http { .. } if *self.last() == Some(Era::Oldest) => "sse",
             Target::Http { .. } => "streamable-http",
         }
     }
@@ -275,7 +328,7 @@ impl Attempt {
             },
             Self::Only(Era::Modern) => ClientLifecycleMode::Discover { preferred_versions },
             // The handler's configuration names the revision.
-            Self::Only(Era::Legacy) => ClientLifecycleMode::Initialize,
+            Self::Only(Era::Legacy | Era::Oldest) => ClientLifecycleMode::Initialize,
         }
     }
 }
@@ -304,11 +357,22 @@ fn describe(error: &ClientInitializeError, wire: &Wire) -> String {
 
 /// Whether the failed handshake says that there is a server which may speak the other revision.
 fn is_worth_another(error: &ClientInitializeError) -> bool {
-    let ClientInitializeError::TransportError { error, .. } = error else { return true };
-    let failure = error.error.downcast_ref::<StreamableHttpError<http::Failure>>();
-    match failure {
-        Some(StreamableHttpError::Client(failure)) => failure.is_by_server(),
-        _ => true,
+    http_failure(error).is_none_or(http::Failure::is_by_server)
+}
+
+/// What went wrong at the server or on the way to it, where the transport is one over HTTP.
+fn http_failure(error: &ClientInitializeError) -> Option<&http::Failure> {
+    let error = match error {
+        ClientInitializeError::TransportError { error, .. } => error.error.as_ref(),
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => {
+            return http_failure(fallback);
+        }
+        _ => return None,
+    };
+    match error.downcast_ref::<StreamableHttpError<http::Failure>>() {
+        Some(StreamableHttpError::Client(failure)) => Some(failure),
+        Some(_) => None,
+        None => error.downcast_ref(),
     }
 }
 

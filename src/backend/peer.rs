@@ -8,6 +8,7 @@ use std::{fmt, sync::Arc};
 
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
+use tokio::sync::Notify;
 
 use crate::model::{
     answer::Answer,
@@ -68,6 +69,25 @@ pub struct ToolCall {
     pub arguments: Box<RawValue>,
     /// Which call of which run this is; `None` for calls from the command line.
     pub origin: Option<Origin>,
+    /// Where the peer says that the call is getting on.
+    pub progress: Progress,
+}
+
+/// The signs of life of one call: the peer that makes it gives them, and whoever waits for it
+/// waits longer. Signs between two looks count as one.
+#[derive(Debug, Clone, Default)]
+pub struct Progress(Arc<Notify>);
+
+impl Progress {
+    /// The peer has said that it is still working on the call.
+    pub fn touch(&self) {
+        self.0.notify_one();
+    }
+
+    /// Ends when the call was touched since this last ended.
+    pub async fn touched(&self) {
+        self.0.notified().await;
+    }
 }
 
 /// Which call of which run a tool call answers; peers may use it to recognise a repetition.

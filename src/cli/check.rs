@@ -224,7 +224,7 @@ impl Reached {
     fn mcp(mcp: &Mcp) -> Self {
         match mcp {
             Mcp::Stdio(program) => Self::Stdio(Line::new(program)),
-            Mcp::Http { url, headers } => {
+            Mcp::Http { url, headers, .. } => {
                 Self::Url { url: url.to_string(), headers: names(headers) }
             }
         }

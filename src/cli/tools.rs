@@ -180,6 +180,39 @@ pub(super) async fn call(config: &Config, tool: &str, arguments: &str, json: boo
     }
 }
 
+/// `mantyx-bridge refresh [BACKEND]`.
+pub(super) async fn refresh(config: &Config, backend: Option<&str>, json: bool) -> Outcome {
+    let client = Client::new(config)?;
+    let names = match backend {
+        Some(name) => vec![name.to_owned()],
+        None => {
+            let status: Status = parse(&client.get("/v1/status").await?)?;
+            status.backends.into_iter().map(|backend| backend.name).collect()
+        }
+    };
+    let mut states = Vec::new();
+    for name in names {
+        let name: String = url::form_urlencoded::byte_serialize(name.as_bytes()).collect();
+        let path = format!("/v1/backends/{name}/refresh");
+        states.push(client.send(Method::POST, &path, None).await?.success()?);
+    }
+    if json {
+        return print(&format!("[{}]\n", states.join(",")));
+    }
+    let mut away = Vec::new();
+    let mut out = String::new();
+    for state in &states {
+        let Backend { name, state, tools, last_error, .. } = parse(state)?;
+        line(&mut out, format_args!("{name}: {state}, {tools} tools"));
+        if state != "ready" {
+            let why = last_error.unwrap_or_else(|| "no reason given".to_owned());
+            away.push(format!("{name} was not refreshed: {}", plain(&why)));
+        }
+    }
+    print(&out)?;
+    if away.is_empty() { Ok(()) } else { Err(Failure::Failed(away.join("\n"))) }
+}
+
 /// `mantyx-bridge token`.
 pub(super) fn token(config: &Config) -> Outcome {
     if let Some(app) = config.apps.first() {

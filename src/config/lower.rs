@@ -11,6 +11,7 @@ mod listen;
 mod local;
 mod mcp;
 mod program;
+mod socket;
 mod upstream;
 mod web;
 

@@ -22,8 +22,6 @@ enum Uses {
     Present,
     True,
     Word(&'static str),
-    /// A text that begins with one of these.
-    Prefix(&'static [&'static str]),
 }
 
 const LEAVE_OUT: &str = "leave it out";
@@ -40,24 +38,6 @@ const TABLE: &[NotYet] = &[
         uses: Uses::Present,
         what: "renewing an upstream OAuth token",
         cure: "write `credential` with an API key or an access token",
-    },
-    NotYet {
-        path: &["mcp", "*", "transport"],
-        uses: Uses::Word("sse"),
-        what: "the older HTTP+SSE transport",
-        cure: "most servers speak Streamable HTTP too: write its `url` and no transport",
-    },
-    NotYet {
-        path: &["mcp", "*", "type"],
-        uses: Uses::Word("sse"),
-        what: "the older HTTP+SSE transport",
-        cure: "most servers speak Streamable HTTP too: write its `url` and `type: http`",
-    },
-    NotYet {
-        path: &["mcp", "*", "url"],
-        uses: Uses::Prefix(&["unix:", "http+unix:"]),
-        what: "Streamable HTTP over a unix socket",
-        cure: "let the server listen on a loopback port: http://127.0.0.1:PORT/mcp",
     },
     NotYet {
         path: &["mcp", "*", "auth"],
@@ -152,9 +132,6 @@ impl Uses {
             (Self::Present, _) => true,
             (Self::True, kind) => matches!(kind, Kind::Bool(true)),
             (Self::Word(word), Kind::Str(text)) => text == word,
-            (Self::Prefix(starts), Kind::Str(text)) => {
-                starts.iter().any(|start| text.starts_with(start))
-            }
             _ => false,
         }
     }

@@ -163,14 +163,17 @@ pub struct Mcp {
     pub env_file: Option<At<String>>,
     /// The directory that it is started in.
     pub cwd: Option<At<String>>,
-    /// The address of a server that speaks Streamable HTTP.
+    /// The address of a server that speaks Streamable HTTP, or the older HTTP+SSE. On a unix
+    /// socket: `unix:/run/x.sock`, where the path is `/mcp`, or `unix:/run/x.sock:/path`; its Host
+    /// is `localhost`, unless `headers` has another.
     pub url: Option<At<String>>,
     /// The same as `url`.
     #[serde(rename = "serverUrl")]
     pub server_url: Option<At<String>>,
     /// Sent with every request to `url`, and to nowhere else.
     pub headers: Option<At<BTreeMap<String, At<Scalar>>>>,
-    /// Inferred from `command` or `url`. `sse` is not in this version.
+    /// Inferred from `command` or `url`: of the two HTTP transports, `streamable-http`, and `sse`
+    /// where the server does not know it.
     pub transport: Option<At<McpTransport>>,
     /// The same as `transport`.
     #[serde(rename = "type")]
@@ -187,7 +190,8 @@ pub struct Mcp {
     pub on_unavailable: Option<At<UnavailableWord>>,
     /// Time from one refresh of its catalog to the next. Default: `refresh.interval`.
     pub refresh: Option<At<DurationText>>,
-    /// How long one call may take. Default: `calls.timeout`.
+    /// How long one call may go without a sign of progress; `calls.timeout`, which is the default,
+    /// ends it in any case.
     pub call_timeout: Option<At<DurationText>>,
     /// A call that takes longer goes on in the background. Not in this version.
     pub pending_after: Option<Unready>,

@@ -2,7 +2,7 @@
 //!
 //! Must not: write to stdout by itself, touch files or the network.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use rmcp::{
     ServerHandler, ServiceExt as _,
@@ -57,7 +57,7 @@ impl DemoServer {
     )]
     fn clock(&self) -> String {
         // A clock before 1970 is set wrong; the epoch says so better than a panic.
-        rfc3339(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+        humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
     }
 
     #[tool(
@@ -99,32 +99,6 @@ impl ServerHandler for DemoServer {
             .with_server_info(server)
             .with_instructions("Three small tools to try the bridge with.")
     }
-}
-
-/// A time since the Unix epoch in UTC, to the second.
-fn rfc3339(since_epoch: Duration) -> String {
-    let seconds = since_epoch.as_secs();
-    let (year, month, day) = date(seconds / 86_400);
-    let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
-}
-
-/// The Gregorian date `days` after 1970-01-01. Years are counted from March, so that the leap day
-/// is the last of its year, and in eras of 400 years, which all have the same length.
-fn date(days: u64) -> (u64, u64, u64) {
-    const DAYS_FROM_MARCH_0000: u64 = 719_468;
-    const DAYS_OF_ERA: u64 = 146_097;
-    let days = days + DAYS_FROM_MARCH_0000;
-    let (era, day_of_era) = (days / DAYS_OF_ERA, days % DAYS_OF_ERA);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    // From March on, the months' lengths repeat in a way that this line follows.
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    (year, month, day)
 }
 
 #[cfg(test)]

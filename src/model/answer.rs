@@ -3,17 +3,23 @@
 //! Must not: know how the call was made, or put an address or a secret into a text.
 
 pub mod a2a;
+pub mod files;
 pub mod mcp;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer, ser::SerializeMap as _};
+
+use files::File;
 
 /// The outcome of a tool call in the form of MANTYX's tool-result POST
-/// (agent-runs-protocol §8): exactly one of `result` and `error`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+/// (agent-runs-protocol §8): exactly one of `result` and `error`, and files beside a result.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// The tool's text; empty when it had nothing to say.
-    Result(String),
+    Result {
+        /// The tool's text; empty when it had nothing to say.
+        text: String,
+        /// What the tool gave that is no text; a line of `text` names each.
+        files: Vec<File>,
+    },
     /// A failure, told to the model in words that it can act on.
     Error(String),
 }
@@ -24,23 +30,48 @@ impl Answer {
     /// The longest `error`, in bytes: "8 KB" in its smaller reading (wire-protocol §5).
     pub const MAX_ERROR: usize = 8_000;
 
+    /// A result without files.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Result { text: text.into(), files: Vec::new() }
+    }
+
     /// The result that begins with `text` and goes on: nobody has read how long it is.
     pub fn unfinished(text: String) -> Self {
         const LINE: &str = "\n[cut by the bridge: the rest is missing]";
         let mut text = text;
         text.truncate(text.floor_char_boundary(Self::MAX_RESULT - LINE.len()));
         text.push_str(LINE);
-        Self::Result(text)
+        Self::text(text)
     }
 
-    /// Cuts what is longer than MANTYX takes, at a character boundary; the last line then says how
+    /// Cuts text that is longer than MANTYX takes, at a character boundary; the last line then says how
     /// much is missing.
     #[must_use]
     pub fn within_limits(self) -> Self {
         match self {
-            Self::Result(text) => Self::Result(cut(text, Self::MAX_RESULT)),
+            // Files are within their limits from the start.
+            Self::Result { text, files } => {
+                Self::Result { text: cut(text, Self::MAX_RESULT), files }
+            }
             Self::Error(text) => Self::Error(cut(text, Self::MAX_ERROR)),
         }
+    }
+}
+
+/// The members `result` and `files`, or `error`; `files` only where there are some.
+impl Serialize for Answer {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        match self {
+            Self::Result { text, files } => {
+                map.serialize_entry("result", text)?;
+                if !files.is_empty() {
+                    map.serialize_entry("files", files)?;
+                }
+            }
+            Self::Error(text) => map.serialize_entry("error", text)?,
+        }
+        map.end()
     }
 }
 
@@ -64,3 +95,6 @@ fn cut(text: String, max: usize) -> String {
 fn closing_line(missing: usize, whole: usize) -> String {
     format!("\n[cut by the bridge: {missing} of {whole} bytes are missing]")
 }
+
+#[cfg(test)]
+mod tests;

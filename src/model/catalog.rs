@@ -3,10 +3,12 @@
 //! Must not: rename, filter or interpret tools (naming.rs does), or keep anything that the peer,
 //! or for a local tool the configuration, did not say.
 
-use std::{collections::HashSet, fmt::Write as _};
+use std::{collections::HashSet, fmt::Write as _, sync::Arc};
 
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
+
+use super::schema::InputSchema;
 
 /// What one backend offers. Immutable: a refresh makes a new one.
 #[derive(Debug)]
@@ -23,7 +25,11 @@ pub enum Content {
     /// An A2A agent: its Agent Card.
     A2a { card: Box<RawValue> },
     /// A local tool: the members of its ref, as the configuration has them.
-    Local { definition: Box<RawValue> },
+    Local {
+        definition: Arc<RawValue>,
+        /// What its arguments have to be.
+        input: Arc<InputSchema>,
+    },
 }
 
 /// One MCP tool as its server sent it.
@@ -32,7 +38,9 @@ pub struct Tool {
     /// The server's own name for the tool; what `tools/call` takes.
     pub name: String,
     /// The whole `Tool` object, verbatim.
-    pub raw: Box<RawValue>,
+    pub raw: Arc<RawValue>,
+    /// What its arguments have to be.
+    pub input: Arc<InputSchema>,
 }
 
 /// A tool that the server listed and that cannot be offered.
@@ -65,7 +73,11 @@ impl Catalog {
                     let why = format!("an earlier tool has the same name, {name:?}");
                     left_out.push(LeftOut { index, why });
                 }
-                Some(name) => kept.push(Tool { name, raw }),
+                Some(name) => {
+                    let raw: Arc<RawValue> = raw.into();
+                    let input = Arc::new(InputSchema::of(Arc::clone(&raw)));
+                    kept.push(Tool { name, raw, input });
+                }
                 None => {
                     let why = "it is not an object with exactly one string `name`".to_owned();
                     left_out.push(LeftOut { index, why });
@@ -82,7 +94,9 @@ impl Catalog {
 
     /// The catalog of a local tool: a JSON object of all that its ref says besides kind and name.
     pub fn local(definition: Box<RawValue>) -> Self {
-        Self::new(Content::Local { definition })
+        let definition: Arc<RawValue> = definition.into();
+        let input = Arc::new(InputSchema::of_local(Arc::clone(&definition)));
+        Self::new(Content::Local { definition, input })
     }
 
     fn new(content: Content) -> Self {
@@ -100,7 +114,7 @@ impl Catalog {
                 }
             }
             Content::A2a { card } => part(b"card", card.get()),
-            Content::Local { definition } => part(b"local", definition.get()),
+            Content::Local { definition, .. } => part(b"local", definition.get()),
         }
         let digest = hex(&hash.finalize());
         Self { content, digest }

@@ -16,10 +16,11 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    catalog::{Catalog, Content, hex},
+    catalog::{Catalog, Content, Tool, hex},
     ids::BackendName,
     json,
     naming::{self, Nameless, Naming},
+    schema::InputSchema,
 };
 
 /// The most tools that one `mcp_local` ref may carry (agent-runs-protocol §4.3).
@@ -97,7 +98,11 @@ pub struct Route {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// The peer's own name for the tool; empty for an A2A agent and a local tool.
-    Tool(Arc<str>),
+    Tool {
+        name: Arc<str>,
+        /// What its arguments have to be; an agent says no such thing.
+        input: Option<Arc<InputSchema>>,
+    },
     /// Nothing: the answer says that the backend is unavailable.
     Stub,
 }
@@ -156,8 +161,8 @@ impl Offer {
         let mut names = names.into_iter();
         for plan in plans {
             let names: Vec<Arc<str>> = names.by_ref().take(plan.tools.len()).collect();
-            for (tool, name) in plan.tools.iter().zip(&names) {
-                offer.routes.insert(Arc::clone(name), plan.route(tool.tool));
+            for (at, name) in names.iter().enumerate() {
+                offer.routes.insert(Arc::clone(name), plan.route(at));
             }
             let refs = plan.write(&names);
             let offered =
@@ -245,9 +250,9 @@ struct Plan<'a> {
 enum Shape<'a> {
     Nothing,
     Stub,
-    Mcp { server_info: Option<&'a RawValue>, raw: Vec<&'a RawValue> },
+    Mcp { server_info: Option<&'a RawValue>, tools: Vec<&'a Tool> },
     A2a { card: &'a RawValue },
-    Local { definition: &'a RawValue },
+    Local { definition: &'a RawValue, input: &'a Arc<InputSchema> },
 }
 
 impl<'a> Plan<'a> {
@@ -267,16 +272,16 @@ impl<'a> Plan<'a> {
                     wanted: source.naming.wanted(&tool.name),
                 });
                 let nameless = nameless.collect();
-                let raw = offered.iter().map(|tool| tool.raw.as_ref()).collect();
-                (Shape::Mcp { server_info: server_info.as_deref(), raw }, nameless)
+                let server_info = server_info.as_deref();
+                (Shape::Mcp { server_info, tools: offered }, nameless)
             }
             (Some(Content::A2a { card }), _) => {
                 let nameless = Nameless { backend, tool: "", wanted: backend.to_owned() };
                 (Shape::A2a { card }, vec![nameless])
             }
-            (Some(Content::Local { definition }), _) => {
+            (Some(Content::Local { definition, input }), _) => {
                 let nameless = Nameless { backend, tool: "", wanted: backend.to_owned() };
-                (Shape::Local { definition }, vec![nameless])
+                (Shape::Local { definition, input }, vec![nameless])
             }
             (None, OnUnavailable::Stub | OnUnavailable::Stale) => {
                 let wanted = format!("{backend}_unavailable");
@@ -288,11 +293,20 @@ impl<'a> Plan<'a> {
         Self { source, shape, tools, refused }
     }
 
-    fn route(&self, tool: &str) -> Route {
-        let (kind, target) = match self.shape {
+    /// Where the tool at `at` in [`Self::tools`] is.
+    fn route(&self, at: usize) -> Route {
+        let name: Arc<str> = self.tools.get(at).map_or("", |tool| tool.tool).into();
+        let (kind, target) = match &self.shape {
             Shape::Stub => (RefKind::Local, Target::Stub),
-            Shape::Nothing | Shape::Mcp { .. } | Shape::A2a { .. } | Shape::Local { .. } => {
-                (self.source.kind, Target::Tool(tool.into()))
+            Shape::Mcp { tools, .. } => {
+                let input = tools.get(at).map(|tool| Arc::clone(&tool.input));
+                (self.source.kind, Target::Tool { name, input })
+            }
+            Shape::Local { input, .. } => {
+                (self.source.kind, Target::Tool { name, input: Some(Arc::clone(input)) })
+            }
+            Shape::Nothing | Shape::A2a { .. } => {
+                (self.source.kind, Target::Tool { name, input: None })
             }
         };
         Route { backend: self.source.name.clone(), kind, target }
@@ -303,14 +317,14 @@ impl<'a> Plan<'a> {
             Shape::Nothing => Vec::new(),
             Shape::Stub => names.iter().map(|name| self.stub(name)).collect(),
             Shape::A2a { card } => names.iter().map(|name| self.agent(name, card)).collect(),
-            Shape::Local { definition } => {
+            Shape::Local { definition, .. } => {
                 names.iter().map(|name| local(name, definition)).collect()
             }
-            Shape::Mcp { server_info, raw } => names
+            Shape::Mcp { server_info, tools } => names
                 .chunks(MAX_TOOLS_PER_REF)
-                .zip(raw.chunks(MAX_TOOLS_PER_REF))
+                .zip(tools.chunks(MAX_TOOLS_PER_REF))
                 .enumerate()
-                .map(|(at, (names, raw))| self.server(at, *server_info, names, raw))
+                .map(|(at, (names, tools))| self.server(at, *server_info, names, tools))
                 .collect(),
         }
     }
@@ -345,7 +359,7 @@ impl<'a> Plan<'a> {
         at: usize,
         server_info: Option<&RawValue>,
         names: &[Arc<str>],
-        raw: &[&RawValue],
+        tools: &[&Tool],
     ) -> Ref {
         let label = match at {
             0 => self.source.name.to_string(),
@@ -357,7 +371,8 @@ impl<'a> Plan<'a> {
             head.push_str(info.get());
         }
         head.push_str(",\"tools\":[");
-        let items = names.iter().zip(raw).map(|(name, raw)| around_name(name, raw)).collect();
+        let items =
+            names.iter().zip(tools).map(|(name, tool)| around_name(name, &tool.raw)).collect();
         Ref::new(head, items, "]}")
     }
 }

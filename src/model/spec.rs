@@ -307,7 +307,7 @@ impl Table {
         for name in one.names().filter(|name| caller.contains(name.as_ref())) {
             let Some(route) = self.offer.route(name) else { continue };
             let tool = match &route.target {
-                super::offer::Target::Tool(tool) => tool.as_ref(),
+                super::offer::Target::Tool { name, .. } => name.as_ref(),
                 super::offer::Target::Stub => "",
             };
             // A handful of rounds at most: each takes another hash.

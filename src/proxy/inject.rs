@@ -165,7 +165,7 @@ impl Outgoing<'_> {
         // The bridge has to read the answer, too.
         parts.headers.remove(header::ACCEPT_ENCODING);
         // Nobody is given a stub of a backend that is only just starting.
-        self.runs.backends().board.settled().await;
+        self.runs.backends().board.started().await;
         Ok(Taken { parts, body, selection })
     }
 

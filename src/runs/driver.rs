@@ -87,7 +87,7 @@ pub(super) async fn drive(runs: Arc<Runs>, run: Arc<DrivenRun>) {
     }
     run.log.end();
     while calls.join_next().await.is_some() {}
-    info!(run = %run.key.run, ?why, "driven to its end");
+    info!(run = %run.key.run, "{}", why.words());
 }
 
 /// Why a driver stopped.
@@ -96,6 +96,16 @@ enum Why {
     Ended,
     ShuttingDown,
     GivenUp,
+}
+
+impl Why {
+    fn words(&self) -> &'static str {
+        match self {
+            Self::Ended => "the run has ended",
+            Self::ShuttingDown => "the run is left as it is, for the bridge is going down",
+            Self::GivenUp => "the run is not driven any more",
+        }
+    }
 }
 
 impl Driver {
@@ -263,7 +273,7 @@ async fn make(runs: Arc<Runs>, run: Arc<DrivenRun>, call: Call, route: Route) {
             Answer::Error("The call was cancelled because its run was.".to_owned())
         }
     };
-    let ok = matches!(answer, Answer::Result(_));
+    let ok = matches!(answer, Answer::Result { .. });
     info!(
         run = %run.key.run, %tool_use, tool = name, backend = %route.backend, ok,
         ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),

@@ -220,13 +220,13 @@ impl Player<'_> {
                 });
             }
         }
-        for Answer::Result(text) | Answer::Error(text) in &results {
+        for Answer::Result { text, .. } | Answer::Error(text) in &results {
             self.context_words += words(text);
         }
         self.begin_turn();
         for result in results {
             match result {
-                Answer::Result(text) => self.say(&text)?,
+                Answer::Result { text, .. } => self.say(&text)?,
                 Answer::Error(text) => self.say(&format!("error: {text}"))?,
             }
         }

@@ -57,20 +57,20 @@ pub(super) fn read(body: &[u8]) -> Result<ToolResult, Invalid> {
     let result = body.get("result");
     let error = body.get("error");
     let (answer, value, max) = match (&result, &error) {
-        (Some(result), None) => (Answer::Result(result.string()?), result, Answer::MAX_RESULT),
+        (Some(result), None) => (Answer::text(result.string()?), result, Answer::MAX_RESULT),
         (None, Some(error)) => (Answer::Error(error.string()?), error, Answer::MAX_ERROR),
         (Some(_), Some(_)) => return Err(body.invalid("send `result` or `error`, not both")),
         (None, None) => return Err(body.invalid("`result` or `error` is required")),
     };
     let length = match &answer {
-        Answer::Result(text) | Answer::Error(text) => text.len(),
+        Answer::Result { text, .. } | Answer::Error(text) => text.len(),
     };
     if length > max {
         return Err(value.invalid(format_args!("has {length} bytes, {max} fit")));
     }
     // Files beside an error are ignored (§8).
     let files = match (&answer, body.get("files")) {
-        (Answer::Result(_), Some(files)) => files::read_files(&files)?,
+        (Answer::Result { .. }, Some(files)) => files::read_files(&files)?,
         _ => Vec::new(),
     };
     Ok(ToolResult { tool_use: id.into(), answer, files })

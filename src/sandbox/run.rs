@@ -202,7 +202,7 @@ impl Run {
             return Ok(Accepted::Unknown);
         };
         let (output, error) = match &answer {
-            Answer::Result(text) => (Some(text.as_str()), None),
+            Answer::Result { text, .. } => (Some(text.as_str()), None),
             Answer::Error(text) => (None, Some(text.as_str())),
         };
         let data = ResultIn { tool_use_id: call.as_str(), output, error, files };

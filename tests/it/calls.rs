@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use crate::{
+    bridge::Bridge,
     frames::Script,
     mantyx::Reply,
     peers,
     rig::{Rig, tool_names},
-    sse,
+    sse, wait,
 };
 
 const NOTE: &str = r#"{"text":"x"}"#;
+/// Three bytes of the agents' report.pdf, which is one letter 12,345 times.
+const REPORT: &str = "eHh4";
 
 /// A bridge with one backend `name`, whose entry stands below `section`.
 async fn with(section: &str, name: &str, entry: &str) -> Rig {
@@ -72,8 +75,13 @@ async fn a_typescript_mcp_server_over_stdio() {
     assert!(result.contains("temperature"), "{result}");
 
     rig.run(Script::one_call("tu_i", "everything", "everything_get_tiny_image", "{}")).await;
-    let result = rig.mantyx.answer("tu_i").await["result"].to_string();
-    assert!(result.contains("Here's the image") && result.contains("image/png"), "{result}");
+    let answer = rig.mantyx.answer("tu_i").await;
+    let result = answer["result"].as_str().expect("a result");
+    let line = "[file image-1.png image/png, ";
+    assert!(result.contains("Here's the image") && result.contains(line), "{result}");
+    assert_eq!(answer["files"][0]["filename"], "image-1.png", "{answer}");
+    let data = answer["files"][0]["data"].as_str().expect("base64");
+    assert!(data.starts_with("iVBORw0KGgo"), "as the server sent it");
 
     rig.run(Script::one_call(
         "tu_l",
@@ -134,7 +142,14 @@ async fn agent(url: &str, binding: &str) {
     let file = rig.mantyx.answer("tu_file").await;
     let result = file["result"].as_str().expect("a result");
     assert!(result.starts_with("see the report") && result.contains("12"), "{result}");
-    assert!(result.contains("report.pdf"), "a file is named, whatever becomes of it: {result}");
+    let line = "[file report.pdf application/pdf, 12,345 bytes: attached]";
+    assert!(result.contains(line), "a file has its line: {result}");
+    assert!(result.contains("http://files.test/r.pdf"), "one by its address has that: {result}");
+    assert_eq!(file["files"].as_array().map(Vec::len), Some(1), "{result}");
+    let expected = serde_json::json!({
+        "filename": "report.pdf", "mimeType": "application/pdf", "data": REPORT.repeat(4115)
+    });
+    assert!(file["files"][0] == expected, "the agent's bytes, in base64 once: {file}");
 }
 
 #[tokio::test]
@@ -158,6 +173,78 @@ async fn an_agent_of_0_3() {
 }
 
 #[tokio::test]
+async fn an_agent_of_0_3_over_http_json() {
+    agent(peers::a2a_v03().await.url(), "http-json").await;
+}
+
+#[tokio::test]
+async fn images_and_files_are_passed_on() {
+    let agent = peers::a2a_v1("1.0").await;
+    let config = format!(
+        "mcp:\n  everything: {}\na2a:\n  hr: {{url: \"{}\"}}\n",
+        peers::everything_stdio(),
+        agent.url()
+    );
+    let rig = Rig::bare(&config).await;
+    rig.bridge.wait_backend("everything", "ready").await;
+    rig.bridge.wait_backend("hr", "ready").await;
+    let script = Script::new().mcp("tu_i", "everything", "everything_get_tiny_image", "{}");
+    rig.run(script.a2a("tu_f", "hr", "file").answered("tu_i").answered("tu_f").done()).await;
+    let answer = rig.mantyx.answer("tu_i").await;
+    assert_eq!(answer["files"][0]["mimeType"], "image/png", "an image is a file: {answer}");
+    let data = answer["files"][0]["data"].as_str().expect("base64");
+    assert!(data.starts_with("iVBORw0KGgo"), "as the server sent it");
+    let name = answer["files"][0]["filename"].as_str().expect("a file has a name");
+    let result = answer["result"].as_str().expect("a result");
+    assert!(result.contains(name), "a line names it: {result}");
+    let answer = rig.mantyx.answer("tu_f").await;
+    assert_eq!(answer["files"][0]["filename"], "report.pdf", "{answer}");
+}
+
+#[tokio::test]
+async fn an_embedded_resource_is_a_file_where_it_is_no_text() {
+    let rig = with("mcp", "everything", &peers::everything_stdio()).await;
+    let resource = |kind: &str| format!(r#"{{"resourceType":"{kind}","resourceId":1}}"#);
+    let tool = "everything_get_resource_reference";
+    let script = Script::new().mcp("tu_b", "everything", tool, &resource("Blob"));
+    let script = script.mcp("tu_t", "everything", tool, &resource("Text"));
+    rig.run(script.answered("tu_b").answered("tu_t").done()).await;
+    let blob = rig.mantyx.answer("tu_b").await;
+    assert_eq!(blob["files"][0]["filename"], "1.txt", "named by its address: {blob}");
+    assert_eq!(blob["files"][0]["mimeType"], "text/plain", "{blob}");
+    let result = blob["result"].as_str().expect("a result");
+    assert!(result.contains("\n[file 1.txt text/plain, "), "{result}");
+    let text = rig.mantyx.answer("tu_t").await;
+    assert!(text.get("files").is_none(), "no empty list: {text}");
+    assert!(text["result"].as_str().is_some_and(|text| text.contains("plaintext")), "{text}");
+}
+
+#[tokio::test]
+async fn the_sandbox_takes_files_and_the_api_hands_them_back() {
+    let config = format!(
+        "upstream: {{sandbox: true, workspace: acme}}\nmcp:\n  everything: {}\n",
+        peers::everything_stdio()
+    );
+    let bridge = Bridge::ready(&config).await;
+    bridge.wait_backend("everything", "ready").await;
+    let run =
+        bridge.post_run(r#"{"systemPrompt":"s","prompt":"everything_get_tiny_image {}"}"#).await;
+    let frames = sse::whole(&bridge, &run.stream).await;
+    let taken = sse::find(&frames, "local_tool_result_in").expect("the sandbox took the answer");
+    assert_eq!(taken["files"][0]["filename"], "image-1.png", "{taken}");
+    assert_eq!(taken["files"][0]["mimeType"], "image/png", "{taken}");
+    assert!(taken["files"][0]["sizeBytes"].as_u64().is_some_and(|size| size > 1000), "{taken}");
+
+    let call = r#"{"toolUseId":"tu_1","name":"everything_get_tiny_image","args":{}}"#;
+    let answer = bridge.api("POST", "/v1/tool-calls", Some(call)).await.expect(200);
+    assert_eq!(answer["files"][0]["filename"], "image-1.png", "{answer}");
+    let wrong = r#"{"toolUseId":"tu_2","name":"everything_get_sum","args":{"a":"x","b":1}}"#;
+    let answer = bridge.api("POST", "/v1/tool-calls", Some(wrong)).await.expect(200);
+    let error = answer["error"].as_str().expect("an error");
+    assert!(error.starts_with("tool_input_invalid: /a: ") && error.contains("number"), "{error}");
+}
+
+#[tokio::test]
 async fn an_agent_that_asks_back_is_heard() {
     let agent = peers::a2a_v1("1.0").await;
     let rig = with("a2a", "hr", &format!("{{url: \"{}\"}}", agent.url())).await;
@@ -176,7 +263,6 @@ async fn an_error_of_a_tool_is_an_error() {
 }
 
 #[tokio::test]
-#[ignore = "arguments are not validated yet"]
 async fn arguments_are_checked_before_the_call() {
     let rig = Rig::start().await;
     let answer = rig.call("plain", "plain_note", r#"{"text":7}"#).await;
@@ -264,6 +350,22 @@ async fn retry_after_is_obeyed() {
     let [first, second] = times.as_slice() else { panic!("two POSTs: {posts:?}") };
     let waited = second.duration_since(*first);
     assert!(waited >= Duration::from_secs(2), "it waited {waited:?} of the 2 s that it was told");
+}
+
+#[tokio::test]
+async fn retry_after_holds_for_all_runs_of_a_credential() {
+    let rig = Rig::start().await;
+    rig.mantyx.replies("tu_1", [Reply::TooMany(2)]);
+    rig.run(Script::one_call("tu_1", "plain", "plain_note", NOTE)).await;
+    let first = rig.mantyx.wait_posts("tu_1", 1).await.remove(0);
+    wait::soon("the bridge should have read the 429", async || {
+        rig.bridge.log().contains("was not taken").then_some(())
+    })
+    .await;
+    rig.run(Script::one_call("tu_2", "plain", "plain_note", NOTE)).await;
+    let second = rig.mantyx.wait_posts("tu_2", 1).await.remove(0);
+    let waited = second.at.duration_since(first.at);
+    assert!(waited >= Duration::from_secs(2), "another run waits, too: {waited:?}");
 }
 
 #[tokio::test]

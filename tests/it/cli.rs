@@ -141,7 +141,6 @@ async fn commands_speak_to_the_running_bridge() {
 }
 
 #[tokio::test]
-#[ignore = "the refresh command is not there yet"]
 async fn a_refresh_can_be_asked_for() {
     let rig = Rig::start().await;
     with(&rig, &["refresh", "plain"]).await.expect(OK);

@@ -10,7 +10,7 @@ use crate::{
     frames::Script,
     mantyx::Mantyx,
     peers,
-    rig::{Rig, ledger_in},
+    rig::{Rig, ledger_in, tool_names},
     sse, wait,
 };
 
@@ -129,7 +129,7 @@ async fn the_bridge_starts_though_its_peers_do_not() {
     }
     // A tool that explains stands in for a backend that was never there.
     let sent = rig.mantyx.requests("POST", "/agent-runs").pop().expect("a run").value();
-    let names = crate::rig::tool_names(&sent);
+    let names = tool_names(&sent);
     assert!(names.contains(&"refused_unavailable".to_owned()), "{names:?}");
     rig.run(Script::new().local("tu_u", "refused_unavailable", "{}").until("tu_u").done()).await;
     let answer = rig.mantyx.answer("tu_u").await;
@@ -195,4 +195,22 @@ async fn a_backends_headers_reach_no_other_origin() {
     assert!(!trap.recorded().is_empty(), "the redirect was met");
     assert!(target.recorded().is_empty(), "and not followed: {:?}", target.recorded());
     assert!(!rig.bridge.log().contains("backend-canary-77"), "the log shows a header's value");
+}
+
+#[tokio::test]
+async fn a_catalog_outlives_its_peer() {
+    let mut server = peers::everything_http().await;
+    let mantyx = Mantyx::start().await;
+    let config = format!("mcp:\n  everything: {{url: \"{}/mcp\"}}\n", server.url());
+    let mut bridge = Bridge::ready(&format!("{}{config}", mantyx.upstream())).await;
+    bridge.wait_backend("everything", "ready").await;
+    bridge.stop().await;
+    server.kill9();
+    bridge.restart().await;
+    bridge.wait_ready().await;
+    let backend = bridge.backend("everything").await;
+    assert_eq!(backend["stale"], true, "{backend}");
+    bridge.post_run("{}").await;
+    let names = tool_names(&mantyx.only("POST", "/agent-runs").value());
+    assert!(names.contains(&"everything_echo".to_owned()), "the last good catalog: {names:?}");
 }

@@ -43,13 +43,20 @@ async fn a_program_runs_for_each_call() {
     assert_eq!((&status["transport"], &status["tools"]), (&json!("command"), &json!(1)));
 
     let arguments = r#"{"text":"1.0",  "big":123456789012345678901234567890}"#;
-    run(&rig, &[("tu_1", "repeat", arguments), ("tu_2", "broken", "{}"), ("tu_3", "flood", "{}")])
-        .await;
+    let calls = [
+        ("tu_1", "repeat", arguments),
+        ("tu_2", "broken", "{}"),
+        ("tu_3", "flood", "{}"),
+        ("tu_4", "repeat", r#"{"txt":1}"#),
+    ];
+    run(&rig, &calls).await;
     assert_eq!(rig.mantyx.answer("tu_1").await["result"], arguments, "as it was printed");
     let answer = rig.mantyx.answer("tu_2").await;
     assert_eq!((&answer["error"], answer.get("result")), (&json!("on stderr"), None), "{answer}");
     let error = rig.mantyx.answer("tu_3").await["error"].to_string();
     assert!(error.contains("flood") && error.contains("8 MiB"), "{error}");
+    let error = rig.mantyx.answer("tu_4").await["error"].to_string();
+    assert!(error.contains("tool_input_invalid"), "checked before it runs: {error}");
 
     let sent = rig.mantyx.only("POST", "/agent-runs").text();
     let expected = concat!(
@@ -165,7 +172,8 @@ async fn placeholders_and_the_tools_of_the_app() {
     let own = r#"{"kind":"local","name":"own"}"#;
     let spec =
         format!(r#"{{"prompt":"x","tools":[{{"kind":"local","name":"page_oncall"}},{own}]}}"#);
-    let script = Script::new().local("tu_own", "own", "{}").local("tu_1", "page_oncall", "{}");
+    let script =
+        Script::new().local("tu_own", "own", "{}").local("tu_1", "page_oncall", r#"{"text":"x"}"#);
     rig.mantyx.script(script.answered("tu_1").done());
     let run = rig.bridge.post_run(&spec).await;
     assert_eq!(injected(run.injected.as_deref()), [("page_oncall".to_owned(), 1)].into());
@@ -173,7 +181,7 @@ async fn placeholders_and_the_tools_of_the_app() {
     assert_eq!(tool_names(&sent.value()), ["page_oncall", "own"], "in place, and nothing else");
     assert_eq!(sent.value()["tools"][0]["parameters"]["required"], json!(["text"]));
     assert!(sent.text().contains(own), "the app's own, as it wrote it: {}", sent.text());
-    assert_eq!(rig.mantyx.answer("tu_1").await["result"], "{}");
+    assert_eq!(rig.mantyx.answer("tu_1").await["result"], r#"{"text":"x"}"#);
     let frames = sse::whole(&rig.bridge, &run.stream).await;
     let asked = sse::find(&frames, "local_tool_call").expect("the app is asked for its own tool");
     assert_eq!(asked["toolUseId"], "tu_own");

@@ -56,3 +56,5 @@ mod streams;
 mod systemd;
 #[cfg(test)]
 mod tidy;
+#[cfg(test)]
+mod transports;

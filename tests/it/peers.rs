@@ -127,6 +127,32 @@ pub(crate) async fn everything_http() -> Peer {
     Peer::start(start, free_port()).await
 }
 
+/// `server-everything` over the older HTTP+SSE; `url()` + `/sse` is its endpoint.
+pub(crate) async fn everything_sse() -> Peer {
+    let script = fetch::everything().display().to_string();
+    let start = Start {
+        program: fetch::node(),
+        args: vec![script, "sse".to_owned()],
+        port_flag: None,
+        ready: "Server is running on port",
+    };
+    Peer::start(start, free_port()).await
+}
+
+/// A server on the Python SDK that listens on the unix socket `socket`.
+pub(crate) async fn mcp_uds(socket: &Path, args: &[&str]) -> Peer {
+    let script = repository("tests/peers/mcp_uds.py");
+    let paths = [&script, socket].map(|path| path.display().to_string());
+    let args = args.iter().map(|arg| (*arg).to_owned());
+    let start = Start {
+        program: fetch::python(),
+        args: paths.into_iter().chain(args).collect(),
+        port_flag: None,
+        ready: "READY ",
+    };
+    Peer::start(start, 0).await
+}
+
 /// An A2A agent on the SDK of 1.x, whose card is of the revision `card` (`1.0`, `0.3`, `both`).
 pub(crate) async fn a2a_v1(card: &str) -> Peer {
     agent(fetch::python(), "a2a_v1_agent.py", &["--card", card]).await

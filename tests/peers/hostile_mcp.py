@@ -21,6 +21,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 
 SERVER_INFO = (
@@ -50,6 +51,8 @@ TOOLS = [
     ("garbage", "Writes lines that are no messages before it answers."),
     ("crash", "Ends the process before it answers."),
     ("hang", "Never answers."),
+    ("progress", "Says for ever that it is getting on."),
+    ("late", "Says that it has begun, and answers when the next call has come, before that."),
     ("deaf", "Stops reading stdin for `seconds` seconds, then answers."),
     ("fork", "Starts a grandchild that ignores SIGTERM and returns its process id."),
     ("ask", "Asks the client for everything a server may ask and returns the replies."),
@@ -60,12 +63,15 @@ TOOLS = [
 options = None
 ledger = None
 added = []
+writing = threading.Lock()
+late = []
 subscription = None
 
 
 def send(text):
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    with writing:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
 
 
 def note(line):
@@ -163,8 +169,21 @@ def tell_change(times):
             send(json.dumps({"jsonrpc": "2.0", "method": method, "params": {"_meta": meta}}))
 
 
+def progress(params):
+    about = {"progressToken": params["_meta"]["progressToken"], "progress": 1}
+    send(json.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": about}))
+
+
+def progress_for_ever(params):
+    while True:
+        progress(params)
+        time.sleep(0.05)
+
+
 def call(id, params, line):
     note(line)
+    while late:
+        respond(*late.pop())
     name = params["name"]
     arguments = params.get("arguments") or {}
     if name == "echo":
@@ -213,6 +232,11 @@ def call(id, params, line):
         os._exit(3)
     elif name == "hang":
         pass
+    elif name == "progress":
+        threading.Thread(target=progress_for_ever, args=(params,), daemon=True).start()
+    elif name == "late":
+        progress(params)
+        late.append((id, text("late " + json.dumps(arguments))))
     elif name == "deaf":
         time.sleep(float(arguments.get("seconds", 1)))
         respond(id, text("what?"))

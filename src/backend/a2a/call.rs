@@ -26,14 +26,14 @@ use crate::{
     model::{
         answer::{
             Answer,
-            a2a::{self as reply, DataParts, Outcome, Reply},
+            a2a::{self as reply, Outcome, Reply, Wire},
         },
         ids::BackendName,
     },
 };
 
-/// The largest reply, in bytes.
-pub(super) const MAX_REPLY: usize = 8 * 1024 * 1024;
+/// The largest reply, in bytes: all the files of an answer fit, in base64 and that in base64 again.
+pub(super) const MAX_REPLY: usize = 16 * 1024 * 1024;
 
 /// The first wait before an unfinished task is looked at, the growth of the wait, and its end.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
@@ -158,11 +158,11 @@ impl Link {
     }
 
     fn read(&self, result: &RawValue) -> Result<Reply, CallError> {
-        let data_parts = match (self.endpoint.generation, self.endpoint.binding) {
-            (Generation::V03, A2aBinding::HttpJson) => DataParts::Nested,
-            _ => DataParts::Plain,
+        let wire = match (self.endpoint.generation, self.endpoint.binding) {
+            (Generation::V03, A2aBinding::HttpJson) => Wire::Nested,
+            _ => Wire::Plain,
         };
-        let reply = reply::read(result.get(), data_parts)
+        let reply = reply::read(result.get(), wire)
             .map_err(|error| CallError::Unreadable(error.to_string()))?;
         for left_out in &reply.left_out {
             tracing::debug!(backend = %self.name, task = reply.task_id, "left out: {left_out}");

@@ -7,7 +7,11 @@ use serde_json::json;
 use url::Url;
 
 use super::*;
-use crate::{backend::peer::Origin, http_client, model::catalog::Content};
+use crate::{
+    backend::peer::{Origin, Progress},
+    http_client,
+    model::catalog::Content,
+};
 
 mod fake;
 use fake::{Agent, Reply, Seen};
@@ -38,6 +42,7 @@ fn call(arguments: &serde_json::Value) -> ToolCall {
         tool: "".into(),
         arguments: RawValue::from_string(arguments.to_string()).unwrap(),
         origin: Some(Origin { run: "r".into(), tool_use: "u".into() }),
+        progress: Progress::default(),
     }
 }
 
@@ -69,7 +74,7 @@ fn task(state: &str, artifact: &str) -> serde_json::Value {
 }
 
 fn ok(text: &str) -> Answer {
-    Answer::Result(text.to_owned())
+    Answer::text(text)
 }
 
 #[tokio::test]
@@ -296,7 +301,9 @@ async fn the_bundled_agent_answers() {
         let first = peer.resolve().await.unwrap();
         assert!(Arc::ptr_eq(&first, &peer.resolve().await.unwrap()));
         let answer = peer.call(call(&json!({"message": "When does PTO reset?"}))).await;
-        assert!(matches!(answer, Ok(Answer::Result(text)) if text.starts_with("PTO resets")));
+        assert!(
+            matches!(answer, Ok(Answer::Result { text, .. }) if text.starts_with("PTO resets"))
+        );
         drop(stop);
     };
     let (served, ()) = tokio::join!(served, asked);

@@ -54,7 +54,7 @@ impl Harness {
 fn check_error(answer: Answer, expected: &str) {
     match answer {
         Answer::Error(text) => assert!(text.contains(expected), "{text}"),
-        Answer::Result(text) => panic!("a result: {text}"),
+        Answer::Result { text, .. } => panic!("a result: {text}"),
     }
 }
 
@@ -62,7 +62,7 @@ fn check_error(answer: Answer, expected: &str) {
 async fn arguments_and_answers_are_verbatim() {
     let world = World::new();
     let harness = start(&[("fs", &world)], 4);
-    assert_eq!(harness.call("fs_ls").await, Answer::Result(r#"ls {"a":1e400}"#.to_owned()));
+    assert_eq!(harness.call("fs_ls").await, Answer::text(r#"ls {"a":1e400}"#));
     let (_, lane) = harness.backends.lanes().next().unwrap();
     assert_eq!(lane.in_flight(), 0);
     assert!(lane.last_call().unwrap().answered);
@@ -76,6 +76,64 @@ async fn a_broken_connection_and_a_slow_tool_are_told() {
     check_error(harness.call("fs_ls").await, "broke during the call");
     world.calling.send_replace(Mood::Hanging);
     check_error(harness.call("fs_ls").await, "no answer within 60 s");
+}
+
+/// Calls a tool that says every `every` seconds, `times` times, that it is getting on, and then
+/// answers; the answer, and how many seconds it took.
+async fn call_with_progress(every: u64, times: usize, within: u64) -> (Answer, u64) {
+    let world = World::new();
+    let harness = start(&[("fs", &world)], 4);
+    harness.backends.board.settled().await;
+    world.calling.send_replace(Mood::Hanging);
+    let begin = Instant::now();
+    let worker = async {
+        for _ in 0..times {
+            tokio::time::sleep(Duration::from_secs(every)).await;
+            world.getting_on.notify_one();
+        }
+        tokio::time::sleep(Duration::from_secs(every)).await;
+        world.calling.send_replace(Mood::Well);
+        std::future::pending::<()>().await;
+    };
+    let offer = harness.backends.board.offer();
+    let arguments = RawValue::from_string("{}".to_owned()).unwrap();
+    let deadline = begin + Duration::from_secs(within);
+    let wanted = Wanted { arguments, origin: None, deadline };
+    tokio::select! {
+        answer = harness.backends.call(offer.route("fs_ls").unwrap(), wanted) => {
+            (answer, begin.elapsed().as_secs())
+        }
+        () = worker => unreachable!("the worker never ends"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_makes_a_call_longer_than_its_backends_timeout() {
+    let (answer, seconds) = call_with_progress(50, 4, 285).await;
+    assert_eq!((answer, seconds), (Answer::text("ls {}".to_owned()), 250));
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_that_stops_is_waited_for_once_more() {
+    let (answer, seconds) = call_with_progress(61, 1, 285).await;
+    assert_eq!(seconds, 60, "the first sign came too late");
+    check_error(answer, "no answer within 60 s");
+    let world = World::new();
+    let harness = start(&[("fs", &world)], 4);
+    harness.backends.board.settled().await;
+    world.calling.send_replace(Mood::Hanging);
+    let (answer, ()) = tokio::join!(harness.call("fs_ls"), async {
+        tokio::time::sleep(Duration::from_secs(40)).await;
+        world.getting_on.notify_one();
+    });
+    check_error(answer, "no answer within 100 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_for_ever_ends_at_the_deadline() {
+    let (answer, seconds) = call_with_progress(1, usize::MAX, 285).await;
+    assert_eq!(seconds, 285);
+    check_error(answer, "no answer within 285 s");
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,7 +150,7 @@ async fn a_lost_backend_is_waited_for_a_little() {
         tokio::time::sleep(Duration::from_secs(1)).await;
         world.dialling.send_replace(Mood::Well)
     });
-    assert!(matches!(answer, Answer::Result(_)), "{answer:?}");
+    assert!(matches!(answer, Answer::Result { .. }), "{answer:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -111,17 +169,47 @@ async fn one_that_hangs_delays_no_other() {
         });
     }
     let begin = Instant::now();
-    assert!(matches!(harness.call("fast_ls").await, Answer::Result(_)));
+    assert!(matches!(harness.call("fast_ls").await, Answer::Result { .. }));
     assert!(begin.elapsed() < Duration::from_secs(1));
     while let Some(answer) = stuck.join_next().await {
         match answer.unwrap() {
             Answer::Error(text) => {
                 assert!(text.contains("no answer") || text.contains("got no turn"), "{text}");
             }
-            Answer::Result(text) => panic!("{text}"),
+            Answer::Result { text, .. } => panic!("{text}"),
         }
     }
     assert_eq!(World::count(&slow.calls), 2, "the rest waited for a turn");
+}
+
+#[tokio::test(start_paused = true)]
+async fn wrong_arguments_take_no_turn_and_are_not_sent() {
+    let world = World::new();
+    *world.tools.lock().unwrap() = vec!["typed"];
+    world.calling.send_replace(Mood::Hanging);
+    let harness = start(&[("fs", &world)], 1);
+    harness.backends.board.settled().await;
+    let call = async |arguments: &str| {
+        let offer = harness.backends.board.offer();
+        let args = RawValue::from_string(arguments.to_owned()).unwrap();
+        harness.backends.call(offer.route("fs_typed").unwrap(), wanted(args)).await
+    };
+    let begin = Instant::now();
+    let (_, slow) = tokio::join!(
+        async {
+            for wrong in [r#"{"a":1}"#, "[1]"] {
+                check_error(call(wrong).await, "tool_input_invalid: ");
+            }
+            assert!(begin.elapsed() < Duration::from_secs(1), "though the one turn is taken");
+            world.calling.send_replace(Mood::Well);
+        },
+        call(r#"{"a":"x"}"#)
+    );
+    assert!(matches!(slow, Answer::Result { .. }), "{slow:?}");
+    // What no copy can hold is for the server to judge.
+    let answer = call(r#"{"a":1e400}"#).await;
+    assert_eq!(answer, Answer::text(r#"typed {"a":1e400}"#));
+    assert_eq!(World::count(&world.calls), 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -139,7 +139,7 @@ impl Runner {
         }
         let output = output.strip_suffix(b"\n").unwrap_or(output);
         Ok(match text(output, true) {
-            Some(text) => Answer::Result(text),
+            Some(text) => Answer::text(text),
             None => Answer::Error(format!(
                 "`{}` did what was asked and wrote {} bytes, which are no text. They cannot be \
                  passed on.",

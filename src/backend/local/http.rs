@@ -63,7 +63,7 @@ impl Endpoint {
             .await
             .map_err(|error| CallError::Lost(http_client::chain(&error.without_url())))?;
         Ok(match text(&body, whole) {
-            Some(text) if whole => Answer::Result(text),
+            Some(text) if whole => Answer::text(text),
             Some(text) => Answer::unfinished(text),
             None => Answer::Error(format!(
                 "`{}` did what was asked and answered with {kind}, {}{} bytes, which is no text. \

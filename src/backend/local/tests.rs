@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::{config::Program, http_client};
+use crate::{backend::peer::Progress, config::Program, http_client};
 
 /// Longer than anything here takes on a busy machine; running into it is a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -36,7 +36,7 @@ fn command(line: &[&str], env: &[(&str, &str)]) -> LocalDialer {
 
 fn order(arguments: &str) -> ToolCall {
     let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
-    ToolCall { tool: "".into(), arguments, origin: None }
+    ToolCall { tool: "".into(), arguments, origin: None, progress: Progress::default() }
 }
 
 async fn call(dialer: &LocalDialer, arguments: &str) -> Result<Answer, CallError> {
@@ -49,7 +49,7 @@ async fn shell(script: &str) -> Answer {
 }
 
 fn result(text: &str) -> Answer {
-    Answer::Result(text.to_owned())
+    Answer::text(text)
 }
 
 fn error(text: &str) -> Answer {
@@ -83,7 +83,9 @@ async fn arguments_go_in_and_output_comes_back_as_it_is() {
 #[tokio::test]
 async fn a_program_gets_little_of_our_environment() {
     let tool = command(&["sh", "-c", "env | cut -d= -f1 | sort | tr '\\n' ' '"], &[("OWN", "x")]);
-    let Answer::Result(names) = call(&tool, "{}").await.unwrap() else { panic!("a result") };
+    let Answer::Result { text: names, .. } = call(&tool, "{}").await.unwrap() else {
+        panic!("a result")
+    };
     let allowed = ["HOME", "LANG", "OWN", "PATH", "PWD", "OLDPWD", "SHLVL", "TMPDIR", "_"];
     assert!(names.contains("OWN"), "{names}");
     assert!(names.split_whitespace().all(|name| allowed.contains(&name)), "{names}");
@@ -304,7 +306,7 @@ async fn a_body_without_end_is_cut() {
         stream.write_all(&reply("200 OK", body.as_bytes())).await.ok();
     };
     let ((), answer) = tokio::join!(server, call(&tool, "{}"));
-    let Answer::Result(text) = answer.unwrap() else { panic!("a result") };
+    let Answer::Result { text, .. } = answer.unwrap() else { panic!("a result") };
     assert!(text.len() <= Answer::MAX_RESULT && text.len() > Answer::MAX_RESULT - 100);
     assert!(text.ends_with("é\n[cut by the bridge: the rest is missing]"));
 }

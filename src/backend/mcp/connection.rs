@@ -117,7 +117,7 @@ impl Connection {
         loop {
             let params = PaginatedRequestParams::default().with_cursor(cursor.take());
             let mut request = ListToolsRequest::with_param(params);
-            let exchange = Exchange::new(None);
+            let exchange = Exchange::new();
             request.extensions.insert(Marker(Arc::clone(&exchange)));
             let page = self.exchange(request.into(), exchange, None).await;
             let page = page.map_err(|error| PeerError(format!("tools/list failed: {error}")))?;
@@ -149,7 +149,7 @@ impl Connection {
             params.arguments = serde_json::from_str(call.arguments.get()).ok();
         }
         let mut request = CallToolRequest::new(params);
-        let exchange = Exchange::new(Some(call.arguments));
+        let exchange = Exchange::of_call(call.arguments, call.progress);
         request.extensions.insert(Marker(Arc::clone(&exchange)));
         let meta = call.origin.map(|origin| {
             let mut meta = RequestMetaObject::new();
@@ -183,9 +183,12 @@ impl Connection {
         options.meta = meta;
         let sent = self.peer.send_cancellable_request(request, options).await;
         let handle = sent.map_err(|error| self.unanswered(&exchange, &error))?;
-        let mut pending = Pending { connection: self, id: Some(handle.id.clone()) };
+        let id = handle.id.clone();
+        let mut pending = Pending { connection: self, id: Some(id.clone()) };
         let response = handle.await_response().await;
         pending.answered();
+        // What rmcp ended by itself has left its place.
+        self.wire.forget(&id);
         match (exchange.take_outcome(), response) {
             (Some(outcome), _) => outcome,
             (None, Err(error)) => Err(self.unanswered(&exchange, &error)),

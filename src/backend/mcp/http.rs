@@ -6,6 +6,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use bytes::Bytes;
 use futures_util::{StreamExt as _, stream::BoxStream};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, StatusCode,
@@ -21,7 +22,6 @@ use rmcp::{
     },
 };
 use sse_stream::Sse;
-use url::Url;
 
 use super::{
     LIMIT,
@@ -33,18 +33,20 @@ mod events;
 mod reply;
 mod request;
 
-pub(super) use events::MOST_FAILURES;
+pub(super) use events::{MOST_FAILURES, Next, Source, message};
+pub(super) use reply::{failed, is_events};
+pub(super) use request::{Endpoint, SendError};
 
 use reply::{Reply, is_session_error};
 
 /// The longest error body that is read.
-const ERROR_LIMIT: usize = 64 * 1024;
+pub(super) const ERROR_LIMIT: usize = 64 * 1024;
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
-const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
+pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(super) const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 const JSON_OR_EVENTS: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 
 type Answered<T> = Result<T, StreamableHttpError<Failure>>;
@@ -72,24 +74,15 @@ pub(super) struct Http {
 #[derive(Debug)]
 struct Shared {
     backend: BackendName,
-    client: reqwest::Client,
-    url: Url,
-    /// The configured headers; their values are secrets.
-    headers: HeaderMap,
+    endpoint: Arc<Endpoint>,
     wire: Arc<Wire>,
     standing: events::Standing,
 }
 
 impl Http {
-    pub(super) fn new(
-        backend: BackendName,
-        client: reqwest::Client,
-        url: Url,
-        headers: HeaderMap,
-        wire: Arc<Wire>,
-    ) -> Self {
+    pub(super) fn new(backend: BackendName, endpoint: Arc<Endpoint>, wire: Arc<Wire>) -> Self {
         let standing = events::Standing::default();
-        Self { shared: Arc::new(Shared { backend, client, url, headers, wire, standing }) }
+        Self { shared: Arc::new(Shared { backend, endpoint, wire, standing }) }
     }
 }
 
@@ -186,7 +179,7 @@ impl StreamableHttpClient for Http {
             }
         };
         let status = response.status();
-        if !status.is_success() || !reply::is_events(&response) {
+        if !status.is_success() || !is_events(&response) {
             if shared.standing.is_opened() && session.is_some() && status.is_client_error() {
                 shared.wire.lose(format!("the server ended the session (HTTP {status})"));
                 return Err(StreamableHttpError::SessionExpired);
@@ -200,6 +193,15 @@ impl StreamableHttpClient for Http {
 }
 
 impl Shared {
+    async fn request(
+        &self,
+        method: Method,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<reqwest::Response, SendError> {
+        self.endpoint.request(method, &self.endpoint.url, headers, body).await
+    }
+
     /// Reads the answer to a POST.
     async fn read_reply(
         &self,
@@ -301,7 +303,7 @@ impl Shared {
         authorization: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Answered<HeaderMap> {
-        let mut all = self.headers.clone();
+        let mut all = self.endpoint.headers.clone();
         all.extend(headers);
         if let Some(token) = authorization {
             let mut value = header_value(&format!("Bearer {token}"))?;
@@ -340,8 +342,18 @@ impl Failure {
         }
     }
 
+    /// Whether this is how a server of the older HTTP+SSE transport answers the first POST of
+    /// Streamable HTTP, as the specification has it.
+    pub(super) fn may_be_older(&self) -> bool {
+        let Self::Status { status, .. } = self else { return false };
+        matches!(
+            *status,
+            StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED
+        )
+    }
+
     /// What it means for the call whose request failed, where it is more than a lost connection.
-    fn call_error(&self) -> Option<CallError> {
+    pub(super) fn call_error(&self) -> Option<CallError> {
         match self {
             Self::Unreadable(why) => Some(CallError::Unreadable(why.clone())),
             // The server behind a gateway that gave up on it may have done its work.
@@ -356,4 +368,4 @@ impl Failure {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

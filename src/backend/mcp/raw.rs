@@ -16,15 +16,15 @@ use std::{
 
 use rmcp::model::{
     ClientJsonRpcMessage, ClientNotification, ClientRequest, ErrorCode, ErrorData, GetExtensions,
-    GetMeta, JsonRpcMessage, ListToolsResult, RequestId, RequestMetaObject, ServerJsonRpcMessage,
-    ServerResult, Tool,
+    GetMeta, JsonRpcMessage, ListToolsResult, ProgressToken, RequestId, RequestMetaObject,
+    ServerJsonRpcMessage, ServerResult, Tool,
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, watch};
 
 use crate::{
-    backend::peer::CallError,
+    backend::peer::{CallError, Progress},
     model::json::{Elements, Members},
 };
 
@@ -32,11 +32,16 @@ mod handshake;
 
 pub(super) use handshake::Handshake;
 
+const PROGRESS: &str = "notifications/progress";
+const TOKEN: &str = "progressToken";
+
 /// One request whose result is wanted as text.
 #[derive(Debug, Default)]
 pub(super) struct Exchange {
     /// Goes out in place of the request's own `arguments`.
     arguments: Option<Box<RawValue>>,
+    /// Touched when the server says that it is getting on with the request.
+    progress: Progress,
     /// Whether the server may have received the request.
     written: AtomicBool,
     outcome: Mutex<Option<Result<Box<RawValue>, CallError>>>,
@@ -60,7 +65,11 @@ pub(super) struct Wire {
 
 #[derive(Debug)]
 enum Waiting {
-    Exchange(Arc<Exchange>),
+    Exchange {
+        exchange: Arc<Exchange>,
+        /// What the server calls the request in its notifications of progress.
+        token: Option<i64>,
+    },
     Handshake(handshake::Kind),
     /// rmcp wants its own types: it asked by itself.
     Typed,
@@ -78,8 +87,14 @@ pub(super) enum Incoming {
 }
 
 impl Exchange {
-    pub(super) fn new(arguments: Option<Box<RawValue>>) -> Arc<Self> {
-        Arc::new(Self { arguments, ..Self::default() })
+    /// A request without arguments.
+    pub(super) fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// A tool call.
+    pub(super) fn of_call(arguments: Box<RawValue>, progress: Progress) -> Arc<Self> {
+        Arc::new(Self { arguments: Some(arguments), progress, ..Self::default() })
     }
 
     /// Says whether the server may have received the request.
@@ -140,6 +155,10 @@ impl Wire {
     pub(super) fn incoming(&self, text: &str) -> Incoming {
         let Some(envelope) = Envelope::read(text) else { return Incoming::Garbage };
         if let Some(method) = &envelope.method {
+            if method == PROGRESS {
+                self.progressed(text);
+                return Incoming::Ignored("it tells of progress");
+            }
             return envelope.request(text, method);
         }
         let Some(id) = envelope.id.as_ref().and_then(number) else {
@@ -149,7 +168,7 @@ impl Wire {
             return Incoming::Ignored("it answers no request that is waited for");
         };
         let message = match waiting {
-            Waiting::Exchange(exchange) => envelope.settle(id, &exchange),
+            Waiting::Exchange { exchange, .. } => envelope.settle(id, &exchange),
             Waiting::Handshake(kind) => {
                 let mut handshake = lock(&self.handshake);
                 let message = handshake.take(kind, text, id, envelope.result);
@@ -168,7 +187,7 @@ impl Wire {
     /// Ends the request `id`, whose response cannot be read, with `why`.
     pub(super) fn unreadable(&self, id: &RequestId, why: &str) -> Option<ServerJsonRpcMessage> {
         let id = number(id)?;
-        if let Waiting::Exchange(exchange) = lock(&self.waiting).remove(&id)? {
+        if let Waiting::Exchange { exchange, .. } = lock(&self.waiting).remove(&id)? {
             exchange.settle(Err(CallError::Unreadable(why.to_owned())));
         }
         Some(unreadable(id, why))
@@ -208,13 +227,33 @@ impl Wire {
         self.lost.borrow().clone()
     }
 
+    /// Touches the call that a notification of progress is about. What else it says is nothing
+    /// that rmcp or MANTYX would ask for, and it may be anything.
+    fn progressed(&self, text: &str) {
+        let params = Members::read(text).ok().and_then(|message| message.get("params"));
+        let token = params.and_then(|params| Members::read(params.get()).ok()?.get(TOKEN));
+        let token = token.and_then(|token| serde_json::from_str::<ProgressToken>(token.get()).ok());
+        let Some(about) = token.and_then(|token| number(&token.0)) else { return };
+        for waiting in lock(&self.waiting).values() {
+            if let Waiting::Exchange { exchange, token: Some(token) } = waiting
+                && *token == about
+            {
+                exchange.progress.touch();
+            }
+        }
+    }
+
     fn expect(&self, id: i64, request: &ClientRequest) {
         let mut waiting = lock(&self.waiting);
         let kind = match request {
             ClientRequest::InitializeRequest(_) => Waiting::Handshake(handshake::Kind::Initialize),
             ClientRequest::DiscoverRequest(_) => Waiting::Handshake(handshake::Kind::Discover),
             _ => match request.extensions().get::<Marker>() {
-                Some(Marker(exchange)) => Waiting::Exchange(Arc::clone(exchange)),
+                Some(Marker(exchange)) => {
+                    let token = request.get_meta().get_progress_token();
+                    let token = token.as_ref().and_then(|token| number(&token.0));
+                    Waiting::Exchange { exchange: Arc::clone(exchange), token }
+                }
                 None => Waiting::Typed,
             },
         };
@@ -231,7 +270,7 @@ impl Wire {
         let mut waiting = lock(&self.waiting);
         if waiting.len() == 1
             && envelope.error.is_some()
-            && let Some((id, Waiting::Exchange(exchange))) = waiting.drain().next()
+            && let Some((id, Waiting::Exchange { exchange, .. })) = waiting.drain().next()
         {
             return Incoming::Message(Box::new(envelope.settle(id, &exchange)));
         }

@@ -18,8 +18,6 @@ use crate::config::{
 
 const DEFAULT_PORT: u16 = 7717;
 const FORMS: &str = "write 127.0.0.1:7717, [::1]:7717 or localhost:7717";
-/// What a socket's address has room for on Linux.
-const MAX_UNIX_PATH: usize = 107;
 
 impl Lower<'_> {
     pub(super) fn listen(&self, section: Option<&At<ListenValue>>) -> Option<Listen> {
@@ -108,14 +106,7 @@ impl Lower<'_> {
 
     fn unix(&self, at: &At<String>) -> Option<PathBuf> {
         let path = self.path(at)?;
-        let length = path.as_os_str().len();
-        if length > MAX_UNIX_PATH {
-            self.error(
-                at.node,
-                format!("the path has {length} bytes"),
-                format!("a unix socket's path has at most {MAX_UNIX_PATH}"),
-            );
-        }
+        self.check_socket_path(at.node, &path);
         Some(path)
     }
 }

@@ -10,10 +10,11 @@ use secrecy::SecretString;
 use super::{
     Lower,
     backend::{Common, Inherited},
+    socket::is_socket,
 };
 use crate::{
     config::{
-        Backend, Mcp, Naming, Program, Target,
+        Backend, HttpTransport, Mcp, Naming, Program, Target,
         document::NodeId,
         read::At,
         reference::{Dialect, plain_reason},
@@ -90,12 +91,28 @@ impl Lower<'_> {
                     entry.cwd.as_ref().map(|at| ("cwd", at.node)),
                 ];
                 self.check_foreign_keys(stdio_keys.into_iter().flatten(), "url");
-                let url = self.url(url, Dialect::Foreign);
-                let target = url.as_deref();
-                let headers = self.headers(entry.headers.as_ref(), Dialect::Foreign, target);
-                Some(Mcp::Http { url: url?, headers: headers? })
+                self.http(url, entry)
             }
         }
+    }
+
+    fn http(&self, at: &At<String>, entry: &shape::Mcp) -> Option<Mcp> {
+        let headers = |url| self.headers(entry.headers.as_ref(), Dialect::Foreign, url);
+        let (url, socket, headers) = if is_socket(at) {
+            let headers = headers(None)?;
+            let (url, socket) = self.socket_url(at, entry, &headers)?;
+            (url, Some(socket), headers)
+        } else {
+            let url = self.url(at, Dialect::Foreign);
+            let headers = headers(url.as_deref());
+            (url?, None, headers?)
+        };
+        let transport = match entry.transport.as_ref().or(entry.kind.as_ref()) {
+            None => HttpTransport::Either,
+            Some(At { value: McpTransport::Sse, .. }) => HttpTransport::Sse,
+            Some(_) => HttpTransport::Streamable,
+        };
+        Some(Mcp::Http { url, headers, socket, transport })
     }
 
     fn check_transport(&self, entry: &shape::Mcp, is_stdio: bool) {
@@ -110,6 +127,13 @@ impl Lower<'_> {
                 }
                 _ => (),
             }
+        }
+        let is_sse = |at: &At<McpTransport>| at.value == McpTransport::Sse;
+        if let (Some(transport), Some(kind)) = (&entry.transport, &entry.kind)
+            && is_sse(transport) != is_sse(kind)
+        {
+            let message = "`transport` and `type` are two names of one key";
+            self.error_at_key(kind.node, message, "remove one of the two");
         }
     }
 

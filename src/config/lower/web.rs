@@ -150,7 +150,7 @@ pub(super) fn is_loopback(url: &Url) -> bool {
 }
 
 /// The URL with the values of secret query parameters left out, and whether there were any.
-fn without_secret_query(url: &Url) -> (String, bool) {
+pub(super) fn without_secret_query(url: &Url) -> (String, bool) {
     let Some(query) = url.query() else { return (url.to_string(), false) };
     let mut hidden = false;
     let pairs: Vec<String> = query

@@ -5,7 +5,10 @@
 
 use serde_json::value::RawValue;
 
-use super::Answer;
+use super::{
+    Answer,
+    files::{Attachments, File, Found, grouped},
+};
 use crate::model::json::{Elements, Members};
 
 /// An agent's reply to a message, or a task as it stands.
@@ -44,13 +47,21 @@ pub enum Unreadable {
     NoTaskId,
 }
 
-/// Where the data parts of a reply keep their content.
+/// How the parts of a reply are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DataParts {
-    /// `{"data": …}`, everywhere but in 0.3 over HTTP+JSON.
+pub enum Wire {
+    /// `{"data": …}`, and bytes in base64: everywhere but in 0.3 over HTTP+JSON.
     Plain,
-    /// `{"data": {"data": …}}`, the protobuf form of 0.3 over HTTP+JSON.
+    /// The protobuf form of 0.3 over HTTP+JSON: `{"data": {"data": …}}`. In `fileWithBytes`,
+    /// a2a-sdk writes the base64 text of a file in base64 once more.
     Nested,
+}
+
+/// What a message or the artifacts of a task say: text, and the files that it names.
+#[derive(Debug, Default)]
+struct Said {
+    text: String,
+    files: Vec<File>,
 }
 
 const WAITS_FOR_INPUT: &str =
@@ -59,50 +70,48 @@ const WAITS_FOR_AUTHORIZATION: &str =
     "[the agent waits for input: an authorization, which has to be given to it elsewhere]";
 
 /// Reads the result of a send or of a look at a task.
-pub fn read(result: &str, data_parts: DataParts) -> Result<Reply, Unreadable> {
+pub fn read(result: &str, wire: Wire) -> Result<Reply, Unreadable> {
     let result =
         Members::read(result).map_err(|error| Unreadable::NotAnObject(error.to_string()))?;
     let kind = string(&result, "kind");
     if kind.as_deref() == Some("task") {
-        return task(&result, data_parts);
+        return task(&result, wire);
     }
     if kind.as_deref() == Some("message") {
-        return Ok(message(&result, data_parts));
+        return Ok(message(&result, wire));
     }
     if let Some(inner) = object(&result, "task") {
-        return task(&inner, data_parts);
+        return task(&inner, wire);
     }
     if result.get("status").is_some() {
-        return task(&result, data_parts);
+        return task(&result, wire);
     }
     if let Some(inner) = object(&result, "message").or_else(|| object(&result, "msg")) {
-        return Ok(message(&inner, data_parts));
+        return Ok(message(&inner, wire));
     }
     if parts_of(&result).is_some() {
-        return Ok(message(&result, data_parts));
+        return Ok(message(&result, wire));
     }
     Err(Unreadable::NeitherMessageNorTask)
 }
 
-fn message(message: &Members<'_>, data_parts: DataParts) -> Reply {
+fn message(message: &Members<'_>, wire: Wire) -> Reply {
     Reply {
         task_id: None,
         context_id: id(message, "contextId"),
-        outcome: Outcome::Final(Answer::Result(message_text(message, data_parts))),
+        outcome: Outcome::Final(Said::read([message], wire, Attachments::default()).result()),
         left_out: Vec::new(),
     }
 }
 
-fn task(task: &Members<'_>, data_parts: DataParts) -> Result<Reply, Unreadable> {
+fn task(task: &Members<'_>, wire: Wire) -> Result<Reply, Unreadable> {
     let status = object(task, "status");
     let state = status.as_ref().and_then(|status| string(status, "state"));
     let state = state.as_deref().and_then(State::parse).ok_or(Unreadable::UnknownState)?;
     let task_id = id(task, "id");
-    let said = status
-        .and_then(|status| object(&status, "message"))
-        .map(|message| message_text(&message, data_parts))
-        .unwrap_or_default();
-    let made = artifacts_text(task, data_parts);
+    let message = status.and_then(|status| object(&status, "message"));
+    let said = |files| Said::read(&message, wire, files);
+    let made = |files| Said::read(&artifacts(task), wire, files);
     let mut left_out = Vec::new();
     let outcome = match state {
         State::Unfinished => {
@@ -112,23 +121,27 @@ fn task(task: &Members<'_>, data_parts: DataParts) -> Result<Reply, Unreadable> 
             Outcome::Unfinished
         }
         State::Completed => {
+            let (made, said) = (made(Attachments::default()), said(Attachments::default()));
             if !made.is_empty() && !said.is_empty() {
                 left_out.push("the completed task's status message: its artifacts are the answer");
             }
-            Outcome::Final(Answer::Result(first(made, said)))
+            Outcome::Final(made.or(said).result())
         }
-        State::InputRequired => {
-            Outcome::Waiting(Answer::Result(lines(&[&first(said, made), WAITS_FOR_INPUT])))
-        }
-        State::AuthRequired => {
-            Outcome::Waiting(Answer::Result(lines(&[&first(said, made), WAITS_FOR_AUTHORIZATION])))
+        State::Interrupted(closing) => {
+            let said = said(Attachments::default());
+            let mut said = if said.is_empty() { made(Attachments::default()) } else { said };
+            said.text = lines(&[&said.text, closing]);
+            Outcome::Waiting(said.result())
         }
         State::Failed(without_reason) => {
+            let made = made(Attachments::of_an_error());
+            let said = said(Attachments::of_an_error());
             if !made.is_empty() && !said.is_empty() {
                 left_out.push("the artifacts of a task that failed: its status message says why");
             }
-            let reason = first(said, made);
-            Outcome::Final(Answer::Error(first(reason, without_reason.to_owned())))
+            let reason = said.or(made).text;
+            let reason = if reason.is_empty() { without_reason.to_owned() } else { reason };
+            Outcome::Final(Answer::Error(reason))
         }
     };
     Ok(Reply { task_id, context_id: id(task, "contextId"), outcome, left_out })
@@ -137,8 +150,8 @@ fn task(task: &Members<'_>, data_parts: DataParts) -> Result<Reply, Unreadable> 
 enum State {
     Unfinished,
     Completed,
-    InputRequired,
-    AuthRequired,
+    /// With the line that tells the model what the agent waits for.
+    Interrupted(&'static str),
     /// With the sentence for an agent that gives no reason.
     Failed(&'static str),
 }
@@ -150,8 +163,8 @@ impl State {
         Some(match name.strip_prefix("task-state-").unwrap_or(&name) {
             "submitted" | "working" => Self::Unfinished,
             "completed" => Self::Completed,
-            "input-required" => Self::InputRequired,
-            "auth-required" => Self::AuthRequired,
+            "input-required" => Self::Interrupted(WAITS_FOR_INPUT),
+            "auth-required" => Self::Interrupted(WAITS_FOR_AUTHORIZATION),
             "failed" => Self::Failed("the agent failed the task and gave no reason"),
             "rejected" => Self::Failed("the agent rejected the task and gave no reason"),
             // 0.3's protobuf form has the second L.
@@ -161,21 +174,40 @@ impl State {
     }
 }
 
-fn artifacts_text(task: &Members<'_>, data_parts: DataParts) -> String {
-    let artifacts = array(task, "artifacts").unwrap_or_default();
-    let texts: Vec<String> = artifacts
-        .iter()
-        .filter_map(|artifact| Members::read(artifact.get()).ok())
-        .map(|artifact| message_text(&artifact, data_parts))
-        .collect();
-    lines(&texts.iter().map(String::as_str).collect::<Vec<_>>())
+impl Said {
+    /// Reads the parts of messages or artifacts, one below the other.
+    fn read<'a, 'b: 'a>(
+        messages: impl IntoIterator<Item = &'a Members<'b>>,
+        wire: Wire,
+        mut files: Attachments,
+    ) -> Self {
+        let mut texts = Vec::new();
+        for message in messages {
+            for part in parts_of(message).unwrap_or_default() {
+                texts.push(part_text(part, wire, &mut files));
+            }
+        }
+        let text = lines(&texts.iter().map(String::as_str).collect::<Vec<_>>());
+        Self { text, files: files.into_files() }
+    }
+
+    /// Whether it says nothing; a file is never without its line.
+    fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+
+    fn or(self, otherwise: Self) -> Self {
+        if self.is_empty() { otherwise } else { self }
+    }
+
+    fn result(self) -> Answer {
+        Answer::Result { text: self.text, files: self.files }
+    }
 }
 
-/// The parts of a message or an artifact, one below the other.
-fn message_text(message: &Members<'_>, data_parts: DataParts) -> String {
-    let parts = parts_of(message).unwrap_or_default();
-    let texts: Vec<String> = parts.iter().map(|part| part_text(part, data_parts)).collect();
-    lines(&texts.iter().map(String::as_str).collect::<Vec<_>>())
+fn artifacts<'a>(task: &Members<'a>) -> Vec<Members<'a>> {
+    let artifacts = array(task, "artifacts").unwrap_or_default();
+    artifacts.iter().filter_map(|artifact| Members::read(artifact.get()).ok()).collect()
 }
 
 /// `content` is what 0.3 over HTTP+JSON calls the parts of a message.
@@ -183,7 +215,7 @@ fn parts_of<'a>(message: &Members<'a>) -> Option<Vec<&'a RawValue>> {
     array(message, "parts").or_else(|| array(message, "content"))
 }
 
-fn part_text(part: &RawValue, data_parts: DataParts) -> String {
+fn part_text(part: &RawValue, wire: Wire, files: &mut Attachments) -> String {
     let Ok(part) = Members::read(part.get()) else {
         return unknown_part(part.get().len());
     };
@@ -192,63 +224,52 @@ fn part_text(part: &RawValue, data_parts: DataParts) -> String {
     }
     if let Some(data) = part.get("data") {
         let inner = Members::read(data.get()).ok().and_then(|data| data.get("data"));
-        return match (data_parts, inner) {
-            (DataParts::Nested, Some(inner)) => inner.get().to_owned(),
+        return match (wire, inner) {
+            (Wire::Nested, Some(inner)) => inner.get().to_owned(),
             _ => data.get().to_owned(),
         };
     }
     if let Some(file) = object(&part, "file") {
-        return file_line(&file);
+        return file_line(&file, wire, files);
     }
     if part.get("raw").is_some() || part.get("url").is_some() {
-        return file_line(&part);
+        return file_line(&part, wire, files);
     }
     let size = part.0.iter().map(|(key, value)| key.len() + value.get().len()).sum();
     unknown_part(size)
 }
 
-/// One line for a file: 1.0 has its fields in the part itself, 0.3 in `file`, under two sets of
+/// The line of a file: 1.0 has its fields in the part itself, 0.3 in `file`, under two sets of
 /// names.
-fn file_line(file: &Members<'_>) -> String {
+fn file_line(file: &Members<'_>, wire: Wire, files: &mut Attachments) -> String {
     let any = |keys: &[&str]| keys.iter().find_map(|key| string(file, key));
+    let name = any(&["name", "filename"]);
+    let mime_type = any(&["mimeType", "mediaType"]);
+    let protobuf = string(file, "fileWithBytes");
+    let twice = protobuf.is_some() && wire == Wire::Nested;
+    if let Some(data) = any(&["bytes", "raw"]).or(protobuf) {
+        return files.add(Found {
+            kind: "file",
+            name: name.as_deref(),
+            mime_type: mime_type.as_deref(),
+            data: &data,
+            twice,
+        });
+    }
     let mut line = "[file".to_owned();
-    for field in [any(&["name", "filename"]), any(&["mimeType", "mediaType"])].into_iter().flatten()
-    {
+    for field in [name, mime_type].into_iter().flatten() {
         line.push(' ');
         line.push_str(&one_line(&field));
     }
-    if let Some(content) = any(&["bytes", "raw", "fileWithBytes"]) {
-        let size = thousands(base64_len(&content));
-        line.push_str(&format!(", {size} bytes: not passed on]"));
-    } else if let Some(uri) = any(&["uri", "url", "fileWithUri"]) {
-        line.push_str(&format!(": {}]", one_line(&uri)));
-    } else {
-        line.push_str(", without content]");
+    match any(&["uri", "url", "fileWithUri"]) {
+        Some(uri) => line.push_str(&format!(": {}]", one_line(&uri))),
+        None => line.push_str(", without content]"),
     }
     line
 }
 
 fn unknown_part(size: usize) -> String {
-    format!("[a part of an unknown kind, {} bytes: not passed on]", thousands(size))
-}
-
-/// How many bytes a base64 text holds, padding and line breaks left out.
-fn base64_len(text: &str) -> usize {
-    let symbols = text.bytes().filter(|b| !b.is_ascii_whitespace() && *b != b'=').count();
-    symbols * 3 / 4
-}
-
-/// `12345` as `12,345`.
-fn thousands(number: usize) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    format!("[a part of an unknown kind, {} bytes: not passed on]", grouped(size))
 }
 
 /// A name or an address that must not look like more lines of the answer.
@@ -260,10 +281,6 @@ fn one_line(text: &str) -> String {
 /// The texts that say something, one below the other.
 fn lines(texts: &[&str]) -> String {
     texts.iter().filter(|text| !text.is_empty()).copied().collect::<Vec<_>>().join("\n")
-}
-
-fn first(text: String, otherwise: String) -> String {
-    if text.is_empty() { otherwise } else { text }
 }
 
 fn string(members: &Members<'_>, key: &str) -> Option<String> {

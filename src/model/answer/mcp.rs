@@ -10,7 +10,10 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::Answer;
+use super::{
+    Answer,
+    files::{Attachments, Found, grouped},
+};
 use crate::model::json::{Elements, Members};
 
 /// What is told of a failure that the tool does not describe.
@@ -24,7 +27,8 @@ pub struct Unreadable(&'static str);
 /// The answer that `result`, a `CallToolResult` of any revision, stands for.
 ///
 /// Text blocks are joined with a newline; without any, it is the JSON text of `structuredContent`.
-/// A block that is no text is named in a line of its own.
+/// An image, a sound or a blob becomes a file; a line of its own names it, and every block that
+/// can be neither.
 pub fn from_mcp(result: &RawValue) -> Result<Answer, Unreadable> {
     let result = Members::read(result.get()).ok().ok_or(Unreadable("it is not a JSON object"))?;
     let blocks = match result.get("content").filter(|content| content.get() != "null") {
@@ -35,7 +39,11 @@ pub fn from_mcp(result: &RawValue) -> Result<Answer, Unreadable> {
     };
     let structured = result.get("structuredContent").filter(|value| value.get() != "null");
 
-    let blocks: Vec<Block> = blocks.into_iter().map(Block::read).collect();
+    let failed = result.get("isError").is_some_and(|value| value.get() == "true");
+    let mut files = if failed { Attachments::of_an_error() } else { Attachments::default() };
+
+    let blocks: Vec<Block> =
+        blocks.into_iter().map(|block| Block::read(block, &mut files)).collect();
     let has_text = blocks.iter().any(|block| matches!(block, Block::Text(_)));
     let mut lines: Vec<String> = blocks.into_iter().map(Block::into_line).collect();
     // A server that gives both repeats the structure in a text block for the model.
@@ -44,9 +52,8 @@ pub fn from_mcp(result: &RawValue) -> Result<Answer, Unreadable> {
     }
     let text = lines.join("\n");
 
-    let failed = result.get("isError").is_some_and(|value| value.get() == "true");
     Ok(match (failed, text.is_empty()) {
-        (false, _) => Answer::Result(text),
+        (false, _) => Answer::Result { text, files: files.into_files() },
         (true, false) => Answer::Error(text),
         (true, true) => Answer::Error(NO_MESSAGE.to_owned()),
     })
@@ -56,12 +63,12 @@ pub fn from_mcp(result: &RawValue) -> Result<Answer, Unreadable> {
 enum Block {
     /// Text of the tool, of an embedded resource, or a linked resource's URI.
     Text(String),
-    /// What cannot be put into text, described.
+    /// A file, or what cannot be put into text, described.
     Other(String),
 }
 
 impl Block {
-    fn read(raw: &RawValue) -> Self {
+    fn read(raw: &RawValue, files: &mut Attachments) -> Self {
         let Ok(block) = Members::read(raw.get()) else {
             return Self::not_passed_on("content that is not an object", raw.get().len());
         };
@@ -69,10 +76,10 @@ impl Block {
         let content = match kind.as_deref() {
             Some("text") => text(&block, "text"),
             Some("resource_link") => text(&block, "uri"),
-            Some("resource") => return Self::read_resource(&block, raw),
+            Some("resource") => return Self::read_resource(&block, raw, files),
             Some(kind @ ("image" | "audio")) => {
                 return match text(&block, "data") {
-                    Some(data) => Self::binary(kind, &block, &data),
+                    Some(data) => Self::file(kind, None, &block, &data, files),
                     None => Self::not_passed_on(&format!("{kind} without data"), raw.get().len()),
                 };
             }
@@ -87,14 +94,17 @@ impl Block {
         }
     }
 
-    fn read_resource(block: &Members<'_>, raw: &RawValue) -> Self {
+    fn read_resource(block: &Members<'_>, raw: &RawValue, files: &mut Attachments) -> Self {
         let resource = block.get("resource").and_then(|raw| Members::read(raw.get()).ok());
         let Some(resource) = resource else {
             return Self::not_passed_on("resource without content", raw.get().len());
         };
         match (text(&resource, "text"), text(&resource, "blob")) {
             (Some(text), _) => Self::Text(text),
-            (None, Some(blob)) => Self::binary("resource", &resource, &blob),
+            (None, Some(blob)) => {
+                let uri = text(&resource, "uri");
+                Self::file("file", uri.as_deref(), &resource, &blob, files)
+            }
             (None, None) => {
                 Self::not_passed_on(&with_mime_type("resource", &resource), raw.get().len())
             }
@@ -102,8 +112,16 @@ impl Block {
     }
 
     /// `holder` is what carries the `mimeType` of `base64`.
-    fn binary(kind: &str, holder: &Members<'_>, base64: &str) -> Self {
-        Self::not_passed_on(&with_mime_type(kind, holder), decoded_size(base64))
+    fn file(
+        kind: &str,
+        name: Option<&str>,
+        holder: &Members<'_>,
+        base64: &str,
+        files: &mut Attachments,
+    ) -> Self {
+        let mime_type = text(holder, "mimeType");
+        let mime_type = mime_type.as_deref();
+        Self::Other(files.add(Found { kind, name, mime_type, data: base64, twice: false }))
     }
 
     fn not_passed_on(what: &str, size: usize) -> Self {
@@ -133,25 +151,6 @@ fn with_mime_type(kind: &str, holder: &Members<'_>) -> String {
 /// `text` without control characters and brackets, at most 100 characters of it.
 fn one_line(text: &str) -> String {
     text.chars().filter(|c| !c.is_control() && !matches!(c, '[' | ']')).take(100).collect()
-}
-
-/// The size of what `base64` stands for, in bytes.
-fn decoded_size(base64: &str) -> usize {
-    let digits = base64.bytes().filter(|byte| !byte.is_ascii_whitespace() && *byte != b'=').count();
-    digits * 3 / 4
-}
-
-/// `number` with a comma between every three digits.
-fn grouped(number: usize) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// The string under `key`, `None` if there is none.

@@ -1,6 +1,7 @@
 //! Refs are what the peer sent but for the names; chunks, stubs and digests.
 
 use super::*;
+use crate::model::schema::Verdict;
 
 pub(crate) fn raw(text: &str) -> Box<RawValue> {
     RawValue::from_string(text.to_owned()).unwrap()
@@ -41,6 +42,15 @@ pub(crate) fn local(name: &str, definition: &str) -> Source {
     }
 }
 
+/// The peer's own name for the tool.
+#[track_caller]
+pub(crate) fn peer_name(route: &Route) -> &str {
+    match &route.target {
+        Target::Tool { name, .. } => name,
+        Target::Stub => panic!("a stub"),
+    }
+}
+
 fn refs(offer: &Offer, backend: &str) -> Vec<String> {
     let refs = &offer.backend(backend).unwrap().refs;
     refs.iter().map(|one| String::from_utf8(one.json.to_vec()).unwrap()).collect()
@@ -57,7 +67,7 @@ fn a_server_is_written_verbatim_but_for_names() {
     );
     assert_eq!(refs(&offer, "fs"), [expected]);
     let route = offer.route("fs_read_file").unwrap();
-    assert_eq!(route.target, Target::Tool("read-file".into()));
+    assert_eq!(peer_name(route), "read-file");
     assert_eq!(route.kind, RefKind::McpLocal);
 }
 
@@ -72,14 +82,17 @@ fn an_agent_is_one_tool_with_its_card() {
 
 #[test]
 fn a_local_tool_is_what_its_definition_says() {
-    let definition =
-        r#"{"description":"Page \"ops\"","parameters":{"z":1.0,"a":[ 1 ]},"retain":false}"#;
+    let definition = r#"{"description":"Page \"ops\"","parameters":{"required":[ "a" ],"z":1.0},"retain":false}"#;
     let offer = Offer::build(&[local("page", definition), local("bare", "{}")]);
-    let expected = r#"{"kind":"local","name":"page","description":"Page \"ops\"","parameters":{"z":1.0,"a":[ 1 ]},"retain":false}"#;
+    let expected = r#"{"kind":"local","name":"page","description":"Page \"ops\"","parameters":{"required":[ "a" ],"z":1.0},"retain":false}"#;
     assert_eq!(refs(&offer, "page"), [expected]);
     assert_eq!(refs(&offer, "bare"), [r#"{"kind":"local","name":"bare"}"#]);
     let route = offer.route("page").unwrap();
-    assert_eq!((route.kind, &route.target), (RefKind::Local, &Target::Tool("".into())));
+    assert_eq!((route.kind, peer_name(route)), (RefKind::Local, ""));
+    let Target::Tool { input: Some(input), .. } = &route.target else { panic!("a schema") };
+    assert_eq!(input.check(r#"{"a":1}"#), Verdict::Valid);
+    let verdict = input.check("{}");
+    assert!(matches!(&verdict, Verdict::Invalid(why) if why.contains("required")), "{verdict:?}");
 }
 
 #[test]
@@ -118,7 +131,7 @@ fn what_is_down_is_offered_as_configured() {
         Offer::build(&[source])
     };
     let stale = down(OnUnavailable::Stale, true);
-    assert_eq!(stale.route("fs_ls").unwrap().target, Target::Tool("ls".into()));
+    assert_eq!(peer_name(stale.route("fs_ls").unwrap()), "ls");
     for offer in [down(OnUnavailable::Stale, false), down(OnUnavailable::Stub, true)] {
         let route = offer.route("fs_unavailable").unwrap();
         assert_eq!((route.kind, &route.target), (RefKind::Local, &Target::Stub));

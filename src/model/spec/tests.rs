@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::model::offer::{
-    OnUnavailable, Target,
-    tests::{agent, local, server},
+    OnUnavailable,
+    tests::{agent, local, peer_name, server},
 };
 
 const FS: &str = r#"{"kind":"mcp_local","name":"fs","serverInfo":{"name":"S", "x":1e400},"tools":[{"name":"fs_ls"}]}"#;
@@ -161,7 +161,7 @@ fn the_caller_keeps_a_name_that_it_uses() {
         let given = naming::suffixed("fs_ls", "fs", "ls", 0);
         let expected = FS.replace("fs_ls", &given);
         assert_eq!(text(&injected), format!(r#"{{"tools":[{own},{expected},{HR}]}}"#));
-        assert_eq!(injected.table.route(&given).unwrap().target, Target::Tool("ls".into()));
+        assert_eq!(peer_name(injected.table.route(&given).unwrap()), "ls");
     }
 }
 

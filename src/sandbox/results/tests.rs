@@ -1,6 +1,7 @@
 //! What a tool result may be.
 
 use super::*;
+use crate::model::answer::files::{Attachments, Found, MAX_BYTES, MAX_FILES};
 
 #[track_caller]
 fn bad(text: &str, start: &str) {
@@ -16,7 +17,7 @@ fn exactly_one_of_result_and_error() {
     bad(r#"{"toolUseId":"t","result":"x","error":"y"}"#, "send `result` or `error`");
     bad(r#"{"toolUseId":"t","result":{"a":1}}"#, "result: must be a string");
     let read = read(br#"{"toolUseId":"t","result":""}"#).unwrap();
-    assert_eq!(read.answer, Answer::Result(String::new()));
+    assert_eq!(read.answer, Answer::text(""));
 }
 
 #[test]
@@ -38,4 +39,23 @@ fn files_go_with_a_result_only() {
     bad(&with("result", &file("video/mp4")), "files[0].mimeType: \"video/mp4\" is not");
     bad(&with("result", &vec![file("text/plain"); 21].join(",")), "files: has 21 files, 20 fit");
     assert!(read(with("error", &file("video/mp4")).as_bytes()).unwrap().files.is_empty());
+}
+
+#[test]
+fn as_many_files_as_the_bridge_attaches() {
+    let each = MAX_BYTES / MAX_FILES;
+    // Three bytes are four digits.
+    let data = format!("{}AA==", "AAAA".repeat((each - 1) / 3));
+    let mut files = Attachments::default();
+    let mime_type = Some("text/plain");
+    let mut add =
+        || files.add(Found { kind: "f", name: None, mime_type, data: &data, twice: false });
+    let lines: Vec<String> = (0..=MAX_FILES).map(|_| add()).collect();
+    assert!(lines.last().is_some_and(|line| line.contains("not passed on")), "{lines:?}");
+    let answer = Answer::Result { text: lines.join("\n"), files: files.into_files() };
+    let mut body = serde_json::to_value(&answer).unwrap();
+    body["toolUseId"] = "t".into();
+    let taken = read(body.to_string().as_bytes()).unwrap();
+    let sizes: Vec<usize> = taken.files.iter().map(|file| file.size_bytes).collect();
+    assert_eq!(sizes, [each; MAX_FILES]);
 }

@@ -65,7 +65,7 @@ fn a_result_is_taken_once() {
     let run = plain();
     let call = ToolUseId::from("tu_1");
     let mut waiting = run.publish(call.clone(), &json!({})).unwrap();
-    let answer = || Answer::Result("ok".to_owned());
+    let answer = || Answer::text("ok");
     assert_eq!(run.accept(&"tu_2".into(), answer(), &[]), Ok(Accepted::Unknown));
     assert_eq!(run.accept(&call, answer(), &[]), Ok(Accepted::Yes));
     assert_eq!(waiting.try_recv(), Ok(answer()));

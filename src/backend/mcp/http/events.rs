@@ -1,4 +1,5 @@
-//! Event streams of a server: the answer to one request, and the standing stream of a session.
+//! Event streams of a server: the answer to one request, and the standing stream of a session or,
+//! with the older HTTP+SSE, of a connection.
 //! Events are cut within a limit, and what stands in them goes past rmcp's own types.
 //!
 //! Must not: open a stream or reconnect one; rmcp does.
@@ -27,7 +28,7 @@ use crate::{
     },
     http_client,
     model::ids::BackendName,
-    wire::sse::{Frame, Framer},
+    wire::sse::{Fields, Frame, Framer},
 };
 
 /// How many times in a row the standing stream may fail to open before the server counts as gone.
@@ -157,12 +158,13 @@ fn lose_oversized(backend: &BackendName, wire: &Wire) {
 }
 
 /// A response body, cut into frames.
-struct Source {
+pub(in crate::backend::mcp) struct Source {
     response: reqwest::Response,
     framer: Framer,
 }
 
-enum Next {
+/// What comes next in a body.
+pub(in crate::backend::mcp) enum Next {
     Frame(Frame),
     TooLarge,
     Broken(SseError),
@@ -170,11 +172,12 @@ enum Next {
 }
 
 impl Source {
-    fn new(response: reqwest::Response) -> Self {
+    pub(in crate::backend::mcp) fn new(response: reqwest::Response) -> Self {
         Self { response, framer: Framer::new(LIMIT) }
     }
 
-    async fn next(&mut self) -> Next {
+    /// Loses nothing when it is dropped before its end.
+    pub(in crate::backend::mcp) async fn next(&mut self) -> Next {
         loop {
             match self.framer.next_frame() {
                 Ok(Some(frame)) if frame.raw.len() > LIMIT => return Next::TooLarge,
@@ -197,10 +200,20 @@ impl Source {
 /// A frame as rmcp takes it: only messages that it can read, ids and the wait before reconnecting.
 fn event(frame: &Frame, wire: &Wire) -> Sse {
     let fields = frame.fields();
+    let id = fields.id.clone();
+    let data = message(fields, wire).and_then(|message| serde_json::to_string(&message).ok());
+    Sse { event: None, data, id, retry: retry(frame) }
+}
+
+/// The message in an event, where it is one that rmcp has to know.
+pub(in crate::backend::mcp) fn message(
+    fields: Fields,
+    wire: &Wire,
+) -> Option<ServerJsonRpcMessage> {
     let is_message = matches!(fields.event.as_deref(), None | Some("" | "message"));
-    let data = fields.data.filter(|data| is_message && !data.trim().is_empty());
-    let data = data.and_then(|data| match wire.incoming(&data) {
-        Incoming::Message(message) => serde_json::to_string(&message).ok(),
+    let data = fields.data.filter(|data| is_message && !data.trim().is_empty())?;
+    match wire.incoming(&data) {
+        Incoming::Message(message) => Some(*message),
         Incoming::Ignored(why) => {
             tracing::debug!("ignored a message: {why}");
             None
@@ -209,8 +222,7 @@ fn event(frame: &Frame, wire: &Wire) -> Sse {
             tracing::debug!("ignored an event that is no JSON-RPC message");
             None
         }
-    });
-    Sse { event: None, data, id: fields.id, retry: retry(frame) }
+    }
 }
 
 fn message_event(message: &ServerJsonRpcMessage) -> Sse {

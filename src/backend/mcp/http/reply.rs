@@ -35,7 +35,7 @@ pub(super) fn classify(response: &reqwest::Response, is_request: bool) -> Reply 
     }
 }
 
-pub(super) fn is_events(response: &reqwest::Response) -> bool {
+pub(in crate::backend::mcp) fn is_events(response: &reqwest::Response) -> bool {
     let content_type = response.headers().get(CONTENT_TYPE);
     content_type.is_some_and(|value| {
         let value = value.as_bytes();
@@ -81,6 +81,11 @@ pub(super) fn error_data(body: &str) -> Option<Value> {
 /// The error for a status that carries no JSON-RPC message. The body is not shown: servers repeat
 /// the headers that they refuse, and those are secrets.
 pub(super) fn status_failed(status: StatusCode) -> StreamableHttpError<Failure> {
+    StreamableHttpError::Client(failed(status))
+}
+
+/// See [`status_failed`].
+pub(in crate::backend::mcp) fn failed(status: StatusCode) -> Failure {
     let cure = match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
             ": the server wants another authorization; set `headers` in the configuration"
@@ -88,9 +93,12 @@ pub(super) fn status_failed(status: StatusCode) -> StreamableHttpError<Failure> 
         StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
             ": there is no MCP server at this `url`"
         }
+        StatusCode::MISDIRECTED_REQUEST => {
+            ": the server goes by another name; set `headers: {Host: NAME}` in the configuration"
+        }
         _ => "",
     };
-    StreamableHttpError::Client(Failure::Status { status, text: format!("HTTP {status}{cure}") })
+    Failure::Status { status, text: format!("HTTP {status}{cure}") }
 }
 
 pub(super) fn body_failed(error: &BodyError) -> StreamableHttpError<Failure> {

@@ -1,33 +1,71 @@
-//! Sends one HTTP request, and follows redirects as far as that is safe: to the same origin, with
-//! the same method and body.
+//! Where a server is, and one HTTP request to it: redirects are followed as far as that is safe, to
+//! the same origin, with the same method and body.
 //!
 //! Must not: send a header or a body to an origin that the configuration does not name.
 
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
 use bytes::Bytes;
-use http::{HeaderMap, Method, StatusCode, header::LOCATION};
+use http::{
+    HeaderMap, HeaderValue, Method, StatusCode,
+    header::{HOST, LOCATION},
+};
 use url::Url;
 
-use super::{Failure, Shared};
+use super::Failure;
 use crate::http_client;
 
 /// How many redirects are followed.
 const MOST_REDIRECTS: usize = 5;
 
-/// A request brought no response.
-pub(super) struct SendError {
-    pub(super) failure: Failure,
-    /// Whether it is certain that no server saw the request.
-    pub(super) nothing_sent: bool,
+/// The `Host` behind a unix socket. Servers that look at it want a loopback name, some with a port
+/// and some whatever the port is; this is the same host as `localhost` alone.
+const SOCKET_HOST: HeaderValue = HeaderValue::from_static("localhost:80");
+
+/// Where a server is, and what every request to it carries.
+pub(in crate::backend::mcp) struct Endpoint {
+    client: reqwest::Client,
+    pub(in crate::backend::mcp) url: Url,
+    /// The configured headers; their values are secrets.
+    pub(in crate::backend::mcp) headers: HeaderMap,
+    /// The unix socket that `client` connects to, whatever host `url` names.
+    socket: Option<PathBuf>,
 }
 
-impl Shared {
-    pub(super) async fn request(
+/// A request brought no response.
+pub(in crate::backend::mcp) struct SendError {
+    pub(in crate::backend::mcp) failure: Failure,
+    /// Whether it is certain that no server saw the request.
+    pub(in crate::backend::mcp) nothing_sent: bool,
+}
+
+impl Endpoint {
+    /// A server on the network, reached by `client`, or one behind the unix socket `socket`.
+    pub(in crate::backend::mcp) fn new(
+        client: reqwest::Client,
+        url: Url,
+        mut headers: HeaderMap,
+        socket: Option<&Path>,
+    ) -> Self {
+        if socket.is_some() {
+            headers.entry(HOST).or_insert(SOCKET_HOST);
+        }
+        let client = socket.map_or(client, http_client::over_unix);
+        Self { client, url, headers, socket: socket.map(Path::to_owned) }
+    }
+
+    /// One request to `url`, which has the server's own origin.
+    pub(in crate::backend::mcp) async fn request(
         &self,
         method: Method,
+        url: &Url,
         headers: HeaderMap,
         body: Bytes,
     ) -> Result<reqwest::Response, SendError> {
-        let mut url = self.url.clone();
+        let mut url = url.clone();
         for _hop in 0..=MOST_REDIRECTS {
             let request = self.client.request(method.clone(), url.clone());
             let request = request.headers(headers.clone()).body(body.clone());
@@ -35,7 +73,7 @@ impl Shared {
                 let nothing_sent = error.is_connect() || error.is_builder();
                 let error = http_client::chain(&error.without_url());
                 SendError {
-                    failure: Failure::Lost(format!("{}: {error}", origin(&url))),
+                    failure: Failure::Lost(format!("{}: {error}", self.place())),
                     nothing_sent,
                 }
             })?;
@@ -62,6 +100,20 @@ impl Shared {
             }
         }
         Err(refuse(format!("the server redirects more than {MOST_REDIRECTS} times")))
+    }
+
+    /// Where the server is, without what may be a secret.
+    fn place(&self) -> String {
+        match &self.socket {
+            Some(path) => format!("unix:{}", path.display()),
+            None => origin(&self.url),
+        }
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").field("place", &self.place()).finish_non_exhaustive()
     }
 }
 

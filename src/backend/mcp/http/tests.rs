@@ -23,35 +23,35 @@ use super::events::{Opened, Standing};
 use crate::{
     backend::{
         mcp::{LIMIT, dialer},
-        peer::{CallError, Dial as _, Peer, ToolCall},
+        peer::{CallError, Dial as _, Peer, Progress, ToolCall},
     },
-    config::Mcp,
+    config::{HttpTransport, Mcp},
     http_client,
     model::{answer::Answer, catalog::Content, ids::BackendName},
 };
 
-const PATIENCE: Duration = Duration::from_secs(30);
-const SECRET: &str = "s3cret-t0ken";
+pub(in crate::backend::mcp) const PATIENCE: Duration = Duration::from_secs(30);
+pub(in crate::backend::mcp) const SECRET: &str = "s3cret-t0ken";
 
 /// One request as it came in.
 #[derive(Debug, Clone)]
-struct Seen {
-    line: String,
+pub(in crate::backend::mcp) struct Seen {
+    pub(in crate::backend::mcp) line: String,
     headers: String,
-    body: String,
+    pub(in crate::backend::mcp) body: String,
 }
 
 impl Seen {
-    fn header(&self, name: &str) -> Option<&str> {
+    pub(in crate::backend::mcp) fn header(&self, name: &str) -> Option<&str> {
         let mut lines = self.headers.lines().filter_map(|line| line.split_once(": "));
         lines.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
-    fn is(&self, method: &str) -> bool {
+    pub(in crate::backend::mcp) fn is(&self, method: &str) -> bool {
         self.body.contains(&format!("\"method\":\"{method}\""))
     }
 
-    fn id(&self) -> Value {
+    pub(in crate::backend::mcp) fn id(&self) -> Value {
         let body: Value = serde_json::from_str(&self.body).unwrap_or_default();
         body.get("id").cloned().unwrap_or_default()
     }
@@ -62,7 +62,11 @@ impl Seen {
     }
 }
 
-fn response(status: u16, headers: &[(&str, &str)], body: &str) -> Vec<u8> {
+pub(in crate::backend::mcp) fn response(
+    status: u16,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Vec<u8> {
     let mut text = format!("HTTP/1.1 {status} x\r\nconnection: close\r\n");
     for (key, value) in headers {
         write!(text, "{key}: {value}\r\n").unwrap();
@@ -71,7 +75,7 @@ fn response(status: u16, headers: &[(&str, &str)], body: &str) -> Vec<u8> {
     text.into_bytes()
 }
 
-fn json(status: u16, body: &str) -> Vec<u8> {
+pub(in crate::backend::mcp) fn json(status: u16, body: &str) -> Vec<u8> {
     response(status, &[("content-type", "application/json")], body)
 }
 
@@ -143,7 +147,7 @@ async fn server(answer: impl Fn(&Seen) -> Vec<u8> + Send + Sync + 'static) -> Se
     Server { url, seen, _tasks: tasks }
 }
 
-async fn read(stream: &mut TcpStream) -> Option<Seen> {
+pub(in crate::backend::mcp) async fn read(stream: &mut TcpStream) -> Option<Seen> {
     let mut text = Vec::new();
     loop {
         let whole = String::from_utf8_lossy(&text).into_owned();
@@ -167,7 +171,8 @@ async fn try_dial(url: &Url) -> Result<Arc<dyn Peer>, String> {
     let mut secret = HeaderValue::from_static(SECRET);
     secret.set_sensitive(true);
     headers.insert("x-api-key", secret);
-    let config = Mcp::Http { url: url.clone().into(), headers };
+    let transport = HttpTransport::Streamable;
+    let config = Mcp::Http { url: url.clone().into(), headers, socket: None, transport };
     let name = BackendName::parse("scripted").unwrap();
     let dialer = dialer(&name, &config, None, http_client::new());
     timeout(PATIENCE, dialer.dial()).await.expect("in time").map_err(|error| error.0)
@@ -177,9 +182,9 @@ async fn dial(server: &Server) -> Arc<dyn Peer> {
     try_dial(&server.url).await.expect("a connection")
 }
 
-fn order(arguments: &str) -> ToolCall {
+pub(in crate::backend::mcp) fn order(arguments: &str) -> ToolCall {
     let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
-    ToolCall { tool: "t".into(), arguments, origin: None }
+    ToolCall { tool: "t".into(), arguments, origin: None, progress: Progress::default() }
 }
 
 async fn call(peer: &Arc<dyn Peer>) -> Result<Answer, CallError> {
@@ -187,7 +192,7 @@ async fn call(peer: &Arc<dyn Peer>) -> Result<Answer, CallError> {
 }
 
 fn text(text: &str) -> Answer {
-    Answer::Result(text.to_owned())
+    Answer::text(text)
 }
 
 const HELLO: &str = r#"{"content":[{"type":"text","text":"hello"}]}"#;

@@ -14,7 +14,7 @@ fn request(id: i64, request: impl Into<ClientRequest>) -> ClientJsonRpcMessage {
 
 fn call(arguments: &str) -> (CallToolRequest, Arc<Exchange>) {
     let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
-    let exchange = Exchange::new(Some(arguments));
+    let exchange = Exchange::of_call(arguments, Progress::default());
     let mut call = CallToolRequest::new(CallToolRequestParams::new("t"));
     call.extensions.insert(Marker(Arc::clone(&exchange)));
     (call, exchange)
@@ -141,7 +141,7 @@ fn a_request_with_strange_parameters_can_be_refused() {
 #[test]
 fn rmcp_learns_which_arguments_go_into_headers_even_beside_bad_tools() {
     let wire = Wire::default();
-    let exchange = Exchange::new(None);
+    let exchange = Exchange::new();
     let mut list = ListToolsRequest::default();
     list.extensions.insert(Marker(Arc::clone(&exchange)));
     wire.outgoing(&request(1, list)).unwrap();
@@ -151,6 +151,37 @@ fn rmcp_learns_which_arguments_go_into_headers_even_beside_bad_tools() {
     let ServerResult::ListToolsResult(list) = response.result else { panic!("a list") };
     assert_eq!(list.tools.iter().map(|tool| tool.name.as_ref()).collect::<Vec<_>>(), ["b"]);
     assert_eq!(exchange.take_outcome().unwrap().unwrap().get(), result);
+}
+
+#[test]
+fn progress_touches_the_call_that_it_is_about() {
+    use futures_util::FutureExt as _;
+    use rmcp::model::NumberOrString;
+
+    let wire = Wire::default();
+    let calls = [(1, 40), (2, 41)].map(|(id, token)| {
+        let progress = Progress::default();
+        let arguments = RawValue::from_string("{}".to_owned()).unwrap();
+        let exchange = Exchange::of_call(arguments, progress.clone());
+        let mut call = CallToolRequest::new(CallToolRequestParams::new("t"));
+        call.extensions.insert(Marker(exchange));
+        let mut call = ClientRequest::from(call);
+        call.get_meta_mut().set_progress_token(ProgressToken(NumberOrString::Number(token)));
+        wire.outgoing(&request(id, call)).unwrap();
+        progress
+    });
+    let touched = |params: &str| {
+        let text = format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress"{params}}}"#);
+        assert!(matches!(wire.incoming(&text), Incoming::Ignored(_)), "{text}");
+        calls.each_ref().map(|progress| progress.touched().now_or_never().is_some())
+    };
+    assert_eq!(touched(r#","params":{"progressToken":40,"progress":1e400}"#), [true, false]);
+    assert_eq!(touched(r#","params":{"progressToken":"41"}"#), [false, true]);
+    for nobody in ["", r#","params":[]"#, r#","params":{"progressToken":42}"#] {
+        assert_eq!(touched(nobody), [false, false], "{nobody}");
+    }
+    wire.forget(&RequestId::Number(1));
+    assert_eq!(touched(r#","params":{"progressToken":40}"#), [false, false]);
 }
 
 #[test]

@@ -365,3 +365,57 @@ mcpServers: {b: {command: b}}",
   = move the entries into one of them",
     );
 }
+
+#[test]
+fn addresses_that_are_no_unix_sockets() {
+    let (long, marks) = ("x".repeat(108), "^".repeat(116));
+    check(
+        &format!(
+            "upstream: {{sandbox: true}}
+mcp:
+  a: {{url: 'unix:'}}
+  b: {{url: 'http+unix://%2Frun%2Fx.sock/mcp'}}
+  c: {{url: 'unix:/{long}'}}
+  d: {{url: 'unix:/run/d', headers: {{Host: a/b}}}}
+  e: {{url: 'https://e', type: http, transport: sse}}"
+        ),
+        &format!(
+            r#"error: this names no unix socket
+ --> /srv/bridge.yaml:3:12 (mcp.a.url)
+  |
+3 |   a: {{url: 'unix:'}}
+  |            ^^^^^^^
+  = write unix:/run/x.sock, and unix:/run/x.sock:/path where the path is not /mcp
+
+error: the address of a unix socket is written otherwise
+ --> /srv/bridge.yaml:4:12 (mcp.b.url)
+  |
+4 |   b: {{url: 'http+unix://%2Frun%2Fx.sock/mcp'}}
+  |            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  = write unix:/run/x.sock, and unix:/run/x.sock:/path where the path is not /mcp
+
+error: the path has 109 bytes
+ --> /srv/bridge.yaml:5:12 (mcp.c.url)
+  |
+5 |   c: {{url: 'unix:/{long}'}}
+  |            {marks}
+  = a unix socket's path has at most 107
+
+error: this is no host
+ --> /srv/bridge.yaml:6:43 (mcp.d.headers.Host)
+  |
+6 |   d: {{url: 'unix:/run/d', headers: {{Host: a/b}}}}
+  |                                           ^^^
+  = write NAME or NAME:PORT: localhost:80
+
+error: `transport` and `type` are two names of one key
+ --> /srv/bridge.yaml:7:25 (mcp.e.type)
+  |
+7 |   e: {{url: 'https://e', type: http, transport: sse}}
+  |                         ^^^^
+  = remove one of the two
+
+5 errors in /srv/bridge.yaml"#
+        ),
+    );
+}

@@ -6,8 +6,8 @@ use secrecy::ExposeSecret as _;
 
 use super::{environment, parse};
 use crate::config::{
-    A2aBinding, Auth, Backend, CardSource, Config, Credential, Environment, Mcp, OnUnavailable,
-    Program, Target, Upstream,
+    A2aBinding, Auth, Backend, CardSource, Config, Credential, Environment, HttpTransport, Mcp,
+    OnUnavailable, Program, Target, Upstream,
 };
 
 #[track_caller]
@@ -181,7 +181,7 @@ fn servers_on_the_network() {
            a: {type: http, serverUrl: 'https://a/mcp', headers: {Authorization: 'Bearer ${env:TOKEN}'}}\n  \
            b: {transport: streamable-http, url: 'https://b/${env:TOKEN}/mcp', call_timeout: 1m}\n",
     );
-    let Target::Mcp(Mcp::Http { url, headers }) = &backend(&config, "a").target else {
+    let Target::Mcp(Mcp::Http { url, headers, .. }) = &backend(&config, "a").target else {
         panic!("http")
     };
     assert_eq!(url.as_str(), "https://a/mcp");
@@ -191,6 +191,41 @@ fn servers_on_the_network() {
     assert_eq!(url.as_str(), "https://b/0123456789abcdef/mcp");
     assert_eq!(url.to_string(), "https://b/${env:TOKEN}/mcp");
     assert_eq!(backend(&config, "b").concurrency, 16);
+}
+
+#[test]
+fn servers_on_unix_sockets_and_of_the_older_transport() {
+    let config = good(
+        "upstream: {sandbox: true}\n\
+         mcp:\n  \
+           a: {url: 'unix:/run/a.sock'}\n  \
+           b: {url: 'unix:b.sock:/x/y?z', headers: {Host: 'localhost:80'}, transport: http}\n  \
+           c: {url: 'unix:///run/${env:TOKEN}.sock', type: sse}\n  \
+           d: {url: 'https://d/sse', type: sse, transport: sse}\n",
+    );
+    let seen = ["a", "b", "c", "d"].map(|name| {
+        let Target::Mcp(Mcp::Http { url, socket, transport, .. }) = &backend(&config, name).target
+        else {
+            panic!("http")
+        };
+        let socket = socket.as_ref().map_or(String::new(), |path| path.display().to_string());
+        (url.as_str().to_owned(), url.to_string(), socket, *transport)
+    });
+    let expected = [
+        ("http://localhost/mcp", "unix:/run/a.sock", "/run/a.sock", HttpTransport::Either),
+        ("http://localhost/x/y?z", "unix:b.sock:/x/y?z", "/srv/b.sock", HttpTransport::Streamable),
+        (
+            "http://localhost/mcp",
+            "unix:///run/${env:TOKEN}.sock",
+            "/run/0123456789abcdef.sock",
+            HttpTransport::Sse,
+        ),
+        ("https://d/sse", "https://d/sse", "", HttpTransport::Sse),
+    ]
+    .map(|(url, shown, socket, transport)| {
+        (url.to_owned(), shown.to_owned(), socket.to_owned(), transport)
+    });
+    assert_eq!(seen, expected);
 }
 
 #[test]

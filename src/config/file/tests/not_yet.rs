@@ -7,55 +7,31 @@ fn backends_that_this_version_cannot_reach() {
     check(
         r#"upstream: {sandbox: true}
 mcp:
-  a: {url: 'https://a/sse', type: sse}
-  b: {url: 'https://a/sse', transport: sse}
-  c: {url: 'unix:/run/c.sock'}
   e: {url: 'https://a', auth: {oauth: {client_id: a}}}
 a2a:
   f: {url: 'https://a', transport: grpc, auth: {oauth: {}}}"#,
-        r#"error: this version cannot do this yet: the older HTTP+SSE transport
- --> /srv/bridge.yaml:3:29 (mcp.a.type)
+        r#"error: this version cannot do this yet: OAuth client credentials
+ --> /srv/bridge.yaml:3:25 (mcp.e.auth)
   |
-3 |   a: {url: 'https://a/sse', type: sse}
-  |                             ^^^^
-  = most servers speak Streamable HTTP too: write its `url` and `type: http`
-
-error: this version cannot do this yet: the older HTTP+SSE transport
- --> /srv/bridge.yaml:4:29 (mcp.b.transport)
-  |
-4 |   b: {url: 'https://a/sse', transport: sse}
-  |                             ^^^^^^^^^
-  = most servers speak Streamable HTTP too: write its `url` and no transport
-
-error: this version cannot do this yet: Streamable HTTP over a unix socket
- --> /srv/bridge.yaml:5:7 (mcp.c.url)
-  |
-5 |   c: {url: 'unix:/run/c.sock'}
-  |       ^^^
-  = let the server listen on a loopback port: http://127.0.0.1:PORT/mcp
-
-error: this version cannot do this yet: OAuth client credentials
- --> /srv/bridge.yaml:6:25 (mcp.e.auth)
-  |
-6 |   e: {url: 'https://a', auth: {oauth: {client_id: a}}}
+3 |   e: {url: 'https://a', auth: {oauth: {client_id: a}}}
   |                         ^^^^
   = write `headers: {Authorization: "Bearer ${file:/path/of/a/token}"}`
 
 error: this version cannot do this yet: gRPC to A2A agents
- --> /srv/bridge.yaml:8:25 (a2a.f.transport)
+ --> /srv/bridge.yaml:5:25 (a2a.f.transport)
   |
-8 |   f: {url: 'https://a', transport: grpc, auth: {oauth: {}}}
+5 |   f: {url: 'https://a', transport: grpc, auth: {oauth: {}}}
   |                         ^^^^^^^^^
   = write `transport: jsonrpc` or `transport: http-json`, or leave it out
 
 error: this version cannot do this yet: OAuth client credentials
- --> /srv/bridge.yaml:8:42 (a2a.f.auth)
+ --> /srv/bridge.yaml:5:42 (a2a.f.auth)
   |
-8 |   f: {url: 'https://a', transport: grpc, auth: {oauth: {}}}
+5 |   f: {url: 'https://a', transport: grpc, auth: {oauth: {}}}
   |                                          ^^^^
   = write `headers: {Authorization: "Bearer ${file:/path/of/a/token}"}`
 
-6 errors in /srv/bridge.yaml"#,
+3 errors in /srv/bridge.yaml"#,
     );
 }
 
@@ -133,6 +109,6 @@ error: this version cannot do this yet: renewing an upstream OAuth token
 fn switched_off_it_is_no_mistake() {
     let yaml = "upstream: {sandbox: true, oauth: null}\nlocal: {}\n\
                 mcp: {a: {command: a, approve: [], pending_after: null, trust_annotations: false},\n\
-                b: {url: 'https://b', type: sse, disabled: true}}\n";
+                b: {url: 'https://b', auth: {oauth: {}}, disabled: true}}\n";
     assert!(parse(yaml).is_ok());
 }

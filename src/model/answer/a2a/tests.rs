@@ -4,11 +4,11 @@ use super::*;
 
 #[track_caller]
 fn outcome(result: &str) -> Outcome {
-    read(result, DataParts::Plain).unwrap().outcome
+    read(result, Wire::Plain).unwrap().outcome
 }
 
 fn done(text: &str) -> Outcome {
-    Outcome::Final(Answer::Result(text.to_owned()))
+    Outcome::Final(Answer::text(text))
 }
 
 fn failed(text: &str) -> Outcome {
@@ -21,7 +21,7 @@ fn messages_of_every_wire() {
     let v03 = r#"{"kind":"message","messageId":"1","role":"agent","contextId":"c","parts":[{"kind":"text","text":"a"},{"kind":"text","text":"b"}]}"#;
     let v03_proto = r#"{"message":{"messageId":"1","role":"ROLE_AGENT","contextId":"c","content":[{"text":"a"},{"text":"b"}]}}"#;
     for result in [v10, v03, v03_proto] {
-        let reply = read(result, DataParts::Nested).unwrap();
+        let reply = read(result, Wire::Nested).unwrap();
         assert_eq!(reply.outcome, done("a\nb"));
         assert_eq!(reply.context_id.as_deref(), Some("c"));
         assert_eq!(reply.task_id, None);
@@ -31,7 +31,7 @@ fn messages_of_every_wire() {
 #[test]
 fn a_completed_task_is_its_artifacts() {
     let v10 = r#"{"task":{"id":"t","contextId":"c","status":{"state":"TASK_STATE_COMPLETED","message":{"parts":[{"text":"ignored"}]}},"artifacts":[{"parts":[{"text":"a"}]},{"parts":[{"text":"b"},{"text":"c"}]}]}}"#;
-    let reply = read(v10, DataParts::Plain).unwrap();
+    let reply = read(v10, Wire::Plain).unwrap();
     assert_eq!(reply.outcome, done("a\nb\nc"));
     assert_eq!(reply.task_id.as_deref(), Some("t"));
     assert_eq!(reply.left_out.len(), 1);
@@ -53,7 +53,7 @@ fn tasks_that_go_on() {
         assert_eq!(outcome(&result), Outcome::Unfinished, "{state}");
     }
     let result = r#"{"status":{"state":"working"}}"#;
-    assert_eq!(read(result, DataParts::Plain), Err(Unreadable::NoTaskId));
+    assert_eq!(read(result, Wire::Plain), Err(Unreadable::NoTaskId));
 }
 
 #[test]
@@ -81,13 +81,10 @@ fn tasks_that_wait() {
     let result = r#"{"kind":"task","id":"t","status":{"state":"input-required","message":{"parts":[{"kind":"text","text":"Which day?"}]}}}"#;
     assert_eq!(
         outcome(result),
-        Outcome::Waiting(Answer::Result(format!("Which day?\n{WAITS_FOR_INPUT}")))
+        Outcome::Waiting(Answer::text(format!("Which day?\n{WAITS_FOR_INPUT}")))
     );
     let result = r#"{"task":{"id":"t","status":{"state":"TASK_STATE_AUTH_REQUIRED"}}}"#;
-    assert_eq!(
-        outcome(result),
-        Outcome::Waiting(Answer::Result(WAITS_FOR_AUTHORIZATION.to_owned()))
-    );
+    assert_eq!(outcome(result), Outcome::Waiting(Answer::text(WAITS_FOR_AUTHORIZATION)));
 }
 
 #[test]
@@ -96,36 +93,54 @@ fn data_is_verbatim() {
     assert_eq!(outcome(&part(r#"{"data":{"n":1.0,"b":1e400}}"#)), done(r#"{"n":1.0,"b":1e400}"#));
     assert_eq!(outcome(&part(r#"{"kind":"data","data":[1]}"#)), done("[1]"));
     let nested = part(r#"{"data":{"data":{"n":1}}}"#);
-    assert_eq!(read(&nested, DataParts::Nested).unwrap().outcome, done(r#"{"n":1}"#));
+    assert_eq!(read(&nested, Wire::Nested).unwrap().outcome, done(r#"{"n":1}"#));
     assert_eq!(outcome(&nested), done(r#"{"data":{"n":1}}"#));
 }
 
-#[test]
-fn files_are_named() {
-    let line = |part: &str| match outcome(&format!(r#"{{"message":{{"parts":[{part}]}}}}"#)) {
-        Outcome::Final(Answer::Result(text)) => text,
+/// The text of a message with this one part, and its files.
+#[track_caller]
+fn part_of(wire: Wire, part: &str) -> (String, Vec<File>) {
+    let result = format!(r#"{{"message":{{"parts":[{part}]}}}}"#);
+    match read(&result, wire).unwrap().outcome {
+        Outcome::Final(Answer::Result { text, files }) => (text, files),
         other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn files_of_every_wire_are_passed_on() {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    let content = STANDARD.encode([b'x'; 12_345]);
+    let twice = STANDARD.encode(&content);
+    let v10 = |data: &str| {
+        format!(r#"{{"raw":"{data}","filename":"report.pdf","mediaType":"application/pdf"}}"#)
     };
-    let content = "A".repeat(16_460);
-    let expected = "[file report.pdf application/pdf, 12,345 bytes: not passed on]";
-    assert_eq!(
-        line(&format!(
-            r#"{{"raw":"{content}","filename":"report.pdf","mediaType":"application/pdf"}}"#
-        )),
-        expected
-    );
-    assert_eq!(
-        line(&format!(
-            r#"{{"kind":"file","file":{{"bytes":"{content}","name":"report.pdf","mimeType":"application/pdf"}}}}"#
-        )),
-        expected
-    );
-    assert_eq!(
-        line(&format!(
-            r#"{{"file":{{"fileWithBytes":"{content}","name":"report.pdf","mimeType":"application/pdf"}}}}"#
-        )),
-        expected
-    );
+    let v03 = |key: &str, data: &str| {
+        format!(
+            r#"{{"kind":"file","file":{{"{key}":"{data}","name":"report.pdf","mimeType":"application/pdf"}}}}"#
+        )
+    };
+    for (wire, part) in [
+        (Wire::Plain, v10(&content)),
+        (Wire::Plain, v03("bytes", &content)),
+        (Wire::Plain, v03("fileWithBytes", &content)),
+        (Wire::Nested, v03("bytes", &content)),
+        (Wire::Nested, v03("fileWithBytes", &twice)),
+    ] {
+        let (text, files) = part_of(wire, &part);
+        assert_eq!(text, "[file report.pdf application/pdf, 12,345 bytes: attached]", "{wire:?}");
+        assert_eq!(files.len(), 1);
+        assert_eq!(files[0].data(), content, "{wire:?}");
+    }
+    // Bytes that are written once, as the protocol has it.
+    let (text, files) = part_of(Wire::Nested, &v03("fileWithBytes", "JVBERi0="));
+    assert_eq!(text, "[file report.pdf application/pdf, 5 bytes: attached]");
+    assert_eq!(files[0].data(), "JVBERi0=");
+}
+
+#[test]
+fn files_without_bytes_are_named() {
+    let line = |part: &str| part_of(Wire::Plain, part).0;
     assert_eq!(
         line(r#"{"url":"https://x/r.pdf","filename":"r.pdf","mediaType":"application/pdf"}"#),
         "[file r.pdf application/pdf: https://x/r.pdf]"
@@ -134,26 +149,47 @@ fn files_are_named() {
         line(r#"{"kind":"file","file":{"uri":"https://x/r\n.pdf"}}"#),
         "[file: https://x/r .pdf]"
     );
-    assert_eq!(line(r#"{"raw":"AAA=\n"}"#), "[file, 2 bytes: not passed on]");
+    assert_eq!(
+        line(r#"{"raw":"AAA=\n"}"#),
+        "[file file-1, 2 bytes: not passed on, as it has no MIME type]"
+    );
     assert_eq!(line(r#"{"hologram":1}"#), "[a part of an unknown kind, 9 bytes: not passed on]");
 }
 
 #[test]
-fn what_is_no_reply() {
-    assert!(matches!(read("[]", DataParts::Plain), Err(Unreadable::NotAnObject(_))));
-    assert_eq!(read("{}", DataParts::Plain), Err(Unreadable::NeitherMessageNorTask));
-    for result in [r#"{"id":"t","status":{}}"#, r#"{"task":{"id":"t"}}"#] {
-        assert_eq!(read(result, DataParts::Plain), Err(Unreadable::UnknownState));
-    }
+fn only_the_files_of_the_answer_are_passed_on() {
+    let part = r#"{"raw":"AAAA","filename":"NAME","mediaType":"text/plain"}"#;
+    let task = |state: &str| {
+        let said = part.replace("NAME", "said.txt");
+        let made = part.replace("NAME", "made.txt");
+        format!(
+            r#"{{"id":"t","status":{{"state":"{state}","message":{{"parts":[{said}]}}}},"artifacts":[{{"parts":[{made}]}},{{"parts":[{made}]}}]}}"#
+        )
+    };
+    let names = |state: &str| match outcome(&task(state)) {
+        Outcome::Final(Answer::Result { files, .. })
+        | Outcome::Waiting(Answer::Result { files, .. }) => {
+            files.iter().map(|file| file.filename().to_owned()).collect::<Vec<_>>()
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(names("completed"), ["made.txt", "made-2.txt"]);
+    assert_eq!(names("input-required"), ["said.txt"]);
     assert_eq!(
-        read(r#"{"id":"t","status":{"state":"TASK_STATE_UNSPECIFIED"}}"#, DataParts::Plain),
-        Err(Unreadable::UnknownState)
+        outcome(&task("failed")),
+        failed("[file said.txt text/plain, 3 bytes: not passed on, as an error carries no files]")
     );
 }
 
 #[test]
-fn thousands_have_commas() {
-    for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
-        assert_eq!(thousands(number), text);
+fn what_is_no_reply() {
+    assert!(matches!(read("[]", Wire::Plain), Err(Unreadable::NotAnObject(_))));
+    assert_eq!(read("{}", Wire::Plain), Err(Unreadable::NeitherMessageNorTask));
+    for result in [r#"{"id":"t","status":{}}"#, r#"{"task":{"id":"t"}}"#] {
+        assert_eq!(read(result, Wire::Plain), Err(Unreadable::UnknownState));
     }
+    assert_eq!(
+        read(r#"{"id":"t","status":{"state":"TASK_STATE_UNSPECIFIED"}}"#, Wire::Plain),
+        Err(Unreadable::UnknownState)
+    );
 }

@@ -2,8 +2,8 @@
 
 use serde_json::value::RawValue;
 
-use super::{Unreadable, decoded_size, from_mcp, grouped};
-use crate::model::answer::Answer;
+use super::{Unreadable, from_mcp};
+use crate::model::answer::{Answer, files::File};
 
 #[track_caller]
 fn check(result: &str, expected: Answer) {
@@ -12,7 +12,7 @@ fn check(result: &str, expected: Answer) {
 }
 
 fn result(text: &str) -> Answer {
-    Answer::Result(text.to_owned())
+    Answer::text(text)
 }
 
 fn error(text: &str) -> Answer {
@@ -67,33 +67,70 @@ fn links_and_embedded_texts_are_text() {
     );
 }
 
+/// The text of a result, and its files as `name type data`.
+fn with_files(json: &str) -> (String, Vec<String>) {
+    let Ok(Answer::Result { text, files }) =
+        from_mcp(&RawValue::from_string(json.to_owned()).unwrap())
+    else {
+        panic!("a result");
+    };
+    let shown = |file: &File| format!("{} {} {}", file.filename(), file.mime_type(), file.data());
+    (text, files.iter().map(shown).collect())
+}
+
 #[test]
-fn what_is_no_text_is_named_with_its_size() {
-    check(
+fn what_is_no_text_becomes_a_file_and_a_line() {
+    let (text, files) = with_files(
         r#"{"content":[
             {"type":"text","text":"look"},
             {"type":"image","mimeType":"image/png","data":"aGVsbG8="},
             {"type":"audio","mimeType":"audio/wav","data":"aGVsbG8h"},
-            {"type":"resource","resource":{"uri":"x:y","blob":"AAAA","mimeType":"application/pdf"}},
-            {"type":"resource","resource":{"uri":"x:y","blob":"AAAA"}}
+            {"type":"resource","resource":{"uri":"x://h/a/b.pdf?q=1","blob":"AAAA","mimeType":"application/pdf"}},
+            {"type":"resource","resource":{"uri":"x:y","blob":"AAAA","mimeType":"application/zip"}},
+            {"type":"resource","resource":{"uri":"x://y","blob":"AAAA"}}
         ]}"#,
-        result(
-            "look\n\
-             [image image/png, 5 bytes: not passed on]\n\
-             [audio audio/wav, 6 bytes: not passed on]\n\
-             [resource application/pdf, 3 bytes: not passed on]\n\
-             [resource, 3 bytes: not passed on]",
+    );
+    assert_eq!(
+        text,
+        "look\n\
+         [file image-1.png image/png, 5 bytes: attached]\n\
+         [file audio-2.wav audio/wav, 6 bytes: attached]\n\
+         [file b.pdf application/pdf, 3 bytes: attached]\n\
+         [file x_y application/zip, 3 bytes: not passed on, as its type is not allowed]\n\
+         [file file-5, 3 bytes: not passed on, as it has no MIME type]"
+    );
+    assert_eq!(
+        files,
+        [
+            "image-1.png image/png aGVsbG8=",
+            "audio-2.wav audio/wav aGVsbG8h",
+            "b.pdf application/pdf AAAA"
+        ]
+    );
+}
+
+#[test]
+fn an_error_names_its_files_and_carries_none() {
+    check(
+        r#"{"isError":true,"content":[
+            {"type":"text","text":"it broke"},
+            {"type":"image","mimeType":"image/png","data":"aGVsbG8="}
+        ]}"#,
+        error(
+            "it broke\n\
+             [file image-1.png image/png, 5 bytes: not passed on, as an error carries no files]",
         ),
     );
 }
 
 #[test]
 fn an_image_beside_a_structure_keeps_both() {
-    check(
+    let (text, files) = with_files(
         r#"{"content":[{"type":"image","mimeType":"image/png","data":"AAAA"}],
             "structuredContent":{"w":1}}"#,
-        result("[image image/png, 3 bytes: not passed on]\n{\"w\":1}"),
     );
+    assert_eq!(text, "[file image-1.png image/png, 3 bytes: attached]\n{\"w\":1}");
+    assert_eq!(files, ["image-1.png image/png AAAA"]);
 }
 
 #[test]
@@ -122,7 +159,7 @@ fn broken_and_unknown_blocks_are_named_and_break_nothing() {
 
 #[test]
 fn a_lone_surrogate_is_replaced_and_the_rest_survives() {
-    let Ok(Answer::Result(text)) = from_mcp(
+    let Ok(Answer::Result { text, .. }) = from_mcp(
         &RawValue::from_string(r#"{"content":[{"type":"text","text":"a\ud800b\u00e9"}]}"#.into())
             .unwrap(),
     ) else {
@@ -136,16 +173,4 @@ fn a_result_of_another_shape_is_unreadable() {
     let read = |text: &str| from_mcp(&RawValue::from_string(text.to_owned()).unwrap());
     assert_eq!(read("[]"), Err(Unreadable("it is not a JSON object")));
     assert_eq!(read(r#"{"content":"text"}"#), Err(Unreadable("`content` is not an array")));
-}
-
-#[test]
-fn sizes_are_counted_and_written_for_people() {
-    assert_eq!(decoded_size(""), 0);
-    assert_eq!(decoded_size("YQ=="), 1);
-    assert_eq!(decoded_size("YWI="), 2);
-    assert_eq!(decoded_size("YWJj\nYWJj"), 6);
-    assert_eq!(grouped(0), "0");
-    assert_eq!(grouped(999), "999");
-    assert_eq!(grouped(1_024), "1,024");
-    assert_eq!(grouped(12_345_678), "12,345,678");
 }

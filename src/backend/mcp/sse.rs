@@ -1,0 +1,209 @@
+//! The older HTTP transport (2024-11-05): one GET whose event stream brings everything that the
+//! server says, and a POST for each message to it, at the address that the stream names first.
+//!
+//! Must not: reconnect (the supervisor dials anew), or send anything to another origin than the
+//! configured one, whatever address the stream names.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{
+    Method, StatusCode,
+    header::{ACCEPT, CONTENT_TYPE},
+};
+use rmcp::{
+    RoleClient,
+    service::{RxJsonRpcMessage, TxJsonRpcMessage},
+    transport::Transport,
+};
+use tokio::time::timeout;
+use url::Url;
+
+use super::{
+    LIMIT, http as streamable,
+    http::{EVENTS, Endpoint, Failure, JSON, Next, SendError, Source},
+    raw::{Exchange, Wire, exchange_of},
+};
+use crate::{http_client, model::ids::BackendName};
+
+/// How long the stream may take to name the address for messages; a server names it at once.
+const ADDRESS_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a POST may take. Some servers answer it only when the tool has run, so this is more
+/// than any call is given; it ends those that nobody waits for any more.
+const POST_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// One connection, seen by rmcp as a transport.
+pub(super) struct Sse {
+    shared: Arc<Shared>,
+    /// `None` once it has ended.
+    events: Option<Source>,
+}
+
+struct Shared {
+    backend: BackendName,
+    endpoint: Arc<Endpoint>,
+    /// Where messages go.
+    messages: Url,
+    wire: Arc<Wire>,
+}
+
+impl Sse {
+    /// Opens the stream and learns where messages go.
+    pub(super) async fn open(
+        backend: BackendName,
+        endpoint: Arc<Endpoint>,
+        wire: Arc<Wire>,
+    ) -> Result<Self, Failure> {
+        let named = timeout(ADDRESS_PATIENCE, Self::address(&endpoint)).await;
+        let (events, messages) = named.map_err(|_late| {
+            Failure::Unreadable("its event stream names no address for messages".to_owned())
+        })??;
+        let shared = Arc::new(Shared { backend, endpoint, messages, wire });
+        Ok(Self { shared, events: Some(events) })
+    }
+
+    async fn address(endpoint: &Endpoint) -> Result<(Source, Url), Failure> {
+        let mut headers = endpoint.headers.clone();
+        headers.insert(ACCEPT, EVENTS);
+        let sent = endpoint.request(Method::GET, &endpoint.url, headers, Vec::new().into()).await;
+        let response = sent.map_err(|error| error.failure)?;
+        if !response.status().is_success() {
+            return Err(streamable::failed(response.status()));
+        }
+        if !streamable::is_events(&response) {
+            return Err(Failure::Unreadable("it answers with no event stream".to_owned()));
+        }
+        // After redirects, which stay with the origin.
+        let base = response.url().clone();
+        let mut events = Source::new(response);
+        loop {
+            match events.next().await {
+                Next::Frame(frame) => {
+                    let fields = frame.fields();
+                    if fields.event.as_deref() == Some("endpoint") {
+                        let address = fields.data.unwrap_or_default();
+                        return Ok((events, own_address(&base, address.trim())?));
+                    }
+                }
+                Next::Broken(error) => {
+                    return Err(Failure::Lost(format!("its event stream broke: {error}")));
+                }
+                Next::End | Next::TooLarge => {
+                    let why = "its event stream names no address for messages";
+                    return Err(Failure::Unreadable(why.to_owned()));
+                }
+            }
+        }
+    }
+}
+
+/// The address that a stream at `base` names, if it is one that the configured headers may go to.
+fn own_address(base: &Url, named: &str) -> Result<Url, Failure> {
+    let address = base.join(named).ok().filter(|address| {
+        let anonymous = address.username().is_empty() && address.password().is_none();
+        address.origin() == base.origin() && anonymous
+    });
+    address.ok_or_else(|| {
+        Failure::Unreadable(
+            "its event stream names an address for messages that is not the server's own, which \
+             is not used"
+                .to_owned(),
+        )
+    })
+}
+
+impl Transport<RoleClient> for Sse {
+    type Error = Failure;
+
+    fn send(
+        &mut self,
+        message: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = Result<(), Failure>> + Send + 'static {
+        let text = self.shared.wire.outgoing(&message);
+        let exchange = exchange_of(&message);
+        let shared = Arc::clone(&self.shared);
+        async move {
+            let text = text.map_err(|error| Failure::Unreadable(error.to_string()))?;
+            let post = shared.post(text, exchange.as_deref());
+            timeout(POST_TIMEOUT, post).await.unwrap_or_else(|_late| {
+                Err(Failure::Lost("the server did not take a message".to_owned()))
+            })
+        }
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        let Shared { backend, wire, .. } = &*self.shared;
+        loop {
+            let why = match self.events.as_mut()?.next().await {
+                Next::Frame(frame) => match streamable::message(frame.fields(), wire) {
+                    Some(message) => return Some(message),
+                    None => continue,
+                },
+                Next::TooLarge => {
+                    tracing::warn!(%backend, "an event is larger than {LIMIT} bytes");
+                    format!("the server sent an event of more than {LIMIT} bytes")
+                }
+                Next::Broken(error) => format!("its event stream broke: {error}"),
+                Next::End => "the server ended its event stream".to_owned(),
+            };
+            wire.lose(why);
+            self.events = None;
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), Failure> {
+        self.events = None;
+        Ok(())
+    }
+}
+
+impl Shared {
+    async fn post(&self, text: Vec<u8>, exchange: Option<&Exchange>) -> Result<(), Failure> {
+        let mut headers = self.endpoint.headers.clone();
+        headers.insert(CONTENT_TYPE, JSON);
+        if let Some(exchange) = exchange {
+            exchange.set_written(true);
+        }
+        let sent = self.endpoint.request(Method::POST, &self.messages, headers, text.into()).await;
+        let response = match sent {
+            Ok(response) => response,
+            Err(SendError { failure, nothing_sent }) => {
+                if nothing_sent && let Some(exchange) = exchange {
+                    exchange.set_written(false);
+                }
+                return Err(failure);
+            }
+        };
+        let status = response.status();
+        // Read to the end, so that the connection can be used again. The answer does not stand
+        // here but in the stream.
+        let body = http_client::body(response, streamable::ERROR_LIMIT).await.unwrap_or_default();
+        if status.is_success() {
+            return Ok(());
+        }
+        let failure = streamable::failed(status);
+        if is_unknown_session(status, &String::from_utf8_lossy(&body)) {
+            self.wire.lose(format!("the server has forgotten the connection (HTTP {status})"));
+            if let Some(exchange) = exchange {
+                // It did not look at the message.
+                exchange.set_written(false);
+            }
+        } else if let (Some(exchange), Some(error)) = (exchange, failure.call_error()) {
+            exchange.settle(Err(error));
+        }
+        Err(failure)
+    }
+}
+
+/// Whether the server knows no connection behind the address for messages: it was restarted, or
+/// has let the stream go without saying so.
+fn is_unknown_session(status: StatusCode, body: &str) -> bool {
+    match status {
+        StatusCode::NOT_FOUND | StatusCode::GONE => true,
+        StatusCode::BAD_REQUEST => body.to_lowercase().contains("session"),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

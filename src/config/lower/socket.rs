@@ -1,0 +1,103 @@
+//! Unix sockets: the length of their paths, and the address of an MCP server on one,
+//! `unix:/run/x.sock` or `unix:/run/x.sock:/path`, as nginx writes it.
+//!
+//! Must not: look whether the socket is there; its server may come later.
+
+use std::path::{Path, PathBuf};
+
+use http::{HeaderMap, header::HOST};
+use url::Url;
+
+use super::{Lower, web::without_secret_query};
+use crate::config::{Written, document::NodeId, read::At, reference::Dialect, shape};
+
+const SCHEME: &str = "unix:";
+/// How other programs write such an address, with the socket's path percent-encoded.
+const OTHER_SCHEME: &str = "http+unix:";
+const FORM: &str = "write unix:/run/x.sock, and unix:/run/x.sock:/path where the path is not /mcp";
+
+/// What servers on loopback take for a `Host`, where the file does not give one.
+const DEFAULT_HOST: &str = "localhost";
+const DEFAULT_PATH: &str = "/mcp";
+
+/// What a socket's address has room for on Linux.
+const MAX_PATH: usize = 107;
+
+pub(super) fn is_socket(url: &At<String>) -> bool {
+    url.value.starts_with(SCHEME) || url.value.starts_with(OTHER_SCHEME)
+}
+
+impl Lower<'_> {
+    /// The address of an MCP server on a unix socket, which is asked with `headers`: what to ask
+    /// for, and the socket.
+    pub(super) fn socket_url(
+        &self,
+        at: &At<String>,
+        entry: &shape::Mcp,
+        headers: &HeaderMap,
+    ) -> Option<(Written<Url>, PathBuf)> {
+        let (text, template) = self.resolve(at.node, &at.value, Dialect::Foreign)?;
+        let Some(place) = text.strip_prefix(SCHEME) else {
+            self.error(at.node, "the address of a unix socket is written otherwise", FORM);
+            return None;
+        };
+        // `unix:///run/x.sock` is a URL of the same place.
+        let place = place.strip_prefix("//").unwrap_or(place);
+        let (socket, path) = match place.split_once(":/") {
+            Some((socket, path)) => (socket, Some(format!("/{path}"))),
+            None => (place, None),
+        };
+        if socket.is_empty() || socket.contains('\0') {
+            self.error(at.node, "this names no unix socket", FORM);
+            return None;
+        }
+        let socket = self.directory.join(socket);
+        self.check_socket_path(at.node, &socket);
+        let host = self.host(entry, headers)?;
+        let path = path.as_deref().unwrap_or(DEFAULT_PATH);
+        let Ok(url) = Url::parse(&format!("http://{host}{path}")) else {
+            self.error(at.node, "what follows the socket is no path of a URL", FORM);
+            return None;
+        };
+        if url.fragment().is_some() {
+            self.error(at.node, "a fragment is never sent", "leave out what follows the `#`");
+        }
+        if !template.is_plain() {
+            return Some((Written::new(url, template.to_string()), socket));
+        }
+        let (_, hidden) = without_secret_query(&url);
+        if hidden {
+            self.warn(at.node, super::plain_secret("a query parameter"));
+        }
+        let shown = if hidden { format!("unix:{}:…", socket.display()) } else { text };
+        Some((Written::new(url, shown), socket))
+    }
+
+    /// The host that the server is asked for: its header, so that redirects to it stay with it.
+    fn host(&self, entry: &shape::Mcp, headers: &HeaderMap) -> Option<String> {
+        let Some(host) = headers.get(HOST) else { return Some(DEFAULT_HOST.to_owned()) };
+        let host = host.to_str().unwrap_or_default();
+        let is_host = Url::parse(&format!("http://{host}/")).is_ok_and(|url| {
+            url.path() == "/" && url.query().is_none() && url.username().is_empty()
+        });
+        if !is_host || host.contains(['/', '?', '#', '@']) {
+            let written = entry.headers.iter().flat_map(|section| &section.value);
+            for (_, at) in written.filter(|(name, _)| name.eq_ignore_ascii_case(HOST.as_str())) {
+                self.error(at.node, "this is no host", "write NAME or NAME:PORT: localhost:80");
+            }
+            return None;
+        }
+        Some(host.to_owned())
+    }
+
+    pub(super) fn check_socket_path(&self, node: NodeId, path: &Path) {
+        let length = path.as_os_str().len();
+        if length > MAX_PATH {
+            self.error(
+                node,
+                format!("the path has {length} bytes"),
+                format!("a unix socket's path has at most {MAX_PATH}"),
+            );
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Files of a tool's answer: which of them MANTYX takes, and the line that names each in the
+//! answer's text.
+//!
+//! Must not: leave a file out without a line that says so, or give one a name that leads anywhere.
+
+use std::{collections::HashSet, fmt};
+
+use base64::{
+    Engine as _,
+    alphabet::STANDARD as ALPHABET,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig, general_purpose::STANDARD},
+};
+use serde::Serialize;
+
+/// The most files of one answer (agent-runs-protocol §8).
+pub const MAX_FILES: usize = 20;
+/// The most bytes of them together, decoded: "5 MB" in its smaller reading.
+pub const MAX_BYTES: usize = 5_000_000;
+
+/// The longest name that a file is given, in characters.
+const MAX_NAME: usize = 100;
+
+/// The types that MANTYX takes (agent-runs-protocol §4.0.1) and how names of theirs end. It takes
+/// every other `text/*` as well.
+const TYPES: [(&str, &str); 21] = [
+    ("audio/mp4", "m4a"),
+    ("audio/mpeg", "mp3"),
+    ("audio/wav", "wav"),
+    ("audio/webm", "webm"),
+    ("image/jpeg", "jpg"),
+    ("image/png", "png"),
+    ("image/webp", "webp"),
+    ("image/gif", "gif"),
+    ("application/pdf", "pdf"),
+    ("application/vnd.openxmlformats-officedocument.wordprocessingml.document", "docx"),
+    ("application/json", "json"),
+    ("application/xml", "xml"),
+    ("text/plain", "txt"),
+    ("text/markdown", "md"),
+    ("text/x-markdown", "md"),
+    ("text/csv", "csv"),
+    ("application/csv", "csv"),
+    ("text/comma-separated-values", "csv"),
+    ("text/tab-separated-values", "tsv"),
+    ("text/xml", "xml"),
+    ("text/html", "html"),
+];
+
+/// One file as MANTYX takes it. Only [`Attachments`] makes them, so each is within the limits.
+#[derive(Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct File {
+    filename: String,
+    mime_type: String,
+    /// Base64 of the standard alphabet, padded.
+    data: String,
+}
+
+/// A file that a peer sent, as far as the peer described it.
+#[derive(Debug, Clone, Copy)]
+pub struct Found<'a> {
+    /// What an invented name begins with: `image`, `audio`, `file`.
+    pub kind: &'a str,
+    /// The name or the address that the peer gave.
+    pub name: Option<&'a str>,
+    pub mime_type: Option<&'a str>,
+    pub data: &'a str,
+    /// The bytes were written in base64 and that text in base64 once more.
+    pub twice: bool,
+}
+
+/// Collects the files of one answer.
+#[derive(Debug, Default)]
+pub struct Attachments {
+    files: Vec<File>,
+    /// Their decoded bytes together.
+    bytes: usize,
+    /// How many files the peer sent, taken or not: invented names count on.
+    found: usize,
+    names: HashSet<String>,
+    /// The answer is an error, and those carry no files.
+    none_fit: bool,
+}
+
+/// Why a file is not passed on.
+enum Unfit {
+    InAnError,
+    NoType,
+    Type,
+    NotBase64,
+    TooMany,
+    TooLarge,
+}
+
+impl Attachments {
+    /// For an answer that is an error: its files are named and not passed on.
+    pub fn of_an_error() -> Self {
+        Self { none_fit: true, ..Self::default() }
+    }
+
+    /// Takes `found` if it fits, and gives the line that names it in the answer's text.
+    pub fn add(&mut self, found: Found<'_>) -> String {
+        self.found += 1;
+        let stated = found.mime_type.map(essence).filter(|mime_type| !mime_type.is_empty());
+        let mime_type = stated.or_else(|| found.name.and_then(type_by_name).map(str::to_owned));
+        let name = self.name(found, mime_type.as_deref().unwrap_or_default());
+        let size;
+        let outcome = match self.take(found, mime_type.as_deref()) {
+            Ok(bytes) => {
+                size = bytes.len();
+                self.bytes += size;
+                Ok(STANDARD.encode(bytes))
+            }
+            Err((unfit, guess)) => {
+                size = guess;
+                Err(unfit)
+            }
+        };
+        let mime_type = mime_type.unwrap_or_default();
+        let shown = if mime_type.is_empty() { String::new() } else { format!(" {mime_type}") };
+        let unit = if size == 1 { "byte" } else { "bytes" };
+        let line = format!("[file {name}{shown}, {} {unit}: ", grouped(size));
+        match outcome {
+            Ok(data) => {
+                self.names.insert(name.clone());
+                self.files.push(File { filename: name, mime_type, data });
+                line + "attached]"
+            }
+            Err(unfit) => line + "not passed on, " + unfit.reason() + "]",
+        }
+    }
+
+    pub fn into_files(self) -> Vec<File> {
+        self.files
+    }
+
+    /// The decoded bytes of a file that fits; else the reason, and its size as far as it is known.
+    fn take(&self, found: Found<'_>, mime_type: Option<&str>) -> Result<Vec<u8>, (Unfit, usize)> {
+        let guess = match (decoded_size(found.data), found.twice) {
+            (size, true) => size / 4 * 3,
+            (size, false) => size,
+        };
+        if self.none_fit {
+            return Err((Unfit::InAnError, guess));
+        }
+        match mime_type {
+            None => return Err((Unfit::NoType, guess)),
+            Some(mime_type) if !is_allowed(mime_type) => return Err((Unfit::Type, guess)),
+            Some(_) => {}
+        }
+        if self.files.len() >= MAX_FILES {
+            return Err((Unfit::TooMany, guess));
+        }
+        let room = MAX_BYTES - self.bytes;
+        // What is far too large is not even decoded; two bytes are what padding may hide.
+        if guess > room + 2 {
+            return Err((Unfit::TooLarge, guess));
+        }
+        let bytes = decode(found.data, found.twice).ok_or((Unfit::NotBase64, guess))?;
+        if bytes.len() > room {
+            return Err((Unfit::TooLarge, bytes.len()));
+        }
+        Ok(bytes)
+    }
+
+    /// The peer's own name for the file, made harmless, or one that is invented; no two are alike.
+    fn name(&self, found: Found<'_>, mime_type: &str) -> String {
+        let extension = extension(mime_type);
+        let given = found.name.map(harmless).unwrap_or_default();
+        let (stem, extension) = match given.rsplit_once('.') {
+            Some((stem, extension)) if !stem.is_empty() && !extension.is_empty() => {
+                (stem.to_owned(), extension.to_owned())
+            }
+            _ if !given.is_empty() => (given, extension.to_owned()),
+            _ => (format!("{}-{}", found.kind, self.found), extension.to_owned()),
+        };
+        let ending = if extension.is_empty() { extension } else { format!(".{extension}") };
+        let plain = format!("{stem}{ending}");
+        let numbered = (2..).map(|number| format!("{stem}-{number}{ending}"));
+        let mut names = std::iter::once(plain).chain(numbered);
+        names.find(|name| !self.names.contains(name)).unwrap_or_default()
+    }
+}
+
+impl Unfit {
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::InAnError => "as an error carries no files",
+            Self::NoType => "as it has no MIME type",
+            Self::Type => "as its type is not allowed",
+            Self::NotBase64 => "as its content is not base64",
+            Self::TooMany => "as an answer has 20 files at most",
+            Self::TooLarge => "as the files of an answer have 5,000,000 bytes at most",
+        }
+    }
+}
+
+impl File {
+    pub fn filename(&self) -> &str {
+        &self.filename
+    }
+
+    pub fn mime_type(&self) -> &str {
+        &self.mime_type
+    }
+
+    pub fn data(&self) -> &str {
+        &self.data
+    }
+}
+
+/// Without the bytes, which nobody wants in a log.
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { filename, mime_type, data } = self;
+        write!(f, "File({filename:?}, {mime_type:?}, {} bytes of base64)", data.len())
+    }
+}
+
+/// A MIME type without its parameters, in lower case; nothing in it can end a line of ours.
+fn essence(mime_type: &str) -> String {
+    let essence = mime_type.split(';').next().unwrap_or_default().trim();
+    let legal = |c: &char| c.is_ascii_graphic() && !matches!(c, '[' | ']');
+    essence.chars().filter(legal).take(MAX_NAME).collect::<String>().to_ascii_lowercase()
+}
+
+fn is_allowed(mime_type: &str) -> bool {
+    TYPES.iter().any(|(known, _)| *known == mime_type)
+        || mime_type.strip_prefix("text/").is_some_and(|subtype| !subtype.is_empty())
+}
+
+/// How names of files of this type end; nothing for a type that has no usual ending.
+fn extension(mime_type: &str) -> &'static str {
+    let known = TYPES.iter().find(|(known, _)| *known == mime_type).map(|(_, ending)| *ending);
+    known.unwrap_or(if mime_type.starts_with("text/") { "txt" } else { "" })
+}
+
+/// The type that the end of a name stands for, for peers that state none.
+fn type_by_name(name: &str) -> Option<&'static str> {
+    let ending = harmless(name).rsplit_once('.')?.1.to_ascii_lowercase();
+    let ending = if ending == "jpeg" { "jpg" } else { &ending };
+    TYPES.iter().find(|(_, known)| *known == ending).map(|(mime_type, _)| *mime_type)
+}
+
+/// The last part of a path or an address, of letters, digits and a few signs that mean nothing to
+/// any system.
+fn harmless(name: &str) -> String {
+    let name = match name.split_once("://") {
+        // Nothing after the host: the host is no name for a file.
+        Some((_, rest)) => {
+            let rest = rest.split(['?', '#']).next().unwrap_or_default();
+            rest.split_once('/').map_or("", |(_host, path)| path)
+        }
+        None => name,
+    };
+    let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
+    let legal = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | ' ' | '(' | ')');
+    let clean: String = last.chars().map(|c| if legal(c) { c } else { '_' }).collect();
+    let clean = clean.trim_matches(|c: char| c == '.' || c.is_whitespace());
+    // Of a name that is too long, the end says what it is.
+    let surplus = clean.chars().count().saturating_sub(MAX_NAME);
+    clean.chars().skip(surplus).collect::<String>().trim_start_matches(['.', ' ']).to_owned()
+}
+
+/// The bytes of base64 in any of the forms that peers write: of either alphabet, with or without
+/// padding, with line breaks.
+fn decode(text: &str, twice: bool) -> Option<Vec<u8>> {
+    const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true);
+    let plain: Vec<u8> = text
+        .bytes()
+        .filter(|byte| !byte.is_ascii_whitespace())
+        .map(|byte| match byte {
+            b'-' => b'+',
+            b'_' => b'/',
+            other => other,
+        })
+        .collect();
+    let bytes = GeneralPurpose::new(&ALPHABET, LENIENT).decode(plain).ok()?;
+    // An agent that writes it once, as the protocol says, has bytes here that are no base64.
+    match twice.then(|| STANDARD.decode(&bytes)) {
+        Some(Ok(inner)) => Some(inner),
+        Some(Err(_)) | None => Some(bytes),
+    }
+}
+
+/// The size of what `base64` stands for, in bytes, as its length tells it.
+fn decoded_size(base64: &str) -> usize {
+    let digits = base64.bytes().filter(|byte| !byte.is_ascii_whitespace() && *byte != b'=').count();
+    digits / 4 * 3 + digits % 4 * 3 / 4
+}
+
+/// `number` with a comma between every three digits.
+pub(super) fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

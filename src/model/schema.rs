@@ -1,0 +1,250 @@
+//! Checks the arguments of a call against the tool's own `inputSchema`, before the call is made.
+//!
+//! What cannot be checked is not refused: the server knows its schema best, and checks as well.
+//!
+//! Must not: fetch a reference, change the arguments (a lossy copy is what is checked), or let the
+//! schema of one server take so much time or memory that another one's tools suffer.
+
+mod cost;
+
+use std::{
+    fmt::Write as _,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use jsonschema::{PatternOptions, ValidationError, Validator, error::ValidationErrorKind};
+use serde_json::{Value, value::RawValue};
+
+use super::json::Members;
+
+/// The largest schema that is compiled, and the deepest, in levels of JSON.
+const MAX_SCHEMA: usize = 128 * 1024;
+const MAX_DEPTH: usize = 32;
+/// The largest arguments that are checked.
+const MAX_ARGUMENTS: usize = 1024 * 1024;
+/// The most memory that one regular expression may take, and the most steps of one match.
+const MAX_PATTERN: usize = 512 * 1024;
+const MAX_BACKTRACKS: usize = 20_000;
+/// The most mistakes that are told, the longest text of one, and of them all, in bytes.
+const MAX_MISTAKES: usize = 10;
+const MAX_MISTAKE: usize = 300;
+const MAX_TEXT: usize = 4_000;
+
+/// The schema of one tool's arguments, compiled when it is first needed.
+#[derive(Debug)]
+pub struct InputSchema {
+    /// The tool as its server sent it, or as the configuration has it.
+    tool: Arc<RawValue>,
+    /// The member of `tool` that is its schema.
+    key: &'static str,
+    compiled: OnceLock<Result<Option<Compiled>, String>>,
+    /// That it cannot be checked against has been told.
+    told: AtomicBool,
+}
+
+/// A schema that can be checked against.
+#[derive(Debug)]
+struct Compiled {
+    schema: Value,
+    validator: Validator,
+}
+
+/// What is known of the arguments of one call.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// They are what the tool asks for, or it asks for nothing.
+    Valid,
+    /// The answer for the model: what is wrong, and where.
+    Invalid(String),
+    /// They could not be checked.
+    Unchecked {
+        /// For the log.
+        why: String,
+        /// The schema is why, and this is the first time that it is found out.
+        news: bool,
+    },
+}
+
+impl InputSchema {
+    /// The schema of `tool`, a whole `Tool` object.
+    pub fn of(tool: Arc<RawValue>) -> Self {
+        Self::under("inputSchema", tool)
+    }
+
+    /// The `parameters` of a local tool.
+    pub fn of_local(definition: Arc<RawValue>) -> Self {
+        Self::under("parameters", definition)
+    }
+
+    fn under(key: &'static str, tool: Arc<RawValue>) -> Self {
+        Self { tool, key, compiled: OnceLock::new(), told: AtomicBool::new(false) }
+    }
+
+    /// Checks the arguments of one call, the JSON text `arguments`.
+    pub fn check(&self, arguments: &str) -> Verdict {
+        if !arguments.trim_start().starts_with('{') {
+            return invalid("the arguments: they are not a JSON object");
+        }
+        let compiled = match self.compiled.get_or_init(|| compile(self.tool.get(), self.key)) {
+            Ok(Some(compiled)) => compiled,
+            Ok(None) => return Verdict::Valid,
+            Err(why) => return self.unusable(why),
+        };
+        let unchecked = |why: String| Verdict::Unchecked { why, news: false };
+        if arguments.len() > MAX_ARGUMENTS {
+            return unchecked(format!("the arguments have over {MAX_ARGUMENTS} bytes"));
+        }
+        // Numbers such as 1e400 and lone surrogates are JSON, and no `Value` holds them.
+        let copy: Value = match serde_json::from_str(arguments) {
+            Ok(copy) => copy,
+            Err(error) => return unchecked(format!("the arguments cannot be copied: {error}")),
+        };
+        if let Err(why) = cost::affordable(&compiled.schema, &copy) {
+            return self.unusable(why);
+        }
+        if compiled.validator.is_valid(&copy) {
+            return Verdict::Valid;
+        }
+        compiled.explain(&copy).map_or_else(|why| self.unusable(why), |text| invalid(&text))
+    }
+
+    /// The schema is why nothing can be said.
+    fn unusable(&self, why: &str) -> Verdict {
+        let news = !self.told.swap(true, Ordering::Relaxed);
+        Verdict::Unchecked { why: why.to_owned(), news }
+    }
+}
+
+/// Two are equal that stand in equal tools.
+impl PartialEq for InputSchema {
+    fn eq(&self, other: &Self) -> bool {
+        self.tool.get() == other.tool.get()
+    }
+}
+
+impl Eq for InputSchema {}
+
+impl Compiled {
+    /// The mistakes of `arguments`, which are invalid; or why that is not certain.
+    fn explain(&self, arguments: &Value) -> Result<String, &'static str> {
+        let mut mistakes = String::new();
+        let mut told = 0;
+        let mut more = 0_usize;
+        for error in self.validator.iter_errors(arguments) {
+            if is_engine_failure(error.kind()) {
+                return Err("a regular expression of its schema takes too long");
+            }
+            let mistake = mistake(&error);
+            if told == MAX_MISTAKES || mistakes.len() + mistake.len() > MAX_TEXT {
+                more += 1;
+                continue;
+            }
+            if told > 0 {
+                mistakes.push_str("; ");
+            }
+            mistakes.push_str(&mistake);
+            told += 1;
+        }
+        if more > 0 {
+            write!(mistakes, "; and {more} more").expect("writing to a String cannot fail");
+        }
+        Ok(mistakes)
+    }
+}
+
+fn invalid(mistakes: &str) -> Verdict {
+    Verdict::Invalid(format!(
+        "tool_input_invalid: {mistakes}. The call was not made; correct the arguments and call \
+         again."
+    ))
+}
+
+/// `None` for a tool without a schema.
+fn compile(tool: &str, key: &str) -> Result<Option<Compiled>, String> {
+    let members = Members::read(tool).map_err(|error| format!("the tool: {error}"))?;
+    let Some(schema) = members.get(key).filter(|schema| schema.get() != "null") else {
+        return Ok(None);
+    };
+    let text = schema.get();
+    if text.len() > MAX_SCHEMA {
+        return Err(format!("its schema has {} bytes, over {MAX_SCHEMA}", text.len()));
+    }
+    if depth(text) > MAX_DEPTH {
+        return Err(format!("its schema is nested over {MAX_DEPTH} deep"));
+    }
+    let schema: Value =
+        serde_json::from_str(text).map_err(|error| format!("its schema: {error}"))?;
+    cost::compilable(&schema)?;
+    let patterns = PatternOptions::fancy_regex()
+        .backtrack_limit(MAX_BACKTRACKS)
+        .size_limit(MAX_PATTERN)
+        .dfa_size_limit(MAX_PATTERN);
+    let validator = jsonschema::options()
+        .offline()
+        .with_pattern_options(patterns)
+        // Only some drafts say that `format` refuses, and servers differ in what they refuse.
+        .should_validate_formats(false)
+        .build(&schema)
+        .map_err(|error| format!("its schema cannot be used: {}", cut(&error.to_string())))?;
+    Ok(Some(Compiled { schema, validator }))
+}
+
+/// One mistake: its place as a JSON pointer and what is wrong, without the value.
+fn mistake(error: &ValidationError<'_>) -> String {
+    let path = error.instance_path().as_str();
+    let path = if path.is_empty() { "the arguments" } else { path };
+    let what = match error.kind() {
+        ValidationErrorKind::Required { property } => format!("{property} is required"),
+        // The error says it of the name; the place is that of the object.
+        ValidationErrorKind::PropertyNames { error } => {
+            format!("a property name is not allowed: {}", error.masked_with("it"))
+        }
+        _ => error.masked_with("the value").to_string(),
+    };
+    format!("{}: {}", cut(path), cut(&what))
+}
+
+fn is_engine_failure(kind: &ValidationErrorKind) -> bool {
+    matches!(
+        kind,
+        ValidationErrorKind::BacktrackLimitExceeded { .. }
+            | ValidationErrorKind::RegexEngineFailure { .. }
+    )
+}
+
+/// At most [`MAX_MISTAKE`] bytes of `text`, in one line.
+fn cut(text: &str) -> String {
+    let (head, rest) = text.split_at(text.floor_char_boundary(MAX_MISTAKE));
+    let mut head: String = head.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if !rest.is_empty() {
+        head.push('…');
+    }
+    head
+}
+
+/// How deep the arrays and objects of a JSON text are nested.
+fn depth(json: &str) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    let (mut in_string, mut escaped) = (false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            _ if in_string => {}
+            b'{' | b'[' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! What a check would cost, counted before it is made: references let a small schema stand for one
+//! of any size.
+//!
+//! Must not: decide what is valid, or be exact: what it counts is never less than what a check
+//! visits, alternatives included, and a doubt counts as too much.
+
+use serde_json::{Map, Value};
+
+/// The most visits of one check: some ten milliseconds.
+const MAX_VISITS: usize = 200_000;
+/// How deep a check may go, references included.
+const MAX_DEPTH: usize = 100;
+/// The most regular expressions of one schema.
+const MAX_PATTERNS: usize = 64;
+/// What a match counts: more for one that may have to go back.
+const MATCH: usize = 20;
+const BACKTRACKING_MATCH: usize = 2_000;
+
+/// Whether the schema has few enough regular expressions to compile them all.
+pub(super) fn compilable(schema: &Value) -> Result<(), &'static str> {
+    if count_patterns(schema) > MAX_PATTERNS {
+        return Err("its schema has too many regular expressions");
+    }
+    Ok(())
+}
+
+fn count_patterns(value: &Value) -> usize {
+    match value {
+        Value::Object(members) => members
+            .iter()
+            .map(|(key, value)| {
+                let own = match (key.as_str(), value) {
+                    ("pattern", Value::String(_)) => 1,
+                    ("patternProperties", Value::Object(patterns)) => patterns.len(),
+                    _ => 0,
+                };
+                own + count_patterns(value)
+            })
+            .sum(),
+        Value::Array(elements) => elements.iter().map(count_patterns).sum(),
+        _ => 0,
+    }
+}
+
+/// Whether a check of `instance` against `schema` ends soon.
+pub(super) fn affordable(schema: &Value, instance: &Value) -> Result<(), &'static str> {
+    Walk { root: schema, left: MAX_VISITS }.visit(schema, instance, 0)
+}
+
+struct Walk<'a> {
+    root: &'a Value,
+    /// Visits that may still be made.
+    left: usize,
+}
+
+impl<'a> Walk<'a> {
+    fn spend(&mut self, visits: usize) -> Result<(), &'static str> {
+        let left = self.left.checked_sub(visits);
+        self.left = left.ok_or("a check against its schema would take too long")?;
+        Ok(())
+    }
+
+    fn visit(
+        &mut self,
+        schema: &'a Value,
+        instance: &Value,
+        depth: usize,
+    ) -> Result<(), &'static str> {
+        self.spend(1)?;
+        if depth > MAX_DEPTH {
+            return Err("a check against its schema would go too deep");
+        }
+        let Value::Object(schema) = schema else { return Ok(()) };
+        let named = |key: &str| matches!(schema.get(key), Some(Value::String(_)));
+        if depth > 0 && (named("$id") || named("id")) {
+            return Err("references within its schema have a base of their own");
+        }
+        for (keyword, value) in schema {
+            self.keyword(keyword, value, instance, depth + 1)?;
+        }
+        self.unevaluated(schema, instance, depth + 1)
+    }
+
+    fn keyword(
+        &mut self,
+        keyword: &str,
+        value: &'a Value,
+        instance: &Value,
+        depth: usize,
+    ) -> Result<(), &'static str> {
+        match (keyword, value) {
+            ("$ref" | "$dynamicRef" | "$recursiveRef", Value::String(target)) => {
+                let target = self.resolve(target)?;
+                self.visit(target, instance, depth)
+            }
+            ("allOf" | "anyOf" | "oneOf", Value::Array(schemas)) => {
+                schemas.iter().try_for_each(|schema| self.visit(schema, instance, depth))
+            }
+            ("not" | "if" | "then" | "else", schema) => self.visit(schema, instance, depth),
+            ("dependentSchemas" | "dependencies", Value::Object(schemas)) => {
+                schemas.values().try_for_each(|schema| self.visit(schema, instance, depth))
+            }
+            ("properties", Value::Object(schemas)) => {
+                let Value::Object(members) = instance else { return Ok(()) };
+                self.spend(schemas.len())?;
+                let mut both = schemas.iter().filter_map(|(k, s)| Some((s, members.get(k)?)));
+                both.try_for_each(|(schema, member)| self.visit(schema, member, depth))
+            }
+            ("patternProperties", Value::Object(schemas)) => {
+                for (pattern, schema) in schemas {
+                    for (key, member) in object(instance) {
+                        self.spend(match_cost(pattern, key))?;
+                        self.visit(schema, member, depth)?;
+                    }
+                }
+                Ok(())
+            }
+            ("propertyNames", schema) => object(instance)
+                .try_for_each(|(key, _)| self.visit(schema, &Value::from(key.as_str()), depth)),
+            ("additionalProperties" | "unevaluatedProperties", schema) => {
+                object(instance).try_for_each(|(_, member)| self.visit(schema, member, depth))
+            }
+            ("items" | "prefixItems", Value::Array(schemas)) => {
+                let mut both = schemas.iter().zip(array(instance));
+                both.try_for_each(|(schema, element)| self.visit(schema, element, depth))
+            }
+            ("items" | "additionalItems" | "unevaluatedItems" | "contains", schema) => {
+                array(instance).try_for_each(|element| self.visit(schema, element, depth))
+            }
+            ("enum", Value::Array(values)) => self.spend(values.len()),
+            ("const" | "uniqueItems", _) => self.spend(array(instance).count()),
+            ("pattern", Value::String(pattern)) => match instance {
+                Value::String(text) => self.spend(match_cost(pattern, text)),
+                _ => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// `unevaluated…` looks again, for every member, at what the other keywords have seen.
+    fn unevaluated(
+        &mut self,
+        schema: &'a Map<String, Value>,
+        instance: &Value,
+        depth: usize,
+    ) -> Result<(), &'static str> {
+        let members = match instance {
+            Value::Object(members) if schema.contains_key("unevaluatedProperties") => members.len(),
+            Value::Array(elements) if schema.contains_key("unevaluatedItems") => elements.len(),
+            _ => return Ok(()),
+        };
+        for _ in 0..members {
+            self.spend(1)?;
+            for (keyword, value) in schema {
+                self.keyword(keyword, value, instance, depth)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The target of a reference within the schema.
+    fn resolve(&self, reference: &str) -> Result<&'a Value, &'static str> {
+        // Anchors and whole addresses are rare, and what they lead to is not looked for.
+        let pointer = reference.strip_prefix('#').filter(|rest| rest.is_empty() || is_plain(rest));
+        let target = pointer.and_then(|pointer| self.root.pointer(pointer));
+        target.ok_or("its schema has references that are not followed")
+    }
+}
+
+/// A JSON pointer that is written the same in an address.
+fn is_plain(pointer: &str) -> bool {
+    pointer.starts_with('/') && !pointer.contains('%')
+}
+
+fn object(instance: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    instance.as_object().into_iter().flatten()
+}
+
+fn array(instance: &Value) -> impl Iterator<Item = &Value> {
+    instance.as_array().into_iter().flatten()
+}
+
+fn match_cost(pattern: &str, text: &str) -> usize {
+    let linear = MATCH + text.len() / 32;
+    // Groups with a mark and references back are what the linear engine cannot do.
+    let refers = |pair: &[u8]| matches!(pair, [b'\\', b'0'..=b'9' | b'k']);
+    let goes_back = pattern.contains("(?") || pattern.as_bytes().windows(2).any(refers);
+    if goes_back { linear + BACKTRACKING_MATCH } else { linear }
+}
