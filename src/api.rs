@@ -3,6 +3,7 @@
 //! Must not: do what a run driver does; these routes are for apps that talk to MANTYX themselves,
 //! and for operators.
 
+mod runs;
 mod status;
 
 use std::{
@@ -77,7 +78,7 @@ impl Api {
                 _ => reply::json(StatusCode::OK, &serde_json::json!({ "status": "ok" })),
             };
         };
-        let app = caller.app;
+        let app = Arc::clone(&caller.app);
         match route {
             Own::Health => reply::json(StatusCode::OK, &serde_json::json!({ "status": "ok" })),
             Own::Ready => self.ready(),
@@ -86,6 +87,11 @@ impl Api {
             Own::Inject => self.inject(&app, request).await,
             Own::ToolCalls => self.tool_call(&app, request).await,
             Own::Refresh(name) => self.refresh(&app, &name).await,
+            Own::Submit => self.submit(&caller, request).await,
+            Own::Runs => self.list_runs(&app),
+            Own::Run(id) => self.show_run(&app, &id, request.uri()),
+            Own::Attach(id) => self.attach(&caller, id, request).await,
+            Own::Calls => self.list_calls(&app),
         }
     }
 
@@ -189,6 +195,7 @@ impl Api {
                 ));
             }
         };
+        let tool_use = call.tool_use.clone();
         let offer = self.backends().board.offer();
         let route = offer.route(&call.name).filter(|route| proxy::allowed(app, &route.backend));
         let stated = json::string_member(data, "kind").is_some();
@@ -202,9 +209,9 @@ impl Api {
                 call.name,
                 route.kind.as_str()
             )),
-            Some(route) => self.runs.call(&app.name, route, call.args, None).await,
+            Some(route) => self.runs.call(&app.name, route, call, None).await,
         };
-        let tool_use_id = call.tool_use.as_str();
+        let tool_use_id = tool_use.as_str();
         reply::json(StatusCode::OK, &ToolResult { tool_use_id, answer })
     }
 
@@ -253,17 +260,26 @@ fn unknown_backend(name: String, candidates: &BTreeSet<BackendName>) -> Response
 }
 
 async fn json_body(request: Request<Incoming>, limit: usize) -> Result<Bytes, Response<Body>> {
-    let kind = request.headers().get(header::CONTENT_TYPE);
-    let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let kind = kind.split(';').next().unwrap_or_default().trim();
-    if !kind.eq_ignore_ascii_case("application/json") {
-        return Err(reply::error(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "unsupported_media_type",
-            "Send JSON with `Content-Type: application/json`.",
-        ));
+    if !is_json(request.headers()) {
+        return Err(not_json());
     }
     reply::read(request.into_body(), limit).await.map_err(|error| error.reply())
+}
+
+/// Whether a body is said to be JSON. A page of another origin cannot say so unasked.
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE);
+    let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    kind.eq_ignore_ascii_case("application/json")
+}
+
+fn not_json() -> Response<Body> {
+    reply::error(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "unsupported_media_type",
+        "Send JSON with `Content-Type: application/json`.",
+    )
 }
 
 fn bad_request(message: &str) -> Response<Body> {

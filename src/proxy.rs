@@ -11,22 +11,20 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
-use secrecy::ExposeSecret as _;
 use serde::Deserialize;
 use tracing::{debug, warn};
 
-use self::forward::Outgoing;
+pub use self::forward::Outgoing;
 pub use self::inject::{MAX_SPEC, allowed, inject_error, injected_header, names, selection};
 use crate::{
-    config::Credential,
     door::{
         guard::Caller,
         reply::{self, Body},
         route::Proxied,
     },
-    model::ids::{RunId, SessionId, ToolUseId},
+    model::ids::{RunId, RunKind, SessionId, ToolUseId},
     runs::{DrivenRun, RunKey, Runs, app_stream},
-    upstream::{Authority, OpenError},
+    upstream::OpenError,
 };
 
 /// The largest tool result that an app may post; MANTYX takes 2 MB of text and 5 MB of files,
@@ -47,10 +45,11 @@ impl Proxy {
         caller: Caller,
         request: Request<Incoming>,
     ) -> Response<Body> {
-        let authority = self.authority(&caller, request.headers());
-        let from = Outgoing { runs: &self.runs, caller: &caller, authority };
+        let from = Outgoing::new(&self.runs, &caller, request.headers());
         match route {
-            Proxied::CreateRun { workspace } => from.create_run(workspace, request).await,
+            Proxied::CreateRun { workspace, kind } => {
+                from.create_run(workspace, kind, request).await
+            }
             Proxied::CreateSession { workspace } => from.create_session(workspace, request).await,
             Proxied::Message { workspace, session } => {
                 from.message(workspace, session, request).await
@@ -58,39 +57,21 @@ impl Proxy {
             Proxied::EndSession { workspace, session } => {
                 self.end_session(&from, workspace, session, request).await
             }
-            Proxied::Stream { workspace, run } => {
-                self.stream(&from, RunKey { workspace, run }, request).await
+            Proxied::Stream { workspace, kind, run } => {
+                self.stream(&from, RunKey { workspace, kind, run }, request).await
             }
             Proxied::ToolResult { workspace, run } => {
-                self.tool_result(&from, RunKey { workspace, run }, request).await
+                let kind = RunKind::Agent;
+                self.tool_result(&from, RunKey { workspace, kind, run }, request).await
             }
-            Proxied::Cancel { workspace, run } => {
-                self.cancel(&from, RunKey { workspace, run }, request).await
+            Proxied::Cancel { workspace, kind, run } => {
+                self.cancel(&from, RunKey { workspace, kind, run }, request).await
             }
             Proxied::Other => from.forward(request).await,
         }
     }
 
-    /// Whose credential goes to MANTYX for `caller`.
-    fn authority(&self, caller: &Caller, headers: &HeaderMap) -> Authority {
-        let own = match &caller.app.credential {
-            Some(Credential::Own(secret)) => Authority::bearer(secret.expose_secret()),
-            Some(Credential::Passthrough) => None,
-            None => self.runs.upstream().own_authority().cloned(),
-        };
-        match own {
-            Some(own) => own,
-            None => {
-                let mut own = headers.clone();
-                if let Some(name) = &caller.token_in {
-                    own.remove(name);
-                }
-                Authority::of_caller(&own)
-            }
-        }
-    }
-
-    /// The run, if the bridge drives it for this caller.
+    /// The run, or the eval that an agent run belongs to, if the bridge drives it for this caller.
     ///
     /// Another app's run is not here for it; MANTYX is not asked either, as the credential that
     /// the bridge shows there would open it.
@@ -99,7 +80,11 @@ impl Proxy {
         from: &Outgoing<'_>,
         key: &RunKey,
     ) -> Result<Option<Arc<DrivenRun>>, NotYours> {
-        match self.runs.get(key) {
+        let run = self.runs.get(key).or_else(|| match key.kind {
+            RunKind::Agent => self.runs.eval_of(key),
+            RunKind::Eval => None,
+        });
+        match run {
             Some(run) if run.app == from.caller.app.name => Ok(Some(run)),
             Some(_) => Err(NotYours),
             None => Ok(None),
@@ -113,8 +98,9 @@ impl Proxy {
         request: Request<Incoming>,
     ) -> Response<Body> {
         let run = match self.own_run(from, &key) {
-            Ok(Some(run)) => run,
-            Ok(None) => return from.forward(request).await,
+            Ok(Some(run)) if run.key == key => run,
+            // An eval's agent run has a stream of its own, which the bridge does not read.
+            Ok(_) => return from.forward(request).await,
             Err(not_yours) => return not_yours.reply("run"),
         };
         let last_seq = resume_point(request.uri().query(), request.headers());
@@ -158,7 +144,7 @@ impl Proxy {
         };
         let result: Option<Result> = serde_json::from_slice(&body).ok();
         let tool_use = result.map(|result| ToolUseId::from(result.tool_use_id));
-        if let Some(tool_use) = tool_use.filter(|tool_use| run.owns(tool_use)) {
+        if let Some(tool_use) = tool_use.filter(|tool_use| run.owns(&key.run, tool_use)) {
             warn!(run = %key.run, %tool_use, app = %run.app, "an app posted a result of ours");
             return reply::error(
                 StatusCode::NOT_FOUND,
@@ -180,7 +166,7 @@ impl Proxy {
             Err(not_yours) => return not_yours.reply("run"),
         };
         let response = from.forward(request).await;
-        if let Some(run) = run.filter(|_| response.status().is_success()) {
+        if let Some(run) = run.filter(|run| run.key == key && response.status().is_success()) {
             run.cancel_calls();
         }
         response
@@ -229,7 +215,7 @@ fn resume_point(query: Option<&str>, headers: &HeaderMap) -> u64 {
 }
 
 /// The run id in MANTYX's answer to a submission.
-fn run_id(body: &Bytes) -> Option<RunId> {
+pub fn run_id(body: &Bytes) -> Option<RunId> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Created {

@@ -1,19 +1,25 @@
 //! The runs that the bridge drives, and the sessions that they come from.
 //!
-//! A run enters here when MANTYX has accepted it with tools of the bridge in it. `driver` reads its
-//! stream and answers its calls; `log` keeps its recent events; `app_stream` serves them to apps.
+//! A run enters here when MANTYX has accepted it with tools of the bridge in it, or when an app
+//! hands it over. `driver` reads its stream and has `answering` answer its calls; `log` keeps its
+//! recent events; `app_stream` serves them to apps; `history` remembers the calls.
 //!
 //! Must not: inject, route HTTP, or know what kind of backend answers.
 
+mod answering;
 pub mod app_stream;
 mod driver;
+pub mod history;
 pub mod log;
 mod mask;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, SystemTime},
 };
 
 use bytes::Bytes;
@@ -25,7 +31,10 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::info;
 
-use self::log::EventLog;
+use self::{
+    history::{Begun, History, Outcome},
+    log::EventLog,
+};
 use crate::{
     backend::{
         calls::{Backends, Wanted},
@@ -34,7 +43,8 @@ use crate::{
     config::App,
     model::{
         answer::Answer,
-        ids::{AppName, RunId, SessionId, ToolUseId},
+        event::Call,
+        ids::{AppName, RunId, RunKind, SessionId, ToolUseId},
         offer::Route,
         run::Run,
         spec::{Selection, Table},
@@ -50,12 +60,34 @@ const KEEP_ENDED: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most runs and, separately, sessions that are remembered; the oldest go first.
 const KEEP_COUNT: usize = 10_000;
 
-/// What identifies a run: ids are only known to be unique within their workspace.
+/// What identifies a run: ids are only known to be unique within their workspace and kind.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RunKey {
     /// The workspace's slug as it stands in paths.
     pub workspace: Arc<str>,
+    pub kind: RunKind,
     pub run: RunId,
+}
+
+impl RunKey {
+    /// The path of the run.
+    pub fn path(&self) -> String {
+        let Self { workspace, kind, run } = self;
+        format!("/api/v1/workspaces/{workspace}/{}/{run}", kind.collection())
+    }
+
+    /// The path of its event stream.
+    pub fn stream_path(&self) -> String {
+        format!("{}/stream", self.path())
+    }
+
+    /// Where the results of calls go that `asked_by`, the run itself or an agent run of this eval,
+    /// waits for.
+    fn results_path(&self, asked_by: &RunId) -> String {
+        let workspace = Arc::clone(&self.workspace);
+        let asked = Self { workspace, kind: RunKind::Agent, run: asked_by.clone() };
+        format!("{}/tool-results", asked.path())
+    }
 }
 
 /// A run that is driven, or was until it ended.
@@ -70,7 +102,34 @@ pub struct DrivenRun {
     state: Mutex<Run>,
     /// Cancels the calls in flight.
     cancel: CancellationToken,
-    ended: Mutex<Option<Instant>>,
+    in_flight: AtomicUsize,
+    started_at: SystemTime,
+    ended: Mutex<Option<Ended>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Ended {
+    at: Instant,
+    told: SystemTime,
+}
+
+/// How far a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Its past is being read, and no call is made yet.
+    Attaching,
+    Driven,
+    Ended,
+}
+
+/// A call in flight; counts itself out when it is dropped.
+#[derive(Debug)]
+struct InFlight<'a>(&'a AtomicUsize);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// What is remembered of a session.
@@ -94,6 +153,7 @@ pub struct Runs {
     call_within: Duration,
     /// The calls that an app may have running at once, where it has a limit.
     turns: HashMap<AppName, Semaphore>,
+    history: Arc<History>,
     tracker: TaskTracker,
     /// Drivers take no new calls, finish those in flight, and end.
     drain: CancellationToken,
@@ -115,17 +175,71 @@ pub struct NewRun {
     pub session: Option<SessionId>,
     pub authority: Authority,
     pub table: Arc<Table>,
+    /// Others have fed it so far: what is in its log may have been answered.
+    pub has_past: bool,
+}
+
+/// Whose model waits for a call.
+#[derive(Debug, Clone)]
+pub struct AskedBy {
+    /// The agent run.
+    pub run: RunId,
+    /// The session that it belongs to.
+    pub session: Option<SessionId>,
 }
 
 impl DrivenRun {
-    /// The path of the run, below which its stream and its results stand.
-    pub fn path(&self) -> String {
-        format!("/api/v1/workspaces/{}/agent-runs/{}", self.key.workspace, self.key.run)
+    /// Whether the bridge answers `tool_use` of `agent_run`: of the run itself or, in an eval, of
+    /// one of its agent runs.
+    pub fn owns(&self, agent_run: &RunId, tool_use: &ToolUseId) -> bool {
+        self.state().owns(agent_run, tool_use)
     }
 
-    /// Whether the bridge answers `tool_use`.
-    pub fn owns(&self, tool_use: &ToolUseId) -> bool {
-        self.state().owns(tool_use)
+    /// How far the run is.
+    pub fn phase(&self) -> Phase {
+        if self.has_ended() {
+            Phase::Ended
+        } else if self.state().has_past() {
+            Phase::Attaching
+        } else {
+            Phase::Driven
+        }
+    }
+
+    pub fn started_at(&self) -> SystemTime {
+        self.started_at
+    }
+
+    pub fn ended_at(&self) -> Option<SystemTime> {
+        self.ended().map(|ended| ended.told)
+    }
+
+    /// The last event that was read of it; 0 where its events have no number.
+    pub fn last_seq(&self) -> u64 {
+        self.state().last_seq()
+    }
+
+    /// How many calls of the bridge's it has brought.
+    pub fn calls(&self) -> usize {
+        self.state().calls()
+    }
+
+    /// How many calls are in flight.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    fn begin_call(&self) -> InFlight<'_> {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        InFlight(&self.in_flight)
+    }
+
+    /// The agent run that waits for the answer of `call`.
+    fn asked_by(&self, call: &Call) -> RunId {
+        match (self.key.kind, &call.agent_run) {
+            (RunKind::Eval, Some(agent_run)) => agent_run.clone(),
+            _ => self.key.run.clone(),
+        }
     }
 
     /// Cancels the calls in flight; their answers say so.
@@ -134,16 +248,16 @@ impl DrivenRun {
     }
 
     pub fn has_ended(&self) -> bool {
-        self.ended_at().is_some()
+        self.ended().is_some()
     }
 
-    fn ended_at(&self) -> Option<Instant> {
+    fn ended(&self) -> Option<Ended> {
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn set_ended(&self) {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        ended.get_or_insert_with(Instant::now);
+        ended.get_or_insert_with(|| Ended { at: Instant::now(), told: SystemTime::now() });
     }
 
     fn state(&self) -> MutexGuard<'_, Run> {
@@ -166,30 +280,35 @@ impl Runs {
             upstream,
             backends,
             call_within,
+            history: Arc::default(),
             tracker: TaskTracker::new(),
             drain: CancellationToken::new(),
             inner: Mutex::default(),
         }
     }
 
-    /// Starts to drive a run. A run that is driven already goes on as it is.
-    pub fn start(self: &Arc<Self>, new: NewRun) -> Arc<DrivenRun> {
+    /// Starts to drive a run. The error is a run that is driven already; it goes on as it is.
+    pub fn start(self: &Arc<Self>, new: NewRun) -> Result<Arc<DrivenRun>, Arc<DrivenRun>> {
         let run = {
             let mut inner = self.lock();
             inner.sweep(Instant::now());
             if let Some(run) = inner.runs.get(&new.key) {
-                return Arc::clone(run);
+                return Err(Arc::clone(run));
             }
-            let NewRun { key, app, session, authority, table } = new;
+            let NewRun { key, app, session, authority, table, has_past } = new;
+            let begin = if has_past { Run::with_past } else { Run::new };
+            let state = begin(key.kind, Arc::clone(&table));
             let run = Arc::new(DrivenRun {
                 key: key.clone(),
                 app,
                 session,
                 authority,
                 log: EventLog::new(),
-                state: Mutex::new(Run::new(Arc::clone(&table))),
+                state: Mutex::new(state),
                 table,
                 cancel: CancellationToken::new(),
+                in_flight: AtomicUsize::new(0),
+                started_at: SystemTime::now(),
                 ended: Mutex::new(None),
             });
             inner.runs.insert(key, Arc::clone(&run));
@@ -198,11 +317,26 @@ impl Runs {
         info!(run = %run.key.run, app = %run.app, "driving");
         let driver = driver::drive(Arc::clone(self), Arc::clone(&run));
         self.tracker.spawn(driver);
-        run
+        Ok(run)
     }
 
     pub fn get(&self, key: &RunKey) -> Option<Arc<DrivenRun>> {
         self.lock().runs.get(key).cloned()
+    }
+
+    /// The eval whose calls of the agent run `key` the bridge answers.
+    pub fn eval_of(&self, key: &RunKey) -> Option<Arc<DrivenRun>> {
+        let asked = |eval: &&Arc<DrivenRun>| {
+            eval.key.kind == RunKind::Eval
+                && eval.key.workspace == key.workspace
+                && eval.state().has_calls_of(&key.run)
+        };
+        self.lock().runs.values().find(asked).cloned()
+    }
+
+    /// The runs of `app`, in no order.
+    pub fn of_app(&self, app: &AppName) -> Vec<Arc<DrivenRun>> {
+        self.lock().runs.values().filter(|run| run.app == *app).cloned().collect()
     }
 
     fn forget(&self, key: &RunKey) {
@@ -247,8 +381,33 @@ impl Runs {
         self.lock().sessions.remove(&(Arc::clone(workspace), id.clone()));
     }
 
-    /// Makes one call on behalf of `app`, when it is the app's turn.
+    /// Makes one call on behalf of `app`, when it is the app's turn; `asked_by` is the agent run
+    /// that waits for it.
     pub async fn call(
+        &self,
+        app: &AppName,
+        route: &Route,
+        call: Call,
+        asked_by: Option<AskedBy>,
+    ) -> Answer {
+        let Call { tool_use, name, args, .. } = call;
+        let begun = self.history.begin(Begun {
+            app: app.clone(),
+            run: asked_by.as_ref().map(|by| by.run.clone()),
+            tool_use: tool_use.clone(),
+            name,
+            backend: route.backend.clone(),
+        });
+        let origin = asked_by.map(|AskedBy { run, session }| Origin { run, session, tool_use });
+        let answer = self.call_in_turn(app, route, args, origin).await;
+        begun.end(match answer {
+            Answer::Result { .. } => Outcome::Result,
+            Answer::Error(_) => Outcome::Error,
+        });
+        answer
+    }
+
+    async fn call_in_turn(
         &self,
         app: &AppName,
         route: &Route,
@@ -271,6 +430,11 @@ impl Runs {
             ));
         };
         self.backends.call(route, Wanted { arguments, origin, deadline }).await
+    }
+
+    /// What was called and is being called.
+    pub fn history(&self) -> &History {
+        &self.history
     }
 
     pub fn upstream(&self) -> &Arc<Upstream> {
@@ -307,7 +471,7 @@ impl Inner {
         }
         self.swept = Some(now);
         let age =
-            |run: &DrivenRun| run.ended_at().map(|ended| now.saturating_duration_since(ended));
+            |run: &DrivenRun| run.ended().map(|ended| now.saturating_duration_since(ended.at));
         self.runs.retain(|_, run| age(run).is_none_or(|age| age < KEEP_ENDED));
         for run in self.runs.values() {
             if age(run).is_some_and(|age| age > KEEP_EVENTS) {
@@ -315,7 +479,7 @@ impl Inner {
             }
         }
         let mut ended: Vec<(Instant, RunKey)> =
-            self.runs.values().filter_map(|run| Some((run.ended_at()?, run.key.clone()))).collect();
+            self.runs.values().filter_map(|run| Some((run.ended()?.at, run.key.clone()))).collect();
         if ended.len() > KEEP_COUNT {
             ended.sort_by_key(|(at, _)| *at);
             for (_, key) in ended.iter().take(ended.len() - KEEP_COUNT) {

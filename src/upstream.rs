@@ -28,6 +28,10 @@ pub const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// The time over which posts that waited for the same moment are spread.
 const PAUSE_JITTER: Duration = Duration::from_millis(500);
+/// How long a short question to MANTYX may take.
+const ASK_WITHIN: Duration = Duration::from_secs(15);
+/// The largest answer to one; the snapshot of an eval has all its results.
+const MAX_REPLY: usize = 64 << 20;
 /// How long one attempt to post a result may take before it is made again.
 const POST_ATTEMPT: Duration = Duration::from_secs(30);
 
@@ -71,7 +75,7 @@ impl fmt::Debug for Authority {
 #[error("the path would not reach MANTYX as it was written; send it in its normal form")]
 pub struct OddPath;
 
-/// A run's stream could not be opened.
+/// Something of MANTYX could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("MANTYX cannot be reached: {0}")]
@@ -80,6 +84,8 @@ pub enum OpenError {
     Status(StatusCode),
     #[error("MANTYX's answer is no event stream but {0:?}")]
     NotAStream(String),
+    #[error("MANTYX's answer is larger than the bridge reads")]
+    TooLarge,
     #[error(transparent)]
     OddPath(#[from] OddPath),
 }
@@ -200,11 +206,7 @@ impl Upstream {
         if last_seq > 0 {
             request = request.header("last-event-id", last_seq);
         }
-        let response = request.send().await.map_err(|error| {
-            let error = http_client::chain(&error.without_url());
-            self.note(Err(&error));
-            OpenError::Unreachable(error)
-        })?;
+        let response = request.send().await.map_err(|error| self.broken(error))?;
         self.note(Ok(()));
         if response.status() != StatusCode::OK {
             return Err(OpenError::Status(response.status()));
@@ -215,6 +217,37 @@ impl Upstream {
             return Err(OpenError::NotAStream(kind.to_owned()));
         }
         Ok(response)
+    }
+
+    /// Asks for the JSON at `path`; [`Self::text`] reads what comes.
+    pub async fn ask(
+        &self,
+        path: &str,
+        authority: &Authority,
+    ) -> Result<reqwest::Response, OpenError> {
+        let request = self.request(Method::GET, path, authority)?;
+        let request = request.header(header::ACCEPT, "application/json").timeout(ASK_WITHIN);
+        let response = request.send().await.map_err(|error| self.broken(error))?;
+        self.note(Ok(()));
+        Ok(response)
+    }
+
+    /// The whole of an answer that [`Self::ask`] gave.
+    pub async fn text(&self, mut response: reqwest::Response) -> Result<Vec<u8>, OpenError> {
+        let mut text = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.broken(error))? {
+            if text.len() + chunk.len() > MAX_REPLY {
+                return Err(OpenError::TooLarge);
+            }
+            text.extend_from_slice(&chunk);
+        }
+        Ok(text)
+    }
+
+    fn broken(&self, error: reqwest::Error) -> OpenError {
+        let error = http_client::chain(&error.without_url());
+        self.note(Err(&error));
+        OpenError::Unreachable(error)
     }
 
     /// Posts a tool's result, the same bytes again and again, until MANTYX has taken a stand or

@@ -9,6 +9,8 @@
 mod call;
 mod card_fetch;
 mod interface;
+mod link;
+mod threads;
 mod wire;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,9 +21,10 @@ use serde_json::value::RawValue;
 use tokio_util::task::TaskTracker;
 
 use self::{
-    call::Link,
     card_fetch::{Fetched, Fresh, Validator},
     interface::Rules,
+    link::Link,
+    threads::Threads,
 };
 use super::peer::{About, CallError, Dial, Peer, PeerError, ToolCall};
 use crate::{
@@ -45,6 +48,8 @@ struct Settings {
     allow_hosts: Vec<String>,
     /// The binding that the last card led to.
     chosen: Mutex<Option<A2aBinding>>,
+    /// Here and not in the peer, so that conversations outlive connections.
+    threads: Threads,
 }
 
 /// One A2A agent whose card has been read.
@@ -77,6 +82,7 @@ impl A2aDialer {
             binding: config.binding,
             allow_hosts: config.allow_hosts.clone(),
             chosen: Mutex::new(config.binding),
+            threads: Threads::default(),
         };
         Self { settings: Arc::new(settings) }
     }
@@ -142,6 +148,7 @@ impl Settings {
                     url = interface::shown(&endpoint.url),
                     transport = endpoint.binding.as_str(),
                     version = endpoint.version,
+                    streaming = card.streaming,
                     "Agent Card of {:?} read",
                     card.name,
                 );
@@ -150,6 +157,7 @@ impl Settings {
                     client: self.client.clone(),
                     headers: self.headers.clone(),
                     endpoint,
+                    streams: card.streaming.into(),
                 };
                 (Arc::new(catalog), Arc::new(link))
             }
@@ -191,7 +199,9 @@ impl Peer for A2aPeer {
         Box::pin(async move {
             let text = message(call.arguments.get())?;
             let link = self.current().link.clone();
-            call::call(&link, &self.cancellations, &text, call.origin.as_ref()).await
+            let origin = call.origin.as_ref();
+            let threads = &self.settings.threads;
+            call::call(&link, &self.cancellations, threads, &text, origin).await
         })
     }
 
@@ -199,7 +209,7 @@ impl Peer for A2aPeer {
         Box::pin(async {
             self.cancellations.close();
             let cancelled = self.cancellations.wait();
-            if tokio::time::timeout(call::CANCEL_TIMEOUT, cancelled).await.is_err() {
+            if tokio::time::timeout(link::CANCEL_TIMEOUT, cancelled).await.is_err() {
                 let left = self.cancellations.len();
                 tracing::warn!(
                     backend = %self.settings.name,

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use crate::model::{
     answer::Answer,
     catalog::Catalog,
-    ids::{RunId, ToolUseId},
+    ids::{RunId, SessionId, ToolUseId},
 };
 
 /// Knows how to reach one peer.
@@ -90,10 +90,13 @@ impl Progress {
     }
 }
 
-/// Which call of which run a tool call answers; peers may use it to recognise a repetition.
+/// Which call of which run a tool call answers: peers may recognise a repetition by it, and what
+/// belongs to one conversation.
 #[derive(Debug, Clone)]
 pub struct Origin {
     pub run: RunId,
+    /// The session that the run belongs to, if any.
+    pub session: Option<SessionId>,
     pub tool_use: ToolUseId,
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use http::Method;
 
-use crate::model::ids::{RunId, SessionId};
+use crate::model::ids::{RunId, RunKind, SessionId};
 
 /// Where a request goes.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,6 +30,11 @@ pub enum Own {
     Inject,
     ToolCalls,
     Refresh(String),
+    Submit,
+    Runs,
+    Run(RunId),
+    Attach(RunId),
+    Calls,
 }
 
 /// A route of MANTYX's API, with what the bridge must know of it.
@@ -37,6 +42,7 @@ pub enum Own {
 pub enum Proxied {
     CreateRun {
         workspace: Arc<str>,
+        kind: RunKind,
     },
     CreateSession {
         workspace: Arc<str>,
@@ -51,6 +57,7 @@ pub enum Proxied {
     },
     Stream {
         workspace: Arc<str>,
+        kind: RunKind,
         run: RunId,
     },
     ToolResult {
@@ -59,6 +66,7 @@ pub enum Proxied {
     },
     Cancel {
         workspace: Arc<str>,
+        kind: RunKind,
         run: RunId,
     },
     /// Anything else: forwarded and not looked at.
@@ -89,6 +97,11 @@ impl Route {
             ["v1", "backends", name, "refresh"] => {
                 own(Method::POST, "POST", Own::Refresh((*name).to_owned()))
             }
+            ["v1", "runs"] if *method == Method::POST => Self::Own(Own::Submit),
+            ["v1", "runs"] => own(Method::GET, "GET, HEAD, POST", Own::Runs),
+            ["v1", "runs", id] => own(Method::GET, "GET, HEAD", Own::Run((*id).into())),
+            ["v1", "runs", id, "attach"] => own(Method::POST, "POST", Own::Attach((*id).into())),
+            ["v1", "calls"] => own(Method::GET, "GET, HEAD", Own::Calls),
             _ => Self::Unknown,
         }
     }
@@ -106,8 +119,10 @@ impl Proxied {
             return Self::Other;
         };
         let workspace = || Arc::<str>::from(*workspace);
+        let kind = |collection: &str| {
+            [RunKind::Agent, RunKind::Eval].into_iter().find(|kind| kind.collection() == collection)
+        };
         match (method.as_str(), rest) {
-            ("POST", ["agent-runs"]) => Self::CreateRun { workspace: workspace() },
             ("POST", ["agent-sessions"]) => Self::CreateSession { workspace: workspace() },
             ("POST", ["agent-sessions", id, "messages"]) => {
                 Self::Message { workspace: workspace(), session: (*id).into() }
@@ -115,15 +130,20 @@ impl Proxied {
             ("DELETE", ["agent-sessions", id]) => {
                 Self::EndSession { workspace: workspace(), session: (*id).into() }
             }
-            ("GET", ["agent-runs", id, "stream"]) => {
-                Self::Stream { workspace: workspace(), run: (*id).into() }
-            }
+            // Evals have no results of their own: their calls are those of agent runs.
             ("POST", ["agent-runs", id, "tool-results"]) => {
                 Self::ToolResult { workspace: workspace(), run: (*id).into() }
             }
-            ("POST", ["agent-runs", id, "cancel"]) => {
-                Self::Cancel { workspace: workspace(), run: (*id).into() }
-            }
+            (method, [collection, rest @ ..]) => match (kind(collection), method, rest) {
+                (Some(kind), "POST", []) => Self::CreateRun { workspace: workspace(), kind },
+                (Some(kind), "GET", [id, "stream"]) => {
+                    Self::Stream { workspace: workspace(), kind, run: (*id).into() }
+                }
+                (Some(kind), "POST", [id, "cancel"]) => {
+                    Self::Cancel { workspace: workspace(), kind, run: (*id).into() }
+                }
+                _ => Self::Other,
+            },
             _ => Self::Other,
         }
     }
@@ -149,6 +169,12 @@ mod tests {
         check("GET", "/v1/status/", &Route::Unknown);
         check("GET", "/", &Route::Unknown);
         check("GET", "/api", &Route::Unknown);
+        check("POST", "/v1/runs", &Route::Own(Own::Submit));
+        check("GET", "/v1/runs", &Route::Own(Own::Runs));
+        check("DELETE", "/v1/runs", &Route::WrongMethod("GET, HEAD, POST"));
+        check("GET", "/v1/runs/r", &Route::Own(Own::Run("r".into())));
+        check("POST", "/v1/runs/r/attach", &Route::Own(Own::Attach("r".into())));
+        check("GET", "/v1/calls", &Route::Own(Own::Calls));
     }
 
     #[test]
@@ -158,13 +184,17 @@ mod tests {
         let proxied = |method: &str, rest: &str, expected: Proxied| {
             check(method, &format!("{base}{rest}"), &Route::Proxied(expected));
         };
-        proxied("POST", "/agent-runs", Proxied::CreateRun { workspace: workspace() });
+        for (path, kind) in [("/agent-runs", RunKind::Agent), ("/eval-runs", RunKind::Eval)] {
+            proxied("POST", path, Proxied::CreateRun { workspace: workspace(), kind });
+            let run = || "run_1".into();
+            let stream = Proxied::Stream { workspace: workspace(), kind, run: run() };
+            proxied("GET", &format!("{path}/run_1/stream"), stream);
+            let cancel = Proxied::Cancel { workspace: workspace(), kind, run: run() };
+            proxied("POST", &format!("{path}/run_1/cancel"), cancel);
+            proxied("GET", &format!("{path}/run_1"), Proxied::Other);
+        }
+        proxied("POST", "/eval-runs/run_1/tool-results", Proxied::Other);
         proxied("GET", "/agent-runs", Proxied::Other);
-        proxied(
-            "GET",
-            "/agent-runs/run_1/stream",
-            Proxied::Stream { workspace: workspace(), run: "run_1".into() },
-        );
         proxied(
             "POST",
             "/agent-sessions/ses_1/messages",

@@ -13,6 +13,8 @@ pub struct Card {
     pub name: String,
     /// The ways to reach the agent, in the card's order of preference.
     pub interfaces: Vec<Interface>,
+    /// Whether the agent says that it streams.
+    pub streaming: bool,
 }
 
 /// One way to reach an agent, as its card names it.
@@ -76,12 +78,19 @@ impl Card {
             };
             interfaces.push(Interface { url, binding, version: version.clone(), tenant: None });
         }
-        Ok(Self { name, interfaces })
+        let capabilities = object(&card, "capabilities");
+        let streaming = capabilities
+            .and_then(|has| serde_json::from_str::<bool>(has.get("streaming")?.get()).ok());
+        Ok(Self { name, interfaces, streaming: streaming == Some(true) })
     }
 }
 
 fn string(members: &Members<'_>, key: &str) -> Option<String> {
     serde_json::from_str(members.get(key)?.get()).ok()
+}
+
+fn object<'a>(members: &Members<'a>, key: &str) -> Option<Members<'a>> {
+    Members::read(members.get(key)?.get()).ok()
 }
 
 /// The objects of the array under `key`; everything else in it is passed over.

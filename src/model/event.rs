@@ -1,22 +1,31 @@
 //! One event of a run's stream, as far as the bridge must understand it.
 //!
 //! The envelope is `{"seq","type","data"}` (wire-protocol §4); a frame whose `data` is the payload
-//! itself, with the type in the `event:` field, is read as well.
+//! itself, with the type in the `event:` field, is read as well. Eval streams are flat: the payload
+//! stands beside the `type`, mostly without a `seq`.
 //!
 //! Must not: decide what to do about an event (run.rs does).
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{ids::ToolUseId, offer::RefKind};
+use super::{
+    ids::{RunId, RunKind, ToolUseId},
+    offer::RefKind,
+};
 
 /// One event.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Event {
     /// Its place in the run's log; `None` for a frame that has none.
     pub seq: Option<u64>,
+    /// Of an event without a `seq`: a hash of its text, by which a repetition can be told.
+    pub print: Option<u64>,
     pub body: Body,
 }
 
@@ -25,10 +34,10 @@ pub struct Event {
 pub enum Body {
     /// `local_tool_call`: a tool of the client's side is wanted.
     Call(Call),
-    /// `local_tool_result_in`: the call has been answered.
-    Answered(ToolUseId),
-    /// `result`, `error` or `cancelled`: the run has ended.
-    Terminal,
+    /// `local_tool_result_in`: the call has been answered. An eval names the agent run.
+    Answered(Option<RunId>, ToolUseId),
+    /// A run of this kind has ended. In an eval's stream, the end of an agent run ends nothing.
+    End(RunKind),
     /// Anything else: for people, not for the bridge.
     Other,
 }
@@ -37,6 +46,8 @@ pub enum Body {
 #[derive(Debug, Clone)]
 pub struct Call {
     pub tool_use: ToolUseId,
+    /// The agent run that wants it, where the stream is that of an eval.
+    pub agent_run: Option<RunId>,
     pub name: String,
     /// The kind, `None` for one that the bridge does not know.
     pub kind: Option<RefKind>,
@@ -48,8 +59,11 @@ pub struct Call {
 
 impl PartialEq for Call {
     fn eq(&self, other: &Self) -> bool {
-        let key = |call: &Self| (call.tool_use.clone(), call.name.clone(), call.kind);
-        key(self) == key(other) && self.args.get() == other.args.get()
+        fn key(call: &Call) -> (&ToolUseId, Option<&RunId>, &str, Option<RefKind>, &str) {
+            let Call { tool_use, agent_run, name, kind, args, mcp_server: _ } = call;
+            (tool_use, agent_run.as_ref(), name, *kind, args.get())
+        }
+        key(self) == key(other)
     }
 }
 
@@ -63,12 +77,16 @@ struct Envelope<'a> {
     kind: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     data: Option<&'a RawValue>,
+    #[serde(default, rename = "agentRunId")]
+    agent_run_id: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct CallData<'a> {
     tool_use_id: String,
+    #[serde(default)]
+    agent_run_id: Option<String>,
     name: String,
     #[serde(borrow, default)]
     args: Option<&'a RawValue>,
@@ -84,6 +102,8 @@ struct CallData<'a> {
 #[serde(rename_all = "camelCase")]
 struct AnsweredData {
     tool_use_id: String,
+    #[serde(default)]
+    agent_run_id: Option<String>,
 }
 
 impl Event {
@@ -98,22 +118,30 @@ impl Event {
     ) -> Result<Self, serde_json::Error> {
         let envelope: Option<Envelope<'_>> = serde_json::from_str(data).ok();
         let id = id.and_then(|id| id.parse().ok());
-        let Some(Envelope { seq, kind, data: inner }) = envelope else {
-            return Ok(Self { seq: id, body: Body::Other });
+        let print = |seq: Option<u64>| seq.is_none().then(|| fingerprint(event, data));
+        let Some(Envelope { seq, kind, data: inner, agent_run_id }) = envelope else {
+            return Ok(Self { seq: id, print: print(id), body: Body::Other });
         };
         let seq = seq.or(id);
+        let agent_run = agent_run_id.map(RunId::from);
         let payload = inner.map(RawValue::get).filter(|inner| inner.starts_with('{'));
         let payload = payload.unwrap_or(data);
         let body = match kind.as_deref().or(event) {
-            Some("local_tool_call") => Body::Call(Call::read(payload)?),
+            Some("local_tool_call") => {
+                let mut call = Call::read(payload)?;
+                call.agent_run = call.agent_run.or(agent_run);
+                Body::Call(call)
+            }
             Some("local_tool_result_in") => {
                 let data: AnsweredData = serde_json::from_str(payload)?;
-                Body::Answered(data.tool_use_id.into())
+                let named = data.agent_run_id.map(RunId::from);
+                Body::Answered(named.or(agent_run), data.tool_use_id.into())
             }
-            Some("result" | "error" | "cancelled") => Body::Terminal,
+            Some("result" | "error" | "cancelled") => Body::End(RunKind::Agent),
+            Some("run_completed" | "run_error" | "run_cancelled") => Body::End(RunKind::Eval),
             _ => Body::Other,
         };
-        Ok(Self { seq, body })
+        Ok(Self { seq, print: print(seq), body })
     }
 }
 
@@ -129,12 +157,19 @@ impl Call {
         };
         Ok(Self {
             tool_use: data.tool_use_id.into(),
+            agent_run: data.agent_run_id.map(RunId::from),
             name: data.name,
             kind: RefKind::parse(kind),
             args,
             mcp_server: data.mcp_server,
         })
     }
+}
+
+fn fingerprint(event: Option<&str>, data: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (event, data).hash(&mut hasher);
+    hasher.finish()
 }
 
 #[cfg(test)]

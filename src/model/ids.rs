@@ -89,8 +89,34 @@ macro_rules! opaque_id {
     };
 }
 
+/// What kind of run an id names: ids are only known to be unique within their kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RunKind {
+    /// `agent-runs`: one model at work.
+    Agent,
+    /// `eval-runs`: many agent runs behind one stream.
+    Eval,
+}
+
+impl RunKind {
+    /// The collection of MANTYX's API that holds runs of this kind.
+    pub fn collection(self) -> &'static str {
+        match self {
+            Self::Agent => "agent-runs",
+            Self::Eval => "eval-runs",
+        }
+    }
+}
+
+/// Whether `text` can stand in a path as one segment, as it is: an id out of an event or a body
+/// must not lead a request elsewhere.
+pub fn is_segment(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~:".contains(&byte);
+    !text.is_empty() && text.bytes().all(plain) && !text.bytes().all(|byte| byte == b'.')
+}
+
 opaque_id! {
-    /// One agent run, as `POST agent-runs` named it.
+    /// One agent run or eval run, as `POST agent-runs` named it.
     RunId
 }
 opaque_id! {

@@ -107,6 +107,16 @@ pub enum Target {
     Stub,
 }
 
+impl Target {
+    /// The peer's own name for the tool; empty for an agent and for a stub.
+    pub fn tool(&self) -> &str {
+        match self {
+            Self::Tool { name, .. } => name,
+            Self::Stub => "",
+        }
+    }
+}
+
 /// All that runs can be given at one moment.
 #[derive(Debug)]
 pub struct Offer {

@@ -1,6 +1,9 @@
 //! The state of one run: which events have been seen, which calls are the bridge's, and what to do
 //! next. Event in, step out.
 //!
+//! A run that the bridge submitted is known from its first event. One that is attached has a past:
+//! its calls are held until the past has been read ([`Run::settle`]), as their answers may be in it.
+//!
 //! Must not: do IO, spawn, or look at a clock; every ordering rule is tested here without them.
 
 use std::{
@@ -11,8 +14,9 @@ use std::{
 
 use super::{
     event::{Body, Call, Event},
-    ids::ToolUseId,
+    ids::{RunId, RunKind, ToolUseId, is_segment},
     offer::Route,
+    replay::Unnumbered,
     spec::Table,
 };
 
@@ -30,7 +34,7 @@ pub enum Step {
 }
 
 /// What a call of the bridge's asks for.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Work {
     /// Make the call and post the answer.
     Make(Route),
@@ -38,23 +42,51 @@ pub enum Work {
     Refuse(String),
     /// Nothing: the call was taken before, or its answer stands in the run's log.
     Nothing,
+    /// Nothing yet: the past is still being read. [`Run::settle`] gives the call out.
+    Hold,
     /// Nothing, and tell the operator: an id that was taken before came with another content.
     Altered,
+    /// Nothing, and tell the operator: an eval's call names no agent run to answer to.
+    Astray,
 }
 
 /// One run.
 #[derive(Debug)]
 pub struct Run {
+    kind: RunKind,
     table: Arc<Table>,
     last_seq: u64,
+    unnumbered: Unnumbered,
     /// Every call of the bridge's that was seen, with a hash of its content; `None` where only
     /// its answer was seen.
-    taken: HashMap<ToolUseId, Option<u64>>,
+    taken: HashMap<Key, Option<u64>>,
+    /// While the past is being read: the calls that no answer was seen of, in their order.
+    held: Option<Vec<(Call, Work)>>,
+}
+
+/// What identifies a call: an eval has the calls of many agent runs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Key {
+    agent_run: Option<RunId>,
+    tool_use: ToolUseId,
 }
 
 impl Run {
-    pub fn new(table: Arc<Table>) -> Self {
-        Self { table, last_seq: 0, taken: HashMap::new() }
+    /// A run that begins now.
+    pub fn new(kind: RunKind, table: Arc<Table>) -> Self {
+        Self {
+            kind,
+            table,
+            last_seq: 0,
+            unnumbered: Unnumbered::default(),
+            taken: HashMap::new(),
+            held: None,
+        }
+    }
+
+    /// A run that others have fed and answered so far.
+    pub fn with_past(kind: RunKind, table: Arc<Table>) -> Self {
+        Self { held: Some(Vec::new()), ..Self::new(kind, table) }
     }
 
     /// The last event that was taken in: where a broken stream resumes.
@@ -62,46 +94,134 @@ impl Run {
         self.last_seq
     }
 
-    /// Whether the bridge answers `tool_use`, so that nobody else may.
-    pub fn owns(&self, tool_use: &ToolUseId) -> bool {
-        self.taken.get(tool_use).is_some_and(Option::is_some)
+    /// The stream is opened, for the first time or anew.
+    pub fn opened(&mut self) {
+        self.unnumbered.reopened();
+    }
+
+    /// Whether the bridge answers `tool_use`, so that nobody else may; of an eval, the one of
+    /// `agent_run`.
+    pub fn owns(&self, agent_run: &RunId, tool_use: &ToolUseId) -> bool {
+        let key = self.key(Some(agent_run), tool_use);
+        self.taken.get(&key).is_some_and(Option::is_some)
+    }
+
+    /// Whether the bridge has answered calls of `agent_run` in this eval.
+    pub fn has_calls_of(&self, agent_run: &RunId) -> bool {
+        self.taken
+            .iter()
+            .any(|(key, content)| content.is_some() && key.agent_run.as_ref() == Some(agent_run))
+    }
+
+    /// How many calls of the bridge's were seen.
+    pub fn calls(&self) -> usize {
+        self.taken.values().filter(|content| content.is_some()).count()
+    }
+
+    /// Whether calls are held until [`Run::settle`].
+    pub fn has_past(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// The past has been read: what it left unanswered is to be done now.
+    pub fn settle(&mut self) -> Vec<(Call, Work)> {
+        self.held.take().unwrap_or_default()
     }
 
     /// Takes in the next event.
     ///
-    /// An event whose `seq` is not beyond the last one is a repetition (wire-protocol §10). An
-    /// event without `seq` is handed on, as its order cannot be told.
+    /// An event whose `seq` is not beyond the last one is a repetition (wire-protocol §10), and so
+    /// is one without `seq` that a newly opened stream begins with again.
     pub fn on_event(&mut self, event: Event) -> Step {
-        match event.seq {
-            Some(seq) if seq <= self.last_seq => return Step::Skip,
-            Some(seq) => self.last_seq = seq,
-            None => {}
+        let repeated = match (event.seq, event.print) {
+            (Some(seq), _) if seq <= self.last_seq => true,
+            (Some(seq), _) => {
+                self.last_seq = seq;
+                false
+            }
+            (None, Some(print)) => self.unnumbered.repeats(print),
+            (None, None) => false,
+        };
+        if repeated && !self.is_new_call(&event.body) {
+            return Step::Skip;
         }
         match event.body {
             Body::Call(call) => self.on_call(call),
-            Body::Answered(tool_use) => {
-                self.taken.entry(tool_use).or_insert(None);
+            Body::Answered(agent_run, tool_use) => {
+                self.on_answered(agent_run.as_ref(), &tool_use);
                 Step::Relay
             }
-            Body::Terminal => Step::Finish,
-            Body::Other => Step::Relay,
+            Body::End(kind) if kind == self.kind => {
+                if let Some(held) = &mut self.held {
+                    held.clear();
+                }
+                Step::Finish
+            }
+            Body::End(_) | Body::Other => Step::Relay,
         }
     }
 
+    /// Whether a call that looks like a repetition is none: the numbers of an eval's events may be
+    /// those of its agent runs, which begin at one each.
+    fn is_new_call(&self, body: &Body) -> bool {
+        match body {
+            Body::Call(call) if self.kind == RunKind::Eval => {
+                self.table.claims(call).is_some()
+                    && !self.taken.contains_key(&self.key(call.agent_run.as_ref(), &call.tool_use))
+            }
+            _ => false,
+        }
+    }
+
+    fn key(&self, agent_run: Option<&RunId>, tool_use: &ToolUseId) -> Key {
+        // The stream of an agent run has its own calls only, whatever an event says.
+        let agent_run = agent_run.filter(|_| self.kind == RunKind::Eval).cloned();
+        Key { agent_run, tool_use: tool_use.clone() }
+    }
+
+    fn on_answered(&mut self, agent_run: Option<&RunId>, tool_use: &ToolUseId) {
+        let key = self.key(agent_run, tool_use);
+        if let Some(held) = &mut self.held {
+            // Of an eval's answer that names no run, the tool use has to do.
+            held.retain(|(call, _)| {
+                call.tool_use != *tool_use
+                    || key.agent_run.is_some() && call.agent_run != key.agent_run
+            });
+        }
+        self.taken.entry(key).or_insert(None);
+    }
+
     fn on_call(&mut self, call: Call) -> Step {
-        let Some(route) = self.table.route(&call.name) else { return Step::Relay };
-        let content = content(&call);
-        let work = match self.taken.insert(call.tool_use.clone(), Some(content)) {
+        let Some(route) = self.table.claims(&call).cloned() else { return Step::Relay };
+        let work = self.work(&call, route);
+        let work = match (&mut self.held, work) {
+            (Some(held), work @ (Work::Make(_) | Work::Refuse(_))) => {
+                held.push((call.clone(), work));
+                Work::Hold
+            }
+            (_, work) => work,
+        };
+        Step::Mask(call, work)
+    }
+
+    fn work(&mut self, call: &Call, route: Route) -> Work {
+        let agent_run = call.agent_run.as_ref();
+        if self.kind == RunKind::Eval && !agent_run.is_some_and(|run| is_segment(run.as_str())) {
+            return Work::Astray;
+        }
+        let content = content(call);
+        let answered_by_id = self.taken.get(&self.key(None, &call.tool_use)) == Some(&None);
+        match self.taken.insert(self.key(agent_run, &call.tool_use), Some(content)) {
             Some(Some(before)) if before != content => Work::Altered,
             Some(_) => Work::Nothing,
-            None if call.kind == Some(route.kind) => Work::Make(route.clone()),
+            None if answered_by_id => Work::Nothing,
+            None if call.kind == Some(route.kind) => Work::Make(route),
             None => Work::Refuse(format!(
                 "The tool `{}` was offered as `{}` and called as another kind; it was not run.",
                 call.name,
                 route.kind.as_str(),
             )),
-        };
-        Step::Mask(call, work)
+        }
     }
 }
 

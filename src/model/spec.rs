@@ -12,13 +12,15 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::{
-    ids::BackendName,
+    event::Call,
+    ids::{BackendName, RunKind},
     json::{Elements, Members, span, string_member},
     naming,
     offer::{Offer, Ref, RefKind, Route},
 };
 
-/// A spec as the caller sent it, with the place of its `tools`.
+/// A spec as the caller sent it, with the place of its `tools`. All places are in `body`, of which
+/// the spec may be a part.
 #[derive(Debug)]
 pub struct Spec {
     body: Bytes,
@@ -58,6 +60,8 @@ pub enum SpecError {
     DuplicateKey(String),
     #[error("`tools` is not an array")]
     ToolsNotAnArray,
+    #[error("`agent` is not an object")]
+    AgentNotAnObject,
 }
 
 /// The refs that were asked for cannot be given.
@@ -98,6 +102,8 @@ pub struct Table {
     /// Names that the caller took, to the offer's; and the names given in their stead.
     renamed: HashMap<String, Arc<str>>,
     taken: HashSet<Arc<str>>,
+    /// The bridge did not put the names into the run: a name alone proves nothing.
+    assumed: bool,
 }
 
 impl Table {
@@ -108,7 +114,43 @@ impl Table {
 
     fn new(offer: Arc<Offer>, backends: BTreeSet<BackendName>) -> Self {
         let backends = Arc::new(backends);
-        Self { offer, backends, renamed: HashMap::new(), taken: HashSet::new() }
+        let (renamed, taken) = (HashMap::new(), HashSet::new());
+        Self { offer, backends, renamed, taken, assumed: false }
+    }
+
+    /// The table of a run that its app submitted itself, with refs of `backends` that it had from
+    /// the bridge.
+    ///
+    /// Where the app's own names clashed with the bridge's, [`Spec::inject`] had given the latter a
+    /// suffix; these are known as well.
+    pub fn assumed(offer: Arc<Offer>, backends: BTreeSet<BackendName>) -> Self {
+        let mut renamed = HashMap::new();
+        let offered = backends.iter().filter_map(|name| offer.backend(name.as_str()));
+        for name in offered.flat_map(|offered| &offered.refs).flat_map(Ref::names) {
+            let Some(route) = offer.route(name) else { continue };
+            let given = naming::suffixed(name, route.backend.as_str(), route.target.tool(), 0);
+            if offer.route(&given).is_none() {
+                renamed.insert(given, Arc::clone(name));
+            }
+        }
+        Self { renamed, assumed: true, ..Self::new(offer, backends) }
+    }
+
+    /// Where `call` leads, if it is the bridge's to answer.
+    ///
+    /// Where the bridge wrote the run's refs, the name says it. Otherwise the app may have a tool
+    /// of the same name, and kind and server must agree.
+    pub fn claims(&self, call: &Call) -> Option<&Route> {
+        let route = self.route(&call.name)?;
+        let agrees = || {
+            let backend = route.backend.as_str();
+            // `fs`, or `fs__2` for the second ref of a large server.
+            let ours = |server: &String| {
+                server.strip_prefix(backend).is_some_and(|r| r.is_empty() || r.starts_with("__"))
+            };
+            call.kind == Some(route.kind) && call.mcp_server.as_ref().is_none_or(ours)
+        };
+        (!self.assumed || agrees()).then_some(route)
     }
 
     /// Where `name` leads in this run, if it is the bridge's.
@@ -141,29 +183,32 @@ impl Table {
 impl Spec {
     /// Finds what injection needs to know in `body`.
     pub fn read(body: Bytes) -> Result<Self, SpecError> {
+        Self::of(RunKind::Agent, body)
+    }
+
+    /// Finds what injection needs to know in `body`, which starts a run of this kind: of the whole
+    /// or, where an eval brings its agent along, of that.
+    pub fn of(kind: RunKind, body: Bytes) -> Result<Self, SpecError> {
         let text = std::str::from_utf8(&body)
             .map_err(|error| SpecError::NotJson(format!("it is not UTF-8 ({error})")))?;
-        let first = text.bytes().position(|byte| !byte.is_ascii_whitespace());
-        let open = match first.map(|at| (at, text.as_bytes().get(at))) {
-            Some((at, Some(b'{'))) => at + 1,
-            _ => {
-                return Err(serde_json::from_str::<serde::de::IgnoredAny>(text).map_or_else(
-                    |error| SpecError::NotJson(error.to_string()),
-                    |_| SpecError::NotAnObject,
-                ));
+        let whole = Object::read(text)?;
+        let agent = whole.members.get("agent").filter(|agent| agent.get() != "null");
+        let (object, at) = match (kind, agent) {
+            (RunKind::Eval, Some(agent)) => {
+                let object = Object::read(agent.get()).map_err(|error| match error {
+                    SpecError::NotAnObject => SpecError::AgentNotAnObject,
+                    other => other,
+                })?;
+                (object, span(text, agent).start)
             }
+            _ => (whole, 0),
         };
-        let members = Members::read(text).map_err(|error| SpecError::NotJson(error.to_string()))?;
-        if let Some(key) = members.duplicate() {
-            return Err(SpecError::DuplicateKey(key.to_owned()));
-        }
-        let mut refs = Vec::new();
-        let mut tools = None;
-        if let Some(value) = members.get("tools") {
-            tools = Some(span(text, value));
-            refs = CallerRef::read_all(&body.slice(span(text, value)))?;
-        }
-        let is_empty = members.0.is_empty();
+        let tools = object.members.get("tools").map(|value| span(text, value));
+        let refs = match &tools {
+            Some(at) => CallerRef::read_all(&body.slice(at.clone()))?,
+            None => Vec::new(),
+        };
+        let (open, is_empty) = (at + object.open, object.members.0.is_empty());
         Ok(Self { body, tools, open, is_empty, refs })
     }
 
@@ -306,10 +351,7 @@ impl Table {
         let mut given = HashMap::new();
         for name in one.names().filter(|name| caller.contains(name.as_ref())) {
             let Some(route) = self.offer.route(name) else { continue };
-            let tool = match &route.target {
-                super::offer::Target::Tool { name, .. } => name.as_ref(),
-                super::offer::Target::Stub => "",
-            };
+            let tool = route.target.tool();
             // A handful of rounds at most: each takes another hash.
             let free = (0..)
                 .map(|round| naming::suffixed(name, route.backend.as_str(), tool, round))
@@ -321,6 +363,33 @@ impl Table {
             }
         }
         one.with_names(|name| given.get(name).unwrap_or(name).clone())
+    }
+}
+
+/// An object somewhere in a body.
+struct Object<'a> {
+    members: Members<'a>,
+    /// Where its first member can be put, from its own start.
+    open: usize,
+}
+
+impl<'a> Object<'a> {
+    fn read(text: &'a str) -> Result<Self, SpecError> {
+        let first = text.bytes().position(|byte| !byte.is_ascii_whitespace());
+        let open = match first.map(|at| (at, text.as_bytes().get(at))) {
+            Some((at, Some(b'{'))) => at + 1,
+            _ => {
+                return Err(serde_json::from_str::<serde::de::IgnoredAny>(text).map_or_else(
+                    |error| SpecError::NotJson(error.to_string()),
+                    |_| SpecError::NotAnObject,
+                ));
+            }
+        };
+        let members = Members::read(text).map_err(|error| SpecError::NotJson(error.to_string()))?;
+        if let Some(key) = members.duplicate() {
+            return Err(SpecError::DuplicateKey(key.to_owned()));
+        }
+        Ok(Self { members, open })
     }
 }
 

@@ -9,9 +9,11 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Request, Response, StatusCode, header, request::Parts};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use secrecy::ExposeSecret as _;
 use tracing::{error, warn};
 
 use crate::{
+    config::Credential,
     door::{
         guard::Caller,
         reply::{self, Body, BoxError, Pieces},
@@ -51,7 +53,12 @@ pub struct Outgoing<'a> {
     pub authority: Authority,
 }
 
-impl Outgoing<'_> {
+impl<'a> Outgoing<'a> {
+    /// A request of `caller`, who sent these headers.
+    pub fn new(runs: &'a Arc<Runs>, caller: &'a Caller, headers: &HeaderMap) -> Self {
+        Self { runs, caller, authority: authority(runs, caller, headers) }
+    }
+
     /// Forwards the request as it is.
     pub async fn forward(&self, request: Request<Incoming>) -> Response<Body> {
         let (parts, body) = request.into_parts();
@@ -131,6 +138,22 @@ impl Outgoing<'_> {
         });
         Response::from_parts(parts, body.boxed_unsync())
     }
+}
+
+/// Whose credential goes to MANTYX for `caller`.
+fn authority(runs: &Runs, caller: &Caller, headers: &HeaderMap) -> Authority {
+    let own = match &caller.app.credential {
+        Some(Credential::Own(secret)) => Authority::bearer(secret.expose_secret()),
+        Some(Credential::Passthrough) => None,
+        None => runs.upstream().own_authority().cloned(),
+    };
+    own.unwrap_or_else(|| {
+        let mut own = headers.clone();
+        if let Some(name) = &caller.token_in {
+            own.remove(name);
+        }
+        Authority::of_caller(&own)
+    })
 }
 
 /// The headers that travel further than one connection.

@@ -15,7 +15,7 @@ use crate::{
     config::App,
     door::reply::{self, Body},
     model::{
-        ids::{BackendName, SessionId},
+        ids::{BackendName, RunKind, SessionId},
         spec::{InjectError, Injected, Selection, Spec, Table},
     },
     runs::{NewRun, RunKey, Session},
@@ -48,20 +48,22 @@ enum Plan {
 }
 
 impl Outgoing<'_> {
-    pub(super) async fn create_run(
+    /// A run is to be created below `workspace`, to where the request already leads.
+    pub async fn create_run(
         &self,
         workspace: Arc<str>,
+        kind: RunKind,
         request: Request<Incoming>,
     ) -> Response<Body> {
         let taken = match self.take(request).await {
             Ok(taken) => taken,
             Err(response) => return response,
         };
-        let plan = match self.plan(&taken) {
+        let plan = match self.plan(kind, &taken) {
             Ok(plan) => plan,
             Err(response) => return response,
         };
-        self.submit(taken, plan, workspace, None).await
+        self.submit(taken, plan, (workspace, kind), None).await
     }
 
     pub(super) async fn create_session(
@@ -73,7 +75,7 @@ impl Outgoing<'_> {
             Ok(taken) => taken,
             Err(response) => return response,
         };
-        let (injected, tools) = match self.plan(&taken) {
+        let (injected, tools) = match self.plan(RunKind::Agent, &taken) {
             Ok(Plan::Injected { injected, tools }) => (injected, tools),
             Ok(Plan::Untouched) => return self.forward_bytes(&taken.parts, vec![taken.body]).await,
             Err(response) => return response,
@@ -117,7 +119,7 @@ impl Outgoing<'_> {
             return self.forward_bytes(&taken.parts, vec![taken.body]).await;
         };
         let plan = match (spec.tools(), known) {
-            (Some(_), _) => self.plan(&taken),
+            (Some(_), _) => self.plan(RunKind::Agent, &taken),
             (None, Some(known)) => self.follow(spec, &known),
             (None, None) => {
                 info!(session = %id, "a session that the bridge does not know; left alone");
@@ -125,7 +127,7 @@ impl Outgoing<'_> {
             }
         };
         match plan {
-            Ok(plan) => self.submit(taken, plan, workspace, Some(id)).await,
+            Ok(plan) => self.submit(taken, plan, (workspace, RunKind::Agent), Some(id)).await,
             Err(response) => response,
         }
     }
@@ -169,10 +171,10 @@ impl Outgoing<'_> {
         Ok(Taken { parts, body, selection })
     }
 
-    fn plan(&self, taken: &Taken) -> Result<Plan, Response<Body>> {
+    fn plan(&self, kind: RunKind, taken: &Taken) -> Result<Plan, Response<Body>> {
         let offer = self.runs.backends().board.offer();
         let app = Arc::clone(&self.caller.app);
-        let spec = match Spec::read(taken.body.clone()) {
+        let spec = match Spec::of(kind, taken.body.clone()) {
             Ok(spec) => spec,
             Err(error) => {
                 let none = match &taken.selection {
@@ -197,7 +199,7 @@ impl Outgoing<'_> {
         &self,
         taken: Taken,
         plan: Plan,
-        workspace: Arc<str>,
+        (workspace, kind): (Arc<str>, RunKind),
         session: Option<SessionId>,
     ) -> Response<Body> {
         let injected = match plan {
@@ -220,13 +222,17 @@ impl Outgoing<'_> {
             warn!("MANTYX's answer names no runId; the calls of this run cannot be answered");
             return response;
         };
-        self.runs.start(NewRun {
-            key: RunKey { workspace, run },
+        let new = NewRun {
+            key: RunKey { workspace, kind, run },
             app: self.caller.app.name.clone(),
             session,
             authority: self.authority.clone(),
             table: Arc::new(injected.table),
-        });
+            has_past: false,
+        };
+        if let Err(run) = self.runs.start(new) {
+            warn!(run = %run.key.run, "MANTYX gave out an id again; that run is driven already");
+        }
         response
     }
 

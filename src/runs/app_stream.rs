@@ -56,7 +56,7 @@ pub async fn open(
         Some(cursor) => From::Log(cursor),
         None => {
             debug!(run = %run.key.run, last_seq, "an app reads events that only MANTYX still has");
-            let path = format!("{}/stream", run.path());
+            let path = run.key.stream_path();
             let response = runs.upstream().open_stream(&path, last_seq, &run.authority).await?;
             let framer = Framer::new(MAX_EVENT);
             From::Replay(Box::new(Replay { response, framer, seq: last_seq }))
@@ -148,15 +148,15 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
             }
             replay.seq = event.seq.unwrap_or(replay.seq);
             match &event.body {
-                Body::Call(call) if run.table.route(&call.name).is_some() => {
-                    out.extend_from_slice(&masked(event.seq, call).raw);
+                Body::Call(call) if run.table.claims(call).is_some() => {
+                    out.extend_from_slice(&masked(run.key.kind, event.seq, call).raw);
                 }
-                Body::Call(_) | Body::Answered(_) | Body::Other => {
-                    out.extend_from_slice(&frame.raw);
-                }
-                Body::Terminal => {
+                Body::End(kind) if *kind == run.key.kind => {
                     out.extend_from_slice(&frame.raw);
                     return Turn::Last(out.into());
+                }
+                Body::Call(_) | Body::Answered(..) | Body::End(_) | Body::Other => {
+                    out.extend_from_slice(&frame.raw);
                 }
             }
         }

@@ -1,29 +1,29 @@
-//! Drives one run: reads its stream to the end, whatever breaks in between, has its calls
-//! answered, and posts the answers. One task per run, one more per call.
+//! Drives one run: reads its stream to the end, whatever breaks in between, and has its calls
+//! answered. One task per run, one more per call.
+//!
+//! What counts as the present of a run that was attached: the stream is open and has brought
+//! nothing for [`QUIET`], as a run that waits for a tool is quiet; or it has been read for
+//! [`PAST_WITHIN`], as a run that does not wait may never be.
 //!
 //! Must not: wait for an app, or stop reading because a call is slow.
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use http::StatusCode;
-use serde::Serialize;
+use serde::Deserialize;
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep, timeout},
 };
 use tracing::{debug, error, info, warn};
 
-use super::{DrivenRun, Runs, mask::masked};
+use super::{DrivenRun, Runs, answering, mask::masked};
 use crate::{
-    backend::peer::Origin,
     backoff::Backoff,
     http_client,
     model::{
-        answer::Answer,
         event::{Call, Event},
-        ids::ToolUseId,
-        offer::Route,
+        ids::RunKind,
         run::{Step, Work},
     },
     upstream::OpenError,
@@ -35,14 +35,17 @@ pub(super) const MAX_EVENT: usize = 8 << 20;
 /// A stream that is silent for so long is opened anew: the connection may be dead without a sign,
 /// and MANTYX documents no heartbeat.
 const SILENCE: Duration = Duration::from_secs(60);
-/// MANTYX waits so long for a result (`localToolTimeoutMs`, wire-protocol §5); later, nobody does.
-const POST_WITHIN: Duration = Duration::from_secs(300);
 /// A stream that was open for so long was no failed attempt, even if it brought nothing.
 const LIVED: Duration = Duration::from_secs(5);
 /// So many answers "no such run" in a row end the driver; one alone may be a replica that lags.
 const UNKNOWN_RUN_LIMIT: u32 = 5;
 /// A run whose stream could not be opened for so long is given up.
 const GIVE_UP: Duration = Duration::from_secs(60 * 60);
+/// A replay that pauses for so long has reached the present.
+const QUIET: Duration = Duration::from_secs(1);
+/// The longest that calls are held because the past may hold their answers: far less than MANTYX
+/// waits for a result.
+const PAST_WITHIN: Duration = Duration::from_secs(15);
 
 /// Why a stream ended.
 enum End {
@@ -59,21 +62,17 @@ struct Driver {
     run: Arc<DrivenRun>,
     calls: JoinSet<()>,
     backoff: Backoff,
-}
-
-/// The body of a tool-result POST (agent-runs-protocol §8).
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ToolResult<'a> {
-    tool_use_id: &'a str,
-    #[serde(flatten)]
-    answer: &'a Answer,
+    /// When the past counts as read, once its stream is open.
+    past_until: Option<Instant>,
+    /// Whether the open stream has brought anything new.
+    news: bool,
 }
 
 /// Drives `run` until it ends or the daemon goes down.
 pub(super) async fn drive(runs: Arc<Runs>, run: Arc<DrivenRun>) {
     let backoff = Backoff::for_connections();
-    let mut driver = Driver { runs, run, calls: JoinSet::new(), backoff };
+    let calls = JoinSet::new();
+    let mut driver = Driver { runs, run, calls, backoff, past_until: None, news: false };
     let why = driver.read_to_the_end().await;
     let Driver { runs, run, mut calls, .. } = driver;
     run.set_ended();
@@ -123,6 +122,9 @@ impl Driver {
                     if opened > begun + LIVED {
                         self.backoff.reset();
                     }
+                    if !self.news && self.is_over().await {
+                        return Why::Ended;
+                    }
                     debug!(run = %self.run.key.run, why, "the stream broke; resuming");
                     self.backoff.next_wait()
                 }
@@ -145,9 +147,37 @@ impl Driver {
         }
     }
 
+    /// Whether MANTYX says that the run has ended, though its stream does not. The events of an
+    /// eval need not be replayed: where the stream broke before the last one, it never comes.
+    async fn is_over(&self) -> bool {
+        #[derive(Deserialize)]
+        struct Snapshot {
+            status: String,
+        }
+        let (key, authority) = (&self.run.key, &self.run.authority);
+        if key.kind != RunKind::Eval {
+            return false;
+        }
+        let path = key.path();
+        let snapshot = async {
+            let upstream = self.runs.upstream();
+            let answer = upstream.ask(&path, authority).await.ok()?;
+            let text = upstream.text(answer).await.ok()?;
+            serde_json::from_slice::<Snapshot>(&text).ok()
+        };
+        let snapshot = tokio::select! {
+            snapshot = snapshot => snapshot,
+            () = self.runs.draining().cancelled() => None,
+        };
+        snapshot
+            .is_some_and(|run| matches!(run.status.as_str(), "succeeded" | "failed" | "cancelled"))
+    }
+
     /// Opens the stream where the last one broke, and reads it.
     async fn read_stream(&mut self) -> End {
-        let path = format!("{}/stream", self.run.path());
+        // What is bounded is the reading of one stream: a break tells nothing of the past.
+        (self.news, self.past_until) = (false, None);
+        let path = self.run.key.stream_path();
         let last_seq = self.run.state().last_seq();
         let draining = self.runs.draining().clone();
         let open = self.runs.upstream().open_stream(&path, last_seq, &self.run.authority);
@@ -164,9 +194,11 @@ impl Driver {
             }
         };
         let mut framer = Framer::new(MAX_EVENT);
+        self.run.state().opened();
         loop {
+            let patience = self.patience(&framer);
             let chunk = tokio::select! {
-                chunk = timeout(SILENCE, response.chunk()) => chunk,
+                chunk = timeout(patience, response.chunk()) => chunk,
                 () = draining.cancelled() => return End::Drain,
             };
             // Finished calls give their memory back.
@@ -175,6 +207,10 @@ impl Driver {
                 Ok(Ok(Some(chunk))) => framer.push(&chunk),
                 Ok(Ok(None)) => return End::Broken("MANTYX closed it".to_owned()),
                 Ok(Err(error)) => return End::Broken(http_client::chain(&error.without_url())),
+                Err(_elapsed) if patience < SILENCE => {
+                    self.settle();
+                    continue;
+                }
                 Err(_elapsed) => return End::Broken(format!("silent for {SILENCE:?}")),
             }
             let ended = loop {
@@ -196,6 +232,31 @@ impl Driver {
             if let Some(end) = ended {
                 return end;
             }
+            if self.past_until.is_some_and(|until| Instant::now() >= until) {
+                self.settle();
+            }
+        }
+    }
+
+    /// How long the next bytes may take; less than [`SILENCE`] while the past is being read.
+    fn patience(&mut self, framer: &Framer) -> Duration {
+        if !self.run.state().has_past() {
+            return SILENCE;
+        }
+        let now = Instant::now();
+        let until = *self.past_until.get_or_insert(now + PAST_WITHIN);
+        let left = until.saturating_duration_since(now);
+        // Half an event is no pause.
+        if framer.is_inside_frame() { left } else { left.min(QUIET) }
+    }
+
+    /// The past has been read: what it left open is done.
+    fn settle(&mut self) {
+        self.past_until = None;
+        let held = self.run.state().settle();
+        debug!(run = %self.run.key.run, open = held.len(), "the run's past has been read");
+        for (call, work) in held {
+            self.work(call, work);
         }
     }
 
@@ -208,7 +269,7 @@ impl Driver {
             Step::Skip => return false,
             Step::Relay => self.run.log.push(seq, frame.raw.clone()),
             Step::Mask(call, work) => {
-                self.run.log.push(seq, masked(seq, &call).raw);
+                self.run.log.push(seq, masked(self.run.key.kind, seq, &call).raw);
                 self.work(call, work);
             }
             Step::Finish => {
@@ -218,32 +279,32 @@ impl Driver {
         }
         // Proof of life: the next break is met at once.
         self.backoff.reset();
+        self.news = true;
         false
     }
 
     fn work(&mut self, call: Call, work: Work) {
-        let tool_use = &call.tool_use;
+        let (id, tool_use) = (&self.run.key.run, &call.tool_use);
         match work {
             Work::Make(route) => {
-                info!(run = %self.run.key.run, %tool_use, tool = call.name, "call");
-                let making = make(Arc::clone(&self.runs), Arc::clone(&self.run), call, route);
-                self.calls.spawn(making);
+                info!(run = %id, %tool_use, tool = call.name, "call");
+                let (runs, run) = (Arc::clone(&self.runs), Arc::clone(&self.run));
+                self.calls.spawn(answering::make(runs, run, call, route));
             }
             Work::Refuse(error) => {
-                warn!(run = %self.run.key.run, %tool_use, error, "call refused");
+                warn!(run = %id, %tool_use, error, "call refused");
                 let (runs, run) = (Arc::clone(&self.runs), Arc::clone(&self.run));
-                let deadline = Instant::now() + POST_WITHIN;
-                self.calls.spawn(async move {
-                    post(&runs, &run, &call.tool_use, Answer::Error(error), deadline).await;
-                });
+                self.calls.spawn(answering::refuse(runs, run, call, error));
             }
-            Work::Nothing => {}
-            Work::Altered => {
-                warn!(
-                    run = %self.run.key.run, %tool_use,
-                    "MANTYX sent a tool use again with another content; it is not run again"
-                );
-            }
+            Work::Nothing | Work::Hold => {}
+            Work::Altered => warn!(
+                run = %id, %tool_use,
+                "MANTYX sent a tool use again with another content; it is not run again"
+            ),
+            Work::Astray => warn!(
+                run = %id, %tool_use,
+                "MANTYX sent a call that names no agent run to answer to; it is not run"
+            ),
         }
     }
 }
@@ -259,41 +320,4 @@ pub(super) fn read(run: &DrivenRun, frame: &Frame) -> Option<Event> {
             None
         }
     }
-}
-
-/// Makes one call and posts its answer.
-async fn make(runs: Arc<Runs>, run: Arc<DrivenRun>, call: Call, route: Route) {
-    let begun = Instant::now();
-    let deadline = begun + POST_WITHIN;
-    let Call { tool_use, name, args, .. } = call;
-    let origin = Origin { run: run.key.run.clone(), tool_use: tool_use.clone() };
-    let answer = tokio::select! {
-        answer = runs.call(&run.app, &route, args, Some(origin)) => answer,
-        () = run.cancel.cancelled() => {
-            Answer::Error("The call was cancelled because its run was.".to_owned())
-        }
-    };
-    let ok = matches!(answer, Answer::Result { .. });
-    info!(
-        run = %run.key.run, %tool_use, tool = name, backend = %route.backend, ok,
-        ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
-        "answered"
-    );
-    if !run.has_ended() || runs.draining().is_cancelled() {
-        post(&runs, &run, &tool_use, answer, deadline).await;
-    }
-}
-
-async fn post(
-    runs: &Runs,
-    run: &DrivenRun,
-    tool_use: &ToolUseId,
-    answer: Answer,
-    deadline: Instant,
-) {
-    let answer = answer.within_limits();
-    let result = ToolResult { tool_use_id: tool_use.as_str(), answer: &answer };
-    let body = serde_json::to_vec(&result).expect("strings can be written");
-    let path = format!("{}/tool-results", run.path());
-    runs.upstream.post_result(&path, Bytes::from(body), &run.authority, deadline).await;
 }

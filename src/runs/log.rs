@@ -31,6 +31,9 @@ struct Inner {
     first: u64,
     /// The highest `seq` that has been dropped; 0 when nothing was.
     dropped: u64,
+    /// The position behind the last dropped entry that had no `seq`; 0 when there was none. Who
+    /// has not read so far cannot tell what is missing.
+    dropped_unnumbered: u64,
     ended: bool,
 }
 
@@ -94,10 +97,11 @@ impl EventLog {
         }
     }
 
-    /// A cursor behind `seq`; `None` where the next event has been dropped.
+    /// A cursor behind `seq`; `None` where the next event has been dropped, or may have been.
     pub fn after(&self, seq: u64) -> Option<Cursor> {
         let inner = self.lock();
-        (inner.dropped <= seq).then_some(Cursor { position: inner.first, seq })
+        let whole = inner.dropped <= seq && inner.dropped_unnumbered == 0;
+        whole.then_some(Cursor { position: inner.first, seq })
     }
 
     /// Wakes after the next [`EventLog::flush`].
@@ -109,7 +113,7 @@ impl EventLog {
     pub fn read(&self, cursor: &mut Cursor) -> Read {
         let inner = self.lock();
         if cursor.position < inner.first {
-            if inner.dropped > cursor.seq {
+            if inner.dropped > cursor.seq || inner.dropped_unnumbered > cursor.position {
                 return Read::Behind;
             }
             cursor.position = inner.first;
@@ -159,7 +163,10 @@ impl Inner {
         if let Some(entry) = self.entries.pop_front() {
             self.bytes -= entry.bytes.len();
             self.first += 1;
-            self.dropped = self.dropped.max(entry.seq.unwrap_or(0));
+            match entry.seq {
+                Some(seq) => self.dropped = self.dropped.max(seq),
+                None => self.dropped_unnumbered = self.first,
+            }
         }
     }
 }
@@ -217,6 +224,20 @@ mod tests {
         let mut cursor = log.after(0).unwrap();
         assert_eq!(read_all(&log, &mut cursor), 1);
         assert_eq!(read_all(&log, &mut cursor), 0);
+    }
+
+    #[test]
+    fn without_numbers_a_gap_is_not_passed_over() {
+        let log = EventLog::new();
+        let (mut slow, mut fast) = (log.after(0).unwrap(), log.after(0).unwrap());
+        for _ in 0..200 {
+            log.push(None, Bytes::from(vec![b'x'; 10_000]));
+            assert_eq!(read_all(&log, &mut fast), 10_000);
+        }
+        assert_eq!(log.read(&mut slow), Read::Behind);
+        assert!(log.after(0).is_none(), "a new reader has to get them from MANTYX");
+        log.end();
+        assert_eq!(log.read(&mut fast), Read::End);
     }
 
     #[test]

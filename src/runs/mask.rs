@@ -5,11 +5,17 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::{model::event::Call, wire::sse::Frame};
+use crate::{
+    model::{
+        event::Call,
+        ids::{RunId, RunKind},
+    },
+    wire::sse::Frame,
+};
 
-/// The call as the informational `tool_call` event, with
-/// the same place in the log, so that a stock client does not answer it too.
-pub(super) fn masked(seq: Option<u64>, call: &Call) -> Frame {
+/// The call as the informational `tool_call` event, with the same place in the log, so that a stock
+/// client does not answer it too. In the stream of an eval it is flat, as all events there are.
+pub(super) fn masked(stream: RunKind, seq: Option<u64>, call: &Call) -> Frame {
     #[derive(Serialize)]
     struct Masked<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -20,16 +26,39 @@ pub(super) fn masked(seq: Option<u64>, call: &Call) -> Frame {
     }
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
+    struct Flat<'a> {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        seq: Option<u64>,
+        #[serde(rename = "type")]
+        kind: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        agent_run_id: Option<&'a str>,
+        tool_use_id: &'a str,
+        name: &'a str,
+        input: &'a RawValue,
+    }
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
     struct Data<'a> {
         tool_use_id: &'a str,
         name: &'a str,
         input: &'a RawValue,
     }
-    let data = Data { tool_use_id: call.tool_use.as_str(), name: &call.name, input: &call.args };
-    let text = serde_json::to_string(&Masked { seq, kind: "tool_call", data })
-        .expect("strings, a number and raw JSON can be written");
+    let (tool_use_id, name, input) = (call.tool_use.as_str(), call.name.as_str(), &*call.args);
+    let kind = "tool_call";
+    let text = match stream {
+        RunKind::Agent => {
+            let data = Data { tool_use_id, name, input };
+            serde_json::to_string(&Masked { seq, kind, data })
+        }
+        RunKind::Eval => {
+            let agent_run_id = call.agent_run.as_ref().map(RunId::as_str);
+            serde_json::to_string(&Flat { seq, kind, agent_run_id, tool_use_id, name, input })
+        }
+    };
+    let text = text.expect("strings, a number and raw JSON can be written");
     let id = seq.map(|seq| seq.to_string());
-    Frame::write(id.as_deref(), Some("tool_call"), &text)
+    Frame::write(id.as_deref(), Some(kind), &text)
 }
 
 #[cfg(test)]
@@ -44,12 +73,22 @@ mod tests {
         let data = r#"{"seq":6,"type":"local_tool_call","data":{"toolUseId":"tu","name":"fs_ls","args":{"n":1e400}}}"#;
         let event = Event::read(None, None, data).unwrap();
         let Body::Call(call) = &event.body else { panic!("not a call") };
-        let frame = masked(event.seq, call);
+        let frame = masked(RunKind::Agent, event.seq, call);
         let expected = "id: 6\nevent: tool_call\ndata: {\"seq\":6,\"type\":\"tool_call\",\"data\":{\"toolUseId\":\"tu\",\"name\":\"fs_ls\",\"input\":{\"n\":1e400}}}\n\n";
         assert_eq!(frame.raw, expected);
         let fields = frame.fields();
         let again =
             Event::read(fields.id.as_deref(), fields.event.as_deref(), &fields.data.unwrap());
-        assert_eq!(again.unwrap(), Event { seq: Some(6), body: Body::Other });
+        assert_eq!(again.unwrap(), Event { seq: Some(6), print: None, body: Body::Other });
+    }
+
+    #[test]
+    fn in_an_eval_it_is_flat_and_names_its_agent_run() {
+        let data = r#"{"type":"local_tool_call","agentRunId":"r","toolUseId":"tu","name":"fs_ls","args":{"n":1.0}}"#;
+        let event = Event::read(None, None, data).unwrap();
+        let Body::Call(call) = &event.body else { panic!("not a call") };
+        let frame = masked(RunKind::Eval, event.seq, call);
+        let expected = "event: tool_call\ndata: {\"type\":\"tool_call\",\"agentRunId\":\"r\",\"toolUseId\":\"tu\",\"name\":\"fs_ls\",\"input\":{\"n\":1.0}}\n\n";
+        assert_eq!(frame.raw, expected);
     }
 }

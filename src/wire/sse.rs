@@ -107,6 +107,11 @@ impl Framer {
         Ok(None)
     }
 
+    /// Whether the pushed bytes end in the middle of a frame.
+    pub fn is_inside_frame(&self) -> bool {
+        !self.buffer.is_empty()
+    }
+
     /// Moves to the end of the line without looking at each byte on its own.
     fn skip_line_body(&mut self) {
         let rest = self.buffer.get(self.searched..).unwrap_or_default();

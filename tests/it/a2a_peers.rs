@@ -1,13 +1,21 @@
 //! The A2A backend against agents on the official Python SDK, in both generations and over both
 //! bindings.
 
-use std::{path::PathBuf, process::Stdio, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    process::Stdio,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use http::HeaderMap;
 use mantyx_bridge::{
     backend::{
         a2a::A2aDialer,
-        peer::{CallError, Dial, Peer, Progress, ToolCall},
+        peer::{CallError, Dial, Origin, Peer, Progress, ToolCall},
     },
     config::{A2a, A2aBinding, CardSource},
     http_client,
@@ -19,13 +27,18 @@ use mantyx_bridge::{
 };
 use serde_json::{json, value::RawValue};
 use tokio::{
-    io::{AsyncBufReadExt as _, BufReader, Lines},
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines},
+    net::{TcpListener, TcpStream},
     process::{Child, ChildStdout, Command},
     time::timeout,
 };
 use url::Url;
 
-use crate::peers::fetch;
+use crate::{
+    frames::Script,
+    peers::{self, fetch},
+    rig::Rig,
+};
 
 struct Agent {
     url: Url,
@@ -62,9 +75,16 @@ async fn dial(agent: &Agent, binding: Option<A2aBinding>) -> Arc<dyn Peer> {
 }
 
 async fn call(peer: &Arc<dyn Peer>, message: &str) -> Result<Answer, CallError> {
+    call_of(peer, None, message).await
+}
+
+async fn call_of(
+    peer: &Arc<dyn Peer>,
+    origin: Option<Origin>,
+    message: &str,
+) -> Result<Answer, CallError> {
     let arguments = RawValue::from_string(json!({"message": message}).to_string()).unwrap();
-    peer.call(ToolCall { tool: "".into(), arguments, origin: None, progress: Progress::default() })
-        .await
+    peer.call(ToolCall { tool: "".into(), arguments, origin, progress: Progress::default() }).await
 }
 
 async fn result(peer: &Arc<dyn Peer>, message: &str) -> String {
@@ -75,15 +95,18 @@ async fn result(peer: &Arc<dyn Peer>, message: &str) -> String {
 }
 
 /// Everything that an agent of tests/peers does, over one binding.
-async fn check(agent: &mut Agent, binding: A2aBinding, version: &str) {
+async fn check(agent: &mut Agent, binding: A2aBinding, version: &str, streaming: bool) {
     let peer = dial(agent, Some(binding)).await;
     assert_eq!(peer.about().protocol_version.as_deref(), Some(version));
     check_card(agent, &peer.resolve().await.unwrap()).await;
+    // Without a stream, nothing tells pieces that were appended from parts of their own.
+    let chunks = if streaming { "one two three" } else { "one \ntwo \nthree" };
     for (message, expected) in [
         ("msg hello \u{e9}\u{1f642}", "hello \u{e9}\u{1f642}"),
         ("task report", "report"),
         ("long 5", "worked 5"),
         ("early 10", "worked 10"),
+        ("chunks", chunks),
     ] {
         assert_eq!(result(&peer, message).await, expected);
     }
@@ -91,6 +114,7 @@ async fn check(agent: &mut Agent, binding: A2aBinding, version: &str) {
     let failed = call(&peer, "fail").await.unwrap();
     assert_eq!(failed, Answer::Error("it went wrong".to_owned()));
     check_files(call(&peer, "file").await.unwrap());
+    check_talk(&peer).await;
     check_cancel(agent, peer).await;
 }
 
@@ -113,6 +137,27 @@ fn check_files(answer: Answer) {
     assert!(file.data() == "eHh4".repeat(4115), "{} bytes", file.data().len());
 }
 
+/// A run answers the agent's question in the task that waits for it, and another run does not.
+async fn check_talk(peer: &Arc<dyn Peer>) {
+    let talk = async |run: &str, session: Option<&str>, message: &str| {
+        let session = session.map(Into::into);
+        let origin = Origin { run: run.into(), session, tool_use: message.into() };
+        match call_of(peer, Some(origin), message).await {
+            Ok(Answer::Result { text, .. }) => text,
+            other => panic!("{message}: {other:?}"),
+        }
+    };
+    for session in [None, Some("s")] {
+        let next = if session.is_some() { "r2" } else { "r1" };
+        let asked = talk("r1", session, "input").await;
+        assert!(asked.starts_with("Which day?\n[the agent waits for input: call this"), "{asked}");
+        assert_eq!(talk("r3", None, "msg Monday").await, "Monday");
+        assert_eq!(talk(next, session, "Friday").await, "day: Friday");
+        // That task has ended; the next message begins another in the same conversation.
+        assert_eq!(talk(next, session, "task report").await, "report");
+    }
+}
+
 /// The agent hears that nobody waits for its task any more.
 async fn check_cancel(agent: &mut Agent, peer: Arc<dyn Peer>) {
     let dropped = timeout(Duration::from_millis(600), call(&peer, "early 100")).await;
@@ -131,34 +176,172 @@ async fn check_card(agent: &Agent, catalog: &Catalog) {
     assert_eq!(card.get().as_bytes(), served);
 }
 
+async fn check_v1(card: &str, version: &str, streaming: bool) {
+    let mut arguments = vec!["--card", card];
+    arguments.extend((!streaming).then_some("--no-streaming"));
+    let mut agent = start(fetch::python(), "a2a_v1_agent.py", &arguments).await;
+    check(&mut agent, A2aBinding::JsonRpc, version, streaming).await;
+    check(&mut agent, A2aBinding::HttpJson, version, streaming).await;
+}
+
 #[tokio::test]
 async fn an_agent_of_1_0() {
-    let mut agent = start(fetch::python(), "a2a_v1_agent.py", &["--card", "1.0"]).await;
-    check(&mut agent, A2aBinding::JsonRpc, "1.0").await;
-    check(&mut agent, A2aBinding::HttpJson, "1.0").await;
-    // a2a-sdk 1.x tags its card: an unchanged one is not even sent again.
-    let peer = dial(&agent, None).await;
-    let first = peer.resolve().await.unwrap();
-    assert!(Arc::ptr_eq(&first, &peer.resolve().await.unwrap()));
+    check_v1("1.0", "1.0", true).await;
+}
+
+#[tokio::test]
+async fn an_agent_of_1_0_that_does_not_stream() {
+    check_v1("1.0", "1.0", false).await;
 }
 
 #[tokio::test]
 async fn an_agent_of_1_0_that_serves_0_3() {
-    let mut agent = start(fetch::python(), "a2a_v1_agent.py", &["--card", "0.3"]).await;
-    check(&mut agent, A2aBinding::JsonRpc, "0.3").await;
-    check(&mut agent, A2aBinding::HttpJson, "0.3").await;
+    check_v1("0.3", "0.3", true).await;
+}
+
+#[tokio::test]
+async fn an_agent_of_1_0_that_serves_0_3_and_does_not_stream() {
+    check_v1("0.3", "0.3", false).await;
 }
 
 #[tokio::test]
 async fn an_agent_of_both_is_called_in_1_0() {
-    let mut agent = start(fetch::python(), "a2a_v1_agent.py", &["--card", "both"]).await;
-    check(&mut agent, A2aBinding::JsonRpc, "1.0").await;
-    check(&mut agent, A2aBinding::HttpJson, "1.0").await;
+    check_v1("both", "1.0", true).await;
 }
 
 #[tokio::test]
 async fn an_agent_of_0_3() {
     let mut agent = start(fetch::python_v03(), "a2a_v03_agent.py", &[]).await;
-    check(&mut agent, A2aBinding::JsonRpc, "0.3.0").await;
-    check(&mut agent, A2aBinding::HttpJson, "0.3.0").await;
+    check(&mut agent, A2aBinding::JsonRpc, "0.3.0", true).await;
+    check(&mut agent, A2aBinding::HttpJson, "0.3.0", true).await;
+}
+
+#[tokio::test]
+async fn an_agent_of_0_3_that_does_not_stream() {
+    let arguments = ["--no-streaming"];
+    let mut agent = start(fetch::python_v03(), "a2a_v03_agent.py", &arguments).await;
+    check(&mut agent, A2aBinding::JsonRpc, "0.3.0", false).await;
+    check(&mut agent, A2aBinding::HttpJson, "0.3.0", false).await;
+}
+
+#[tokio::test]
+async fn an_unchanged_card_is_not_sent_again() {
+    // a2a-sdk 1.x tags its card.
+    let agent = start(fetch::python(), "a2a_v1_agent.py", &["--card", "1.0"]).await;
+    let peer = dial(&agent, None).await;
+    let first = peer.resolve().await.unwrap();
+    assert!(Arc::ptr_eq(&first, &peer.resolve().await.unwrap()));
+}
+
+/// A peer whose card is the agent's own with a change, as an operator's file.
+async fn dial_with(
+    agent: &Agent,
+    binding: A2aBinding,
+    change: impl FnOnce(String) -> String,
+) -> Arc<dyn Peer> {
+    let url = agent.url.join(".well-known/agent-card.json").unwrap();
+    let served = http_client::new().get(url).send().await.unwrap();
+    let served = http_client::body(served, 1 << 20).await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("card.json");
+    std::fs::write(&path, change(String::from_utf8(served.to_vec()).unwrap())).unwrap();
+    let config = A2a {
+        card: CardSource::File(path),
+        headers: HeaderMap::new(),
+        description: None,
+        binding: Some(binding),
+        allow_hosts: Vec::new(),
+    };
+    let name = BackendName::parse("hr").unwrap();
+    A2aDialer::new(name, &config, http_client::new()).dial().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_card_that_promises_too_much_is_found_out() {
+    for version in ["1.0", "0.3"] {
+        let arguments = ["--card", version, "--no-streaming"];
+        let agent = start(fetch::python(), "a2a_v1_agent.py", &arguments).await;
+        let streaming = |card: String| {
+            let mut card: serde_json::Value = serde_json::from_str(&card).unwrap();
+            card["capabilities"]["streaming"] = true.into();
+            card.to_string()
+        };
+        let peer = dial_with(&agent, A2aBinding::JsonRpc, streaming).await;
+        assert_eq!(result(&peer, "task report").await, "report", "{version}");
+        assert_eq!(result(&peer, "long 3").await, "worked 3", "{version}");
+    }
+}
+
+/// Passes connections on to `agent`, and breaks the first event stream as soon as its task is
+/// known. Tells how many streams there were.
+async fn cutter(agent: &Url) -> (Url, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut url = agent.clone();
+    url.set_port(Some(listener.local_addr().unwrap().port())).unwrap();
+    let streams = Arc::new(AtomicUsize::new(0));
+    let (seen, port) = (streams.clone(), agent.port().unwrap());
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+            let seen = seen.clone();
+            tokio::spawn(async move {
+                let (mut from_client, mut to_client) = client.into_split();
+                let (mut from_server, mut to_server) = server.into_split();
+                let up = tokio::io::copy(&mut from_client, &mut to_server);
+                let down = async {
+                    let (mut text, mut number) = (String::new(), None);
+                    let mut chunk = [0; 4096];
+                    while let Ok(read @ 1..) = from_server.read(&mut chunk).await {
+                        to_client.write_all(&chunk[..read]).await.unwrap();
+                        text.push_str(&String::from_utf8_lossy(&chunk[..read]));
+                        if number.is_none() && text.contains("text/event-stream") {
+                            number = Some(seen.fetch_add(1, Ordering::SeqCst));
+                        }
+                        if number == Some(0) && text.to_lowercase().contains("submitted") {
+                            return;
+                        }
+                    }
+                };
+                tokio::select! {
+                    _ = up => (),
+                    () = down => (),
+                }
+            });
+        }
+    });
+    (url, streams)
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_is_taken_up_again() {
+    let python = [(fetch::python(), "a2a_v1_agent.py", ["--card", "1.0"].as_slice(), "1.0")];
+    let compat = [(fetch::python(), "a2a_v1_agent.py", ["--card", "0.3"].as_slice(), "0.3")];
+    let old = [(fetch::python_v03(), "a2a_v03_agent.py", [].as_slice(), "0.3.0")];
+    for (interpreter, script, arguments, version) in [python, compat, old].concat() {
+        let agent = start(interpreter, script, arguments).await;
+        for binding in [A2aBinding::JsonRpc, A2aBinding::HttpJson] {
+            let (url, streams) = cutter(&agent.url).await;
+            let [from, to] = [&agent.url, &url].map(|url| format!(":{}/", url.port().unwrap()));
+            let peer = dial_with(&agent, binding, |card| card.replace(&from, &to)).await;
+            let what = format!("{version} over {binding:?}");
+            assert_eq!(result(&peer, "long 10").await, "worked 10", "{what}");
+            assert_eq!(streams.load(Ordering::SeqCst), 2, "{what}: the message, and its task");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_asks_back_keeps_its_context() {
+    let agent = peers::a2a_v1("1.0").await;
+    let rig = Rig::bare(&format!("a2a:\n  hr: {{url: \"{}\"}}\n", agent.url())).await;
+    rig.bridge.wait_backend("hr", "ready").await;
+    let script = Script::new().a2a("tu_ask", "hr", "input").answered("tu_ask").until("the other");
+    rig.run(script.a2a("tu_reply", "hr", "Friday").answered("tu_reply").done()).await;
+    let asked = rig.mantyx.answer("tu_ask").await["result"].to_string();
+    assert!(asked.contains("Which day?"), "{asked}");
+    // Another run's message is no answer to the question of the first.
+    rig.run(Script::new().a2a("tu_other", "hr", "task Monday").answered("tu_other").done()).await;
+    assert_eq!(rig.mantyx.answer("tu_other").await["result"], "Monday");
+    rig.mantyx.release("the other");
+    assert_eq!(rig.mantyx.answer("tu_reply").await["result"], "day: Friday", "the task goes on");
 }

@@ -5,7 +5,6 @@ use tempfile::TempDir;
 
 use crate::{
     bridge::{API, Bridge},
-    frames::Script,
     http::{Connection, Request},
     mantyx::Mantyx,
     peers,
@@ -240,32 +239,6 @@ async fn a_tool_call_is_answered_ready_to_post() {
     assert_eq!(answer["error"], "it failed on purpose", "an error of the tool is an answer");
     rig.bridge.api("POST", "/v1/tool-calls", Some("{}")).await.expect_error(400);
     assert!(rig.mantyx.recorded().is_empty(), "nothing is posted anywhere");
-}
-
-#[tokio::test]
-#[ignore = "POST /v1/runs is not there yet"]
-async fn runs_can_be_submitted() {
-    let rig = Rig::start().await;
-    rig.mantyx.script(Script::one_call("tu_1", "plain", "plain_note", r#"{"text":"a"}"#));
-    let run = rig.bridge.api("POST", "/v1/runs", Some(r#"{"prompt":"x"}"#)).await;
-    assert!((200..300).contains(&run.status), "{}", run.text());
-    let run = run.value();
-    assert!(run["runId"].is_string() && run["streamUrl"].is_string(), "{run}");
-    assert_eq!(rig.mantyx.answer("tu_1").await["result"], "noted: a");
-    let sent = rig.mantyx.only("POST", "/agent-runs");
-    assert_eq!(sent.target, format!("{API}/agent-runs"), "the workspace of the configuration");
-}
-
-#[tokio::test]
-#[ignore = "POST /v1/runs/{id}/attach is not there yet"]
-async fn a_run_that_an_app_submitted_itself_can_be_handed_over() {
-    let rig = Rig::start().await;
-    rig.mantyx.script(Script::one_call("tu_2", "plain", "plain_note", r#"{"text":"b"}"#));
-    let run = rig.bridge.post_run_with("{}", &[("X-Bridge-Backends", "none")]).await;
-    let attach = format!("/v1/runs/{}/attach", run.run_id);
-    let attached = rig.bridge.api("POST", &attach, Some("{}")).await;
-    assert!((200..300).contains(&attached.status), "{}", attached.text());
-    assert_eq!(rig.mantyx.answer("tu_2").await["result"], "noted: b");
 }
 
 #[tokio::test]

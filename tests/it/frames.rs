@@ -24,6 +24,8 @@ pub(crate) struct Script {
     pub(crate) piece: usize,
     /// Ends the stream by closing the connection, without the framing that tells an end from a cut.
     pub(crate) unframed: bool,
+    /// A new connection goes on behind the last whole event of the one before, whatever it asks for.
+    pub(crate) forgetful: bool,
     seq: u64,
 }
 
@@ -123,6 +125,12 @@ impl Script {
 
     pub(crate) fn unframed(mut self) -> Self {
         self.unframed = true;
+        self
+    }
+
+    /// A stream that replays nothing.
+    pub(crate) fn forgetful(mut self) -> Self {
+        self.forgetful = true;
         self
     }
 

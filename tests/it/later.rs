@@ -114,15 +114,3 @@ async fn a_changed_file_is_taken_and_a_bad_one_is_not() {
         "the old one stays"
     );
 }
-
-#[tokio::test]
-#[ignore = "an agent that asks back is started anew"]
-async fn an_agent_that_asks_back_keeps_its_context() {
-    let agent = peers::a2a_v1("1.0").await;
-    let rig = Rig::bare(&format!("a2a:\n  hr: {{url: \"{}\"}}\n", agent.url())).await;
-    rig.bridge.wait_backend("hr", "ready").await;
-    let script = Script::new().a2a("tu_ask", "hr", "input").answered("tu_ask");
-    rig.run(script.a2a("tu_reply", "hr", "task Friday").answered("tu_reply").done()).await;
-    assert_eq!(rig.mantyx.answer("tu_ask").await["result"], "Which day?");
-    assert_eq!(rig.mantyx.answer("tu_reply").await["result"], "Friday", "the task goes on");
-}

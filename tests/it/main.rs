@@ -49,6 +49,8 @@ mod names;
 #[cfg(test)]
 mod proxy;
 #[cfg(test)]
+mod runs;
+#[cfg(test)]
 mod sdk;
 #[cfg(test)]
 mod streams;

@@ -73,6 +73,10 @@ struct State {
 struct Run {
     script: Script,
     connections: usize,
+    /// The highest seq that was sent whole.
+    sent: u64,
+    /// Whether a stream was sent to its end.
+    ended: bool,
 }
 
 #[derive(Debug)]

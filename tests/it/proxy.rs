@@ -187,7 +187,6 @@ async fn sessions_and_messages_are_injected_where_the_protocol_has_tools() {
 }
 
 #[tokio::test]
-#[ignore = "eval runs are not injected into yet"]
 async fn eval_runs_are_injected_where_their_agent_is() {
     let rig = Rig::start().await;
     for (body, inline) in [

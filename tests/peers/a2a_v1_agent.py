@@ -7,7 +7,8 @@ What it does is decided by the message:
     long N    works N * 0.1 s, then completes a task
     early N   like `long N`, but the reply comes at once and the task has to be asked for
     fail      fails the task
-    input     waits for input
+    input     asks "Which day?"; the next message X in that task completes it with "day: X"
+    chunks    completes a task whose artifact comes in three pieces
     file      completes a task with text, data and a file
 
 Prints one line `READY http://127.0.0.1:PORT` when it listens.
@@ -43,6 +44,12 @@ from starlette.applications import Starlette
 
 class Executor(AgentExecutor):
     async def execute(self, context, queue):
+        if context.current_task:
+            task = context.current_task
+            updater = TaskUpdater(queue, task.id, task.context_id)
+            await updater.add_artifact([Part(text=f"day: {context.get_user_input()}")])
+            await updater.complete()
+            return
         verb, _, rest = context.get_user_input().partition(" ")
         if verb == "msg":
             reply = Message(
@@ -53,7 +60,7 @@ class Executor(AgentExecutor):
             )
             await queue.enqueue_event(reply)
             return
-        task = context.current_task or new_task_from_user_message(context.message)
+        task = new_task_from_user_message(context.message)
         await queue.enqueue_event(task)
         updater = TaskUpdater(queue, task.id, task.context_id)
         say = lambda text: updater.new_agent_message([Part(text=text)])
@@ -66,6 +73,12 @@ class Executor(AgentExecutor):
             await updater.failed(say("it went wrong"))
         elif verb == "input":
             await updater.requires_input(say("Which day?"))
+        elif verb == "chunks":
+            for place, piece in enumerate(["one ", "two ", "three"]):
+                await updater.add_artifact(
+                    [Part(text=piece)], artifact_id="a", append=place > 0, last_chunk=place == 2
+                )
+            await updater.complete()
         elif verb == "file":
             parts = [
                 Part(text="see the report"),
@@ -98,6 +111,7 @@ def main():
     options.add_argument("--port", type=int, default=0)
     options.add_argument("--card", choices=["1.0", "0.3", "both"], default="1.0")
     options.add_argument("--bindings", default="jsonrpc,http+json", help="in the card's order")
+    options.add_argument("--no-streaming", action="store_true")
     options = options.parse_args()
 
     listener = socket.socket()
@@ -121,7 +135,7 @@ def main():
             for binding in options.bindings.split(",")
             for version in versions
         ],
-        capabilities=AgentCapabilities(streaming=True),
+        capabilities=AgentCapabilities(streaming=not options.no_streaming),
         default_input_modes=["text/plain"],
         default_output_modes=["text/plain"],
         skills=[AgentSkill(id="test", name="Test", description="Tests.", tags=["test"])],

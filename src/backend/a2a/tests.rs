@@ -14,7 +14,9 @@ use crate::{
 };
 
 mod fake;
-use fake::{Agent, Reply, Seen};
+mod streams;
+mod talks;
+use fake::{Agent, Reply, Seen, Then};
 
 fn dialer(card: CardSource) -> A2aDialer {
     let mut token = HeaderValue::from_static("Bearer hunter2");
@@ -41,7 +43,7 @@ fn call(arguments: &serde_json::Value) -> ToolCall {
     ToolCall {
         tool: "".into(),
         arguments: RawValue::from_string(arguments.to_string()).unwrap(),
-        origin: Some(Origin { run: "r".into(), tool_use: "u".into() }),
+        origin: Some(Origin { run: "r".into(), session: None, tool_use: "u".into() }),
         progress: Progress::default(),
     }
 }
@@ -273,7 +275,7 @@ async fn a_repeated_call_has_the_same_message_id() {
     let agent = json_rpc(|_| result(&json!({"message": {"parts": []}}))).await;
     let peer = dial(&agent).await;
     let mut other = hello();
-    other.origin = Some(Origin { run: "r".into(), tool_use: "v".into() });
+    other.origin = Some(Origin { run: "r".into(), session: None, tool_use: "v".into() });
     for call in [hello(), hello(), other] {
         assert_eq!(peer.call(call).await.unwrap(), ok(""));
     }

@@ -7,27 +7,46 @@ use std::borrow::Cow;
 use a2a::error_code;
 use http::{Method, StatusCode};
 use serde::Serialize;
-use serde_json::{json, value::RawValue};
+use serde_json::{Value, json, value::RawValue};
 use url::Url;
 
 use super::interface::{Endpoint, Generation};
 use crate::{
     backend::peer::CallError,
     config::A2aBinding,
-    model::json::{Members, string_member},
+    model::json::{Elements, Members, string_member},
 };
 
 /// What is asked of an agent.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Operation<'a> {
-    /// Send a message and wait for the answer. A task or context to go on with would stand here.
-    Send {
-        text: &'a str,
-        message_id: &'a str,
-    },
+    Send(Message<'a>, Reply),
     /// How a task stands.
     GetTask(&'a str),
+    /// The events of a task from now on.
+    Subscribe(&'a str),
     CancelTask(&'a str),
+}
+
+/// A message to the agent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Message<'a> {
+    pub text: &'a str,
+    pub id: &'a str,
+    /// The conversation and the task that it goes on with.
+    pub context: Option<&'a str>,
+    pub task: Option<&'a str>,
+}
+
+/// How the agent is to reply to a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// With events, as they happen.
+    Stream,
+    /// When the task is done or waits.
+    WhenDone,
+    /// With a message, or with the task as soon as there is one.
+    AtOnce,
 }
 
 /// One HTTP request, without the headers that are the same for all.
@@ -69,8 +88,12 @@ pub(super) fn encode(endpoint: &Endpoint, operation: Operation<'_>, id: &str) ->
 fn json_rpc(endpoint: &Endpoint, operation: Operation<'_>, id: &str) -> String {
     let tenant = endpoint.tenant.clone();
     let (method, params) = match (endpoint.generation, operation) {
-        (Generation::V10, Operation::Send { text, message_id }) => {
-            (a2a::methods::SEND_MESSAGE, text_of(&send_1_0(text, message_id, tenant)))
+        (Generation::V10, Operation::Send(message, reply)) => {
+            let method = match reply {
+                Reply::Stream => a2a::methods::SEND_STREAMING_MESSAGE,
+                Reply::WhenDone | Reply::AtOnce => a2a::methods::SEND_MESSAGE,
+            };
+            (method, text_of(&send_1_0(message, reply, tenant)))
         }
         (Generation::V10, Operation::GetTask(id)) => {
             let request = a2a::GetTaskRequest { id: id.to_owned(), history_length: None, tenant };
@@ -80,17 +103,24 @@ fn json_rpc(endpoint: &Endpoint, operation: Operation<'_>, id: &str) -> String {
             let request = a2a::CancelTaskRequest { id: id.to_owned(), metadata: None, tenant };
             (a2a::methods::CANCEL_TASK, text_of(&request))
         }
-        (Generation::V03, Operation::Send { text, message_id }) => {
-            let params = json!({
-                "message": {
-                    "kind": "message",
-                    "role": "user",
-                    "messageId": message_id,
-                    "parts": [{"kind": "text", "text": text}],
-                },
-                "configuration": {"blocking": true, "acceptedOutputModes": ["text/plain"]},
+        (Generation::V10, Operation::Subscribe(id)) => {
+            let request = a2a::SubscribeToTaskRequest { id: id.to_owned(), tenant };
+            (a2a::methods::SUBSCRIBE_TO_TASK, text_of(&request))
+        }
+        (Generation::V03, Operation::Send(message, reply)) => {
+            let method = match reply {
+                Reply::Stream => "message/stream",
+                Reply::WhenDone | Reply::AtOnce => "message/send",
+            };
+            let body = json!({
+                "kind": "message",
+                "role": "user",
+                "parts": [{"kind": "text", "text": message.text}],
             });
-            ("message/send", params.to_string())
+            (method, send_0_3(body, message, reply))
+        }
+        (Generation::V03, Operation::Subscribe(id)) => {
+            ("tasks/resubscribe", json!({"id": id}).to_string())
         }
         (Generation::V03, Operation::GetTask(id)) => ("tasks/get", json!({"id": id}).to_string()),
         (Generation::V03, Operation::CancelTask(id)) => {
@@ -104,24 +134,30 @@ fn json_rpc(endpoint: &Endpoint, operation: Operation<'_>, id: &str) -> String {
 
 fn http_json(endpoint: &Endpoint, operation: Operation<'_>) -> Request {
     let (method, path, body): (_, [Cow<'_, str>; 2], _) = match operation {
-        Operation::Send { text, message_id } => {
+        Operation::Send(message, reply) => {
             let body = match endpoint.generation {
-                Generation::V10 => text_of(&send_1_0(text, message_id, endpoint.tenant.clone())),
+                Generation::V10 => text_of(&send_1_0(message, reply, endpoint.tenant.clone())),
                 // The 0.3 binding is the JSON form of its protobuf messages, which differs from
                 // the JSON of its JSON-RPC binding.
-                Generation::V03 => json!({
-                    "message": {
-                        "messageId": message_id,
-                        "role": "ROLE_USER",
-                        "content": [{"text": text}],
-                    },
-                    "configuration": {"blocking": true, "acceptedOutputModes": ["text/plain"]},
-                })
-                .to_string(),
+                Generation::V03 => {
+                    let body = json!({"role": "ROLE_USER", "content": [{"text": message.text}]});
+                    send_0_3(body, message, reply)
+                }
             };
-            (Method::POST, ["message:send".into(), "".into()], Some(body))
+            let path = match reply {
+                Reply::Stream => "message:stream",
+                Reply::WhenDone | Reply::AtOnce => "message:send",
+            };
+            (Method::POST, [path.into(), "".into()], Some(body))
         }
         Operation::GetTask(id) => (Method::GET, ["tasks".into(), id.into()], None),
+        Operation::Subscribe(id) => {
+            let path = ["tasks".into(), format!("{id}:subscribe").into()];
+            match endpoint.generation {
+                Generation::V10 => (Method::POST, path, Some("{}".to_owned())),
+                Generation::V03 => (Method::GET, path, None),
+            }
+        }
         Operation::CancelTask(id) => {
             let path = ["tasks".into(), format!("{id}:cancel").into()];
             (Method::POST, path, Some("{}".to_owned()))
@@ -140,24 +176,49 @@ fn http_json(endpoint: &Endpoint, operation: Operation<'_>) -> Request {
     Request { method, url, body }
 }
 
-fn send_1_0(text: &str, message_id: &str, tenant: Option<String>) -> a2a::SendMessageRequest {
-    let mut message = a2a::Message::new(a2a::Role::User, vec![a2a::Part::text(text)]);
-    message.message_id = message_id.to_owned();
-    a2a::SendMessageRequest {
-        message,
-        configuration: Some(a2a::SendMessageConfiguration {
-            accepted_output_modes: None,
-            task_push_notification_config: None,
-            history_length: None,
-            return_immediately: Some(false),
-        }),
-        metadata: None,
-        tenant,
+fn send_1_0(sent: Message<'_>, reply: Reply, tenant: Option<String>) -> a2a::SendMessageRequest {
+    let mut message = a2a::Message::new(a2a::Role::User, vec![a2a::Part::text(sent.text)]);
+    message.message_id = sent.id.to_owned();
+    message.context_id = sent.context.map(str::to_owned);
+    message.task_id = sent.task.map(str::to_owned);
+    let configuration = reply.at_once().map(|at_once| a2a::SendMessageConfiguration {
+        accepted_output_modes: None,
+        task_push_notification_config: None,
+        history_length: None,
+        return_immediately: Some(at_once),
+    });
+    a2a::SendMessageRequest { message, configuration, metadata: None, tenant }
+}
+
+/// `body` has what differs between the bindings.
+fn send_0_3(mut body: Value, message: Message<'_>, reply: Reply) -> String {
+    body["messageId"] = message.id.into();
+    if let Some(context) = message.context {
+        body["contextId"] = context.into();
     }
+    if let Some(task) = message.task {
+        body["taskId"] = task.into();
+    }
+    let mut configuration = json!({"acceptedOutputModes": ["text/plain"]});
+    if let Some(at_once) = reply.at_once() {
+        configuration["blocking"] = (!at_once).into();
+    }
+    json!({"message": body, "configuration": configuration}).to_string()
 }
 
 fn text_of<T: Serialize + ?Sized>(value: &T) -> String {
     serde_json::to_string(value).expect("strings and structs of strings are always JSON")
+}
+
+impl Reply {
+    /// `None` where nobody asks.
+    fn at_once(self) -> Option<bool> {
+        match self {
+            Self::Stream => None,
+            Self::WhenDone => Some(false),
+            Self::AtOnce => Some(true),
+        }
+    }
 }
 
 /// The result in the body of a response, or the agent's refusal.
@@ -191,6 +252,47 @@ pub(super) fn decode(
     }
 }
 
+/// The result in one event of a stream, or the agent's refusal to go on.
+pub(super) fn decode_event(binding: A2aBinding, data: &str) -> Result<Box<RawValue>, Failure> {
+    let refusal = match binding {
+        A2aBinding::JsonRpc => None,
+        A2aBinding::HttpJson => Members::read(data).ok().and_then(|members| {
+            let error = Members::read(present(&members, "error")?).ok()?;
+            Some(refused_event(&error))
+        }),
+    };
+    refusal.map_or_else(|| decode(binding, StatusCode::OK, data.as_bytes()), Err)
+}
+
+/// An error of HTTP+JSON, whose `code` is the status that the response would have had.
+fn refused_event(error: &Members<'_>) -> Failure {
+    let status = error.get("code").and_then(|code| serde_json::from_str::<u16>(code.get()).ok());
+    let status = status.and_then(|code| StatusCode::from_u16(code).ok());
+    let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let message = error.get("message").and_then(|m| serde_json::from_str::<String>(m.get()).ok());
+    let message = message.unwrap_or_else(|| "no message".to_owned());
+    let text = cut(&format!("HTTP {}: {message}", status.as_u16()));
+    Failure::Refused { code: reason(error).or_else(|| code_of(status)), status, text }
+}
+
+/// The code of the `ErrorInfo` among the details of a `google.rpc.Status`: several errors of 1.0
+/// share one HTTP status.
+fn reason(error: &Members<'_>) -> Option<i64> {
+    let details = Elements::read(error.get("details")?.get()).ok()?;
+    let reasons = details.0.iter().filter_map(|detail| string_member(detail.get(), "reason"));
+    reasons.filter_map(|reason| a2a::reason_to_error_code(&reason)).map(i64::from).next()
+}
+
+/// What a status means among the codes of JSON-RPC. Both bindings' "no such task" and "not
+/// cancelable" must look alike to the caller.
+fn code_of(status: StatusCode) -> Option<i64> {
+    match status {
+        StatusCode::NOT_FOUND => Some(i64::from(error_code::TASK_NOT_FOUND)),
+        StatusCode::CONFLICT => Some(i64::from(error_code::TASK_NOT_CANCELABLE)),
+        _ => None,
+    }
+}
+
 fn present<'a>(members: &Members<'a>, key: &str) -> Option<&'a str> {
     members.get(key).map(RawValue::get).filter(|value| *value != "null")
 }
@@ -212,6 +314,8 @@ fn refused(error: &Members<'_>, status: StatusCode) -> Failure {
 /// An HTTP status that is no success, with the message that A2A 1.0 (`error.message`), A2A 0.3
 /// (`message`) or a common framework (`detail`) put into its body.
 fn http_refusal(status: StatusCode, body: Option<Members<'_>>) -> Failure {
+    let error = body.as_ref().and_then(|body| Members::read(body.get("error")?.get()).ok());
+    let code = error.and_then(|error| reason(&error)).or_else(|| code_of(status));
     let message = body.and_then(|body| {
         let own = ["message", "detail", "error"]
             .iter()
@@ -223,12 +327,6 @@ fn http_refusal(status: StatusCode, body: Option<Members<'_>>) -> Failure {
     let text = match message {
         Some(message) => format!("HTTP {} {reason}: {message}", status.as_u16()),
         None => format!("HTTP {} {reason}", status.as_u16()),
-    };
-    // Both bindings' "no such task" and "not cancelable" must look alike to the caller.
-    let code = match status {
-        StatusCode::NOT_FOUND => Some(i64::from(error_code::TASK_NOT_FOUND)),
-        StatusCode::CONFLICT => Some(i64::from(error_code::TASK_NOT_CANCELABLE)),
-        _ => None,
     };
     Failure::Refused { code, status, text: cut(&text) }
 }
@@ -253,6 +351,39 @@ impl Failure {
                 status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS
             }
             Self::Unreadable(_) => false,
+        }
+    }
+
+    /// Whether the agent does not stream, whatever its card says. Nothing has run then.
+    pub(super) fn is_no_streaming(&self) -> bool {
+        let Self::Refused { status, .. } = self else { return false };
+        self.has_code(error_code::UNSUPPORTED_OPERATION)
+            || self.has_code(error_code::METHOD_NOT_FOUND)
+            || matches!(
+                *status,
+                StatusCode::NOT_FOUND
+                    | StatusCode::METHOD_NOT_ALLOWED
+                    | StatusCode::NOT_ACCEPTABLE
+                    | StatusCode::NOT_IMPLEMENTED
+            )
+    }
+
+    /// Whether the agent may take the same message if it belongs to no task or no conversation.
+    /// Nothing has run then.
+    pub(super) fn may_mean_the_thread(&self) -> bool {
+        const CODES: [i32; 4] = [
+            error_code::TASK_NOT_FOUND,
+            error_code::UNSUPPORTED_OPERATION,
+            error_code::INVALID_REQUEST,
+            error_code::INVALID_PARAMS,
+        ];
+        let Self::Refused { code, status, .. } = self else { return false };
+        match code {
+            Some(code) => CODES.iter().any(|known| i64::from(*known) == *code),
+            None => matches!(
+                *status,
+                StatusCode::BAD_REQUEST | StatusCode::GONE | StatusCode::UNPROCESSABLE_ENTITY
+            ),
         }
     }
 

@@ -160,7 +160,8 @@ async fn a_call_names_the_tool_use_that_it_is_for() {
     for options in [&[][..], &["--modern"]] {
         let peer = dial(&hostile(options, &[])).await;
         let mut call = order("echo", "{}");
-        call.origin = Some(Origin { run: "run_1".into(), tool_use: "toolu_7".into() });
+        call.origin =
+            Some(Origin { run: "run_1".into(), session: None, tool_use: "toolu_7".into() });
         let Ok(Answer::Result { text: request, .. }) = peer.call(call).await else {
             panic!("text")
         };
@@ -175,7 +176,7 @@ async fn every_kind_of_answer_arrives() {
         let strange = text(&peer, "strange").await;
         assert_eq!(
             strange,
-            "[hologram, 36 bytes: not passed on]\nkept\n[image image/png, 3 bytes: not passed on]"
+            "[hologram, 36 bytes: not passed on]\nkept\n[file image-1.png image/png, 3 bytes: attached]"
         );
         assert_eq!(
             text(&peer, "structured").await,

@@ -3,6 +3,8 @@
 //! Must not: know which HTTP request brought the reply, or trust its shape: every field may be
 //! absent, of another type or of a kind that is newer than this code.
 
+pub mod stream;
+
 use serde_json::value::RawValue;
 
 use super::{
@@ -45,6 +47,8 @@ pub enum Unreadable {
     UnknownState,
     #[error("the task is unfinished and has no id to ask for it by")]
     NoTaskId,
+    #[error("the artifacts of the task are too large")]
+    TooLarge,
 }
 
 /// How the parts of a reply are written.
@@ -65,9 +69,9 @@ struct Said {
 }
 
 const WAITS_FOR_INPUT: &str =
-    "[the agent waits for input: send the whole request again, with what it asks for]";
-const WAITS_FOR_AUTHORIZATION: &str =
-    "[the agent waits for input: an authorization, which has to be given to it elsewhere]";
+    "[the agent waits for input: call this tool again with the answer, and it goes on]";
+const WAITS_FOR_AUTHORIZATION: &str = "[the agent waits for an authorization, which has to be given \
+    to it elsewhere: call this tool again when that is done, and it goes on]";
 
 /// Reads the result of a send or of a look at a task.
 pub fn read(result: &str, wire: Wire) -> Result<Reply, Unreadable> {

@@ -11,6 +11,22 @@ fn interface(url: &str, binding: &str, version: Option<&str>) -> Interface {
     }
 }
 
+fn hr(interfaces: Vec<Interface>) -> Card {
+    Card { name: "HR".to_owned(), interfaces, streaming: false }
+}
+
+#[test]
+fn a_card_that_streams_says_so() {
+    let streams = |capabilities: &str| {
+        let card = format!(r#"{{"name":"HR","capabilities":{capabilities}}}"#);
+        Card::read(&card).unwrap().streaming
+    };
+    assert!(streams(r#"{"streaming":true}"#));
+    for capabilities in [r#"{"streaming":false}"#, r#"{"streaming":"yes"}"#, "{}", "[]", "null"] {
+        assert!(!streams(capabilities), "{capabilities}");
+    }
+}
+
 #[test]
 fn a_1_0_card() {
     let card = Card::read(
@@ -22,7 +38,7 @@ fn a_1_0_card() {
     let mut rest = interface("https://hr/rest", "HTTP+JSON", Some("1.0"));
     rest.tenant = Some("t1".to_owned());
     let interfaces = vec![interface("https://hr/rpc", "JSONRPC", Some("1.0")), rest];
-    assert_eq!(card, Ok(Card { name: "HR".to_owned(), interfaces }));
+    assert_eq!(card, Ok(hr(interfaces)));
 }
 
 #[test]
@@ -35,16 +51,16 @@ fn a_0_3_card() {
         interface("https://hr/a", "HTTP+JSON", Some("0.3.0")),
         interface("https://hr/b", "JSONRPC", Some("0.3.0")),
     ];
-    assert_eq!(card, Ok(Card { name: "HR".to_owned(), interfaces }));
+    assert_eq!(card, Ok(hr(interfaces)));
 }
 
 #[test]
 fn what_is_absent_or_of_another_type_is_left_out() {
     let card = Card::read(r#"{"name":"HR","url":"https://hr","supportedInterfaces":null}"#);
     let interfaces = vec![interface("https://hr", "JSONRPC", None)];
-    assert_eq!(card, Ok(Card { name: "HR".to_owned(), interfaces }));
+    assert_eq!(card, Ok(hr(interfaces)));
     let card = Card::read(r#"{"name":"HR","url":5,"additionalInterfaces":{}}"#);
-    assert_eq!(card, Ok(Card { name: "HR".to_owned(), interfaces: Vec::new() }));
+    assert_eq!(card, Ok(hr(Vec::new())));
 }
 
 #[test]

@@ -15,6 +15,10 @@ fn table() -> Arc<Table> {
     Arc::new(spec.inject(&offer, &|_| true, &Selection::All).unwrap().table)
 }
 
+fn agent_run() -> Run {
+    Run::new(RunKind::Agent, table())
+}
+
 fn call(seq: u64, tool_use: &str, name: &str, kind: &str, args: &str) -> Event {
     let data = format!(
         r#"{{"seq":{seq},"type":"local_tool_call","data":{{"toolUseId":"{tool_use}","name":"{name}","kind":"{kind}","args":{args}}}}}"#
@@ -35,18 +39,18 @@ fn work(step: Step) -> Work {
 
 #[test]
 fn a_call_is_made_and_its_repetition_is_not() {
-    let mut run = Run::new(table());
+    let mut run = agent_run();
     let event = || call(3, "tu", "fs_ls", "mcp_local", "{}");
     assert!(matches!(work(run.on_event(event())), Work::Make(_)));
     assert_eq!(run.on_event(event()), Step::Skip);
     assert_eq!(work(run.on_event(call(4, "tu", "fs_ls", "mcp_local", "{}"))), Work::Nothing);
     assert_eq!(run.last_seq(), 4);
-    assert!(run.owns(&"tu".into()));
+    assert!(run.owns(&"run".into(), &"tu".into()));
 }
 
 #[test]
 fn a_used_id_with_other_arguments_is_never_run() {
-    let mut run = Run::new(table());
+    let mut run = agent_run();
     run.on_event(call(1, "tu", "fs_ls", "mcp_local", "{}"));
     let again = run.on_event(call(2, "tu", "fs_ls", "mcp_local", r#"{"rm":1}"#));
     assert_eq!(work(again), Work::Altered);
@@ -54,24 +58,24 @@ fn a_used_id_with_other_arguments_is_never_run() {
 
 #[test]
 fn an_answered_call_is_not_made() {
-    let mut run = Run::new(table());
+    let mut run = agent_run();
     run.on_event(other(1, "local_tool_result_in", r#"{"toolUseId":"tu"}"#));
-    assert!(!run.owns(&"tu".into()));
+    assert!(!run.owns(&"run".into(), &"tu".into()));
     let step = run.on_event(call(2, "tu", "fs_ls", "mcp_local", "{}"));
     assert_eq!(work(step), Work::Nothing);
 }
 
 #[test]
 fn a_name_of_the_apps_is_the_apps() {
-    let mut run = Run::new(table());
+    let mut run = agent_run();
     assert_eq!(run.on_event(call(1, "tu", "own", "local", "{}")), Step::Relay);
-    assert!(!run.owns(&"tu".into()));
+    assert!(!run.owns(&"run".into(), &"tu".into()));
 }
 
 #[test]
 fn another_kind_is_refused() {
     for kind in ["local", "a2a_local", "quantum"] {
-        let mut run = Run::new(table());
+        let mut run = agent_run();
         let step = run.on_event(call(1, "tu", "fs_ls", kind, "{}"));
         assert!(matches!(work(step), Work::Refuse(_)), "{kind}");
     }
@@ -80,7 +84,7 @@ fn another_kind_is_refused() {
 #[test]
 fn terminal_events_finish() {
     for kind in ["result", "error", "cancelled"] {
-        assert_eq!(Run::new(table()).on_event(other(1, kind, "{}")), Step::Finish);
+        assert_eq!(agent_run().on_event(other(1, kind, "{}")), Step::Finish);
     }
 }
 
@@ -92,7 +96,7 @@ proptest! {
         cuts in prop::collection::vec((0u64..8, 1u64..12), 0..8),
     ) {
         let log: Vec<u64> = (1..=calls as u64).collect();
-        let mut run = Run::new(table());
+        let mut run = agent_run();
         let mut made = HashMap::<u64, usize>::new();
         let deliver = |run: &mut Run, made: &mut HashMap<u64, usize>, from: u64, count: u64| {
             for seq in log.iter().filter(|seq| **seq > from).take(count as usize) {
@@ -111,5 +115,213 @@ proptest! {
         deliver(&mut run, &mut made, rest, u64::MAX >> 1);
         prop_assert_eq!(made.len(), calls);
         prop_assert!(made.values().all(|times| *times == 1));
+    }
+}
+
+/// A call of an eval as the wire has it: flat, and mostly without a number.
+fn eval_call(seq: Option<u64>, agent_run: &str, tool_use: &str) -> Event {
+    let seq = seq.map_or(String::new(), |seq| format!(r#""seq":{seq},"#));
+    let agent_run = match agent_run {
+        "" => String::new(),
+        id => format!(r#""agentRunId":"{id}","#),
+    };
+    let data = format!(
+        r#"{{{seq}"type":"local_tool_call",{agent_run}"toolUseId":"{tool_use}","name":"fs_ls","kind":"mcp_local"}}"#
+    );
+    Event::read(None, None, &data).unwrap()
+}
+
+fn eval() -> Run {
+    Run::new(RunKind::Eval, table())
+}
+
+#[test]
+fn the_agent_runs_of_an_eval_have_calls_of_their_own() {
+    let mut run = eval();
+    for agent_run in ["a", "b"] {
+        let step = run.on_event(eval_call(None, agent_run, "tu"));
+        assert!(matches!(work(step), Work::Make(_)), "{agent_run}");
+        let step = run.on_event(eval_call(None, agent_run, "tu"));
+        assert_eq!(work(step), Work::Nothing, "{agent_run} again");
+        assert!(run.owns(&agent_run.into(), &"tu".into()));
+        assert!(run.has_calls_of(&agent_run.into()));
+    }
+    assert!(!run.owns(&"c".into(), &"tu".into()) && !run.has_calls_of(&"c".into()));
+}
+
+#[test]
+fn a_number_that_an_eval_uses_twice_hides_no_call() {
+    let mut run = eval();
+    run.on_event(eval_call(Some(7), "a", "tu1"));
+    assert!(matches!(work(run.on_event(eval_call(Some(1), "b", "tu2"))), Work::Make(_)));
+    assert_eq!(run.on_event(eval_call(Some(1), "b", "tu2")), Step::Skip);
+}
+
+#[test]
+fn a_call_that_names_no_agent_run_goes_astray() {
+    for agent_run in ["", "a/../b", "..", "a?b"] {
+        let step = eval().on_event(eval_call(None, agent_run, "tu"));
+        assert_eq!(work(step), Work::Astray, "{agent_run}");
+    }
+}
+
+#[test]
+fn the_end_of_an_agent_run_ends_no_eval() {
+    let mut run = eval();
+    assert_eq!(run.on_event(other(1, "result", r#"{"agentRunId":"a"}"#)), Step::Relay);
+    assert_eq!(run.on_event(other(2, "run_completed", "{}")), Step::Finish);
+    assert_eq!(agent_run().on_event(other(1, "run_completed", "{}")), Step::Relay);
+}
+
+#[test]
+fn an_eval_that_replays_from_its_start_says_nothing_twice() {
+    let progress = || Event::read(None, None, r#"{"type":"case_started","case":1}"#).unwrap();
+    let mut run = eval();
+    run.opened();
+    assert_eq!(run.on_event(progress()), Step::Relay);
+    assert!(matches!(work(run.on_event(eval_call(None, "a", "tu"))), Work::Make(_)));
+    run.opened();
+    assert_eq!(run.on_event(progress()), Step::Skip);
+    assert_eq!(run.on_event(eval_call(None, "a", "tu")), Step::Skip);
+    assert_eq!(run.on_event(progress()), Step::Relay, "the same words, but news");
+}
+
+#[test]
+fn what_the_past_answered_is_not_made() {
+    let mut run = Run::with_past(RunKind::Agent, table());
+    for (seq, id) in [(1, "done"), (2, "open")] {
+        let step = run.on_event(call(seq, id, "fs_ls", "mcp_local", "{}"));
+        assert_eq!(work(step), Work::Hold);
+        assert!(run.owns(&"run".into(), &id.into()));
+    }
+    run.on_event(other(3, "local_tool_result_in", r#"{"toolUseId":"done"}"#));
+    let settled = run.settle();
+    let ids: Vec<&str> = settled.iter().map(|(call, _)| call.tool_use.as_str()).collect();
+    assert_eq!(ids, ["open"]);
+    assert!(matches!(settled[0].1, Work::Make(_)));
+    assert!(!run.has_past() && run.settle().is_empty());
+    let step = run.on_event(call(4, "now", "fs_ls", "mcp_local", "{}"));
+    assert!(matches!(work(step), Work::Make(_)), "the present is not held");
+}
+
+#[test]
+fn a_past_that_ends_leaves_nothing_to_do() {
+    let mut run = Run::with_past(RunKind::Agent, table());
+    run.on_event(call(1, "tu", "fs_ls", "mcp_local", "{}"));
+    assert_eq!(run.on_event(other(2, "cancelled", "{}")), Step::Finish);
+    assert!(run.settle().is_empty());
+}
+
+/// One event of an eval's log: the call of an agent run, its answer, or something else.
+fn eval_event(number: usize, (agent_run, what): (usize, u8)) -> Event {
+    let (agent_run, tool_use) = (format!("r{agent_run}"), format!("tu{number}"));
+    let data = match what {
+        0 => return eval_call(None, &agent_run, &tool_use),
+        1 => format!(
+            r#"{{"type":"local_tool_result_in","agentRunId":"{agent_run}","toolUseId":"{tool_use}"}}"#
+        ),
+        _ => r#"{"type":"progress"}"#.to_owned(),
+    };
+    Event::read(None, None, &data).unwrap()
+}
+
+proptest! {
+    /// However an eval's stream is cut, and whether it then begins anew or goes on (with some of
+    /// its events again): each call of each agent run is made exactly once.
+    #[test]
+    fn each_call_of_an_eval_is_made_once(
+        log in prop::collection::vec((0usize..3, 0u8..3), 1..20),
+        cuts in prop::collection::vec((any::<bool>(), 0usize..4, 1usize..12), 0..8),
+    ) {
+        let mut run = eval();
+        let mut made = HashMap::<String, usize>::new();
+        let mut heard = 0;
+        let rest = (true, 0, log.len());
+        for (anew, rewind, count) in cuts.into_iter().chain([rest]) {
+            let from = if anew { 0 } else { heard.min(log.len()).saturating_sub(rewind) };
+            run.opened();
+            for (number, event) in log.iter().enumerate().skip(from).take(count) {
+                heard = heard.max(number + 1);
+                match run.on_event(eval_event(number, *event)) {
+                    Step::Mask(call, Work::Make(_)) => {
+                        *made.entry(call.tool_use.to_string()).or_default() += 1;
+                    }
+                    Step::Mask(_, other) => prop_assert_eq!(other, Work::Nothing),
+                    _ => {}
+                }
+            }
+        }
+        let calls = log.iter().enumerate().filter(|(_, (_, what))| *what == 0);
+        let expected: HashMap<String, usize> =
+            calls.map(|(number, _)| (format!("tu{number}"), 1)).collect();
+        prop_assert_eq!(made, expected);
+    }
+
+    /// However the stream of a run that was attached is cut, and wherever the present begins: what
+    /// the past answered is not made, and everything else is, once.
+    #[test]
+    fn an_attached_run_makes_what_its_past_left_open(
+        answers in prop::collection::vec((any::<bool>(), 0usize..4), 1..10),
+        cuts in prop::collection::vec((0u64..6, 1usize..8), 0..6),
+        later in 0usize..5,
+    ) {
+        // A call each, and the answers of some a few calls later.
+        let mut log: Vec<(bool, usize)> = Vec::new();
+        for call in 0..answers.len() {
+            log.push((true, call));
+            let due = |(of, (answered, after)): (usize, &(bool, usize))| {
+                (*answered && of + after == call).then_some((false, of))
+            };
+            log.extend(answers.iter().enumerate().filter_map(due));
+        }
+        for (of, (answered, after)) in answers.iter().enumerate() {
+            if *answered && of + after >= answers.len() {
+                log.push((false, of));
+            }
+        }
+        let past = log.len();
+        log.extend((answers.len()..answers.len() + later).map(|call| (true, call)));
+
+        let mut run = Run::with_past(RunKind::Agent, table());
+        let mut made = HashMap::<String, usize>::new();
+        let mut count = |call: &Call, work: &Work| {
+            if matches!(work, Work::Make(_)) {
+                *made.entry(call.tool_use.to_string()).or_default() += 1;
+            }
+        };
+        let hear = |run: &mut Run, from: u64, until: usize| {
+            let mut heard = Vec::new();
+            for (at, (is_call, of)) in log.iter().enumerate().take(until).skip(from as usize) {
+                let (seq, id) = (at as u64 + 1, format!("tu{of}"));
+                let event = if *is_call {
+                    call(seq, &id, "fs_ls", "mcp_local", "{}")
+                } else {
+                    other(seq, "local_tool_result_in", &format!(r#"{{"toolUseId":"{id}"}}"#))
+                };
+                if let Step::Mask(call, work) = run.on_event(event) {
+                    heard.push((call, work));
+                }
+            }
+            heard
+        };
+        for (rewind, count) in cuts {
+            let from = run.last_seq().saturating_sub(rewind);
+            let until = past.min(from as usize + count);
+            for (_, work) in hear(&mut run, from, until) {
+                prop_assert!(!matches!(work, Work::Make(_)), "nothing is made before the present");
+            }
+        }
+        let from = run.last_seq();
+        hear(&mut run, from, past);
+        run.settle().iter().for_each(|(call, work)| count(call, work));
+        hear(&mut run, past as u64, log.len()).iter().for_each(|(call, work)| count(call, work));
+
+        let open = answers.iter().enumerate().filter(|(_, (answered, _))| !answered);
+        let expected: HashMap<String, usize> = open
+            .map(|(of, _)| of)
+            .chain(answers.len()..answers.len() + later)
+            .map(|of| (format!("tu{of}"), 1))
+            .collect();
+        prop_assert_eq!(made, expected);
     }
 }

@@ -196,3 +196,74 @@ fn counts_are_tools_per_backend() {
     let counts: Vec<(&str, usize)> = counts.iter().map(|(name, n)| (name.as_str(), *n)).collect();
     assert_eq!(counts, [("fs", 1), ("hr", 1)]);
 }
+
+fn inject_eval(body: &str) -> Injected {
+    let spec = Spec::of(RunKind::Eval, Bytes::from(body.to_owned())).unwrap();
+    spec.inject(&offer(), &|_| true, &Selection::All).unwrap()
+}
+
+#[test]
+fn an_eval_gets_its_tools_where_its_agent_is() {
+    let own = r#"{"kind":"local","name":"own"}"#;
+    for (body, expected) in [
+        (
+            r#" {"dataset":{"tools":[1]}, "agent" : { "modelId":1.0 } ,"agent2":[]}"#.to_owned(),
+            format!(
+                r#" {{"dataset":{{"tools":[1]}}, "agent" : {{"tools":[{FS},{HR}], "modelId":1.0 }} ,"agent2":[]}}"#
+            ),
+        ),
+        (
+            format!(r#"{{"agent":{{"a":1,"tools":[{own}]}},"z":1e400}}"#),
+            format!(r#"{{"agent":{{"a":1,"tools":[{own},{FS},{HR}]}},"z":1e400}}"#),
+        ),
+        (r#"{"agent":{}}"#.to_owned(), format!(r#"{{"agent":{{"tools":[{FS},{HR}]}}}}"#)),
+        (
+            r#"{"agentId":"a","agent":null}"#.to_owned(),
+            format!(r#"{{"tools":[{FS},{HR}],"agentId":"a","agent":null}}"#),
+        ),
+        (
+            format!(r#"{{"agentId":"a","tools":[{own}]}}"#),
+            format!(r#"{{"agentId":"a","tools":[{own},{FS},{HR}]}}"#),
+        ),
+    ] {
+        assert_eq!(text(&inject_eval(&body)), expected);
+    }
+    // In any other spec, `agent` is a word like any other.
+    check(
+        r#"{"agent":{"tools":[]}}"#,
+        &format!(r#"{{"tools":[{FS},{HR}],"agent":{{"tools":[]}}}}"#),
+    );
+}
+
+#[test]
+fn evals_that_cannot_be_read() {
+    let read = |text: &'static str| {
+        Spec::of(RunKind::Eval, Bytes::from_static(text.as_bytes())).unwrap_err()
+    };
+    assert_eq!(read(r#"{"agent":[]}"#), SpecError::AgentNotAnObject);
+    assert_eq!(read(r#"{"agent":{"a":1,"a":2}}"#), SpecError::DuplicateKey("a".to_owned()));
+    assert_eq!(read(r#"{"agent":{"tools":1}}"#), SpecError::ToolsNotAnArray);
+}
+
+fn called(name: &str, kind: &str, server: &str) -> Call {
+    let payload =
+        format!(r#"{{"toolUseId":"tu","name":"{name}","kind":"{kind}","mcpServer":"{server}"}}"#);
+    Call::read(&payload).unwrap()
+}
+
+#[test]
+fn in_a_run_that_is_handed_over_a_name_alone_proves_nothing() {
+    let backends: BTreeSet<BackendName> = [BackendName::parse("fs").unwrap()].into();
+    let table = Table::assumed(offer(), backends);
+    assert!(table.claims(&called("fs_ls", "mcp_local", "fs")).is_some());
+    assert!(table.claims(&called("fs_ls", "mcp_local", "fs__2")).is_some());
+    assert!(table.claims(&called("fs_ls", "mcp_local", "theirs")).is_none());
+    assert!(table.claims(&called("fs_ls", "local", "fs")).is_none());
+    assert!(table.claims(&called("hr", "a2a_local", "")).is_none(), "not asked for");
+
+    let own = r#"{"tools":[{"kind":"local","name":"fs_ls"}]}"#;
+    let given = naming::suffixed("fs_ls", "fs", "ls", 0);
+    assert!(text(&inject(own, &Selection::All).unwrap()).contains(&given));
+    let route = table.claims(&called(&given, "mcp_local", "fs")).unwrap();
+    assert_eq!(route.target.tool(), "ls", "the name that a clash had brought");
+}

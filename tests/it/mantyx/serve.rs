@@ -77,7 +77,8 @@ fn route(shared: &Shared, request: &Recorded, path: &str) -> Option<Vec<u8>> {
             ("POST", "agent-runs" | "messages" | "eval-runs") => {
                 let run = format!("run_{id}");
                 let script = state.scripts.pop_front().unwrap_or_else(|| Script::new().done());
-                state.runs.insert(run.clone(), Run { script, connections: 0 });
+                let new = Run { script, connections: 0, sent: 0, ended: false };
+                state.runs.insert(run.clone(), new);
                 let base = path.split("/agent-").next().unwrap_or_default();
                 let base = base.trim_end_matches("/eval-runs");
                 let kind = if last == "eval-runs" { last } else { "agent-runs" };
@@ -95,6 +96,11 @@ fn route(shared: &Shared, request: &Recorded, path: &str) -> Option<Vec<u8>> {
                     state.released.insert(tool);
                 }
                 answer_result(reply)
+            }
+            ("GET", run) if path.ends_with(&format!("/eval-runs/{run}")) => {
+                let ended = state.runs.get(run).is_some_and(|run| run.ended);
+                let status = if ended { "succeeded" } else { "running" };
+                Some(json(200, &format!(r#"{{"id":"{run}","status":"{status}"}}"#)))
             }
             _ => Some(json(200, r#"{"ok":true}"#)),
         }
@@ -157,20 +163,20 @@ async fn stream_run(
     path: &str,
     writer: &mut OwnedWriteHalf,
 ) -> io::Result<()> {
-    let run = path.rsplit('/').nth(1).unwrap_or_default();
+    let id = path.rsplit('/').nth(1).unwrap_or_default();
     let opened = shared.change(|state| {
-        let run = state.runs.get_mut(run)?;
+        let run = state.runs.get_mut(id)?;
         run.connections += 1;
-        Some((run.script.clone(), run.script.cuts.pop_front()))
+        Some((run.script.clone(), run.script.cuts.pop_front(), run.sent))
     });
-    let Some((script, cut)) = opened else {
+    let Some((script, cut, sent)) = opened else {
         let answer = json(404, r#"{"error":"not_found","message":"No such run."}"#);
         return writer.write_all(&answer).await;
     };
     let framing = if script.unframed { "Connection: close" } else { "Transfer-Encoding: chunked" };
     let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n{framing}\r\n\r\n");
     writer.write_all(head.as_bytes()).await?;
-    let from = resume_from(request);
+    let from = if script.forgetful { sent } else { resume_from(request) };
     let mut out = Out { writer, script: &script, left: cut };
     let mut changes = shared.changed.subscribe();
     for step in &script.steps {
@@ -179,6 +185,11 @@ async fn stream_run(
                 if !out.send(bytes).await? {
                     return Ok(());
                 }
+                shared.change(|state| {
+                    if let Some(run) = state.runs.get_mut(id) {
+                        run.sent = run.sent.max(*seq);
+                    }
+                });
             }
             Step::Send { .. } => (),
             Step::Await(name) => {
@@ -188,6 +199,11 @@ async fn stream_run(
             }
         }
     }
+    shared.change(|state| {
+        if let Some(run) = state.runs.get_mut(id) {
+            run.ended = true;
+        }
+    });
     if script.unframed { Ok(()) } else { out.writer.write_all(b"0\r\n\r\n").await }
 }
 

@@ -6,9 +6,14 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::{StreamExt as _, stream};
 use http::{HeaderMap, Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Full};
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::{
+    body::{Frame, Incoming},
+    server::conn::http1,
+    service::service_fn,
+};
 use hyper_util::rt::TokioIo;
 use tokio::{net::TcpListener, task::JoinSet};
 use url::Url;
@@ -22,7 +27,17 @@ pub(super) struct Seen {
 }
 
 /// What the server answers; `None` closes the connection instead.
-pub(super) struct Reply(Option<Response<Full<Bytes>>>);
+pub(super) struct Reply(Option<Response<UnsyncBoxBody<Bytes, io::Error>>>);
+
+/// How a stream goes on after its last event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Then {
+    Close,
+    /// The connection breaks.
+    Break,
+    /// Nothing comes any more.
+    Hang,
+}
 
 pub(super) struct Agent {
     pub(super) url: Url,
@@ -38,13 +53,38 @@ impl Seen {
 
 impl Reply {
     pub(super) fn json(body: String) -> Self {
-        Self(Some(Response::new(Full::new(body.into()))))
+        let body = Full::new(Bytes::from(body)).map_err(|never| match never {});
+        Self(Some(Response::new(body.boxed_unsync())))
     }
 
     pub(super) fn status(status: u16) -> Self {
-        let mut response = Response::default();
-        *response.status_mut() = StatusCode::from_u16(status).unwrap();
-        Self(Some(response))
+        let Self(mut response) = Self::json(String::new());
+        let head = response.as_mut().unwrap();
+        *head.status_mut() = StatusCode::from_u16(status).unwrap();
+        Self(response)
+    }
+
+    /// A stream of events with these `data`.
+    pub(super) fn events<T: AsRef<str>>(events: &[T], then: Then) -> Self {
+        let frame = |event: &T| {
+            let event = event.as_ref();
+            Ok(Frame::data(Bytes::from(format!(": ping\r\n\r\ndata: {event}\r\n\r\n"))))
+        };
+        let frames: Vec<io::Result<_>> = events.iter().map(frame).collect();
+        let frames = stream::iter(frames);
+        let body = match then {
+            Then::Close => StreamBody::new(frames).boxed_unsync(),
+            Then::Break => {
+                let broken = stream::once(async {
+                    // What was written before must be on its way when the connection breaks.
+                    tokio::task::yield_now().await;
+                    Err(io::Error::other("the test breaks the stream"))
+                });
+                StreamBody::new(frames.chain(broken)).boxed_unsync()
+            }
+            Then::Hang => StreamBody::new(frames.chain(stream::pending())).boxed_unsync(),
+        };
+        Self(Some(Response::new(body))).with("content-type", "text/event-stream; charset=utf-8")
     }
 
     pub(super) fn hang_up() -> Self {
@@ -80,8 +120,8 @@ impl Agent {
                             headers: head.headers,
                             body: String::from_utf8(body.to_bytes().to_vec()).unwrap(),
                         };
+                        log.lock().unwrap().push(seen.clone());
                         let reply = answer(&seen);
-                        log.lock().unwrap().push(seen);
                         reply.0.ok_or_else(|| io::Error::other("the test hangs up"))
                     }
                 });

@@ -1,0 +1,336 @@
+//! The runs that the bridge drives for an app, by the bridge's own API: submit one, hand one over,
+//! look at them and at their calls.
+//!
+//! Must not: show an app the runs of another, or anyone the arguments or the result of a call.
+
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use http::{Request, Response, StatusCode, Uri, header};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use serde::{Deserialize, Serialize};
+use tracing::info;
+
+use super::{Api, MAX_CALL, bad_request, json_body, mine, unknown_backend};
+use crate::{
+    config::App,
+    door::{
+        guard::Caller,
+        reply::{self, Body},
+    },
+    model::{
+        ids::{BackendName, RunId, RunKind, is_segment},
+        spec::Table,
+    },
+    proxy::{self, Outgoing},
+    runs::{DrivenRun, NewRun, Phase, RunKey, history::Entry},
+};
+
+/// The most ended runs that a list has; those that are driven are all in it.
+const ENDED_SHOWN: usize = 500;
+/// MANTYX's answer to a submission holds two short strings.
+const MAX_ANSWER: usize = 1 << 20;
+
+/// One run, as it is shown.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Shown<'a> {
+    run_id: &'a str,
+    workspace: &'a str,
+    kind: &'static str,
+    state: &'static str,
+    session_id: Option<&'a str>,
+    backends: Vec<&'a str>,
+    last_seq: u64,
+    calls: usize,
+    calls_in_flight: usize,
+    started_at: String,
+    ended_at: Option<String>,
+    stream_url: String,
+}
+
+/// One call, as it is shown.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ShownCall<'a> {
+    run_id: Option<&'a str>,
+    tool_use_id: &'a str,
+    name: &'a str,
+    backend: &'a str,
+    started_at: String,
+    state: &'static str,
+    outcome: Option<&'static str>,
+    ms: u64,
+}
+
+/// What an attachment may ask for.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Attach {
+    workspace: Option<String>,
+    backends: Option<Vec<String>>,
+}
+
+impl<'a> Shown<'a> {
+    fn of(run: &'a DrivenRun) -> Self {
+        let RunKey { workspace, kind, run: id } = &run.key;
+        Self {
+            run_id: id.as_str(),
+            workspace,
+            kind: match kind {
+                RunKind::Agent => "agent",
+                RunKind::Eval => "eval",
+            },
+            state: match run.phase() {
+                Phase::Attaching => "attaching",
+                Phase::Driven => "driven",
+                Phase::Ended => "ended",
+            },
+            session_id: run.session.as_ref().map(|session| session.as_str()),
+            backends: run.table.backends().iter().map(BackendName::as_str).collect(),
+            last_seq: run.last_seq(),
+            calls: run.calls(),
+            calls_in_flight: run.in_flight(),
+            started_at: time(run.started_at()),
+            ended_at: run.ended_at().map(time),
+            stream_url: run.key.stream_path(),
+        }
+    }
+}
+
+impl<'a> ShownCall<'a> {
+    fn of(call: &'a Entry) -> Self {
+        let ended = call.ended();
+        Self {
+            run_id: call.run.as_ref().map(RunId::as_str),
+            tool_use_id: call.tool_use.as_str(),
+            name: &call.name,
+            backend: call.backend.as_str(),
+            started_at: time(call.started_at),
+            state: if ended.is_some() { "answered" } else { "running" },
+            outcome: ended.map(|(outcome, _)| outcome.as_str()),
+            ms: millis(call.took()),
+        }
+    }
+}
+
+impl Api {
+    /// A spec in; the run that came of it out, driven.
+    pub(super) async fn submit(
+        &self,
+        caller: &Caller,
+        mut request: Request<Incoming>,
+    ) -> Response<Body> {
+        let Some(workspace) = &self.facts.workspace else {
+            return reply::error(
+                StatusCode::CONFLICT,
+                "no_workspace",
+                "The bridge's configuration has no `upstream.workspace` to submit runs to. Set \
+                 it, or post the spec to /api/v1/workspaces/{workspace}/agent-runs.",
+            );
+        };
+        if !super::is_json(request.headers()) {
+            return super::not_json();
+        }
+        let workspace = Arc::<str>::from(workspace.as_str());
+        let kind = RunKind::Agent;
+        let path = format!("/api/v1/workspaces/{workspace}/{}", kind.collection());
+        let Ok(uri) = path.parse::<Uri>() else {
+            return bad_request("The workspace of the configuration cannot stand in a path.");
+        };
+        *request.uri_mut() = uri;
+        let from = Outgoing::new(&self.runs, caller, request.headers());
+        let answer = from.create_run(Arc::clone(&workspace), kind, request).await;
+        if !answer.status().is_success() {
+            return answer;
+        }
+        let (mut parts, body) = answer.into_parts();
+        let text = match reply::read(body, MAX_ANSWER).await {
+            Ok(text) => text,
+            Err(error) => return error.reply(),
+        };
+        let Some(run) = proxy::run_id(&text) else {
+            return reply::error(
+                StatusCode::BAD_GATEWAY,
+                "upstream_broken",
+                "MANTYX took the spec, and its answer names no run.",
+            );
+        };
+        let key = RunKey { workspace, kind, run };
+        let submitted = serde_json::json!({
+            "runId": key.run.as_str(),
+            "streamUrl": key.stream_path(),
+        });
+        parts.headers.remove(header::CONTENT_LENGTH);
+        Response::from_parts(parts, reply::full(submitted.to_string()))
+    }
+
+    /// Drives a run that the app submitted itself.
+    pub(super) async fn attach(
+        &self,
+        caller: &Caller,
+        run: RunId,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let from = Outgoing::new(&self.runs, caller, request.headers());
+        let Attach { workspace, backends } = match attach_body(request).await {
+            Ok(asked) => asked,
+            Err(response) => return response,
+        };
+        let Some(workspace) = workspace.as_ref().or(self.facts.workspace.as_ref()) else {
+            return reply::error(
+                StatusCode::CONFLICT,
+                "no_workspace",
+                "The bridge's configuration has no `upstream.workspace`; name the run's own as \
+                 `workspace` in the body.",
+            );
+        };
+        if !is_segment(workspace) || !is_segment(run.as_str()) {
+            return bad_request("The workspace or the run's id cannot stand in a path.");
+        }
+        let workspace = Arc::<str>::from(workspace.as_str());
+        let key = RunKey { workspace, kind: RunKind::Agent, run };
+        if let Some(known) = self.runs.get(&key) {
+            return known_run(&known, &caller.app);
+        }
+        let table = match self.table(&caller.app, backends).await {
+            Ok(table) => table,
+            Err(response) => return response,
+        };
+        // A run that does not exist is told now, and not by a driver that gives up.
+        match self.runs.upstream().ask(&key.path(), &from.authority).await {
+            Ok(answer) if answer.status() == StatusCode::NOT_FOUND => return no_such_run(),
+            Ok(answer) if answer.status().is_success() => {}
+            Ok(answer) => {
+                let status = answer.status();
+                return reply::error(
+                    StatusCode::BAD_GATEWAY,
+                    "upstream_refused",
+                    &format!("MANTYX does not show the run to the bridge ({status})."),
+                );
+            }
+            Err(error) => return proxy::forward::unreachable(&error.to_string()),
+        }
+        let new = NewRun {
+            key,
+            app: caller.app.name.clone(),
+            session: None,
+            authority: from.authority.clone(),
+            table: Arc::new(table),
+            has_past: true,
+        };
+        match self.runs.start(new) {
+            Ok(run) => {
+                info!(run = %run.key.run, app = %run.app, "attached");
+                reply::json(StatusCode::ACCEPTED, &Shown::of(&run))
+            }
+            Err(known) => known_run(&known, &caller.app),
+        }
+    }
+
+    /// The names that the bridge answers to in a run which is handed over: those of the current
+    /// offer.
+    async fn table(
+        &self,
+        app: &App,
+        backends: Option<Vec<String>>,
+    ) -> Result<Table, Response<Body>> {
+        let board = &self.backends().board;
+        board.settled().await;
+        let offer = board.offer();
+        let all = mine(&offer, app);
+        let chosen = match backends {
+            None => all,
+            Some(names) => {
+                let mut chosen = BTreeSet::new();
+                for name in names {
+                    match all.get(name.as_str()) {
+                        Some(known) => chosen.insert(known.clone()),
+                        None => return Err(unknown_backend(name, &all)),
+                    };
+                }
+                chosen
+            }
+        };
+        if chosen.is_empty() {
+            return Err(bad_request(
+                "There is no backend to answer the run's calls with; name at least one that the \
+                 app may use.",
+            ));
+        }
+        Ok(Table::assumed(offer, chosen))
+    }
+
+    /// The runs of `app`: those that are driven and those that ended of late, the latest first.
+    pub(super) fn list_runs(&self, app: &App) -> Response<Body> {
+        let mut runs = self.runs.of_app(&app.name);
+        runs.sort_by_key(|run| std::cmp::Reverse(run.started_at()));
+        let mut ended = 0;
+        runs.retain(|run| {
+            ended += usize::from(run.has_ended());
+            !run.has_ended() || ended <= ENDED_SHOWN
+        });
+        let runs: Vec<Shown<'_>> = runs.iter().map(|run| Shown::of(run)).collect();
+        reply::json(StatusCode::OK, &serde_json::json!({ "runs": runs }))
+    }
+
+    /// One run of `app`; `?workspace=` chooses where several have the id.
+    pub(super) fn show_run(&self, app: &App, id: &RunId, uri: &Uri) -> Response<Body> {
+        let query = uri.query().unwrap_or_default();
+        let workspace = url::form_urlencoded::parse(query.as_bytes())
+            .find(|(key, _)| key == "workspace")
+            .map(|(_, workspace)| workspace.into_owned());
+        let wanted = |run: &&Arc<DrivenRun>| {
+            run.key.run == *id
+                && workspace.as_ref().is_none_or(|wanted| **wanted == *run.key.workspace)
+        };
+        let runs = self.runs.of_app(&app.name);
+        match runs.iter().filter(wanted).max_by_key(|run| run.started_at()) {
+            Some(run) => reply::json(StatusCode::OK, &Shown::of(run)),
+            None => no_such_run(),
+        }
+    }
+
+    /// The calls of `app` that run, and the last that were answered.
+    pub(super) fn list_calls(&self, app: &App) -> Response<Body> {
+        let calls = self.runs.history().of(&app.name);
+        let calls: Vec<ShownCall<'_>> = calls.iter().map(ShownCall::of).collect();
+        reply::json(StatusCode::OK, &serde_json::json!({ "calls": calls }))
+    }
+}
+
+/// The body of an attachment; without one, everything is left to the bridge.
+async fn attach_body(request: Request<Incoming>) -> Result<Attach, Response<Body>> {
+    if request.body().is_end_stream() {
+        return Ok(Attach::default());
+    }
+    let body = json_body(request, MAX_CALL).await?;
+    serde_json::from_slice(&body).map_err(|error| {
+        let shape = r#"{"workspace": "…", "backends": ["…"]}, both optional"#;
+        bad_request(&format!("The body is not {shape}: {error}."))
+    })
+}
+
+fn known_run(run: &DrivenRun, app: &App) -> Response<Body> {
+    if run.app == app.name { reply::json(StatusCode::OK, &Shown::of(run)) } else { no_such_run() }
+}
+
+fn no_such_run() -> Response<Body> {
+    reply::error(
+        StatusCode::NOT_FOUND,
+        "not_found",
+        "There is no such run; GET /v1/runs lists those that the bridge drives for this app.",
+    )
+}
+
+fn time(at: SystemTime) -> String {
+    humantime::format_rfc3339_millis(at).to_string()
+}
+
+fn millis(took: Duration) -> u64 {
+    u64::try_from(took.as_millis()).unwrap_or(u64::MAX)
+}

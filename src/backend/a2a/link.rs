@@ -1,0 +1,203 @@
+//! The way to one agent: makes a request, and reads the result or the events that come back.
+//!
+//! Must not: decide what a reply means for the call, or ask twice.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use http::{
+    HeaderMap, HeaderName, HeaderValue,
+    header::{ACCEPT, CONTENT_TYPE},
+};
+use serde_json::value::RawValue;
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use super::{
+    interface::{Endpoint, Generation},
+    wire::{self, Failure, Operation},
+};
+use crate::{
+    config::A2aBinding,
+    http_client::{self, BodyError},
+    model::{
+        answer::a2a::{self as reply, Reply, Wire},
+        ids::BackendName,
+    },
+    wire::sse::Framer,
+};
+
+/// The largest reply, the largest event and the most that a stream may add up to, in bytes.
+pub(super) const MAX_REPLY: usize = 16 * 1024 * 1024;
+/// How long the cancellation of a task may take.
+pub(super) const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Everything that a request to one agent needs.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub name: BackendName,
+    pub client: reqwest::Client,
+    /// The configured headers. An [`Endpoint`] is a place that they may go to.
+    pub headers: HeaderMap,
+    pub endpoint: Endpoint,
+    /// Whether messages are sent by streaming: what the card says, until the agent says otherwise.
+    pub streams: AtomicBool,
+}
+
+/// What came back on a request for events.
+pub(super) enum Opened {
+    Events(Events),
+    /// The agent answered with a result instead.
+    Plain(Box<RawValue>),
+}
+
+/// The events of one response.
+pub(super) struct Events {
+    response: reqwest::Response,
+    framer: Framer,
+    binding: A2aBinding,
+}
+
+impl Link {
+    pub(super) fn streams(&self) -> bool {
+        self.streams.load(Ordering::Relaxed)
+    }
+
+    /// The agent does not stream, whatever its card says.
+    pub(super) fn stop_streaming(&self) {
+        if self.streams.swap(false, Ordering::Relaxed) {
+            tracing::warn!(backend = %self.name, "the card says that the agent streams: it does not");
+        }
+    }
+
+    /// Makes one request and reads its result.
+    pub(super) async fn exchange(
+        &self,
+        operation: Operation<'_>,
+    ) -> Result<Box<RawValue>, Failure> {
+        let response = self.send(operation, "application/json").await?;
+        self.result(response).await
+    }
+
+    /// Makes one request and reads no further than its head, if events follow.
+    pub(super) async fn open(&self, operation: Operation<'_>) -> Result<Opened, Failure> {
+        let response = self.send(operation, "text/event-stream, application/json").await?;
+        let content_type = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+        let is_stream = content_type.is_some_and(|value| {
+            let expected = b"text/event-stream";
+            value.get(..expected.len()).is_some_and(|head| head.eq_ignore_ascii_case(expected))
+        });
+        if !is_stream || !response.status().is_success() {
+            return self.result(response).await.map(Opened::Plain);
+        }
+        let binding = self.endpoint.binding;
+        Ok(Opened::Events(Events { response, framer: Framer::new(MAX_REPLY), binding }))
+    }
+
+    async fn send(
+        &self,
+        operation: Operation<'_>,
+        accept: &'static str,
+    ) -> Result<reqwest::Response, Failure> {
+        let request = wire::encode(&self.endpoint, operation, &Uuid::new_v4().to_string());
+        let mut headers = self.headers.clone();
+        headers.insert(ACCEPT, HeaderValue::from_static(accept));
+        if self.endpoint.generation == Generation::V10 {
+            // An agent takes a request without this header for one of 0.3.
+            let name = HeaderName::from_static("a2a-version");
+            headers.insert(name, HeaderValue::from_static(a2a::VERSION));
+        }
+        if request.body.is_some() {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        let mut builder = self.client.request(request.method, request.url).headers(headers);
+        if let Some(body) = request.body {
+            builder = builder.body(body);
+        }
+        builder.send().await.map_err(|error| {
+            let not_sent = error.is_connect() || error.is_builder();
+            let text = http_client::chain(&error.without_url());
+            if not_sent { Failure::NotSent(text) } else { Failure::Lost(text) }
+        })
+    }
+
+    async fn result(&self, response: reqwest::Response) -> Result<Box<RawValue>, Failure> {
+        let status = response.status();
+        let body = http_client::body(response, MAX_REPLY).await.map_err(|error| match error {
+            BodyError::TooLarge { limit } => {
+                Failure::Unreadable(format!("the reply is larger than {limit} bytes"))
+            }
+            BodyError::Broken(cause) => Failure::Lost(http_client::chain(&cause.without_url())),
+        })?;
+        wire::decode(self.endpoint.binding, status, &body)
+    }
+
+    /// Reads a message, or a task as it stands.
+    pub(super) fn read(&self, result: &RawValue) -> Result<Reply, Failure> {
+        let reply = reply::read(result.get(), self.wire())
+            .map_err(|error| Failure::Unreadable(error.to_string()))?;
+        self.log_left_out(&reply);
+        Ok(reply)
+    }
+
+    pub(super) fn log_left_out(&self, reply: &Reply) {
+        for left_out in &reply.left_out {
+            tracing::debug!(backend = %self.name, task = reply.task_id, "left out: {left_out}");
+        }
+    }
+
+    pub(super) fn wire(&self) -> Wire {
+        match (self.endpoint.generation, self.endpoint.binding) {
+            (Generation::V03, A2aBinding::HttpJson) => Wire::Nested,
+            _ => Wire::Plain,
+        }
+    }
+
+    pub(super) async fn cancel(&self, task: &str) {
+        let exchange = self.exchange(Operation::CancelTask(task));
+        match timeout(CANCEL_TIMEOUT, exchange).await {
+            Ok(Ok(_)) => tracing::debug!(backend = %self.name, task, "task cancelled"),
+            Ok(Err(failure)) if failure.is_not_cancelable() || failure.is_unknown_task() => {
+                tracing::debug!(backend = %self.name, task, "the task had ended already");
+            }
+            Ok(Err(failure)) => {
+                tracing::warn!(backend = %self.name, task, ?failure, "cannot cancel the task");
+            }
+            Err(_) => {
+                let seconds = CANCEL_TIMEOUT.as_secs();
+                tracing::warn!(
+                    backend = %self.name,
+                    task,
+                    "cannot cancel the task: no answer in {seconds} s"
+                );
+            }
+        }
+    }
+}
+
+impl Events {
+    /// The next event; `None` at the end of the response. A refusal is the agent's own last word
+    /// in the stream.
+    pub(super) async fn next(&mut self) -> Result<Option<Box<RawValue>>, Failure> {
+        loop {
+            match self.framer.next_frame() {
+                Ok(Some(frame)) => {
+                    // Comments keep the connection alive and say nothing.
+                    let Some(data) = frame.fields().data.filter(|data| !data.is_empty()) else {
+                        continue;
+                    };
+                    return wire::decode_event(self.binding, &data).map(Some);
+                }
+                Ok(None) => {}
+                Err(error) => return Err(Failure::Unreadable(error.to_string())),
+            }
+            match self.response.chunk().await {
+                Ok(Some(chunk)) => self.framer.push(&chunk),
+                Ok(None) => return Ok(None),
+                Err(error) => return Err(Failure::Lost(http_client::chain(&error.without_url()))),
+            }
+        }
+    }
+}

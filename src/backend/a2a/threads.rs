@@ -1,0 +1,119 @@
+//! The conversations with one agent: where in them the next message of a run or a session goes.
+//!
+//! Must not: ask the agent anything, or give a run what belongs to another.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use crate::{
+    backend::peer::Origin,
+    model::ids::{RunId, SessionId},
+};
+
+/// How long a conversation is remembered after its last message.
+const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
+/// The most conversations; the oldest go first.
+const MAX_THREADS: usize = 10_000;
+/// An id of an agent that is longer than this is not remembered.
+const MAX_ID: usize = 1024;
+
+/// Where a message goes: nowhere in particular, into a conversation, or to a task of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Thread {
+    pub context: Option<String>,
+    /// The task that waits for the message.
+    pub task: Option<String>,
+}
+
+/// Whose conversation it is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Owner {
+    /// All runs of one session share one.
+    Session(SessionId),
+    Run(RunId),
+}
+
+/// All conversations with one agent.
+#[derive(Debug, Default)]
+pub(super) struct Threads(Mutex<HashMap<Owner, Kept>>);
+
+#[derive(Debug)]
+struct Kept {
+    thread: Thread,
+    used: Instant,
+}
+
+impl Thread {
+    /// Asks for less after the agent has refused to go on here; `false` if there is no less.
+    pub(super) fn weaken(&mut self) -> bool {
+        self.task.take().is_some() || self.context.take().is_some()
+    }
+}
+
+impl Owner {
+    pub(super) fn of(origin: &Origin) -> Self {
+        match &origin.session {
+            Some(session) => Self::Session(session.clone()),
+            None => Self::Run(origin.run.clone()),
+        }
+    }
+}
+
+impl Threads {
+    /// Where the next message of `owner` goes. A task that waits is given out once: a second
+    /// message at the same time goes to the same conversation and not to the same task.
+    pub(super) fn enter(&self, owner: &Owner) -> Thread {
+        let mut threads = self.lock();
+        let Some(kept) = threads.get_mut(owner) else { return Thread::default() };
+        if kept.used.elapsed() >= KEEP {
+            threads.remove(owner);
+            return Thread::default();
+        }
+        kept.used = Instant::now();
+        Thread { context: kept.thread.context.clone(), task: kept.thread.task.take() }
+    }
+
+    /// Remembers where a message has led. A task that waits for another message of `owner`
+    /// stays, unless `thread` has one itself.
+    pub(super) fn leave(&self, owner: Owner, thread: Thread) {
+        let short = |id: &String| id.len() <= MAX_ID;
+        let context = thread.context.filter(short);
+        let task = thread.task.filter(short);
+        let now = Instant::now();
+        let mut threads = self.lock();
+        let known = threads.remove(&owner);
+        let task = task.or_else(|| known.and_then(|known| known.thread.task));
+        if context.is_none() && task.is_none() {
+            return;
+        }
+        if threads.len() >= MAX_THREADS {
+            make_room(&mut threads, now);
+        }
+        threads.insert(owner, Kept { thread: Thread { context, task }, used: now });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Owner, Kept>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Forgets what is too old, and the oldest tenth if that is not enough: looking at all of them is
+/// then rare.
+fn make_room(threads: &mut HashMap<Owner, Kept>, now: Instant) {
+    threads.retain(|_, kept| now.saturating_duration_since(kept.used) < KEEP);
+    if threads.len() < MAX_THREADS {
+        return;
+    }
+    let mut ages: Vec<Instant> = threads.values().map(|kept| kept.used).collect();
+    let (_, limit, _) = ages.select_nth_unstable(MAX_THREADS / 10);
+    let limit = *limit;
+    threads.retain(|_, kept| kept.used > limit);
+}
+
+#[cfg(test)]
+mod tests;

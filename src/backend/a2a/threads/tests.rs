@@ -1,0 +1,75 @@
+//! What is remembered of conversations, and for how long.
+
+use tokio::time::advance;
+
+use super::*;
+
+fn run(id: &str) -> Owner {
+    Owner::of(&Origin { run: id.into(), session: None, tool_use: "u".into() })
+}
+
+fn thread(context: &str, task: Option<&str>) -> Thread {
+    Thread { context: Some(context.to_owned()), task: task.map(str::to_owned) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_task_is_given_out_once_and_its_context_always() {
+    let threads = Threads::default();
+    assert_eq!(threads.enter(&run("r")), Thread::default());
+    threads.leave(run("r"), thread("c", Some("t")));
+    assert_eq!(threads.enter(&run("other")), Thread::default());
+    assert_eq!(threads.enter(&run("r")), thread("c", Some("t")));
+    assert_eq!(threads.enter(&run("r")), thread("c", None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_ends_leaves_the_task_that_another_waits_for() {
+    let threads = Threads::default();
+    threads.leave(run("r"), thread("c", Some("t")));
+    threads.leave(run("r"), thread("c", None));
+    assert_eq!(threads.enter(&run("r")), thread("c", Some("t")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_shares_what_its_runs_do_not() {
+    let of = |run: &str| {
+        Owner::of(&Origin { run: run.into(), session: Some("s".into()), tool_use: "u".into() })
+    };
+    let threads = Threads::default();
+    threads.leave(of("r1"), thread("c", Some("t")));
+    assert_eq!(threads.enter(&run("r1")), Thread::default());
+    assert_eq!(threads.enter(&run("s")), Thread::default(), "a run with the session's id");
+    assert_eq!(threads.enter(&of("r2")), thread("c", Some("t")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn conversations_end_after_a_day_of_silence() {
+    let threads = Threads::default();
+    threads.leave(run("r"), thread("c", None));
+    for _ in 0..3 {
+        advance(KEEP - Duration::from_secs(1)).await;
+        assert_eq!(threads.enter(&run("r")), thread("c", None));
+    }
+    advance(KEEP).await;
+    assert_eq!(threads.enter(&run("r")), Thread::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn there_are_only_so_many_and_the_oldest_go() {
+    let threads = Threads::default();
+    for number in 0..=MAX_THREADS {
+        threads.leave(run(&number.to_string()), thread("c", None));
+        advance(Duration::from_millis(1)).await;
+    }
+    assert!(threads.lock().len() <= MAX_THREADS);
+    assert_eq!(threads.enter(&run("0")), Thread::default());
+    let newest = run(&MAX_THREADS.to_string());
+    assert_eq!(threads.enter(&newest), thread("c", None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn ids_of_any_length_are_not_kept() {
+    let threads = Threads::default();
+    threads.leave(run("r"), thread(&"c".repeat(MAX_ID + 1), None));
+    assert!(threads.lock().is_empty());
+}

@@ -1,0 +1,196 @@
+//! What was called and what is being called, for people who look: names and times, never
+//! arguments or results.
+//!
+//! Must not: decide anything, or grow without a bound.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use tokio::time::Instant;
+
+use crate::model::ids::{AppName, BackendName, RunId, ToolUseId};
+
+/// The most answered calls that are remembered of one app.
+pub const KEEP: usize = 500;
+
+/// The calls of all apps.
+#[derive(Debug, Default)]
+pub struct History {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    next: u64,
+    /// In the order of their start.
+    running: BTreeMap<u64, Entry>,
+    answered: HashMap<AppName, VecDeque<Entry>>,
+}
+
+/// One call.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    pub app: AppName,
+    /// `None` for a call that no run asked for.
+    pub run: Option<RunId>,
+    pub tool_use: ToolUseId,
+    /// The name that the model called.
+    pub name: String,
+    pub backend: BackendName,
+    pub started_at: SystemTime,
+    begun: Instant,
+    ended: Option<(Outcome, Duration)>,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Result,
+    Error,
+    /// Nobody waited for it any more.
+    Cancelled,
+}
+
+/// What is told of a call when it begins.
+#[derive(Debug)]
+pub struct Begun {
+    pub app: AppName,
+    pub run: Option<RunId>,
+    pub tool_use: ToolUseId,
+    pub name: String,
+    pub backend: BackendName,
+}
+
+/// A call that runs. Dropped without [`Running::end`], it was cancelled.
+#[derive(Debug)]
+pub struct Running {
+    history: Arc<History>,
+    id: u64,
+}
+
+impl Outcome {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Result => "result",
+            Self::Error => "error",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl Entry {
+    /// How it ended and what it took; `None` while it runs.
+    pub fn ended(&self) -> Option<(Outcome, Duration)> {
+        self.ended
+    }
+
+    /// What it took, or has taken so far.
+    pub fn took(&self) -> Duration {
+        self.ended.map_or_else(|| self.begun.elapsed(), |(_, took)| took)
+    }
+}
+
+impl History {
+    /// A call begins.
+    pub fn begin(self: &Arc<Self>, begun: Begun) -> Running {
+        let Begun { app, run, tool_use, name, backend } = begun;
+        let (started_at, begun) = (SystemTime::now(), Instant::now());
+        let entry = Entry { app, run, tool_use, name, backend, started_at, begun, ended: None };
+        let mut inner = self.lock();
+        let id = inner.next;
+        inner.next += 1;
+        inner.running.insert(id, entry);
+        Running { history: Arc::clone(self), id }
+    }
+
+    /// The calls of `app`, the latest first: those that run, then those that were answered.
+    pub fn of(&self, app: &AppName) -> Vec<Entry> {
+        let inner = self.lock();
+        let running = inner.running.values().rev().filter(|entry| entry.app == *app);
+        let answered = inner.answered.get(app).into_iter().flatten().rev();
+        running.chain(answered).cloned().collect()
+    }
+
+    fn end(&self, id: u64, outcome: Outcome) {
+        let mut inner = self.lock();
+        let Some(mut entry) = inner.running.remove(&id) else { return };
+        entry.ended = Some((outcome, entry.begun.elapsed()));
+        let answered = inner.answered.entry(entry.app.clone()).or_default();
+        if answered.len() == KEEP {
+            answered.pop_front();
+        }
+        answered.push_back(entry);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Running {
+    pub fn end(self, outcome: Outcome) {
+        self.history.end(self.id, outcome);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Nothing is left to do after `end`.
+        self.history.end(self.id, Outcome::Cancelled);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Bounded, and each app for itself.
+
+    use super::*;
+
+    fn begin(history: &Arc<History>, app: &str, tool_use: &str) -> Running {
+        history.begin(Begun {
+            app: app.into(),
+            run: None,
+            tool_use: tool_use.into(),
+            name: "fs_ls".to_owned(),
+            backend: BackendName::parse("fs").unwrap(),
+        })
+    }
+
+    fn told(history: &History, app: &str) -> Vec<(String, Option<Outcome>)> {
+        let told =
+            |entry: &Entry| (entry.tool_use.to_string(), entry.ended().map(|(outcome, _)| outcome));
+        history.of(&app.into()).iter().map(told).collect()
+    }
+
+    #[test]
+    fn the_latest_come_first_and_an_app_sees_its_own() {
+        let history = Arc::new(History::default());
+        begin(&history, "a", "1").end(Outcome::Result);
+        begin(&history, "b", "2").end(Outcome::Error);
+        let running = begin(&history, "a", "3");
+        drop(begin(&history, "a", "4"));
+        let expected = [
+            ("3".to_owned(), None),
+            ("4".to_owned(), Some(Outcome::Cancelled)),
+            ("1".to_owned(), Some(Outcome::Result)),
+        ];
+        assert_eq!(told(&history, "a"), expected);
+        running.end(Outcome::Error);
+        assert_eq!(told(&history, "a")[0], ("3".to_owned(), Some(Outcome::Error)));
+        assert_eq!(told(&history, "b").len(), 1);
+    }
+
+    #[test]
+    fn the_oldest_are_forgotten() {
+        let history = Arc::new(History::default());
+        for number in 0..KEEP + 3 {
+            begin(&history, "a", &number.to_string()).end(Outcome::Result);
+        }
+        begin(&history, "b", "x").end(Outcome::Result);
+        let told = told(&history, "a");
+        assert_eq!((told.len(), told.last().unwrap().0.as_str()), (KEEP, "3"));
+    }
+}
