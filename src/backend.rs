@@ -8,8 +8,11 @@
 pub mod a2a;
 pub mod board;
 pub mod calls;
+pub mod local;
+mod log;
 pub mod mcp;
 pub mod peer;
+pub mod program;
 pub mod supervisor;
 
 #[cfg(test)]

@@ -118,6 +118,8 @@ fn fresh(
     let known = board.snapshots().into_iter();
     let catalogs = known.filter_map(|(name, known)| Some((name, known.catalog?)));
     let news: Vec<_> = catalogs
+        // A local tool is in the configuration, whole.
+        .filter(|(_, catalog)| !matches!(catalog.content(), Content::Local { .. }))
         .filter(|(name, catalog)| kept.get(name).is_none_or(|digest| digest != catalog.digest()))
         .collect();
     (!news.is_empty()).then_some(news)
@@ -141,6 +143,8 @@ fn write(catalog: &Catalog, identity: &Identity) -> String {
             file.tools = Some(tools.iter().map(|tool| tool.raw.as_ref()).collect());
         }
         Content::A2a { card } => file.card = Some(card),
+        // Never kept.
+        Content::Local { .. } => (),
     }
     serde_json::to_string(&file).expect("raw JSON and strings can be written")
 }

@@ -21,8 +21,9 @@ pub mod words;
 
 use std::{collections::BTreeMap, fmt, net::SocketAddr, ops::Deref, path::PathBuf, time::Duration};
 
-use http::HeaderMap;
+use http::{HeaderMap, Method};
 use secrecy::SecretString;
+use serde_json::value::RawValue;
 use url::Url;
 
 pub use self::{environment::Environment, error::ConfigErrors, file::find};
@@ -132,18 +133,14 @@ pub struct Backend {
 pub enum Target {
     Mcp(Mcp),
     A2a(A2a),
+    Local(Local),
 }
 
 /// An MCP server.
 #[derive(Debug)]
 pub enum Mcp {
     /// A child process that speaks on stdin and stdout.
-    Stdio {
-        command: String,
-        args: Vec<Written<String>>,
-        env: BTreeMap<String, SecretString>,
-        cwd: Option<PathBuf>,
-    },
+    Stdio(Program),
     /// A server that speaks one of MCP's HTTP transports.
     Http {
         url: Written<Url>,
@@ -163,6 +160,17 @@ pub enum HttpTransport {
     Streamable,
     /// HTTP+SSE, of 2024-11-05.
     Sse,
+}
+
+/// A program that is started without a shell.
+#[derive(Debug, Clone)]
+pub struct Program {
+    /// A bare name is looked for in PATH.
+    pub command: String,
+    pub args: Vec<Written<String>>,
+    /// Its environment, besides the little that every program is given.
+    pub env: BTreeMap<String, SecretString>,
+    pub cwd: Option<PathBuf>,
 }
 
 /// An A2A agent.
@@ -207,6 +215,24 @@ impl A2aBinding {
             Self::HttpJson => "http-json",
         }
     }
+}
+
+/// A tool of the bridge's own.
+#[derive(Debug, Clone)]
+pub struct Local {
+    /// What MANTYX is told of it: a JSON object with the members of its ref besides `kind` and
+    /// `name`, each as the file has it.
+    pub definition: Box<RawValue>,
+    pub action: Action,
+}
+
+/// What a local tool does when it is called.
+#[derive(Debug, Clone)]
+pub enum Action {
+    /// Sends a request. The header values are marked sensitive.
+    Http { method: Method, url: Written<Url>, headers: HeaderMap },
+    /// Runs a program.
+    Command(Program),
 }
 
 /// A value, and the text that may be shown for it: as the file wrote it, its references unresolved.

@@ -31,12 +31,13 @@ use crate::{
         a2a::A2aDialer,
         board::Board,
         calls::{Backends, Lane},
+        local::LocalDialer,
         mcp,
         peer::Dial,
         supervisor::{Supervisor, Timing},
     },
     catalogs::{self, Identity},
-    config::{self, A2a, App, CardSource, Config, Credential, Target},
+    config::{self, A2a, App, CardSource, Config, Credential, Program, Target},
     demo,
     door::guard::Guard,
     front::Front,
@@ -271,8 +272,11 @@ async fn start_backends(
     back: &mut Tasks,
 ) -> Result<(Arc<Backends>, Dialers), StartError> {
     let client = http_client::new();
-    let identities: BTreeMap<BackendName, Identity> =
-        config.backends.values().map(|one| (one.name.clone(), identity(&one.target))).collect();
+    let identities: BTreeMap<BackendName, Identity> = config
+        .backends
+        .values()
+        .filter_map(|one| Some((one.name.clone(), identity(&one.target)?)))
+        .collect();
     let mut kept = BTreeMap::new();
     let mut sources = Vec::new();
     for backend in config.backends.values() {
@@ -314,21 +318,23 @@ async fn start_backends(
     Ok((Arc::new(Backends::new(board, lanes, config.calls.max_concurrent)), dialers))
 }
 
-/// How a backend is reached, without secrets.
-fn identity(target: &Target) -> Identity {
-    match target {
-        Target::Mcp(config::Mcp::Stdio { command, args, .. }) => {
+/// How a backend is reached, without secrets; `None` for one whose catalog is not kept.
+fn identity(target: &Target) -> Option<Identity> {
+    Some(match target {
+        Target::Mcp(config::Mcp::Stdio(Program { command, args, .. })) => {
             Identity::of(&format!("{command} {args:?}"))
         }
         Target::Mcp(config::Mcp::Http { url, .. }) => Identity::of(&url.to_string()),
         Target::A2a(agent) => Identity::of(&format!("{:?}", agent.card)),
-    }
+        Target::Local(_) => return None,
+    })
 }
 
 fn source(backend: &config::Backend) -> Source {
     let (kind, description) = match &backend.target {
         Target::Mcp(_) => (RefKind::McpLocal, None),
         Target::A2a(agent) => (RefKind::A2aLocal, agent.description.clone()),
+        Target::Local(_) => (RefKind::Local, None),
     };
     Source {
         name: backend.name.clone(),
@@ -365,6 +371,9 @@ async fn dialer(
                 });
             }
             Arc::new(A2aDialer::new(name, &agent, client.clone()))
+        }
+        Target::Local(tool) => {
+            Arc::new(LocalDialer::new(name, tool, options.launcher.clone(), client.clone()))
         }
     })
 }

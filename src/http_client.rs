@@ -61,6 +61,22 @@ pub async fn body(mut response: reqwest::Response, limit: usize) -> Result<Bytes
     Ok(whole.freeze())
 }
 
+/// Reads the body of `response`, but no more than `limit` bytes; whether that is the whole of it.
+pub async fn body_up_to(
+    mut response: reqwest::Response,
+    limit: usize,
+) -> Result<(Bytes, bool), reqwest::Error> {
+    let mut read = BytesMut::new();
+    while let Some(chunk) = response.chunk().await? {
+        let fits = chunk.len().min(limit - read.len());
+        read.extend_from_slice(chunk.get(..fits).unwrap_or_default());
+        if fits < chunk.len() {
+            return Ok((read.freeze(), false));
+        }
+    }
+    Ok((read.freeze(), true))
+}
+
 /// An error and what caused it, down to the root, in one line: reqwest's own text stops at "error
 /// sending request".
 pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use mantyx_bridge::{
-    backend::mcp::launcher,
+    backend::program::launcher,
     cli::{self, Cli},
 };
 

@@ -30,11 +30,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::peer::{Dial, Peer, PeerError};
 use crate::{
-    config::{HttpTransport, Mcp},
+    config::{HttpTransport, Mcp, Program},
     model::ids::BackendName,
 };
-
-pub mod launcher;
 
 mod child;
 mod connection;
@@ -42,13 +40,12 @@ mod handler;
 mod http;
 mod lines;
 mod listen;
-mod log;
 mod pages;
 mod raw;
-mod spawner;
 mod sse;
 mod stdio;
 
+use child::Child;
 use connection::Connection;
 use handler::Handler;
 use raw::Wire;
@@ -75,7 +72,7 @@ pub struct McpDialer {
 
 #[derive(Debug)]
 enum Target {
-    Stdio { program: child::Program, launcher: Option<PathBuf> },
+    Stdio { program: Program, launcher: Option<PathBuf> },
     Http { endpoint: Arc<http::Endpoint>, transport: HttpTransport },
 }
 
@@ -113,7 +110,7 @@ impl Failed {
 }
 
 /// How to reach the server `name`. `launcher` is the daemon's own binary, which keeps a child from
-/// outliving the daemon (see [`launcher::exec`]); without it the program is started directly.
+/// outliving the daemon (see [`super::program::launcher::exec`]); without it the program is started directly.
 /// `client` must follow no redirects, like those of [`crate::http_client::new`].
 pub fn dialer(
     name: &BackendName,
@@ -122,15 +119,7 @@ pub fn dialer(
     client: reqwest::Client,
 ) -> McpDialer {
     let target = match config {
-        Mcp::Stdio { command, args, env, cwd } => {
-            let program = child::Program {
-                command: command.clone(),
-                args: args.iter().map(|arg| String::clone(arg)).collect(),
-                env: env.clone(),
-                cwd: cwd.clone(),
-            };
-            Target::Stdio { program, launcher }
-        }
+        Mcp::Stdio(program) => Target::Stdio { program: program.clone(), launcher },
         Mcp::Http { url, headers, socket, transport } => {
             let url = url::Url::clone(url);
             let endpoint = http::Endpoint::new(client, url, headers.clone(), socket.as_deref());
@@ -235,11 +224,11 @@ impl McpDialer {
 
     async fn attempt_stdio(
         &self,
-        program: &child::Program,
+        program: &Program,
         launcher: Option<&std::path::Path>,
         attempt: Attempt,
     ) -> Result<Connection, Failed> {
-        let started = program.start(&self.backend, launcher).await;
+        let started = Child::start(&self.backend, program, launcher).await;
         let (mut child, stdin, stdout) = started.map_err(Failed::for_good)?;
         let wire = Arc::<Wire>::default();
         let (transport, rest) =

@@ -1,5 +1,5 @@
 //! The two seams between the supervisor and a protocol: [`Dial`] makes a connection, [`Peer`] is
-//! one. MCP and A2A implement them; the supervisor's tests do, too.
+//! one. MCP, A2A and local tools implement them; the supervisor's tests do, too.
 //!
 //! Must not: retry, back off or time out; the supervisor and the caller do that by dropping the
 //! future, so every future here must be safe to drop at any await.
@@ -23,7 +23,7 @@ pub trait Dial: Send + Sync + fmt::Debug + 'static {
     fn dial(&self) -> BoxFuture<'_, Result<Arc<dyn Peer>, PeerError>>;
 
     /// The transport's name for status pages: `stdio`, `streamable-http`, `sse`, `jsonrpc`,
-    /// `http-json`. It may change when the peer turns out to speak another.
+    /// `http-json`, `http`, `command`. It may change when the peer turns out to speak another.
     fn transport(&self) -> &'static str;
 }
 
@@ -63,7 +63,7 @@ pub struct About {
 /// One call, with all that a peer needs to make it.
 #[derive(Debug)]
 pub struct ToolCall {
-    /// The peer's own name for the tool; empty for an A2A agent.
+    /// The peer's own name for the tool; empty for an A2A agent and a local tool.
     pub tool: Arc<str>,
     /// The arguments, verbatim: a JSON object.
     pub arguments: Box<RawValue>,

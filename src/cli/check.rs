@@ -7,8 +7,8 @@ use std::{fmt, io, path::Path};
 use serde::Serialize;
 
 use crate::config::{
-    A2a, Auth, Backend, CardSource, Config, ConfigErrors, Credential, Environment, Mcp,
-    OnUnavailable, Target, Upstream, error::Problem, find, value::format_duration,
+    A2a, Action, Auth, Backend, CardSource, Config, ConfigErrors, Credential, Environment, Mcp,
+    OnUnavailable, Program, Target, Upstream, error::Problem, find, value::format_duration,
 };
 
 /// What `check` found.
@@ -73,13 +73,26 @@ pub struct BackendPlan {
 #[serde(rename_all = "camelCase", tag = "reached")]
 pub enum Reached {
     /// A child process with exactly these arguments.
-    Stdio { argv: Vec<String>, env: Vec<String>, cwd: Option<String> },
+    Stdio(Line),
+    /// The same, for each call.
+    Command(Line),
     /// An address; of the headers only the names.
     Url { url: String, headers: Vec<String> },
+    /// A request for each call; of the headers only the names.
+    Request { method: String, url: String, headers: Vec<String> },
     /// An Agent Card in a file.
     File { path: String },
     /// The example inside the bridge.
     Bundled,
+}
+
+/// How a program is started.
+#[derive(Debug, Serialize)]
+pub struct Line {
+    pub argv: Vec<String>,
+    /// The names alone.
+    pub env: Vec<String>,
+    pub cwd: Option<String>,
 }
 
 /// Checks the file `path`, or the first default one.
@@ -186,6 +199,7 @@ impl BackendPlan {
         let (kind, reached, prefix) = match &backend.target {
             Target::Mcp(mcp) => ("mcp", Reached::mcp(mcp), Some(backend.naming.prefix.clone())),
             Target::A2a(a2a) => ("a2a", Reached::a2a(a2a), None),
+            Target::Local(local) => ("local", Reached::local(&local.action), None),
         };
         Self {
             name: backend.name.to_string(),
@@ -209,16 +223,21 @@ impl BackendPlan {
 impl Reached {
     fn mcp(mcp: &Mcp) -> Self {
         match mcp {
-            Mcp::Stdio { command, args, env, cwd } => Self::Stdio {
-                argv: std::iter::once(command.clone())
-                    .chain(args.iter().map(ToString::to_string))
-                    .collect(),
-                env: env.keys().cloned().collect(),
-                cwd: cwd.as_ref().map(|path| path.display().to_string()),
-            },
+            Mcp::Stdio(program) => Self::Stdio(Line::new(program)),
             Mcp::Http { url, headers, .. } => {
                 Self::Url { url: url.to_string(), headers: names(headers) }
             }
+        }
+    }
+
+    fn local(action: &Action) -> Self {
+        match action {
+            Action::Http { method, url, headers } => Self::Request {
+                method: method.to_string(),
+                url: url.to_string(),
+                headers: names(headers),
+            },
+            Action::Command(program) => Self::Command(Line::new(program)),
         }
     }
 
@@ -229,6 +248,17 @@ impl Reached {
             }
             CardSource::File(path) => Self::File { path: path.display().to_string() },
             CardSource::Bundled => Self::Bundled,
+        }
+    }
+}
+
+impl Line {
+    fn new(Program { command, args, env, cwd }: &Program) -> Self {
+        let args = args.iter().map(ToString::to_string);
+        Self {
+            argv: std::iter::once(command.clone()).chain(args).collect(),
+            env: env.keys().cloned().collect(),
+            cwd: cwd.as_ref().map(|path| path.display().to_string()),
         }
     }
 }
@@ -277,7 +307,7 @@ impl fmt::Display for BackendPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} {}", self.kind, self.name)?;
         match &self.reached {
-            Reached::Stdio { argv, env, cwd } => {
+            Reached::Stdio(Line { argv, env, cwd }) | Reached::Command(Line { argv, env, cwd }) => {
                 let argv: Vec<String> = argv.iter().map(|arg| quoted(arg)).collect();
                 writeln!(f, "  runs     {}", argv.join(" "))?;
                 if !env.is_empty() {
@@ -293,6 +323,12 @@ impl fmt::Display for BackendPlan {
                     writeln!(f, "  headers  {}", headers.join(", "))?;
                 }
             }
+            Reached::Request { method, url, headers } => {
+                writeln!(f, "  sends    {method} {url}")?;
+                if !headers.is_empty() {
+                    writeln!(f, "  headers  {}", headers.join(", "))?;
+                }
+            }
             Reached::File { path } => writeln!(f, "  card     {path}")?,
             Reached::Bundled => writeln!(f, "  runs     inside the bridge")?,
         }
@@ -301,6 +337,11 @@ impl fmt::Display for BackendPlan {
             writeln!(f, "  tools    {prefix}{}{tools}", if prefix.is_empty() { "" } else { "*" })?;
         }
         let required = if self.required { ", required" } else { "" };
+        if self.kind == "local" {
+            // Nothing of it is fetched, and it is never down.
+            let (calls, each) = (self.concurrency, &self.call_timeout);
+            return writeln!(f, "  limits   {calls} calls at once, {each} each{required}");
+        }
         writeln!(
             f,
             "  limits   {} calls at once, {} each; refreshed every {}; {} while down{required}",

@@ -126,6 +126,22 @@ impl Document {
         }
     }
 
+    /// The value itself.
+    pub(super) fn node(&self, id: NodeId) -> Option<&Node> {
+        let mut left = vec![&self.root];
+        while let Some(node) = left.pop() {
+            if node.id == id {
+                return Some(node);
+            }
+            match &node.kind {
+                Kind::Seq(items) => left.extend(items),
+                Kind::Map(entries) => left.extend(entries.iter().map(|(_, node)| node)),
+                Kind::Null | Kind::Bool(_) | Kind::Int(..) | Kind::Float(..) | Kind::Str(_) => (),
+            }
+        }
+        None
+    }
+
     fn info(&self, node: NodeId) -> &Info {
         &self.nodes[node.0 as usize]
     }

@@ -6,8 +6,11 @@
 
 mod a2a;
 mod backend;
+mod json;
 mod listen;
+mod local;
 mod mcp;
+mod program;
 mod socket;
 mod upstream;
 mod web;

@@ -39,7 +39,6 @@ const TABLE: &[NotYet] = &[
         what: "renewing an upstream OAuth token",
         cure: "write `credential` with an API key or an access token",
     },
-    NotYet { path: &["local"], uses: Uses::Present, what: "local tools", cure: LEAVE_OUT },
     NotYet {
         path: &["mcp", "*", "auth"],
         uses: Uses::Present,

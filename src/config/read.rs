@@ -165,6 +165,11 @@ fn foreign_key(key: &str, expected: &[&str]) -> String {
         "inputs" => "nobody can be asked here: write ${env:NAME} where ${input:…} stands. ",
         "httpUrl" => "write `url`. ",
         "timeout" if expected.contains(&"call_timeout") => "write `call_timeout: 60s`. ",
+        "call_timeout" if expected.contains(&"timeout") => "write `timeout: 60s`. ",
+        "url" if expected.contains(&"http") => "write `http: {url: https://…}`. ",
+        "args" if expected.contains(&"http") => {
+            "write them behind the program: `command: [PROGRAM, ARGUMENT, …]`. "
+        }
         "autoApprove" | "alwaysAllow" => "nobody is asked before a call: leave it out. ",
         "disabledTools" | "excludeTools" => "write `tools: {deny: […]}`. ",
         "includeTools" => "write `tools: {allow: […]}`. ",

@@ -13,8 +13,8 @@ use serde::Deserialize;
 use super::{
     read::{At, Scalar},
     words::{
-        A2aTransport, AuthWord, Count, DurationText, ListenValue, McpTransport, OneOrMany, Share,
-        UnavailableWord, Unready,
+        A2aTransport, AuthWord, Count, DurationText, HttpMethod, ListenValue, McpTransport,
+        OneOrMany, SchemaMap, Share, UnavailableWord, Unready,
     },
 };
 
@@ -51,8 +51,8 @@ pub struct File {
     pub mcp_servers: Option<At<BTreeMap<String, At<Mcp>>>>,
     /// A2A agents by name.
     pub a2a: Option<At<BTreeMap<String, At<A2a>>>>,
-    /// Tools of the bridge's own by name: an HTTP request or a command. Not in this version.
-    pub local: Option<BTreeMap<String, Local>>,
+    /// Tools of the bridge's own by name: an HTTP request or a command.
+    pub local: Option<At<BTreeMap<String, At<Local>>>>,
 }
 
 /// Several listeners.
@@ -255,41 +255,50 @@ pub struct A2a {
     pub auth: Option<Unready>,
 }
 
-/// A tool of the bridge's own. Not in this version.
+/// A tool of the bridge's own: exactly one of `http` and `command`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with description, parameters, http or command")]
 pub struct Local {
     /// What the model reads.
-    pub description: Option<String>,
-    /// The JSON Schema of its arguments.
-    pub parameters: Option<BTreeMap<String, Unready>>,
-    /// The request that is sent: the arguments are its JSON body, for GET its query string.
-    pub http: Option<LocalHttp>,
-    /// The program that is run: arguments as JSON on stdin, the result on stdout.
-    pub command: Option<Vec<String>>,
-    /// The JSON Schema of its result.
+    pub description: Option<At<String>>,
+    /// The JSON Schema of its arguments, which reaches the model as it stands here.
+    pub parameters: Option<At<SchemaMap>>,
+    /// The request that is sent for a call.
+    pub http: Option<At<LocalHttp>>,
+    /// The program that is run for a call and its arguments, without a shell: the call's arguments
+    /// as JSON on stdin, the result on stdout; an exit status other than 0 is an error with stderr.
+    pub command: Option<At<Vec<At<Scalar>>>>,
+    /// The program's environment, besides PATH, HOME, LANG and TMPDIR.
+    pub env: Option<At<BTreeMap<String, At<Scalar>>>>,
+    /// The directory that the program is started in.
+    pub cwd: Option<At<String>>,
+    /// The JSON Schema of its result, which reaches MANTYX as it stands here.
     #[serde(rename = "outputSchema")]
-    pub output_schema: Option<Unready>,
-    /// Passed into the tool's reference.
+    pub output_schema: Option<At<SchemaMap>>,
+    /// The model is told not to call it again while it works.
     #[serde(rename = "longRunning")]
-    pub long_running: Option<bool>,
-    /// It changes nothing, so it may be run again after a crash.
+    pub long_running: Option<At<bool>>,
+    /// It changes nothing, so MANTYX may have it called beside other tools that change nothing.
     #[serde(rename = "readOnly")]
-    pub read_only: Option<bool>,
-    /// Passed into the tool's reference.
-    pub retain: Option<Unready>,
-    /// How long one call may take.
-    pub timeout: Option<DurationText>,
+    pub read_only: Option<At<bool>>,
+    /// Its result stays in the session's history for later turns.
+    pub retain: Option<At<bool>>,
+    /// How long one call may take. Default: `calls.timeout`.
+    pub timeout: Option<At<DurationText>>,
+    /// Calls that run at once. Default: 16, for a program 4.
+    pub concurrency: Option<At<Count>>,
+    /// `true`: the bridge is not ready before this backend is.
+    pub required: Option<At<bool>>,
 }
 
-/// The request of a local tool. Not in this version.
+/// The request of a local tool.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with method and url")]
 pub struct LocalHttp {
-    /// Default: POST.
-    pub method: Option<String>,
+    /// Default: POST. The arguments are the JSON body; for GET, HEAD and DELETE the query string.
+    pub method: Option<At<HttpMethod>>,
     /// Where it is sent.
-    pub url: Option<String>,
-    /// Sent with it.
-    pub headers: Option<BTreeMap<String, Unready>>,
+    pub url: Option<At<String>>,
+    /// Sent with it, and to nowhere else.
+    pub headers: Option<At<BTreeMap<String, At<Scalar>>>>,
 }

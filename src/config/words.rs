@@ -46,6 +46,24 @@ pub enum ListenValue {
 #[derive(Debug)]
 pub struct Unready;
 
+/// A map that is a JSON Schema. Only its place is read here: its content is taken from the document,
+/// which keeps the order of the keys.
+#[derive(Debug)]
+pub struct SchemaMap;
+
+/// The method of a local tool's request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+#[schemars(inline)]
+pub enum HttpMethod {
+    Get,
+    Head,
+    Post,
+    Put,
+    Patch,
+    Delete,
+}
+
 /// The value of `auth`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -229,6 +247,27 @@ impl<'de> Deserialize<'de> for Unready {
     }
 }
 
+impl<'de> Deserialize<'de> for SchemaMap {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct SchemaVisitor;
+
+        impl<'de> Visitor<'de> for SchemaVisitor {
+            type Value = SchemaMap;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map, which is a JSON Schema")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<SchemaMap, A::Error> {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(SchemaMap)
+            }
+        }
+
+        deserializer.deserialize_any(SchemaVisitor)
+    }
+}
+
 /// Gives the types above their piece of the JSON Schema, in place.
 macro_rules! inline_schema {
     ($($name:ident => |$generator:ident| $schema:expr;)*) => {$(
@@ -266,4 +305,5 @@ inline_schema! {
         ],
     });
     Unready => |_generator| json_schema!({});
+    SchemaMap => |_generator| json_schema!({ "type": "object" });
 }

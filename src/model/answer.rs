@@ -35,6 +35,15 @@ impl Answer {
         Self::Result { text: text.into(), files: Vec::new() }
     }
 
+    /// The result that begins with `text` and goes on: nobody has read how long it is.
+    pub fn unfinished(text: String) -> Self {
+        const LINE: &str = "\n[cut by the bridge: the rest is missing]";
+        let mut text = text;
+        text.truncate(text.floor_char_boundary(Self::MAX_RESULT - LINE.len()));
+        text.push_str(LINE);
+        Self::text(text)
+    }
+
     /// Cuts text that is longer than MANTYX takes, at a character boundary; the last line then says how
     /// much is missing.
     #[must_use]

@@ -1,7 +1,7 @@
 //! The resolved content of one backend: what the peer said it can do, byte for byte, and a digest.
 //!
-//! Must not: rename, filter or interpret tools (naming.rs does), or keep anything that the peer
-//! did not send.
+//! Must not: rename, filter or interpret tools (naming.rs does), or keep anything that the peer,
+//! or for a local tool the configuration, did not say.
 
 use std::{collections::HashSet, fmt::Write as _, sync::Arc};
 
@@ -24,6 +24,12 @@ pub enum Content {
     Mcp { server_info: Option<Box<RawValue>>, tools: Vec<Tool> },
     /// An A2A agent: its Agent Card.
     A2a { card: Box<RawValue> },
+    /// A local tool: the members of its ref, as the configuration has them.
+    Local {
+        definition: Arc<RawValue>,
+        /// What its arguments have to be.
+        input: Arc<InputSchema>,
+    },
 }
 
 /// One MCP tool as its server sent it.
@@ -86,6 +92,13 @@ impl Catalog {
         Self::new(Content::A2a { card })
     }
 
+    /// The catalog of a local tool: a JSON object of all that its ref says besides kind and name.
+    pub fn local(definition: Box<RawValue>) -> Self {
+        let definition: Arc<RawValue> = definition.into();
+        let input = Arc::new(InputSchema::of_local(Arc::clone(&definition)));
+        Self::new(Content::Local { definition, input })
+    }
+
     fn new(content: Content) -> Self {
         let mut hash = Sha256::new();
         let mut part = |tag: &[u8], text: &str| {
@@ -101,6 +114,7 @@ impl Catalog {
                 }
             }
             Content::A2a { card } => part(b"card", card.get()),
+            Content::Local { definition, .. } => part(b"local", definition.get()),
         }
         let digest = hex(&hash.finalize());
         Self { content, digest }
@@ -115,11 +129,11 @@ impl Catalog {
         &self.digest
     }
 
-    /// How many tools the backend offers; an A2A agent counts as one.
+    /// How many tools the backend offers; an A2A agent and a local tool count as one.
     pub fn tool_count(&self) -> usize {
         match &self.content {
             Content::Mcp { tools, .. } => tools.len(),
-            Content::A2a { .. } => 1,
+            Content::A2a { .. } | Content::Local { .. } => 1,
         }
     }
 }

@@ -26,6 +26,9 @@ use super::{
 /// The most tools that one `mcp_local` ref may carry (agent-runs-protocol §4.3).
 pub const MAX_TOOLS_PER_REF: usize = 64;
 
+/// How the ref of a local tool begins.
+const LOCAL_HEAD: &str = "{\"kind\":\"local\",\"name\":";
+
 /// What a run is offered of a backend that is down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnUnavailable {
@@ -70,7 +73,7 @@ impl RefKind {
 #[derive(Debug, Clone)]
 pub struct Source {
     pub name: BackendName,
-    /// `McpLocal` or `A2aLocal`: what its refs are when it is available.
+    /// What its refs are when it is available.
     pub kind: RefKind,
     pub naming: Arc<Naming>,
     /// Replaces an agent's description.
@@ -94,7 +97,7 @@ pub struct Route {
 /// What stands behind a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// The peer's own name for the tool; empty for an A2A agent.
+    /// The peer's own name for the tool; empty for an A2A agent and a local tool.
     Tool {
         name: Arc<str>,
         /// What its arguments have to be; an agent says no such thing.
@@ -259,6 +262,7 @@ enum Shape<'a> {
     Stub,
     Mcp { server_info: Option<&'a RawValue>, tools: Vec<&'a Tool> },
     A2a { card: &'a RawValue },
+    Local { definition: &'a RawValue, input: &'a Arc<InputSchema> },
 }
 
 impl<'a> Plan<'a> {
@@ -285,6 +289,10 @@ impl<'a> Plan<'a> {
                 let nameless = Nameless { backend, tool: "", wanted: backend.to_owned() };
                 (Shape::A2a { card }, vec![nameless])
             }
+            (Some(Content::Local { definition, input }), _) => {
+                let nameless = Nameless { backend, tool: "", wanted: backend.to_owned() };
+                (Shape::Local { definition, input }, vec![nameless])
+            }
             (None, OnUnavailable::Stub | OnUnavailable::Stale) => {
                 let wanted = format!("{backend}_unavailable");
                 (Shape::Stub, vec![Nameless { backend, tool: "", wanted }])
@@ -304,6 +312,9 @@ impl<'a> Plan<'a> {
                 let input = tools.get(at).map(|tool| Arc::clone(&tool.input));
                 (self.source.kind, Target::Tool { name, input })
             }
+            Shape::Local { input, .. } => {
+                (self.source.kind, Target::Tool { name, input: Some(Arc::clone(input)) })
+            }
             Shape::Nothing | Shape::A2a { .. } => {
                 (self.source.kind, Target::Tool { name, input: None })
             }
@@ -316,6 +327,9 @@ impl<'a> Plan<'a> {
             Shape::Nothing => Vec::new(),
             Shape::Stub => names.iter().map(|name| self.stub(name)).collect(),
             Shape::A2a { card } => names.iter().map(|name| self.agent(name, card)).collect(),
+            Shape::Local { definition, .. } => {
+                names.iter().map(|name| local(name, definition)).collect()
+            }
             Shape::Mcp { server_info, tools } => names
                 .chunks(MAX_TOOLS_PER_REF)
                 .zip(tools.chunks(MAX_TOOLS_PER_REF))
@@ -335,7 +349,7 @@ impl<'a> Plan<'a> {
              \"parameters\":{{\"type\":\"object\",\"properties\":{{}}}},\"readOnly\":true"
         );
         let item = Item { name: Arc::clone(name), before: String::new(), after };
-        Ref::new("{\"kind\":\"local\",\"name\":".to_owned(), vec![item], "}")
+        Ref::new(LOCAL_HEAD.to_owned(), vec![item], "}")
     }
 
     fn agent(&self, name: &Arc<str>, card: &RawValue) -> Ref {
@@ -371,6 +385,21 @@ impl<'a> Plan<'a> {
             names.iter().zip(tools).map(|(name, tool)| around_name(name, &tool.raw)).collect();
         Ref::new(head, items, "]}")
     }
+}
+
+/// The ref of a local tool, its members in the order of the definition.
+fn local(name: &Arc<str>, definition: &RawValue) -> Ref {
+    let members = json::Members::read(definition.get()).map(|members| members.0);
+    let after =
+        members.unwrap_or_default().iter().fold(String::new(), |mut after, (key, value)| {
+            after.push(',');
+            after.push_str(&quote(key));
+            after.push(':');
+            after.push_str(value.get());
+            after
+        });
+    let item = Item { name: Arc::clone(name), before: String::new(), after };
+    Ref::new(LOCAL_HEAD.to_owned(), vec![item], "}")
 }
 
 /// The text of a tool before and after the value of its `name`.

@@ -33,11 +33,13 @@ const MAX_MISTAKES: usize = 10;
 const MAX_MISTAKE: usize = 300;
 const MAX_TEXT: usize = 4_000;
 
-/// The `inputSchema` of one tool, compiled when it is first needed.
+/// The schema of one tool's arguments, compiled when it is first needed.
 #[derive(Debug)]
 pub struct InputSchema {
-    /// The tool as its server sent it.
+    /// The tool as its server sent it, or as the configuration has it.
     tool: Arc<RawValue>,
+    /// The member of `tool` that is its schema.
+    key: &'static str,
     compiled: OnceLock<Result<Option<Compiled>, String>>,
     /// That it cannot be checked against has been told.
     told: AtomicBool,
@@ -69,7 +71,16 @@ pub enum Verdict {
 impl InputSchema {
     /// The schema of `tool`, a whole `Tool` object.
     pub fn of(tool: Arc<RawValue>) -> Self {
-        Self { tool, compiled: OnceLock::new(), told: AtomicBool::new(false) }
+        Self::under("inputSchema", tool)
+    }
+
+    /// The `parameters` of a local tool.
+    pub fn of_local(definition: Arc<RawValue>) -> Self {
+        Self::under("parameters", definition)
+    }
+
+    fn under(key: &'static str, tool: Arc<RawValue>) -> Self {
+        Self { tool, key, compiled: OnceLock::new(), told: AtomicBool::new(false) }
     }
 
     /// Checks the arguments of one call, the JSON text `arguments`.
@@ -77,7 +88,7 @@ impl InputSchema {
         if !arguments.trim_start().starts_with('{') {
             return invalid("the arguments: they are not a JSON object");
         }
-        let compiled = match self.compiled.get_or_init(|| compile(self.tool.get())) {
+        let compiled = match self.compiled.get_or_init(|| compile(self.tool.get(), self.key)) {
             Ok(Some(compiled)) => compiled,
             Ok(None) => return Verdict::Valid,
             Err(why) => return self.unusable(why),
@@ -152,9 +163,9 @@ fn invalid(mistakes: &str) -> Verdict {
 }
 
 /// `None` for a tool without a schema.
-fn compile(tool: &str) -> Result<Option<Compiled>, String> {
+fn compile(tool: &str, key: &str) -> Result<Option<Compiled>, String> {
     let members = Members::read(tool).map_err(|error| format!("the tool: {error}"))?;
-    let Some(schema) = members.get("inputSchema").filter(|schema| schema.get() != "null") else {
+    let Some(schema) = members.get(key).filter(|schema| schema.get() != "null") else {
         return Ok(None);
     };
     let text = schema.get();

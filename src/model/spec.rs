@@ -36,12 +36,13 @@ pub struct Spec {
 #[derive(Debug)]
 struct CallerRef {
     text: Bytes,
-    /// The names that the model sees of it, as far as its text tells.
+    /// The names that the model sees of it, as far as its text tells, unless a backend fills it.
     names: Vec<String>,
     placeholder: Option<Placeholder>,
 }
 
-/// A ref that names a backend of the bridge and leaves the content to it.
+/// A ref that may name a backend of the bridge and leave the content to it. One of another kind
+/// than `local` means nothing else.
 #[derive(Debug)]
 struct Placeholder {
     kind: RefKind,
@@ -251,25 +252,28 @@ impl Spec {
                 }),
             }
         };
-        let mut chosen = BTreeSet::new();
-        let placeholders = || self.refs.iter().filter_map(|own| own.placeholder.as_ref());
+        let mut in_place = Vec::with_capacity(self.refs.len());
+        for own in &self.refs {
+            let filled = match &own.placeholder {
+                None => None,
+                // A local tool without `parameters` is as well the caller's own.
+                Some(own) if own.kind == RefKind::Local => pick(&own.name, Some(own.kind)).ok(),
+                Some(own) => Some(pick(&own.name, Some(own.kind))?),
+            };
+            in_place.push(filled);
+        }
+        let mut chosen: BTreeSet<BackendName> = in_place.iter().flatten().cloned().collect();
         match selection {
             Selection::Named(names) => {
                 for name in names {
                     chosen.insert(pick(name, None)?);
                 }
             }
-            Selection::All if placeholders().next().is_some() => {}
+            Selection::All if !chosen.is_empty() => {}
             Selection::All => {
                 let all = offer.backends().map(|(name, _)| name).filter(|name| allowed(name));
                 chosen.extend(all.cloned());
             }
-        }
-        let mut in_place = BTreeMap::new();
-        for placeholder in placeholders() {
-            let name = pick(&placeholder.name, Some(placeholder.kind))?;
-            in_place.insert(placeholder.name.as_str(), name.clone());
-            chosen.insert(name);
         }
         for name in &chosen {
             if offer.backend(name.as_str()).is_some_and(|offered| offered.refused) {
@@ -283,10 +287,11 @@ impl Spec {
         &self,
         offer: &Arc<Offer>,
         chosen: BTreeSet<BackendName>,
-        in_place: &BTreeMap<&str, BackendName>,
+        in_place: &[Option<BackendName>],
     ) -> Injected {
+        let kept = self.refs.iter().zip(in_place).filter(|(_, filled)| filled.is_none());
         let caller: HashSet<&str> =
-            self.refs.iter().flat_map(|own| &own.names).map(String::as_str).collect();
+            kept.flat_map(|(own, _)| &own.names).map(String::as_str).collect();
         let mut table = Table::new(Arc::clone(offer), chosen);
         let chosen = Arc::clone(&table.backends);
         let mut counts = BTreeMap::new();
@@ -299,9 +304,8 @@ impl Spec {
         }
 
         let mut list: Vec<Bytes> = Vec::new();
-        for own in &self.refs {
-            let placeholder = own.placeholder.as_ref();
-            match placeholder.and_then(|own| in_place.get(own.name.as_str())) {
+        for (own, filled) in self.refs.iter().zip(in_place) {
+            match filled {
                 // A second placeholder for a backend adds nothing: its refs are in the list.
                 Some(name) => list.extend(written.remove(name).unwrap_or_default()),
                 None => list.push(own.text.clone()),
@@ -409,15 +413,15 @@ impl CallerRef {
         let placeholder = match (kind, &name) {
             (Some(kind @ RefKind::McpLocal), Some(name)) if !has("tools") => Some((kind, name)),
             (Some(kind @ RefKind::A2aLocal), Some(name)) if !has("agentCard") => Some((kind, name)),
+            (Some(kind @ RefKind::Local), Some(name)) if !has("parameters") => Some((kind, name)),
             _ => None,
         };
         let placeholder =
             placeholder.map(|(kind, name)| Placeholder { kind, name: name.to_owned() });
         let tools = content.as_ref().and_then(|members| members.get("tools"));
-        let names = match (&placeholder, kind, tools) {
-            (Some(_), _, _) => Vec::new(),
+        let names = match (kind, tools) {
             // The name of an `mcp_local` ref is a label; the model sees its tools' names.
-            (None, Some(RefKind::McpLocal), Some(tools)) => Elements::read(tools.get())
+            (Some(RefKind::McpLocal), Some(tools)) => Elements::read(tools.get())
                 .map(|tools| {
                     tools.0.iter().filter_map(|tool| string_member(tool.get(), "name")).collect()
                 })

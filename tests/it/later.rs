@@ -1,15 +1,13 @@
 //! What the contract promises and this version does not do yet. Each test is ignored with what it
 //! waits for; whoever builds that removes the mark and moves the test to its place.
 
-use std::collections::BTreeSet;
-
 use tempfile::TempDir;
 
 use crate::{
     frames::Script,
     mantyx::Reply,
     peers,
-    rig::{Rig, ledger_in, tool_names},
+    rig::{Rig, ledger_in},
     sse, wait,
 };
 
@@ -81,34 +79,6 @@ async fn a_result_that_was_not_posted_is_posted_after_a_crash() {
     let first = posts.first().map(|post| post.body.clone());
     assert!(posts.iter().all(|post| Some(&post.body) == first.as_ref()), "the stored bytes");
     assert_eq!(rig.executions().len(), 1, "a stored result is not made again");
-}
-
-#[tokio::test]
-#[ignore = "local tools are not in this version"]
-async fn local_tools_run_programs() {
-    let tool = |command: &str, parameters: &str| {
-        format!("{{description: d, parameters: {parameters}, command: {command}}}")
-    };
-    let schema = "{type: object, properties: {text: {type: string}}, required: [text]}";
-    let config = format!(
-        "local:\n  repeat: {}\n  broken: {}\n",
-        tool("[cat]", schema),
-        tool("[sh, -c, 'echo on stderr >&2; exit 3']", "{type: object}")
-    );
-    let rig = Rig::bare(&config).await;
-    let script = Script::new()
-        .local("tu_1", "repeat", r#"{"text":"1.0"}"#)
-        .local("tu_2", "broken", "{}")
-        .local("tu_3", "repeat", r#"{"txt":1}"#);
-    rig.run(script.answered("tu_1").answered("tu_2").answered("tu_3").done()).await;
-    assert_eq!(rig.mantyx.answer("tu_1").await["result"], r#"{"text":"1.0"}"#);
-    let error = rig.mantyx.answer("tu_2").await["error"].to_string();
-    assert!(error.contains("on stderr"), "a non-zero exit is an error with stderr: {error}");
-    let error = rig.mantyx.answer("tu_3").await["error"].to_string();
-    assert!(error.contains("tool_input_invalid"), "checked before it runs: {error}");
-    let spec = rig.mantyx.only("POST", "/agent-runs").value();
-    let names: BTreeSet<_> = tool_names(&spec).into_iter().collect();
-    assert_eq!(names, ["broken".to_owned(), "repeat".to_owned()].into());
 }
 
 #[tokio::test]

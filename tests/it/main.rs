@@ -43,6 +43,8 @@ mod kit;
 #[cfg(test)]
 mod later;
 #[cfg(test)]
+mod local;
+#[cfg(test)]
 mod names;
 #[cfg(test)]
 mod proxy;

@@ -29,7 +29,7 @@ async fn sandbox() -> Sandbox {
 }
 
 /// Runs a script with the address and the token of the bridge, and reads its last line.
-async fn run(bridge: &Bridge, script: &str, args: &[&str]) -> Value {
+pub(crate) async fn run(bridge: &Bridge, script: &str, args: &[&str]) -> Value {
     let mut command = peers::sdk(script);
     command.arg(bridge.url()).arg(bridge.token()).args(args).stdin(Stdio::null());
     let limit = std::time::Duration::from_secs(60);
@@ -42,7 +42,7 @@ async fn run(bridge: &Bridge, script: &str, args: &[&str]) -> Value {
         .unwrap_or_else(|error| panic!("{script} printed no JSON ({error}): {text}{errors}"))
 }
 
-fn of_type<'a>(events: &'a Value, kind: &str) -> Vec<&'a Value> {
+pub(crate) fn of_type<'a>(events: &'a Value, kind: &str) -> Vec<&'a Value> {
     let events = events.as_array().expect("events");
     events.iter().filter(|event| event["type"] == kind).map(|event| &event["data"]).collect()
 }

@@ -62,7 +62,7 @@ impl ClientHandler for Handler {
         _context: NotificationContext<RoleClient>,
     ) {
         let data = message.data.to_string();
-        let data = super::log::printable(data.as_bytes(), 0);
+        let data = crate::backend::log::printable(data.as_bytes(), 0);
         tracing::debug!(backend = %self.backend, level = ?message.level, "the server logs: {data}");
     }
 }

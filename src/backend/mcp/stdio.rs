@@ -25,10 +25,12 @@ use tokio::{
 use super::{
     LIMIT,
     lines::{Line, Lines},
-    log::{Budget, printable},
     raw::{Incoming, Wire, exchange_of},
 };
-use crate::model::ids::BackendName;
+use crate::{
+    backend::log::{Budget, LINE_LIMIT, printable},
+    model::ids::BackendName,
+};
 
 /// How many messages may wait for a server that does not read its stdin.
 const QUEUE: usize = 256;
@@ -112,7 +114,7 @@ impl<R, W> Stdio<R, W> {
                 sum.bytes
             );
         }
-        if self.garbage.admit(line.len().min(super::log::LINE_LIMIT), now) {
+        if self.garbage.admit(line.len().min(LINE_LIMIT), now) {
             let line = printable(line, 0);
             tracing::warn!(backend = %self.backend, "stdout has a line that is no MCP message: {line}");
         }

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use super::{Attempt, Era, McpDialer, dialer, plan};
 use crate::{
     backend::peer::{CallError, Dial as _, Origin, Peer, PeerError, Progress, ToolCall},
-    config::Mcp,
+    config::{Mcp, Program},
     http_client,
     model::{
         answer::Answer,
@@ -33,12 +33,12 @@ fn hostile(options: &[&str], env: &[(&str, &str)]) -> McpDialer {
 
 fn program(command: &str, args: &[&str], env: &[(&str, &str)], cwd: Option<PathBuf>) -> McpDialer {
     let env = env.iter().map(|(key, value)| ((*key).to_owned(), SecretString::from(*value)));
-    let config = Mcp::Stdio {
+    let config = Mcp::Stdio(Program {
         command: command.to_owned(),
         args: args.iter().map(|arg| (*arg).to_owned().into()).collect(),
         env: env.collect::<BTreeMap<_, _>>(),
         cwd,
-    };
+    });
     dialer(&BackendName::parse("hostile").unwrap(), &config, None, http_client::new())
 }
 

@@ -99,6 +99,36 @@ warning: /srv/bridge.yaml:10: mcp.fs.args[4]: an argument is a secret in plain t
 }
 
 #[test]
+fn local_tools() {
+    let yaml = "
+upstream: {sandbox: true}
+local:
+  disk: {command: [df, -h, two words], env: {LEVEL: warn}, cwd: /srv, timeout: 5s}
+  page:
+    http: {url: 'http://127.0.0.1:9000/page?key=${env:TOKEN}', headers: {X-A: '${env:TOKEN}'}}
+    required: true
+";
+    let report = check(Some(Path::new(FILE)), &environment(yaml));
+    let expected = r#"
+local disk
+  runs     df -h "two words"
+  env      LEVEL
+  in       /srv
+  limits   4 calls at once, 5s each
+
+local page
+  sends    POST http://127.0.0.1:9000/page?key=${env:TOKEN}
+  headers  x-a
+  limits   16 calls at once, 285s each, required
+"#;
+    assert!(report.to_string().ends_with(expected), "{report}");
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(json["plan"]["backends"][0]["reached"], "command");
+    assert_eq!(json["plan"]["backends"][0]["argv"][2], "two words");
+    assert_eq!(json["plan"]["backends"][1]["method"], "POST");
+}
+
+#[test]
 fn a_bad_file() {
     let report = check(Some(Path::new(FILE)), &environment("upstream: {sandbox: 1}\n"));
     assert!(!report.ok);

@@ -3,6 +3,7 @@
 mod backends;
 mod bounds;
 mod good;
+mod local;
 mod meaning;
 mod not_yet;
 mod secrets;

@@ -1,4 +1,4 @@
-//! What `mcp` and `a2a` have in common: names, limits, and what happens while one is down.
+//! What `mcp`, `a2a` and `local` have in common: names, limits, and what happens while one is down.
 //!
 //! Must not: know how a backend is reached.
 
@@ -58,7 +58,9 @@ impl Backends {
         let known = || self.written.keys().map(String::as_str);
         match did_you_mean(name, known()) {
             Some(meant) => format!("did you mean `{meant}`?"),
-            None if self.written.is_empty() => "name one below `mcp` or `a2a` first".into(),
+            None if self.written.is_empty() => {
+                "name one below `mcp`, `a2a` or `local` first".into()
+            }
             None => format!("there are: {}", known().collect::<Vec<_>>().join(", ")),
         }
     }
@@ -100,6 +102,12 @@ impl Lower<'_> {
         for (name, at) in file.a2a.iter().flat_map(|section| &section.value) {
             let Ok(name) = BackendName::parse(name) else { continue };
             if let Some(backend) = self.a2a(&name, at, inherited) {
+                backends.ready.insert(name, backend);
+            }
+        }
+        for (name, at) in file.local.iter().flat_map(|section| &section.value) {
+            let Ok(name) = BackendName::parse(name) else { continue };
+            if let Some(backend) = self.local(&name, at, inherited) {
                 backends.ready.insert(name, backend);
             }
         }

@@ -10,23 +10,20 @@ use secrecy::SecretString;
 use super::{
     Lower,
     backend::{Common, Inherited},
-    plain_secret,
     socket::is_socket,
 };
 use crate::{
     config::{
-        Backend, HttpTransport, Mcp, Naming, Target, Written,
+        Backend, HttpTransport, Mcp, Naming, Program, Target,
         document::NodeId,
-        read::{At, Scalar},
-        reference::{Dialect, looks_secret, plain_reason},
+        read::At,
+        reference::{Dialect, plain_reason},
         shape,
         words::McpTransport,
     },
     model::ids::BackendName,
 };
 
-/// As a command it means the program that reads this file, which need not be on the PATH.
-const OWN_PROGRAM: &str = "mantyx-bridge";
 /// The longest model-facing name.
 const MAX_TOOL_NAME: usize = 64;
 
@@ -140,116 +137,24 @@ impl Lower<'_> {
         }
     }
 
-    fn check_foreign_keys(&self, keys: impl Iterator<Item = (&'static str, NodeId)>, beside: &str) {
-        for (key, node) in keys {
-            let message = format!("`{key}` means nothing beside `{beside}`");
-            self.error_at_key(node, message, "remove it");
-        }
-    }
-
     fn stdio(&self, command: &At<String>, entry: &shape::Mcp) -> Option<Mcp> {
-        let command = self.command(command, entry.args.is_some());
-        let args = self.args(entry.args.as_ref());
-        let env = self.child_env(entry);
+        let split: fn(&str, &str) -> String =
+            |program, args| format!("write `command: {program}` and `args: [{args}]`");
+        let split = entry.args.is_none().then_some(split);
+        let command = self.command(command, split, Dialect::Foreign);
+        let args = entry.args.as_ref().map(|at| at.value.as_slice()).unwrap_or_default();
+        let args = self.args(args, Dialect::Foreign);
+        let before = match &entry.env_file {
+            Some(at) => self.env_file(at),
+            None => Some(BTreeMap::new()),
+        };
+        let env =
+            before.and_then(|before| self.child_env(before, entry.env.as_ref(), Dialect::Foreign));
         let cwd = match &entry.cwd {
             Some(at) => Some(self.path_in(at, Dialect::Foreign)?),
             None => None,
         };
-        Some(Mcp::Stdio { command: command?, args: args?, env: env?, cwd })
-    }
-
-    fn command(&self, at: &At<String>, has_args: bool) -> Option<String> {
-        let command = self.open_text(at.node, &at.value, Dialect::Foreign)?;
-        if command.is_empty() || command.contains('\0') {
-            self.error(at.node, "this is no program", "write its name or its path");
-            return None;
-        }
-        if command == OWN_PROGRAM {
-            let own = self.env.own_program().and_then(|path| path.to_str());
-            return Some(own.unwrap_or(OWN_PROGRAM).to_owned());
-        }
-        let written = at.value.as_str();
-        let program = written.split_whitespace().next().unwrap_or_default();
-        if program != written && !written.contains(['/', '$']) && !has_args {
-            let args: Vec<String> =
-                command.split_whitespace().skip(1).map(|arg| format!("{arg:?}")).collect();
-            let args = match command.contains(['"', '\'']) {
-                true => "…".to_owned(),
-                false => args.join(", "),
-            };
-            self.error(
-                at.node,
-                "this is one program's name with spaces in it: there is no shell",
-                format!("write `command: {program}` and `args: [{args}]`"),
-            );
-        }
-        // A path with a slash starts at the file's directory, as every path in the file.
-        if command.contains('/') {
-            return self.directory.join(&command).to_str().map(str::to_owned);
-        }
-        Some(command)
-    }
-
-    fn args(&self, section: Option<&At<Vec<At<Scalar>>>>) -> Option<Vec<Written<String>>> {
-        let mut args: Vec<Written<String>> = Vec::new();
-        let mut complete = true;
-        let items = section.map(|at| at.value.as_slice()).unwrap_or_default();
-        let mut after_secret_option = false;
-        for At { value: Scalar(text), node } in items {
-            let Some((value, template)) = self.resolve(*node, text, Dialect::Foreign) else {
-                complete = false;
-                continue;
-            };
-            if value.contains('\0') {
-                self.error(*node, "an argument cannot hold a zero byte", "remove it");
-            }
-            if template.is_secret() {
-                let message = "arguments show in every list of processes; pass it in `env`";
-                self.warn(*node, message);
-            }
-            let (option, inline) = text.split_once('=').unwrap_or((text, ""));
-            let is_secret_option = option.starts_with('-') && looks_secret(option);
-            let holds_secret = template.is_plain()
-                && (is_secret_option && !inline.is_empty() || after_secret_option);
-            args.push(match holds_secret {
-                true if after_secret_option => Written::new(value, "***".into()),
-                true => Written::new(value, format!("{option}=***")),
-                false => Self::written(value, &template),
-            });
-            if holds_secret {
-                self.warn(*node, plain_secret("an argument"));
-            }
-            after_secret_option = is_secret_option && !text.contains('=');
-        }
-        complete.then_some(args)
-    }
-
-    fn child_env(&self, entry: &shape::Mcp) -> Option<BTreeMap<String, SecretString>> {
-        let mut env = match &entry.env_file {
-            Some(at) => self.env_file(at)?,
-            None => BTreeMap::new(),
-        };
-        let mut complete = true;
-        for (name, at) in entry.env.iter().flat_map(|section| &section.value) {
-            if name.is_empty() || name.contains(['=', '\0']) {
-                let message = format!("`{name}` is no name of an environment variable");
-                self.error_at_key(at.node, message, "letters, digits and _, such as API_KEY");
-            }
-            let Some((value, template)) = self.resolve(at.node, &at.value.0, Dialect::Foreign)
-            else {
-                complete = false;
-                continue;
-            };
-            if value.contains('\0') {
-                self.error(at.node, "a variable cannot hold a zero byte", "remove it");
-            }
-            let is_value = !value.is_empty() && !value.starts_with('/');
-            if template.is_plain() && is_value && looks_secret(name) {
-                self.warn(at.node, plain_secret(name));
-            }
-            env.insert(name.clone(), value.into());
-        }
-        complete.then_some(env)
+        Some(Mcp::Stdio(Program { command: command?, args: args?, env: env?, cwd }))
     }
 
     /// NAME=value lines, as VS Code and Cursor read them: blank lines and # comments are skipped.

@@ -1,6 +1,7 @@
 //! Refs are what the peer sent but for the names; chunks, stubs and digests.
 
 use super::*;
+use crate::model::schema::Verdict;
 
 pub(crate) fn raw(text: &str) -> Box<RawValue> {
     RawValue::from_string(text.to_owned()).unwrap()
@@ -27,6 +28,16 @@ pub(crate) fn agent(name: &str) -> Source {
         kind: RefKind::A2aLocal,
         naming: Arc::default(),
         catalog: Some(Arc::new(Catalog::a2a(raw(r#"{ "name": "HR", "x-y": [1.0] }"#)))),
+        ..server(name, &[])
+    }
+}
+
+/// A local tool with the given definition.
+pub(crate) fn local(name: &str, definition: &str) -> Source {
+    Source {
+        kind: RefKind::Local,
+        naming: Arc::default(),
+        catalog: Some(Arc::new(Catalog::local(raw(definition)))),
         ..server(name, &[])
     }
 }
@@ -67,6 +78,31 @@ fn an_agent_is_one_tool_with_its_card() {
     let offer = Offer::build(&[hr]);
     let expected = r#"{"kind":"a2a_local","name":"hr","description":"Ask \"HR\"","agentCard":{ "name": "HR", "x-y": [1.0] }}"#;
     assert_eq!(refs(&offer, "hr"), [expected]);
+}
+
+#[test]
+fn a_local_tool_is_what_its_definition_says() {
+    let definition = r#"{"description":"Page \"ops\"","parameters":{"required":[ "a" ],"z":1.0},"retain":false}"#;
+    let offer = Offer::build(&[local("page", definition), local("bare", "{}")]);
+    let expected = r#"{"kind":"local","name":"page","description":"Page \"ops\"","parameters":{"required":[ "a" ],"z":1.0},"retain":false}"#;
+    assert_eq!(refs(&offer, "page"), [expected]);
+    assert_eq!(refs(&offer, "bare"), [r#"{"kind":"local","name":"bare"}"#]);
+    let route = offer.route("page").unwrap();
+    assert_eq!((route.kind, peer_name(route)), (RefKind::Local, ""));
+    let Target::Tool { input: Some(input), .. } = &route.target else { panic!("a schema") };
+    assert_eq!(input.check(r#"{"a":1}"#), Verdict::Valid);
+    let verdict = input.check("{}");
+    assert!(matches!(&verdict, Verdict::Invalid(why) if why.contains("required")), "{verdict:?}");
+}
+
+#[test]
+fn a_local_tool_that_clashes_gets_a_suffix_like_any_other() {
+    let mut fs = server("fs", &[r#"{"name":"page"}"#]);
+    fs.naming = Arc::default();
+    let offer = Offer::build(&[fs, local("page", "{}")]);
+    assert!(offer.route("page").is_none());
+    let route = offer.route(&naming::suffixed("page", "page", "", 0)).unwrap();
+    assert_eq!(route.kind, RefKind::Local);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::*;
 use crate::model::offer::{
     OnUnavailable,
-    tests::{agent, peer_name, server},
+    tests::{agent, local, peer_name, server},
 };
 
 const FS: &str = r#"{"kind":"mcp_local","name":"fs","serverInfo":{"name":"S", "x":1e400},"tools":[{"name":"fs_ls"}]}"#;
@@ -61,6 +61,59 @@ fn placeholders_choose_and_are_filled_in_place() {
 fn a_complete_ref_of_the_caller_is_no_placeholder() {
     let own = r#"{"kind":"mcp_local","name":"fs","tools":[{"name":"x"}]}"#;
     check(&format!(r#"{{"tools":[{own}]}}"#), &format!(r#"{{"tools":[{own},{FS},{HR}]}}"#));
+}
+
+const PAGE: &str = r#"{"kind":"local","name":"page","parameters":{"type":"object"}}"#;
+
+/// Injects the tools of an offer that has a local tool `page`, for an app that may use `allowed`.
+fn inject_local(spec: &str, allowed: &[&str]) -> Result<Injected, InjectError> {
+    let page = local("page", r#"{"parameters":{"type":"object"}}"#);
+    let offer = Arc::new(Offer::build(&[server("fs", &[r#"{"name":"ls"}"#]), page]));
+    let spec = Spec::read(Bytes::from(spec.to_owned())).unwrap();
+    spec.inject(&offer, &|name| allowed.contains(&name.as_str()), &Selection::All)
+}
+
+#[test]
+fn a_local_placeholder_is_filled_in_place() {
+    let own = r#"{"kind":"local","name":"own"}"#;
+    let spec = format!(r#"{{"tools":[{{"kind":"local","name":"page"}},{own}]}}"#);
+    let injected = inject_local(&spec, &["fs", "page"]).unwrap();
+    assert_eq!(text(&injected), format!(r#"{{"tools":[{PAGE},{own}]}}"#), "exactly that");
+    assert!(injected.table.route("page").is_some() && injected.table.route("own").is_none());
+}
+
+#[test]
+fn a_local_ref_without_parameters_that_names_no_tool_of_the_bridge_is_the_callers() {
+    for name in ["own", "fs", "fs_ls"] {
+        let own = format!(r#"{{"kind":"local","name":"{name}"}}"#);
+        let injected = inject_local(&format!(r#"{{"tools":[{own}]}}"#), &["page"]).unwrap();
+        assert_eq!(text(&injected), format!(r#"{{"tools":[{own},{PAGE}]}}"#));
+        assert!(injected.table.route(name).is_none());
+    }
+    // One that the app may not use is nobody else's either.
+    let spec = r#"{"tools":[{"kind":"local","name":"page"}]}"#;
+    let injected = inject_local(spec, &["fs"]).unwrap();
+    assert_eq!(text(&injected), format!(r#"{{"tools":[{{"kind":"local","name":"page"}},{FS}]}}"#));
+    assert!(injected.table.route("page").is_none());
+}
+
+#[test]
+fn the_caller_keeps_the_name_of_a_local_tool_that_it_describes_itself() {
+    let own = r#"{"kind":"local","name":"page","parameters":{}}"#;
+    let injected = inject_local(&format!(r#"{{"tools":[{own}]}}"#), &["page"]).unwrap();
+    assert!(injected.table.route("page").is_none());
+    let given = naming::suffixed("page", "page", "", 0);
+    let expected = PAGE.replace("\"page\"", &format!("\"{given}\""));
+    assert_eq!(text(&injected), format!(r#"{{"tools":[{own},{expected}]}}"#));
+    assert_eq!(injected.table.route(&given).unwrap().kind, RefKind::Local);
+}
+
+#[test]
+fn a_placeholder_of_another_kind_does_not_take_a_local_ref_of_its_name() {
+    let own = r#"{"kind":"local","name":"fs"}"#;
+    let spec = format!(r#"{{"tools":[{own},{{"kind":"mcp_local","name":"fs"}}]}}"#);
+    let injected = inject_local(&spec, &["fs", "page"]).unwrap();
+    assert_eq!(text(&injected), format!(r#"{{"tools":[{own},{FS}]}}"#));
 }
 
 #[test]

@@ -10,8 +10,10 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::super::log::{Budget, LINE_LIMIT, LastLines, Secrets, Sum, printable};
-use crate::model::ids::BackendName;
+use crate::{
+    backend::log::{Budget, LINE_LIMIT, LastLines, Secrets, Sum, printable},
+    model::ids::BackendName,
+};
 
 /// Logs `stderr` until it ends.
 pub(super) async fn drain(

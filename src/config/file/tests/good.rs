@@ -7,7 +7,7 @@ use secrecy::ExposeSecret as _;
 use super::{environment, parse};
 use crate::config::{
     A2aBinding, Auth, Backend, CardSource, Config, Credential, Environment, HttpTransport, Mcp,
-    OnUnavailable, Target, Upstream,
+    OnUnavailable, Program, Target, Upstream,
 };
 
 #[track_caller]
@@ -124,7 +124,9 @@ fn stdio_servers() {
              tools: {allow: ['get_*'], deny: ['*_x'], rename: {get_a: got}}\n",
     );
     let fs = backend(&config, "fs");
-    let Target::Mcp(Mcp::Stdio { command, args, env, cwd }) = &fs.target else { panic!("stdio") };
+    let Target::Mcp(Mcp::Stdio(Program { command, args, env, cwd })) = &fs.target else {
+        panic!("stdio")
+    };
     assert_eq!(command, "npx");
     let exact: Vec<&str> = args.iter().map(|arg| arg.as_str()).collect();
     assert_eq!(exact, ["-y", "8080", "1.10", "true", "0123456789abcdef", "x/home/ann"]);
@@ -163,7 +165,8 @@ fn programs() {
     let own = backend(&config, "own");
     assert_eq!(own.naming.prefix, "");
     for (name, expected) in [("own", "/usr/bin/mantyx-bridge"), ("rel", "/srv/./bin/server")] {
-        let Target::Mcp(Mcp::Stdio { command, .. }) = &backend(&config, name).target else {
+        let Target::Mcp(Mcp::Stdio(Program { command, .. })) = &backend(&config, name).target
+        else {
             panic!("stdio")
         };
         assert_eq!(command, expected);
@@ -237,7 +240,7 @@ fn agents() {
     );
     let card = |name: &str| match &backend(&config, name).target {
         Target::A2a(a2a) => a2a,
-        Target::Mcp(_) => panic!("a2a"),
+        Target::Mcp(_) | Target::Local(_) => panic!("a2a"),
     };
     assert!(matches!(&card("c").card, CardSource::Base(url) if url.as_str() == "https://c/"));
     assert_eq!(card("c").binding, Some(A2aBinding::HttpJson));
@@ -258,7 +261,7 @@ fn an_env_file() {
     );
     let yaml = "upstream: {sandbox: true}\nmcp: {a: {command: a, envFile: .env, env: {A: mine}}}";
     let config = Config::parse(yaml, Path::new("/srv/bridge.yaml"), &env).unwrap();
-    let Target::Mcp(Mcp::Stdio { env, .. }) = &backend(&config, "a").target else {
+    let Target::Mcp(Mcp::Stdio(Program { env, .. })) = &backend(&config, "a").target else {
         panic!("stdio")
     };
     let env: Vec<(&str, &str)> =

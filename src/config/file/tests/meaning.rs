@@ -282,6 +282,6 @@ apps: {a: {token: '${env:TOKEN}', backends: []}, b: {token: '${env:TOKEN2}', bac
   |
 2 | apps: {a: {token: '${env:TOKEN}', backends: []}, b: {token: '${env:TOKEN2}', backends: [fs]}}
   |                                                                                         ^^
-  = name one below `mcp` or `a2a` first",
+  = name one below `mcp`, `a2a` or `local` first",
     );
 }

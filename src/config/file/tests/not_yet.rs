@@ -9,8 +9,7 @@ fn backends_that_this_version_cannot_reach() {
 mcp:
   e: {url: 'https://a', auth: {oauth: {client_id: a}}}
 a2a:
-  f: {url: 'https://a', transport: grpc, auth: {oauth: {}}}
-local: {page: {command: [page]}}"#,
+  f: {url: 'https://a', transport: grpc, auth: {oauth: {}}}"#,
         r#"error: this version cannot do this yet: OAuth client credentials
  --> /srv/bridge.yaml:3:25 (mcp.e.auth)
   |
@@ -32,14 +31,7 @@ error: this version cannot do this yet: OAuth client credentials
   |                                          ^^^^
   = write `headers: {Authorization: "Bearer ${file:/path/of/a/token}"}`
 
-error: this version cannot do this yet: local tools
- --> /srv/bridge.yaml:6:1 (local)
-  |
-6 | local: {page: {command: [page]}}
-  | ^^^^^
-  = leave it out
-
-4 errors in /srv/bridge.yaml"#,
+3 errors in /srv/bridge.yaml"#,
     );
 }
 

@@ -6,7 +6,7 @@ use tokio::io::AsyncWriteExt as _;
 
 use super::{LINE_LIMIT, Line, drain};
 use crate::{
-    backend::mcp::log::{LastLines, Secrets},
+    backend::log::{LastLines, Secrets},
     model::ids::BackendName,
 };
 

@@ -13,7 +13,7 @@ use std::{
 
 use tokio::{process::Command, runtime::Handle, sync::oneshot};
 
-use super::child::Started;
+use super::Started;
 
 type Job = Box<dyn FnOnce() + Send>;
 

@@ -1,5 +1,5 @@
-//! What a server writes outside its protocol, made fit for our log: escaped, cut, and no more of
-//! it than a log can take.
+//! What a peer writes outside its protocol, made fit for our log and for errors: escaped, cut, and
+//! no more of it than a log can take.
 //!
 //! Must not: do IO or read the clock.
 
@@ -147,6 +147,12 @@ pub(super) fn printable(bytes: &[u8], more: usize) -> String {
         write!(text, " [{more} bytes more]").expect("writing to a String cannot fail");
     }
     text
+}
+
+/// `bytes` as text of as many lines as it has, each of them [`printable`].
+pub(super) fn printable_lines(bytes: &[u8]) -> String {
+    let lines = bytes.trim_ascii_end().split(|byte| *byte == b'\n');
+    lines.map(|line| printable(line, 0)).collect::<Vec<_>>().join("\n")
 }
 
 /// Whether `c` changes the direction of what stands around it.

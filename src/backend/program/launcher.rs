@@ -9,7 +9,7 @@ use std::{
     io::Write as _,
     os::unix::process::CommandExt as _,
     path::Path,
-    process::{Command, ExitCode},
+    process::{Command, ExitCode, ExitStatus},
 };
 
 /// The hidden subcommand of the daemon's binary that calls [`exec`].
@@ -18,19 +18,27 @@ pub const SUBCOMMAND: &str = "__exec";
 /// What precedes the process id of the daemon that the program must not outlive.
 const PARENT: &str = "--parent=";
 
+/// How the words on stderr begin of a launcher that could not become the program.
+const APOLOGY: &str = "mantyx-bridge: ";
+
 /// The exit code for a program that could not be started, as shells have it.
 const CANNOT_START: u8 = 127;
 
 /// The arguments after the binary's own name that make it run `program`.
-pub(super) fn arguments(program: &Path, args: &[String]) -> Vec<OsString> {
+pub(super) fn arguments(program: &Path, args: &[impl AsRef<OsStr>]) -> Vec<OsString> {
     let mut line = vec![
         OsString::from(SUBCOMMAND),
         OsString::from(format!("{PARENT}{}", std::process::id())),
         OsString::from("--"),
         program.as_os_str().to_owned(),
     ];
-    line.extend(args.iter().map(OsString::from));
+    line.extend(args.iter().map(|arg| arg.as_ref().to_owned()));
     line
+}
+
+/// Whether it was the launcher that ended so, with these words, and not the program.
+pub(in crate::backend) fn could_not_start(status: ExitStatus, stderr: &[u8]) -> bool {
+    status.code() == Some(CANNOT_START.into()) && stderr.starts_with(APOLOGY.as_bytes())
 }
 
 /// Becomes the program that `args`, those after the subcommand, name: `[--parent=PID] -- PROG
@@ -43,7 +51,7 @@ pub fn exec(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(why) => why.to_owned(),
     };
     // With stderr closed there is nobody to tell; the exit code says it.
-    drop(writeln!(std::io::stderr(), "mantyx-bridge: {why}"));
+    drop(writeln!(std::io::stderr(), "{APOLOGY}{why}"));
     ExitCode::from(CANNOT_START)
 }
 

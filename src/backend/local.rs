@@ -1,0 +1,132 @@
+//! Local tools: an HTTP request or a program for each call. There is no connection to lose, so such
+//! a backend is ready from the start and stays so.
+//!
+//! Must not: retry, time out (the caller drops the future), or look into a tool's result.
+
+mod command;
+mod http;
+
+use std::{future::pending, path::PathBuf, sync::Arc};
+
+use futures_util::future::{BoxFuture, ready};
+
+use self::{command::Runner, http::Endpoint};
+use super::peer::{About, CallError, Dial, Peer, PeerError, ToolCall};
+use crate::{
+    config::{Action, Local},
+    model::{answer::Answer, catalog::Catalog, ids::BackendName},
+};
+
+/// Knows one local tool.
+#[derive(Debug)]
+pub struct LocalDialer {
+    transport: &'static str,
+    tool: Arc<LocalTool>,
+}
+
+/// One local tool.
+#[derive(Debug)]
+struct LocalTool {
+    catalog: Arc<Catalog>,
+    action: Act,
+}
+
+#[derive(Debug)]
+enum Act {
+    Http(Endpoint),
+    Command(Runner),
+}
+
+impl LocalDialer {
+    /// The tool `name`. `launcher` is the daemon's own binary, which keeps a program from outliving
+    /// the daemon; `client` comes from [`crate::http_client::new`].
+    #[must_use]
+    pub fn new(
+        name: BackendName,
+        config: &Local,
+        launcher: Option<PathBuf>,
+        client: reqwest::Client,
+    ) -> Self {
+        let (transport, action) = match &config.action {
+            Action::Http { method, url, headers } => {
+                let endpoint = Endpoint {
+                    name,
+                    client,
+                    method: method.clone(),
+                    url: url.clone().into_value(),
+                    headers: headers.clone(),
+                };
+                ("http", Act::Http(endpoint))
+            }
+            Action::Command(program) => {
+                ("command", Act::Command(Runner::new(name, program.clone(), launcher)))
+            }
+        };
+        let catalog = Arc::new(Catalog::local(config.definition.clone()));
+        Self { transport, tool: Arc::new(LocalTool { catalog, action }) }
+    }
+}
+
+impl Dial for LocalDialer {
+    fn dial(&self) -> BoxFuture<'_, Result<Arc<dyn Peer>, PeerError>> {
+        let peer: Arc<dyn Peer> = Arc::<LocalTool>::clone(&self.tool);
+        Box::pin(ready(Ok(peer)))
+    }
+
+    fn transport(&self) -> &'static str {
+        self.transport
+    }
+}
+
+impl Peer for LocalTool {
+    fn about(&self) -> About {
+        About::default()
+    }
+
+    fn resolve(&self) -> BoxFuture<'_, Result<Arc<Catalog>, PeerError>> {
+        Box::pin(ready(Ok(Arc::clone(&self.catalog))))
+    }
+
+    fn changed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(pending())
+    }
+
+    fn closed(&self) -> BoxFuture<'_, PeerError> {
+        Box::pin(pending())
+    }
+
+    fn call(&self, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>> {
+        Box::pin(async move {
+            match &self.action {
+                Act::Http(endpoint) => endpoint.call(&call.arguments).await,
+                Act::Command(runner) => runner.call(&call.arguments).await,
+            }
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            match &self.action {
+                Act::Http(_) => (),
+                Act::Command(runner) => runner.close().await,
+            }
+        })
+    }
+}
+
+/// What the tool made, as text; `None` where it is none. With `whole` unset, the last character may
+/// be cut, and is then left out.
+fn text(bytes: &[u8], whole: bool) -> Option<String> {
+    let fits = match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) if !whole && error.error_len().is_none() => {
+            let valid = bytes.get(..error.valid_up_to()).unwrap_or_default();
+            std::str::from_utf8(valid).ok()?
+        }
+        Err(_) => return None,
+    };
+    Some(fits.to_owned())
+}
+
+#[cfg(test)]
+mod tests;

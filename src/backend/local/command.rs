@@ -1,0 +1,237 @@
+//! A local tool that is a program: started for each call, given the arguments on stdin, and ended
+//! with all that it has started as soon as nobody waits for it.
+//!
+//! Must not: use a shell, or keep more of a program's output than is passed on.
+
+use std::{io, path::PathBuf, pin::pin, process::ExitStatus, sync::Arc, time::Duration};
+
+use rustix::process::Signal;
+use serde_json::value::RawValue;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    process::Child as Process,
+    sync::oneshot,
+    time::timeout,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::text;
+use crate::{
+    backend::{
+        log::{Secrets, printable_lines},
+        peer::CallError,
+        program::{self, Group, Started, describe, launcher},
+    },
+    config::Program,
+    model::{answer::Answer, ids::BackendName},
+};
+
+/// The longest output. Of a result, MANTYX takes a quarter of it.
+const MAX_OUTPUT: usize = 8 * 1024 * 1024;
+/// What is kept of stderr: its end, where programs say why they end.
+const MAX_STDERR: usize = 4 * 1024;
+/// How long a program has to end after SIGTERM.
+const GRACE: Duration = Duration::from_secs(2);
+/// How long the output is read on after the program's end: what it has left running in the
+/// background may hold the pipes open for ever.
+const LINGER: Duration = Duration::from_millis(500);
+
+/// Runs one program, as often as it is called.
+#[derive(Debug)]
+pub(super) struct Runner {
+    name: BackendName,
+    program: Program,
+    launcher: Option<PathBuf>,
+    secrets: Secrets,
+    /// Ends all programs that run.
+    stop: CancellationToken,
+    /// Waits for each program's end, also when its call is gone.
+    running: TaskTracker,
+}
+
+/// More output than is read.
+struct Flood;
+
+/// The end of a stream, and how much came before it.
+#[derive(Debug, Default)]
+struct Tail {
+    kept: Vec<u8>,
+    missing: usize,
+}
+
+impl Runner {
+    pub(super) fn new(name: BackendName, program: Program, launcher: Option<PathBuf>) -> Self {
+        let secrets = Secrets::new(program.env.values());
+        let (stop, running) = (CancellationToken::new(), TaskTracker::new());
+        Self { name, program, launcher, secrets, stop, running }
+    }
+
+    /// Runs the program once. Dropping the future ends it, and all that it has started.
+    pub(super) async fn call(&self, arguments: &RawValue) -> Result<Answer, CallError> {
+        let started = program::start(&self.program, self.launcher.as_deref()).await;
+        let Started { mut process, group } =
+            started.map_err(|error| CallError::NotSent(error.to_string()))?;
+        tracing::debug!(backend = %self.name, pid = group.leader(), "started the program");
+        let stdin = process.stdin.take().expect("stdin was asked for as a pipe");
+        let stdout = process.stdout.take().expect("stdout was asked for as a pipe");
+        let stderr = process.stderr.take().expect("stderr was asked for as a pipe");
+        let stop = self.stop.child_token();
+        let _end_with_this_call = stop.clone().drop_guard();
+        let (tell, mut ended) = oneshot::channel();
+        // The handle is not needed: the tracker knows the task.
+        drop(self.running.spawn(watch(process, group, stop, tell)));
+
+        let (mut output, mut errors) = (Vec::new(), Tail::default());
+        let exchange = async {
+            tokio::try_join!(
+                feed(stdin, arguments.get()),
+                read_whole(stdout, &mut output),
+                read_tail(stderr, &mut errors),
+            )
+        };
+        // The future holds the buffers, and it ends before they are looked at.
+        let outcome = {
+            let mut exchange = pin!(exchange);
+            tokio::select! {
+                exchanged = &mut exchange => match exchanged {
+                    Ok(_) => Ok(ended.await),
+                    Err(flood) => Err(flood),
+                },
+                status = &mut ended => match timeout(LINGER, exchange).await {
+                    Ok(Err(flood)) => Err(flood),
+                    Ok(Ok(_)) | Err(_) => Ok(status),
+                },
+            }
+        };
+        let Ok(status) = outcome else { return Ok(Answer::Error(self.flooded())) };
+        if self.stop.is_cancelled() {
+            return Err(CallError::Lost("the bridge stopped the program".to_owned()));
+        }
+        let status = status
+            .unwrap_or_else(|_gone| Err(io::Error::other("nobody has waited for its end")))
+            .map_err(|error| CallError::Lost(format!("its end is not known: {error}")))?;
+        self.answer(status, &output, &errors)
+    }
+
+    fn answer(
+        &self,
+        status: ExitStatus,
+        output: &[u8],
+        errors: &Tail,
+    ) -> Result<Answer, CallError> {
+        let said = self.secrets.hide(printable_lines(&errors.kept));
+        if self.launcher.is_some() && launcher::could_not_start(status, &errors.kept) {
+            return Err(CallError::NotSent(said));
+        }
+        if !said.is_empty() {
+            let line = said.replace('\n', " | ");
+            tracing::info!(backend = %self.name, status = describe(status), "stderr: {line}");
+        }
+        if !status.success() {
+            return Ok(Answer::Error(match (said.is_empty(), errors.missing) {
+                (true, _) => {
+                    let status = describe(status);
+                    format!("`{}` failed with {status} and did not say why.", self.name)
+                }
+                (false, 0) => said,
+                (false, missing) => format!("[{missing} bytes before]\n{said}"),
+            }));
+        }
+        let output = output.strip_suffix(b"\n").unwrap_or(output);
+        Ok(match text(output, true) {
+            Some(text) => Answer::text(text),
+            None => Answer::Error(format!(
+                "`{}` did what was asked and wrote {} bytes, which are no text. They cannot be \
+                 passed on.",
+                self.name,
+                output.len()
+            )),
+        })
+    }
+
+    fn flooded(&self) -> String {
+        format!(
+            "`{}` wrote more than {} MiB and was stopped. It may or may not have taken effect; \
+             check before you repeat it, and ask for less.",
+            self.name,
+            MAX_OUTPUT >> 20
+        )
+    }
+
+    /// Ends all programs that run.
+    pub(super) async fn close(&self) {
+        self.stop.cancel();
+        self.running.close();
+        self.running.wait().await;
+    }
+}
+
+/// Waits for the program's end, which `stop` hastens, tells how it ended, and ends what it has left
+/// behind once `stop` says that nobody reads its output any more.
+async fn watch(
+    mut process: Process,
+    group: Arc<Group>,
+    stop: CancellationToken,
+    tell: oneshot::Sender<io::Result<ExitStatus>>,
+) {
+    let by_itself = tokio::select! {
+        status = process.wait() => Some(status),
+        () = stop.cancelled() => None,
+    };
+    let leftovers = by_itself.is_some() && !group.is_empty();
+    if let Some(status) = by_itself {
+        // A call that is gone needs no answer.
+        let _gone = tell.send(status);
+        if !leftovers {
+            // Its number may soon be another group's.
+            group.forget();
+            return;
+        }
+        stop.cancelled().await;
+    }
+    group.signal(Signal::TERM);
+    let gently = async {
+        // Reaps the program; its status is of no interest any more.
+        drop(process.wait().await);
+        group.emptied().await;
+    };
+    if timeout(GRACE, gently).await.is_err() {
+        group.kill();
+        drop(process.wait().await);
+    } else {
+        group.forget();
+    }
+}
+
+/// Writes the arguments and closes stdin. A program need not read them.
+async fn feed(mut stdin: impl AsyncWrite + Unpin, arguments: &str) -> Result<(), Flood> {
+    let line = [arguments.as_bytes(), b"\n"].concat();
+    let _taken = stdin.write_all(&line).await.is_ok() && stdin.shutdown().await.is_ok();
+    Ok(())
+}
+
+/// Reads all of `from`, up to [`MAX_OUTPUT`].
+async fn read_whole(from: impl AsyncRead + Unpin, to: &mut Vec<u8>) -> Result<(), Flood> {
+    let most = MAX_OUTPUT as u64 + 1;
+    // What was read before an error stays.
+    let _to_the_end = from.take(most).read_to_end(to).await.is_ok();
+    if to.len() > MAX_OUTPUT { Err(Flood) } else { Ok(()) }
+}
+
+/// Reads all of `from` and keeps its end.
+async fn read_tail(mut from: impl AsyncRead + Unpin, to: &mut Tail) -> Result<(), Flood> {
+    let mut chunk = vec![0; MAX_STDERR];
+    while let Ok(read @ 1..) = from.read(&mut chunk).await {
+        to.push(chunk.get(..read).unwrap_or_default());
+    }
+    Ok(())
+}
+
+impl Tail {
+    fn push(&mut self, bytes: &[u8]) {
+        self.kept.extend_from_slice(bytes);
+        let excess = self.kept.len().saturating_sub(MAX_STDERR);
+        self.kept.drain(..excess);
+        self.missing += excess;
+    }
+}

@@ -1,0 +1,136 @@
+//! A local tool that is an HTTP request: the arguments go out, the body of the answer comes back.
+//!
+//! Must not: follow a redirect, so that headers reach the configured address alone, or show the
+//! model that address.
+
+use ::http::{
+    HeaderMap, HeaderValue, Method, StatusCode,
+    header::{CONTENT_TYPE, Entry},
+};
+use serde_json::value::RawValue;
+use url::Url;
+
+use super::text;
+use crate::{
+    backend::{log::printable_lines, peer::CallError},
+    http_client,
+    model::{answer::Answer, ids::BackendName, json::Members},
+};
+
+/// What is read of a result: all that MANTYX takes, and a little, so that a result that is only
+/// slightly longer is told its length.
+const MAX_RESULT: usize = Answer::MAX_RESULT + 64 * 1024;
+/// What is read of an error.
+const MAX_ERROR: usize = 1024;
+
+/// Where the request goes, and how.
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    pub(super) name: BackendName,
+    pub(super) client: reqwest::Client,
+    pub(super) method: Method,
+    pub(super) url: Url,
+    /// The configured headers.
+    pub(super) headers: HeaderMap,
+}
+
+impl Endpoint {
+    /// Sends one request and reads the answer.
+    pub(super) async fn call(&self, arguments: &RawValue) -> Result<Answer, CallError> {
+        let mut headers = self.headers.clone();
+        let mut url = self.url.clone();
+        let mut builder = if matches!(self.method, Method::GET | Method::HEAD | Method::DELETE) {
+            put_into_query(arguments, &mut url)?;
+            self.client.request(self.method.clone(), url)
+        } else {
+            if let Entry::Vacant(entry) = headers.entry(CONTENT_TYPE) {
+                entry.insert(HeaderValue::from_static("application/json"));
+            }
+            self.client.request(self.method.clone(), url).body(arguments.get().to_owned())
+        };
+        builder = builder.headers(headers);
+        let response = builder.send().await.map_err(|error| {
+            let not_sent = error.is_connect() || error.is_builder();
+            let text = http_client::chain(&error.without_url());
+            if not_sent { CallError::NotSent(text) } else { CallError::Lost(text) }
+        })?;
+        let status = response.status();
+        if !status.is_success() {
+            return Ok(Answer::Error(self.failure(status, response).await));
+        }
+        let kind = media_type(response.headers());
+        let (body, whole) = http_client::body_up_to(response, MAX_RESULT)
+            .await
+            .map_err(|error| CallError::Lost(http_client::chain(&error.without_url())))?;
+        Ok(match text(&body, whole) {
+            Some(text) if whole => Answer::text(text),
+            Some(text) => Answer::unfinished(text),
+            None => Answer::Error(format!(
+                "`{}` did what was asked and answered with {kind}, {}{} bytes, which is no text. \
+                 It cannot be passed on.",
+                self.name,
+                if whole { "" } else { "more than " },
+                body.len()
+            )),
+        })
+    }
+
+    /// What the model is told of a status that is no success.
+    async fn failure(&self, status: StatusCode, response: reqwest::Response) -> String {
+        let reason = status.canonical_reason().unwrap_or_default();
+        let mut words = format!("`{}` failed with HTTP {} {reason}", self.name, status.as_u16());
+        words.truncate(words.trim_end().len());
+        if status.is_redirection() {
+            words.push_str(", a redirect, which is not followed");
+            return words;
+        }
+        // An error whose body breaks off is an error all the same.
+        let body = http_client::body_up_to(response, MAX_ERROR).await.ok();
+        let said = body.and_then(|(body, whole)| {
+            let said = text(&body, whole)?;
+            Some((printable_lines(said.trim().as_bytes()), whole))
+        });
+        match said {
+            Some((said, whole)) if !said.is_empty() => {
+                words.push_str(": ");
+                words.push_str(&said);
+                if !whole {
+                    words.push('…');
+                }
+            }
+            _ => (),
+        }
+        words
+    }
+}
+
+/// Adds the arguments to the query: texts as they are, other scalars as JSON writes them, and what
+/// has members or elements as JSON. An argument that is `null` has no value and is left out.
+fn put_into_query(arguments: &RawValue, url: &mut Url) -> Result<(), CallError> {
+    let members = Members::read(arguments.get()).map_err(|_not_an_object| {
+        CallError::Refused("The arguments must be a JSON object.".to_owned())
+    })?;
+    let given: Vec<_> = members.0.iter().filter(|(_, value)| value.get() != "null").collect();
+    if given.is_empty() {
+        return Ok(());
+    }
+    let mut query = url.query_pairs_mut();
+    for (name, value) in given {
+        match serde_json::from_str::<String>(value.get()) {
+            Ok(text) => query.append_pair(name, &text),
+            Err(_) => query.append_pair(name, value.get()),
+        };
+    }
+    Ok(())
+}
+
+/// The media type that the answer names, for an error.
+fn media_type(headers: &HeaderMap) -> String {
+    const LONGEST: usize = 100;
+    let named = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let kind = named.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
+    if kind.is_empty() {
+        return "something of an unnamed type".to_owned();
+    }
+    kind.chars().take(LONGEST).collect()
+}

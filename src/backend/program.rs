@@ -1,0 +1,173 @@
+//! Programs that backends start: each in a process group of its own, with an environment of its
+//! own, and ended as one with all that it has started.
+//!
+//! Must not: use a shell, hand down our environment or descriptors, or read what a program writes.
+
+use std::{
+    io,
+    os::unix::process::ExitStatusExt as _,
+    path::Path,
+    process::{ExitStatus, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use secrecy::ExposeSecret as _;
+use tokio::{
+    process::{Child as Process, Command},
+    time::{sleep, timeout},
+};
+
+use super::peer::PeerError;
+use crate::config::Program;
+
+pub mod launcher;
+
+mod path;
+mod spawner;
+
+/// What a program inherits of our environment.
+const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
+
+/// Starts `program`, its three streams as pipes, through `launcher` if there is one.
+pub(super) async fn start(
+    program: &Program,
+    launcher: Option<&Path>,
+) -> Result<Started, PeerError> {
+    let path = variable(program, "PATH").unwrap_or_default();
+    let file = path::find(&program.command, &path, program.cwd.as_deref()).map_err(PeerError)?;
+    let mut command = match launcher {
+        Some(launcher) => {
+            let mut command = Command::new(launcher);
+            command.args(launcher::arguments(&file, &program.args));
+            command
+        }
+        None => {
+            let mut command = Command::new(&file);
+            command.args(&program.args);
+            command
+        }
+    };
+    command
+        .env_clear()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true);
+    for key in INHERITED {
+        if let Some(value) = std::env::var_os(key) {
+            command.env(key, value);
+        }
+    }
+    for (key, value) in &program.env {
+        command.env(key, value.expose_secret());
+    }
+    if let Some(cwd) = &program.cwd {
+        command.current_dir(cwd);
+    }
+    spawner::spawn(command).await.map_err(|error| {
+        let cwd = program.cwd.as_ref().map(|cwd| format!(" in {}", cwd.display()));
+        let through = launcher.map(|path| format!(" through {}", path.display()));
+        PeerError(format!(
+            "cannot start `{}`{}{}: {error}",
+            program.command,
+            cwd.unwrap_or_default(),
+            through.unwrap_or_default()
+        ))
+    })
+}
+
+/// A variable as the program will see it.
+fn variable(program: &Program, key: &str) -> Option<String> {
+    let configured = program.env.get(key).map(|value| value.expose_secret().to_owned());
+    configured.or_else(|| std::env::var(key).ok())
+}
+
+/// How a program ended, in words.
+pub(super) fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit status {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => status.to_string(),
+    }
+}
+
+/// A process that has just been started, and its group.
+pub(super) struct Started {
+    pub(super) process: Process,
+    pub(super) group: Arc<Group>,
+}
+
+impl Started {
+    fn new(process: Process) -> io::Result<Self> {
+        let leader = process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        let leader = leader.ok_or_else(|| io::Error::other("it has no process id"))?;
+        Ok(Self { process, group: Arc::new(Group { leader, gone: AtomicBool::new(false) }) })
+    }
+}
+
+/// The process group that a program leads. Dropped, it is killed.
+#[derive(Debug)]
+pub(super) struct Group {
+    leader: Pid,
+    /// Set when the leader has been reaped and the rest killed: from then on the number may be
+    /// another group's.
+    gone: AtomicBool,
+}
+
+impl Group {
+    /// The process id of the program.
+    pub(super) fn leader(&self) -> std::num::NonZeroI32 {
+        self.leader.as_raw_nonzero()
+    }
+
+    /// Sends `signal` to all processes of the group.
+    pub(super) fn signal(&self, signal: Signal) {
+        if !self.gone.load(Ordering::Acquire) {
+            // It fails only when there is no process left.
+            let _sent = kill_process_group(self.leader, signal).is_ok();
+        }
+    }
+
+    /// Kills what is left of the group, for good.
+    pub(super) fn kill(&self) {
+        if !self.gone.swap(true, Ordering::AcqRel) {
+            let _sent = kill_process_group(self.leader, Signal::KILL).is_ok();
+        }
+    }
+
+    /// Leaves the group alone from now on: no process of it is left.
+    pub(super) fn forget(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
+    /// Gives the processes that the leader has left behind the time to end by themselves.
+    pub(super) async fn wind_up(&self, patience: Duration) {
+        self.signal(Signal::TERM);
+        let _in_time = timeout(patience, self.emptied()).await.is_ok();
+    }
+
+    /// Waits until no process is left. The leader must be waited for elsewhere.
+    pub(super) async fn emptied(&self) {
+        const STEP: Duration = Duration::from_millis(20);
+        while !self.is_empty() {
+            sleep(STEP).await;
+        }
+    }
+
+    /// Whether no process is left; one that nobody has waited for counts.
+    pub(super) fn is_empty(&self) -> bool {
+        test_kill_process_group(self.leader).is_err()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

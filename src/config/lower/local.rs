@@ -1,0 +1,154 @@
+//! One entry of `local`.
+//!
+//! Must not: send a request, start the program or look for it.
+
+use std::collections::BTreeMap;
+
+use http::Method;
+use serde_json::value::RawValue;
+
+use super::{
+    Lower,
+    backend::{Common, Inherited},
+    json::quoted,
+};
+use crate::{
+    config::{
+        Action, Backend, Local, Naming, Program, Target,
+        document::{Kind, NodeId},
+        read::At,
+        reference::Dialect,
+        shape,
+        words::{HttpMethod, SchemaMap},
+    },
+    model::ids::BackendName,
+};
+
+impl Lower<'_> {
+    pub(super) fn local(
+        &self,
+        name: &BackendName,
+        at: &At<shape::Local>,
+        inherited: Inherited,
+    ) -> Option<Backend> {
+        let At { value: entry, node } = at;
+        let definition = self.definition(entry);
+        let action = self.action(*node, entry);
+        let common = Common {
+            required: entry.required.as_ref(),
+            on_unavailable: None,
+            refresh: None,
+            call_timeout: entry.timeout.as_ref(),
+            concurrency: entry.concurrency.as_ref(),
+            // A program costs a process a call.
+            default_concurrency: if entry.command.is_some() { 4 } else { 16 },
+        };
+        let target = Target::Local(Local { definition: definition?, action: action? });
+        Some(self.backend(name, target, Naming::default(), &common, inherited))
+    }
+
+    /// What MANTYX is told of the tool: only what the file says.
+    fn definition(&self, entry: &shape::Local) -> Option<Box<RawValue>> {
+        let schema = |at: Option<&At<SchemaMap>>| at.map(|at| self.object_schema(at.node));
+        let flag = |at: Option<&At<bool>>| at.map(|at| Some(at.value.to_string()));
+        let members = [
+            ("description", entry.description.as_ref().map(|at| Some(quoted(&at.value)))),
+            ("parameters", schema(entry.parameters.as_ref())),
+            ("outputSchema", schema(entry.output_schema.as_ref())),
+            ("longRunning", flag(entry.long_running.as_ref())),
+            ("readOnly", flag(entry.read_only.as_ref())),
+            ("retain", flag(entry.retain.as_ref())),
+        ];
+        let given = members.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        let members: Option<Vec<String>> =
+            given.map(|(key, value)| Some(format!("\"{key}\":{}", value?))).collect();
+        RawValue::from_string(format!("{{{}}}", members?.join(","))).ok()
+    }
+
+    /// The JSON text of a schema, which MANTYX wants to be one of an object.
+    fn object_schema(&self, id: NodeId) -> Option<String> {
+        let text = self.json(id)?;
+        let Kind::Map(entries) = &self.document.node(id)?.kind else { return None };
+        match entries.iter().find(|(key, _)| key == "type") {
+            Some((_, node)) if !matches!(&node.kind, Kind::Str(kind) if kind == "object") => {
+                let cure = "write `type: object`, and what there is below `properties`";
+                self.error(node.id, "MANTYX takes the schema of an object only", cure);
+                None
+            }
+            Some(_) => Some(text),
+            None => {
+                let cure = "write `type: object` into it";
+                self.error_at_key(id, "the schema does not say that it is one of an object", cure);
+                None
+            }
+        }
+    }
+
+    fn action(&self, node: NodeId, entry: &shape::Local) -> Option<Action> {
+        match (&entry.http, &entry.command) {
+            (Some(http), Some(command)) => {
+                self.error_at_key(
+                    http.node.max(command.node),
+                    "a local tool has either `http` or a `command`",
+                    "remove one of the two, or make two entries of it",
+                );
+                None
+            }
+            (None, None) => {
+                self.missing(
+                    node,
+                    "neither `http` nor `command` says what this tool does",
+                    "write `http: {url: https://…}`, or `command: [PROGRAM, …]`",
+                );
+                None
+            }
+            (Some(http), None) => {
+                let keys = [
+                    entry.env.as_ref().map(|at| ("env", at.node)),
+                    entry.cwd.as_ref().map(|at| ("cwd", at.node)),
+                ];
+                self.check_foreign_keys(keys.into_iter().flatten(), "http");
+                self.local_http(http)
+            }
+            (None, Some(command)) => {
+                let Some((program, args)) = command.value.split_first() else {
+                    let cure = "write `command: [PROGRAM, ARGUMENT, …]`";
+                    self.error(command.node, "nothing says what program this is", cure);
+                    return None;
+                };
+                let program = At { value: program.value.0.clone(), node: program.node };
+                let split: fn(&str, &str) -> String =
+                    |program, args| format!("write `command: [{program}, {args}]`");
+                let split = args.is_empty().then_some(split);
+                let command = self.command(&program, split, Dialect::Own);
+                let args = self.args(args, Dialect::Own);
+                let env = self.child_env(BTreeMap::new(), entry.env.as_ref(), Dialect::Own);
+                let cwd = match &entry.cwd {
+                    Some(at) => Some(self.path(at)?),
+                    None => None,
+                };
+                Some(Action::Command(Program { command: command?, args: args?, env: env?, cwd }))
+            }
+        }
+    }
+
+    fn local_http(&self, at: &At<shape::LocalHttp>) -> Option<Action> {
+        let At { value: http, node } = at;
+        let method = match http.method.as_ref().map_or(HttpMethod::Post, |at| at.value) {
+            HttpMethod::Get => Method::GET,
+            HttpMethod::Head => Method::HEAD,
+            HttpMethod::Post => Method::POST,
+            HttpMethod::Put => Method::PUT,
+            HttpMethod::Patch => Method::PATCH,
+            HttpMethod::Delete => Method::DELETE,
+        };
+        let Some(url) = &http.url else {
+            let cure = "write `url: https://…` into it";
+            self.missing(*node, "nothing says where this request is sent", cure);
+            return None;
+        };
+        let url = self.url(url, Dialect::Own);
+        let headers = self.headers(http.headers.as_ref(), Dialect::Own, url.as_deref());
+        Some(Action::Http { method, url: url?, headers: headers? })
+    }
+}

@@ -1,0 +1,142 @@
+//! A program that the bridge starts: its name, its arguments, its environment.
+//!
+//! Must not: start the program or look for it.
+
+use std::collections::BTreeMap;
+
+use secrecy::SecretString;
+
+use super::{Lower, plain_secret};
+use crate::config::{
+    Written,
+    document::NodeId,
+    read::{At, Scalar},
+    reference::{Dialect, looks_secret},
+};
+
+/// As a command it means the program that reads this file, which need not be on the PATH.
+const OWN_PROGRAM: &str = "mantyx-bridge";
+
+impl Lower<'_> {
+    /// Refuses keys of another kind of entry.
+    pub(super) fn check_foreign_keys(
+        &self,
+        keys: impl Iterator<Item = (&'static str, NodeId)>,
+        beside: &str,
+    ) {
+        for (key, node) in keys {
+            let message = format!("`{key}` means nothing beside `{beside}`");
+            self.error_at_key(node, message, "remove it");
+        }
+    }
+
+    /// The program itself. `split` is the cure for a whole command line in its place, of the first
+    /// word and the list of the others; `None` where arguments stand beside it.
+    pub(super) fn command(
+        &self,
+        at: &At<String>,
+        split: Option<fn(&str, &str) -> String>,
+        dialect: Dialect,
+    ) -> Option<String> {
+        let command = self.open_text(at.node, &at.value, dialect)?;
+        if command.is_empty() || command.contains('\0') {
+            self.error(at.node, "this is no program", "write its name or its path");
+            return None;
+        }
+        if command == OWN_PROGRAM {
+            let own = self.env.own_program().and_then(|path| path.to_str());
+            return Some(own.unwrap_or(OWN_PROGRAM).to_owned());
+        }
+        let written = at.value.as_str();
+        let program = written.split_whitespace().next().unwrap_or_default();
+        if let Some(split) = split
+            && program != written
+            && !written.contains(['/', '$'])
+        {
+            let args: Vec<String> =
+                command.split_whitespace().skip(1).map(|arg| format!("{arg:?}")).collect();
+            let args = match command.contains(['"', '\'']) {
+                true => "…".to_owned(),
+                false => args.join(", "),
+            };
+            self.error(
+                at.node,
+                "this is one program's name with spaces in it: there is no shell",
+                split(program, &args),
+            );
+        }
+        // A path with a slash starts at the file's directory, as every path in the file.
+        if command.contains('/') {
+            return self.directory.join(&command).to_str().map(str::to_owned);
+        }
+        Some(command)
+    }
+
+    /// Its arguments, as they are and as they may be shown.
+    pub(super) fn args(
+        &self,
+        items: &[At<Scalar>],
+        dialect: Dialect,
+    ) -> Option<Vec<Written<String>>> {
+        let mut args: Vec<Written<String>> = Vec::new();
+        let mut complete = true;
+        let mut after_secret_option = false;
+        for At { value: Scalar(text), node } in items {
+            let Some((value, template)) = self.resolve(*node, text, dialect) else {
+                complete = false;
+                continue;
+            };
+            if value.contains('\0') {
+                self.error(*node, "an argument cannot hold a zero byte", "remove it");
+            }
+            if template.is_secret() {
+                let message = "arguments show in every list of processes; pass it in `env`";
+                self.warn(*node, message);
+            }
+            let (option, inline) = text.split_once('=').unwrap_or((text, ""));
+            let is_secret_option = option.starts_with('-') && looks_secret(option);
+            let holds_secret = template.is_plain()
+                && (is_secret_option && !inline.is_empty() || after_secret_option);
+            args.push(match holds_secret {
+                true if after_secret_option => Written::new(value, "***".into()),
+                true => Written::new(value, format!("{option}=***")),
+                false => Self::written(value, &template),
+            });
+            if holds_secret {
+                self.warn(*node, plain_secret("an argument"));
+            }
+            after_secret_option = is_secret_option && !text.contains('=');
+        }
+        complete.then_some(args)
+    }
+
+    /// Its environment: what is set `before`, and `section`, which wins.
+    pub(super) fn child_env(
+        &self,
+        before: BTreeMap<String, SecretString>,
+        section: Option<&At<BTreeMap<String, At<Scalar>>>>,
+        dialect: Dialect,
+    ) -> Option<BTreeMap<String, SecretString>> {
+        let mut env = before;
+        let mut complete = true;
+        for (name, at) in section.iter().flat_map(|section| &section.value) {
+            if name.is_empty() || name.contains(['=', '\0']) {
+                let message = format!("`{name}` is no name of an environment variable");
+                self.error_at_key(at.node, message, "letters, digits and _, such as API_KEY");
+            }
+            let Some((value, template)) = self.resolve(at.node, &at.value.0, dialect) else {
+                complete = false;
+                continue;
+            };
+            if value.contains('\0') {
+                self.error(at.node, "a variable cannot hold a zero byte", "remove it");
+            }
+            let is_value = !value.is_empty() && !value.starts_with('/');
+            if template.is_plain() && is_value && looks_secret(name) {
+                self.warn(at.node, plain_secret(name));
+            }
+            env.insert(name.clone(), value.into());
+        }
+        complete.then_some(env)
+    }
+}
