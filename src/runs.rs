@@ -429,7 +429,9 @@ impl Runs {
                 patience.as_secs_f64()
             ));
         };
-        self.backends.call(route, Wanted { arguments, origin, deadline }).await
+        self.backends
+            .call(route, Wanted { arguments, origin, witness: None, handle: None, deadline })
+            .await
     }
 
     /// What was called and is being called.

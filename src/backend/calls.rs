@@ -21,7 +21,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     board::{Board, Phase},
-    peer::{CallError, Origin, Peer, Progress, ToolCall},
+    peer::{CallError, Handle, NotRecorded, Origin, Peer, Progress, ToolCall, Witness},
     supervisor::Ask,
 };
 use crate::model::{
@@ -66,6 +66,10 @@ pub struct Wanted {
     pub arguments: Box<RawValue>,
     /// Which call of which run this is; `None` for calls by hand.
     pub origin: Option<Origin>,
+    /// Told of every step before it is taken; `None` for calls by hand.
+    pub witness: Option<Arc<dyn Witness>>,
+    /// The work that this call has started before; it is asked for, and nothing is started anew.
+    pub handle: Option<Handle>,
     /// When it must be answered, whatever the backend's own timeout is and however well it gets on.
     pub deadline: Instant,
 }
@@ -142,10 +146,8 @@ impl Backends {
         lane.in_flight.fetch_add(1, Ordering::Relaxed);
         let _in_flight = InFlight(&lane.in_flight);
 
-        let Wanted { arguments, origin, deadline } = wanted;
-        let limits = Limits::new(lane.call_timeout, deadline);
-        let call = ToolCall { tool, arguments, origin, progress: Progress::default() };
-        let outcome = self.call_in_turn(name, lane, call, limits).await;
+        let limits = Limits::new(lane.call_timeout, wanted.deadline);
+        let outcome = self.call_in_turn(route, lane, &tool, wanted, limits).await;
         let answered = matches!(outcome, Ok(_) | Err(Failure::Call(CallError::Refused(_))));
         let last = LastCall { at: SystemTime::now(), answered };
         *lane.last_call.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
@@ -161,9 +163,10 @@ impl Backends {
 
     async fn call_in_turn(
         &self,
-        name: &BackendName,
+        route: &Route,
         lane: &Lane,
-        call: ToolCall,
+        tool: &Arc<str>,
+        wanted: Wanted,
         limits: Limits,
     ) -> Result<Answer, Failure> {
         let turn = async {
@@ -173,9 +176,45 @@ impl Backends {
         };
         let turn = timeout_at(limits.turn_by(), turn).await;
         let _permits = turn.map_err(|_elapsed| Failure::NoTurn(limits.waited()))?;
+        let attempt = |wanted: &Wanted| {
+            let call = ToolCall {
+                tool: Arc::clone(tool),
+                arguments: wanted.arguments.clone(),
+                origin: wanted.origin.clone(),
+                progress: Progress::default(),
+                witness: wanted.witness.clone(),
+            };
+            self.attempt(&route.backend, call, wanted.handle.clone(), limits)
+        };
+        match attempt(&wanted).await {
+            // What has no effect may be done again, once, like after a crash.
+            Err(Failure::Call(CallError::Lost(why))) if route.repeatable => {
+                info!(backend = %route.backend, why, "the connection broke; the call only reads and is made again");
+                attempt(&Wanted { handle: None, ..wanted }).await
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Makes the call once, or asks for the outcome of what `handle` names.
+    async fn attempt(
+        &self,
+        name: &BackendName,
+        call: ToolCall,
+        handle: Option<Handle>,
+        limits: Limits,
+    ) -> Result<Answer, Failure> {
         let peer = self.connected(name).await?;
         let progress = call.progress.clone();
-        let mut outcome = peer.call(call);
+        let mut outcome = match handle {
+            Some(handle) => peer.resume(handle, call),
+            None => {
+                if let Some(witness) = &call.witness {
+                    witness.dispatching().await?;
+                }
+                peer.call(call)
+            }
+        };
         let mut silent_until = std::pin::pin!(sleep_until(limits.first_end()));
         loop {
             tokio::select! {
@@ -300,6 +339,8 @@ enum Failure {
     #[error("timed out after {0:.0?}")]
     TimedOut(Duration),
     #[error(transparent)]
+    NotRecorded(#[from] NotRecorded),
+    #[error(transparent)]
     Call(CallError),
 }
 
@@ -315,6 +356,10 @@ impl Failure {
             Self::NotConnected | Self::Call(CallError::NotSent(_)) => format!(
                 "`{name}` cannot be reached at the moment. The call was not made; try again later \
                  or do without it."
+            ),
+            Self::NotRecorded(NotRecorded) => format!(
+                "bridge_storage_unavailable: the bridge cannot write its journal, so the call to \
+                 `{name}` was not made. Do without it or try again later."
             ),
             Self::TimedOut(waited) => format!(
                 "`{name}` gave no answer within {}, and the call was cancelled. It may or may not \

@@ -47,6 +47,16 @@ pub trait Peer: Send + Sync + fmt::Debug + 'static {
     /// protocol has a way to.
     fn call(&self, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>>;
 
+    /// Asks for the outcome of work that an earlier call started, which ended without one: the
+    /// bridge was restarted. Nothing is started anew; where the peer does not know the work any
+    /// more, or cannot be asked, that is [`CallError::Lost`].
+    ///
+    /// The default is a peer whose calls never name a [`Handle`].
+    fn resume(&self, handle: Handle, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>> {
+        drop((handle, call));
+        Box::pin(async { Err(CallError::Lost("the call cannot be asked for".to_owned())) })
+    }
+
     /// Ends the connection in the protocol's own way, within a few seconds, children included.
     fn close(&self) -> BoxFuture<'_, ()>;
 }
@@ -71,7 +81,37 @@ pub struct ToolCall {
     pub origin: Option<Origin>,
     /// Where the peer says that the call is getting on.
     pub progress: Progress,
+    /// Where it is written down how far the call is, if anybody does.
+    pub witness: Option<Arc<dyn Witness>>,
 }
+
+impl ToolCall {
+    /// The peer has named the work that the call started.
+    pub fn named(&self, handle: &Handle) {
+        if let Some(witness) = &self.witness {
+            witness.named(handle);
+        }
+    }
+}
+
+/// What a peer calls the work that a call has started, such as a task: enough to ask for it after
+/// a restart. Made and read by the peer's own protocol, kept by others as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Handle(pub String);
+
+/// Writes down how far a call is, so that a crash loses nothing and repeats nothing.
+pub trait Witness: Send + Sync + fmt::Debug {
+    /// The call is about to reach the peer, and must not before this has ended well.
+    fn dispatching(&self) -> BoxFuture<'_, Result<(), NotRecorded>>;
+
+    /// The peer has named the work that the call started.
+    fn named(&self, handle: &Handle);
+}
+
+/// It could not be written down that a call is made, so it must not be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the journal cannot be written")]
+pub struct NotRecorded;
 
 /// The signs of life of one call: the peer that makes it gives them, and whoever waits for it
 /// waits longer. Signs between two looks count as one.

@@ -92,6 +92,9 @@ pub struct Route {
     /// The `kind` that the ref had; an event for the name must carry the same.
     pub kind: RefKind,
     pub target: Target,
+    /// Whether making the call twice does no more than making it once, on the word of somebody
+    /// whom the operator trusts. Such a call may be made again where its outcome was lost.
+    pub repeatable: bool,
 }
 
 /// What stands behind a name.
@@ -319,7 +322,8 @@ impl<'a> Plan<'a> {
                 (self.source.kind, Target::Tool { name, input: None })
             }
         };
-        Route { backend: self.source.name.clone(), kind, target }
+        let repeatable = false;
+        Route { backend: self.source.name.clone(), kind, target, repeatable }
     }
 
     fn write(&self, names: &[Arc<str>]) -> Vec<Ref> {

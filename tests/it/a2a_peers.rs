@@ -85,7 +85,14 @@ async fn call_of(
     message: &str,
 ) -> Result<Answer, CallError> {
     let arguments = RawValue::from_string(json!({"message": message}).to_string()).unwrap();
-    peer.call(ToolCall { tool: "".into(), arguments, origin, progress: Progress::default() }).await
+    peer.call(ToolCall {
+        tool: "".into(),
+        arguments,
+        origin,
+        progress: Progress::default(),
+        witness: None,
+    })
+    .await
 }
 
 async fn result(peer: &Arc<dyn Peer>, message: &str) -> String {

@@ -45,6 +45,7 @@ fn call(arguments: &serde_json::Value) -> ToolCall {
         arguments: RawValue::from_string(arguments.to_string()).unwrap(),
         origin: Some(Origin { run: "r".into(), session: None, tool_use: "u".into() }),
         progress: Progress::default(),
+        witness: None,
     }
 }
 

@@ -37,7 +37,13 @@ fn start(worlds: &[(&str, &Arc<World>)], concurrency: usize) -> Harness {
 }
 
 fn wanted(arguments: Box<RawValue>) -> Wanted {
-    Wanted { arguments, origin: None, deadline: Instant::now() + Duration::from_secs(285) }
+    Wanted {
+        arguments,
+        origin: None,
+        witness: None,
+        handle: None,
+        deadline: Instant::now() + Duration::from_secs(285),
+    }
 }
 
 impl Harness {
@@ -98,7 +104,7 @@ async fn call_with_progress(every: u64, times: usize, within: u64) -> (Answer, u
     let offer = harness.backends.board.offer();
     let arguments = RawValue::from_string("{}".to_owned()).unwrap();
     let deadline = begin + Duration::from_secs(within);
-    let wanted = Wanted { arguments, origin: None, deadline };
+    let wanted = Wanted { arguments, origin: None, witness: None, handle: None, deadline };
     tokio::select! {
         answer = harness.backends.call(offer.route("fs_ls").unwrap(), wanted) => {
             (answer, begin.elapsed().as_secs())

@@ -36,7 +36,13 @@ fn command(line: &[&str], env: &[(&str, &str)]) -> LocalDialer {
 
 fn order(arguments: &str) -> ToolCall {
     let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
-    ToolCall { tool: "".into(), arguments, origin: None, progress: Progress::default() }
+    ToolCall {
+        tool: "".into(),
+        arguments,
+        origin: None,
+        progress: Progress::default(),
+        witness: None,
+    }
 }
 
 async fn call(dialer: &LocalDialer, arguments: &str) -> Result<Answer, CallError> {

@@ -62,7 +62,13 @@ fn tools(catalog: &Catalog) -> Vec<(&str, &str)> {
 
 fn order(tool: &str, arguments: &str) -> ToolCall {
     let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
-    ToolCall { tool: tool.into(), arguments, origin: None, progress: Progress::default() }
+    ToolCall {
+        tool: tool.into(),
+        arguments,
+        origin: None,
+        progress: Progress::default(),
+        witness: None,
+    }
 }
 
 async fn call(peer: &Arc<dyn Peer>, tool: &str, arguments: &str) -> Result<Answer, CallError> {

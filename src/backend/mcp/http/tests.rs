@@ -184,7 +184,13 @@ async fn dial(server: &Server) -> Arc<dyn Peer> {
 
 pub(in crate::backend::mcp) fn order(arguments: &str) -> ToolCall {
     let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
-    ToolCall { tool: "t".into(), arguments, origin: None, progress: Progress::default() }
+    ToolCall {
+        tool: "t".into(),
+        arguments,
+        origin: None,
+        progress: Progress::default(),
+        witness: None,
+    }
 }
 
 async fn call(peer: &Arc<dyn Peer>) -> Result<Answer, CallError> {
