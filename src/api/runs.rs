@@ -262,7 +262,7 @@ impl Api {
                  app may use.",
             ));
         }
-        Ok(Table::assumed(offer, chosen))
+        Ok(Table::assumed(&offer, chosen))
     }
 
     /// The runs of `app`: those that are driven and those that ended of late, the latest first.
