@@ -47,6 +47,9 @@ const TOOL_USE_ID: &str = "mantyx-bridge/toolUseId";
 /// How long rmcp may take to end a connection: it gives a session's DELETE five seconds.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
 
+/// How long the end of a connection waits until the server knows of the calls that were dropped.
+const TELL_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// How long the end of a connection waits for the end of the process behind it.
 const EXIT_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -266,6 +269,10 @@ impl Connection {
     }
 
     async fn end(&self) {
+        self.cancellations.close();
+        if timeout(TELL_TIMEOUT, self.cancellations.wait()).await.is_err() {
+            tracing::debug!(backend = %self.backend, "the server does not answer a cancellation");
+        }
         self.stop.cancel();
         if timeout(CLOSE_TIMEOUT, self.ended.cancelled()).await.is_err() {
             tracing::warn!(backend = %self.backend, "the connection did not end in time");

@@ -7,7 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rmcp::model::{
-    CancelTaskParams, CancelTaskRequest, ClientRequest, CustomRequest, GetTaskParams,
+    CancelTaskParams, CancelTaskRequest, ClientRequest, CustomRequest, ErrorCode, GetTaskParams,
     GetTaskRequest,
 };
 use serde::{Deserialize, Serialize};
@@ -120,7 +120,11 @@ impl<'a> Followed<'a> {
     async fn outcome(mut self, wait: Duration) -> Result<Answer, CallError> {
         match self.end(wait).await? {
             End::Completed(Some(result)) => complete(&result),
-            End::Completed(None) => self.result().await,
+            End::Completed(None) => self.result().await.map_err(|error| match error {
+                // It had completed, so these are not the tool's words.
+                CallError::Refused(why) => CallError::Unreadable(why),
+                error => error,
+            }),
             End::Failed { message, error: Some(error) } => Err(failed(message, Some(&error))),
             End::Failed { message, error: None } => self.failure(message).await,
             End::Cancelled(message) => Err(CallError::Refused(format!(
@@ -185,8 +189,7 @@ impl<'a> Followed<'a> {
             let request = question.request(&self.task, Marker(Arc::clone(&exchange)));
             let why = match self.connection.exchange(request, Arc::clone(&exchange), None).await {
                 Err(CallError::NotSent(why) | CallError::Lost(why)) => why,
-                // What stands before the server has no word in this.
-                Err(CallError::Refused(why)) if exchange.refusal().is_none() => why,
+                Err(CallError::Refused(why)) if question.is_open(exchange.refusal()) => why,
                 outcome => return outcome,
             };
             if misses == MAX_MISSES || self.connection.is_over() {
@@ -219,6 +222,17 @@ impl<'a> Followed<'a> {
 }
 
 impl Question {
+    /// Whether the question may still be answered after a refusal with the code `refusal`.
+    fn is_open(self, refusal: Option<i32>) -> bool {
+        match (self, refusal) {
+            // What stands before the server refused, and it has no word in this.
+            (_, None) => true,
+            // The server is in trouble, but does not say that it does not know the task.
+            (Self::Status, Some(code)) => code == ErrorCode::INTERNAL_ERROR.0,
+            (Self::Result, Some(_)) => false,
+        }
+    }
+
     fn request(self, task: &str, marker: Marker) -> ClientRequest {
         match self {
             Self::Status => {

@@ -111,12 +111,13 @@ impl Fake {
     }
 
     async fn wait_for(&self, method: &str) -> Value {
-        loop {
+        for _ in 0..1000 {
             if let Some((_, message)) = self.seen(method).pop() {
                 return message;
             }
             sleep(Duration::from_millis(1)).await;
         }
+        panic!("the server should see {method}")
     }
 
     async fn call(&self) -> Result<Answer, CallError> {
@@ -400,6 +401,25 @@ async fn a_dropped_call_cancels_its_task_or_else_its_request() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_connection_is_closed_after_its_cancellations() {
+    let fake = Fake::start(Era::Legacy, OFFERED, usual(Era::Legacy, || Reply::Silence)).await;
+    assert!(timeout(Duration::from_secs(3), fake.call()).await.is_err(), "it still works");
+    fake.connection.close().await;
+    fake.wait_for("tasks/cancel").await;
+
+    // One that takes no answer from the server is not waited for.
+    let fake = Fake::start(Era::Legacy, OFFERED, |method, count| match method {
+        "tasks/cancel" => Reply::Silence,
+        _ => usual(Era::Legacy, || Reply::Silence)(method, count),
+    })
+    .await;
+    assert!(timeout(Duration::from_secs(3), fake.call()).await.is_err(), "it still works");
+    let start = Instant::now();
+    fake.connection.close().await;
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_task_is_taken_up_by_another_connection() {
     for era in [Era::Legacy, Era::Modern] {
         let end = move || match era {
@@ -436,6 +456,35 @@ async fn a_task_that_is_unknown_is_lost_and_nothing_is_started() {
             assert_eq!(seen, [1, 0, 0]);
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_in_trouble_is_asked_again() {
+    let trouble = |tries: usize| {
+        move |method: &str, count: usize| match method {
+            "tasks/get" if count <= tries => Reply::Error(-32603, "no database"),
+            "tasks/get" => old("completed", ""),
+            _ => usual(Era::Legacy, || Reply::Silence)(method, count),
+        }
+    };
+    let fake = Fake::start(Era::Legacy, OFFERED, trouble(5)).await;
+    assert_eq!(fake.call().await.unwrap(), done());
+    let fake = Fake::start(Era::Legacy, OFFERED, trouble(6)).await;
+    let lost = fake.call().await.unwrap_err();
+    assert!(matches!(&lost, CallError::Lost(why) if why.contains("no database")), "{lost:?}");
+    // It may still be at work.
+    fake.wait_for("tasks/cancel").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_completed_task_without_its_result_is_no_refusal() {
+    let fake = Fake::start(Era::Legacy, OFFERED, |method, count| match method {
+        "tasks/result" => Reply::Error(-32602, "expired"),
+        _ => usual(Era::Legacy, || old("completed", ""))(method, count),
+    })
+    .await;
+    let error = fake.call().await.unwrap_err();
+    assert!(matches!(&error, CallError::Unreadable(why) if why.contains("expired")), "{error:?}");
 }
 
 #[tokio::test(start_paused = true)]
