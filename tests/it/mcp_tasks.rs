@@ -20,7 +20,7 @@ use mantyx_bridge::{
 use serde_json::{Value, value::RawValue};
 use tokio::time::timeout;
 
-use crate::{peers, rig::Rig, wait};
+use crate::{frames::Script, peers, rig::Rig, wait};
 
 const REPORT: &str = "# Research Report: tea";
 
@@ -100,6 +100,25 @@ async fn a_running_task_is_taken_up_by_a_fresh_connection() {
     let lost = other.resume(handle, unknown).await;
     assert!(matches!(&lost, Err(CallError::Lost(why)) if why.contains("not found")), "{lost:?}");
     assert_eq!(overview(&other).await, Value::Array(Vec::new()), "nothing was started");
+}
+
+#[tokio::test]
+async fn a_task_outlives_the_bridge() {
+    let server = peers::mcp_tasks().await;
+    let url = format!("{}/mcp", server.url());
+    let mut rig = with(&format!("{{url: \"{url}\"}}"), "").await;
+    rig.run(Script::one_call("tu_1", "one", "one_research", r#"{"seconds":4}"#)).await;
+    let peer = connect(&url).await;
+    // The name of the task is on its way to the disk before the task is first asked for.
+    wait::soon("the task should be followed", async || {
+        (overview(&peer).await[0]["asked"].as_u64() >= Some(3)).then_some(())
+    })
+    .await;
+    rig.bridge.kill9();
+    rig.bridge.restart().await;
+    assert_eq!(rig.mantyx.answer("tu_1").await["result"], "report 1");
+    let seen = overview(&peer).await;
+    assert_eq!(seen.as_array().map(Vec::len), Some(1), "nothing was started anew: {seen}");
 }
 
 #[tokio::test]

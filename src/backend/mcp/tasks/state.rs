@@ -80,7 +80,7 @@ impl<'a> Task<'a> {
 
     /// The task that a `tasks/get` was answered with.
     pub(super) fn read(task: &'a RawValue) -> Result<Self, BadTask> {
-        Self::of(&Members::read(task.get()).map_err(|_| BadTask)?)
+        Self::of(&Members::read(task.get()).map_err(|_no_object| BadTask)?)
     }
 
     fn of(members: &Members<'a>) -> Result<Self, BadTask> {

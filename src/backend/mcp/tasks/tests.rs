@@ -36,7 +36,7 @@ struct Fake {
     connection: Connection,
     seen: Arc<Mutex<Vec<(Instant, Value)>>>,
     /// Sends the client a line.
-    say: mpsc::UnboundedSender<String>,
+    say: mpsc::Sender<String>,
     _server: JoinSet<()>,
 }
 
@@ -80,7 +80,7 @@ impl Fake {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let (reader, writer) = tokio::io::split(ours);
         let seen = Arc::<Mutex<Vec<_>>>::default();
-        let (say, said) = mpsc::unbounded_channel();
+        let (say, said) = mpsc::channel(8);
         let mut server = JoinSet::new();
         server.spawn(serve(theirs, offer, Arc::clone(&seen), said, answer));
 
@@ -133,7 +133,7 @@ async fn serve(
     stream: tokio::io::DuplexStream,
     offer: Offer,
     seen: Arc<Mutex<Vec<(Instant, Value)>>>,
-    mut said: mpsc::UnboundedReceiver<String>,
+    mut said: mpsc::Receiver<String>,
     answer: impl Fn(&str, usize) -> Reply + Send,
 ) {
     let (reader, mut writer) = tokio::io::split(stream);
@@ -512,7 +512,7 @@ async fn what_the_server_tells_unasked_is_heard() {
     let start = Instant::now();
     let events = async {
         let begun = fake.wait_for("tools/call").await;
-        let tell = |text: Value| fake.say.send(text.to_string()).unwrap();
+        let tell = |text: Value| fake.say.try_send(text.to_string()).unwrap();
         let status = |id: &str, status: &str| {
             json!({"jsonrpc": "2.0", "method": "notifications/tasks/status",
                    "params": {"taskId": id, "status": status, "x": 1}})
