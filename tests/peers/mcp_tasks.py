@@ -2,10 +2,10 @@
 
     mcp_tasks.py --port PORT
 
-It speaks Streamable HTTP at /mcp. The SDK does not bring the extension `io.modelcontextprotocol/tasks`
-(2026-07-28, SEP-2663), only the way to add one, so it is here: a call of `research` becomes a task
-where the client has declared the extension. Tasks belong to no connection. Prints one line
-`READY http://127.0.0.1:PORT` when it listens.
+It speaks Streamable HTTP at /mcp. The SDK does not bring the tasks extension (2026-07-28, SEP-2663),
+only the way to add one, so it is here: a call of `research` becomes a task where the client has
+declared the extension. Tasks belong to no connection. Prints one line `READY
+http://127.0.0.1:PORT` when it listens.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from pydantic import Field
 
 TASKS = "io.modelcontextprotocol/tasks"
 MODERN = frozenset({"2026-07-28"})
-# More than a test waits: a poll that ignores it is seen in `asked`.
+# Whoever asks more often is seen in `asked`.
 POLL_INTERVAL_MS = 200
 
 

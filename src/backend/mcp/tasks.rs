@@ -33,7 +33,7 @@ use state::{BadTask, Status, Task};
 /// than a bridge that crashed is away.
 pub(super) const TTL: u64 = 3_600_000;
 
-/// How many questions in a row may fail, and the least wait after one: together, a restart of what
+/// How often a question may fail before it fails for good, and the wait after each: together, a restart of what
 /// stands before the server.
 const MAX_MISSES: u32 = 5;
 const MISS_WAIT: Duration = Duration::from_secs(1);
