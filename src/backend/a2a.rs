@@ -9,6 +9,8 @@
 mod call;
 mod card_fetch;
 mod failure;
+mod follow;
+mod handle;
 mod interface;
 mod link;
 mod threads;
@@ -23,11 +25,12 @@ use tokio_util::task::TaskTracker;
 
 use self::{
     card_fetch::{Fetched, Fresh, Validator},
+    handle::Known,
     interface::Rules,
     link::Link,
     threads::Threads,
 };
-use super::peer::{About, CallError, Dial, Peer, PeerError, ToolCall};
+use super::peer::{About, CallError, Dial, Handle, Peer, PeerError, ToolCall};
 use crate::{
     config::{A2a, A2aBinding, CardSource},
     model::{answer::Answer, card::Card, catalog::Catalog, ids::BackendName, json},
@@ -200,9 +203,19 @@ impl Peer for A2aPeer {
         Box::pin(async move {
             let text = message(call.arguments.get())?;
             let link = self.current().link.clone();
-            let origin = call.origin.as_ref();
             let threads = &self.settings.threads;
-            call::call(&link, &self.cancellations, threads, &text, origin).await
+            call::call(&link, &self.cancellations, threads, &text, &call).await
+        })
+    }
+
+    fn resume(&self, handle: Handle, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>> {
+        Box::pin(async move {
+            let known = Known::read(&handle).ok_or_else(|| {
+                CallError::Lost("the task was not noted down readably".to_owned())
+            })?;
+            let link = self.current().link.clone();
+            let threads = &self.settings.threads;
+            call::resume(&link, &self.cancellations, threads, known, &call).await
         })
     }
 

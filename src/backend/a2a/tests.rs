@@ -14,6 +14,7 @@ use crate::{
 };
 
 mod fake;
+mod resume;
 mod streams;
 mod talks;
 use fake::{Agent, Reply, Seen, Then};
