@@ -243,7 +243,8 @@ pub struct A2a {
     pub on_unavailable: Option<At<UnavailableWord>>,
     /// Time from one refresh of its card to the next. Default: `refresh.interval`.
     pub refresh: Option<At<DurationText>>,
-    /// How long one call may take. Default: `calls.timeout`.
+    /// How long one call may go without a sign of progress; `calls.timeout`, which is the default,
+    /// ends it in any case.
     pub call_timeout: Option<At<DurationText>>,
     /// A call that takes longer goes on in the background. Not in this version.
     pub pending_after: Option<Unready>,
