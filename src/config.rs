@@ -149,6 +149,7 @@ pub enum Mcp {
         /// The unix socket that it listens on; the host in `url` is then only a name.
         socket: Option<PathBuf>,
         transport: HttpTransport,
+        oauth: Option<ClientCredentials>,
     },
 }
 
@@ -185,6 +186,18 @@ pub struct A2a {
     pub binding: Option<A2aBinding>,
     /// Hosts (`host` or `host:port`) beyond the card's own origin that its endpoints may name.
     pub allow_hosts: Vec<String>,
+    pub oauth: Option<ClientCredentials>,
+}
+
+/// An OAuth client that fetches the tokens for a backend itself.
+#[derive(Debug, Clone)]
+pub struct ClientCredentials {
+    pub id: String,
+    pub secret: SecretString,
+    /// Where tokens are issued; `None` means where the backend says.
+    pub token_url: Option<Written<Url>>,
+    /// Empty means those that the backend names.
+    pub scopes: Vec<String>,
 }
 
 /// Where an Agent Card comes from.

@@ -76,6 +76,7 @@ async fn dial_url(url: &Url, binding: Option<A2aBinding>) -> Arc<dyn Peer> {
         description: None,
         binding,
         allow_hosts: Vec::new(),
+        oauth: None,
     };
     let name = BackendName::parse("hr").unwrap();
     A2aDialer::new(name, &config, http_client::new()).dial().await.unwrap()
@@ -268,6 +269,7 @@ async fn dial_with(
         description: None,
         binding: Some(binding),
         allow_hosts: Vec::new(),
+        oauth: None,
     };
     let name = BackendName::parse("hr").unwrap();
     A2aDialer::new(name, &config, http_client::new()).dial().await.unwrap()

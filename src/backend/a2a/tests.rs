@@ -28,6 +28,7 @@ fn dialer(card: CardSource) -> A2aDialer {
         description: None,
         binding: None,
         allow_hosts: Vec::new(),
+        oauth: None,
     };
     A2aDialer::new(BackendName::parse("hr").unwrap(), &config, http_client::new())
 }
@@ -168,7 +169,7 @@ async fn cards_that_cannot_be_used_say_why() {
     .await;
     for (path, expected) in [
         ("moved", "redirects to https://elsewhere.test/card?…, and redirects are not followed"),
-        ("secret", "put it into `headers`"),
+        ("secret", "set `auth` or `headers`"),
         ("html", "it is not JSON"),
         ("huge", "larger than 1 MiB"),
         ("other", "add `127.0.0.1:1` to the agent's `allow_hosts`"),
