@@ -19,3 +19,5 @@ pub mod supervisor;
 
 #[cfg(test)]
 pub(crate) mod fake;
+#[cfg(test)]
+pub(crate) mod fake_http;

@@ -318,3 +318,6 @@ fn parameter(challenge: &str, name: &str) -> Option<String> {
         }
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,16 +8,17 @@ use url::Url;
 
 use super::*;
 use crate::{
-    backend::peer::{Origin, Progress},
+    backend::{
+        fake_http::{Agent, Reply, Seen, Then},
+        peer::{Origin, Progress},
+    },
     http_client,
     model::catalog::Content,
 };
 
-mod fake;
 mod resume;
 mod streams;
 mod talks;
-use fake::{Agent, Reply, Seen, Then};
 
 fn dialer(card: CardSource) -> A2aDialer {
     let mut token = HeaderValue::from_static("Bearer hunter2");

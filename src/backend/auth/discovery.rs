@@ -222,3 +222,6 @@ fn strings(raw: &RawValue) -> Vec<String> {
     let elements = Elements::read(raw.get()).map(|elements| elements.0).unwrap_or_default();
     elements.into_iter().filter_map(|raw| serde_json::from_str(raw.get()).ok()).collect()
 }
+
+#[cfg(test)]
+mod tests;

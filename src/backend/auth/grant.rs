@@ -326,6 +326,10 @@ fn read(body: &str) -> Option<Issued> {
     // Some write the number as a text.
     let seconds = body.get("expires_in").map(|raw| raw.get().trim_matches('"'));
     let seconds = seconds.and_then(|seconds| seconds.parse::<f64>().ok());
+    let seconds = seconds.map(|seconds| seconds.min(LONGEST_LIFE.as_secs_f64()));
     let lifetime = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    Some(Issued { value, lifetime: lifetime.map(|lifetime| lifetime.min(LONGEST_LIFE)) })
+    Some(Issued { value, lifetime })
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,10 +12,8 @@ a2a:
  --> /srv/bridge.yaml:3:25 (a2a.f.transport)
   |
 3 |   f: {url: 'https://a', transport: grpc}
-  |                         ^^^^
-  = write `transport: jsonrpc` or `transport: http-json`, or leave it out
-
-1 error in /srv/bridge.yaml"#,
+  |                         ^^^^^^^^^
+  = write `transport: jsonrpc` or `transport: http-json`, or leave it out"#,
     );
 }
 
