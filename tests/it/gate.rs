@@ -11,8 +11,8 @@ use std::{
 };
 
 use tokio::{
-    io::{AsyncWriteExt as _, BufReader},
-    net::{TcpListener, TcpStream},
+    io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    net::{TcpListener, TcpStream, tcp::OwnedWriteHalf},
     task::JoinSet,
     time::Instant,
 };
@@ -195,21 +195,38 @@ async fn serve(client: TcpStream, own: SocketAddr, state: &Mutex<State>) -> io::
     if let Some(answer) = answer {
         return to_client.write_all(answer.as_bytes()).await;
     }
-    let mut request = format!("{}\r\n", head.line);
-    let framing = ["connection", "content-length", "transfer-encoding"];
-    for (name, value) in &head.headers {
-        if !framing.contains(&name.to_ascii_lowercase().as_str()) {
-            request.push_str(&format!("{name}: {value}\r\n"));
-        }
-    }
-    request.push_str(&format!("Connection: close\r\nContent-Length: {}\r\n\r\n", body.len()));
     let mut server = TcpStream::connect(peer).await?;
-    server.write_all(request.as_bytes()).await?;
+    server.write_all(without_framing(&head).as_bytes()).await?;
+    server.write_all(format!("Content-Length: {}\r\n\r\n", body.len()).as_bytes()).await?;
     server.write_all(&body).await?;
     let mut closed = [0; 1];
     tokio::select! {
-        copied = tokio::io::copy(&mut server, &mut to_client) => copied.map(drop),
+        passed = pass_on(&mut server, &mut to_client) => passed,
         // The client has hung up, so that the peer must hear of it.
-        gone = tokio::io::AsyncReadExt::read(&mut reader, &mut closed) => gone.map(drop),
+        gone = reader.read(&mut closed) => gone.map(drop),
     }
+}
+
+/// Passes one answer on. Its end is that of the connection.
+async fn pass_on(server: &mut TcpStream, to_client: &mut OwnedWriteHalf) -> io::Result<()> {
+    let mut reader = BufReader::new(server);
+    let Some(head) = Head::read(&mut reader).await? else { return Ok(()) };
+    to_client.write_all(format!("{}\r\n", without_framing(&head)).as_bytes()).await?;
+    let mut framing = head.framing(true);
+    while let Some(piece) = framing.chunk(&mut reader).await? {
+        to_client.write_all(&piece).await?;
+    }
+    Ok(())
+}
+
+/// A head without its end, of a message that is the last one on its connection.
+fn without_framing(head: &Head) -> String {
+    let framing = ["connection", "keep-alive", "content-length", "transfer-encoding"];
+    let mut text = format!("{}\r\nConnection: close\r\n", head.line);
+    for (name, value) in &head.headers {
+        if !framing.contains(&name.as_str()) {
+            text.push_str(&format!("{name}: {value}\r\n"));
+        }
+    }
+    text
 }
