@@ -19,7 +19,10 @@ pub mod shape;
 pub mod value;
 pub mod words;
 
-use std::{collections::BTreeMap, fmt, net::SocketAddr, ops::Deref, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap, fmt, net::SocketAddr, ops::Deref, path::PathBuf, sync::Arc,
+    time::Duration,
+};
 
 use http::{HeaderMap, Method};
 use secrecy::SecretString;
@@ -149,7 +152,7 @@ pub enum Mcp {
         /// The unix socket that it listens on; the host in `url` is then only a name.
         socket: Option<PathBuf>,
         transport: HttpTransport,
-        oauth: Option<ClientCredentials>,
+        oauth: Option<Arc<ClientCredentials>>,
     },
 }
 
@@ -186,7 +189,7 @@ pub struct A2a {
     pub binding: Option<A2aBinding>,
     /// Hosts (`host` or `host:port`) beyond the card's own origin that its endpoints may name.
     pub allow_hosts: Vec<String>,
-    pub oauth: Option<ClientCredentials>,
+    pub oauth: Option<Arc<ClientCredentials>>,
 }
 
 /// An OAuth client that fetches the tokens for a backend itself.

@@ -87,7 +87,7 @@ impl A2aDialer {
         let tokens = config
             .oauth
             .as_ref()
-            .map(|oauth| Arc::new(Tokens::new(name.clone(), oauth, None, client.clone())));
+            .map(|oauth| Arc::new(Tokens::new(name.clone(), oauth.clone(), None, client.clone())));
         let settings = Settings {
             name,
             client,

@@ -128,11 +128,11 @@ impl Tokens {
     /// for itself in requests for tokens (RFC 8707). `client` is from [`crate::http_client::new`].
     pub(super) fn new(
         backend: BackendName,
-        config: &ClientCredentials,
+        credentials: Arc<ClientCredentials>,
         resource: Option<&Url>,
         client: reqwest::Client,
     ) -> Self {
-        let issuer = grant::Issuer::new(backend.clone(), config, resource, client);
+        let issuer = grant::Issuer::new(backend.clone(), credentials, resource, client);
         Self::from(backend, Box::new(issuer))
     }
 

@@ -228,7 +228,7 @@ impl Reached {
             Mcp::Http { url, headers, oauth, .. } => Self::Url {
                 url: url.to_string(),
                 headers: names(headers),
-                oauth: oauth.as_ref().map(issuer),
+                oauth: oauth.as_deref().map(issuer),
             },
         }
     }
@@ -249,7 +249,7 @@ impl Reached {
             CardSource::Base(url) | CardSource::Url(url) => Self::Url {
                 url: url.to_string(),
                 headers: names(&a2a.headers),
-                oauth: a2a.oauth.as_ref().map(issuer),
+                oauth: a2a.oauth.as_deref().map(issuer),
             },
             CardSource::File(path) => Self::File { path: path.display().to_string() },
             CardSource::Bundled => Self::Bundled,

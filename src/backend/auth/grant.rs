@@ -5,7 +5,7 @@
 
 use std::{
     fmt,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -56,7 +56,7 @@ const ERRORS: [&str; 10] = [
 pub(super) struct Issuer {
     backend: BackendName,
     client: reqwest::Client,
-    credentials: ClientCredentials,
+    credentials: Arc<ClientCredentials>,
     known: Mutex<Known>,
 }
 
@@ -80,10 +80,10 @@ struct Endpoint {
 /// Who says where tokens are issued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Told {
-    ByOperator,
-    ByCard,
+    Operator,
+    Card,
     /// It was found out, and may be found out anew.
-    ByMetadata,
+    Metadata,
 }
 
 /// How the client shows its secret (RFC 6749, 2.3.1).
@@ -97,18 +97,18 @@ pub(super) enum Shows {
 impl Issuer {
     pub(super) fn new(
         backend: BackendName,
-        config: &ClientCredentials,
+        credentials: Arc<ClientCredentials>,
         resource: Option<&Url>,
         client: reqwest::Client,
     ) -> Self {
-        let endpoint = config.token_url.as_ref().map(|url| Endpoint {
+        let endpoint = credentials.token_url.as_ref().map(|url| Endpoint {
             url: Url::clone(url),
             resource: resource.map(canonical),
             scope: None,
-            told: Told::ByOperator,
+            told: Told::Operator,
         });
         let known = Mutex::new(Known { endpoint, shows: Shows::default() });
-        Self { backend, client, credentials: config.clone(), known }
+        Self { backend, client, credentials, known }
     }
 
     /// Where tokens are issued, found out if need be.
@@ -132,7 +132,7 @@ impl Issuer {
             "the server says where its tokens are issued"
         );
         let scope = challenge.scope.clone();
-        let endpoint = Endpoint { url: token_endpoint, resource, scope, told: Told::ByMetadata };
+        let endpoint = Endpoint { url: token_endpoint, resource, scope, told: Told::Metadata };
         *self.known() = Known { endpoint: Some(endpoint.clone()), shows };
         Ok((endpoint, shows))
     }
@@ -149,7 +149,7 @@ impl Issuer {
                 outcome = second;
             }
         }
-        if outcome.is_err() && endpoint.told == Told::ByMetadata {
+        if outcome.is_err() && endpoint.told == Told::Metadata {
             self.known().endpoint = None;
         }
         outcome.map_err(|refusal| refusal.error)
@@ -188,7 +188,7 @@ impl Issuer {
     }
 
     fn request(&self, endpoint: &Endpoint, shows: Shows) -> reqwest::RequestBuilder {
-        let ClientCredentials { id, secret, scopes, .. } = &self.credentials;
+        let ClientCredentials { id, secret, scopes, .. } = &*self.credentials;
         let secret = secret.expose_secret();
         let mut form = form_urlencoded::Serializer::new(String::new());
         form.append_pair("grant_type", "client_credentials");
@@ -238,14 +238,14 @@ impl Issue for Issuer {
     fn learn(&self, base: Option<&Url>, named: &str) {
         let mut known = self.known();
         let backend = &self.backend;
-        if known.endpoint.as_ref().is_some_and(|endpoint| endpoint.told == Told::ByOperator) {
+        if known.endpoint.as_ref().is_some_and(|endpoint| endpoint.told == Told::Operator) {
             return;
         }
         match discovery::endpoint(base, named) {
             Ok(url) => {
                 let token_url = shown(&url);
                 tracing::info!(%backend, token_url, "the card says where its tokens are issued");
-                let told = Told::ByCard;
+                let told = Told::Card;
                 known.endpoint = Some(Endpoint { url, resource: None, scope: None, told });
             }
             Err(why) => tracing::warn!(%backend, "the card's token endpoint is not used: {why}"),

@@ -2,6 +2,8 @@
 //!
 //! Must not: show a token or a client's secret.
 
+use std::sync::Arc;
+
 use http::{HeaderMap, HeaderValue, header};
 use url::Url;
 
@@ -30,7 +32,7 @@ impl Lower<'_> {
         section: Option<&At<shape::BackendAuth>>,
         headers: &mut HeaderMap,
         place: Place<'_>,
-    ) -> Option<Option<ClientCredentials>> {
+    ) -> Option<Option<Arc<ClientCredentials>>> {
         let Some(At { value: auth, node }) = section else { return Some(None) };
         if headers.contains_key(header::AUTHORIZATION) {
             let message = "`auth` and the header Authorization say the same thing twice";
@@ -56,7 +58,9 @@ impl Lower<'_> {
                 }
                 Some(None)
             }
-            (None, Some(oauth)) => self.client_credentials(oauth, place).map(Some),
+            (None, Some(oauth)) => {
+                self.client_credentials(oauth, place).map(|oauth| Some(Arc::new(oauth)))
+            }
         }
     }
 

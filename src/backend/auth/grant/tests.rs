@@ -17,7 +17,7 @@ fn issuer(token_url: Option<Url>, resource: Option<&str>, scopes: &[&str]) -> Is
         scopes: scopes.iter().map(ToString::to_string).collect(),
     };
     let resource = resource.map(|url| Url::parse(url).unwrap());
-    Issuer::new(BackendName::parse("b").unwrap(), &config, resource.as_ref(), client())
+    Issuer::new(BackendName::parse("b").unwrap(), Arc::new(config), resource.as_ref(), client())
 }
 
 async fn endpoint(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> (Agent, Url) {

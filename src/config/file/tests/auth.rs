@@ -63,7 +63,7 @@ mcp:
 }
 
 #[test]
-fn mistakes() {
+fn mistakes_of_sections() {
     check(
         r"upstream: {sandbox: true}
 mcp:
@@ -72,11 +72,7 @@ mcp:
   c: {url: 'https://c', auth: {bearer: '${env:TOKEN}', oauth: {}}}
   d: {url: 'https://d', auth: {bearer: '${env:TOKEN}'}, headers: {authorization: '${env:TOKEN}'}}
   e: {url: 'https://e', auth: {bearer: Bearer-plain-hunter22}}
-  f: {url: 'unix:/run/f.sock', auth: {oauth: {client_id: f, client_secret: '${env:TOKEN}'}}}
-a2a:
-  g: {url: 'https://g', auth: {oauth: {scopes: ['a b']}}}
-  h: {url: 'https://h', auth: {oauth: {client_id: h, client_secret: hunter22 hunter33, token_url: 'idp/token'}}}
-  i: {url: 'https://i', auth: {token: abcdefgh}}",
+  f: {url: 'unix:/run/f.sock', auth: {oauth: {client_id: f, client_secret: '${env:TOKEN}'}}}",
         r"error: `auth` means nothing beside `command`
  --> /srv/bridge.yaml:3:19 (mcp.a.auth)
   |
@@ -119,48 +115,60 @@ error: `token_url` is missing, and cannot be found out on a unix socket
   |                                       ^^^^^
   = write `token_url: https://…`
 
-error: `client_id` is missing
-  --> /srv/bridge.yaml:10:32 (a2a.g.auth.oauth)
-   |
-10 |   g: {url: 'https://g', auth: {oauth: {scopes: ['a b']}}}
-   |                                ^^^^^
-   = write who the bridge is there
+6 errors in /srv/bridge.yaml",
+    );
+}
+
+#[test]
+fn mistakes_of_clients() {
+    check(
+        r"upstream: {sandbox: true}
+a2a:
+  g: {url: 'https://g', auth: {oauth: {scopes: ['a b']}}}
+  h: {url: 'https://h', auth: {oauth: {client_id: h, client_secret: hunter22 hunter33, token_url: 'idp/token'}}}
+  i: {url: 'https://i', auth: {token: abcdefgh}}",
+        r"error: `client_id` is missing
+ --> /srv/bridge.yaml:3:32 (a2a.g.auth.oauth)
+  |
+3 |   g: {url: 'https://g', auth: {oauth: {scopes: ['a b']}}}
+  |                                ^^^^^
+  = write who the bridge is there
 
 error: `client_secret` is missing
-  --> /srv/bridge.yaml:10:32 (a2a.g.auth.oauth)
-   |
-10 |   g: {url: 'https://g', auth: {oauth: {scopes: ['a b']}}}
-   |                                ^^^^^
-   = write `client_secret: ${file:/path}`, or ${env:NAME} or ${cred:NAME}
+ --> /srv/bridge.yaml:3:32 (a2a.g.auth.oauth)
+  |
+3 |   g: {url: 'https://g', auth: {oauth: {scopes: ['a b']}}}
+  |                                ^^^^^
+  = write `client_secret: ${file:/path}`, or ${env:NAME} or ${cred:NAME}
 
 error: `a b` is no scope
-  --> /srv/bridge.yaml:10:49 (a2a.g.auth.oauth.scopes[0])
-   |
-10 |   g: {url: 'https://g', auth: {oauth: {scopes: ['a b']}}}
-   |                                                 ^^^^^
-   = one word of printable ASCII each: `scopes: [read, write]`
+ --> /srv/bridge.yaml:3:49 (a2a.g.auth.oauth.scopes[0])
+  |
+3 |   g: {url: 'https://g', auth: {oauth: {scopes: ['a b']}}}
+  |                                                 ^^^^^
+  = one word of printable ASCII each: `scopes: [read, write]`
 
 error: client_secret holds a space or a line break that cannot stand in an HTTP header
-  --> /srv/bridge.yaml:11:69 (a2a.h.auth.oauth.client_secret)
-   |
-11 |   h: {url: 'https://h', auth: {oauth: {client_id: h, client_secret: ***, token_url: 'idp/token'}}}
-   |                                                                     ^^^
-   = it is one word of printable ASCII
+ --> /srv/bridge.yaml:4:69 (a2a.h.auth.oauth.client_secret)
+  |
+4 |   h: {url: 'https://h', auth: {oauth: {client_id: h, client_secret: ***, token_url: 'idp/token'}}}
+  |                                                                     ^^^
+  = it is one word of printable ASCII
 
 error: `idp/token` is no URL
-  --> /srv/bridge.yaml:11:99 (a2a.h.auth.oauth.token_url)
-   |
-11 |   h: {url: 'https://h', auth: {oauth: {client_id: h, client_secret: ***, token_url: 'idp/token'}}}
-   |                                                                                     ^^^^^^^^^^^
-   = the scheme is missing: write https://idp/token
+ --> /srv/bridge.yaml:4:99 (a2a.h.auth.oauth.token_url)
+  |
+4 |   h: {url: 'https://h', auth: {oauth: {client_id: h, client_secret: ***, token_url: 'idp/token'}}}
+  |                                                                                     ^^^^^^^^^^^
+  = the scheme is missing: write https://idp/token
 
 error: unknown key `token`
-  --> /srv/bridge.yaml:12:32 (a2a.i.auth.token)
-   |
-12 |   i: {url: 'https://i', auth: {token: ***}}
-   |                                ^^^^^
-   = Known keys here: bearer, oauth
+ --> /srv/bridge.yaml:5:32 (a2a.i.auth.token)
+  |
+5 |   i: {url: 'https://i', auth: {token: ***}}
+  |                                ^^^^^
+  = Known keys here: bearer, oauth
 
-12 errors in /srv/bridge.yaml",
+6 errors in /srv/bridge.yaml",
     );
 }
