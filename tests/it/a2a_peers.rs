@@ -41,6 +41,7 @@ use crate::{
     frames::Script,
     peers::{self, fetch},
     rig::Rig,
+    wait,
 };
 
 struct Agent {
@@ -476,4 +477,47 @@ async fn a_task_that_is_seen_at_work_outlives_the_timeout_and_a_silent_one_does_
         let long = rig.mantyx.answer(&format!("tu_{agent}_long")).await["error"].to_string();
         assert!(long.contains("gave no answer within"), "{agent}: {long}");
     }
+}
+
+#[tokio::test]
+async fn a_bridge_that_was_killed_picks_its_task_up_again() {
+    for streaming in [None, Some("--no-streaming")] {
+        let arguments: Vec<&str> = ["--card", "1.0"].into_iter().chain(streaming).collect();
+        let mut agent = start(fetch::python(), "a2a_v1_agent.py", &arguments).await;
+        let mut rig = Rig::bare(&format!("a2a:\n  hr: {{url: \"{}\"}}\n", agent.url)).await;
+        rig.bridge.wait_backend("hr", "ready").await;
+        rig.run(Script::new().a2a("tu_1", "hr", "early 40").answered("tu_1").done()).await;
+        wait::soon("the call should be under way", async || {
+            (rig.bridge.backend("hr").await["callsInFlight"] == 1).then_some(())
+        })
+        .await;
+        wait::soon("the task should be noted down", async || {
+            journal(&rig).contains(r#"\"task\":"#).then_some(())
+        })
+        .await;
+        rig.bridge.kill9();
+        rig.bridge.restart().await;
+        assert_eq!(rig.mantyx.answer("tu_1").await["result"], "worked 40");
+        assert_eq!(rig.mantyx.posts("tu_1").len(), 1);
+        rig.bridge.stop().await;
+        let line = timeout(Duration::from_millis(50), agent.lines.next_line()).await;
+        assert!(line.is_err(), "nothing was cancelled: {line:?}");
+    }
+}
+
+/// What the bridge has written down of its calls.
+fn journal(rig: &Rig) -> String {
+    let mut text = String::new();
+    let mut left = vec![rig.bridge.state("")];
+    while let Some(directory) = left.pop() {
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            match entry.path().is_dir() {
+                true => left.push(entry.path()),
+                false => text.push_str(&String::from_utf8_lossy(
+                    &std::fs::read(entry.path()).unwrap_or_default(),
+                )),
+            }
+        }
+    }
+    text
 }
