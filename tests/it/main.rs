@@ -9,6 +9,8 @@ mod bridge;
 #[cfg(test)]
 mod frames;
 #[cfg(test)]
+mod gate;
+#[cfg(test)]
 mod http;
 #[cfg(test)]
 mod mantyx;
@@ -28,6 +30,8 @@ mod wait;
 mod a2a_peers;
 #[cfg(test)]
 mod api;
+#[cfg(test)]
+mod auth;
 #[cfg(test)]
 mod calls;
 #[cfg(test)]

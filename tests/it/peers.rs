@@ -164,6 +164,12 @@ pub(crate) async fn a2a_v1(card: &str) -> Peer {
     python_listener(fetch::python(), "a2a_v1_agent.py", &["--card", card]).await
 }
 
+/// The same, behind another address that it is reached at, with what else its card has to say.
+pub(crate) async fn a2a_behind(public: &str, arguments: &[&str]) -> Peer {
+    let arguments = [&["--public", public], arguments].concat();
+    agent(fetch::python(), "a2a_v1_agent.py", &arguments).await
+}
+
 /// An A2A agent on the SDK of 0.3.
 pub(crate) async fn a2a_v03() -> Peer {
     python_listener(fetch::python_v03(), "a2a_v03_agent.py", &[]).await
