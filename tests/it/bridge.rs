@@ -78,6 +78,12 @@ impl Bridge {
 
     /// Starts the daemon again on the same port, with what it left in its state directory.
     pub(crate) async fn restart(&mut self) {
+        self.spawn();
+        self.wait_listening().await;
+    }
+
+    /// Starts the daemon and waits for nothing.
+    pub(crate) fn spawn(&mut self) {
         assert!(self.process.is_none(), "stop or kill the daemon before it is started again");
         self.write_config();
         // A file of the last start would be read before the new one is written.
@@ -94,8 +100,13 @@ impl Bridge {
             .env("TMPDIR", self.tmp())
             .envs(self.env.iter().map(|(name, value)| (name, value)))
             .current_dir(self.dir.path());
-        let process = self.process.insert(Group::spawn(&mut command, &self.dir.path().join("log")));
-        let path = self.dir.path().join("state/listen");
+        self.process = Some(Group::spawn(&mut command, &self.dir.path().join("log")));
+    }
+
+    /// Waits until the daemon that was spawned listens.
+    pub(crate) async fn wait_listening(&mut self) {
+        let path = self.state("listen");
+        let process = self.process();
         self.addr = wait::until("the daemon should write its address", START, async || {
             if let Some(status) = process.exited() {
                 panic!("the daemon ended at its start: {}", process::describe(status));
@@ -240,6 +251,15 @@ impl Bridge {
         self.process = None;
     }
 
+    /// Waits until all that a killed daemon had started is dead, too.
+    pub(crate) async fn wait_childless(&self) {
+        let soon = Duration::from_secs(2);
+        wait::until("children should die with the daemon", soon, async || {
+            self.children().is_empty().then_some(())
+        })
+        .await;
+    }
+
     /// Asks the daemon to stop and asserts that it does so clean and leaves no process behind.
     pub(crate) async fn stop(&mut self) {
         self.process().signal(Signal::TERM);
@@ -247,11 +267,7 @@ impl Bridge {
         assert_eq!(status.code(), Some(0), "SIGTERM should end it clean: {}", self.log());
         self.process = None;
         // What was killed last may still be on its way out.
-        let soon = Duration::from_secs(2);
-        wait::until("the daemon should take its children with it", soon, async || {
-            self.children().is_empty().then_some(())
-        })
-        .await;
+        self.wait_childless().await;
     }
 }
 

@@ -7,6 +7,8 @@
 #[cfg(test)]
 mod bridge;
 #[cfg(test)]
+mod effects;
+#[cfg(test)]
 mod frames;
 #[cfg(test)]
 mod http;
@@ -32,6 +34,8 @@ mod api;
 mod calls;
 #[cfg(test)]
 mod cli;
+#[cfg(test)]
+mod crash;
 #[cfg(test)]
 mod evals;
 #[cfg(test)]

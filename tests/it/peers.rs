@@ -84,6 +84,11 @@ impl Peer {
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
+
+    /// What the peer has printed since its start.
+    pub(crate) fn log(&self) -> String {
+        self.process.as_ref().map(Group::log).unwrap_or_default()
+    }
 }
 
 /// What a bridge.yaml says of a stdio server.
@@ -179,6 +184,13 @@ async fn agent(python: PathBuf, script: &str, args: &[&str]) -> Peer {
 /// It needs a Python and nothing else, so most tests use it.
 pub(crate) fn ledger(ledger: &Path, args: &[&str]) -> String {
     let script = repository("tests/peers/ledger_mcp.py");
+    let paths = [script.to_str(), ledger.to_str()].map(|path| path.expect("a path is UTF-8"));
+    stdio(&fetch::interpreter(), &[&paths, args].concat())
+}
+
+/// The stdio server whose tools have effects (tests/peers/effects_mcp.py).
+pub(crate) fn effects(ledger: &Path, args: &[&str]) -> String {
+    let script = repository("tests/peers/effects_mcp.py");
     let paths = [script.to_str(), ledger.to_str()].map(|path| path.expect("a path is UTF-8"));
     stdio(&fetch::interpreter(), &[&paths, args].concat())
 }
