@@ -18,9 +18,9 @@ use self::{
 };
 use crate::{
     bridge::Bridge,
-    effects::{Effects, Entry, TRUST},
+    effects::{Effects, Entry},
     mantyx::Mantyx,
-    peers, wait,
+    wait,
 };
 
 /// All calls of a cycle are answered so long after the last start; the slowest takes 0.4 s, and not
@@ -107,10 +107,7 @@ impl Rig {
     async fn start() -> Self {
         let (mantyx, trusted, untrusted) = (Mantyx::start().await, Ledger::new(), Ledger::new());
         mantyx.once();
-        let mut sure = trusted.effects.server();
-        if TRUST {
-            sure = peers::with(&sure, "trust_annotations: true");
-        }
+        let sure = trusted.effects.trusted_server();
         let plain = untrusted.effects.server();
         let config = format!("{}mcp:\n  sure: {sure}\n  plain: {plain}\n", mantyx.upstream());
         let bridge = Bridge::ready(&config).await;

@@ -81,6 +81,12 @@ impl Effects {
         peers::effects(&self.path(), &[])
     }
 
+    /// The entry of a server that the operator trusts, as far as that is understood.
+    pub(crate) fn trusted_server(&self) -> String {
+        let server = self.server();
+        if TRUST { peers::with(&server, "trust_annotations: true") } else { server }
+    }
+
     /// The entry of a server that copies `file` whenever a call reaches it.
     pub(crate) fn server_copying(&self, file: &Path) -> String {
         peers::effects(&self.path(), &["--copy", file.to_str().expect("a path is UTF-8")])

@@ -53,6 +53,8 @@ mod names;
 #[cfg(test)]
 mod proxy;
 #[cfg(test)]
+mod recovery;
+#[cfg(test)]
 mod runs;
 #[cfg(test)]
 mod sdk;

@@ -3,9 +3,11 @@
 //!
 //! Must not: send anything (serve.rs does).
 
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{Mantyx, Recorded, Reply, State};
+use crate::{http::read_json, wait};
 
 /// One POST of a tool result.
 #[derive(Debug, Clone)]
@@ -46,6 +48,21 @@ impl Mantyx {
     pub(crate) fn is_answered(&self, id: &str) -> bool {
         let state = self.shared.state();
         state.deliveries.get(id).is_some_and(|all| all.iter().any(|delivery| delivery.accepted))
+    }
+
+    /// Waits until the result of a tool use is taken, and gives it. Asserts that it was taken once,
+    /// and that whatever else was posted for it was the same; unlike [`Mantyx::answer`], for a
+    /// bridge that is killed may not know that its POST got through.
+    pub(crate) async fn taken(&self, id: &str) -> Value {
+        wait::soon(&format!("the result of {id} should be taken"), async || {
+            self.is_answered(id).then_some(())
+        })
+        .await;
+        let all = self.deliveries(id);
+        assert_eq!(all.iter().filter(|one| one.accepted).count(), 1, "taken once: {all:?}");
+        let body = all.first().map(|one| one.body.clone()).unwrap_or_default();
+        assert!(all.iter().all(|one| one.body == body), "one answer, the same bytes: {all:?}");
+        read_json(body.as_bytes()).unwrap_or(Value::Null)
     }
 
     /// When the bridge first asked for anything of `run` at or after `since`.
