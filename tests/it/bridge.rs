@@ -88,10 +88,11 @@ impl Bridge {
         self.write_config();
         // A file of the last start would be read before the new one is written.
         fs::remove_file(self.state("listen")).ok();
-        // With a descriptor too many, as a careless parent leaves them: no child may inherit it.
+        // With a descriptor too many, as a careless parent leaves them: no child may inherit it. A
+        // write beyond a limit is an error and not a signal, as a full disk is.
         let mut command = clean(Command::new("sh"));
         command
-            .args(["-c", "exec 9</dev/null; exec \"$0\" \"$@\"", BINARY])
+            .args(["-c", "exec 9</dev/null; trap '' XFSZ; exec \"$0\" \"$@\"", BINARY])
             .arg("serve")
             .arg("-c")
             .arg(self.config_path())
@@ -137,6 +138,11 @@ impl Bridge {
     pub(crate) fn set_config(&mut self, config: &str) {
         config.clone_into(&mut self.config);
         self.write_config();
+    }
+
+    /// The variables that the next start adds to its environment.
+    pub(crate) fn set_env(&mut self, env: &[(&str, &str)]) {
+        self.env = env.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
     }
 
     pub(crate) fn config_path(&self) -> PathBuf {

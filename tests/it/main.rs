@@ -37,6 +37,10 @@ mod cli;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
+mod drain;
+#[cfg(test)]
+mod durable;
+#[cfg(test)]
 mod evals;
 #[cfg(test)]
 mod faults;
@@ -58,6 +62,8 @@ mod recovery;
 mod runs;
 #[cfg(test)]
 mod sdk;
+#[cfg(test)]
+mod storage;
 #[cfg(test)]
 mod streams;
 #[cfg(test)]

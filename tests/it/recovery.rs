@@ -3,11 +3,10 @@
 //!
 //! Must not: kill at random (crash.rs does): here every kill comes at a known stage.
 
-use std::{fs, time::Duration};
+use std::fs;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::time::sleep;
 
 use crate::{
     bridge::{Bridge, Submitted},
@@ -210,20 +209,34 @@ async fn a_call_that_waited_for_its_turn_is_made() {
     assert_eq!(rig.plain.begun("tu_waiting"), 1);
 }
 
-#[tokio::test]
-async fn a_call_whose_time_ran_out_meanwhile_is_not_made() {
-    // A call is not begun with less than 10 s left.
-    let mut rig = Rig::start(1, "calls: {timeout: 12s}\n").await;
+/// Kills the bridge with a call that has not begun, and starts it with its clock moved by `seconds`.
+async fn start_at_another_time(seconds: &str) -> Rig {
+    let mut rig = Rig::start(1, "").await;
     rig.kill_with_one_waiting(|calls| calls.answered("tu_first").answered("tu_waiting").done())
         .await;
-    // The outage, which is what is tested.
-    sleep(Duration::from_secs(3)).await;
+    let clock = peers::clock();
+    let clock = clock.to_str().expect("a path of the tests is UTF-8");
+    rig.bridge.set_env(&[("LD_PRELOAD", clock), ("CLOCK_MOVED_BY", seconds)]);
     rig.bridge.restart().await;
     assert_unknown(&rig.mantyx.taken("tu_first").await, "the call that was cut off");
+    rig
+}
+
+#[tokio::test]
+async fn a_call_whose_time_ran_out_meanwhile_is_not_made() {
+    // MANTYX waits 300 s, and a call is not begun with less than 10 s left.
+    let rig = start_at_another_time("295").await;
     let answer = rig.mantyx.taken("tu_waiting").await;
     let error = answer["error"].as_str().unwrap_or_else(|| panic!("too late: {answer}"));
     assert!(!error.contains("may or may not"), "it is known that nothing happened: {error}");
     assert_eq!(rig.plain.begun("tu_waiting"), 0);
+}
+
+#[tokio::test]
+async fn a_clock_that_was_put_back_takes_no_time_away() {
+    let rig = start_at_another_time("-3600").await;
+    let answer = rig.mantyx.taken("tu_waiting").await;
+    assert!(answer["result"].is_string(), "it is made: {answer}");
 }
 
 #[tokio::test]
