@@ -49,12 +49,11 @@ impl Rig {
 
     /// Stops the bridge by so many signals.
     async fn stop_by(&mut self, signals: usize) {
-        for _ in 0..signals {
+        let told = [r#""message":"stopping""#, r#""message":"asked again to stop"#];
+        for words in told.into_iter().take(signals) {
             self.bridge.process().signal(Signal::TERM);
-            // The second counts as one only when the first has been met.
             wait::soon("the signal should be met", async || {
-                let stopping = self.bridge.log().matches("SIGTERM").count() > 0;
-                (stopping || self.bridge.process().exited().is_some()).then_some(())
+                self.bridge.log().contains(words).then_some(())
             })
             .await;
         }

@@ -135,7 +135,7 @@ fn damages(whole: &[u8]) -> Vec<Damage> {
     for part in [1, 2, 5, 9] {
         let bytes = whole.get(..whole.len() * part / 10).unwrap_or_default().to_vec();
         let what = format!("the first {} bytes", bytes.len());
-        damages.push(Damage { what, bytes, hopeless: true });
+        damages.push(Damage { what, bytes, hopeless: false });
     }
     // Where something stands, for most of the file is empty.
     let full: Vec<usize> = (0..whole.len()).filter(|at| whole.get(*at) != Some(&0)).collect();
