@@ -71,4 +71,6 @@ mod systemd;
 #[cfg(test)]
 mod tidy;
 #[cfg(test)]
+mod traced;
+#[cfg(test)]
 mod transports;

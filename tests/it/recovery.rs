@@ -132,7 +132,7 @@ async fn a_local_tool_is_run_again_where_it_only_reads() {
         let path = dir.path().join(name).display().to_string();
         // Ends at the second time only.
         let script =
-            format!("echo . >> {path}; [ $(wc -l < {path}) -gt 1 ] || sleep 600; echo {name}");
+            format!("echo . >> {path}; [ $(wc -l < {path}) -gt 1 ] || exec sleep 600; echo {name}");
         format!(
             "  {name}: {{description: x, parameters: {{type: object}}, {keys}command: [sh, -c, '{script}']}}\n"
         )
