@@ -15,18 +15,23 @@ use crate::{
     mantyx::{Mantyx, Reply},
 };
 
-/// What a bridge that finds the journal `copy` posts for `id`, to a MANTYX that knows nothing.
-async fn posted_after(copy: &Path, id: &str) -> Value {
-    let (mantyx, effects) = (Mantyx::start().await, Effects::new());
-    mantyx.once();
+/// What a bridge that finds the journal `copy` posts for `id`, of which MANTYX knows nothing.
+async fn posted_after(copy: &Path, mantyx: &Mantyx, id: &str) -> Value {
+    let effects = Effects::new();
     let config = format!("{}mcp:\n  plain: {}\n", mantyx.upstream(), effects.server());
     let mut bridge = Bridge::start(&config).await;
     bridge.kill9();
     fs::copy(copy, bridge.state("journal.redb")).expect("a copy of a journal");
+    let before = mantyx.posts(id).len();
     bridge.restart().await;
-    let answer = mantyx.taken(id).await;
+    let posts = mantyx.wait_posts(id, before + 1).await;
     assert_eq!(effects.begun(id), 0, "what may have been made is not made again");
-    answer
+    posts.get(before).expect("one more was waited for").value()
+}
+
+/// A run with one call, whose stream never tells of the answer.
+fn one_call(id: &str) -> Script {
+    Script::new().mcp(id, "plain", "plain_unsaid", "{}").until("the end")
 }
 
 /// A bridge whose server copies the journal when a call reaches it.
@@ -43,13 +48,16 @@ async fn start() -> (Bridge, Mantyx, Effects) {
 
 #[tokio::test]
 async fn a_call_is_written_down_before_it_reaches_its_tool() {
-    let (bridge, mantyx, effects) = start().await;
-    for n in 0..5 {
-        let id = format!("tu_{n}");
-        mantyx.script(Script::one_call(&id, "plain", "plain_unsaid", "{}"));
+    let (mut bridge, mantyx, effects) = start().await;
+    let ids: Vec<String> = (0..5).map(|n| format!("tu_{n}")).collect();
+    for id in &ids {
+        mantyx.script(one_call(id));
         bridge.post_run(r#"{"modelId":"m","prompt":"hi"}"#).await;
-        assert!(mantyx.answer(&id).await["result"].is_string());
-        let answer = posted_after(&effects.copy(&id), &id).await;
+        assert!(mantyx.answer(id).await["result"].is_string());
+    }
+    bridge.kill9();
+    for id in &ids {
+        let answer = posted_after(&effects.copy(id), &mantyx, id).await;
         let error = answer["error"].as_str().unwrap_or_else(|| panic!("{id}: {answer}"));
         assert!(error.contains("may or may not"), "it had been noted as made: {error}");
     }
@@ -57,13 +65,14 @@ async fn a_call_is_written_down_before_it_reaches_its_tool() {
 
 #[tokio::test]
 async fn an_answer_is_written_down_before_it_is_posted() {
-    let (bridge, mantyx, effects) = start().await;
+    let (mut bridge, mantyx, effects) = start().await;
     mantyx.replies("tu_1", [Reply::Reset; 50]);
-    mantyx.script(Script::one_call("tu_1", "plain", "plain_unsaid", "{}"));
+    mantyx.script(one_call("tu_1"));
     bridge.post_run(r#"{"modelId":"m","prompt":"hi"}"#).await;
-    let first = mantyx.wait_posts("tu_1", 1).await.pop().expect("one was waited for").value();
+    let first = mantyx.wait_posts("tu_1", 1).await.swap_remove(0).value();
     let copy = effects.copy("at the first post");
     fs::copy(bridge.state("journal.redb"), &copy).expect("a journal");
+    bridge.kill9();
     assert!(first["result"].is_string(), "{first}");
-    assert_eq!(posted_after(&copy, "tu_1").await, first, "the answer that was kept");
+    assert_eq!(posted_after(&copy, &mantyx, "tu_1").await, first, "the answer that was kept");
 }
