@@ -12,6 +12,7 @@ mod driver;
 pub mod history;
 pub mod log;
 mod mask;
+pub mod pending;
 
 use std::{
     collections::HashMap,
@@ -32,20 +33,21 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::info;
 
 use self::{
-    history::{Begun, History, Outcome},
+    history::{Begun, History},
     log::EventLog,
+    pending::{InHand, LongCalls},
 };
 use crate::{
     backend::{
         calls::{Backends, Wanted},
         peer::Origin,
     },
-    config::App,
+    config::{App, Calls},
     model::{
         answer::Answer,
         event::Call,
         ids::{AppName, RunId, RunKind, SessionId, ToolUseId},
-        offer::Route,
+        offer::{Route, Target},
         run::Run,
         spec::{Selection, Table},
     },
@@ -100,7 +102,9 @@ pub struct DrivenRun {
     pub log: EventLog,
     pub table: Arc<Table>,
     state: Mutex<Run>,
-    /// Cancels the calls in flight.
+    /// Cancels all that its calls have begun.
+    stop: CancellationToken,
+    /// Cancels the calls that are waited for; a child of `stop`.
     cancel: CancellationToken,
     in_flight: AtomicUsize,
     started_at: SystemTime,
@@ -122,16 +126,6 @@ pub enum Phase {
     Ended,
 }
 
-/// A call in flight; counts itself out when it is dropped.
-#[derive(Debug)]
-struct InFlight<'a>(&'a AtomicUsize);
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// What is remembered of a session.
 #[derive(Debug)]
 pub struct Session {
@@ -149,11 +143,11 @@ pub struct Session {
 pub struct Runs {
     upstream: Arc<Upstream>,
     backends: Arc<Backends>,
-    /// The longest that a call may take.
-    call_within: Duration,
+    calls: Calls,
     /// The calls that an app may have running at once, where it has a limit.
     turns: HashMap<AppName, Semaphore>,
     history: Arc<History>,
+    long_calls: LongCalls,
     tracker: TaskTracker,
     /// Drivers take no new calls, finish those in flight, and end.
     drain: CancellationToken,
@@ -179,13 +173,18 @@ pub struct NewRun {
     pub has_past: bool,
 }
 
-/// Whose model waits for a call.
-#[derive(Debug, Clone)]
+/// Whose model a call is made for. The call counts as in flight until this is dropped.
+#[derive(Debug)]
 pub struct AskedBy {
-    /// The agent run.
+    driven: Arc<DrivenRun>,
+    /// The agent run: the driven one itself or, of an eval, one of its own.
     pub run: RunId,
-    /// The session that it belongs to.
-    pub session: Option<SessionId>,
+}
+
+impl Drop for AskedBy {
+    fn drop(&mut self) {
+        self.driven.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl DrivenRun {
@@ -224,14 +223,14 @@ impl DrivenRun {
         self.state().calls()
     }
 
-    /// How many calls are in flight.
+    /// How many calls are in flight, those that go on after a first answer among them.
     pub fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    fn begin_call(&self) -> InFlight<'_> {
+    fn begin(self: &Arc<Self>, call: &Call) -> Arc<AskedBy> {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
-        InFlight(&self.in_flight)
+        Arc::new(AskedBy { driven: Arc::clone(self), run: self.asked_by(call) })
     }
 
     /// The agent run that waits for the answer of `call`.
@@ -244,7 +243,13 @@ impl DrivenRun {
 
     /// Cancels the calls in flight; their answers say so.
     pub fn cancel_calls(&self) {
-        self.cancel.cancel();
+        self.stop.cancel();
+    }
+
+    /// Cancels the calls whose answers can reach nobody any more, as the run has ended.
+    fn end_calls(&self) {
+        // What goes on can be fetched by a later run of the session.
+        if self.session.is_some() { &self.cancel } else { &self.stop }.cancel();
     }
 
     pub fn has_ended(&self) -> bool {
@@ -266,11 +271,11 @@ impl DrivenRun {
 }
 
 impl Runs {
-    /// Runs of `apps`, whose calls are answered within `call_within`.
+    /// Runs of `apps`, whose calls have these limits.
     pub fn new(
         upstream: Arc<Upstream>,
         backends: Arc<Backends>,
-        call_within: Duration,
+        calls: &Calls,
         apps: &[App],
     ) -> Self {
         let limited =
@@ -279,8 +284,9 @@ impl Runs {
             turns: apps.iter().filter_map(limited).collect(),
             upstream,
             backends,
-            call_within,
+            calls: calls.clone(),
             history: Arc::default(),
+            long_calls: LongCalls::default(),
             tracker: TaskTracker::new(),
             drain: CancellationToken::new(),
             inner: Mutex::default(),
@@ -298,6 +304,7 @@ impl Runs {
             let NewRun { key, app, session, authority, table, has_past } = new;
             let begin = if has_past { Run::with_past } else { Run::new };
             let state = begin(key.kind, Arc::clone(&table));
+            let stop = CancellationToken::new();
             let run = Arc::new(DrivenRun {
                 key: key.clone(),
                 app,
@@ -306,7 +313,8 @@ impl Runs {
                 log: EventLog::new(),
                 state: Mutex::new(state),
                 table,
-                cancel: CancellationToken::new(),
+                cancel: stop.child_token(),
+                stop,
                 in_flight: AtomicUsize::new(0),
                 started_at: SystemTime::now(),
                 ended: Mutex::new(None),
@@ -348,12 +356,10 @@ impl Runs {
         self.lock().runs.values().filter(|run| !run.has_ended()).count()
     }
 
-    /// The runs of `session` that are being driven now.
+    /// The runs of `session`, also those that have ended: a call of theirs may go on.
     pub fn of_session(&self, workspace: &str, session: &SessionId) -> Vec<Arc<DrivenRun>> {
         let wanted = |run: &&Arc<DrivenRun>| {
-            run.key.workspace.as_ref() == workspace
-                && run.session.as_ref() == Some(session)
-                && !run.has_ended()
+            run.key.workspace.as_ref() == workspace && run.session.as_ref() == Some(session)
         };
         self.lock().runs.values().filter(wanted).cloned().collect()
     }
@@ -378,44 +384,56 @@ impl Runs {
     }
 
     pub fn forget_session(&self, workspace: &Arc<str>, id: &SessionId) {
+        self.forget_calls_of_session(workspace, id);
         self.lock().sessions.remove(&(Arc::clone(workspace), id.clone()));
     }
 
     /// Makes one call on behalf of `app`, when it is the app's turn; `asked_by` is the agent run
-    /// that waits for it.
+    /// that waits for it. One that takes long is answered before it has ended, and goes on.
     pub async fn call(
-        &self,
+        self: &Arc<Self>,
         app: &AppName,
         route: &Route,
         call: Call,
-        asked_by: Option<AskedBy>,
+        asked_by: Option<Arc<AskedBy>>,
     ) -> Answer {
         let Call { tool_use, name, args, .. } = call;
         let begun = self.history.begin(Begun {
             app: app.clone(),
             run: asked_by.as_ref().map(|by| by.run.clone()),
             tool_use: tool_use.clone(),
-            name,
+            name: name.clone(),
             backend: route.backend.clone(),
         });
-        let origin = asked_by.map(|AskedBy { run, session }| Origin { run, session, tool_use });
-        let answer = self.call_in_turn(app, route, args, origin).await;
-        begun.end(match answer {
-            Answer::Result { .. } => Outcome::Result,
-            Answer::Error(_) => Outcome::Error,
-        });
-        answer
+        let patience = self.patience(route, asked_by.as_deref());
+        let (runs, app, route) = (Arc::clone(self), app.clone(), route.clone());
+        let in_hand = InHand { app: app.clone(), tool: name, begun, asked_by: asked_by.clone() };
+        let pends = patience.is_some();
+        let making = async move {
+            if route.target == Target::Results {
+                return runs.result_of(&app, args.get(), asked_by.as_deref()).await;
+            }
+            let origin = asked_by.map(|by| Origin {
+                run: by.run.clone(),
+                session: by.driven.session.clone(),
+                tool_use,
+            });
+            let within = if pends { runs.calls.pending_timeout } else { runs.calls.timeout };
+            runs.call_in_turn(&app, &route, within, args, origin).await
+        };
+        self.answer_in_time(making, in_hand, patience).await
     }
 
     async fn call_in_turn(
         &self,
         app: &AppName,
         route: &Route,
+        within: Duration,
         arguments: Box<RawValue>,
         origin: Option<Origin>,
     ) -> Answer {
-        let deadline = Instant::now() + self.call_within;
-        let patience = self.call_within / 4;
+        let deadline = Instant::now() + within;
+        let patience = self.calls.timeout / 4;
         let turn = async {
             match self.turns.get(app) {
                 Some(turns) => turns.acquire().await.ok(),
@@ -474,14 +492,16 @@ impl Inner {
         self.swept = Some(now);
         let age =
             |run: &DrivenRun| run.ended().map(|ended| now.saturating_duration_since(ended.at));
-        self.runs.retain(|_, run| age(run).is_none_or(|age| age < KEEP_ENDED));
+        self.runs
+            .retain(|_, run| run.in_flight() > 0 || age(run).is_none_or(|age| age < KEEP_ENDED));
         for run in self.runs.values() {
             if age(run).is_some_and(|age| age > KEEP_EVENTS) {
                 run.log.forget();
             }
         }
+        let idle = self.runs.values().filter(|run| run.in_flight() == 0);
         let mut ended: Vec<(Instant, RunKey)> =
-            self.runs.values().filter_map(|run| Some((run.ended()?.at, run.key.clone()))).collect();
+            idle.filter_map(|run| Some((run.ended()?.at, run.key.clone()))).collect();
         if ended.len() > KEEP_COUNT {
             ended.sort_by_key(|(at, _)| *at);
             for (_, key) in ended.iter().take(ended.len() - KEEP_COUNT) {

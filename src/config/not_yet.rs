@@ -52,18 +52,6 @@ const TABLE: &[NotYet] = &[
         cure: "write `headers: {Authorization: \"Bearer ${file:/path/of/a/token}\"}`",
     },
     NotYet {
-        path: &["mcp", "*", "pending_after"],
-        uses: Uses::Present,
-        what: "calls that go on in the background",
-        cure: LEAVE_OUT,
-    },
-    NotYet {
-        path: &["a2a", "*", "pending_after"],
-        uses: Uses::Present,
-        what: "calls that go on in the background",
-        cure: LEAVE_OUT,
-    },
-    NotYet {
         path: &["mcp", "*", "approve"],
         uses: Uses::Present,
         what: "calls that a person approves",

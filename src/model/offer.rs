@@ -7,7 +7,7 @@
 //! Must not: know connections, or change a byte of what a peer sent other than a tool's name.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -20,6 +20,7 @@ use super::{
     ids::BackendName,
     json,
     naming::{self, Nameless, Naming},
+    pending,
     schema::InputSchema,
 };
 
@@ -83,11 +84,14 @@ pub struct Source {
     pub catalog: Option<Arc<Catalog>>,
     /// Whether it can be called now.
     pub available: bool,
+    /// Whether its calls may go on after a first answer (`pending_after`).
+    pub can_pend: bool,
 }
 
 /// Where a model-facing name leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
+    /// [`pending::TOOL`], which is no backend, for [`Target::Results`].
     pub backend: BackendName,
     /// The `kind` that the ref had; an event for the name must carry the same.
     pub kind: RefKind,
@@ -108,14 +112,16 @@ pub enum Target {
     },
     /// Nothing: the answer says that the backend is unavailable.
     Stub,
+    /// The bridge itself: the results of calls that went on.
+    Results,
 }
 
 impl Target {
-    /// The peer's own name for the tool; empty for an agent and for a stub.
+    /// The peer's own name for the tool; empty for an agent and for what no peer has.
     pub fn tool(&self) -> &str {
         match self {
             Self::Tool { name, .. } => name,
-            Self::Stub => "",
+            Self::Stub | Self::Results => "",
         }
     }
 }
@@ -125,6 +131,8 @@ impl Target {
 pub struct Offer {
     backends: BTreeMap<BackendName, Offered>,
     routes: HashMap<Arc<str>, Route>,
+    /// The tool that fetches results later; there where a backend needs it.
+    results: Option<Ref>,
 }
 
 /// What one backend contributes.
@@ -137,6 +145,8 @@ pub struct Offered {
     pub tools: usize,
     /// Runs that ask for it are refused (`on_unavailable: fail`).
     pub refused: bool,
+    /// It has tools whose calls may go on after a first answer.
+    pub can_pend: bool,
 }
 
 /// One written tool ref.
@@ -160,14 +170,18 @@ struct Item {
 impl Offer {
     /// The offer of nothing.
     pub fn empty() -> Self {
-        Self { backends: BTreeMap::new(), routes: HashMap::new() }
+        Self { backends: BTreeMap::new(), routes: HashMap::new(), results: None }
     }
 
     /// Names every tool of every source and writes the refs.
     pub fn build(sources: &[Source]) -> Self {
         let plans: Vec<Plan<'_>> = sources.iter().map(Plan::of).collect();
-        let nameless: Vec<Nameless<'_>> =
+        let mut nameless: Vec<Nameless<'_>> =
             plans.iter().flat_map(|plan| plan.tools.iter().cloned()).collect();
+        if plans.iter().any(Plan::can_pend) {
+            let wanted = pending::TOOL.to_owned();
+            nameless.push(Nameless { backend: pending::TOOL, tool: "", wanted });
+        }
         let names: Vec<Arc<str>> = naming::assign(&nameless).into_iter().map(Arc::from).collect();
 
         let mut offer = Self::empty();
@@ -177,10 +191,18 @@ impl Offer {
             for (at, name) in names.iter().enumerate() {
                 offer.routes.insert(Arc::clone(name), plan.route(at));
             }
-            let refs = plan.write(&names);
-            let offered =
-                Offered { kind: plan.source.kind, refs, tools: names.len(), refused: plan.refused };
+            let offered = Offered {
+                kind: plan.source.kind,
+                refs: plan.write(&names),
+                tools: names.len(),
+                refused: plan.refused,
+                can_pend: plan.can_pend(),
+            };
             offer.backends.insert(plan.source.name.clone(), offered);
+        }
+        if let Some(name) = names.next() {
+            offer.results = Some(local(&name, pending::definition()));
+            offer.routes.insert(name, results());
         }
         offer
     }
@@ -204,14 +226,27 @@ impl Offer {
         self.backends.iter()
     }
 
+    /// The tool that fetches results later, if any backend needs it.
+    pub fn results(&self) -> Option<&Ref> {
+        self.results.as_ref()
+    }
+
+    /// The same, if a run with these backends needs it.
+    pub fn results_for(&self, backends: &BTreeSet<BackendName>) -> Option<&Ref> {
+        let can_pend = |name| self.backends.get(name).is_some_and(|offered| offered.can_pend);
+        self.results().filter(|_| backends.iter().any(can_pend))
+    }
+
+    /// All refs that a run with these backends is given.
+    pub fn refs(&self, backends: &BTreeSet<BackendName>) -> impl Iterator<Item = &Ref> {
+        let offered = backends.iter().filter_map(|name| self.backends.get(name));
+        offered.flat_map(|offered| &offered.refs).chain(self.results_for(backends))
+    }
+
     /// SHA-256 over the refs of `backends`, in hex: the digest of `/v1/tool-refs`.
-    pub fn digest<'a>(&self, backends: impl IntoIterator<Item = &'a BackendName>) -> String {
+    pub fn digest(&self, backends: &BTreeSet<BackendName>) -> String {
         let mut hash = Sha256::new();
-        for tool_ref in backends
-            .into_iter()
-            .filter_map(|name| self.backends.get(name))
-            .flat_map(|offered| &offered.refs)
-        {
+        for tool_ref in self.refs(backends) {
             hash.update((tool_ref.json.len() as u64).to_be_bytes());
             hash.update(&tool_ref.json);
         }
@@ -306,6 +341,12 @@ impl<'a> Plan<'a> {
         Self { source, shape, tools, refused }
     }
 
+    /// Whether a call of one of its tools may go on after a first answer.
+    fn can_pend(&self) -> bool {
+        let has_peer = !matches!(self.shape, Shape::Nothing | Shape::Stub);
+        self.source.can_pend && has_peer && !self.tools.is_empty()
+    }
+
     /// Where the tool at `at` in [`Self::tools`] is.
     fn route(&self, at: usize) -> Route {
         let name: Arc<str> = self.tools.get(at).map_or("", |tool| tool.tool).into();
@@ -389,6 +430,12 @@ impl<'a> Plan<'a> {
             names.iter().zip(tools).map(|(name, tool)| around_name(name, &tool.raw)).collect();
         Ref::new(head, items, "]}")
     }
+}
+
+/// The way to the bridge itself.
+fn results() -> Route {
+    let backend = BackendName::parse(pending::TOOL).expect("it is short and has no odd character");
+    Route { backend, kind: RefKind::Local, target: Target::Results, repeatable: true }
 }
 
 /// The ref of a local tool, its members in the order of the definition.

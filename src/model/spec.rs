@@ -16,7 +16,7 @@ use super::{
     ids::{BackendName, RunKind},
     json::{Elements, Members, span, string_member},
     naming,
-    offer::{Offer, Ref, RefKind, Route},
+    offer::{Offer, Ref, RefKind, Route, Target},
 };
 
 /// A spec as the caller sent it, with the place of its `tools`. All places are in `body`, of which
@@ -125,8 +125,7 @@ impl Table {
     /// suffix; these are known as well.
     pub fn assumed(offer: Arc<Offer>, backends: BTreeSet<BackendName>) -> Self {
         let mut renamed = HashMap::new();
-        let offered = backends.iter().filter_map(|name| offer.backend(name.as_str()));
-        for name in offered.flat_map(|offered| &offered.refs).flat_map(Ref::names) {
+        for name in offer.refs(&backends).flat_map(Ref::names) {
             let Some(route) = offer.route(name) else { continue };
             let given = naming::suffixed(name, route.backend.as_str(), route.target.tool(), 0);
             if offer.route(&given).is_none() {
@@ -160,7 +159,17 @@ impl Table {
             None if self.taken.contains(name) => return None,
             None => name,
         };
-        self.offer.route(name).filter(|route| self.backends.contains(&route.backend))
+        self.offer.route(name).filter(|route| match route.target {
+            Target::Results => self.offer.results_for(&self.backends).is_some(),
+            Target::Tool { .. } | Target::Stub => self.backends.contains(&route.backend),
+        })
+    }
+
+    /// The name of the tool that fetches results later, where the run has it.
+    pub fn results(&self) -> Option<&str> {
+        let name = self.offer.results_for(&self.backends)?.names().next()?;
+        let given = self.renamed.iter().find(|(_, original)| *original == name);
+        Some(given.filter(|_| self.taken.contains(name)).map_or(name, |(given, _)| given))
     }
 
     /// The backends whose tools the run has.
@@ -170,7 +179,7 @@ impl Table {
 
     /// Whether `offer` has other refs for the run's backends than the run was given.
     pub fn differs_from(&self, offer: &Arc<Offer>) -> bool {
-        let digest = |offer: &Offer| offer.digest(self.backends.iter());
+        let digest = |offer: &Offer| offer.digest(&self.backends);
         !Arc::ptr_eq(&self.offer, offer) && digest(&self.offer) != digest(offer)
     }
 
@@ -312,6 +321,9 @@ impl Spec {
             }
         }
         list.extend(written.into_values().flatten());
+        if let Some(results) = offer.results_for(&chosen) {
+            list.push(table.settle(results, &caller));
+        }
         // A backend that contributes nothing (omitted, or without tools) makes no run ours.
         if counts.values().all(|&tools| tools == 0) {
             table.backends = Arc::default();

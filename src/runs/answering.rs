@@ -9,7 +9,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 use tracing::info;
 
-use super::{AskedBy, DrivenRun, Runs};
+use super::{DrivenRun, Runs};
 use crate::model::{
     answer::Answer,
     event::Call,
@@ -32,11 +32,10 @@ struct ToolResult<'a> {
 /// Makes `call` and posts its answer.
 pub(super) async fn make(runs: Arc<Runs>, run: Arc<DrivenRun>, call: Call, route: Route) {
     let begun = Instant::now();
-    let _in_flight = run.begin_call();
-    let (to, tool_use, tool) = (run.asked_by(&call), call.tool_use.clone(), call.name.clone());
-    let asked_by = AskedBy { run: to.clone(), session: run.session.clone() };
+    let asked_by = run.begin(&call);
+    let (to, tool_use, tool) = (asked_by.run.clone(), call.tool_use.clone(), call.name.clone());
     let answer = tokio::select! {
-        answer = runs.call(&run.app, &route, call, Some(asked_by)) => answer,
+        answer = runs.call(&run.app, &route, call, Some(Arc::clone(&asked_by))) => answer,
         () = run.cancel.cancelled() => {
             Answer::Error("The call was cancelled because its run was.".to_owned())
         }

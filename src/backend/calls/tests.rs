@@ -21,7 +21,8 @@ fn start(worlds: &[(&str, &Arc<World>)], concurrency: usize) -> Harness {
     for (name, world) in worlds {
         let name = BackendName::parse(name).unwrap();
         let (asks, asked) = mpsc::channel(8);
-        lanes.insert(name.clone(), Lane::new(true, Duration::from_secs(60), concurrency, asks));
+        let limits = CallLimits { idle: Duration::from_secs(60), pending_after: None };
+        lanes.insert(name.clone(), Lane::new(true, limits, concurrency, asks));
         let second = Duration::from_secs(1);
         let supervisor = Supervisor {
             name,
