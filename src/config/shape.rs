@@ -250,7 +250,7 @@ pub struct A2a {
     /// `calls.timeout`.
     pub call_timeout: Option<At<DurationText>>,
     /// A call that takes longer is answered with an id and goes on; the model fetches its result
-    /// later, with the tool `bridge_call_result`. Default: `240s`, where that is less than
+    /// later, with the tool `bridge_call_result`. Default: `4m`, where that is less than
     /// `call_timeout` and `calls.timeout`. `off`: no call goes on.
     pub pending_after: Option<At<PendingAfter>>,
     /// Calls that it is given at once. Default: 16.

@@ -178,7 +178,7 @@ fn make_room(calls: &mut HashMap<CallId, LongCall>, app: &AppName) {
             Some((*at, answer.size(), id.clone()))
         })
         .collect();
-    kept.sort_unstable_by(|a, b| b.0.cmp(&a.0));
+    kept.sort_unstable_by_key(|(at, ..)| std::cmp::Reverse(*at));
     let mut bytes = 0;
     for (count, (_, size, id)) in kept.iter().enumerate() {
         bytes += size;

@@ -47,6 +47,8 @@ mod local;
 #[cfg(test)]
 mod names;
 #[cfg(test)]
+mod pending;
+#[cfg(test)]
 mod proxy;
 #[cfg(test)]
 mod runs;
