@@ -8,23 +8,25 @@
 
 mod answering;
 pub mod app_stream;
+mod driven;
 mod driver;
+mod entry;
 pub mod history;
 pub mod log;
 mod mask;
 pub mod pending;
+mod restore;
 
 use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use bytes::Bytes;
-use serde_json::value::RawValue;
 use tokio::{
     sync::Semaphore,
     time::{Instant, timeout},
@@ -32,23 +34,28 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::info;
 
+pub use self::driven::{DrivenRun, Phase, RunKey};
 use self::{
+    answering::Task,
+    entry::Entry,
     history::{Begun, History},
-    log::EventLog,
     pending::{InHand, LongCalls},
 };
 use crate::{
     backend::{
         calls::{Backends, Wanted},
-        peer::Origin,
+        peer::{Handle, Origin},
     },
     config::{App, Calls},
+    journal::{
+        self, Journal,
+        record::{Change, KeptRun, Millis, SessionRecord, Slot},
+    },
     model::{
         answer::Answer,
         event::Call,
-        ids::{AppName, RunId, RunKind, SessionId, ToolUseId},
+        ids::{AppName, RunId, RunKind, SessionId},
         offer::{Route, Target},
-        run::Run,
         spec::{Selection, Table},
     },
     upstream::{Authority, Upstream},
@@ -62,70 +69,6 @@ const KEEP_ENDED: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most runs and, separately, sessions that are remembered; the oldest go first.
 const KEEP_COUNT: usize = 10_000;
 
-/// What identifies a run: ids are only known to be unique within their workspace and kind.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct RunKey {
-    /// The workspace's slug as it stands in paths.
-    pub workspace: Arc<str>,
-    pub kind: RunKind,
-    pub run: RunId,
-}
-
-impl RunKey {
-    /// The path of the run.
-    pub fn path(&self) -> String {
-        let Self { workspace, kind, run } = self;
-        format!("/api/v1/workspaces/{workspace}/{}/{run}", kind.collection())
-    }
-
-    /// The path of its event stream.
-    pub fn stream_path(&self) -> String {
-        format!("{}/stream", self.path())
-    }
-
-    /// Where the results of calls go that `asked_by`, the run itself or an agent run of this eval,
-    /// waits for.
-    fn results_path(&self, asked_by: &RunId) -> String {
-        let workspace = Arc::clone(&self.workspace);
-        let asked = Self { workspace, kind: RunKind::Agent, run: asked_by.clone() };
-        format!("{}/tool-results", asked.path())
-    }
-}
-
-/// A run that is driven, or was until it ended.
-#[derive(Debug)]
-pub struct DrivenRun {
-    pub key: RunKey,
-    pub app: AppName,
-    pub session: Option<SessionId>,
-    pub authority: Authority,
-    pub log: EventLog,
-    pub table: Arc<Table>,
-    state: Mutex<Run>,
-    /// Cancels all that its calls have begun.
-    stop: CancellationToken,
-    /// Cancels the calls that are waited for; a child of `stop`.
-    cancel: CancellationToken,
-    in_flight: AtomicUsize,
-    started_at: SystemTime,
-    ended: Mutex<Option<Ended>>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Ended {
-    at: Instant,
-    told: SystemTime,
-}
-
-/// How far a run is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// Its past is being read, and no call is made yet.
-    Attaching,
-    Driven,
-    Ended,
-}
-
 /// What is remembered of a session.
 #[derive(Debug)]
 pub struct Session {
@@ -135,7 +78,24 @@ pub struct Session {
     pub selection: Selection,
     /// What the bridge put into it.
     pub table: Arc<Table>,
+    created_at: Millis,
     created: Instant,
+}
+
+impl Session {
+    /// The session as it is to be kept.
+    fn changes(&self, workspace: &str, id: &SessionId) -> Vec<Change> {
+        let (table, routes) = self.table.stored();
+        let tools = self.tools.as_ref().and_then(|tools| serde_json::from_slice(tools).ok());
+        let selection = match &self.selection {
+            Selection::All => None,
+            Selection::Named(names) => Some(names.clone()),
+        };
+        let (app, created_at) = (self.app.to_string(), self.created_at);
+        let record = SessionRecord { app, tools, selection, table, created_at };
+        let key = (workspace.to_owned(), id.to_string());
+        vec![Change::Routes(routes.clone()), Change::Session(key, record)]
+    }
 }
 
 /// All runs and sessions.
@@ -148,6 +108,9 @@ pub struct Runs {
     turns: HashMap<AppName, Semaphore>,
     history: Arc<History>,
     long_calls: LongCalls,
+    journal: Arc<Journal>,
+    /// The next run's number in the journal.
+    next_slot: AtomicU64,
     tracker: TaskTracker,
     /// Drivers take no new calls, finish those in flight, and end.
     drain: CancellationToken,
@@ -158,6 +121,8 @@ pub struct Runs {
 struct Inner {
     runs: HashMap<RunKey, Arc<DrivenRun>>,
     sessions: HashMap<(Arc<str>, SessionId), Arc<Session>>,
+    /// Runs of an earlier process that need their app's own credential to be driven on.
+    asleep: HashMap<RunKey, KeptRun>,
     swept: Option<Instant>,
 }
 
@@ -179,94 +144,15 @@ pub struct AskedBy {
     driven: Arc<DrivenRun>,
     /// The agent run: the driven one itself or, of an eval, one of its own.
     pub run: RunId,
+    /// Where it is kept how far the call is.
+    entry: Arc<Entry>,
+    /// The work that the call has started before, which is asked for.
+    handle: Option<Handle>,
 }
 
 impl Drop for AskedBy {
     fn drop(&mut self) {
-        self.driven.in_flight.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl DrivenRun {
-    /// Whether the bridge answers `tool_use` of `agent_run`: of the run itself or, in an eval, of
-    /// one of its agent runs.
-    pub fn owns(&self, agent_run: &RunId, tool_use: &ToolUseId) -> bool {
-        self.state().owns(agent_run, tool_use)
-    }
-
-    /// How far the run is.
-    pub fn phase(&self) -> Phase {
-        if self.has_ended() {
-            Phase::Ended
-        } else if self.state().has_past() {
-            Phase::Attaching
-        } else {
-            Phase::Driven
-        }
-    }
-
-    pub fn started_at(&self) -> SystemTime {
-        self.started_at
-    }
-
-    pub fn ended_at(&self) -> Option<SystemTime> {
-        self.ended().map(|ended| ended.told)
-    }
-
-    /// The last event that was read of it; 0 where its events have no number.
-    pub fn last_seq(&self) -> u64 {
-        self.state().last_seq()
-    }
-
-    /// How many calls of the bridge's it has brought.
-    pub fn calls(&self) -> usize {
-        self.state().calls()
-    }
-
-    /// How many calls are in flight, those that go on after a first answer among them.
-    pub fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::Relaxed)
-    }
-
-    fn begin(self: &Arc<Self>, call: &Call) -> Arc<AskedBy> {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
-        Arc::new(AskedBy { driven: Arc::clone(self), run: self.asked_by(call) })
-    }
-
-    /// The agent run that waits for the answer of `call`.
-    fn asked_by(&self, call: &Call) -> RunId {
-        match (self.key.kind, &call.agent_run) {
-            (RunKind::Eval, Some(agent_run)) => agent_run.clone(),
-            _ => self.key.run.clone(),
-        }
-    }
-
-    /// Cancels the calls in flight; their answers say so.
-    pub fn cancel_calls(&self) {
-        self.stop.cancel();
-    }
-
-    /// Cancels the calls whose answers can reach nobody any more, as the run has ended.
-    fn end_calls(&self) {
-        // What goes on can be fetched by a later run of the session.
-        if self.session.is_some() { &self.cancel } else { &self.stop }.cancel();
-    }
-
-    pub fn has_ended(&self) -> bool {
-        self.ended().is_some()
-    }
-
-    fn ended(&self) -> Option<Ended> {
-        *self.ended.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn set_ended(&self) {
-        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        ended.get_or_insert_with(|| Ended { at: Instant::now(), told: SystemTime::now() });
-    }
-
-    fn state(&self) -> MutexGuard<'_, Run> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.driven.call_ends();
     }
 }
 
@@ -277,6 +163,7 @@ impl Runs {
         backends: Arc<Backends>,
         calls: &Calls,
         apps: &[App],
+        journal: Arc<Journal>,
     ) -> Self {
         let limited =
             |app: &App| Some((app.name.clone(), Semaphore::new(app.max_concurrent_calls?)));
@@ -287,45 +174,45 @@ impl Runs {
             calls: calls.clone(),
             history: Arc::default(),
             long_calls: LongCalls::default(),
+            journal,
+            next_slot: AtomicU64::new(1),
             tracker: TaskTracker::new(),
             drain: CancellationToken::new(),
             inner: Mutex::default(),
         }
     }
 
-    /// Starts to drive a run. The error is a run that is driven already; it goes on as it is.
-    pub fn start(self: &Arc<Self>, new: NewRun) -> Result<Arc<DrivenRun>, Arc<DrivenRun>> {
+    /// Starts to drive a run, which is in the journal when this returns. The error is a run that is
+    /// driven already; it goes on as it is.
+    pub async fn start(self: &Arc<Self>, new: NewRun) -> Result<Arc<DrivenRun>, Arc<DrivenRun>> {
         let run = {
             let mut inner = self.lock();
-            inner.sweep(Instant::now());
+            let forgotten = inner.sweep(Instant::now());
+            self.journal.write(forgotten);
             if let Some(run) = inner.runs.get(&new.key) {
                 return Err(Arc::clone(run));
             }
-            let NewRun { key, app, session, authority, table, has_past } = new;
-            let begin = if has_past { Run::with_past } else { Run::new };
-            let state = begin(key.kind, Arc::clone(&table));
-            let stop = CancellationToken::new();
-            let run = Arc::new(DrivenRun {
-                key: key.clone(),
-                app,
-                session,
-                authority,
-                log: EventLog::new(),
-                state: Mutex::new(state),
-                table,
-                cancel: stop.child_token(),
-                stop,
-                in_flight: AtomicUsize::new(0),
-                started_at: SystemTime::now(),
-                ended: Mutex::new(None),
-            });
+            let key = new.key.clone();
+            let slot = Slot(self.next_slot.fetch_add(1, Ordering::Relaxed));
+            let run = Arc::new(DrivenRun::new(slot, new));
             inner.runs.insert(key, Arc::clone(&run));
             run
         };
+        self.journal.write(run.changes());
         info!(run = %run.key.run, app = %run.app, "driving");
-        let driver = driver::drive(Arc::clone(self), Arc::clone(&run));
-        self.tracker.spawn(driver);
+        self.drive(&run, Vec::new());
+        self.settled().await;
         Ok(run)
+    }
+
+    fn drive(self: &Arc<Self>, run: &Arc<DrivenRun>, left: Vec<(Arc<Entry>, Task)>) {
+        self.tracker.spawn(driver::drive(Arc::clone(self), Arc::clone(run), left));
+    }
+
+    /// Waits until all that was given to the journal is on disk. Where it cannot be, the run goes
+    /// on, and its calls are not made until it is: the journal keeps what it was given.
+    async fn settled(&self) {
+        self.journal.commit(Vec::new()).await.ok();
     }
 
     pub fn get(&self, key: &RunKey) -> Option<Arc<DrivenRun>> {
@@ -347,8 +234,9 @@ impl Runs {
         self.lock().runs.values().filter(|run| run.app == *app).cloned().collect()
     }
 
-    fn forget(&self, key: &RunKey) {
-        self.lock().runs.remove(key);
+    fn forget(&self, run: &DrivenRun) {
+        self.lock().runs.remove(&run.key);
+        self.journal.write(vec![Change::ForgetRun(run.slot)]);
     }
 
     /// How many runs are being driven now.
@@ -364,7 +252,8 @@ impl Runs {
         self.lock().runs.values().filter(wanted).cloned().collect()
     }
 
-    pub fn remember_session(
+    /// Remembers a session, which is in the journal when this returns.
+    pub async fn remember_session(
         &self,
         workspace: Arc<str>,
         id: SessionId,
@@ -372,11 +261,23 @@ impl Runs {
         given: (Option<Bytes>, Selection, Table),
     ) {
         let (tools, selection, table) = given;
-        let session =
-            Session { app, tools, selection, table: Arc::new(table), created: Instant::now() };
-        let mut inner = self.lock();
-        inner.sweep(Instant::now());
-        inner.sessions.insert((workspace, id), Arc::new(session));
+        let session = Session {
+            app,
+            tools,
+            selection,
+            table: Arc::new(table),
+            created_at: journal::now(),
+            created: Instant::now(),
+        };
+        let changes = session.changes(&workspace, &id);
+        {
+            let mut inner = self.lock();
+            let forgotten = inner.sweep(Instant::now());
+            self.journal.write(forgotten);
+            inner.sessions.insert((workspace, id), Arc::new(session));
+        }
+        self.journal.write(changes);
+        self.settled().await;
     }
 
     pub fn session(&self, workspace: &Arc<str>, id: &SessionId) -> Option<Arc<Session>> {
@@ -386,6 +287,8 @@ impl Runs {
     pub fn forget_session(&self, workspace: &Arc<str>, id: &SessionId) {
         self.forget_calls_of_session(workspace, id);
         self.lock().sessions.remove(&(Arc::clone(workspace), id.clone()));
+        let key = (workspace.to_string(), id.to_string());
+        self.journal.write(vec![Change::ForgetSession(key)]);
     }
 
     /// Makes one call on behalf of `app`, when it is the app's turn; `asked_by` is the agent run
@@ -405,34 +308,37 @@ impl Runs {
             name: name.clone(),
             backend: route.backend.clone(),
         });
-        let patience = self.patience(route, asked_by.as_deref());
-        let (runs, app, route) = (Arc::clone(self), app.clone(), route.clone());
         let in_hand = InHand { app: app.clone(), tool: name, begun, asked_by: asked_by.clone() };
-        let pends = patience.is_some();
-        let making = async move {
-            if route.target == Target::Results {
-                return runs.result_of(&app, args.get(), asked_by.as_deref()).await;
-            }
-            let origin = asked_by.map(|by| Origin {
-                run: by.run.clone(),
-                session: by.driven.session.clone(),
-                tool_use,
-            });
-            let within = if pends { runs.calls.pending_timeout } else { runs.calls.timeout };
-            runs.call_in_turn(&app, &route, within, args, origin).await
+        let (runs, app) = (Arc::clone(self), app.clone());
+        if route.target == Target::Results {
+            let making = async move { runs.result_of(&app, args.get(), asked_by.as_deref()).await };
+            return self.answer_in_time(making, in_hand, None).await;
+        }
+        let patience = self.patience(route, asked_by.as_deref());
+        let within = match patience {
+            Some(_) => self.calls.pending_timeout,
+            None => self.calls.timeout,
         };
+        let mut wanted = Wanted {
+            arguments: args,
+            origin: None,
+            witness: None,
+            handle: None,
+            deadline: Instant::now() + within,
+        };
+        if let Some(by) = asked_by {
+            let (run, session) = (by.run.clone(), by.driven.session.clone());
+            wanted.deadline = Instant::now() + by.entry.left_of(within);
+            wanted.origin = Some(Origin { run, session, tool_use });
+            wanted.witness = Some(Arc::clone(&by.entry) as _);
+            wanted.handle.clone_from(&by.handle);
+        }
+        let route = route.clone();
+        let making = async move { runs.call_in_turn(&app, &route, wanted).await };
         self.answer_in_time(making, in_hand, patience).await
     }
 
-    async fn call_in_turn(
-        &self,
-        app: &AppName,
-        route: &Route,
-        within: Duration,
-        arguments: Box<RawValue>,
-        origin: Option<Origin>,
-    ) -> Answer {
-        let deadline = Instant::now() + within;
+    async fn call_in_turn(&self, app: &AppName, route: &Route, wanted: Wanted) -> Answer {
         let patience = self.calls.timeout / 4;
         let turn = async {
             match self.turns.get(app) {
@@ -447,9 +353,7 @@ impl Runs {
                 patience.as_secs_f64()
             ));
         };
-        self.backends
-            .call(route, Wanted { arguments, origin, witness: None, handle: None, deadline })
-            .await
+        self.backends.call(route, wanted).await
     }
 
     /// What was called and is being called.
@@ -483,17 +387,22 @@ impl Runs {
 }
 
 impl Inner {
-    /// Forgets what has outlived its use; at most every few seconds, as it looks at everything.
-    fn sweep(&mut self, now: Instant) {
+    /// Forgets what has outlived its use; at most every few seconds, as it looks at everything. The
+    /// changes are for the journal.
+    fn sweep(&mut self, now: Instant) -> Vec<Change> {
         const EVERY: Duration = Duration::from_secs(10);
+        let mut forgotten = Vec::new();
         if self.swept.is_some_and(|swept| now < swept + EVERY) {
-            return;
+            return forgotten;
         }
         self.swept = Some(now);
         let age =
             |run: &DrivenRun| run.ended().map(|ended| now.saturating_duration_since(ended.at));
-        self.runs
-            .retain(|_, run| run.in_flight() > 0 || age(run).is_none_or(|age| age < KEEP_ENDED));
+        self.runs.retain(|_, run| {
+            let keep = run.in_flight() > 0 || age(run).is_none_or(|age| age < KEEP_ENDED);
+            forgotten.extend((!keep).then_some(Change::ForgetRun(run.slot)));
+            keep
+        });
         for run in self.runs.values() {
             if age(run).is_some_and(|age| age > KEEP_EVENTS) {
                 run.log.forget();
@@ -505,7 +414,8 @@ impl Inner {
         if ended.len() > KEEP_COUNT {
             ended.sort_by_key(|(at, _)| *at);
             for (_, key) in ended.iter().take(ended.len() - KEEP_COUNT) {
-                self.runs.remove(key);
+                let run = self.runs.remove(key);
+                forgotten.extend(run.map(|run| Change::ForgetRun(run.slot)));
             }
         }
         if self.sessions.len() > KEEP_COUNT {
@@ -514,7 +424,9 @@ impl Inner {
             by_age.sort_by_key(|(created, _)| *created);
             for (_, key) in by_age.iter().take(by_age.len() - KEEP_COUNT) {
                 self.sessions.remove(key);
+                forgotten.push(Change::ForgetSession((key.0.to_string(), key.1.to_string())));
             }
         }
+        forgotten
     }
 }

@@ -15,12 +15,14 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
+pub use super::routes::{Route, Target};
 use super::{
     catalog::{Catalog, Content, Tool, hex},
     ids::BackendName,
     json,
     naming::{self, Nameless, Naming},
     pending,
+    routes::Routes,
     schema::InputSchema,
 };
 
@@ -88,49 +90,11 @@ pub struct Source {
     pub can_pend: bool,
 }
 
-/// Where a model-facing name leads.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Route {
-    /// [`pending::TOOL`], which is no backend, for [`Target::Results`].
-    pub backend: BackendName,
-    /// The `kind` that the ref had; an event for the name must carry the same.
-    pub kind: RefKind,
-    pub target: Target,
-    /// Whether making the call twice does no more than making it once, on the word of somebody
-    /// whom the operator trusts. Such a call may be made again where its outcome was lost.
-    pub repeatable: bool,
-}
-
-/// What stands behind a name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
-    /// The peer's own name for the tool; empty for an A2A agent and a local tool.
-    Tool {
-        name: Arc<str>,
-        /// What its arguments have to be; an agent says no such thing.
-        input: Option<Arc<InputSchema>>,
-    },
-    /// Nothing: the answer says that the backend is unavailable.
-    Stub,
-    /// The bridge itself: the results of calls that went on.
-    Results,
-}
-
-impl Target {
-    /// The peer's own name for the tool; empty for an agent and for what no peer has.
-    pub fn tool(&self) -> &str {
-        match self {
-            Self::Tool { name, .. } => name,
-            Self::Stub | Self::Results => "",
-        }
-    }
-}
-
 /// All that runs can be given at one moment.
 #[derive(Debug)]
 pub struct Offer {
     backends: BTreeMap<BackendName, Offered>,
-    routes: HashMap<Arc<str>, Route>,
+    routes: Arc<Routes>,
     /// The tool that fetches results later; there where a backend needs it.
     results: Option<Ref>,
 }
@@ -170,7 +134,7 @@ struct Item {
 impl Offer {
     /// The offer of nothing.
     pub fn empty() -> Self {
-        Self { backends: BTreeMap::new(), routes: HashMap::new(), results: None }
+        Self { backends: BTreeMap::new(), routes: Arc::default(), results: None }
     }
 
     /// Names every tool of every source and writes the refs.
@@ -184,12 +148,12 @@ impl Offer {
         }
         let names: Vec<Arc<str>> = naming::assign(&nameless).into_iter().map(Arc::from).collect();
 
-        let mut offer = Self::empty();
+        let (mut backends, mut routes) = (BTreeMap::new(), HashMap::new());
         let mut names = names.into_iter();
         for plan in plans {
             let names: Vec<Arc<str>> = names.by_ref().take(plan.tools.len()).collect();
             for (at, name) in names.iter().enumerate() {
-                offer.routes.insert(Arc::clone(name), plan.route(at));
+                routes.insert(Arc::clone(name), plan.route(at));
             }
             let offered = Offered {
                 kind: plan.source.kind,
@@ -198,13 +162,17 @@ impl Offer {
                 refused: plan.refused,
                 can_pend: plan.can_pend(),
             };
-            offer.backends.insert(plan.source.name.clone(), offered);
+            backends.insert(plan.source.name.clone(), offered);
         }
-        if let Some(name) = names.next() {
-            offer.results = Some(local(&name, pending::definition()));
-            offer.routes.insert(name, results());
-        }
-        offer
+        let digests = backends.iter().map(|(name, one)| (name.clone(), digest_of(&one.refs)));
+        let mut digests: BTreeMap<_, _> = digests.collect();
+        let results = names.next().map(|name| {
+            let (one, route) = (local(&name, pending::definition()), to_results());
+            digests.insert(route.backend.clone(), digest_of([&one]));
+            routes.insert(name, route);
+            one
+        });
+        Self { backends, routes: Arc::new(Routes::new(routes, digests)), results }
     }
 
     /// Where `name` leads.
@@ -212,9 +180,9 @@ impl Offer {
         self.routes.get(name)
     }
 
-    /// Every name and where it leads, in no order.
-    pub fn routes(&self) -> impl Iterator<Item = (&str, &Route)> {
-        self.routes.iter().map(|(name, route)| (name.as_ref(), route))
+    /// Where all names lead.
+    pub fn routes(&self) -> &Arc<Routes> {
+        &self.routes
     }
 
     pub fn backend(&self, name: &str) -> Option<&Offered> {
@@ -245,13 +213,17 @@ impl Offer {
 
     /// SHA-256 over the refs of `backends`, in hex: the digest of `/v1/tool-refs`.
     pub fn digest(&self, backends: &BTreeSet<BackendName>) -> String {
-        let mut hash = Sha256::new();
-        for tool_ref in self.refs(backends) {
-            hash.update((tool_ref.json.len() as u64).to_be_bytes());
-            hash.update(&tool_ref.json);
-        }
-        hex(&hash.finalize())
+        digest_of(self.refs(backends))
     }
+}
+
+fn digest_of<'a>(refs: impl IntoIterator<Item = &'a Ref>) -> String {
+    let mut hash = Sha256::new();
+    for tool_ref in refs {
+        hash.update((tool_ref.json.len() as u64).to_be_bytes());
+        hash.update(&tool_ref.json);
+    }
+    hex(&hash.finalize())
 }
 
 impl Ref {
@@ -433,8 +405,8 @@ impl<'a> Plan<'a> {
 }
 
 /// The way to the bridge itself.
-fn results() -> Route {
-    let backend = BackendName::parse(pending::TOOL).expect("it is short and has no odd character");
+fn to_results() -> Route {
+    let backend = pending::backend();
     Route { backend, kind: RefKind::Local, target: Target::Results, repeatable: true }
 }
 

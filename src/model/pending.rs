@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::{
     answer::Answer,
     catalog::hex,
-    ids::CallId,
+    ids::{BackendName, CallId},
     schema::{InputSchema, Verdict},
 };
 
@@ -48,6 +48,11 @@ static INPUT: LazyLock<InputSchema> =
 pub struct Asked {
     pub call: CallId,
     pub wait: Duration,
+}
+
+/// What its routes have in place of a backend's name.
+pub fn backend() -> BackendName {
+    BackendName::parse(TOOL).expect("it is short and has no odd character")
 }
 
 /// The members of the tool's ref besides `kind` and `name`.

@@ -9,6 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{
@@ -17,6 +18,8 @@ use super::{
     json::{Elements, Members, span, string_member},
     naming,
     offer::{Offer, Ref, RefKind, Route, Target},
+    pending,
+    routes::{Routes, Stored},
 };
 
 /// A spec as the caller sent it, with the place of its `tools`. All places are in `body`, of which
@@ -97,25 +100,40 @@ pub struct Injected {
 /// The names that the bridge owns in one run and where they lead. Fixed for the run's life.
 #[derive(Debug, Clone)]
 pub struct Table {
-    offer: Arc<Offer>,
+    routes: Arc<Routes>,
     backends: Arc<BTreeSet<BackendName>>,
     /// Names that the caller took, to the offer's; and the names given in their stead.
     renamed: HashMap<String, Arc<str>>,
     taken: HashSet<Arc<str>>,
+    /// The offer's name of the tool that fetches results later, where the run has it.
+    results: Option<Arc<str>>,
     /// The bridge did not put the names into the run: a name alone proves nothing.
+    assumed: bool,
+}
+
+/// What is kept of a [`Table`] beside its routes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredTable {
+    /// The digest of the routes, which are kept once for all runs that have them.
+    pub routes: Arc<str>,
+    backends: Vec<String>,
+    renamed: BTreeMap<String, String>,
+    taken: BTreeSet<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    results: Option<String>,
     assumed: bool,
 }
 
 impl Table {
     /// The table of a run without any tool of the bridge.
     pub fn empty() -> Self {
-        Self::new(Arc::new(Offer::empty()), BTreeSet::new())
+        Self::new(Arc::default(), BTreeSet::new())
     }
 
-    fn new(offer: Arc<Offer>, backends: BTreeSet<BackendName>) -> Self {
+    fn new(routes: Arc<Routes>, backends: BTreeSet<BackendName>) -> Self {
         let backends = Arc::new(backends);
         let (renamed, taken) = (HashMap::new(), HashSet::new());
-        Self { offer, backends, renamed, taken, assumed: false }
+        Self { routes, backends, renamed, taken, results: None, assumed: false }
     }
 
     /// The table of a run that its app submitted itself, with refs of `backends` that it had from
@@ -123,7 +141,7 @@ impl Table {
     ///
     /// Where the app's own names clashed with the bridge's, [`Spec::inject`] had given the latter a
     /// suffix; these are known as well.
-    pub fn assumed(offer: Arc<Offer>, backends: BTreeSet<BackendName>) -> Self {
+    pub fn assumed(offer: &Offer, backends: BTreeSet<BackendName>) -> Self {
         let mut renamed = HashMap::new();
         for name in offer.refs(&backends).flat_map(Ref::names) {
             let Some(route) = offer.route(name) else { continue };
@@ -132,7 +150,37 @@ impl Table {
                 renamed.insert(given, Arc::clone(name));
             }
         }
-        Self { renamed, assumed: true, ..Self::new(offer, backends) }
+        let results = offer.results_for(&backends).and_then(|one| one.names().next().cloned());
+        let table = Self::new(Arc::clone(offer.routes()), backends);
+        Self { renamed, results, assumed: true, ..table }
+    }
+
+    /// The table to be kept, and its routes.
+    pub fn stored(&self) -> (StoredTable, &Stored) {
+        let routes = self.routes.stored();
+        let renamed = self.renamed.iter().map(|(new, name)| (new.clone(), name.to_string()));
+        let table = StoredTable {
+            routes: Arc::clone(&routes.digest),
+            backends: self.backends.iter().map(ToString::to_string).collect(),
+            renamed: renamed.collect(),
+            taken: self.taken.iter().map(ToString::to_string).collect(),
+            results: self.results.as_deref().map(str::to_owned),
+            assumed: self.assumed,
+        };
+        (table, routes)
+    }
+
+    /// The table that was kept; `routes` are those of its digest.
+    pub fn restore(stored: &StoredTable, routes: Arc<Routes>) -> Self {
+        let backends = stored.backends.iter().filter_map(|name| BackendName::parse(name).ok());
+        let renamed = stored.renamed.iter().map(|(new, name)| (new.clone(), name.as_str().into()));
+        Self {
+            renamed: renamed.collect(),
+            taken: stored.taken.iter().map(|name| name.as_str().into()).collect(),
+            results: stored.results.as_deref().map(Arc::from),
+            assumed: stored.assumed,
+            ..Self::new(routes, backends.collect())
+        }
     }
 
     /// Where `call` leads, if it is the bridge's to answer.
@@ -159,17 +207,20 @@ impl Table {
             None if self.taken.contains(name) => return None,
             None => name,
         };
-        self.offer.route(name).filter(|route| match route.target {
-            Target::Results => self.offer.results_for(&self.backends).is_some(),
+        self.routes.get(name).filter(|route| match route.target {
+            Target::Results => self.results.is_some(),
             Target::Tool { .. } | Target::Stub => self.backends.contains(&route.backend),
         })
     }
 
     /// The name of the tool that fetches results later, where the run has it.
     pub fn results(&self) -> Option<&str> {
-        let name = self.offer.results_for(&self.backends)?.names().next()?;
-        let given = self.renamed.iter().find(|(_, original)| *original == name);
-        Some(given.filter(|_| self.taken.contains(name)).map_or(name, |(given, _)| given))
+        let name = self.results.as_ref()?;
+        let given = || self.renamed.iter().find(|(_, original)| *original == name);
+        match self.taken.contains(name) {
+            true => given().map(|(given, _)| given.as_str()),
+            false => Some(name),
+        }
     }
 
     /// The backends whose tools the run has.
@@ -178,9 +229,15 @@ impl Table {
     }
 
     /// Whether `offer` has other refs for the run's backends than the run was given.
-    pub fn differs_from(&self, offer: &Arc<Offer>) -> bool {
-        let digest = |offer: &Offer| offer.digest(&self.backends);
-        !Arc::ptr_eq(&self.offer, offer) && digest(&self.offer) != digest(offer)
+    pub fn differs_from(&self, offer: &Offer) -> bool {
+        let (given, now) = (&self.routes, offer.routes());
+        if Arc::ptr_eq(given, now) {
+            return false;
+        }
+        let has_results = self.results.is_some();
+        let results = has_results.then(pending::backend);
+        offer.results_for(&self.backends).is_some() != has_results
+            || !self.backends.iter().chain(&results).all(|name| given.agree_on(now, name))
     }
 
     /// Whether the run has none of the bridge's tools.
@@ -241,7 +298,7 @@ impl Spec {
     /// `selection`, always out of `allowed`.
     pub fn inject(
         &self,
-        offer: &Arc<Offer>,
+        offer: &Offer,
         allowed: &dyn Fn(&BackendName) -> bool,
         selection: &Selection,
     ) -> Result<Injected, InjectError> {
@@ -294,14 +351,14 @@ impl Spec {
 
     fn write(
         &self,
-        offer: &Arc<Offer>,
+        offer: &Offer,
         chosen: BTreeSet<BackendName>,
         in_place: &[Option<BackendName>],
     ) -> Injected {
         let kept = self.refs.iter().zip(in_place).filter(|(_, filled)| filled.is_none());
         let caller: HashSet<&str> =
             kept.flat_map(|(own, _)| &own.names).map(String::as_str).collect();
-        let mut table = Table::new(Arc::clone(offer), chosen);
+        let mut table = Table::new(Arc::clone(offer.routes()), chosen);
         let chosen = Arc::clone(&table.backends);
         let mut counts = BTreeMap::new();
         let mut written: BTreeMap<&BackendName, Vec<Bytes>> = BTreeMap::new();
@@ -322,6 +379,7 @@ impl Spec {
         }
         list.extend(written.into_values().flatten());
         if let Some(results) = offer.results_for(&chosen) {
+            table.results = results.names().next().cloned();
             list.push(table.settle(results, &caller));
         }
         // A backend that contributes nothing (omitted, or without tools) makes no run ours.
@@ -362,12 +420,12 @@ impl Table {
         }
         let mut given = HashMap::new();
         for name in one.names().filter(|name| caller.contains(name.as_ref())) {
-            let Some(route) = self.offer.route(name) else { continue };
+            let Some(route) = self.routes.get(name) else { continue };
             let tool = route.target.tool();
             // A handful of rounds at most: each takes another hash.
             let free = (0..)
                 .map(|round| naming::suffixed(name, route.backend.as_str(), tool, round))
-                .find(|new| !caller.contains(new.as_str()) && self.offer.route(new).is_none());
+                .find(|new| !caller.contains(new.as_str()) && self.routes.get(new).is_none());
             if let Some(new) = free {
                 self.taken.insert(Arc::clone(name));
                 self.renamed.insert(new.clone(), Arc::clone(name));

@@ -88,7 +88,7 @@ impl Scope {
     fn new(app: &AppName, asked_by: Option<&AskedBy>) -> Self {
         let of = match asked_by {
             None => Of::App,
-            Some(AskedBy { driven, run }) => match driven.session.clone() {
+            Some(AskedBy { driven, run, .. }) => match driven.session.clone() {
                 Some(session) => {
                     Of::Session { workspace: Arc::clone(&driven.key.workspace), session }
                 }
@@ -219,7 +219,11 @@ impl Runs {
         if !matches!(route.target, Target::Tool { .. }) {
             return None;
         }
-        let after = self.backends.pending_after(&route.backend)?;
+        let mut after = self.backends.pending_after(&route.backend)?;
+        if let Some(asked_by) = asked_by {
+            // What an earlier process has waited counts.
+            after = asked_by.entry.left_of(after);
+        }
         Some(Patience { after, fetch: self.fetch_tool(asked_by)? })
     }
 

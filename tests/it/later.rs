@@ -14,7 +14,6 @@ use crate::{
 const NOTE: &str = r#"{"text":"x"}"#;
 
 #[tokio::test]
-#[ignore = "there is no journal yet"]
 async fn a_killed_bridge_takes_up_its_runs_and_repeats_no_effect() {
     let mut rig = Rig::start().await;
     let script = Script::new()
@@ -65,7 +64,6 @@ async fn a_call_that_only_reads_runs_again_where_the_server_is_trusted() {
 }
 
 #[tokio::test]
-#[ignore = "there is no journal yet"]
 async fn a_result_that_was_not_posted_is_posted_after_a_crash() {
     let mut rig = Rig::start().await;
     rig.mantyx.replies("tu_1", [Reply::Reset; 50]);

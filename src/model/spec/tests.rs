@@ -255,7 +255,7 @@ fn called(name: &str, kind: &str, server: &str) -> Call {
 #[test]
 fn in_a_run_that_is_handed_over_a_name_alone_proves_nothing() {
     let backends: BTreeSet<BackendName> = [BackendName::parse("fs").unwrap()].into();
-    let table = Table::assumed(offer(), backends);
+    let table = Table::assumed(&offer(), backends);
     assert!(table.claims(&called("fs_ls", "mcp_local", "fs")).is_some());
     assert!(table.claims(&called("fs_ls", "mcp_local", "fs__2")).is_some());
     assert!(table.claims(&called("fs_ls", "mcp_local", "theirs")).is_none());
@@ -328,7 +328,7 @@ fn the_caller_keeps_the_name_of_the_tool_that_fetches_results() {
 #[test]
 fn a_run_that_is_handed_over_has_the_tool_that_fetches_results() {
     let table =
-        |name: &str| Table::assumed(pending_offer(), [BackendName::parse(name).unwrap()].into());
+        |name: &str| Table::assumed(&pending_offer(), [BackendName::parse(name).unwrap()].into());
     let hr = table("hr");
     assert_eq!(hr.results(), Some(pending::TOOL));
     let given = naming::suffixed(pending::TOOL, pending::TOOL, "", 0);
@@ -351,4 +351,42 @@ fn a_session_is_given_fresh_refs_when_only_the_tool_that_fetches_results_changed
     let later = Arc::new(Offer::build(&later));
     assert!(hr.differs_from(&later) && !fs.differs_from(&later));
     assert!(!hr.differs_from(&pending_offer()));
+    // A session of an earlier process, before calls could go on.
+    let before = inject("{}", &Selection::Named(vec!["hr".to_owned()])).unwrap().table;
+    assert!(before.differs_from(&pending_offer()) && hr.differs_from(&offer()));
+}
+
+#[test]
+fn a_kept_table_has_the_tool_that_fetches_results() {
+    for own in ["", r#"{"kind":"local","name":"bridge_call_result"}"#] {
+        let (_, table) = inject_pending(own, &["hr"]);
+        let (stored, routes) = table.stored();
+        let text = serde_json::to_string(&stored).unwrap();
+        let routes = Arc::new(Routes::restore(&routes.text).unwrap());
+        let again = Table::restore(&serde_json::from_str(&text).unwrap(), routes);
+        assert_eq!(again.results(), table.results());
+        let name = again.results().unwrap();
+        assert_eq!(again.route(name).unwrap().target, Target::Results);
+        assert!(!again.differs_from(&pending_offer()));
+    }
+}
+
+#[test]
+fn a_kept_table_leads_where_it_led() {
+    let spec = r#"{"tools":[{"kind":"local","name":"fs_ls"}]}"#;
+    let injected = inject(spec, &Selection::Named(vec!["fs".to_owned()])).unwrap();
+    let (table, routes) = injected.table.stored();
+    let text = serde_json::to_string(&table).unwrap();
+    let read: StoredTable = serde_json::from_str(&text).unwrap();
+    assert_eq!(read.routes, routes.digest);
+    let again = Table::restore(&read, Arc::new(Routes::restore(&routes.text).unwrap()));
+    assert_eq!(again.stored(), injected.table.stored());
+    assert!(
+        again.route("fs_ls").is_none() && again.route("hr").is_none(),
+        "the caller's; not given"
+    );
+    let renamed = read.renamed.keys().next().unwrap();
+    assert_eq!(again.route(renamed).unwrap().target.tool(), "ls");
+    assert!(!again.differs_from(&offer()));
+    assert!(again.differs_from(&Offer::build(&[server("fs", &[r#"{"name":"other"}"#])])));
 }
