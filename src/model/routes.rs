@@ -56,6 +56,8 @@ impl Target {
 #[derive(Debug, Default)]
 pub struct Routes {
     by_name: HashMap<Arc<str>, Route>,
+    /// The name that leads to [`Target::Results`].
+    results: Option<Arc<str>>,
     /// A digest of each backend's refs: whether runs would be given others.
     digests: BTreeMap<BackendName, String>,
     stored: OnceLock<Stored>,
@@ -95,12 +97,20 @@ struct Line<'a> {
 
 impl Routes {
     pub fn new(by_name: HashMap<Arc<str>, Route>, digests: BTreeMap<BackendName, String>) -> Self {
-        Self { by_name, digests, stored: OnceLock::new() }
+        let mut all = by_name.iter();
+        let results = all.find(|(_, route)| route.target == Target::Results);
+        let results = results.map(|(name, _)| Arc::clone(name));
+        Self { by_name, results, digests, stored: OnceLock::new() }
     }
 
     /// Where `name` leads.
     pub fn get(&self, name: &str) -> Option<&Route> {
         self.by_name.get(name)
+    }
+
+    /// The name of the tool that fetches results later, where a backend needs it.
+    pub fn results(&self) -> Option<&Arc<str>> {
+        self.results.as_ref()
     }
 
     /// Every name and where it leads, in no order.

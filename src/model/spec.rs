@@ -105,8 +105,8 @@ pub struct Table {
     /// Names that the caller took, to the offer's; and the names given in their stead.
     renamed: HashMap<String, Arc<str>>,
     taken: HashSet<Arc<str>>,
-    /// The offer's name of the tool that fetches results later, where the run has it.
-    results: Option<Arc<str>>,
+    /// The run has the tool that fetches results later.
+    results: bool,
     /// The bridge did not put the names into the run: a name alone proves nothing.
     assumed: bool,
 }
@@ -119,8 +119,8 @@ pub struct StoredTable {
     backends: Vec<String>,
     renamed: BTreeMap<String, String>,
     taken: BTreeSet<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    results: Option<String>,
+    #[serde(default)]
+    results: bool,
     assumed: bool,
 }
 
@@ -133,7 +133,7 @@ impl Table {
     fn new(routes: Arc<Routes>, backends: BTreeSet<BackendName>) -> Self {
         let backends = Arc::new(backends);
         let (renamed, taken) = (HashMap::new(), HashSet::new());
-        Self { routes, backends, renamed, taken, results: None, assumed: false }
+        Self { routes, backends, renamed, taken, results: false, assumed: false }
     }
 
     /// The table of a run that its app submitted itself, with refs of `backends` that it had from
@@ -150,7 +150,7 @@ impl Table {
                 renamed.insert(given, Arc::clone(name));
             }
         }
-        let results = offer.results_for(&backends).and_then(|one| one.names().next().cloned());
+        let results = offer.results_for(&backends).is_some();
         let table = Self::new(Arc::clone(offer.routes()), backends);
         Self { renamed, results, assumed: true, ..table }
     }
@@ -164,7 +164,7 @@ impl Table {
             backends: self.backends.iter().map(ToString::to_string).collect(),
             renamed: renamed.collect(),
             taken: self.taken.iter().map(ToString::to_string).collect(),
-            results: self.results.as_deref().map(str::to_owned),
+            results: self.results,
             assumed: self.assumed,
         };
         (table, routes)
@@ -177,7 +177,7 @@ impl Table {
         Self {
             renamed: renamed.collect(),
             taken: stored.taken.iter().map(|name| name.as_str().into()).collect(),
-            results: stored.results.as_deref().map(Arc::from),
+            results: stored.results,
             assumed: stored.assumed,
             ..Self::new(routes, backends.collect())
         }
@@ -208,14 +208,14 @@ impl Table {
             None => name,
         };
         self.routes.get(name).filter(|route| match route.target {
-            Target::Results => self.results.is_some(),
+            Target::Results => self.results,
             Target::Tool { .. } | Target::Stub => self.backends.contains(&route.backend),
         })
     }
 
     /// The name of the tool that fetches results later, where the run has it.
     pub fn results(&self) -> Option<&str> {
-        let name = self.results.as_ref()?;
+        let name = self.routes.results().filter(|_| self.results)?;
         let given = || self.renamed.iter().find(|(_, original)| *original == name);
         match self.taken.contains(name) {
             true => given().map(|(given, _)| given.as_str()),
@@ -234,9 +234,8 @@ impl Table {
         if Arc::ptr_eq(given, now) {
             return false;
         }
-        let has_results = self.results.is_some();
-        let results = has_results.then(pending::backend);
-        offer.results_for(&self.backends).is_some() != has_results
+        let results = self.results.then(pending::backend);
+        offer.results_for(&self.backends).is_some() != self.results
             || !self.backends.iter().chain(&results).all(|name| given.agree_on(now, name))
     }
 
@@ -379,7 +378,7 @@ impl Spec {
         }
         list.extend(written.into_values().flatten());
         if let Some(results) = offer.results_for(&chosen) {
-            table.results = results.names().next().cloned();
+            table.results = true;
             list.push(table.settle(results, &caller));
         }
         // A backend that contributes nothing (omitted, or without tools) makes no run ours.

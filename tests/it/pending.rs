@@ -222,7 +222,7 @@ async fn a_later_run_of_the_session_fetches_it_and_no_other() {
 
 #[tokio::test]
 async fn a_cancelled_run_cancels_it() {
-    let Gated { rig, gate } = gated().await;
+    let Gated { rig, .. } = gated().await;
     for session in [None, Some(new_session(&rig).await)] {
         let id = if session.is_some() { "tu_session" } else { "tu_alone" };
         let script = Script::new().local(id, "gate", "{}").answered(id).until("never").done();
@@ -235,12 +235,11 @@ async fn a_cancelled_run_cancels_it() {
         rig.bridge.api("POST", &path, Some("{}")).await.expect(200);
         cancelled(&rig, id).await;
     }
-    assert_eq!(gate.calls(), 2);
 }
 
 #[tokio::test]
 async fn the_end_of_a_run_or_a_session_cancels_it() {
-    let Gated { rig, gate } = gated().await;
+    let Gated { rig, .. } = gated().await;
     let script = |id: &str| Script::new().local(id, "gate", "{}").answered(id).done();
     rig.run(script("tu_alone")).await;
     pending(&rig.mantyx.answer("tu_alone").await);
@@ -253,7 +252,6 @@ async fn the_end_of_a_run_or_a_session_cancels_it() {
     let path = format!("{API}/agent-sessions/{session}");
     rig.bridge.api("DELETE", &path, None).await.expect(200);
     cancelled(&rig, "tu_session").await;
-    assert_eq!(gate.calls(), 2);
 }
 
 #[tokio::test]
