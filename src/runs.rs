@@ -356,6 +356,11 @@ impl Runs {
         self.backends.call(route, wanted).await
     }
 
+    /// Where runs and calls are kept.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
     /// What was called and is being called.
     pub fn history(&self) -> &History {
         &self.history

@@ -44,6 +44,7 @@ mod pages;
 mod raw;
 mod sse;
 mod stdio;
+mod tasks;
 
 use child::Child;
 use connection::Connection;

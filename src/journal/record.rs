@@ -88,6 +88,8 @@ pub type SessionKey = (String, String);
 /// One change of what is kept.
 #[derive(Debug, Clone)]
 pub enum Change {
+    /// What the runs are driven against from now on.
+    Upstream(String),
     /// Routes that a table of a run or a session refers to; written before it.
     Routes(Stored),
     Run(Slot, RunRecord),
@@ -131,6 +133,8 @@ pub struct KeptSession {
 /// All that was kept when the bridge started.
 #[derive(Debug, Default)]
 pub struct Kept {
+    /// What the runs were driven against.
+    pub upstream: Option<String>,
     pub runs: Vec<KeptRun>,
     pub sessions: Vec<KeptSession>,
 }

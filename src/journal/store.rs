@@ -31,9 +31,12 @@ const CACHE: usize = 4 << 20;
 /// A file of this size is not worth compacting.
 const SMALL: u64 = 8 << 20;
 
+const UPSTREAM: &str = "upstream";
+
 type InRun = (u64, &'static str, &'static str);
 
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+const FACTS: TableDefinition<'_, &str, &str> = TableDefinition::new("facts");
 const ROUTES: TableDefinition<'_, &str, &str> = TableDefinition::new("routes");
 const RUNS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("runs");
 const CALLS: TableDefinition<'_, InRun, &[u8]> = TableDefinition::new("calls");
@@ -104,6 +107,7 @@ impl Store {
                 Some(_) => (),
                 None => drop(meta.insert("format", FORMAT)?),
             }
+            txn.open_table(FACTS)?;
             txn.open_table(ROUTES)?;
             txn.open_table(RUNS)?;
             txn.open_table(CALLS)?;
@@ -197,7 +201,8 @@ impl Store {
             };
             calls.entry(slot).or_default().push(KeptCall { key, record, answer });
         }
-        let mut kept = Kept::default();
+        let upstream = txn.open_table(FACTS)?.get(UPSTREAM)?.map(|it| it.value().to_owned());
+        let mut kept = Kept { upstream, ..Kept::default() };
         for entry in txn.open_table(RUNS)?.iter()? {
             let (slot, value) = entry?;
             let slot = slot.value();
@@ -247,7 +252,7 @@ impl Store {
                     }
                 })*};
             }
-            copy!(META, ROUTES, RUNS, CALLS, ANSWERS, SESSIONS);
+            copy!(META, FACTS, ROUTES, RUNS, CALLS, ANSWERS, SESSIONS);
             to.commit()?;
         }
         fs::rename(&fresh, path).map_err(io)?;
@@ -264,6 +269,9 @@ fn io(error: io::Error) -> StoreError {
 
 fn apply(txn: &WriteTransaction, change: &Change) -> Result<(), StoreError> {
     match change {
+        Change::Upstream(upstream) => {
+            txn.open_table(FACTS)?.insert(UPSTREAM, upstream.as_str())?;
+        }
         Change::Routes(routes) => {
             let mut table = txn.open_table(ROUTES)?;
             if table.get(routes.digest.as_ref())?.is_none() {

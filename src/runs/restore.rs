@@ -35,9 +35,15 @@ impl Runs {
     /// Takes up what was kept. Runs that were being driven are driven on; those that need their
     /// app's own credential, as soon as the app shows it.
     pub fn restore(self: &Arc<Self>, kept: Kept, apps: &[App]) {
-        let Kept { runs, sessions } = kept;
+        let Kept { upstream, runs, sessions } = kept;
         let last = runs.iter().map(|run| run.slot.0).max().unwrap_or(0);
         self.next_slot.store(last + 1, Ordering::Relaxed);
+        let now = self.upstream.base().to_string();
+        if upstream.as_ref() != Some(&now) {
+            self.leave_behind(&runs, &sessions);
+            self.journal.write(vec![Change::Upstream(now)]);
+            return;
+        }
         for session in sessions {
             self.restore_session(session);
         }
@@ -81,6 +87,21 @@ impl Runs {
             self.wake(run, authority.clone());
         }
         self.get(key)
+    }
+
+    /// Forgets what belongs to another MANTYX than the one that is configured.
+    fn leave_behind(&self, runs: &[KeptRun], sessions: &[KeptSession]) {
+        let driven = runs.iter().filter(|run| run.record.ended_at.is_none()).count();
+        if driven + sessions.len() > 0 {
+            warn!(
+                runs = driven,
+                sessions = sessions.len(),
+                "what was kept belongs to another upstream than the configured one; it is forgotten"
+            );
+        }
+        let sessions = sessions.iter().map(|session| Change::ForgetSession(session.key.clone()));
+        let runs = runs.iter().map(|run| Change::ForgetRun(run.slot));
+        self.journal.write(runs.chain(sessions).collect());
     }
 
     fn lay_asleep(&self, run: KeptRun) {

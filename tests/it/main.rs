@@ -45,6 +45,8 @@ mod later;
 #[cfg(test)]
 mod local;
 #[cfg(test)]
+mod mcp_tasks;
+#[cfg(test)]
 mod names;
 #[cfg(test)]
 mod pending;
