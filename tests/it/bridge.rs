@@ -78,14 +78,21 @@ impl Bridge {
 
     /// Starts the daemon again on the same port, with what it left in its state directory.
     pub(crate) async fn restart(&mut self) {
+        self.spawn();
+        self.wait_listening().await;
+    }
+
+    /// Starts the daemon and waits for nothing.
+    pub(crate) fn spawn(&mut self) {
         assert!(self.process.is_none(), "stop or kill the daemon before it is started again");
         self.write_config();
         // A file of the last start would be read before the new one is written.
         fs::remove_file(self.state("listen")).ok();
-        // With a descriptor too many, as a careless parent leaves them: no child may inherit it.
+        // With a descriptor too many, as a careless parent leaves them: no child may inherit it. A
+        // write beyond a limit is an error and not a signal, as a full disk is.
         let mut command = clean(Command::new("sh"));
         command
-            .args(["-c", "exec 9</dev/null; exec \"$0\" \"$@\"", BINARY])
+            .args(["-c", "exec 9</dev/null; trap '' XFSZ; exec \"$0\" \"$@\"", BINARY])
             .arg("serve")
             .arg("-c")
             .arg(self.config_path())
@@ -94,8 +101,13 @@ impl Bridge {
             .env("TMPDIR", self.tmp())
             .envs(self.env.iter().map(|(name, value)| (name, value)))
             .current_dir(self.dir.path());
-        let process = self.process.insert(Group::spawn(&mut command, &self.dir.path().join("log")));
-        let path = self.dir.path().join("state/listen");
+        self.process = Some(Group::spawn(&mut command, &self.dir.path().join("log")));
+    }
+
+    /// Waits until the daemon that was spawned listens.
+    pub(crate) async fn wait_listening(&mut self) {
+        let path = self.state("listen");
+        let process = self.process();
         self.addr = wait::until("the daemon should write its address", START, async || {
             if let Some(status) = process.exited() {
                 panic!("the daemon ended at its start: {}", process::describe(status));
@@ -126,6 +138,11 @@ impl Bridge {
     pub(crate) fn set_config(&mut self, config: &str) {
         config.clone_into(&mut self.config);
         self.write_config();
+    }
+
+    /// The variables that the next start adds to its environment.
+    pub(crate) fn set_env(&mut self, env: &[(&str, &str)]) {
+        self.env = env.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
     }
 
     pub(crate) fn config_path(&self) -> PathBuf {
@@ -240,6 +257,15 @@ impl Bridge {
         self.process = None;
     }
 
+    /// Waits until all that a killed daemon had started is dead, too.
+    pub(crate) async fn wait_childless(&self) {
+        let soon = Duration::from_secs(2);
+        wait::until("children should die with the daemon", soon, async || {
+            self.children().is_empty().then_some(())
+        })
+        .await;
+    }
+
     /// Asks the daemon to stop and asserts that it does so clean and leaves no process behind.
     pub(crate) async fn stop(&mut self) {
         self.process().signal(Signal::TERM);
@@ -247,11 +273,7 @@ impl Bridge {
         assert_eq!(status.code(), Some(0), "SIGTERM should end it clean: {}", self.log());
         self.process = None;
         // What was killed last may still be on its way out.
-        let soon = Duration::from_secs(2);
-        wait::until("the daemon should take its children with it", soon, async || {
-            self.children().is_empty().then_some(())
-        })
-        .await;
+        self.wait_childless().await;
     }
 }
 

@@ -26,6 +26,8 @@ pub(crate) struct Script {
     pub(crate) unframed: bool,
     /// A new connection goes on behind the last whole event of the one before, whatever it asks for.
     pub(crate) forgetful: bool,
+    /// A new connection begins so many events before the one that it asks for.
+    pub(crate) rewind: u64,
     seq: u64,
 }
 
@@ -131,6 +133,23 @@ impl Script {
     /// A stream that replays nothing.
     pub(crate) fn forgetful(mut self) -> Self {
         self.forgetful = true;
+        self
+    }
+
+    /// Sends every event three times, and after each of them one that was sent before.
+    pub(crate) fn repeated(mut self) -> Self {
+        let mut sent: Vec<Vec<u8>> = Vec::new();
+        let steps = std::mem::take(&mut self.steps);
+        for step in steps {
+            let Step::Send { seq, bytes } = &step else {
+                self.steps.push(step);
+                continue;
+            };
+            sent.push(bytes.clone());
+            let older = sent.get(sent.len() / 2).unwrap_or(bytes).clone();
+            let again = Step::Send { seq: *seq, bytes: older };
+            self.steps.extend([step.clone(), step.clone(), step, again]);
+        }
         self
     }
 

@@ -4,80 +4,12 @@
 use tempfile::TempDir;
 
 use crate::{
-    frames::Script,
-    mantyx::Reply,
     peers,
     rig::{Rig, ledger_in},
-    sse, wait,
+    wait,
 };
 
 const NOTE: &str = r#"{"text":"x"}"#;
-
-#[tokio::test]
-async fn a_killed_bridge_takes_up_its_runs_and_repeats_no_effect() {
-    let mut rig = Rig::start().await;
-    let script = Script::new()
-        .mcp("tu_done", "plain", "plain_note", NOTE)
-        .answered("tu_done")
-        .mcp("tu_open", "plain", "plain_hang", "{}")
-        .answered("tu_open")
-        .mcp("tu_next", "plain", "plain_note", NOTE)
-        .answered("tu_next")
-        .done();
-    let run = rig.run(script).await;
-    rig.wait_executions(2).await;
-    rig.bridge.kill9();
-    rig.bridge.restart().await;
-    let error = rig.mantyx.answer("tu_open").await["error"].as_str().unwrap_or_default().to_owned();
-    assert!(error.contains("may or may not"), "its effect is unknown: {error}");
-    assert_eq!(rig.mantyx.answer("tu_next").await["result"], "noted: x", "the run goes on");
-    assert_eq!(rig.mantyx.posts("tu_done").len(), 1, "an answered call stays answered");
-    assert_eq!(rig.executions().len(), 3, "nothing ran twice");
-    let frames = sse::whole(&rig.bridge, &run.stream).await;
-    assert_eq!(sse::seqs(&frames), (1..=7).collect::<Vec<_>>(), "an app can read it all");
-}
-
-#[tokio::test]
-#[ignore = "trust_annotations is not in this version"]
-async fn a_call_that_only_reads_runs_again_where_the_server_is_trusted() {
-    let dir = TempDir::new().expect("the temporary directory is writable");
-    let ledger = ledger_in(&dir);
-    let trusted = peers::with(&peers::ledger(&ledger, &[]), "trust_annotations: true");
-    let mut rig = Rig::with(&format!("  sure: {trusted}\n"), &[], "").await;
-    rig.bridge.wait_backend("sure", "ready").await;
-    let both = Script::new().mcp("tu_sure", "sure", "sure_reread", "{}").mcp(
-        "tu_plain",
-        "plain",
-        "plain_reread",
-        "{}",
-    );
-    rig.run(both.answered("tu_sure").answered("tu_plain").done()).await;
-    rig.wait_executions(1).await;
-    wait::soon("the call should reach the trusted server", async || ledger.exists().then_some(()))
-        .await;
-    rig.bridge.kill9();
-    rig.bridge.restart().await;
-    assert_eq!(rig.mantyx.answer("tu_sure").await["result"], "read again");
-    let error = rig.mantyx.answer("tu_plain").await["error"].to_string();
-    assert!(error.contains("may or may not"), "a hint of an untrusted server counts not: {error}");
-    assert_eq!(rig.executions().len(), 1, "so it is not called again");
-}
-
-#[tokio::test]
-async fn a_result_that_was_not_posted_is_posted_after_a_crash() {
-    let mut rig = Rig::start().await;
-    rig.mantyx.replies("tu_1", [Reply::Reset; 50]);
-    rig.run(Script::one_call("tu_1", "plain", "plain_note", NOTE)).await;
-    rig.mantyx.wait_posts("tu_1", 2).await;
-    rig.bridge.kill9();
-    rig.mantyx.replies("tu_1", []);
-    let before = rig.mantyx.posts("tu_1").len();
-    rig.bridge.restart().await;
-    let posts = rig.mantyx.wait_posts("tu_1", before + 1).await;
-    let first = posts.first().map(|post| post.body.clone());
-    assert!(posts.iter().all(|post| Some(&post.body) == first.as_ref()), "the stored bytes");
-    assert_eq!(rig.executions().len(), 1, "a stored result is not made again");
-}
 
 #[tokio::test]
 #[ignore = "the configuration is not read again yet"]

@@ -7,6 +7,8 @@
 #[cfg(test)]
 mod bridge;
 #[cfg(test)]
+mod effects;
+#[cfg(test)]
 mod frames;
 #[cfg(test)]
 mod gate;
@@ -37,6 +39,12 @@ mod calls;
 #[cfg(test)]
 mod cli;
 #[cfg(test)]
+mod crash;
+#[cfg(test)]
+mod drain;
+#[cfg(test)]
+mod durable;
+#[cfg(test)]
 mod evals;
 #[cfg(test)]
 mod faults;
@@ -55,14 +63,20 @@ mod names;
 #[cfg(test)]
 mod proxy;
 #[cfg(test)]
+mod recovery;
+#[cfg(test)]
 mod runs;
 #[cfg(test)]
 mod sdk;
+#[cfg(test)]
+mod storage;
 #[cfg(test)]
 mod streams;
 #[cfg(test)]
 mod systemd;
 #[cfg(test)]
 mod tidy;
+#[cfg(test)]
+mod traced;
 #[cfg(test)]
 mod transports;

@@ -4,6 +4,7 @@
 //! The bridge's own sandbox serves the tests that need a runtime; this one serves those that need
 //! exact bytes and faults. Must not: be clever. What a test does not script is accepted.
 
+mod results;
 mod serve;
 
 use std::{
@@ -17,6 +18,8 @@ use serde_json::Value;
 use tokio::{net::TcpListener, sync::watch, task::JoinSet, time::Instant};
 
 use crate::{frames::Script, http::read_json, wait};
+
+pub(crate) use results::Delivery;
 
 /// The credential that the bridge must show, and that no app may ever see.
 pub(crate) const CREDENTIAL: &str = "mantyx_upstream_canary_5f1e";
@@ -54,6 +57,8 @@ pub(crate) enum Reply {
     TooMany(u64),
     /// The connection is closed after the request was read, with no answer.
     Reset,
+    /// The result is taken, and the connection is closed without an answer.
+    TakenAndReset,
 }
 
 #[derive(Debug, Default)]
@@ -66,6 +71,10 @@ struct State {
     /// Tool uses that are answered, and names that the test released.
     released: HashSet<String>,
     canned: HashMap<String, Vec<u8>>,
+    /// A result for a tool use that is answered is refused.
+    once: bool,
+    /// Every POST of a result, by toolUseId.
+    deliveries: HashMap<String, Vec<Delivery>>,
     ids: usize,
 }
 

@@ -10,6 +10,7 @@ pub(crate) mod fetch;
 use std::{
     path::{Path, PathBuf},
     process::Command,
+    sync::OnceLock,
     time::Duration,
 };
 
@@ -83,6 +84,11 @@ impl Peer {
 
     pub(crate) fn url(&self) -> &str {
         &self.url
+    }
+
+    /// What the peer has printed since its start.
+    pub(crate) fn log(&self) -> String {
+        self.process.as_ref().map(Group::log).unwrap_or_default()
     }
 }
 
@@ -196,11 +202,36 @@ pub(crate) fn ledger(ledger: &Path, args: &[&str]) -> String {
     stdio(&fetch::interpreter(), &[&paths, args].concat())
 }
 
+/// The stdio server whose tools have effects (tests/peers/effects_mcp.py).
+pub(crate) fn effects(ledger: &Path, args: &[&str]) -> String {
+    let script = repository("tests/peers/effects_mcp.py");
+    let paths = [script.to_str(), ledger.to_str()].map(|path| path.expect("a path is UTF-8"));
+    stdio(&fetch::interpreter(), &[&paths, args].concat())
+}
+
 /// The stdio server that does what no server should (tests/peers/hostile_mcp.py).
 pub(crate) fn hostile_mcp(args: &[&str]) -> String {
     let script = repository("tests/peers/hostile_mcp.py");
     let script = script.to_str().expect("a path of the tests is UTF-8");
     stdio(&fetch::interpreter(), &[&[script], args].concat())
+}
+
+/// A library that moves the wall clock of whoever preloads it by `CLOCK_MOVED_BY` seconds.
+pub(crate) fn clock() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let build = || {
+        let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clock.so");
+        // Another test process may be about to load it, so it is put in place whole.
+        let draft = library.with_extension(std::process::id().to_string());
+        let source = repository("tests/peers/clock.c");
+        let args = ["-shared", "-fPIC", "-O1", "-o"];
+        let status = Command::new("cc").args(args).arg(&draft).arg(source).status();
+        let status = status.expect("a C compiler is there: ring needs one to be built");
+        assert!(status.success(), "cc: {status}");
+        std::fs::rename(&draft, &library).expect("the directory is Cargo's own for this");
+        library
+    };
+    BUILT.get_or_init(build).clone()
 }
 
 /// A run of one of the SDK's scripts in `tests/sdk`.

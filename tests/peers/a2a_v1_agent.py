@@ -7,12 +7,14 @@ What it does is decided by the message:
     long N    works N * 0.1 s, then completes a task
     early N   like `long N`, but the reply comes at once and the task has to be asked for
     steps N   like `long N`, and says every 0.1 s that it works
+    mute      says nothing, ever
     fail      fails the task
     input     asks "Which day?"; the next message X in that task completes it with "day: X"
     chunks    completes a task whose artifact comes in three pieces
     file      completes a task with text, data and a file
 
-Prints one line `READY http://127.0.0.1:PORT` when it listens.
+Prints one line `READY http://127.0.0.1:PORT` when it listens, and then `MESSAGE VERB`, `TASK ID` and
+`CANCELLED ID` as they happen.
 """
 
 import argparse
@@ -55,6 +57,9 @@ class Executor(AgentExecutor):
             await updater.complete()
             return
         verb, _, rest = context.get_user_input().partition(" ")
+        print(f"MESSAGE {verb}", flush=True)
+        if verb == "mute":
+            await asyncio.Event().wait()
         if verb == "msg":
             reply = Message(
                 message_id="m1",
@@ -66,6 +71,7 @@ class Executor(AgentExecutor):
             return
         task = new_task_from_user_message(context.message)
         await queue.enqueue_event(task)
+        print(f"TASK {task.id}", flush=True)
         updater = TaskUpdater(queue, task.id, task.context_id)
         say = lambda text: updater.new_agent_message([Part(text=text)])
         await updater.start_work()

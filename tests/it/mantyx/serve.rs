@@ -12,7 +12,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Recorded, Reply, Run, Shared};
+use super::{Recorded, Reply, Run, Shared, results};
 use crate::{
     frames::{Script, Step},
     http::{Framing, Head},
@@ -90,9 +90,9 @@ fn route(shared: &Shared, request: &Recorded, path: &str) -> Option<Vec<u8>> {
             }
             ("POST", "tool-results") => {
                 let tool = request.value()["toolUseId"].as_str().unwrap_or_default().to_owned();
-                let next = state.replies.get_mut(&tool).and_then(|replies| replies.pop_front());
-                let reply = next.unwrap_or(Reply::Status(200));
-                if matches!(reply, Reply::Status(200..=299 | 404 | 409)) {
+                let reply = results::reply(state, &tool);
+                results::note(state, &tool, request, reply);
+                if matches!(reply, Reply::Status(200..=299 | 404 | 409) | Reply::TakenAndReset) {
                     state.released.insert(tool);
                 }
                 answer_result(reply)
@@ -119,7 +119,7 @@ fn answer_result(reply: Reply) -> Option<Vec<u8>> {
             let head = format!("HTTP/1.1 429 Too Many Requests\r\nRetry-After: {seconds}\r\n");
             Some(with_length(&head, body))
         }
-        Reply::Reset => None,
+        Reply::Reset | Reply::TakenAndReset => None,
     }
 }
 
@@ -176,7 +176,8 @@ async fn stream_run(
     let framing = if script.unframed { "Connection: close" } else { "Transfer-Encoding: chunked" };
     let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n{framing}\r\n\r\n");
     writer.write_all(head.as_bytes()).await?;
-    let from = if script.forgetful { sent } else { resume_from(request) };
+    let asked = resume_from(request).saturating_sub(script.rewind);
+    let from = if script.forgetful { sent } else { asked };
     let mut out = Out { writer, script: &script, left: cut };
     let mut changes = shared.changed.subscribe();
     for step in &script.steps {

@@ -1,0 +1,218 @@
+//! A disk that fails: no call is made that is not written down, whatever else goes on; and a journal
+//! that is damaged costs its runs and nothing more.
+//!
+//! Must not: fill the disk that the tests run on. A limit on the size of files fails the bridge's
+//! writes just so.
+
+use std::{fs, process::Stdio, time::Duration};
+
+use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{
+    bridge::{self, Bridge},
+    effects::Effects,
+    frames::Script,
+    mantyx::Mantyx,
+    wait,
+};
+
+const NOTHING: &str = "{}";
+
+struct Rig {
+    bridge: Bridge,
+    mantyx: Mantyx,
+    plain: Effects,
+}
+
+impl Rig {
+    async fn start() -> Self {
+        let (mantyx, plain) = (Mantyx::start().await, Effects::new());
+        mantyx.once();
+        let config = format!("{}mcp:\n  plain: {}\n", mantyx.upstream(), plain.server());
+        let bridge = Bridge::ready(&config).await;
+        bridge.wait_backend("plain", "ready").await;
+        Self { bridge, mantyx, plain }
+    }
+
+    /// The status of the answer to a run that is submitted with one call.
+    async fn submit_call(&self, id: &str) -> u16 {
+        self.mantyx.script(Script::one_call(id, "plain", "plain_unsaid", NOTHING));
+        let target = format!("{}/agent-runs", bridge::API);
+        self.bridge.api("POST", &target, Some(r#"{"modelId":"m","prompt":"hi"}"#)).await.status
+    }
+}
+
+/// Lets the process write no file from `bytes` on; `None` lifts that.
+fn limit_files(pid: Pid, bytes: Option<u64>) {
+    let limit = Rlimit { current: bytes, maximum: None };
+    prlimit(Some(pid), Resource::Fsize, limit).expect("a process of ours");
+}
+
+#[tokio::test]
+async fn no_call_is_made_that_cannot_be_written_down() {
+    let mut rig = Rig::start().await;
+    let script = Script::new()
+        .mcp("tu_before", "plain", "plain_unsaid", NOTHING)
+        .answered("tu_before")
+        .until("the disk is full")
+        .mcp("tu_full", "plain", "plain_unsaid", NOTHING)
+        .answered("tu_full")
+        .done();
+    rig.mantyx.script(script);
+    rig.bridge.post_run(r#"{"modelId":"m","prompt":"hi"}"#).await;
+    assert!(rig.mantyx.taken("tu_before").await["result"].is_string());
+
+    let pid = rig.bridge.process().pid();
+    limit_files(pid, Some(0));
+    rig.mantyx.release("the disk is full");
+    let answer = rig.mantyx.taken("tu_full").await;
+    let error = answer["error"].as_str().unwrap_or_else(|| panic!("it cannot be made: {answer}"));
+    assert!(error.contains("bridge_storage_unavailable"), "{error}");
+    assert_eq!(rig.plain.begun("tu_full"), 0, "nothing is made that is not written down");
+    // The rest goes on.
+    rig.bridge.api("GET", "/healthz", None).await.expect(200);
+    rig.bridge.status().await;
+    let target = format!("{}/agent-runs?limit=1", bridge::API);
+    rig.bridge.api("GET", &target, None).await.expect(200);
+
+    limit_files(pid, None);
+    let mut attempts = 0;
+    wait::until("calls should be made again", Duration::from_secs(10), async || {
+        attempts += 1;
+        let id = format!("tu_after_{attempts}");
+        if rig.submit_call(&id).await != 202 {
+            return None;
+        }
+        rig.mantyx.taken(&id).await["result"].is_string().then_some(())
+    })
+    .await;
+    assert!(!rig.bridge.log().contains("panicked"), "nothing panics over a full disk");
+}
+
+#[tokio::test]
+async fn a_run_that_comes_while_the_disk_is_full_has_no_call_made() {
+    let mut rig = Rig::start().await;
+    limit_files(rig.bridge.process().pid(), Some(0));
+    if rig.submit_call("tu_1").await == 202 {
+        let answer = rig.mantyx.taken("tu_1").await;
+        assert!(answer["error"].to_string().contains("bridge_storage_unavailable"), "{answer}");
+    }
+    assert_eq!(rig.plain.begun("tu_1"), 0);
+}
+
+#[tokio::test]
+async fn what_was_under_way_when_the_disk_filled_is_answered() {
+    let mut rig = Rig::start().await;
+    let args = r#"{"ms":300}"#;
+    rig.mantyx.script(Script::one_call("tu_1", "plain", "plain_unsaid", args));
+    rig.bridge.post_run(r#"{"modelId":"m","prompt":"hi"}"#).await;
+    rig.plain.wait_begun("tu_1", 1).await;
+    limit_files(rig.bridge.process().pid(), Some(0));
+    // The effect is there, so the model has to hear of it, written down or not.
+    let answer = rig.mantyx.taken("tu_1").await;
+    assert!(answer["result"].is_string(), "{answer}");
+    assert_eq!(rig.plain.begun("tu_1"), 1);
+}
+
+/// What is done to the journal, and whether it can be a journal afterwards.
+struct Damage {
+    what: String,
+    bytes: Vec<u8>,
+    hopeless: bool,
+}
+
+fn damages(whole: &[u8]) -> Vec<Damage> {
+    let garbage: Vec<u8> = (0..whole.len()).map(|at| (at * 31 % 251) as u8).collect();
+    let mut damages = vec![
+        Damage { what: "text".into(), bytes: b"not a journal\n".into(), hopeless: true },
+        Damage { what: "garbage".into(), bytes: garbage, hopeless: true },
+        Damage { what: "zeroes".into(), bytes: vec![0; whole.len()], hopeless: true },
+        Damage { what: "nothing".into(), bytes: Vec::new(), hopeless: false },
+    ];
+    for part in [1, 2, 5, 9] {
+        let bytes = whole.get(..whole.len() * part / 10).unwrap_or_default().to_vec();
+        let what = format!("the first {} bytes", bytes.len());
+        damages.push(Damage { what, bytes, hopeless: false });
+    }
+    // Where something stands, for most of the file is empty.
+    let full: Vec<usize> = (0..whole.len()).filter(|at| whole.get(*at) != Some(&0)).collect();
+    let mut rng = StdRng::seed_from_u64(7);
+    for _ in 0..50 {
+        let mut bytes = whole.to_vec();
+        let at = full.get(rng.random_range(0..full.len())).copied().unwrap_or_default();
+        let bit = rng.random_range(0..8);
+        if let Some(byte) = bytes.get_mut(at) {
+            *byte ^= 1 << bit;
+        }
+        damages.push(Damage { what: format!("bit {bit} of byte {at}"), bytes, hopeless: false });
+    }
+    damages
+}
+
+/// The file that a line of the log says was set aside.
+fn set_aside(log: &str) -> Option<String> {
+    log.lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .find_map(|line| Some(line["aside"].as_str()?.to_owned()))
+}
+
+#[tokio::test]
+async fn a_damaged_journal_is_set_aside_and_the_bridge_works() {
+    let mut rig = Rig::start().await;
+    for n in 0..3 {
+        let id = format!("tu_old_{n}");
+        assert_eq!(rig.submit_call(&id).await, 202);
+        rig.mantyx.taken(&id).await;
+    }
+    let open = r#"{"hang":"always"}"#;
+    rig.mantyx.script(Script::one_call("tu_open", "plain", "plain_destructive", open));
+    rig.bridge.post_run(r#"{"modelId":"m","prompt":"hi"}"#).await;
+    rig.plain.wait_begun("tu_open", 1).await;
+    rig.bridge.kill9();
+    let journal = rig.bridge.state("journal.redb");
+    let whole = fs::read(&journal).expect("the bridge has a journal");
+    for (n, damage) in damages(&whole).into_iter().enumerate() {
+        let Damage { what, bytes, hopeless } = damage;
+        fs::write(&journal, bytes).expect("a file of ours");
+        let before = rig.bridge.log().len();
+        rig.bridge.restart().await;
+        let id = format!("tu_new_{n}");
+        assert_eq!(rig.submit_call(&id).await, 202, "after {what}");
+        let answer = rig.mantyx.taken(&id).await;
+        assert!(answer["result"].is_string(), "after {what}: {answer}");
+        let log = rig.bridge.log().split_off(before);
+        let aside = set_aside(&log);
+        assert!(!hopeless || aside.is_some(), "{what} cannot be used: {log}");
+        if let Some(aside) = aside {
+            assert!(fs::exists(&aside).is_ok_and(|there| there), "{aside} is kept, after {what}");
+        }
+        rig.bridge.kill9();
+    }
+    assert_eq!(rig.plain.begun("tu_open"), 1, "and nothing was made twice");
+}
+
+#[tokio::test]
+async fn a_state_directory_is_one_bridges_own() {
+    let rig = Rig::start().await;
+    let dir = TempDir::new().expect("the temporary directory is writable");
+    let config = dir.path().join("bridge.yaml");
+    let state = rig.bridge.state("");
+    let text =
+        format!("{}listen: 127.0.0.1:0\nstate_dir: {}\n", rig.mantyx.upstream(), state.display());
+    fs::write(&config, text).expect("the test's directory is writable");
+    let mut command = tokio::process::Command::from(bridge::command());
+    command.arg("serve").arg("-c").arg(&config).env("HOME", dir.path());
+    let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
+    let output = tokio::time::timeout(Duration::from_secs(20), output).await;
+    let output = output.expect("it should not start").expect("it can be run");
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    let names = state.to_str().expect("a path of the tests is UTF-8").trim_end_matches('/');
+    assert!(error.contains(names), "it names the directory: {error}");
+    assert!(error.contains("another"), "and says who has it: {error}");
+    assert!(!error.contains("panicked"), "{error}");
+    rig.bridge.api("GET", "/healthz", None).await.expect(200);
+}
