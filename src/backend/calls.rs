@@ -192,7 +192,10 @@ impl Backends {
             (own, self.permits.acquire().await)
         };
         let turn = timeout_at(limits.turn_by(), turn).await;
-        let _permits = turn.map_err(|_elapsed| Failure::NoTurn(limits.waited()))?;
+        let _permits = turn.map_err(|_elapsed| match wanted.handle {
+            None => Failure::NoTurn(limits.waited()),
+            Some(_) => Failure::Call(CallError::Lost("no turn to ask for it".to_owned())),
+        })?;
         let attempt = |wanted: &Wanted| {
             let call = ToolCall {
                 tool: Arc::clone(tool),
@@ -221,7 +224,17 @@ impl Backends {
         handle: Option<Handle>,
         limits: Limits,
     ) -> Result<Answer, Failure> {
-        let peer = self.connected(name).await?;
+        let peer = match &handle {
+            None => self.connected(name).await?,
+            // What has begun is worth the wait, and is never "not made".
+            Some(_) => {
+                timeout_at(limits.first_end(), self.board.wait_for(|board| live(board, name)))
+                    .await
+                    .map_err(|_elapsed| {
+                        Failure::Call(CallError::Lost("not connected".to_owned()))
+                    })?
+            }
+        };
         let progress = call.progress.clone();
         let mut outcome = match handle {
             Some(handle) => peer.resume(handle, call),
@@ -246,12 +259,12 @@ impl Backends {
 
     /// The live connection; waits a little for one that is about to be.
     async fn connected(&self, name: &BackendName) -> Result<Arc<dyn Peer>, Failure> {
-        let live = |board: &Board| board.snapshot(name.as_str()).and_then(|known| known.peer);
-        if let Some(peer) = live(&self.board) {
+        if let Some(peer) = live(&self.board, name) {
             return Ok(peer);
         }
         debug!(backend = %name, "a call waits for the connection");
-        let waited = timeout(CONNECT_PATIENCE, self.board.wait_for(live)).await;
+        let found = self.board.wait_for(|board| live(board, name));
+        let waited = timeout(CONNECT_PATIENCE, found).await;
         waited.map_err(|_elapsed| Failure::NotConnected)
     }
 
@@ -279,6 +292,11 @@ impl Backends {
         }
         Some(())
     }
+}
+
+/// The connection to `name`, if there is one.
+fn live(board: &Board, name: &BackendName) -> Option<Arc<dyn Peer>> {
+    board.snapshot(name.as_str()).and_then(|known| known.peer)
 }
 
 /// What is wrong with the arguments, if they can be checked at all.

@@ -52,6 +52,15 @@ fn wanted(arguments: Box<RawValue>) -> Wanted {
 }
 
 impl Harness {
+    /// Asks for work that an earlier life of the bridge has begun.
+    async fn resume(&self, name: &str) -> Answer {
+        let offer = self.backends.board.offer();
+        let route = offer.route(name).unwrap();
+        let args = RawValue::from_string("{}".to_owned()).unwrap();
+        let handle = Some(Handle("work".to_owned()));
+        self.backends.call(route, Wanted { handle, ..wanted(args) }).await
+    }
+
     async fn call(&self, name: &str) -> Answer {
         self.backends.board.settled().await;
         let offer = self.backends.board.offer();
@@ -162,6 +171,20 @@ async fn a_lost_backend_is_waited_for_a_little() {
         world.dialling.send_replace(Mood::Well)
     });
     assert!(matches!(answer, Answer::Result { .. }), "{answer:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_has_begun_is_never_said_not_to_have() {
+    let world = World::new();
+    let harness = start(&[("fs", &world)], 4);
+    harness.backends.board.settled().await;
+    world.dialling.send_replace(Mood::Hanging);
+    world.lost.notify_one();
+    let down = |board: &Board| board.snapshot("fs").filter(|known| known.peer.is_none());
+    harness.backends.board.wait_for(down).await;
+    let start = Instant::now();
+    check_error(harness.resume("fs_ls").await, "may or may not have taken effect");
+    assert_eq!(start.elapsed(), Duration::from_secs(60), "the backend's own timeout");
 }
 
 #[tokio::test(start_paused = true)]
