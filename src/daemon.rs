@@ -344,6 +344,7 @@ fn source(backend: &config::Backend) -> Source {
         on_unavailable: backend.on_unavailable,
         catalog: None,
         available: false,
+        trusted: backend.trust_annotations,
     }
 }
 

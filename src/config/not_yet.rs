@@ -20,7 +20,6 @@ struct NotYet {
 enum Uses {
     /// The key stands there with something in it.
     Present,
-    True,
     Word(&'static str),
 }
 
@@ -76,12 +75,6 @@ const TABLE: &[NotYet] = &[
         cure: LEAVE_OUT,
     },
     NotYet {
-        path: &["mcp", "*", "trust_annotations"],
-        uses: Uses::True,
-        what: "trusting a server's annotations",
-        cure: LEAVE_OUT,
-    },
-    NotYet {
         path: &["a2a", "*", "transport"],
         uses: Uses::Word("grpc"),
         what: "gRPC to A2A agents",
@@ -130,7 +123,6 @@ impl Uses {
             (Self::Present, Kind::Map(entries)) => !entries.is_empty(),
             (Self::Present, Kind::Seq(items)) => !items.is_empty(),
             (Self::Present, _) => true,
-            (Self::True, kind) => matches!(kind, Kind::Bool(true)),
             (Self::Word(word), Kind::Str(text)) => text == word,
             _ => false,
         }

@@ -39,7 +39,7 @@ async fn a_killed_bridge_takes_up_its_runs_and_repeats_no_effect() {
 }
 
 #[tokio::test]
-#[ignore = "trust_annotations is not in this version"]
+#[ignore = "there is no journal yet"]
 async fn a_call_that_only_reads_runs_again_where_the_server_is_trusted() {
     let dir = TempDir::new().expect("the temporary directory is writable");
     let ledger = ledger_in(&dir);

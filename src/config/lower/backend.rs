@@ -175,6 +175,7 @@ impl Lower<'_> {
                 .backend_call_timeout(common.call_timeout, inherited)
                 .unwrap_or(inherited.call_timeout),
             concurrency: common.concurrency.map_or(common.default_concurrency, |at| at.value.0),
+            trust_annotations: false,
         }
     }
 

@@ -40,29 +40,22 @@ fn calls_that_this_version_cannot_make() {
     check(
         r#"upstream: {sandbox: true}
 mcp:
-  a: {command: a, pending_after: 2m, approve: ['*'], trust_annotations: true}
+  a: {command: a, pending_after: 2m, approve: ['*']}
 a2a:
   b: {url: 'https://a', pending_after: 2m, approve: ['*']}"#,
         r#"error: this version cannot do this yet: calls that go on in the background
  --> /srv/bridge.yaml:3:19 (mcp.a.pending_after)
   |
-3 |   a: {command: a, pending_after: 2m, approve: ['*'], trust_annotations: true}
+3 |   a: {command: a, pending_after: 2m, approve: ['*']}
   |                   ^^^^^^^^^^^^^
   = leave it out
 
 error: this version cannot do this yet: calls that a person approves
  --> /srv/bridge.yaml:3:38 (mcp.a.approve)
   |
-3 |   a: {command: a, pending_after: 2m, approve: ['*'], trust_annotations: true}
+3 |   a: {command: a, pending_after: 2m, approve: ['*']}
   |                                      ^^^^^^^
   = keep such tools from the model: `tools: {deny: […]}`
-
-error: this version cannot do this yet: trusting a server's annotations
- --> /srv/bridge.yaml:3:54 (mcp.a.trust_annotations)
-  |
-3 |   a: {command: a, pending_after: 2m, approve: ['*'], trust_annotations: true}
-  |                                                      ^^^^^^^^^^^^^^^^^
-  = leave it out
 
 error: this version cannot do this yet: calls that go on in the background
  --> /srv/bridge.yaml:5:25 (a2a.b.pending_after)
@@ -78,7 +71,7 @@ error: this version cannot do this yet: calls that a person approves
   |                                            ^^^^^^^
   = leave it out
 
-5 errors in /srv/bridge.yaml"#,
+4 errors in /srv/bridge.yaml"#,
     );
 }
 
@@ -108,7 +101,7 @@ error: this version cannot do this yet: renewing an upstream OAuth token
 #[test]
 fn switched_off_it_is_no_mistake() {
     let yaml = "upstream: {sandbox: true, oauth: null}\nlocal: {}\n\
-                mcp: {a: {command: a, approve: [], pending_after: null, trust_annotations: false},\n\
+                mcp: {a: {command: a, approve: [], pending_after: null},\n\
                 b: {url: 'https://b', auth: {oauth: {}}, disabled: true}}\n";
     assert!(parse(yaml).is_ok());
 }
