@@ -176,7 +176,8 @@ impl Backends {
         };
         let turn = timeout_at(limits.turn_by(), turn).await;
         let _permits = turn.map_err(|_elapsed| Failure::NoTurn(limits.waited()))?;
-        let attempt = |wanted: &Wanted| {
+        let name = &route.backend;
+        let attempt = |peer: Arc<dyn Peer>, handle: Option<Handle>| {
             let call = ToolCall {
                 tool: Arc::clone(tool),
                 arguments: wanted.arguments.clone(),
@@ -184,52 +185,45 @@ impl Backends {
                 progress: Progress::default(),
                 witness: wanted.witness.clone(),
             };
-            self.attempt(&route.backend, call, wanted.handle.clone(), limits)
+            attempt(peer, call, handle, limits)
         };
-        match attempt(&wanted).await {
-            // What has no effect may be done again, once, like after a crash.
-            Err(Failure::Call(CallError::Lost(why))) if route.repeatable => {
-                info!(backend = %route.backend, why, "the connection broke; the call only reads and is made again");
-                attempt(&Wanted { handle: None, ..wanted }).await
+        let first = attempt(self.connected(name, None).await?, wanted.handle.clone()).await;
+        let why = match first {
+            Err(Failure::Call(CallError::Lost(why))) if route.repeatable && limits.have_time() => {
+                why
             }
+            outcome => return outcome,
+        };
+        // What does no more the second time is done again, once, like after a crash.
+        info!(backend = %name, why, "the connection broke; the call may be made twice and is");
+        let again = async {
+            let peer = self.connected(name, None).await?;
+            match attempt(Arc::clone(&peer), None).await {
+                // It was the broken one; its supervisor has yet to see that.
+                Err(Failure::Call(CallError::NotSent(_))) => {
+                    attempt(self.connected(name, Some(&peer)).await?, None).await
+                }
+                outcome => outcome,
+            }
+        };
+        match again.await {
+            // The first one may have taken effect all the same.
+            Err(failure) if failure.is_of_no_call() => Err(Failure::Call(CallError::Lost(why))),
             outcome => outcome,
         }
     }
 
-    /// Makes the call once, or asks for the outcome of what `handle` names.
-    async fn attempt(
+    /// The live connection, other than `broken`; waits a little for one that is about to be.
+    async fn connected(
         &self,
         name: &BackendName,
-        call: ToolCall,
-        handle: Option<Handle>,
-        limits: Limits,
-    ) -> Result<Answer, Failure> {
-        let peer = self.connected(name).await?;
-        let progress = call.progress.clone();
-        let mut outcome = match handle {
-            Some(handle) => peer.resume(handle, call),
-            None => {
-                if let Some(witness) = &call.witness {
-                    witness.dispatching().await?;
-                }
-                peer.call(call)
-            }
+        broken: Option<&Arc<dyn Peer>>,
+    ) -> Result<Arc<dyn Peer>, Failure> {
+        let is_broken = |peer: &Arc<dyn Peer>| broken.is_some_and(|old| Arc::ptr_eq(old, peer));
+        let live = |board: &Board| {
+            let peer = board.snapshot(name.as_str())?.peer?;
+            (!is_broken(&peer)).then_some(peer)
         };
-        let mut silent_until = std::pin::pin!(sleep_until(limits.first_end()));
-        loop {
-            tokio::select! {
-                // An answer that is there counts, however late this task looks at it.
-                biased;
-                outcome = &mut outcome => return outcome.map_err(Failure::Call),
-                () = &mut silent_until => return Err(Failure::TimedOut(limits.waited())),
-                () = progress.touched() => silent_until.as_mut().reset(limits.next_end()),
-            }
-        }
-    }
-
-    /// The live connection; waits a little for one that is about to be.
-    async fn connected(&self, name: &BackendName) -> Result<Arc<dyn Peer>, Failure> {
-        let live = |board: &Board| board.snapshot(name.as_str()).and_then(|known| known.peer);
         if let Some(peer) = live(&self.board) {
             return Ok(peer);
         }
@@ -261,6 +255,35 @@ impl Backends {
             drop(wait.await);
         }
         Some(())
+    }
+}
+
+/// Makes the call once, or asks for the outcome of what `handle` names.
+async fn attempt(
+    peer: Arc<dyn Peer>,
+    call: ToolCall,
+    handle: Option<Handle>,
+    limits: Limits,
+) -> Result<Answer, Failure> {
+    let progress = call.progress.clone();
+    let mut outcome = match handle {
+        Some(handle) => peer.resume(handle, call),
+        None => {
+            if let Some(witness) = &call.witness {
+                witness.dispatching().await?;
+            }
+            peer.call(call)
+        }
+    };
+    let mut silent_until = std::pin::pin!(sleep_until(limits.first_end()));
+    loop {
+        tokio::select! {
+            // An answer that is there counts, however late this task looks at it.
+            biased;
+            outcome = &mut outcome => return outcome.map_err(Failure::Call),
+            () = &mut silent_until => return Err(Failure::TimedOut(limits.waited())),
+            () = progress.touched() => silent_until.as_mut().reset(limits.next_end()),
+        }
     }
 }
 
@@ -318,6 +341,11 @@ impl Limits {
         self.start + self.first_end().saturating_duration_since(self.start) / 2
     }
 
+    /// Whether a call may still begin.
+    fn have_time(&self) -> bool {
+        Instant::now() < self.first_end()
+    }
+
     fn waited(&self) -> Duration {
         self.start.elapsed()
     }
@@ -345,6 +373,15 @@ enum Failure {
 }
 
 impl Failure {
+    /// Whether nothing was sent, so that the tool did not run.
+    fn is_of_no_call(&self) -> bool {
+        match self {
+            Self::NoTurn(_) | Self::NotConnected | Self::NotRecorded(_) => true,
+            Self::Call(error) => matches!(error, CallError::NotSent(_)),
+            Self::TimedOut(_) => false,
+        }
+    }
+
     fn for_model(&self, name: &BackendName) -> String {
         let within = |waited: &Duration| format!("{:.0} s", waited.as_secs_f64().max(1.0));
         match self {

@@ -60,3 +60,5 @@ mod systemd;
 mod tidy;
 #[cfg(test)]
 mod transports;
+#[cfg(test)]
+mod trust;

@@ -84,6 +84,52 @@ async fn a_broken_connection_and_a_slow_tool_are_told() {
     check_error(harness.call("fs_ls").await, "no answer within 60 s");
 }
 
+/// A backend whose tool `reads` is trusted to read only, and `ls` is not, and whose next calls break.
+async fn start_breaking(calls: usize) -> (Arc<World>, Harness) {
+    let world = World::new();
+    *world.tools.lock().unwrap() = vec!["ls", "reads"];
+    let harness = start(&[("fs", &world)], 4);
+    harness.backends.board.settled().await;
+    world.breaking.store(calls, Ordering::SeqCst);
+    (world, harness)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_breaks_is_made_again_once_where_that_does_no_harm() {
+    let (world, harness) = start_breaking(1).await;
+    assert_eq!(harness.call("fs_reads").await, Answer::text(r#"reads {"a":1e400}"#));
+    assert_eq!(World::count(&world.calls), 2);
+
+    let (world, harness) = start_breaking(5).await;
+    check_error(harness.call("fs_reads").await, "broke during the call");
+    assert_eq!(World::count(&world.calls), 2, "no third time");
+
+    let (world, harness) = start_breaking(1).await;
+    check_error(harness.call("fs_ls").await, "may or may not have taken effect");
+    assert_eq!(World::count(&world.calls), 1, "nobody said that it may be made twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_breaks_with_its_connection_waits_for_the_next() {
+    let (world, harness) = start_breaking(1).await;
+    world.calling.send_replace(Mood::Gone);
+    let (answer, ()) = tokio::join!(harness.call("fs_reads"), async {
+        while World::count(&world.calls) < 2 {
+            tokio::task::yield_now().await;
+        }
+        world.calling.send_replace(Mood::Well);
+        world.lost.notify_one();
+    });
+    assert_eq!(answer, Answer::text(r#"reads {"a":1e400}"#));
+    assert_eq!(World::count(&world.calls), 3, "the second was not sent");
+
+    let (world, harness) = start_breaking(1).await;
+    world.calling.send_replace(Mood::Gone);
+    let answer = harness.call("fs_reads").await;
+    check_error(answer, "may or may not have taken effect");
+    assert_eq!(World::count(&world.calls), 2, "there is no other connection");
+}
+
 /// Calls a tool that says every `every` seconds, `times` times, that it is getting on, and then
 /// answers; the answer, and how many seconds it took.
 async fn call_with_progress(every: u64, times: usize, within: u64) -> (Answer, u64) {
