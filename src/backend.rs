@@ -7,7 +7,9 @@
 
 pub mod a2a;
 pub mod board;
+pub mod breaker;
 pub mod calls;
+pub mod gate;
 pub mod local;
 mod log;
 pub mod mcp;

@@ -31,6 +31,7 @@ use crate::{
         a2a::A2aDialer,
         board::Board,
         calls::{Backends, Lane},
+        gate::Gate,
         local::LocalDialer,
         mcp,
         peer::Dial,
@@ -300,7 +301,9 @@ async fn start_backends(
         dialers.insert(name.clone(), Arc::clone(&dial));
         let (asks, asked) = mpsc::channel(ASKS);
         let call_timeout = backend.call_timeout.min(config.calls.timeout);
-        let lane = Lane::new(backend.required, call_timeout, backend.concurrency, asks);
+        let gate = Arc::new(Gate::new(name.clone()));
+        let lane =
+            Lane::new(backend.required, call_timeout, backend.concurrency, Arc::clone(&gate), asks);
         lanes.insert(name.clone(), lane);
         let supervisor = Supervisor {
             name: name.clone(),
@@ -311,6 +314,7 @@ async fn start_backends(
                 timeout: config.refresh.timeout,
             },
             board: Arc::clone(&board),
+            gate,
             asks: asked,
         };
         back.spawn("supervisor", supervisor.run(back.stop_token()));

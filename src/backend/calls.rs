@@ -21,6 +21,8 @@ use tracing::{debug, info, warn};
 
 use super::{
     board::{Board, Phase},
+    breaker::{Look, Shut, Sign},
+    gate::{Gate, Pass},
     peer::{CallError, Handle, NotRecorded, Origin, Peer, Progress, ToolCall, Witness},
     supervisor::Ask,
 };
@@ -53,6 +55,8 @@ pub struct Lane {
     /// progress, it is the longest that a call may take.
     call_timeout: Duration,
     permits: Semaphore,
+    /// Keeps calls from a backend that keeps failing.
+    gate: Arc<Gate>,
     /// To the supervisor.
     asks: mpsc::Sender<Ask>,
     in_flight: AtomicUsize,
@@ -91,12 +95,14 @@ impl Lane {
         required: bool,
         call_timeout: Duration,
         concurrency: usize,
+        gate: Arc<Gate>,
         asks: mpsc::Sender<Ask>,
     ) -> Self {
         Self {
             required,
             call_timeout,
             permits: Semaphore::new(concurrency),
+            gate,
             asks,
             in_flight: AtomicUsize::new(0),
             last_call: Mutex::new(None),
@@ -105,6 +111,11 @@ impl Lane {
 
     pub fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// How the breaker stands that keeps calls from a backend which keeps failing.
+    pub fn breaker(&self) -> Look {
+        self.gate.look()
     }
 
     pub fn last_call(&self) -> Option<LastCall> {
@@ -148,8 +159,11 @@ impl Backends {
 
         let limits = Limits::new(lane.call_timeout, wanted.deadline);
         let outcome = self.call_in_turn(route, lane, &tool, wanted, limits).await;
-        let answered = matches!(outcome, Ok(_) | Err(Failure::Call(CallError::Refused(_))));
-        let last = LastCall { at: SystemTime::now(), answered };
+        if let Err(failure @ Failure::Shut(_)) = &outcome {
+            debug!(backend = %name, %failure, "a call was not made");
+            return Answer::Error(failure.for_model(name));
+        }
+        let last = LastCall { at: SystemTime::now(), answered: sign(&outcome) == Sign::Alive };
         *lane.last_call.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
         let answer = match outcome {
             Ok(answer) => answer,
@@ -161,6 +175,7 @@ impl Backends {
         answer.within_limits()
     }
 
+    /// Makes the call when it is its turn, if the backend is one that is called at all.
     async fn call_in_turn(
         &self,
         route: &Route,
@@ -169,6 +184,9 @@ impl Backends {
         wanted: Wanted,
         limits: Limits,
     ) -> Result<Answer, Failure> {
+        // To ask for what was started before is no call.
+        let admit = || wanted.handle.is_none().then(|| lane.gate.admit()).transpose();
+        let pass = admit().map_err(Failure::Shut)?;
         let turn = async {
             // In this order everywhere, so that a backend with a long queue takes no place of all.
             let own = lane.permits.acquire().await;
@@ -176,6 +194,22 @@ impl Backends {
         };
         let turn = timeout_at(limits.turn_by(), turn).await;
         let _permits = turn.map_err(|_elapsed| Failure::NoTurn(limits.waited()))?;
+        let pass = pass.map(Pass::renew).transpose().map_err(Failure::Shut)?;
+        let outcome = self.call_now(route, tool, wanted, limits).await;
+        if let Some(pass) = pass {
+            pass.end(sign(&outcome));
+        }
+        outcome
+    }
+
+    /// Makes the call, and once more where its connection broke and it may be made twice.
+    async fn call_now(
+        &self,
+        route: &Route,
+        tool: &Arc<str>,
+        wanted: Wanted,
+        limits: Limits,
+    ) -> Result<Answer, Failure> {
         let name = &route.backend;
         let attempt = |peer: Arc<dyn Peer>, handle: Option<Handle>| {
             let call = ToolCall {
@@ -287,6 +321,19 @@ async fn attempt(
     }
 }
 
+/// What the outcome of a call says about the backend.
+fn sign(outcome: &Result<Answer, Failure>) -> Sign {
+    match outcome {
+        Ok(_) | Err(Failure::Call(CallError::Refused(_))) => Sign::Alive,
+        Err(
+            Failure::NotConnected
+            | Failure::TimedOut(_)
+            | Failure::Call(CallError::NotSent(_) | CallError::Lost(_) | CallError::Unreadable(_)),
+        ) => Sign::Failed,
+        Err(Failure::Shut(_) | Failure::NoTurn(_) | Failure::NotRecorded(_)) => Sign::None,
+    }
+}
+
 /// What is wrong with the arguments, if they can be checked at all.
 fn mistakes(
     backend: &BackendName,
@@ -360,6 +407,8 @@ impl Drop for InFlight<'_> {
 /// Why there is no answer of the tool. `Display` is for the log.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
+    #[error("the backend keeps failing")]
+    Shut(Shut),
     #[error("too many calls are running")]
     NoTurn(Duration),
     #[error("not connected")]
@@ -376,7 +425,7 @@ impl Failure {
     /// Whether nothing was sent, so that the tool did not run.
     fn is_of_no_call(&self) -> bool {
         match self {
-            Self::NoTurn(_) | Self::NotConnected | Self::NotRecorded(_) => true,
+            Self::Shut(_) | Self::NoTurn(_) | Self::NotConnected | Self::NotRecorded(_) => true,
             Self::Call(error) => matches!(error, CallError::NotSent(_)),
             Self::TimedOut(_) => false,
         }
@@ -385,6 +434,15 @@ impl Failure {
     fn for_model(&self, name: &BackendName) -> String {
         let within = |waited: &Duration| format!("{:.0} s", waited.as_secs_f64().max(1.0));
         match self {
+            Self::Shut(Shut::For(wait)) => format!(
+                "`{name}` keeps failing, so the call was not made. It is tried again in {:.0} s; \
+                 wait that long, or do without it.",
+                wait.as_secs_f64().ceil()
+            ),
+            Self::Shut(Shut::WhileProbing) => format!(
+                "`{name}` keeps failing, so the call was not made. Another call is finding out \
+                 whether it works again; try again in a few seconds, or do without it."
+            ),
             Self::NoTurn(waited) => format!(
                 "`{name}` is busy with other calls, and this one got no turn within {}. It was not \
                  made; try again later.",

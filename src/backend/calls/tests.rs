@@ -7,6 +7,8 @@ use crate::backend::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+mod failing;
+
 struct Harness {
     backends: Arc<Backends>,
     _tasks: tokio::task::JoinSet<()>,
@@ -21,13 +23,17 @@ fn start(worlds: &[(&str, &Arc<World>)], concurrency: usize) -> Harness {
     for (name, world) in worlds {
         let name = BackendName::parse(name).unwrap();
         let (asks, asked) = mpsc::channel(8);
-        lanes.insert(name.clone(), Lane::new(true, Duration::from_secs(60), concurrency, asks));
+        let gate = Arc::new(Gate::new(name.clone()));
+        let minute = Duration::from_secs(60);
+        let lane = Lane::new(true, minute, concurrency, Arc::clone(&gate), asks);
+        lanes.insert(name.clone(), lane);
         let second = Duration::from_secs(1);
         let supervisor = Supervisor {
             name,
             dial: Arc::new(FakeDial(Arc::clone(world))),
             timing: Timing { interval: 300 * second, jitter: 0.0, timeout: 30 * second },
             board: Arc::clone(&board),
+            gate,
             asks: asked,
         };
         tasks.spawn(supervisor.run(stop.clone()));
