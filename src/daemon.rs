@@ -43,6 +43,7 @@ use crate::{
     door::guard::Guard,
     front::Front,
     http_client,
+    journal::{self, Journal},
     model::{
         catalog::hex,
         ids::{AppName, BackendName},
@@ -66,6 +67,8 @@ const DRAIN: Duration = Duration::from_secs(30);
 const MARGIN: Duration = Duration::from_secs(2);
 /// How long backends may take to close; a child has 3 s each for stdin and TERM.
 const CLOSE: Duration = Duration::from_secs(10);
+/// The journal, in the state directory.
+const JOURNAL: &str = "journal.redb";
 /// Refreshes of one backend that may wait to be taken up.
 const ASKS: usize = 16;
 
@@ -77,6 +80,7 @@ pub struct Daemon {
     /// Stopped when no call runs any more.
     back: Tasks,
     runs: Arc<Runs>,
+    journal: Arc<Journal>,
     urls: Vec<String>,
     /// The token of the first app.
     token: SecretString,
@@ -87,6 +91,8 @@ pub struct Daemon {
 pub enum StartError {
     #[error("the state directory cannot be used")]
     State(#[from] StateError),
+    #[error(transparent)]
+    Journal(#[from] journal::OpenError),
     #[error("cannot listen on {address}; is another bridge running there?")]
     Listen { address: String, source: io::Error },
 }
@@ -103,6 +109,9 @@ impl Daemon {
     pub async fn build(config: Config, options: &Options) -> Result<Self, StartError> {
         let state = StateDir::new(config.state_dir.clone());
         state.create()?;
+        // First of all: only one bridge can have it open.
+        let (journal, kept) = Journal::open(&state.path().join(JOURNAL))?;
+        let journal = Arc::new(journal);
         let mut front = Tasks::default();
         let mut back = Tasks::default();
 
@@ -119,8 +128,14 @@ impl Daemon {
         let (base_url, workspace, credential) = upstream(&config, &mut back).await?;
         let upstream = Arc::new(Upstream::new(base_url.clone(), &credential));
         let (backends, dialers) = start_backends(&config, options, &state, &mut back).await?;
-        let runs =
-            Arc::new(Runs::new(upstream, Arc::clone(&backends), config.calls.timeout, &apps));
+        let runs = Arc::new(Runs::new(
+            upstream,
+            Arc::clone(&backends),
+            config.calls.timeout,
+            &apps,
+            Arc::clone(&journal),
+        ));
+        runs.restore(kept, &apps);
 
         let facts = Facts {
             base_url: shown_url(&config, &base_url),
@@ -142,7 +157,7 @@ impl Daemon {
         let stop = front.stop_token();
         let crossing = move || drop(backends.board.offer());
         front.spawn("watchdog", systemd::watchdog(crossing, stop));
-        Ok(Self { front, back, runs, urls, token })
+        Ok(Self { front, back, runs, journal, urls, token })
     }
 
     /// Where the daemon listens.
@@ -187,6 +202,7 @@ impl Daemon {
         if self.back.shut_down(CLOSE).await > 0 {
             warn!("some backends did not close within {CLOSE:?}");
         }
+        self.journal.close();
         info!("stopped");
         ended
     }

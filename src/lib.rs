@@ -15,6 +15,7 @@ pub mod demo;
 pub mod door;
 pub mod front;
 pub mod http_client;
+pub mod journal;
 pub mod model;
 pub mod proxy;
 pub mod runs;

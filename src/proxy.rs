@@ -80,7 +80,8 @@ impl Proxy {
         from: &Outgoing<'_>,
         key: &RunKey,
     ) -> Result<Option<Arc<DrivenRun>>, NotYours> {
-        let run = self.runs.get(key).or_else(|| match key.kind {
+        let app = &from.caller.app.name;
+        let run = self.runs.get_or_wake(key, app, &from.authority).or_else(|| match key.kind {
             RunKind::Agent => self.runs.eval_of(key),
             RunKind::Eval => None,
         });

@@ -8,22 +8,24 @@
 
 mod answering;
 pub mod app_stream;
+mod driven;
 mod driver;
+mod entry;
 pub mod history;
 pub mod log;
 mod mask;
+mod restore;
 
 use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use bytes::Bytes;
-use serde_json::value::RawValue;
 use tokio::{
     sync::Semaphore,
     time::{Instant, timeout},
@@ -31,22 +33,27 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::info;
 
+pub use self::driven::{DrivenRun, Phase, RunKey};
 use self::{
+    answering::Task,
+    entry::Entry,
     history::{Begun, History, Outcome},
-    log::EventLog,
 };
 use crate::{
     backend::{
         calls::{Backends, Wanted},
-        peer::Origin,
+        peer::{Handle, Origin},
     },
     config::App,
+    journal::{
+        self, Journal,
+        record::{Change, KeptRun, Millis, SessionRecord, Slot},
+    },
     model::{
         answer::Answer,
         event::Call,
-        ids::{AppName, RunId, RunKind, SessionId, ToolUseId},
+        ids::{AppName, RunId, RunKind, SessionId},
         offer::Route,
-        run::Run,
         spec::{Selection, Table},
     },
     upstream::{Authority, Upstream},
@@ -60,78 +67,6 @@ const KEEP_ENDED: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most runs and, separately, sessions that are remembered; the oldest go first.
 const KEEP_COUNT: usize = 10_000;
 
-/// What identifies a run: ids are only known to be unique within their workspace and kind.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct RunKey {
-    /// The workspace's slug as it stands in paths.
-    pub workspace: Arc<str>,
-    pub kind: RunKind,
-    pub run: RunId,
-}
-
-impl RunKey {
-    /// The path of the run.
-    pub fn path(&self) -> String {
-        let Self { workspace, kind, run } = self;
-        format!("/api/v1/workspaces/{workspace}/{}/{run}", kind.collection())
-    }
-
-    /// The path of its event stream.
-    pub fn stream_path(&self) -> String {
-        format!("{}/stream", self.path())
-    }
-
-    /// Where the results of calls go that `asked_by`, the run itself or an agent run of this eval,
-    /// waits for.
-    fn results_path(&self, asked_by: &RunId) -> String {
-        let workspace = Arc::clone(&self.workspace);
-        let asked = Self { workspace, kind: RunKind::Agent, run: asked_by.clone() };
-        format!("{}/tool-results", asked.path())
-    }
-}
-
-/// A run that is driven, or was until it ended.
-#[derive(Debug)]
-pub struct DrivenRun {
-    pub key: RunKey,
-    pub app: AppName,
-    pub session: Option<SessionId>,
-    pub authority: Authority,
-    pub log: EventLog,
-    pub table: Arc<Table>,
-    state: Mutex<Run>,
-    /// Cancels the calls in flight.
-    cancel: CancellationToken,
-    in_flight: AtomicUsize,
-    started_at: SystemTime,
-    ended: Mutex<Option<Ended>>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Ended {
-    at: Instant,
-    told: SystemTime,
-}
-
-/// How far a run is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// Its past is being read, and no call is made yet.
-    Attaching,
-    Driven,
-    Ended,
-}
-
-/// A call in flight; counts itself out when it is dropped.
-#[derive(Debug)]
-struct InFlight<'a>(&'a AtomicUsize);
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// What is remembered of a session.
 #[derive(Debug)]
 pub struct Session {
@@ -141,7 +76,24 @@ pub struct Session {
     pub selection: Selection,
     /// What the bridge put into it.
     pub table: Arc<Table>,
+    created_at: Millis,
     created: Instant,
+}
+
+impl Session {
+    /// The session as it is to be kept.
+    fn changes(&self, workspace: &str, id: &SessionId) -> Vec<Change> {
+        let (table, routes) = self.table.stored();
+        let tools = self.tools.as_ref().and_then(|tools| serde_json::from_slice(tools).ok());
+        let selection = match &self.selection {
+            Selection::All => None,
+            Selection::Named(names) => Some(names.clone()),
+        };
+        let (app, created_at) = (self.app.to_string(), self.created_at);
+        let record = SessionRecord { app, tools, selection, table, created_at };
+        let key = (workspace.to_owned(), id.to_string());
+        vec![Change::Routes(routes.clone()), Change::Session(key, record)]
+    }
 }
 
 /// All runs and sessions.
@@ -154,6 +106,9 @@ pub struct Runs {
     /// The calls that an app may have running at once, where it has a limit.
     turns: HashMap<AppName, Semaphore>,
     history: Arc<History>,
+    journal: Arc<Journal>,
+    /// The next run's number in the journal.
+    next_slot: AtomicU64,
     tracker: TaskTracker,
     /// Drivers take no new calls, finish those in flight, and end.
     drain: CancellationToken,
@@ -164,6 +119,8 @@ pub struct Runs {
 struct Inner {
     runs: HashMap<RunKey, Arc<DrivenRun>>,
     sessions: HashMap<(Arc<str>, SessionId), Arc<Session>>,
+    /// Runs of an earlier process that need their app's own credential to be driven on.
+    asleep: HashMap<RunKey, KeptRun>,
     swept: Option<Instant>,
 }
 
@@ -186,83 +143,10 @@ pub struct AskedBy {
     pub run: RunId,
     /// The session that it belongs to.
     pub session: Option<SessionId>,
-}
-
-impl DrivenRun {
-    /// Whether the bridge answers `tool_use` of `agent_run`: of the run itself or, in an eval, of
-    /// one of its agent runs.
-    pub fn owns(&self, agent_run: &RunId, tool_use: &ToolUseId) -> bool {
-        self.state().owns(agent_run, tool_use)
-    }
-
-    /// How far the run is.
-    pub fn phase(&self) -> Phase {
-        if self.has_ended() {
-            Phase::Ended
-        } else if self.state().has_past() {
-            Phase::Attaching
-        } else {
-            Phase::Driven
-        }
-    }
-
-    pub fn started_at(&self) -> SystemTime {
-        self.started_at
-    }
-
-    pub fn ended_at(&self) -> Option<SystemTime> {
-        self.ended().map(|ended| ended.told)
-    }
-
-    /// The last event that was read of it; 0 where its events have no number.
-    pub fn last_seq(&self) -> u64 {
-        self.state().last_seq()
-    }
-
-    /// How many calls of the bridge's it has brought.
-    pub fn calls(&self) -> usize {
-        self.state().calls()
-    }
-
-    /// How many calls are in flight.
-    pub fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::Relaxed)
-    }
-
-    fn begin_call(&self) -> InFlight<'_> {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
-        InFlight(&self.in_flight)
-    }
-
-    /// The agent run that waits for the answer of `call`.
-    fn asked_by(&self, call: &Call) -> RunId {
-        match (self.key.kind, &call.agent_run) {
-            (RunKind::Eval, Some(agent_run)) => agent_run.clone(),
-            _ => self.key.run.clone(),
-        }
-    }
-
-    /// Cancels the calls in flight; their answers say so.
-    pub fn cancel_calls(&self) {
-        self.cancel.cancel();
-    }
-
-    pub fn has_ended(&self) -> bool {
-        self.ended().is_some()
-    }
-
-    fn ended(&self) -> Option<Ended> {
-        *self.ended.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn set_ended(&self) {
-        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        ended.get_or_insert_with(|| Ended { at: Instant::now(), told: SystemTime::now() });
-    }
-
-    fn state(&self) -> MutexGuard<'_, Run> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    /// Where it is kept how far the call is.
+    entry: Arc<Entry>,
+    /// The work that the call has started before, which is asked for.
+    handle: Option<Handle>,
 }
 
 impl Runs {
@@ -272,6 +156,7 @@ impl Runs {
         backends: Arc<Backends>,
         call_within: Duration,
         apps: &[App],
+        journal: Arc<Journal>,
     ) -> Self {
         let limited =
             |app: &App| Some((app.name.clone(), Semaphore::new(app.max_concurrent_calls?)));
@@ -281,43 +166,45 @@ impl Runs {
             backends,
             call_within,
             history: Arc::default(),
+            journal,
+            next_slot: AtomicU64::new(1),
             tracker: TaskTracker::new(),
             drain: CancellationToken::new(),
             inner: Mutex::default(),
         }
     }
 
-    /// Starts to drive a run. The error is a run that is driven already; it goes on as it is.
-    pub fn start(self: &Arc<Self>, new: NewRun) -> Result<Arc<DrivenRun>, Arc<DrivenRun>> {
+    /// Starts to drive a run, which is in the journal when this returns. The error is a run that is
+    /// driven already; it goes on as it is.
+    pub async fn start(self: &Arc<Self>, new: NewRun) -> Result<Arc<DrivenRun>, Arc<DrivenRun>> {
         let run = {
             let mut inner = self.lock();
-            inner.sweep(Instant::now());
+            let forgotten = inner.sweep(Instant::now());
+            self.journal.write(forgotten);
             if let Some(run) = inner.runs.get(&new.key) {
                 return Err(Arc::clone(run));
             }
-            let NewRun { key, app, session, authority, table, has_past } = new;
-            let begin = if has_past { Run::with_past } else { Run::new };
-            let state = begin(key.kind, Arc::clone(&table));
-            let run = Arc::new(DrivenRun {
-                key: key.clone(),
-                app,
-                session,
-                authority,
-                log: EventLog::new(),
-                state: Mutex::new(state),
-                table,
-                cancel: CancellationToken::new(),
-                in_flight: AtomicUsize::new(0),
-                started_at: SystemTime::now(),
-                ended: Mutex::new(None),
-            });
+            let key = new.key.clone();
+            let slot = Slot(self.next_slot.fetch_add(1, Ordering::Relaxed));
+            let run = Arc::new(DrivenRun::new(slot, new));
             inner.runs.insert(key, Arc::clone(&run));
             run
         };
+        self.journal.write(run.changes());
         info!(run = %run.key.run, app = %run.app, "driving");
-        let driver = driver::drive(Arc::clone(self), Arc::clone(&run));
-        self.tracker.spawn(driver);
+        self.drive(&run, Vec::new());
+        self.settled().await;
         Ok(run)
+    }
+
+    fn drive(self: &Arc<Self>, run: &Arc<DrivenRun>, left: Vec<(Arc<Entry>, Task)>) {
+        self.tracker.spawn(driver::drive(Arc::clone(self), Arc::clone(run), left));
+    }
+
+    /// Waits until all that was given to the journal is on disk. Where it cannot be, the run goes
+    /// on, and its calls are not made until it is: the journal keeps what it was given.
+    async fn settled(&self) {
+        self.journal.commit(Vec::new()).await.ok();
     }
 
     pub fn get(&self, key: &RunKey) -> Option<Arc<DrivenRun>> {
@@ -339,8 +226,9 @@ impl Runs {
         self.lock().runs.values().filter(|run| run.app == *app).cloned().collect()
     }
 
-    fn forget(&self, key: &RunKey) {
-        self.lock().runs.remove(key);
+    fn forget(&self, run: &DrivenRun) {
+        self.lock().runs.remove(&run.key);
+        self.journal.write(vec![Change::ForgetRun(run.slot)]);
     }
 
     /// How many runs are being driven now.
@@ -358,7 +246,8 @@ impl Runs {
         self.lock().runs.values().filter(wanted).cloned().collect()
     }
 
-    pub fn remember_session(
+    /// Remembers a session, which is in the journal when this returns.
+    pub async fn remember_session(
         &self,
         workspace: Arc<str>,
         id: SessionId,
@@ -366,11 +255,23 @@ impl Runs {
         given: (Option<Bytes>, Selection, Table),
     ) {
         let (tools, selection, table) = given;
-        let session =
-            Session { app, tools, selection, table: Arc::new(table), created: Instant::now() };
-        let mut inner = self.lock();
-        inner.sweep(Instant::now());
-        inner.sessions.insert((workspace, id), Arc::new(session));
+        let session = Session {
+            app,
+            tools,
+            selection,
+            table: Arc::new(table),
+            created_at: journal::now(),
+            created: Instant::now(),
+        };
+        let changes = session.changes(&workspace, &id);
+        {
+            let mut inner = self.lock();
+            let forgotten = inner.sweep(Instant::now());
+            self.journal.write(forgotten);
+            inner.sessions.insert((workspace, id), Arc::new(session));
+        }
+        self.journal.write(changes);
+        self.settled().await;
     }
 
     pub fn session(&self, workspace: &Arc<str>, id: &SessionId) -> Option<Arc<Session>> {
@@ -379,6 +280,8 @@ impl Runs {
 
     pub fn forget_session(&self, workspace: &Arc<str>, id: &SessionId) {
         self.lock().sessions.remove(&(Arc::clone(workspace), id.clone()));
+        let key = (workspace.to_string(), id.to_string());
+        self.journal.write(vec![Change::ForgetSession(key)]);
     }
 
     /// Makes one call on behalf of `app`, when it is the app's turn; `asked_by` is the agent run
@@ -398,8 +301,20 @@ impl Runs {
             name,
             backend: route.backend.clone(),
         });
-        let origin = asked_by.map(|AskedBy { run, session }| Origin { run, session, tool_use });
-        let answer = self.call_in_turn(app, route, args, origin).await;
+        let mut wanted = Wanted {
+            arguments: args,
+            origin: None,
+            witness: None,
+            handle: None,
+            deadline: Instant::now() + self.call_within,
+        };
+        if let Some(AskedBy { run, session, entry, handle }) = asked_by {
+            wanted.deadline = Instant::now() + entry.left_of(self.call_within);
+            wanted.origin = Some(Origin { run, session, tool_use });
+            wanted.witness = Some(entry);
+            wanted.handle = handle;
+        }
+        let answer = self.call_in_turn(app, route, wanted).await;
         begun.end(match answer {
             Answer::Result { .. } => Outcome::Result,
             Answer::Error(_) => Outcome::Error,
@@ -407,14 +322,7 @@ impl Runs {
         answer
     }
 
-    async fn call_in_turn(
-        &self,
-        app: &AppName,
-        route: &Route,
-        arguments: Box<RawValue>,
-        origin: Option<Origin>,
-    ) -> Answer {
-        let deadline = Instant::now() + self.call_within;
+    async fn call_in_turn(&self, app: &AppName, route: &Route, wanted: Wanted) -> Answer {
         let patience = self.call_within / 4;
         let turn = async {
             match self.turns.get(app) {
@@ -429,9 +337,12 @@ impl Runs {
                 patience.as_secs_f64()
             ));
         };
-        self.backends
-            .call(route, Wanted { arguments, origin, witness: None, handle: None, deadline })
-            .await
+        self.backends.call(route, wanted).await
+    }
+
+    /// Where runs and calls are kept.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
     }
 
     /// What was called and is being called.
@@ -465,16 +376,22 @@ impl Runs {
 }
 
 impl Inner {
-    /// Forgets what has outlived its use; at most every few seconds, as it looks at everything.
-    fn sweep(&mut self, now: Instant) {
+    /// Forgets what has outlived its use; at most every few seconds, as it looks at everything. The
+    /// changes are for the journal.
+    fn sweep(&mut self, now: Instant) -> Vec<Change> {
         const EVERY: Duration = Duration::from_secs(10);
+        let mut forgotten = Vec::new();
         if self.swept.is_some_and(|swept| now < swept + EVERY) {
-            return;
+            return forgotten;
         }
         self.swept = Some(now);
         let age =
             |run: &DrivenRun| run.ended().map(|ended| now.saturating_duration_since(ended.at));
-        self.runs.retain(|_, run| age(run).is_none_or(|age| age < KEEP_ENDED));
+        self.runs.retain(|_, run| {
+            let keep = age(run).is_none_or(|age| age < KEEP_ENDED);
+            forgotten.extend((!keep).then_some(Change::ForgetRun(run.slot)));
+            keep
+        });
         for run in self.runs.values() {
             if age(run).is_some_and(|age| age > KEEP_EVENTS) {
                 run.log.forget();
@@ -485,7 +402,8 @@ impl Inner {
         if ended.len() > KEEP_COUNT {
             ended.sort_by_key(|(at, _)| *at);
             for (_, key) in ended.iter().take(ended.len() - KEEP_COUNT) {
-                self.runs.remove(key);
+                let run = self.runs.remove(key);
+                forgotten.extend(run.map(|run| Change::ForgetRun(run.slot)));
             }
         }
         if self.sessions.len() > KEEP_COUNT {
@@ -494,7 +412,9 @@ impl Inner {
             by_age.sort_by_key(|(created, _)| *created);
             for (_, key) in by_age.iter().take(by_age.len() - KEEP_COUNT) {
                 self.sessions.remove(key);
+                forgotten.push(Change::ForgetSession((key.0.to_string(), key.1.to_string())));
             }
         }
+        forgotten
     }
 }

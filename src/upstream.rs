@@ -25,7 +25,11 @@ use tracing::{debug, error, warn};
 use url::Url;
 
 use self::{line::Line, pacing::Told};
-use crate::{backoff::Backoff, config::Credential, http_client};
+use crate::{
+    backoff::Backoff,
+    config::{App, Credential},
+    http_client,
+};
 
 /// MANTYX's second header for a credential (agent-runs-protocol §2).
 pub const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -166,9 +170,13 @@ impl Upstream {
         &self.base
     }
 
-    /// The bridge's own credential; `None` where apps bring theirs.
-    pub fn own_authority(&self) -> Option<&Authority> {
-        self.own.as_ref()
+    /// The credential for `app`; `None` where it brings its own.
+    pub fn authority_of(&self, app: &App) -> Option<Authority> {
+        match &app.credential {
+            Some(Credential::Own(secret)) => Authority::bearer(secret.expose_secret()),
+            Some(Credential::Passthrough) => None,
+            None => self.own.clone(),
+        }
     }
 
     pub fn health(&self) -> Health {

@@ -194,7 +194,8 @@ impl Api {
         }
         let workspace = Arc::<str>::from(workspace.as_str());
         let key = RunKey { workspace, kind: RunKind::Agent, run };
-        if let Some(known) = self.runs.get(&key) {
+        let known = self.runs.get_or_wake(&key, &caller.app.name, &from.authority);
+        if let Some(known) = known {
             return known_run(&known, &caller.app);
         }
         let table = match self.table(&caller.app, backends).await {
@@ -223,7 +224,7 @@ impl Api {
             table: Arc::new(table),
             has_past: true,
         };
-        match self.runs.start(new) {
+        match self.runs.start(new).await {
             Ok(run) => {
                 info!(run = %run.key.run, app = %run.app, "attached");
                 reply::json(StatusCode::ACCEPTED, &Shown::of(&run))
@@ -262,7 +263,7 @@ impl Api {
                  app may use.",
             ));
         }
-        Ok(Table::assumed(offer, chosen))
+        Ok(Table::assumed(&offer, chosen))
     }
 
     /// The runs of `app`: those that are driven and those that ended of late, the latest first.

@@ -24,6 +24,7 @@ pub(super) struct Status<'a> {
     upstream: Upstream<'a>,
     backends: Vec<Backend<'a>>,
     runs: Runs,
+    journal: Journal,
     config: Config,
 }
 
@@ -76,6 +77,14 @@ struct LastCall {
     answered: bool,
 }
 
+/// Where runs and calls are kept. While it has an error, no calls are made.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Journal {
+    bytes: u64,
+    last_error: Option<String>,
+}
+
 #[derive(Debug, Serialize)]
 struct Runs {
     driven: usize,
@@ -92,6 +101,7 @@ struct Config {
 pub(super) fn status<'a>(api: &'a Api, app: &App) -> Status<'a> {
     let health = api.runs.upstream().health();
     let lanes = api.runs.backends().lanes();
+    let journal = api.runs.journal().health();
     Status {
         version: env!("CARGO_PKG_VERSION"),
         uptime_seconds: api.facts.since.elapsed().as_secs(),
@@ -106,6 +116,7 @@ pub(super) fn status<'a>(api: &'a Api, app: &App) -> Status<'a> {
             .filter_map(|(name, lane)| one(api, name, lane))
             .collect(),
         runs: Runs { driven: api.runs.driven() },
+        journal: Journal { bytes: journal.bytes, last_error: journal.error },
         config: Config { loaded_at: time(api.facts.loaded_at), last_error: None },
     }
 }

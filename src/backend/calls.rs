@@ -457,12 +457,12 @@ impl Failure {
                  `{name}` was not made. Do without it or try again later."
             ),
             Self::TimedOut(waited) => format!(
-                "`{name}` gave no answer within {}, and the call was cancelled. It may or may not \
+                "OUTCOME_UNKNOWN: `{name}` gave no answer within {}, and the call was cancelled. It may or may not \
                  have taken effect; check before you repeat it.",
                 within(waited)
             ),
             Self::Call(CallError::Lost(_)) => format!(
-                "The connection to `{name}` broke during the call. It may or may not have taken \
+                "OUTCOME_UNKNOWN: the connection to `{name}` broke during the call. It may or may not have taken \
                  effect; check before you repeat it."
             ),
             Self::Call(CallError::Unreadable(_)) => format!(

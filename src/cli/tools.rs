@@ -24,6 +24,7 @@ struct Status {
     upstream: Upstream,
     backends: Vec<Backend>,
     runs: Runs,
+    journal: Journal,
 }
 
 #[derive(Deserialize)]
@@ -31,6 +32,12 @@ struct Status {
 struct Upstream {
     base_url: String,
     reachable: Option<bool>,
+    last_error: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Journal {
     last_error: Option<String>,
 }
 
@@ -80,6 +87,9 @@ pub(super) async fn status(config: &Config, json: bool) -> Outcome {
     );
     if let Some(error) = &status.upstream.last_error {
         line(&mut out, format_args!("  last upstream error: {error}"));
+    }
+    if let Some(error) = &status.journal.last_error {
+        line(&mut out, format_args!("  no calls are made: {}\n", plain(error)));
     }
     let mut rows = vec![
         ["BACKEND", "KIND", "STATE", "TRANSPORT", "PROTOCOL", "TOOLS", "CALLS", "LAST REFRESH"]

@@ -13,6 +13,7 @@ use std::{
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
 
 use super::{
     ids::{RunId, RunKind, ToolUseId},
@@ -55,6 +56,18 @@ pub struct Call {
     pub args: Box<RawValue>,
     /// `mcpServer`, a cross-check only.
     pub mcp_server: Option<String>,
+}
+
+impl Call {
+    /// A hash of what is asked for, by which a repetition is told from another call under the same
+    /// id. It is kept over restarts, so it is the same in every version.
+    pub fn content(&self) -> u64 {
+        let mut hash = Sha256::new();
+        hash.update((self.name.len() as u64).to_be_bytes());
+        hash.update(&self.name);
+        hash.update(self.args.get());
+        hash.finalize().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
+    }
 }
 
 impl PartialEq for Call {

@@ -106,6 +106,11 @@ impl RunKind {
             Self::Eval => "eval-runs",
         }
     }
+
+    /// The kind of run in this collection.
+    pub fn of_collection(collection: &str) -> Option<Self> {
+        [Self::Agent, Self::Eval].into_iter().find(|kind| kind.collection() == collection)
+    }
 }
 
 /// Whether `text` can stand in a path as one segment, as it is: an id out of an event or a body

@@ -15,12 +15,14 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
+pub use super::routes::{Route, Target};
 use super::{
     catalog::{Catalog, Content, Tool, hex},
     hints,
     ids::BackendName,
     json,
     naming::{self, Nameless, Naming},
+    routes::Routes,
     schema::InputSchema,
 };
 
@@ -88,46 +90,11 @@ pub struct Source {
     pub trusted: bool,
 }
 
-/// Where a model-facing name leads.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Route {
-    pub backend: BackendName,
-    /// The `kind` that the ref had; an event for the name must carry the same.
-    pub kind: RefKind,
-    pub target: Target,
-    /// Whether making the call twice does no more than making it once, on the word of somebody
-    /// whom the operator trusts. Such a call may be made again where its outcome was lost.
-    pub repeatable: bool,
-}
-
-/// What stands behind a name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
-    /// The peer's own name for the tool; empty for an A2A agent and a local tool.
-    Tool {
-        name: Arc<str>,
-        /// What its arguments have to be; an agent says no such thing.
-        input: Option<Arc<InputSchema>>,
-    },
-    /// Nothing: the answer says that the backend is unavailable.
-    Stub,
-}
-
-impl Target {
-    /// The peer's own name for the tool; empty for an agent and for a stub.
-    pub fn tool(&self) -> &str {
-        match self {
-            Self::Tool { name, .. } => name,
-            Self::Stub => "",
-        }
-    }
-}
-
 /// All that runs can be given at one moment.
 #[derive(Debug)]
 pub struct Offer {
     backends: BTreeMap<BackendName, Offered>,
-    routes: HashMap<Arc<str>, Route>,
+    routes: Arc<Routes>,
 }
 
 /// What one backend contributes.
@@ -163,7 +130,7 @@ struct Item {
 impl Offer {
     /// The offer of nothing.
     pub fn empty() -> Self {
-        Self { backends: BTreeMap::new(), routes: HashMap::new() }
+        Self { backends: BTreeMap::new(), routes: Arc::default() }
     }
 
     /// Names every tool of every source and writes the refs.
@@ -173,19 +140,21 @@ impl Offer {
             plans.iter().flat_map(|plan| plan.tools.iter().cloned()).collect();
         let names: Vec<Arc<str>> = naming::assign(&nameless).into_iter().map(Arc::from).collect();
 
-        let mut offer = Self::empty();
+        let (mut backends, mut routes) = (BTreeMap::new(), HashMap::new());
         let mut names = names.into_iter();
         for plan in plans {
             let names: Vec<Arc<str>> = names.by_ref().take(plan.tools.len()).collect();
             for (at, name) in names.iter().enumerate() {
-                offer.routes.insert(Arc::clone(name), plan.route(at));
+                routes.insert(Arc::clone(name), plan.route(at));
             }
             let refs = plan.write(&names);
             let offered =
                 Offered { kind: plan.source.kind, refs, tools: names.len(), refused: plan.refused };
-            offer.backends.insert(plan.source.name.clone(), offered);
+            backends.insert(plan.source.name.clone(), offered);
         }
-        offer
+        let digests = backends.iter().map(|(name, one)| (name.clone(), digest_of([one])));
+        let routes = Arc::new(Routes::new(routes, digests.collect()));
+        Self { backends, routes }
     }
 
     /// Where `name` leads.
@@ -193,9 +162,9 @@ impl Offer {
         self.routes.get(name)
     }
 
-    /// Every name and where it leads, in no order.
-    pub fn routes(&self) -> impl Iterator<Item = (&str, &Route)> {
-        self.routes.iter().map(|(name, route)| (name.as_ref(), route))
+    /// Where all names lead.
+    pub fn routes(&self) -> &Arc<Routes> {
+        &self.routes
     }
 
     pub fn backend(&self, name: &str) -> Option<&Offered> {
@@ -209,17 +178,17 @@ impl Offer {
 
     /// SHA-256 over the refs of `backends`, in hex: the digest of `/v1/tool-refs`.
     pub fn digest<'a>(&self, backends: impl IntoIterator<Item = &'a BackendName>) -> String {
-        let mut hash = Sha256::new();
-        for tool_ref in backends
-            .into_iter()
-            .filter_map(|name| self.backends.get(name))
-            .flat_map(|offered| &offered.refs)
-        {
-            hash.update((tool_ref.json.len() as u64).to_be_bytes());
-            hash.update(&tool_ref.json);
-        }
-        hex(&hash.finalize())
+        digest_of(backends.into_iter().filter_map(|name| self.backends.get(name)))
     }
+}
+
+fn digest_of<'a>(offered: impl IntoIterator<Item = &'a Offered>) -> String {
+    let mut hash = Sha256::new();
+    for tool_ref in offered.into_iter().flat_map(|offered| &offered.refs) {
+        hash.update((tool_ref.json.len() as u64).to_be_bytes());
+        hash.update(&tool_ref.json);
+    }
+    hex(&hash.finalize())
 }
 
 impl Ref {

@@ -6,11 +6,7 @@
 //!
 //! Must not: do IO, spawn, or look at a clock; every ordering rule is tested here without them.
 
-use std::{
-    collections::HashMap,
-    hash::{DefaultHasher, Hash as _, Hasher as _},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use super::{
     event::{Body, Call, Event},
@@ -64,6 +60,16 @@ pub struct Run {
     held: Option<Vec<(Call, Work)>>,
 }
 
+/// A call that was taken before the bridge was restarted.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// Of an eval, the agent run.
+    pub agent_run: Option<RunId>,
+    pub tool_use: ToolUseId,
+    /// [`Call::content`].
+    pub content: u64,
+}
+
 /// What identifies a call: an eval has the calls of many agent runs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
@@ -87,6 +93,33 @@ impl Run {
     /// A run that others have fed and answered so far.
     pub fn with_past(kind: RunKind, table: Arc<Table>) -> Self {
         Self { held: Some(Vec::new()), ..Self::new(kind, table) }
+    }
+
+    /// A run that was driven before the bridge was restarted.
+    ///
+    /// `seen` are its calls so far, of which nothing is to be decided any more; `again` are those
+    /// that are to be made unless their answers stand in what the stream brings first. Behind
+    /// `last_seq` there is no call that is in neither.
+    pub fn resumed(
+        kind: RunKind,
+        table: Arc<Table>,
+        last_seq: u64,
+        seen: impl IntoIterator<Item = Seen>,
+        again: Vec<Call>,
+    ) -> Self {
+        let mut this = Self { last_seq, ..Self::with_past(kind, table) };
+        for Seen { agent_run, tool_use, content } in seen {
+            let key = this.key(agent_run.as_ref(), &tool_use);
+            this.taken.insert(key, Some(content));
+        }
+        for call in again {
+            // The table is the one that claimed it before.
+            if let Some(route) = this.table.claims(&call).cloned() {
+                let work = this.work(&call, route);
+                this.held.get_or_insert_default().push((call, work));
+            }
+        }
+        this
     }
 
     /// The last event that was taken in: where a broken stream resumes.
@@ -209,7 +242,7 @@ impl Run {
         if self.kind == RunKind::Eval && !agent_run.is_some_and(|run| is_segment(run.as_str())) {
             return Work::Astray;
         }
-        let content = content(call);
+        let content = call.content();
         let answered_by_id = self.taken.get(&self.key(None, &call.tool_use)) == Some(&None);
         match self.taken.insert(self.key(agent_run, &call.tool_use), Some(content)) {
             Some(Some(before)) if before != content => Work::Altered,
@@ -223,13 +256,6 @@ impl Run {
             )),
         }
     }
-}
-
-fn content(call: &Call) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    call.name.hash(&mut hasher);
-    call.args.get().hash(&mut hasher);
-    hasher.finish()
 }
 
 #[cfg(test)]

@@ -79,6 +79,17 @@ impl InputSchema {
         Self::under("parameters", definition)
     }
 
+    /// The bare schema, of a tool of which nothing else is known any more.
+    pub fn alone(schema: &RawValue) -> Self {
+        let tool = RawValue::from_string(format!("{{\"inputSchema\":{}}}", schema.get()));
+        Self::of(tool.expect("JSON in an object is JSON").into())
+    }
+
+    /// The schema itself, verbatim; `None` where the tool has none.
+    pub fn schema(&self) -> Option<&RawValue> {
+        Members::read(self.tool.get()).ok()?.get(self.key)
+    }
+
     fn under(key: &'static str, tool: Arc<RawValue>) -> Self {
         Self { tool, key, compiled: OnceLock::new(), told: AtomicBool::new(false) }
     }

@@ -9,6 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{
@@ -17,6 +18,7 @@ use super::{
     json::{Elements, Members, span, string_member},
     naming,
     offer::{Offer, Ref, RefKind, Route},
+    routes::{Routes, Stored},
 };
 
 /// A spec as the caller sent it, with the place of its `tools`. All places are in `body`, of which
@@ -97,7 +99,7 @@ pub struct Injected {
 /// The names that the bridge owns in one run and where they lead. Fixed for the run's life.
 #[derive(Debug, Clone)]
 pub struct Table {
-    offer: Arc<Offer>,
+    routes: Arc<Routes>,
     backends: Arc<BTreeSet<BackendName>>,
     /// Names that the caller took, to the offer's; and the names given in their stead.
     renamed: HashMap<String, Arc<str>>,
@@ -106,16 +108,27 @@ pub struct Table {
     assumed: bool,
 }
 
+/// What is kept of a [`Table`] beside its routes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredTable {
+    /// The digest of the routes, which are kept once for all runs that have them.
+    pub routes: Arc<str>,
+    backends: Vec<String>,
+    renamed: BTreeMap<String, String>,
+    taken: BTreeSet<String>,
+    assumed: bool,
+}
+
 impl Table {
     /// The table of a run without any tool of the bridge.
     pub fn empty() -> Self {
-        Self::new(Arc::new(Offer::empty()), BTreeSet::new())
+        Self::new(Arc::default(), BTreeSet::new())
     }
 
-    fn new(offer: Arc<Offer>, backends: BTreeSet<BackendName>) -> Self {
+    fn new(routes: Arc<Routes>, backends: BTreeSet<BackendName>) -> Self {
         let backends = Arc::new(backends);
         let (renamed, taken) = (HashMap::new(), HashSet::new());
-        Self { offer, backends, renamed, taken, assumed: false }
+        Self { routes, backends, renamed, taken, assumed: false }
     }
 
     /// The table of a run that its app submitted itself, with refs of `backends` that it had from
@@ -123,7 +136,7 @@ impl Table {
     ///
     /// Where the app's own names clashed with the bridge's, [`Spec::inject`] had given the latter a
     /// suffix; these are known as well.
-    pub fn assumed(offer: Arc<Offer>, backends: BTreeSet<BackendName>) -> Self {
+    pub fn assumed(offer: &Offer, backends: BTreeSet<BackendName>) -> Self {
         let mut renamed = HashMap::new();
         let offered = backends.iter().filter_map(|name| offer.backend(name.as_str()));
         for name in offered.flat_map(|offered| &offered.refs).flat_map(Ref::names) {
@@ -133,7 +146,33 @@ impl Table {
                 renamed.insert(given, Arc::clone(name));
             }
         }
-        Self { renamed, assumed: true, ..Self::new(offer, backends) }
+        Self { renamed, assumed: true, ..Self::new(Arc::clone(offer.routes()), backends) }
+    }
+
+    /// The table to be kept, and its routes.
+    pub fn stored(&self) -> (StoredTable, &Stored) {
+        let routes = self.routes.stored();
+        let renamed = self.renamed.iter().map(|(new, name)| (new.clone(), name.to_string()));
+        let table = StoredTable {
+            routes: Arc::clone(&routes.digest),
+            backends: self.backends.iter().map(ToString::to_string).collect(),
+            renamed: renamed.collect(),
+            taken: self.taken.iter().map(ToString::to_string).collect(),
+            assumed: self.assumed,
+        };
+        (table, routes)
+    }
+
+    /// The table that was kept; `routes` are those of its digest.
+    pub fn restore(stored: &StoredTable, routes: Arc<Routes>) -> Self {
+        let backends = stored.backends.iter().filter_map(|name| BackendName::parse(name).ok());
+        let renamed = stored.renamed.iter().map(|(new, name)| (new.clone(), name.as_str().into()));
+        Self {
+            renamed: renamed.collect(),
+            taken: stored.taken.iter().map(|name| name.as_str().into()).collect(),
+            assumed: stored.assumed,
+            ..Self::new(routes, backends.collect())
+        }
     }
 
     /// Where `call` leads, if it is the bridge's to answer.
@@ -160,7 +199,7 @@ impl Table {
             None if self.taken.contains(name) => return None,
             None => name,
         };
-        self.offer.route(name).filter(|route| self.backends.contains(&route.backend))
+        self.routes.get(name).filter(|route| self.backends.contains(&route.backend))
     }
 
     /// The backends whose tools the run has.
@@ -169,9 +208,9 @@ impl Table {
     }
 
     /// Whether `offer` has other refs for the run's backends than the run was given.
-    pub fn differs_from(&self, offer: &Arc<Offer>) -> bool {
-        let digest = |offer: &Offer| offer.digest(self.backends.iter());
-        !Arc::ptr_eq(&self.offer, offer) && digest(&self.offer) != digest(offer)
+    pub fn differs_from(&self, offer: &Offer) -> bool {
+        let (given, now) = (&self.routes, offer.routes());
+        !Arc::ptr_eq(given, now) && !self.backends.iter().all(|name| given.agree_on(now, name))
     }
 
     /// Whether the run has none of the bridge's tools.
@@ -232,7 +271,7 @@ impl Spec {
     /// `selection`, always out of `allowed`.
     pub fn inject(
         &self,
-        offer: &Arc<Offer>,
+        offer: &Offer,
         allowed: &dyn Fn(&BackendName) -> bool,
         selection: &Selection,
     ) -> Result<Injected, InjectError> {
@@ -285,14 +324,14 @@ impl Spec {
 
     fn write(
         &self,
-        offer: &Arc<Offer>,
+        offer: &Offer,
         chosen: BTreeSet<BackendName>,
         in_place: &[Option<BackendName>],
     ) -> Injected {
         let kept = self.refs.iter().zip(in_place).filter(|(_, filled)| filled.is_none());
         let caller: HashSet<&str> =
             kept.flat_map(|(own, _)| &own.names).map(String::as_str).collect();
-        let mut table = Table::new(Arc::clone(offer), chosen);
+        let mut table = Table::new(Arc::clone(offer.routes()), chosen);
         let chosen = Arc::clone(&table.backends);
         let mut counts = BTreeMap::new();
         let mut written: BTreeMap<&BackendName, Vec<Bytes>> = BTreeMap::new();
@@ -350,12 +389,12 @@ impl Table {
         }
         let mut given = HashMap::new();
         for name in one.names().filter(|name| caller.contains(name.as_ref())) {
-            let Some(route) = self.offer.route(name) else { continue };
+            let Some(route) = self.routes.get(name) else { continue };
             let tool = route.target.tool();
             // A handful of rounds at most: each takes another hash.
             let free = (0..)
                 .map(|round| naming::suffixed(name, route.backend.as_str(), tool, round))
-                .find(|new| !caller.contains(new.as_str()) && self.offer.route(new).is_none());
+                .find(|new| !caller.contains(new.as_str()) && self.routes.get(new).is_none());
             if let Some(new) = free {
                 self.taken.insert(Arc::clone(name));
                 self.renamed.insert(new.clone(), Arc::clone(name));

@@ -9,11 +9,9 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Request, Response, StatusCode, header, request::Parts};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use secrecy::ExposeSecret as _;
 use tracing::{error, warn};
 
 use crate::{
-    config::Credential,
     door::{
         guard::Caller,
         reply::{self, Body, BoxError, Pieces},
@@ -143,12 +141,7 @@ impl<'a> Outgoing<'a> {
 
 /// Whose credential goes to MANTYX for `caller`.
 fn authority(runs: &Runs, caller: &Caller, headers: &HeaderMap) -> Authority {
-    let own = match &caller.app.credential {
-        Some(Credential::Own(secret)) => Authority::bearer(secret.expose_secret()),
-        Some(Credential::Passthrough) => None,
-        None => runs.upstream().own_authority().cloned(),
-    };
-    own.unwrap_or_else(|| {
+    runs.upstream().authority_of(&caller.app).unwrap_or_else(|| {
         let mut own = headers.clone();
         if let Some(name) = &caller.token_in {
             own.remove(name);

@@ -91,7 +91,7 @@ impl Outgoing<'_> {
                     info!(session = %id, app = %self.caller.app.name, "a session with our tools");
                     let given = (tools, taken.selection, injected.table);
                     let app = self.caller.app.name.clone();
-                    self.runs.remember_session(workspace, id, app, given);
+                    self.runs.remember_session(workspace, id, app, given).await;
                 }
                 None => warn!("MANTYX's answer names no sessionId; its runs cannot be driven"),
             }
@@ -230,7 +230,7 @@ impl Outgoing<'_> {
             table: Arc::new(injected.table),
             has_past: false,
         };
-        if let Err(run) = self.runs.start(new) {
+        if let Err(run) = self.runs.start(new).await {
             warn!(run = %run.key.run, "MANTYX gave out an id again; that run is driven already");
         }
         response

@@ -1,6 +1,6 @@
 //! Answers one call of a driven run: has it made, and posts what comes of it.
 //!
-//! Must not: decide whether a call is to be made; `model::run` has.
+//! Must not: decide whether a call is to be made; `model::run` has, and `model::recovery`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 use tracing::info;
 
-use super::{AskedBy, DrivenRun, Runs};
+use super::{AskedBy, DrivenRun, Runs, entry::Entry};
 use crate::model::{
     answer::Answer,
     event::Call,
@@ -18,7 +18,20 @@ use crate::model::{
 };
 
 /// MANTYX waits so long for a result (`localToolTimeoutMs`, wire-protocol §5); later, nobody does.
-const POST_WITHIN: Duration = Duration::from_secs(300);
+pub(super) const POST_WITHIN: Duration = Duration::from_secs(300);
+
+/// How a call is to be answered.
+#[derive(Debug)]
+pub(super) enum Task {
+    /// Make it.
+    Make(Route),
+    /// Ask for the work that it has started before.
+    Resume(Route),
+    /// Post this error; nothing is called.
+    Refuse(String),
+    /// Post this body, which was kept.
+    Post(Bytes),
+}
 
 /// The body of a tool-result POST (agent-runs-protocol §8).
 #[derive(Serialize)]
@@ -29,14 +42,55 @@ struct ToolResult<'a> {
     answer: &'a Answer,
 }
 
-/// Makes `call` and posts its answer.
-pub(super) async fn make(runs: Arc<Runs>, run: Arc<DrivenRun>, call: Call, route: Route) {
+/// Answers `call`, and writes down in `entry` how far that is.
+pub(super) async fn answer(
+    runs: Arc<Runs>,
+    run: Arc<DrivenRun>,
+    call: Call,
+    task: Task,
+    entry: Arc<Entry>,
+) {
+    let (to, tool_use) = (run.asked_by(&call), call.tool_use.clone());
+    let body = match task {
+        Task::Post(body) => body,
+        Task::Refuse(error) => written(&tool_use, Answer::Error(error), &entry).await,
+        Task::Make(route) => {
+            let _in_flight = run.begin_call();
+            let answer = make(&runs, &run, call, &route, (&to, &entry, false)).await;
+            written(&tool_use, answer, &entry).await
+        }
+        Task::Resume(route) => {
+            let _in_flight = run.begin_call();
+            let answer = make(&runs, &run, call, &route, (&to, &entry, true)).await;
+            written(&tool_use, answer, &entry).await
+        }
+    };
+    if !run.has_ended() || runs.draining().is_cancelled() {
+        let (path, deadline) =
+            (run.key.results_path(&to), Instant::now() + entry.post_within(POST_WITHIN));
+        runs.upstream().post_result(&path, body, &run.authority, deadline).await;
+    }
+    entry.close();
+}
+
+/// Has the call made, or asks for what it has started before.
+async fn make(
+    runs: &Arc<Runs>,
+    run: &DrivenRun,
+    call: Call,
+    route: &Route,
+    (to, entry, again): (&RunId, &Arc<Entry>, bool),
+) -> Answer {
     let begun = Instant::now();
-    let _in_flight = run.begin_call();
-    let (to, tool_use, tool) = (run.asked_by(&call), call.tool_use.clone(), call.name.clone());
-    let asked_by = AskedBy { run: to.clone(), session: run.session.clone() };
+    let (tool_use, tool) = (call.tool_use.clone(), call.name.clone());
+    let asked_by = AskedBy {
+        run: to.clone(),
+        session: run.session.clone(),
+        entry: Arc::clone(entry),
+        handle: entry.handle().filter(|_| again),
+    };
     let answer = tokio::select! {
-        answer = runs.call(&run.app, &route, call, Some(asked_by)) => answer,
+        answer = runs.call(&run.app, route, call, Some(asked_by)) => answer,
         () = run.cancel.cancelled() => {
             Answer::Error("The call was cancelled because its run was.".to_owned())
         }
@@ -47,28 +101,14 @@ pub(super) async fn make(runs: Arc<Runs>, run: Arc<DrivenRun>, call: Call, route
         ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
         "answered"
     );
-    if !run.has_ended() || runs.draining().is_cancelled() {
-        post(&runs, &run, (&to, &tool_use), answer, begun + POST_WITHIN).await;
-    }
+    answer
 }
 
-/// Posts `error` as the answer of `call`, which is not made.
-pub(super) async fn refuse(runs: Arc<Runs>, run: Arc<DrivenRun>, call: Call, error: String) {
-    let deadline = Instant::now() + POST_WITHIN;
-    let to = (&run.asked_by(&call), &call.tool_use);
-    post(&runs, &run, to, Answer::Error(error), deadline).await;
-}
-
-async fn post(
-    runs: &Runs,
-    run: &DrivenRun,
-    (asked_by, tool_use): (&RunId, &ToolUseId),
-    answer: Answer,
-    deadline: Instant,
-) {
+/// The body to be posted, which is in the journal when this returns.
+async fn written(tool_use: &ToolUseId, answer: Answer, entry: &Entry) -> Bytes {
     let answer = answer.within_limits();
     let result = ToolResult { tool_use_id: tool_use.as_str(), answer: &answer };
-    let body = serde_json::to_vec(&result).expect("strings can be written");
-    let path = run.key.results_path(asked_by);
-    runs.upstream.post_result(&path, Bytes::from(body), &run.authority, deadline).await;
+    let body = Bytes::from(serde_json::to_vec(&result).expect("strings can be written"));
+    entry.answered(body.clone()).await;
+    body
 }

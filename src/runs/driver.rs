@@ -17,10 +17,16 @@ use tokio::{
 };
 use tracing::{debug, error, info, warn};
 
-use super::{DrivenRun, Runs, answering, mask::masked};
+use super::{
+    DrivenRun, Runs,
+    answering::{self, Task},
+    entry::Entry,
+    mask::masked,
+};
 use crate::{
     backoff::Backoff,
     http_client,
+    journal::record::Change,
     model::{
         event::{Call, Event},
         ids::RunKind,
@@ -69,10 +75,15 @@ struct Driver {
 }
 
 /// Drives `run` until it ends or the daemon goes down.
-pub(super) async fn drive(runs: Arc<Runs>, run: Arc<DrivenRun>) {
+///
+/// `left` are the calls that an earlier process left and that need not wait for the stream.
+pub(super) async fn drive(runs: Arc<Runs>, run: Arc<DrivenRun>, left: Vec<(Arc<Entry>, Task)>) {
     let backoff = Backoff::for_connections();
     let calls = JoinSet::new();
     let mut driver = Driver { runs, run, calls, backoff, past_until: None, news: false };
+    for (entry, task) in left {
+        driver.answer(entry.call(), task, entry);
+    }
     let why = driver.read_to_the_end().await;
     let Driver { runs, run, mut calls, .. } = driver;
     run.set_ended();
@@ -82,10 +93,15 @@ pub(super) async fn drive(runs: Arc<Runs>, run: Arc<DrivenRun>) {
     }
     if why == Why::GivenUp {
         // Its apps then hear from MANTYX itself what is wrong.
-        runs.forget(&run.key);
+        runs.forget(&run);
     }
     run.log.end();
     while calls.join_next().await.is_some() {}
+    if why == Why::Ended {
+        let mut changes = run.changes();
+        changes.push(Change::ForgetCalls(run.slot));
+        runs.journal.write(changes);
+    }
     info!(run = %run.key.run, "{}", why.words());
 }
 
@@ -255,8 +271,14 @@ impl Driver {
         self.past_until = None;
         let held = self.run.state().settle();
         debug!(run = %self.run.key.run, open = held.len(), "the run's past has been read");
-        for (call, work) in held {
-            self.work(call, work);
+        let mut changes = self.run.changes();
+        let tasks = self.tasks(held, &mut changes);
+        // What the past has answered in the meantime.
+        changes.extend(self.run.take_left().iter().flat_map(|entry| entry.closed()));
+        // In one piece: what is behind the events that were read is either all kept or not at all.
+        self.runs.journal.write(changes);
+        for (call, task, entry) in tasks {
+            self.answer(call, task, entry);
         }
     }
 
@@ -270,7 +292,14 @@ impl Driver {
             Step::Relay => self.run.log.push(seq, frame.raw.clone()),
             Step::Mask(call, work) => {
                 self.run.log.push(seq, masked(self.run.key.kind, seq, &call).raw);
-                self.work(call, work);
+                let mut changes = Vec::new();
+                let tasks = self.tasks(vec![(call, work)], &mut changes);
+                if !tasks.is_empty() {
+                    self.runs.journal.write(changes);
+                }
+                for (call, task, entry) in tasks {
+                    self.answer(call, task, entry);
+                }
             }
             Step::Finish => {
                 self.run.log.push(seq, frame.raw.clone());
@@ -283,29 +312,50 @@ impl Driver {
         false
     }
 
-    fn work(&mut self, call: Call, work: Work) {
-        let (id, tool_use) = (&self.run.key.run, &call.tool_use);
-        match work {
-            Work::Make(route) => {
-                info!(run = %id, %tool_use, tool = call.name, "call");
-                let (runs, run) = (Arc::clone(&self.runs), Arc::clone(&self.run));
-                self.calls.spawn(answering::make(runs, run, call, route));
-            }
-            Work::Refuse(error) => {
-                warn!(run = %id, %tool_use, error, "call refused");
-                let (runs, run) = (Arc::clone(&self.runs), Arc::clone(&self.run));
-                self.calls.spawn(answering::refuse(runs, run, call, error));
-            }
-            Work::Nothing | Work::Hold => {}
-            Work::Altered => warn!(
-                run = %id, %tool_use,
-                "MANTYX sent a tool use again with another content; it is not run again"
-            ),
-            Work::Astray => warn!(
-                run = %id, %tool_use,
-                "MANTYX sent a call that names no agent run to answer to; it is not run"
-            ),
+    /// What is to be done for calls, with their entries; what these have to say goes to `changes`.
+    fn tasks(
+        &self,
+        calls: Vec<(Call, Work)>,
+        changes: &mut Vec<Change>,
+    ) -> Vec<(Call, Task, Arc<Entry>)> {
+        let mut tasks = Vec::with_capacity(calls.len());
+        for (call, work) in calls {
+            let (run, tool_use) = (&self.run.key.run, &call.tool_use);
+            let task = match work {
+                Work::Make(route) => {
+                    info!(%run, %tool_use, tool = call.name, "call");
+                    Task::Make(route)
+                }
+                Work::Refuse(error) => {
+                    warn!(%run, %tool_use, error, "call refused");
+                    Task::Refuse(error)
+                }
+                Work::Nothing | Work::Hold => continue,
+                Work::Altered => {
+                    warn!(
+                        %run, %tool_use,
+                        "MANTYX sent a tool use again with another content; it is not run again"
+                    );
+                    continue;
+                }
+                Work::Astray => {
+                    warn!(
+                        %run, %tool_use,
+                        "MANTYX sent a call that names no agent run to answer to; it is not run"
+                    );
+                    continue;
+                }
+            };
+            let entry = self.run.entry(&self.runs.journal, &call);
+            changes.push(entry.change());
+            tasks.push((call, task, entry));
         }
+        tasks
+    }
+
+    fn answer(&mut self, call: Call, task: Task, entry: Arc<Entry>) {
+        let (runs, run) = (Arc::clone(&self.runs), Arc::clone(&self.run));
+        self.calls.spawn(answering::answer(runs, run, call, task, entry));
     }
 }
 

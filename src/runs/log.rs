@@ -68,6 +68,23 @@ impl EventLog {
         Self { inner: Mutex::default(), wake: watch::Sender::new(()) }
     }
 
+    /// The log of a run of which somebody else has read the events up to `last_seq`.
+    pub fn behind(last_seq: u64) -> Self {
+        let this = Self::new();
+        this.lock().dropped = last_seq;
+        this
+    }
+
+    /// The log of a run of which somebody else has read events without a `seq`.
+    pub fn behind_unnumbered() -> Self {
+        let this = Self::new();
+        {
+            let mut inner = this.lock();
+            (inner.first, inner.dropped_unnumbered) = (1, 1);
+        }
+        this
+    }
+
     /// Adds a frame, and drops the oldest where there are too many.
     pub fn push(&self, seq: Option<u64>, bytes: Bytes) {
         let mut inner = self.lock();

@@ -132,12 +132,13 @@ async fn a_call_that_an_eval_repeats_runs_once() {
         .raw_event(&call("run_b", "tu_1"))
         .raw_event(&call("run_a", "tu_1"))
         .raw_event(&call("run_b", "tu_2"))
-        .until("tu_2")
+        .until("all of them")
         .raw_event(&flat("run_completed", ""));
     let run = start(&rig, script).await;
-    events(&rig, &run).await;
     rig.mantyx.wait_posts("tu_1", 2).await;
     rig.mantyx.answer("tu_2").await;
+    rig.mantyx.release("all of them");
+    events(&rig, &run).await;
     assert_eq!(rig.executions().len(), 3, "tu_1 of each agent run, and tu_2");
     let mut to: Vec<_> = rig.mantyx.posts("tu_1").into_iter().map(|post| post.target).collect();
     to.sort();

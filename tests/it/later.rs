@@ -14,7 +14,6 @@ use crate::{
 const NOTE: &str = r#"{"text":"x"}"#;
 
 #[tokio::test]
-#[ignore = "there is no journal yet"]
 async fn a_killed_bridge_takes_up_its_runs_and_repeats_no_effect() {
     let mut rig = Rig::start().await;
     let script = Script::new()
@@ -39,33 +38,6 @@ async fn a_killed_bridge_takes_up_its_runs_and_repeats_no_effect() {
 }
 
 #[tokio::test]
-#[ignore = "there is no journal yet"]
-async fn a_call_that_only_reads_runs_again_where_the_server_is_trusted() {
-    let dir = TempDir::new().expect("the temporary directory is writable");
-    let ledger = ledger_in(&dir);
-    let trusted = peers::with(&peers::ledger(&ledger, &[]), "trust_annotations: true");
-    let mut rig = Rig::with(&format!("  sure: {trusted}\n"), &[], "").await;
-    rig.bridge.wait_backend("sure", "ready").await;
-    let both = Script::new().mcp("tu_sure", "sure", "sure_reread", "{}").mcp(
-        "tu_plain",
-        "plain",
-        "plain_reread",
-        "{}",
-    );
-    rig.run(both.answered("tu_sure").answered("tu_plain").done()).await;
-    rig.wait_executions(1).await;
-    wait::soon("the call should reach the trusted server", async || ledger.exists().then_some(()))
-        .await;
-    rig.bridge.kill9();
-    rig.bridge.restart().await;
-    assert_eq!(rig.mantyx.answer("tu_sure").await["result"], "read again");
-    let error = rig.mantyx.answer("tu_plain").await["error"].to_string();
-    assert!(error.contains("may or may not"), "a hint of an untrusted server counts not: {error}");
-    assert_eq!(rig.executions().len(), 1, "so it is not called again");
-}
-
-#[tokio::test]
-#[ignore = "there is no journal yet"]
 async fn a_result_that_was_not_posted_is_posted_after_a_crash() {
     let mut rig = Rig::start().await;
     rig.mantyx.replies("tu_1", [Reply::Reset; 50]);

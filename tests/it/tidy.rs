@@ -39,6 +39,13 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
         &["api", "backend", "cli", "daemon", "door", "front", "proxy", "runs", "sandbox", "server"],
     ),
     (
+        "journal",
+        &[
+            "api", "backend", "cli", "config", "daemon", "door", "front", "proxy", "runs",
+            "sandbox", "server", "upstream",
+        ],
+    ),
+    (
         "sandbox",
         &[
             "api", "backend", "cli", "config", "daemon", "door", "front", "proxy", "runs",

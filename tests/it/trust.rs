@@ -1,10 +1,11 @@
-//! A server that ends in the middle of a call: what is called again, and on whose word.
+//! A server, or the bridge, that ends in the middle of a call: what is called again, and on whose word.
 
 use std::{fs, path::Path};
 
 use tempfile::TempDir;
 
 use crate::{
+    frames::Script,
     peers,
     rig::{Rig, ledger_in},
     wait,
@@ -65,4 +66,29 @@ async fn no_other_call_is_made_again() {
         assert!(error.contains("may or may not have taken effect"), "{why}: {answer}");
         assert_eq!(executions, 1, "{why}, so {tool} runs once");
     }
+}
+
+#[tokio::test]
+async fn a_call_that_only_reads_runs_again_where_the_server_is_trusted() {
+    let dir = TempDir::new().expect("the temporary directory is writable");
+    let ledger = ledger_in(&dir);
+    let trusted = peers::with(&peers::ledger(&ledger, &[]), "trust_annotations: true");
+    let mut rig = Rig::with(&format!("  sure: {trusted}\n"), &[], "").await;
+    rig.bridge.wait_backend("sure", "ready").await;
+    let both = Script::new().mcp("tu_sure", "sure", "sure_reread", "{}").mcp(
+        "tu_plain",
+        "plain",
+        "plain_reread",
+        "{}",
+    );
+    rig.run(both.answered("tu_sure").answered("tu_plain").done()).await;
+    rig.wait_executions(1).await;
+    wait::soon("the call should reach the trusted server", async || ledger.exists().then_some(()))
+        .await;
+    rig.bridge.kill9();
+    rig.bridge.restart().await;
+    assert_eq!(rig.mantyx.answer("tu_sure").await["result"], "read again");
+    let error = rig.mantyx.answer("tu_plain").await["error"].to_string();
+    assert!(error.contains("may or may not"), "a hint of an untrusted server counts not: {error}");
+    assert_eq!(rig.executions().len(), 1, "so it is not called again");
 }

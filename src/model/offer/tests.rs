@@ -177,8 +177,8 @@ fn calls_are_repeatable_on_the_word_of_the_trusted() {
         local("do", r#"{"readOnly":false}"#),
     ]);
     let mut repeatable: Vec<&str> =
-        offer.routes().filter(|(_, route)| route.repeatable).map(|(name, _)| name).collect();
+        offer.routes().iter().filter(|(_, route)| route.repeatable).map(|(name, _)| name).collect();
     repeatable.sort_unstable();
     assert_eq!(repeatable, ["look", "sure_read", "sure_set"]);
-    assert_eq!(offer.routes().count(), 2 * tools.len() + 4, "all were looked at");
+    assert_eq!(offer.routes().iter().count(), 2 * tools.len() + 4, "all were looked at");
 }

@@ -1,5 +1,7 @@
 //! Every call of the bridge's is made once, in whatever order and how often events come.
 
+mod restarts;
+
 use bytes::Bytes;
 use proptest::prelude::*;
 

@@ -254,7 +254,7 @@ fn called(name: &str, kind: &str, server: &str) -> Call {
 #[test]
 fn in_a_run_that_is_handed_over_a_name_alone_proves_nothing() {
     let backends: BTreeSet<BackendName> = [BackendName::parse("fs").unwrap()].into();
-    let table = Table::assumed(offer(), backends);
+    let table = Table::assumed(&offer(), backends);
     assert!(table.claims(&called("fs_ls", "mcp_local", "fs")).is_some());
     assert!(table.claims(&called("fs_ls", "mcp_local", "fs__2")).is_some());
     assert!(table.claims(&called("fs_ls", "mcp_local", "theirs")).is_none());
@@ -266,4 +266,24 @@ fn in_a_run_that_is_handed_over_a_name_alone_proves_nothing() {
     assert!(text(&inject(own, &Selection::All).unwrap()).contains(&given));
     let route = table.claims(&called(&given, "mcp_local", "fs")).unwrap();
     assert_eq!(route.target.tool(), "ls", "the name that a clash had brought");
+}
+
+#[test]
+fn a_kept_table_leads_where_it_led() {
+    let spec = r#"{"tools":[{"kind":"local","name":"fs_ls"}]}"#;
+    let injected = inject(spec, &Selection::Named(vec!["fs".to_owned()])).unwrap();
+    let (table, routes) = injected.table.stored();
+    let text = serde_json::to_string(&table).unwrap();
+    let read: StoredTable = serde_json::from_str(&text).unwrap();
+    assert_eq!(read.routes, routes.digest);
+    let again = Table::restore(&read, Arc::new(Routes::restore(&routes.text).unwrap()));
+    assert_eq!(again.stored(), injected.table.stored());
+    assert!(
+        again.route("fs_ls").is_none() && again.route("hr").is_none(),
+        "the caller's; not given"
+    );
+    let renamed = read.renamed.keys().next().unwrap();
+    assert_eq!(again.route(renamed).unwrap().target.tool(), "ls");
+    assert!(!again.differs_from(&offer()));
+    assert!(again.differs_from(&Offer::build(&[server("fs", &[r#"{"name":"other"}"#])])));
 }

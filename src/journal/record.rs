@@ -1,0 +1,140 @@
+//! What the journal keeps, as plain data.
+//!
+//! Must not: decide what it means (model/recovery.rs does), or hold a secret: credentials are not
+//! kept.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::model::{
+    recovery::Stage,
+    routes::{Routes, Stored},
+    spec::StoredTable,
+};
+
+/// The journal's own number of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot(pub u64);
+
+/// Milliseconds since the epoch. Between two lives of the bridge there is no other clock.
+pub type Millis = u64;
+
+/// A run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunRecord {
+    pub workspace: String,
+    /// [`crate::model::ids::RunKind::collection`].
+    pub kind: String,
+    pub run: String,
+    pub app: String,
+    pub session: Option<String>,
+    /// It is driven with the app's own credential, which is not kept.
+    pub callers_credential: bool,
+    pub table: StoredTable,
+    /// Others have fed it, and its past has not been read yet.
+    pub has_past: bool,
+    pub started_at: Millis,
+    pub ended_at: Option<Millis>,
+}
+
+/// What identifies a call.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CallKey {
+    pub slot: Slot,
+    /// In an eval, the agent run; else empty.
+    pub agent_run: String,
+    pub tool_use: String,
+}
+
+/// A call of the bridge's.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CallRecord {
+    pub stage: Stage,
+    /// How often it was dispatched.
+    pub attempts: u32,
+    /// What the peer calls the work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handle: Option<String>,
+    /// Up to here, all calls of the run are in the journal.
+    pub seq: u64,
+    pub received_at: Millis,
+    /// [`crate::model::event::Call::content`].
+    pub content: u64,
+    pub name: String,
+    pub kind: Option<String>,
+    pub mcp_server: Option<String>,
+    /// Verbatim; `None` once they are not needed any more.
+    pub args: Option<Box<RawValue>>,
+}
+
+/// A session whose later messages are given tools.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SessionRecord {
+    pub app: String,
+    /// The `tools` that the app itself gave.
+    pub tools: Option<Box<RawValue>>,
+    /// The backends that were asked for; `None` for all.
+    pub selection: Option<Vec<String>>,
+    pub table: StoredTable,
+    pub created_at: Millis,
+}
+
+/// What identifies a session: its workspace and its id.
+pub type SessionKey = (String, String);
+
+/// One change of what is kept.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// What the runs are driven against from now on.
+    Upstream(String),
+    /// Routes that a table of a run or a session refers to; written before it.
+    Routes(Stored),
+    Run(Slot, RunRecord),
+    Call(CallKey, CallRecord),
+    /// The body that is to be posted.
+    Answer(CallKey, Bytes),
+    ForgetAnswer(CallKey),
+    /// The calls of a run that has ended.
+    ForgetCalls(Slot),
+    /// A run and its calls.
+    ForgetRun(Slot),
+    Session(SessionKey, SessionRecord),
+    ForgetSession(SessionKey),
+}
+
+/// What was kept of one run.
+#[derive(Debug)]
+pub struct KeptRun {
+    pub slot: Slot,
+    pub record: RunRecord,
+    pub routes: Arc<Routes>,
+    pub calls: Vec<KeptCall>,
+}
+
+/// What was kept of one call.
+#[derive(Debug)]
+pub struct KeptCall {
+    pub key: CallKey,
+    pub record: CallRecord,
+    pub answer: Option<Bytes>,
+}
+
+/// What was kept of one session.
+#[derive(Debug)]
+pub struct KeptSession {
+    pub key: SessionKey,
+    pub record: SessionRecord,
+    pub routes: Arc<Routes>,
+}
+
+/// All that was kept when the bridge started.
+#[derive(Debug, Default)]
+pub struct Kept {
+    /// What the runs were driven against.
+    pub upstream: Option<String>,
+    pub runs: Vec<KeptRun>,
+    pub sessions: Vec<KeptSession>,
+}

@@ -1,0 +1,160 @@
+//! What was written is there again, in whatever state the file was left.
+
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+
+use super::{
+    record::{CallKey, CallRecord, RunRecord, SessionRecord, Slot},
+    *,
+};
+use crate::model::{recovery::Stage, routes::Routes, spec::Table};
+
+fn run(slot: u64, ended_at: Option<Millis>) -> Vec<Change> {
+    let (table, routes) = (Table::empty().stored().0, Routes::default().stored().clone());
+    let record = RunRecord {
+        workspace: "w".to_owned(),
+        kind: "agent-runs".to_owned(),
+        run: format!("run_{slot}"),
+        app: "default".to_owned(),
+        session: None,
+        callers_credential: false,
+        table,
+        has_past: false,
+        started_at: 1,
+        ended_at,
+    };
+    vec![Change::Routes(routes), Change::Run(Slot(slot), record)]
+}
+
+fn key(slot: u64, tool_use: &str) -> CallKey {
+    CallKey { slot: Slot(slot), agent_run: String::new(), tool_use: tool_use.to_owned() }
+}
+
+fn call(slot: u64, tool_use: &str, stage: Stage) -> Change {
+    let args = RawValue::from_string("{\"n\" : 1e400}".to_owned()).unwrap();
+    let record = CallRecord {
+        stage,
+        attempts: 1,
+        handle: Some("h".to_owned()),
+        seq: 7,
+        received_at: 2,
+        content: u64::MAX,
+        name: "fs_ls".to_owned(),
+        kind: Some("mcp_local".to_owned()),
+        mcp_server: None,
+        args: Some(args),
+    };
+    Change::Call(key(slot, tool_use), record)
+}
+
+async fn write(journal: &Journal, changes: Vec<Change>) {
+    journal.commit(changes).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_was_written_is_there_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal.redb");
+    let (journal, kept) = Journal::open(&path).unwrap();
+    assert!(kept.runs.is_empty());
+    write(&journal, run(1, None)).await;
+    write(&journal, vec![call(1, "tu_1", Stage::Dispatched)]).await;
+    let body = Bytes::from_static(b"{\"result\":\"\xc3\xa9\"}");
+    let answered = vec![call(1, "tu_2", Stage::Answered), Change::Answer(key(1, "tu_2"), body)];
+    write(&journal, answered).await;
+    let tools = Some(RawValue::from_string("[ 1.0 ]".to_owned()).unwrap());
+    let session = SessionRecord {
+        app: "default".to_owned(),
+        tools,
+        selection: Some(vec!["fs".to_owned()]),
+        table: Table::empty().stored().0,
+        created_at: 3,
+    };
+    journal.write(vec![Change::Session(("w".to_owned(), "s".to_owned()), session)]);
+    journal.close();
+
+    let (journal, kept) = Journal::open(&path).unwrap();
+    let [only] = kept.runs.as_slice() else { panic!("{kept:?}") };
+    assert_eq!((only.slot, only.record.run.as_str()), (Slot(1), "run_1"));
+    let [first, second] = only.calls.as_slice() else { panic!("{only:?}") };
+    assert_eq!((first.key.clone(), first.record.stage), (key(1, "tu_1"), Stage::Dispatched));
+    assert_eq!(first.record.args.as_ref().unwrap().get(), "{\"n\" : 1e400}");
+    assert_eq!((first.record.content, first.record.seq), (u64::MAX, 7));
+    assert_eq!(second.answer.as_deref(), Some("{\"result\":\"é\"}".as_bytes()));
+    assert_eq!(kept.sessions[0].record.tools.as_ref().unwrap().get(), "[ 1.0 ]");
+    assert_eq!(kept.sessions[0].key, ("w".to_owned(), "s".to_owned()));
+
+    write(&journal, vec![Change::ForgetAnswer(key(1, "tu_2"))]).await;
+    write(&journal, run(2, Some(5))).await;
+    write(&journal, vec![call(2, "tu_1", Stage::Closed)]).await;
+    write(&journal, vec![Change::ForgetCalls(Slot(1))]).await;
+    write(&journal, vec![Change::ForgetSession(("w".to_owned(), "s".to_owned()))]).await;
+    journal.close();
+    let (journal, kept) = Journal::open(&path).unwrap();
+    assert!(kept.sessions.is_empty());
+    assert_eq!(kept.runs.iter().map(|run| run.calls.len()).collect::<Vec<_>>(), [0, 1]);
+    write(&journal, vec![Change::ForgetRun(Slot(2)), Change::ForgetRun(Slot(1))]).await;
+    journal.close();
+    assert!(Journal::open(&path).unwrap().1.runs.is_empty());
+}
+
+#[tokio::test]
+async fn one_file_has_one_owner() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal.redb");
+    let (journal, _) = Journal::open(&path).unwrap();
+    let error = Journal::open(&path).unwrap_err();
+    assert!(crate::http_client::chain(&error).contains("another mantyx-bridge"), "{error:?}");
+    journal.close();
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_set_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    for (number, damage) in ["", "not a journal", "\0"].iter().enumerate() {
+        let path = dir.path().join(format!("{number}.redb"));
+        fs::write(&path, damage.repeat(5_000)).unwrap();
+        let (journal, kept) = Journal::open(&path).unwrap();
+        assert!(kept.runs.is_empty());
+        write(&journal, run(1, None)).await;
+        journal.close();
+        assert_eq!(Journal::open(&path).unwrap().1.runs.len(), 1);
+    }
+    let aside = fs::read_dir(dir.path())
+        .unwrap()
+        .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().contains("damaged"));
+    assert_eq!(aside.count(), 2, "an empty file is a new one");
+}
+
+/// Whatever bytes of the file are wrong: it opens, with what it had or with nothing.
+#[tokio::test]
+async fn flipped_bytes_never_stop_the_bridge() {
+    let dir = tempfile::tempdir().unwrap();
+    let whole = dir.path().join("whole.redb");
+    let (journal, _) = Journal::open(&whole).unwrap();
+    for slot in 1..20 {
+        write(&journal, run(slot, None)).await;
+        write(&journal, vec![call(slot, "tu", Stage::Dispatched)]).await;
+    }
+    journal.close();
+    let size = fs::metadata(&whole).unwrap().len();
+    for number in 0..40 {
+        let path = dir.path().join(format!("{number}.redb"));
+        fs::copy(&whole, &path).unwrap();
+        let mut file = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let mut byte = [0];
+        // The head, where all begins, and then all over.
+        let at = if number < 20 { number * 16 } else { size * (number - 20) / 20 + 5 };
+        file.seek(SeekFrom::Start(at)).unwrap();
+        file.read_exact(&mut byte).unwrap();
+        file.seek(SeekFrom::Start(at)).unwrap();
+        file.write_all(&[byte[0] ^ 0x5a]).unwrap();
+        drop(file);
+        let (journal, _) = Journal::open(&path).unwrap();
+        write(&journal, run(100, None)).await;
+        journal.close();
+        assert!(Journal::open(&path).unwrap().1.runs.iter().any(|run| run.slot == Slot(100)));
+    }
+}

@@ -1,0 +1,128 @@
+//! What becomes of a call that was under way when the bridge crashed: at most once for effects, one
+//! answer for every call.
+//!
+//! Must not: know how stages are kept (the journal does), or what a peer is.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// A call is not begun with less time than this left until its deadline.
+pub const LEAST_BUDGET: Duration = Duration::from_secs(10);
+
+/// How far a call is. Each stage is kept before anything is done that only the next one allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stage {
+    /// Its event was read. Nothing has reached the tool.
+    Received,
+    /// The tool may have been reached.
+    Dispatched,
+    /// There is an answer, and it is kept. MANTYX may have it.
+    Answered,
+    /// MANTYX has taken the answer, or does not want it.
+    Closed,
+}
+
+/// What is known of a call after a crash.
+#[derive(Debug, Clone, Copy)]
+pub struct Known {
+    pub stage: Stage,
+    /// How often it was dispatched.
+    pub attempts: u32,
+    /// The peer has named the work, so that it can be asked for.
+    pub has_handle: bool,
+    /// To make it twice does no harm ([`super::routes::Route::repeatable`]).
+    pub repeatable: bool,
+    /// How much of the time that MANTYX gave it is left.
+    pub budget: Duration,
+}
+
+/// What to do about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recovery {
+    /// Make it, unless its answer stands in the run's log.
+    Make,
+    /// Ask the peer for the work that was begun.
+    Resume,
+    /// Post the answer that is kept.
+    Post,
+    /// Say that it was not made: its time ran out while the bridge was down.
+    TooLate,
+    /// Say that its outcome is not known.
+    Unknown,
+    /// Nothing is left to do.
+    Nothing,
+}
+
+/// What to do about a call after a crash.
+///
+/// To repeat a call once is the most that is done, even to one that only reads: a call that takes
+/// the bridge down with it would otherwise do so for ever.
+pub fn decide(known: Known) -> Recovery {
+    let Known { stage, attempts, has_handle, repeatable, budget } = known;
+    match stage {
+        Stage::Closed => Recovery::Nothing,
+        Stage::Answered => Recovery::Post,
+        Stage::Received if budget < LEAST_BUDGET => Recovery::TooLate,
+        Stage::Received => Recovery::Make,
+        Stage::Dispatched if has_handle => Recovery::Resume,
+        Stage::Dispatched if repeatable && attempts < 2 && budget >= LEAST_BUDGET => Recovery::Make,
+        Stage::Dispatched => Recovery::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The table, cell by cell.
+
+    use super::*;
+
+    const PLENTY: Duration = Duration::from_secs(60);
+
+    #[track_caller]
+    fn check(stage: Stage, change: impl FnOnce(&mut Known), expected: Recovery) {
+        let (attempts, budget) = (u32::from(stage != Stage::Received), PLENTY);
+        let mut known = Known { stage, attempts, has_handle: false, repeatable: false, budget };
+        change(&mut known);
+        assert_eq!(decide(known), expected, "{known:?}");
+    }
+
+    #[test]
+    fn what_has_not_reached_the_tool_is_made_while_there_is_time() {
+        check(Stage::Received, |_| (), Recovery::Make);
+        check(Stage::Received, |known| known.repeatable = true, Recovery::Make);
+        check(Stage::Received, |known| known.budget = Duration::from_secs(9), Recovery::TooLate);
+    }
+
+    #[test]
+    fn what_may_have_reached_it_is_never_made_twice() {
+        check(Stage::Dispatched, |_| (), Recovery::Unknown);
+        check(Stage::Dispatched, |known| known.budget = Duration::ZERO, Recovery::Unknown);
+    }
+
+    #[test]
+    fn unless_that_does_no_harm_and_then_once() {
+        check(Stage::Dispatched, |known| known.repeatable = true, Recovery::Make);
+        let again = |known: &mut Known| (known.repeatable, known.attempts) = (true, 2);
+        check(Stage::Dispatched, again, Recovery::Unknown);
+        let late = |known: &mut Known| (known.repeatable, known.budget) = (true, Duration::ZERO);
+        check(Stage::Dispatched, late, Recovery::Unknown);
+    }
+
+    #[test]
+    fn work_that_has_a_name_is_asked_for() {
+        for repeatable in [true, false] {
+            let named =
+                |known: &mut Known| (known.has_handle, known.repeatable) = (true, repeatable);
+            check(Stage::Dispatched, named, Recovery::Resume);
+        }
+    }
+
+    #[test]
+    fn an_answer_is_posted_however_late() {
+        check(Stage::Answered, |known| known.budget = Duration::ZERO, Recovery::Post);
+        check(Stage::Answered, |known| known.has_handle = true, Recovery::Post);
+        check(Stage::Closed, |known| known.repeatable = true, Recovery::Nothing);
+    }
+}

@@ -1,0 +1,225 @@
+//! Where the model-facing names of one offer lead. It is all that a run needs of the offer that it
+//! was created with, so it can be written down and read again, without cards and descriptions.
+//!
+//! Must not: know refs, or how names are made (offer.rs and naming.rs do).
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, OnceLock},
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+
+use super::{catalog::hex, ids::BackendName, offer::RefKind, schema::InputSchema};
+
+/// Where a model-facing name leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    pub backend: BackendName,
+    /// The `kind` that the ref had; an event for the name must carry the same.
+    pub kind: RefKind,
+    pub target: Target,
+    /// Whether making the call twice does no more than making it once, on the word of somebody
+    /// whom the operator trusts. Such a call may be made again where its outcome was lost.
+    pub repeatable: bool,
+}
+
+/// What stands behind a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// The peer's own name for the tool; empty for an A2A agent and a local tool.
+    Tool {
+        name: Arc<str>,
+        /// What its arguments have to be; an agent says no such thing.
+        input: Option<Arc<InputSchema>>,
+    },
+    /// Nothing: the answer says that the backend is unavailable.
+    Stub,
+}
+
+impl Target {
+    /// The peer's own name for the tool; empty for an agent and for a stub.
+    pub fn tool(&self) -> &str {
+        match self {
+            Self::Tool { name, .. } => name,
+            Self::Stub => "",
+        }
+    }
+}
+
+/// All routes of one offer. Immutable.
+#[derive(Debug, Default)]
+pub struct Routes {
+    by_name: HashMap<Arc<str>, Route>,
+    /// A digest of each backend's refs: whether runs would be given others.
+    digests: BTreeMap<BackendName, String>,
+    stored: OnceLock<Stored>,
+}
+
+/// [`Routes`] as text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// SHA-256 of the text, in hex: equal routes are kept once.
+    pub digest: Arc<str>,
+    pub text: Arc<str>,
+}
+
+/// The text was not written by [`Routes::stored`].
+#[derive(Debug, thiserror::Error)]
+#[error("stored routes cannot be read: {0}")]
+pub struct Unreadable(String);
+
+#[derive(Serialize, Deserialize)]
+struct Text<'a> {
+    digests: BTreeMap<String, String>,
+    #[serde(borrow)]
+    routes: Vec<Line<'a>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Line<'a> {
+    name: String,
+    backend: String,
+    kind: String,
+    /// `None` for a stub.
+    tool: Option<String>,
+    #[serde(borrow, default)]
+    input: Option<&'a RawValue>,
+    repeatable: bool,
+}
+
+impl Routes {
+    pub fn new(by_name: HashMap<Arc<str>, Route>, digests: BTreeMap<BackendName, String>) -> Self {
+        Self { by_name, digests, stored: OnceLock::new() }
+    }
+
+    /// Where `name` leads.
+    pub fn get(&self, name: &str) -> Option<&Route> {
+        self.by_name.get(name)
+    }
+
+    /// Every name and where it leads, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Route)> {
+        self.by_name.iter().map(|(name, route)| (name.as_ref(), route))
+    }
+
+    /// Whether `backend` is offered with the same refs in both.
+    pub fn agree_on(&self, other: &Self, backend: &BackendName) -> bool {
+        self.digests.get(backend) == other.digests.get(backend)
+    }
+
+    /// The routes as text; written once.
+    pub fn stored(&self) -> &Stored {
+        self.stored.get_or_init(|| {
+            let mut routes: Vec<Line<'_>> = self.iter().map(Line::of).collect();
+            routes.sort_by(|a, b| a.name.cmp(&b.name));
+            let digests = self.digests.iter().map(|(name, one)| (name.to_string(), one.clone()));
+            let text = Text { digests: digests.collect(), routes };
+            let text = serde_json::to_string(&text).expect("strings and JSON can be written");
+            let digest = hex(&Sha256::digest(&text));
+            Stored { digest: digest.into(), text: text.into() }
+        })
+    }
+
+    /// Reads what [`Self::stored`] gave.
+    pub fn restore(text: &str) -> Result<Self, Unreadable> {
+        let read: Text<'_> =
+            serde_json::from_str(text).map_err(|error| Unreadable(error.to_string()))?;
+        let name = |name: &str| {
+            BackendName::parse(name).map_err(|error| Unreadable(format!("{name:?}: {error}")))
+        };
+        let mut by_name = HashMap::with_capacity(read.routes.len());
+        for line in &read.routes {
+            by_name.insert(Arc::from(line.name.as_str()), line.route(name(&line.backend)?)?);
+        }
+        let mut digests = BTreeMap::new();
+        for (backend, digest) in read.digests {
+            digests.insert(name(&backend)?, digest);
+        }
+        Ok(Self::new(by_name, digests))
+    }
+}
+
+impl<'a> Line<'a> {
+    fn of((name, route): (&str, &'a Route)) -> Self {
+        let (tool, input) = match &route.target {
+            Target::Tool { name, input } => (Some(name.to_string()), input.as_ref()),
+            Target::Stub => (None, None),
+        };
+        Self {
+            name: name.to_owned(),
+            backend: route.backend.to_string(),
+            kind: route.kind.as_str().to_owned(),
+            tool,
+            input: input.and_then(|input| input.schema()),
+            repeatable: route.repeatable,
+        }
+    }
+
+    fn route(&self, backend: BackendName) -> Result<Route, Unreadable> {
+        let kind = RefKind::parse(&self.kind)
+            .ok_or_else(|| Unreadable(format!("{:?} is no kind", self.kind)))?;
+        let input = self.input.map(|schema| Arc::new(InputSchema::alone(schema)));
+        let target = match &self.tool {
+            Some(name) => Target::Tool { name: name.as_str().into(), input },
+            None => Target::Stub,
+        };
+        Ok(Route { backend, kind, target, repeatable: self.repeatable })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Out and in again.
+
+    use super::*;
+
+    fn route(backend: &str, kind: RefKind, target: Target, repeatable: bool) -> Route {
+        Route { backend: BackendName::parse(backend).unwrap(), kind, target, repeatable }
+    }
+
+    fn tool(name: &str, input: Option<&str>) -> Target {
+        let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
+        let input = input.map(|text| Arc::new(InputSchema::of(raw(text).into())));
+        Target::Tool { name: name.into(), input }
+    }
+
+    fn some() -> Routes {
+        let schema = r#"{"name":"ls","inputSchema":{"maximum" : 1e400}}"#;
+        let all = [
+            ("fs_ls", route("fs", RefKind::McpLocal, tool("ls", Some(schema)), true)),
+            ("fs_any", route("fs", RefKind::McpLocal, tool("any", Some("{}")), false)),
+            ("hr", route("hr", RefKind::A2aLocal, tool("", None), false)),
+            ("x_unavailable", route("x", RefKind::Local, Target::Stub, false)),
+        ];
+        let by_name = all.into_iter().map(|(name, route)| (name.into(), route)).collect();
+        let digests = BTreeMap::from([(BackendName::parse("fs").unwrap(), "abc".to_owned())]);
+        Routes::new(by_name, digests)
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let before = some();
+        let stored = before.stored();
+        assert!(stored.text.contains(r#"{"maximum" : 1e400}"#), "verbatim: {}", stored.text);
+        let after = Routes::restore(&stored.text).unwrap();
+        assert_eq!(after.stored(), stored);
+        assert_eq!(after.get("fs_ls").unwrap().target.tool(), "ls");
+        assert!(after.get("fs_ls").unwrap().repeatable && !after.get("hr").unwrap().repeatable);
+        assert_eq!(after.get("x_unavailable").unwrap().target, Target::Stub);
+        assert_eq!(after.get("x_unavailable").unwrap().kind, RefKind::Local);
+        let fs = BackendName::parse("fs").unwrap();
+        assert!(before.agree_on(&after, &fs) && !before.agree_on(&Routes::default(), &fs));
+    }
+
+    #[test]
+    fn what_was_not_written_is_not_read() {
+        for text in ["", "{}", r#"{"digests":{"a b":""},"routes":[]}"#] {
+            assert!(Routes::restore(text).is_err(), "{text}");
+        }
+        let stored = some().stored().text.replace("a2a_local", "b2b_local");
+        assert!(Routes::restore(&stored).is_err());
+    }
+}

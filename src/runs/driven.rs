@@ -1,0 +1,299 @@
+//! One run that the bridge drives, or drove until it ended: what is known of it, and what is kept
+//! of it in the journal.
+//!
+//! Must not: read its stream (driver.rs does).
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::SystemTime,
+};
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{NewRun, entry::Entry, log::EventLog};
+use crate::{
+    journal::{
+        self, Journal,
+        record::{Change, Millis, RunRecord, Slot},
+    },
+    model::{
+        event::Call,
+        ids::{AppName, RunId, RunKind, SessionId, ToolUseId},
+        run::{Run, Seen},
+        spec::Table,
+    },
+    upstream::Authority,
+};
+
+/// What identifies a run: ids are only known to be unique within their workspace and kind.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RunKey {
+    /// The workspace's slug as it stands in paths.
+    pub workspace: Arc<str>,
+    pub kind: RunKind,
+    pub run: RunId,
+}
+
+impl RunKey {
+    /// The path of the run.
+    pub fn path(&self) -> String {
+        let Self { workspace, kind, run } = self;
+        format!("/api/v1/workspaces/{workspace}/{}/{run}", kind.collection())
+    }
+
+    /// The path of its event stream.
+    pub fn stream_path(&self) -> String {
+        format!("{}/stream", self.path())
+    }
+
+    /// Where the results of calls go that `asked_by`, the run itself or an agent run of this eval,
+    /// waits for.
+    pub(super) fn results_path(&self, asked_by: &RunId) -> String {
+        let workspace = Arc::clone(&self.workspace);
+        let asked = Self { workspace, kind: RunKind::Agent, run: asked_by.clone() };
+        format!("{}/tool-results", asked.path())
+    }
+}
+
+/// A run that is driven, or was until it ended.
+#[derive(Debug)]
+pub struct DrivenRun {
+    pub key: RunKey,
+    /// Its number in the journal.
+    pub(super) slot: Slot,
+    pub app: AppName,
+    pub session: Option<SessionId>,
+    pub authority: Authority,
+    pub log: EventLog,
+    pub table: Arc<Table>,
+    state: Mutex<Run>,
+    /// Cancels the calls in flight.
+    pub(super) cancel: CancellationToken,
+    in_flight: AtomicUsize,
+    started_at: Millis,
+    ended: Mutex<Option<Ended>>,
+    /// The entries of calls that an earlier process left and that may be made again.
+    left: Mutex<Entries>,
+}
+
+/// Entries by the agent run, in an eval, and the tool use.
+type Entries = HashMap<(Option<RunId>, ToolUseId), Arc<Entry>>;
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ended {
+    pub(super) at: Instant,
+    told: Millis,
+}
+
+/// How far a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Its past is being read, and no call is made yet.
+    Attaching,
+    Driven,
+    Ended,
+}
+
+/// A call in flight; counts itself out when it is dropped.
+#[derive(Debug)]
+pub(super) struct InFlight<'a>(&'a AtomicUsize);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What an earlier process left of a run.
+#[derive(Debug)]
+pub(super) struct Left {
+    pub slot: Slot,
+    pub started_at: Millis,
+    pub ended_at: Option<Millis>,
+    /// Behind this, no call is known.
+    pub last_seq: u64,
+    /// The calls of which nothing is to be decided any more.
+    pub seen: Vec<Seen>,
+    /// Those that may have to be made.
+    pub again: Vec<Arc<Entry>>,
+}
+
+impl DrivenRun {
+    /// A run that nobody has driven yet.
+    pub(super) fn new(slot: Slot, new: NewRun) -> Self {
+        let begin = if new.has_past { Run::with_past } else { Run::new };
+        let state = begin(new.key.kind, Arc::clone(&new.table));
+        Self::of(slot, new, state, EventLog::new(), journal::now())
+    }
+
+    /// A run that an earlier process drove.
+    pub(super) fn left(new: NewRun, left: Left) -> Self {
+        let Left { slot, started_at, ended_at, last_seq, seen, again } = left;
+        let calls: Vec<Call> = again.iter().map(|entry| entry.call()).collect();
+        let (kind, table) = (new.key.kind, Arc::clone(&new.table));
+        let by_call = |entry: Arc<Entry>| {
+            let call = entry.call();
+            ((call.agent_run, call.tool_use), entry)
+        };
+        let log = match kind {
+            // What has no number may have been dropped unseen.
+            RunKind::Eval => EventLog::behind_unnumbered(),
+            RunKind::Agent if ended_at.is_some() => EventLog::behind(u64::MAX),
+            RunKind::Agent => EventLog::behind(last_seq),
+        };
+        let state = if new.has_past {
+            Run::with_past(kind, table)
+        } else {
+            Run::resumed(kind, table, last_seq, seen, calls)
+        };
+        let this = Self {
+            left: Mutex::new(again.into_iter().map(by_call).collect()),
+            ..Self::of(slot, new, state, log, started_at)
+        };
+        if let Some(told) = ended_at {
+            this.log.end();
+            *this.ended.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some(Ended { at: Instant::now(), told });
+        }
+        this
+    }
+
+    fn of(slot: Slot, new: NewRun, state: Run, log: EventLog, started_at: Millis) -> Self {
+        let NewRun { key, app, session, authority, table, has_past: _ } = new;
+        Self {
+            key,
+            slot,
+            app,
+            session,
+            authority,
+            log,
+            table,
+            state: Mutex::new(state),
+            cancel: CancellationToken::new(),
+            in_flight: AtomicUsize::new(0),
+            started_at,
+            ended: Mutex::default(),
+            left: Mutex::default(),
+        }
+    }
+
+    /// The run as it is to be kept.
+    pub(super) fn changes(&self) -> Vec<Change> {
+        let (table, routes) = self.table.stored();
+        let record = RunRecord {
+            workspace: self.key.workspace.to_string(),
+            kind: self.key.kind.collection().to_owned(),
+            run: self.key.run.to_string(),
+            app: self.app.to_string(),
+            session: self.session.as_ref().map(ToString::to_string),
+            callers_credential: self.authority.is_callers(),
+            table,
+            has_past: self.state().has_past(),
+            started_at: self.started_at,
+            ended_at: self.ended().map(|ended| ended.told),
+        };
+        vec![Change::Routes(routes.clone()), Change::Run(self.slot, record)]
+    }
+
+    /// The entry of `call`, which is to be answered: the one that an earlier process left, or a new
+    /// one.
+    pub(super) fn entry(&self, journal: &Arc<Journal>, call: &Call) -> Arc<Entry> {
+        let agent_run = self.agent_run(call);
+        let key = (agent_run.cloned(), call.tool_use.clone());
+        let left = self.left_entries().remove(&key);
+        left.unwrap_or_else(|| {
+            let seq = self.last_seq();
+            Arc::new(Entry::new(Arc::clone(journal), self.slot, agent_run, call, seq))
+        })
+    }
+
+    /// The entries that an earlier process left and nobody has asked for since.
+    pub(super) fn take_left(&self) -> Vec<Arc<Entry>> {
+        self.left_entries().drain().map(|(_, entry)| entry).collect()
+    }
+
+    fn left_entries(&self) -> MutexGuard<'_, Entries> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// In an eval, the agent run that `call` is of.
+    fn agent_run<'a>(&self, call: &'a Call) -> Option<&'a RunId> {
+        call.agent_run.as_ref().filter(|_| self.key.kind == RunKind::Eval)
+    }
+    /// Whether the bridge answers `tool_use` of `agent_run`: of the run itself or, in an eval, of
+    /// one of its agent runs.
+    pub fn owns(&self, agent_run: &RunId, tool_use: &ToolUseId) -> bool {
+        self.state().owns(agent_run, tool_use)
+    }
+
+    /// How far the run is.
+    pub fn phase(&self) -> Phase {
+        if self.has_ended() {
+            Phase::Ended
+        } else if self.state().has_past() {
+            Phase::Attaching
+        } else {
+            Phase::Driven
+        }
+    }
+
+    pub fn started_at(&self) -> SystemTime {
+        journal::time(self.started_at)
+    }
+
+    pub fn ended_at(&self) -> Option<SystemTime> {
+        self.ended().map(|ended| journal::time(ended.told))
+    }
+
+    /// The last event that was read of it; 0 where its events have no number.
+    pub fn last_seq(&self) -> u64 {
+        self.state().last_seq()
+    }
+
+    /// How many calls of the bridge's it has brought.
+    pub fn calls(&self) -> usize {
+        self.state().calls()
+    }
+
+    /// How many calls are in flight.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn begin_call(&self) -> InFlight<'_> {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        InFlight(&self.in_flight)
+    }
+
+    /// The agent run that waits for the answer of `call`.
+    pub(super) fn asked_by(&self, call: &Call) -> RunId {
+        self.agent_run(call).unwrap_or(&self.key.run).clone()
+    }
+
+    /// Cancels the calls in flight; their answers say so.
+    pub fn cancel_calls(&self) {
+        self.cancel.cancel();
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.ended().is_some()
+    }
+
+    pub(super) fn ended(&self) -> Option<Ended> {
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_ended(&self) {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.get_or_insert_with(|| Ended { at: Instant::now(), told: journal::now() });
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, Run> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

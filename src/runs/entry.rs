@@ -1,0 +1,173 @@
+//! The journal's side of one call: every stage is on disk before what only the next one allows.
+//!
+//! Must not: decide what a stage means after a crash (model/recovery.rs does).
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use tokio::time::Instant;
+
+use crate::{
+    backend::peer::{Handle, NotRecorded, Witness},
+    journal::{
+        self, Journal,
+        record::{CallKey, CallRecord, Change, Slot},
+    },
+    model::{
+        event::Call,
+        ids::RunId,
+        offer::RefKind,
+        recovery::{Known, Stage},
+    },
+};
+
+/// An answer that was kept over a restart is posted for at least so long, however late it is.
+const POST_KEPT: Duration = Duration::from_secs(30);
+
+/// One call in the journal.
+#[derive(Debug)]
+pub(super) struct Entry {
+    journal: Arc<Journal>,
+    key: CallKey,
+    record: Mutex<CallRecord>,
+    /// When this process has known it first.
+    since: Instant,
+    /// How long it had been known before, by the wall clock: none other outlives a process.
+    before: Duration,
+}
+
+impl Entry {
+    /// The entry of a call that has just been read; `seq` is how far its run has been read with it.
+    pub(super) fn new(
+        journal: Arc<Journal>,
+        slot: Slot,
+        agent_run: Option<&RunId>,
+        call: &Call,
+        seq: u64,
+    ) -> Self {
+        let key = CallKey {
+            slot,
+            agent_run: agent_run.map(ToString::to_string).unwrap_or_default(),
+            tool_use: call.tool_use.to_string(),
+        };
+        let record = CallRecord {
+            stage: Stage::Received,
+            attempts: 0,
+            handle: None,
+            seq,
+            received_at: journal::now(),
+            content: call.content(),
+            name: call.name.clone(),
+            kind: call.kind.map(|kind| kind.as_str().to_owned()),
+            mcp_server: call.mcp_server.clone(),
+            args: Some(call.args.clone()),
+        };
+        let (record, since) = (Mutex::new(record), Instant::now());
+        Self { journal, key, record, since, before: Duration::ZERO }
+    }
+
+    /// The entry of a call that an earlier process has left.
+    pub(super) fn kept(journal: Arc<Journal>, key: CallKey, record: CallRecord) -> Self {
+        let before = Duration::from_millis(journal::now().saturating_sub(record.received_at));
+        Self { journal, key, record: Mutex::new(record), since: Instant::now(), before }
+    }
+
+    /// Writes the entry as it stands.
+    pub(super) fn change(&self) -> Change {
+        Change::Call(self.key.clone(), self.record().clone())
+    }
+
+    /// What is left of `whole`, which began when the call was read.
+    pub(super) fn left_of(&self, whole: Duration) -> Duration {
+        whole.saturating_sub(self.before).saturating_sub(self.since.elapsed())
+    }
+
+    /// How long its answer may be posted, where MANTYX waits for `whole`.
+    pub(super) fn post_within(&self, whole: Duration) -> Duration {
+        let least = if self.before.is_zero() { Duration::ZERO } else { POST_KEPT };
+        self.left_of(whole).max(least)
+    }
+
+    /// What the peer calls the work that the call has started.
+    pub(super) fn handle(&self) -> Option<Handle> {
+        self.record().handle.clone().map(Handle)
+    }
+
+    /// What is known of a call that was left; MANTYX waits for `whole`.
+    pub(super) fn known(&self, repeatable: bool, whole: Duration) -> Known {
+        let (budget, record) = (self.left_of(whole), self.record());
+        let (stage, attempts) = (record.stage, record.attempts);
+        Known { stage, attempts, has_handle: record.handle.is_some(), repeatable, budget }
+    }
+
+    /// The call as it was read. Without arguments that are not kept any more.
+    pub(super) fn call(&self) -> Call {
+        let record = self.record();
+        let agent_run = Some(self.key.agent_run.as_str()).filter(|run| !run.is_empty());
+        let nothing = || serde_json::value::to_raw_value(&()).expect("null is JSON");
+        Call {
+            tool_use: self.key.tool_use.as_str().into(),
+            agent_run: agent_run.map(RunId::from),
+            name: record.name.clone(),
+            kind: record.kind.as_deref().and_then(RefKind::parse),
+            args: record.args.clone().unwrap_or_else(nothing),
+            mcp_server: record.mcp_server.clone(),
+        }
+    }
+
+    /// There is an answer, which is going to be posted as `body`.
+    ///
+    /// Where it cannot be written, it is posted all the same: after a crash, MANTYX would be told
+    /// that the outcome is unknown, and would not want to know.
+    pub(super) async fn answered(&self, body: Bytes) {
+        {
+            let mut record = self.record();
+            (record.stage, record.args) = (Stage::Answered, None);
+        }
+        let changes = vec![self.change(), Change::Answer(self.key.clone(), body)];
+        self.journal.commit(changes).await.ok();
+    }
+
+    /// Nobody waits for the answer any more.
+    pub(super) fn close(&self) {
+        self.journal.write(self.closed());
+    }
+
+    /// The changes that say so.
+    pub(super) fn closed(&self) -> Vec<Change> {
+        {
+            let mut record = self.record();
+            (record.stage, record.args, record.handle) = (Stage::Closed, None, None);
+        }
+        vec![self.change(), Change::ForgetAnswer(self.key.clone())]
+    }
+
+    fn record(&self) -> MutexGuard<'_, CallRecord> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Witness for Entry {
+    fn dispatching(&self) -> BoxFuture<'_, Result<(), NotRecorded>> {
+        Box::pin(async {
+            if !self.journal.is_open() {
+                return Err(NotRecorded);
+            }
+            {
+                let mut record = self.record();
+                record.stage = Stage::Dispatched;
+                record.attempts += 1;
+            }
+            self.journal.commit(vec![self.change()]).await.map_err(|_told| NotRecorded)
+        })
+    }
+
+    fn named(&self, handle: &Handle) {
+        self.record().handle = Some(handle.0.clone());
+        self.journal.write(vec![self.change()]);
+    }
+}

@@ -1,0 +1,209 @@
+//! Takes up what an earlier process left in the journal: sessions, runs that were being driven, and
+//! their calls.
+//!
+//! Must not: decide what becomes of a call (model/recovery.rs does), or read the journal.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use bytes::Bytes;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::{
+    DrivenRun, KEEP_ENDED, NewRun, RunKey, Runs, Session,
+    answering::{POST_WITHIN, Task},
+    driven::Left,
+    entry::Entry,
+};
+use crate::{
+    config::App,
+    journal::{
+        self,
+        record::{Change, Kept, KeptRun, KeptSession},
+    },
+    model::{
+        ids::{AppName, RunKind, SessionId},
+        recovery::{Recovery, decide},
+        routes::Route,
+        run::Seen,
+        spec::{Selection, Table},
+    },
+    upstream::Authority,
+};
+
+impl Runs {
+    /// Takes up what was kept. Runs that were being driven are driven on; those that need their
+    /// app's own credential, as soon as the app shows it.
+    pub fn restore(self: &Arc<Self>, kept: Kept, apps: &[App]) {
+        let Kept { upstream, runs, sessions } = kept;
+        let last = runs.iter().map(|run| run.slot.0).max().unwrap_or(0);
+        self.next_slot.store(last + 1, Ordering::Relaxed);
+        let now = self.upstream.base().to_string();
+        if upstream.as_ref() != Some(&now) {
+            self.leave_behind(&runs, &sessions);
+            self.journal.write(vec![Change::Upstream(now)]);
+            return;
+        }
+        for session in sessions {
+            self.restore_session(session);
+        }
+        for run in runs {
+            let app = apps.iter().find(|app| app.name.as_str() == run.record.app);
+            let ended = run.record.ended_at.map(|at| journal::now().saturating_sub(at));
+            let outlived = ended.is_some_and(|ago| u128::from(ago) > KEEP_ENDED.as_millis());
+            let (Some(app), false) = (app, outlived) else {
+                if !outlived {
+                    warn!(
+                        run = run.record.run,
+                        app = run.record.app,
+                        "a run is not driven on, for its app is not configured any more"
+                    );
+                }
+                self.journal.write(vec![Change::ForgetRun(run.slot)]);
+                continue;
+            };
+            match self.upstream.authority_of(app) {
+                Some(authority) if !run.record.callers_credential => self.wake(run, authority),
+                _ => self.lay_asleep(run),
+            }
+        }
+    }
+
+    /// The run of an earlier process that `app` asks for with its own credential, if there is one.
+    pub fn get_or_wake(
+        self: &Arc<Self>,
+        key: &RunKey,
+        app: &AppName,
+        authority: &Authority,
+    ) -> Option<Arc<DrivenRun>> {
+        let asleep = {
+            let mut inner = self.lock();
+            match inner.asleep.get(key) {
+                Some(run) if run.record.app == app.as_str() => inner.asleep.remove(key),
+                _ => None,
+            }
+        };
+        if let Some(run) = asleep {
+            self.wake(run, authority.clone());
+        }
+        self.get(key)
+    }
+
+    /// Forgets what belongs to another MANTYX than the one that is configured.
+    fn leave_behind(&self, runs: &[KeptRun], sessions: &[KeptSession]) {
+        let driven = runs.iter().filter(|run| run.record.ended_at.is_none()).count();
+        if driven + sessions.len() > 0 {
+            warn!(
+                runs = driven,
+                sessions = sessions.len(),
+                "what was kept belongs to another upstream than the configured one; it is forgotten"
+            );
+        }
+        let sessions = sessions.iter().map(|session| Change::ForgetSession(session.key.clone()));
+        let runs = runs.iter().map(|run| Change::ForgetRun(run.slot));
+        self.journal.write(runs.chain(sessions).collect());
+    }
+
+    fn lay_asleep(&self, run: KeptRun) {
+        let Some(key) = key(&run) else { return };
+        info!(run = %key.run, app = run.record.app, "a run waits for its app's credential");
+        self.lock().asleep.insert(key, run);
+    }
+
+    fn restore_session(&self, session: KeptSession) {
+        let KeptSession { key: (workspace, id), record, routes } = session;
+        let session = Session {
+            app: record.app.into(),
+            tools: record.tools.map(|tools| Bytes::from(String::from(Box::<str>::from(tools)))),
+            selection: record.selection.map_or(Selection::All, Selection::Named),
+            table: Arc::new(Table::restore(&record.table, routes)),
+            created_at: record.created_at,
+            created: Instant::now(),
+        };
+        let key = (workspace.into(), SessionId::from(id));
+        self.lock().sessions.insert(key, Arc::new(session));
+    }
+
+    fn wake(self: &Arc<Self>, kept: KeptRun, authority: Authority) {
+        let Some(key) = key(&kept) else { return };
+        let KeptRun { slot, record, routes, calls } = kept;
+        let table = Arc::new(Table::restore(&record.table, routes));
+        let mut left = Left {
+            slot,
+            started_at: record.started_at,
+            ended_at: record.ended_at,
+            last_seq: calls.iter().map(|call| call.record.seq).max().unwrap_or(0),
+            seen: Vec::new(),
+            again: Vec::new(),
+        };
+        let mut open = Vec::new();
+        for call in calls {
+            let content = call.record.content;
+            let entry = Arc::new(Entry::kept(Arc::clone(&self.journal), call.key, call.record));
+            let asked = entry.call();
+            let route = table.claims(&asked).cloned();
+            let known = entry.known(route.as_ref().is_some_and(|r| r.repeatable), POST_WITHIN);
+            let recovery = decide(known);
+            if recovery == Recovery::Make {
+                left.again.push(entry);
+                continue;
+            }
+            let seen = Seen { agent_run: asked.agent_run, tool_use: asked.tool_use, content };
+            left.seen.push(seen);
+            open.extend(task(recovery, &asked.name, route, call.answer).map(|task| (entry, task)));
+        }
+        let new = NewRun {
+            key: key.clone(),
+            app: record.app.as_str().into(),
+            session: record.session.map(SessionId::from),
+            authority,
+            table,
+            has_past: record.has_past,
+        };
+        let (again, at) = (left.again.len(), left.last_seq);
+        let run = Arc::new(DrivenRun::left(new, left));
+        self.lock().runs.insert(key, Arc::clone(&run));
+        if !run.has_ended() {
+            info!(
+                run = %run.key.run, app = %run.app, seq = at, unanswered = again + open.len(),
+                "a run of the bridge's earlier life is driven on"
+            );
+            self.drive(&run, open);
+        }
+    }
+}
+
+/// How a call is answered that is not simply made again; `None` where nothing is left to do.
+fn task(
+    recovery: Recovery,
+    name: &str,
+    route: Option<Route>,
+    answer: Option<Bytes>,
+) -> Option<Task> {
+    let unknown = || {
+        Task::Refuse(format!(
+            "OUTCOME_UNKNOWN: the bridge was restarted while `{name}` was being called. The call \
+             may or may not have taken effect; check before you repeat it."
+        ))
+    };
+    match (recovery, route, answer) {
+        (Recovery::Nothing | Recovery::Make, _, _) => None,
+        (Recovery::Post, _, Some(body)) => Some(Task::Post(body)),
+        (Recovery::Resume, Some(route), _) => Some(Task::Resume(route)),
+        (Recovery::TooLate, _, _) => Some(Task::Refuse(format!(
+            "The bridge was down when `{name}` was to be called, and too little time was left \
+             afterwards. It was not called; call it again if it is still needed."
+        ))),
+        (Recovery::Unknown | Recovery::Post | Recovery::Resume, _, _) => Some(unknown()),
+    }
+}
+
+fn key(run: &KeptRun) -> Option<RunKey> {
+    let record = &run.record;
+    let Some(kind) = RunKind::of_collection(&record.kind) else {
+        warn!(run = record.run, kind = record.kind, "the journal has a run of an unknown kind");
+        return None;
+    };
+    let (workspace, run) = (record.workspace.as_str().into(), record.run.as_str().into());
+    Some(RunKey { workspace, kind, run })
+}
