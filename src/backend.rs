@@ -6,6 +6,8 @@
 //! [`model::offer::Route`]: crate::model::offer::Route
 
 pub mod a2a;
+mod address;
+mod auth;
 pub mod board;
 pub mod calls;
 pub mod local;
@@ -17,3 +19,5 @@ pub mod supervisor;
 
 #[cfg(test)]
 pub(crate) mod fake;
+#[cfg(test)]
+pub(crate) mod fake_http;

@@ -19,7 +19,10 @@ pub mod shape;
 pub mod value;
 pub mod words;
 
-use std::{collections::BTreeMap, fmt, net::SocketAddr, ops::Deref, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap, fmt, net::SocketAddr, ops::Deref, path::PathBuf, sync::Arc,
+    time::Duration,
+};
 
 use http::{HeaderMap, Method};
 use secrecy::SecretString;
@@ -149,6 +152,7 @@ pub enum Mcp {
         /// The unix socket that it listens on; the host in `url` is then only a name.
         socket: Option<PathBuf>,
         transport: HttpTransport,
+        oauth: Option<Arc<ClientCredentials>>,
     },
 }
 
@@ -185,6 +189,18 @@ pub struct A2a {
     pub binding: Option<A2aBinding>,
     /// Hosts (`host` or `host:port`) beyond the card's own origin that its endpoints may name.
     pub allow_hosts: Vec<String>,
+    pub oauth: Option<Arc<ClientCredentials>>,
+}
+
+/// An OAuth client that fetches the tokens for a backend itself.
+#[derive(Debug, Clone)]
+pub struct ClientCredentials {
+    pub id: String,
+    pub secret: SecretString,
+    /// Where tokens are issued; `None` means where the backend says.
+    pub token_url: Option<Written<Url>>,
+    /// Empty means those that the backend names.
+    pub scopes: Vec<String>,
 }
 
 /// Where an Agent Card comes from.

@@ -9,6 +9,8 @@
 mod call;
 mod card_fetch;
 mod failure;
+mod follow;
+mod handle;
 mod interface;
 mod link;
 mod threads;
@@ -23,11 +25,16 @@ use tokio_util::task::TaskTracker;
 
 use self::{
     card_fetch::{Fetched, Fresh, Validator},
+    handle::Known,
     interface::Rules,
     link::Link,
     threads::Threads,
 };
-use super::peer::{About, CallError, Dial, Peer, PeerError, ToolCall};
+use super::{
+    address,
+    auth::Tokens,
+    peer::{About, CallError, Dial, Handle, Peer, PeerError, ToolCall},
+};
 use crate::{
     config::{A2a, A2aBinding, CardSource},
     model::{answer::Answer, card::Card, catalog::Catalog, ids::BackendName, json},
@@ -45,6 +52,8 @@ struct Settings {
     client: reqwest::Client,
     source: CardSource,
     headers: HeaderMap,
+    /// Where the agent wants tokens that are fetched.
+    tokens: Option<Arc<Tokens>>,
     binding: Option<A2aBinding>,
     allow_hosts: Vec<String>,
     /// The binding that the last card led to.
@@ -75,9 +84,14 @@ impl A2aDialer {
     /// A dialer for the agent `name`; `client` comes from [`crate::http_client::new`].
     #[must_use]
     pub fn new(name: BackendName, config: &A2a, client: reqwest::Client) -> Self {
+        let tokens = config
+            .oauth
+            .as_ref()
+            .map(|oauth| Arc::new(Tokens::new(name.clone(), oauth.clone(), None, client.clone())));
         let settings = Settings {
             name,
             client,
+            tokens,
             source: config.card.clone(),
             headers: config.headers.clone(),
             binding: config.binding,
@@ -113,8 +127,7 @@ impl Settings {
     /// Gets the card, unless it is still `known`'s, and chooses the interface.
     async fn resolve(&self, known: Option<Arc<Resolved>>) -> Result<Arc<Resolved>, PeerError> {
         let validator = known.as_ref().and_then(|known| known.validator.as_ref());
-        let fetched =
-            card_fetch::fetch(&self.client, &self.source, &self.headers, validator).await?;
+        let fetched = card_fetch::fetch(self, validator).await?;
         let fresh = match (fetched, known) {
             (Fetched::Same, Some(known)) => return Ok(known),
             (Fetched::Same, None) => {
@@ -137,6 +150,9 @@ impl Settings {
         let card = Card::read(raw.get()).map_err(|error| bad(error.to_string()))?;
         let rules =
             Rules { card_url: url.as_ref(), allow_hosts: &self.allow_hosts, binding: self.binding };
+        if let (Some(tokens), Some(named)) = (&self.tokens, &card.token_url) {
+            tokens.learn(url.as_ref(), named);
+        }
         let endpoint = interface::choose(&card, rules).map_err(|e| bad(e.to_string()))?;
         let catalog = Catalog::a2a(raw);
         let (catalog, link) = match known {
@@ -146,7 +162,7 @@ impl Settings {
             _ => {
                 tracing::info!(
                     backend = %self.name,
-                    url = interface::shown(&endpoint.url),
+                    url = address::shown(&endpoint.url),
                     transport = endpoint.binding.as_str(),
                     version = endpoint.version,
                     streaming = card.streaming,
@@ -157,6 +173,7 @@ impl Settings {
                     name: self.name.clone(),
                     client: self.client.clone(),
                     headers: self.headers.clone(),
+                    tokens: self.tokens.clone(),
                     endpoint,
                     streams: card.streaming.into(),
                 };
@@ -200,9 +217,19 @@ impl Peer for A2aPeer {
         Box::pin(async move {
             let text = message(call.arguments.get())?;
             let link = self.current().link.clone();
-            let origin = call.origin.as_ref();
             let threads = &self.settings.threads;
-            call::call(&link, &self.cancellations, threads, &text, origin).await
+            call::call(&link, &self.cancellations, threads, &text, &call).await
+        })
+    }
+
+    fn resume(&self, handle: Handle, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>> {
+        Box::pin(async move {
+            let known = Known::read(&handle).ok_or_else(|| {
+                CallError::Lost("the task was not noted down readably".to_owned())
+            })?;
+            let link = self.current().link.clone();
+            let threads = &self.settings.threads;
+            call::resume(&link, &self.cancellations, threads, known, &call).await
         })
     }
 

@@ -28,7 +28,10 @@ use rmcp::{
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::peer::{Dial, Peer, PeerError};
+use super::{
+    auth::Tokens,
+    peer::{Dial, Peer, PeerError},
+};
 use crate::{
     config::{HttpTransport, Mcp, Program},
     model::ids::BackendName,
@@ -44,6 +47,7 @@ mod pages;
 mod raw;
 mod sse;
 mod stdio;
+mod tasks;
 
 use child::Child;
 use connection::Connection;
@@ -120,9 +124,15 @@ pub fn dialer(
 ) -> McpDialer {
     let target = match config {
         Mcp::Stdio(program) => Target::Stdio { program: program.clone(), launcher },
-        Mcp::Http { url, headers, socket, transport } => {
+        Mcp::Http { url, headers, socket, transport, oauth } => {
             let url = url::Url::clone(url);
-            let endpoint = http::Endpoint::new(client, url, headers.clone(), socket.as_deref());
+            // The name of a server on a unix socket is nobody else's.
+            let resource = Some(&url).filter(|_| socket.is_none());
+            let tokens = oauth
+                .as_ref()
+                .map(|oauth| Tokens::new(name.clone(), oauth.clone(), resource, client.clone()));
+            let socket = socket.as_deref();
+            let endpoint = http::Endpoint::new(client, url, headers.clone(), socket, tokens);
             Target::Http { endpoint: Arc::new(endpoint), transport: *transport }
         }
     };

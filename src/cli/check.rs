@@ -7,8 +7,9 @@ use std::{fmt, io, path::Path};
 use serde::Serialize;
 
 use crate::config::{
-    A2a, Action, Auth, Backend, CardSource, Config, ConfigErrors, Credential, Environment, Mcp,
-    OnUnavailable, Program, Target, Upstream, error::Problem, find, value::format_duration,
+    A2a, Action, Auth, Backend, CardSource, ClientCredentials, Config, ConfigErrors, Credential,
+    Environment, Mcp, OnUnavailable, Program, Target, Upstream, error::Problem, find,
+    value::format_duration,
 };
 
 /// What `check` found.
@@ -76,8 +77,8 @@ pub enum Reached {
     Stdio(Line),
     /// The same, for each call.
     Command(Line),
-    /// An address; of the headers only the names.
-    Url { url: String, headers: Vec<String> },
+    /// An address; of the headers only the names, and where tokens for it come from.
+    Url { url: String, headers: Vec<String>, oauth: Option<String> },
     /// A request for each call; of the headers only the names.
     Request { method: String, url: String, headers: Vec<String> },
     /// An Agent Card in a file.
@@ -224,9 +225,11 @@ impl Reached {
     fn mcp(mcp: &Mcp) -> Self {
         match mcp {
             Mcp::Stdio(program) => Self::Stdio(Line::new(program)),
-            Mcp::Http { url, headers, .. } => {
-                Self::Url { url: url.to_string(), headers: names(headers) }
-            }
+            Mcp::Http { url, headers, oauth, .. } => Self::Url {
+                url: url.to_string(),
+                headers: names(headers),
+                oauth: oauth.as_deref().map(issuer),
+            },
         }
     }
 
@@ -243,9 +246,11 @@ impl Reached {
 
     fn a2a(a2a: &A2a) -> Self {
         match &a2a.card {
-            CardSource::Base(url) | CardSource::Url(url) => {
-                Self::Url { url: url.to_string(), headers: names(&a2a.headers) }
-            }
+            CardSource::Base(url) | CardSource::Url(url) => Self::Url {
+                url: url.to_string(),
+                headers: names(&a2a.headers),
+                oauth: a2a.oauth.as_deref().map(issuer),
+            },
             CardSource::File(path) => Self::File { path: path.display().to_string() },
             CardSource::Bundled => Self::Bundled,
         }
@@ -260,6 +265,13 @@ impl Line {
             env: env.keys().cloned().collect(),
             cwd: cwd.as_ref().map(|path| path.display().to_string()),
         }
+    }
+}
+
+fn issuer(oauth: &ClientCredentials) -> String {
+    match &oauth.token_url {
+        Some(url) => format!("as {} from {url}", oauth.id),
+        None => format!("as {}, from where the backend says", oauth.id),
     }
 }
 
@@ -317,10 +329,13 @@ impl fmt::Display for BackendPlan {
                     writeln!(f, "  in       {cwd}")?;
                 }
             }
-            Reached::Url { url, headers } => {
+            Reached::Url { url, headers, oauth } => {
                 writeln!(f, "  at       {url}")?;
                 if !headers.is_empty() {
                     writeln!(f, "  headers  {}", headers.join(", "))?;
+                }
+                if let Some(issuer) = oauth {
+                    writeln!(f, "  tokens   {issuer}")?;
                 }
             }
             Reached::Request { method, url, headers } => {

@@ -40,18 +40,6 @@ const TABLE: &[NotYet] = &[
         cure: "write `credential` with an API key or an access token",
     },
     NotYet {
-        path: &["mcp", "*", "auth"],
-        uses: Uses::Present,
-        what: "OAuth client credentials",
-        cure: "write `headers: {Authorization: \"Bearer ${file:/path/of/a/token}\"}`",
-    },
-    NotYet {
-        path: &["a2a", "*", "auth"],
-        uses: Uses::Present,
-        what: "OAuth client credentials",
-        cure: "write `headers: {Authorization: \"Bearer ${file:/path/of/a/token}\"}`",
-    },
-    NotYet {
         path: &["mcp", "*", "pending_after"],
         uses: Uses::Present,
         what: "calls that go on in the background",

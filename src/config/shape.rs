@@ -201,8 +201,8 @@ pub struct Mcp {
     pub approve: Option<Unready>,
     /// Believe the server's readOnlyHint and idempotentHint. `true` is not in this version.
     pub trust_annotations: Option<bool>,
-    /// OAuth client credentials. Not in this version.
-    pub auth: Option<Unready>,
+    /// The token that a server with a `url` wants.
+    pub auth: Option<At<BackendAuth>>,
 }
 
 /// Which tools of an MCP server there are, and their names.
@@ -243,7 +243,8 @@ pub struct A2a {
     pub on_unavailable: Option<At<UnavailableWord>>,
     /// Time from one refresh of its card to the next. Default: `refresh.interval`.
     pub refresh: Option<At<DurationText>>,
-    /// How long one call may take. Default: `calls.timeout`.
+    /// How long one call may go without a sign of progress; `calls.timeout`, which is the default,
+    /// ends it in any case.
     pub call_timeout: Option<At<DurationText>>,
     /// A call that takes longer goes on in the background. Not in this version.
     pub pending_after: Option<Unready>,
@@ -251,8 +252,33 @@ pub struct A2a {
     pub concurrency: Option<At<Count>>,
     /// Whether a person must approve its calls. Not in this version.
     pub approve: Option<Unready>,
-    /// OAuth client credentials. Not in this version.
-    pub auth: Option<Unready>,
+    /// The token that the agent wants, for the fetch of the card and for every call.
+    pub auth: Option<At<BackendAuth>>,
+}
+
+/// How a backend lets the bridge in: exactly one of `bearer` and `oauth`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with bearer or oauth")]
+pub struct BackendAuth {
+    /// A token, as a reference; sent as `Authorization: Bearer`.
+    pub bearer: Option<At<Scalar>>,
+    /// OAuth client credentials: tokens are fetched, and renewed before they expire.
+    pub oauth: Option<At<BackendOauth>>,
+}
+
+/// An OAuth client.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with client_id, client_secret, token_url, scopes")]
+pub struct BackendOauth {
+    /// Who the bridge is where tokens are issued.
+    pub client_id: Option<At<Scalar>>,
+    /// As a reference.
+    pub client_secret: Option<At<Scalar>>,
+    /// Where tokens are issued; the client's secret goes there and nowhere else. Left out: where
+    /// the backend says that they are.
+    pub token_url: Option<At<String>>,
+    /// What the tokens are to be good for. Left out: what the backend asks for.
+    pub scopes: Option<At<Vec<At<String>>>>,
 }
 
 /// A tool of the bridge's own: exactly one of `http` and `command`.

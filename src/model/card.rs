@@ -15,6 +15,8 @@ pub struct Card {
     pub interfaces: Vec<Interface>,
     /// Whether the agent says that it streams.
     pub streaming: bool,
+    /// Where the agent says that OAuth clients get tokens for their own credentials.
+    pub token_url: Option<String>,
 }
 
 /// One way to reach an agent, as its card names it.
@@ -81,8 +83,21 @@ impl Card {
         let capabilities = object(&card, "capabilities");
         let streaming = capabilities
             .and_then(|has| serde_json::from_str::<bool>(has.get("streaming")?.get()).ok());
-        Ok(Self { name, interfaces, streaming: streaming == Some(true) })
+        let token_url = token_url(&card);
+        Ok(Self { name, interfaces, streaming: streaming == Some(true), token_url })
     }
+}
+
+/// The token URL of the first security scheme that has the flow of client credentials.
+fn token_url(card: &Members<'_>) -> Option<String> {
+    let schemes = object(card, "securitySchemes")?;
+    schemes.0.iter().find_map(|(_, scheme)| {
+        let scheme = Members::read(scheme.get()).ok()?;
+        // 1.0 wraps what 0.3 tells apart by its `type`.
+        let scheme = object(&scheme, "oauth2SecurityScheme").unwrap_or(scheme);
+        let flow = object(&object(&scheme, "flows")?, "clientCredentials")?;
+        string(&flow, "tokenUrl").filter(|url| !url.is_empty())
+    })
 }
 
 fn string(members: &Members<'_>, key: &str) -> Option<String> {

@@ -11,11 +11,12 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::{BoxFuture, join_all};
 use http::HeaderMap;
 use mantyx_bridge::{
     backend::{
         a2a::A2aDialer,
-        peer::{CallError, Dial, Origin, Peer, Progress, ToolCall},
+        peer::{CallError, Dial, Handle, NotRecorded, Origin, Peer, Progress, ToolCall, Witness},
     },
     config::{A2a, A2aBinding, CardSource},
     http_client,
@@ -30,6 +31,7 @@ use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines},
     net::{TcpListener, TcpStream},
     process::{Child, ChildStdout, Command},
+    sync::mpsc,
     task::JoinSet,
     time::timeout,
 };
@@ -39,6 +41,7 @@ use crate::{
     frames::Script,
     peers::{self, fetch},
     rig::Rig,
+    wait,
 };
 
 struct Agent {
@@ -64,12 +67,17 @@ async fn start(interpreter: PathBuf, script: &str, arguments: &[&str]) -> Agent 
 }
 
 async fn dial(agent: &Agent, binding: Option<A2aBinding>) -> Arc<dyn Peer> {
+    dial_url(&agent.url, binding).await
+}
+
+async fn dial_url(url: &Url, binding: Option<A2aBinding>) -> Arc<dyn Peer> {
     let config = A2a {
-        card: CardSource::Base(agent.url.clone().into()),
+        card: CardSource::Base(url.clone().into()),
         headers: HeaderMap::new(),
         description: None,
         binding,
         allow_hosts: Vec::new(),
+        oauth: None,
     };
     let name = BackendName::parse("hr").unwrap();
     A2aDialer::new(name, &config, http_client::new()).dial().await.unwrap()
@@ -84,15 +92,18 @@ async fn call_of(
     origin: Option<Origin>,
     message: &str,
 ) -> Result<Answer, CallError> {
+    peer.call(ToolCall { origin, ..asking(message) }).await
+}
+
+fn asking(message: &str) -> ToolCall {
     let arguments = RawValue::from_string(json!({"message": message}).to_string()).unwrap();
-    peer.call(ToolCall {
+    ToolCall {
         tool: "".into(),
         arguments,
-        origin,
+        origin: None,
         progress: Progress::default(),
         witness: None,
-    })
-    .await
+    }
 }
 
 async fn result(peer: &Arc<dyn Peer>, message: &str) -> String {
@@ -261,6 +272,7 @@ async fn dial_with(
         description: None,
         binding: Some(binding),
         allow_hosts: Vec::new(),
+        oauth: None,
     };
     let name = BackendName::parse("hr").unwrap();
     A2aDialer::new(name, &config, http_client::new()).dial().await.unwrap()
@@ -356,4 +368,158 @@ async fn an_agent_that_asks_back_keeps_its_context() {
     assert_eq!(rig.mantyx.answer("tu_other").await["result"], "Monday");
     rig.mantyx.release("the other");
     assert_eq!(rig.mantyx.answer("tu_reply").await["result"], "day: Friday", "the task goes on");
+}
+
+/// Tells a test what a task is called.
+#[derive(Debug)]
+struct Notes(mpsc::Sender<Handle>);
+
+impl Witness for Notes {
+    fn dispatching(&self) -> BoxFuture<'_, Result<(), NotRecorded>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn named(&self, handle: &Handle) {
+        // The first one is enough.
+        drop(self.0.try_send(handle.clone()));
+    }
+}
+
+/// Sends `message` to the agent at `url` from a bridge that crashes as soon as the task has a name:
+/// its connections break, and nobody cancels anything.
+async fn crash(url: Url, binding: A2aBinding, message: &'static str) -> Handle {
+    let (named, mut handles) = mpsc::channel(1);
+    let life = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let peer = dial_url(&url, Some(binding)).await;
+            let call = ToolCall { witness: Some(Arc::new(Notes(named))), ..asking(message) };
+            tokio::select! {
+                answer = peer.call(call) => panic!("{answer:?}"),
+                handle = handles.recv() => handle.unwrap(),
+            }
+            // Here the call is dropped, and the runtime never gets to send the cancellation.
+        })
+    });
+    tokio::task::spawn_blocking(|| life.join().unwrap()).await.unwrap()
+}
+
+/// What a fresh bridge makes of a task that another one has begun at `agent`.
+async fn check_resume(mut agent: Agent, what: &str) {
+    for binding in [A2aBinding::JsonRpc, A2aBinding::HttpJson] {
+        let what = format!("{what} over {binding:?}");
+        let handle = crash(agent.url.clone(), binding, "early 10").await;
+        let peer = dial(&agent, Some(binding)).await;
+        // Twice: while it works, and when it has ended.
+        for _ in 0..2 {
+            let answer = peer.resume(handle.clone(), asking("")).await;
+            assert_eq!(answer.unwrap(), Answer::text("worked 10"), "{what}");
+        }
+        let handle = crash(agent.url.clone(), binding, "early 100").await;
+        let resumed = peer.resume(handle, asking(""));
+        assert!(timeout(Duration::from_secs(1), resumed).await.is_err(), "{what}");
+        peer.close().await;
+        let line = timeout(Duration::from_secs(5), agent.lines.next_line()).await;
+        assert!(line.unwrap().unwrap().unwrap().starts_with("CANCELLED "), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_task_outlives_the_bridge() {
+    let v1 = |card| (fetch::python(), "a2a_v1_agent.py", vec!["--card", card]);
+    let v03 = (fetch::python_v03(), "a2a_v03_agent.py", Vec::new());
+    let agents = [v1("1.0"), v1("0.3"), v03].into_iter().flat_map(|(python, script, arguments)| {
+        [None, Some("--no-streaming")].map(|without| {
+            let arguments: Vec<&str> = arguments.iter().copied().chain(without).collect();
+            (python.clone(), script, arguments)
+        })
+    });
+    let checks = agents.map(async |(python, script, arguments)| {
+        let agent = start(python, script, &arguments).await;
+        check_resume(agent, &format!("{script} {arguments:?}")).await;
+    });
+    join_all(checks).await;
+}
+
+#[tokio::test]
+async fn a_task_that_died_with_its_agent_is_lost() {
+    for mut agent in [peers::a2a_v1("1.0").await, peers::a2a_v03().await] {
+        let url = Url::parse(agent.url()).unwrap();
+        let handle = crash(url.clone(), A2aBinding::JsonRpc, "early 100").await;
+        agent.kill9();
+        agent.restart().await;
+        let peer = dial_url(&url, None).await;
+        let error = peer.resume(handle, asking("")).await.unwrap_err();
+        assert!(matches!(error, CallError::Lost(_)), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_is_seen_at_work_outlives_the_timeout_and_a_silent_one_does_not() {
+    let (v1, v03) = (peers::a2a_v1("1.0").await, peers::a2a_v03().await);
+    let backends = format!(
+        "a2a:\n  new: {{url: \"{}\", call_timeout: 2s}}\n  old: {{url: \"{}\", call_timeout: 2s}}\n",
+        v1.url(),
+        v03.url()
+    );
+    let rig = Rig::bare(&backends).await;
+    let calls = |script: Script, agent: &'static str| {
+        let call = |verb: &str| format!("tu_{agent}_{verb}");
+        let script =
+            script.a2a(&call("steps"), agent, "steps 30").a2a(&call("long"), agent, "long 60");
+        script.answered(&call("steps")).answered(&call("long"))
+    };
+    for agent in ["new", "old"] {
+        rig.bridge.wait_backend(agent, "ready").await;
+    }
+    rig.run(calls(calls(Script::new(), "new"), "old").done()).await;
+    for agent in ["new", "old"] {
+        let steps = rig.mantyx.answer(&format!("tu_{agent}_steps")).await;
+        assert_eq!(steps["result"], "worked 30", "{agent}");
+        let long = rig.mantyx.answer(&format!("tu_{agent}_long")).await["error"].to_string();
+        assert!(long.contains("gave no answer within"), "{agent}: {long}");
+    }
+}
+
+#[tokio::test]
+async fn a_bridge_that_was_killed_picks_its_task_up_again() {
+    for streaming in [None, Some("--no-streaming")] {
+        let arguments: Vec<&str> = ["--card", "1.0"].into_iter().chain(streaming).collect();
+        let mut agent = start(fetch::python(), "a2a_v1_agent.py", &arguments).await;
+        let mut rig = Rig::bare(&format!("a2a:\n  hr: {{url: \"{}\"}}\n", agent.url)).await;
+        rig.bridge.wait_backend("hr", "ready").await;
+        rig.run(Script::new().a2a("tu_1", "hr", "early 40").answered("tu_1").done()).await;
+        wait::soon("the call should be under way", async || {
+            (rig.bridge.backend("hr").await["callsInFlight"] == 1).then_some(())
+        })
+        .await;
+        wait::soon("the task should be noted down", async || {
+            journal(&rig).contains(r#"\"task\":"#).then_some(())
+        })
+        .await;
+        rig.bridge.kill9();
+        rig.bridge.restart().await;
+        assert_eq!(rig.mantyx.answer("tu_1").await["result"], "worked 40");
+        assert_eq!(rig.mantyx.posts("tu_1").len(), 1);
+        rig.bridge.stop().await;
+        let line = timeout(Duration::from_millis(50), agent.lines.next_line()).await;
+        assert!(line.is_err(), "nothing was cancelled: {line:?}");
+    }
+}
+
+/// What the bridge has written down of its calls.
+fn journal(rig: &Rig) -> String {
+    let mut text = String::new();
+    let mut left = vec![rig.bridge.state("")];
+    while let Some(directory) = left.pop() {
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            match entry.path().is_dir() {
+                true => left.push(entry.path()),
+                false => text.push_str(&String::from_utf8_lossy(
+                    &std::fs::read(entry.path()).unwrap_or_default(),
+                )),
+            }
+        }
+    }
+    text
 }

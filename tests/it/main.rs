@@ -11,6 +11,8 @@ mod effects;
 #[cfg(test)]
 mod frames;
 #[cfg(test)]
+mod gate;
+#[cfg(test)]
 mod http;
 #[cfg(test)]
 mod mantyx;
@@ -30,6 +32,8 @@ mod wait;
 mod a2a_peers;
 #[cfg(test)]
 mod api;
+#[cfg(test)]
+mod auth;
 #[cfg(test)]
 mod calls;
 #[cfg(test)]
@@ -52,6 +56,8 @@ mod kit;
 mod later;
 #[cfg(test)]
 mod local;
+#[cfg(test)]
+mod mcp_tasks;
 #[cfg(test)]
 mod names;
 #[cfg(test)]

@@ -159,17 +159,30 @@ pub(crate) async fn mcp_uds(socket: &Path, args: &[&str]) -> Peer {
     Peer::start(start, 0).await
 }
 
+/// A server on the Python SDK that makes tasks of calls (2026-07-28); `url()` + `/mcp` is its
+/// endpoint.
+pub(crate) async fn mcp_tasks() -> Peer {
+    python_listener(fetch::python(), "mcp_tasks.py", &[]).await
+}
+
 /// An A2A agent on the SDK of 1.x, whose card is of the revision `card` (`1.0`, `0.3`, `both`).
 pub(crate) async fn a2a_v1(card: &str) -> Peer {
-    agent(fetch::python(), "a2a_v1_agent.py", &["--card", card]).await
+    python_listener(fetch::python(), "a2a_v1_agent.py", &["--card", card]).await
+}
+
+/// The same, behind another address that it is reached at, with what else its card has to say.
+pub(crate) async fn a2a_behind(public: &str, arguments: &[&str]) -> Peer {
+    let arguments = [&["--public", public], arguments].concat();
+    agent(fetch::python(), "a2a_v1_agent.py", &arguments).await
 }
 
 /// An A2A agent on the SDK of 0.3.
 pub(crate) async fn a2a_v03() -> Peer {
-    agent(fetch::python_v03(), "a2a_v03_agent.py", &[]).await
+    python_listener(fetch::python_v03(), "a2a_v03_agent.py", &[]).await
 }
 
-async fn agent(python: PathBuf, script: &str, args: &[&str]) -> Peer {
+/// A script of tests/peers that takes a port, 0 for any, and tells it.
+async fn python_listener(python: PathBuf, script: &str, args: &[&str]) -> Peer {
     let script = repository("tests/peers").join(script).display().to_string();
     let args = args.iter().map(|arg| (*arg).to_owned());
     let start = Start {

@@ -344,13 +344,11 @@ async fn check_task(message: &str, expected: &str) {
 }
 
 #[tokio::test]
-#[ignore = "the A2A backend does not name its tasks yet"]
 async fn the_task_of_an_agent_is_picked_up() {
     check_task("long 40", "worked 40").await;
 }
 
 #[tokio::test]
-#[ignore = "the A2A backend does not name its tasks yet"]
 async fn the_task_of_an_agent_that_answered_early_is_picked_up() {
     check_task("early 40", "worked 40").await;
 }

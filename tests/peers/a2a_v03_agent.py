@@ -6,6 +6,7 @@ What it does is decided by the message:
     task X    completes a task whose artifact is X
     long N    works N * 0.1 s, then completes a task
     early N   like `long N`, but the reply comes at once and the task has to be asked for
+    steps N   like `long N`, and says every 0.1 s that it works
     fail      fails the task
     input     asks "Which day?"; the next message X in that task completes it with "day: X"
     chunks    completes a task whose artifact comes in three pieces
@@ -63,8 +64,13 @@ class Executor(AgentExecutor):
         updater = TaskUpdater(queue, task.id, task.context_id)
         say = lambda value: updater.new_agent_message([text(value)])
         await updater.start_work()
-        if verb in ("long", "early"):
-            await asyncio.sleep(int(rest) * 0.1)
+        if verb in ("long", "early", "steps"):
+            if verb == "steps":
+                for _ in range(int(rest)):
+                    await asyncio.sleep(0.1)
+                    await updater.start_work()
+            else:
+                await asyncio.sleep(int(rest) * 0.1)
             await updater.add_artifact([text(f"worked {rest}")])
             await updater.complete()
         elif verb == "fail":

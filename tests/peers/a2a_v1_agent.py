@@ -7,6 +7,7 @@ What it does is decided by the message:
     long N    works N * 0.1 s, then completes a task
     early N   like `long N`, but the reply comes at once and the task has to be asked for
     mute      says nothing, ever
+    steps N   like `long N`, and says every 0.1 s that it works
     fail      fails the task
     input     asks "Which day?"; the next message X in that task completes it with "day: X"
     chunks    completes a task whose artifact comes in three pieces
@@ -35,7 +36,10 @@ from a2a.types.a2a_pb2 import (
     AgentCard,
     AgentInterface,
     AgentSkill,
+    ClientCredentialsOAuthFlow,
     Message,
+    OAuth2SecurityScheme,
+    OAuthFlows,
     Part,
     Role,
 )
@@ -71,8 +75,13 @@ class Executor(AgentExecutor):
         updater = TaskUpdater(queue, task.id, task.context_id)
         say = lambda text: updater.new_agent_message([Part(text=text)])
         await updater.start_work()
-        if verb in ("long", "early"):
-            await asyncio.sleep(int(rest) * 0.1)
+        if verb in ("long", "early", "steps"):
+            if verb == "steps":
+                for _ in range(int(rest)):
+                    await asyncio.sleep(0.1)
+                    await updater.start_work()
+            else:
+                await asyncio.sleep(int(rest) * 0.1)
             await updater.add_artifact([Part(text=f"worked {rest}")])
             await updater.complete()
         elif verb == "fail":
@@ -118,12 +127,15 @@ def main():
     options.add_argument("--card", choices=["1.0", "0.3", "both"], default="1.0")
     options.add_argument("--bindings", default="jsonrpc,http+json", help="in the card's order")
     options.add_argument("--no-streaming", action="store_true")
+    options.add_argument("--public", help="the address that the card names, if another stands before")
+    options.add_argument("--token-url", help="where the card says that clients get their tokens")
     options = options.parse_args()
 
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", options.port))
-    base = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    own = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    base = options.public or own
 
     names = {"jsonrpc": ("JSONRPC", "/a2a/jsonrpc"), "http+json": ("HTTP+JSON", "/a2a/rest")}
     # With 0.3 on it, the card has 0.3's own fields, too, and the server takes both wires.
@@ -146,6 +158,10 @@ def main():
         default_output_modes=["text/plain"],
         skills=[AgentSkill(id="test", name="Test", description="Tests.", tags=["test"])],
     )
+    if options.token_url:
+        flow = ClientCredentialsOAuthFlow(token_url=options.token_url)
+        scheme = OAuth2SecurityScheme(flows=OAuthFlows(client_credentials=flow))
+        card.security_schemes["oauth"].oauth2_security_scheme.CopyFrom(scheme)
     compat = "0.3" in versions
     handler = Handler(Executor(), InMemoryTaskStore(), card)
     app = Starlette(
@@ -157,7 +173,7 @@ def main():
     class Server(uvicorn.Server):
         async def startup(self, sockets=None):
             await super().startup(sockets)
-            print(f"READY {base}", flush=True)
+            print(f"READY {own}", flush=True)
 
     Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])
 

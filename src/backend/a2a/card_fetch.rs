@@ -13,9 +13,13 @@ use http::{
 use tokio::io::AsyncReadExt as _;
 use url::Url;
 
-use super::interface::{is_link_local, shown};
+use super::Settings;
 use crate::{
-    backend::peer::PeerError,
+    backend::{
+        address::{is_link_local, shown},
+        auth,
+        peer::PeerError,
+    },
     config::CardSource,
     http_client::{self, BodyError},
 };
@@ -49,24 +53,22 @@ pub(super) struct Fresh {
     pub validator: Option<Validator>,
 }
 
-/// Gets the card from `source`; `known` stands for the card that the caller has.
+/// Gets the card; `known` stands for the card that the caller has.
 pub(super) async fn fetch(
-    client: &reqwest::Client,
-    source: &CardSource,
-    headers: &HeaderMap,
+    settings: &Settings,
     known: Option<&Validator>,
 ) -> Result<Fetched, PeerError> {
-    match source {
+    match &settings.source {
         CardSource::File(path) => file(path).await,
         // The daemon puts the address in its place before it dials.
         CardSource::Bundled => Err(PeerError("the bundled agent is not being served".to_owned())),
-        CardSource::Url(url) => get(client, url, headers, known)
+        CardSource::Url(url) => get(settings, url, known)
             .await?
             .ok_or_else(|| error(url, "HTTP 404: there is no card; correct `card_url`")),
         CardSource::Base(base) => {
             for name in WELL_KNOWN {
                 let url = well_known(base, name);
-                if let Some(fetched) = get(client, &url, headers, known).await? {
+                if let Some(fetched) = get(settings, &url, known).await? {
                     return Ok(fetched);
                 }
             }
@@ -90,23 +92,24 @@ fn well_known(base: &Url, name: &str) -> Url {
 
 /// `None` where the server has nothing at `url`.
 async fn get(
-    client: &reqwest::Client,
+    settings: &Settings,
     url: &Url,
-    headers: &HeaderMap,
     known: Option<&Validator>,
 ) -> Result<Option<Fetched>, PeerError> {
     if is_link_local(url) {
         return Err(error(url, "link-local addresses are never called"));
     }
-    let mut headers = headers.clone();
+    let mut headers = settings.headers.clone();
     headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
     let known = known.filter(|known| known.url == *url);
     if let Some(known) = known {
         headers.insert(IF_NONE_MATCH, known.etag.clone());
     }
-    let response = client.get(url.clone()).headers(headers).send().await;
-    let response =
-        response.map_err(|failure| error(url, &http_client::chain(&failure.without_url())))?;
+    let response = auth::send(settings.tokens.as_deref(), headers, async |headers| {
+        let response = settings.client.get(url.clone()).headers(headers).send().await;
+        response.map_err(|failure| PeerError(http_client::chain(&failure.without_url())))
+    });
+    let response = response.await.map_err(|PeerError(why)| error(url, &why))?;
     match response.status() {
         StatusCode::OK => {}
         StatusCode::NOT_MODIFIED if known.is_some() => return Ok(Some(Fetched::Same)),
@@ -131,7 +134,7 @@ fn refusal(status: StatusCode, url: &Url, headers: &HeaderMap) -> String {
     let code = status.as_u16();
     match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            format!("HTTP {code}: the server wants a credential; put it into `headers`")
+            format!("HTTP {code}: the server wants a credential; set `auth` or `headers`")
         }
         _ if status.is_redirection() => {
             let target = headers.get(LOCATION).and_then(|target| target.to_str().ok());

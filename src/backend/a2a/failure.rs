@@ -5,7 +5,7 @@
 use a2a::error_code;
 use http::StatusCode;
 
-use crate::backend::peer::CallError;
+use crate::backend::{auth::AuthError, peer::CallError};
 
 /// Why an exchange brought no result.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,6 +90,13 @@ impl Failure {
             }
             other => other.into(),
         }
+    }
+}
+
+/// What could not be authorized was refused unseen.
+impl From<AuthError> for Failure {
+    fn from(error: AuthError) -> Self {
+        Self::NotSent(error.to_string())
     }
 }
 

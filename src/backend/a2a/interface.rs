@@ -6,9 +6,10 @@
 
 use std::fmt::{self, Write as _};
 
-use url::{Host, Url};
+use url::Url;
 
 use crate::{
+    backend::address::{is_link_local, shown},
     config::A2aBinding,
     model::card::{Card, Interface},
 };
@@ -141,18 +142,6 @@ fn generation(version: Option<&str>) -> Option<Generation> {
     }
 }
 
-/// Whether the host of `url` is a link-local address, where cloud metadata services live.
-pub(super) fn is_link_local(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Ipv4(address)) => address.is_link_local(),
-        Some(Host::Ipv6(address)) => {
-            address.is_unicast_link_local()
-                || address.to_ipv4_mapped().is_some_and(|address| address.is_link_local())
-        }
-        Some(Host::Domain(_)) | None => false,
-    }
-}
-
 /// Whether an entry of `allow_hosts`, `host` or `host:port`, names the host of `url`.
 fn names(allowed: &str, url: &Url) -> bool {
     let Some(host) = url.host_str() else { return false };
@@ -163,13 +152,6 @@ fn names(allowed: &str, url: &Url) -> bool {
 fn host_and_port(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     url.port_or_known_default().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
-}
-
-/// `url` without what may be a secret: the user, the password and the query.
-pub(super) fn shown(url: &Url) -> String {
-    let path = url.path();
-    let query = if url.query().is_some() { "?…" } else { "" };
-    format!("{}{path}{query}", url.origin().ascii_serialization())
 }
 
 fn describe(interface: &Interface) -> String {

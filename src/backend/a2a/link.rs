@@ -3,10 +3,14 @@
 //! Must not: decide what a reply means for the call, or ask twice.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
+use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue,
     header::{ACCEPT, CONTENT_TYPE},
@@ -21,6 +25,7 @@ use super::{
     wire::{self, Operation},
 };
 use crate::{
+    backend::auth::{self, Tokens},
     config::A2aBinding,
     http_client::{self, BodyError},
     model::{
@@ -42,6 +47,8 @@ pub(super) struct Link {
     pub client: reqwest::Client,
     /// The configured headers. An [`Endpoint`] is a place that they may go to.
     pub headers: HeaderMap,
+    /// They go where the headers go.
+    pub tokens: Option<Arc<Tokens>>,
     pub endpoint: Endpoint,
     /// Whether messages are sent by streaming: what the card says, until the agent says otherwise.
     pub streams: AtomicBool,
@@ -113,15 +120,20 @@ impl Link {
         if request.body.is_some() {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        let mut builder = self.client.request(request.method, request.url).headers(headers);
-        if let Some(body) = request.body {
-            builder = builder.body(body);
-        }
-        builder.send().await.map_err(|error| {
-            let not_sent = error.is_connect() || error.is_builder();
-            let text = http_client::chain(&error.without_url());
-            if not_sent { Failure::NotSent(text) } else { Failure::Lost(text) }
+        let body = request.body.map(Bytes::from);
+        auth::send(self.tokens.as_deref(), headers, async |headers| {
+            let mut builder = self.client.request(request.method.clone(), request.url.clone());
+            builder = builder.headers(headers);
+            if let Some(body) = &body {
+                builder = builder.body(body.clone());
+            }
+            builder.send().await.map_err(|error| {
+                let not_sent = error.is_connect() || error.is_builder();
+                let text = http_client::chain(&error.without_url());
+                if not_sent { Failure::NotSent(text) } else { Failure::Lost(text) }
+            })
         })
+        .await
     }
 
     async fn result(&self, response: reqwest::Response) -> Result<Box<RawValue>, Failure> {

@@ -8,15 +8,17 @@ use url::Url;
 
 use super::*;
 use crate::{
-    backend::peer::{Origin, Progress},
+    backend::{
+        fake_http::{Agent, Reply, Seen, Then},
+        peer::{Origin, Progress},
+    },
     http_client,
     model::catalog::Content,
 };
 
-mod fake;
+mod resume;
 mod streams;
 mod talks;
-use fake::{Agent, Reply, Seen, Then};
 
 fn dialer(card: CardSource) -> A2aDialer {
     let mut token = HeaderValue::from_static("Bearer hunter2");
@@ -27,6 +29,7 @@ fn dialer(card: CardSource) -> A2aDialer {
         description: None,
         binding: None,
         allow_hosts: Vec::new(),
+        oauth: None,
     };
     A2aDialer::new(BackendName::parse("hr").unwrap(), &config, http_client::new())
 }
@@ -167,7 +170,7 @@ async fn cards_that_cannot_be_used_say_why() {
     .await;
     for (path, expected) in [
         ("moved", "redirects to https://elsewhere.test/card?…, and redirects are not followed"),
-        ("secret", "put it into `headers`"),
+        ("secret", "set `auth` or `headers`"),
         ("html", "it is not JSON"),
         ("huge", "larger than 1 MiB"),
         ("other", "add `127.0.0.1:1` to the agent's `allow_hosts`"),

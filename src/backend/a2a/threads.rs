@@ -20,7 +20,7 @@ const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most conversations; the oldest go first.
 const MAX_THREADS: usize = 10_000;
 /// An id of an agent that is longer than this is not remembered.
-const MAX_ID: usize = 1024;
+pub(super) const MAX_ID: usize = 1024;
 
 /// Where a message goes: nowhere in particular, into a conversation, or to a task of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

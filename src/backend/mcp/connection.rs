@@ -2,7 +2,12 @@
 //!
 //! Must not: dial, retry or time out.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use futures_util::future::BoxFuture;
 use rmcp::{
@@ -24,12 +29,13 @@ use super::{
     http, listen,
     pages::{Next, Pages},
     raw::{Exchange, Marker, Wire},
+    tasks::{self, Support},
 };
 use crate::{
-    backend::peer::{About, CallError, Peer, PeerError, ToolCall},
+    backend::peer::{self, About, CallError, Peer, PeerError, ToolCall},
     model::{
         answer::{Answer, mcp::from_mcp},
-        catalog::Catalog,
+        catalog::{Catalog, Content, Tool},
         ids::BackendName,
         json::string_member,
     },
@@ -40,6 +46,9 @@ const TOOL_USE_ID: &str = "mantyx-bridge/toolUseId";
 
 /// How long rmcp may take to end a connection: it gives a session's DELETE five seconds.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// How long the end of a connection waits until the server knows of the calls that were dropped.
+const TELL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long the end of a connection waits for the end of the process behind it.
 const EXIT_PATIENCE: Duration = Duration::from_secs(1);
@@ -52,13 +61,15 @@ pub(super) struct Connection {
     revision: ProtocolVersion,
     /// Whether rmcp may have to repeat arguments in HTTP headers.
     repeats_arguments: bool,
+    /// The tools of the last list that may be called as tasks.
+    as_tasks: Mutex<HashMap<String, Support>>,
     /// Ends rmcp's side.
     stop: CancellationToken,
     /// rmcp's side has ended.
     ended: CancellationToken,
     closed: watch::Receiver<Option<String>>,
     child: Option<Child>,
-    /// Sends the notifications of calls that were dropped.
+    /// Tells the server of calls that were dropped.
     cancellations: TaskTracker,
     runtime: Handle,
     /// Watches over rmcp's side and listens for changes; aborted on drop.
@@ -96,6 +107,7 @@ impl Connection {
             peer,
             revision,
             repeats_arguments: modern && child.is_none(),
+            as_tasks: Mutex::default(),
             stop,
             ended,
             closed,
@@ -139,41 +151,46 @@ impl Connection {
             let (index, why) = (tool.index, tool.why);
             tracing::warn!(backend = %self.backend, "left out tool number {index}: {why}");
         }
+        if let Content::Mcp { tools, .. } = catalog.content() {
+            let as_task = |tool: &Tool| Some((tool.name.clone(), Support::of(&tool.raw)?));
+            *self.as_tasks() = tools.iter().filter_map(as_task).collect();
+        }
         Ok(Arc::new(catalog))
     }
 
-    async fn call_tool(&self, call: ToolCall) -> Result<Answer, CallError> {
+    async fn call_tool(&self, mut call: ToolCall) -> Result<Answer, CallError> {
         let mut params = CallToolRequestParams::new(call.tool.to_string());
         if self.repeats_arguments {
             // Only for the headers; what is sent are the arguments of the exchange.
             params.arguments = serde_json::from_str(call.arguments.get()).ok();
         }
         let mut request = CallToolRequest::new(params);
-        let exchange = Exchange::of_call(call.arguments, call.progress);
+        let support = self.as_tasks().get(&*call.tool).copied();
+        let takes_tasks = self.wire.handshake().takes_tasks;
+        // Where it may be one, too: a task can be asked for after a crash, a plain call is lost.
+        let ttl = support.filter(|_| takes_tasks).map(|_| tasks::TTL);
+        let arguments = std::mem::take(&mut call.arguments);
+        let exchange = Exchange::of_call(arguments, call.progress.clone(), ttl);
         request.extensions.insert(Marker(Arc::clone(&exchange)));
-        let meta = call.origin.map(|origin| {
+        let meta = call.origin.as_ref().map(|origin| {
             let mut meta = RequestMetaObject::new();
             meta.insert(TOOL_USE_ID.to_owned(), origin.tool_use.as_str().into());
             meta
         });
-        let result = self.exchange(request.into(), exchange, meta).await?;
-        match string_member(result.get(), "resultType").as_deref() {
-            None | Some("complete") => {
-                from_mcp(&result).map_err(|error| CallError::Unreadable(error.to_string()))
+        match self.exchange(request.into(), Arc::clone(&exchange), meta).await {
+            Ok(result) => tasks::follow(self, &call, exchange, &result).await,
+            Err(CallError::Refused(why)) if support == Some(Support::Required) && !takes_tasks => {
+                Err(CallError::Refused(format!(
+                    "{why}. The tool wants to be called as an MCP task, but its server does not \
+                     say that it takes tasks, so it was called without one. Do without this tool."
+                )))
             }
-            Some("input_required") => Err(CallError::Refused(
-                "the server wants input from the user before it runs the tool, and the bridge \
-                 has no way to ask for it"
-                    .to_owned(),
-            )),
-            Some(other) => {
-                Err(CallError::Unreadable(format!("a result of the unknown type {other:?}")))
-            }
+            Err(error) => Err(error),
         }
     }
 
     /// Sends a request that carries `exchange` and waits for its result.
-    async fn exchange(
+    pub(super) async fn exchange(
         &self,
         request: ClientRequest,
         exchange: Arc<Exchange>,
@@ -194,6 +211,37 @@ impl Connection {
             (None, Err(error)) => Err(self.unanswered(&exchange, &error)),
             (None, Ok(_)) => Err(CallError::Unreadable("the reply has no result".to_owned())),
         }
+    }
+
+    /// Sends a request for whose answer nobody waits.
+    pub(super) fn send_aside(&self, request: ClientRequest, within: Duration) {
+        let (peer, wire) = (self.peer.clone(), Arc::clone(&self.wire));
+        let send = async move {
+            let sent = peer.send_cancellable_request(request, PeerRequestOptions::no_options());
+            // There is nobody to tell on a connection that has ended.
+            let Ok(handle) = sent.await else { return };
+            let id = handle.id.clone();
+            let _answer = timeout(within, handle.await_response()).await.is_ok();
+            wire.forget(&id);
+        };
+        self.cancellations.spawn_on(send, &self.runtime);
+    }
+
+    pub(super) fn wire(&self) -> &Wire {
+        &self.wire
+    }
+
+    /// Ends when nothing can be asked here any more.
+    pub(super) async fn over(&self) {
+        self.ended.cancelled().await;
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.ended.is_cancelled() || self.peer.is_transport_closed()
+    }
+
+    fn as_tasks(&self) -> MutexGuard<'_, HashMap<String, Support>> {
+        self.as_tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What it means that rmcp ended a request by itself.
@@ -221,6 +269,10 @@ impl Connection {
     }
 
     async fn end(&self) {
+        self.cancellations.close();
+        if timeout(TELL_TIMEOUT, self.cancellations.wait()).await.is_err() {
+            tracing::debug!(backend = %self.backend, "the server does not answer a cancellation");
+        }
         self.stop.cancel();
         if timeout(CLOSE_TIMEOUT, self.ended.cancelled()).await.is_err() {
             tracing::warn!(backend = %self.backend, "the connection did not end in time");
@@ -257,6 +309,14 @@ impl Peer for Connection {
         Box::pin(self.call_tool(call))
     }
 
+    fn resume(
+        &self,
+        handle: peer::Handle,
+        call: ToolCall,
+    ) -> BoxFuture<'_, Result<Answer, CallError>> {
+        Box::pin(async move { tasks::resume(self, &call, &handle).await })
+    }
+
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.end())
     }
@@ -268,6 +328,23 @@ impl fmt::Debug for Connection {
             .field("backend", &self.backend)
             .field("revision", &self.revision)
             .finish_non_exhaustive()
+    }
+}
+
+/// The answer that `result`, the whole result of a call, stands for.
+pub(super) fn complete(result: &RawValue) -> Result<Answer, CallError> {
+    match string_member(result.get(), "resultType").as_deref() {
+        None | Some("complete") => {
+            from_mcp(result).map_err(|error| CallError::Unreadable(error.to_string()))
+        }
+        Some("input_required") => Err(CallError::Refused(
+            "the server wants input from the user before it runs the tool, and the bridge \
+             has no way to ask for it"
+                .to_owned(),
+        )),
+        Some(other) => {
+            Err(CallError::Unreadable(format!("a result of the unknown type {other:?}")))
+        }
     }
 }
 

@@ -14,7 +14,8 @@ use rmcp::{
     ClientHandler, ErrorData, RoleClient,
     model::{
         ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ErrorCode,
-        Implementation, ListRootsResult, LoggingMessageNotificationParam, ProtocolVersion,
+        ExtensionCapabilities, Implementation, JsonObject, ListRootsResult,
+        LoggingMessageNotificationParam, ProtocolVersion, TASKS_EXTENSION_ID,
     },
     service::{NotificationContext, RequestContext},
 };
@@ -32,8 +33,11 @@ impl ClientHandler for Handler {
     fn get_info(&self) -> ClientConfig {
         let mut info = Implementation::new("mantyx-bridge", env!("CARGO_PKG_VERSION"));
         info.title = Some("MANTYX bridge".to_owned());
-        // No capability: there is nothing that a server could ask of us.
-        ClientConfig::new(ClientCapabilities::default(), info)
+        // There is nothing that a server could ask of us, but it may make a task of a call.
+        let mut capabilities = ClientCapabilities::default();
+        let tasks = (TASKS_EXTENSION_ID.to_owned(), JsonObject::new());
+        capabilities.extensions = Some(ExtensionCapabilities::from([tasks]));
+        ClientConfig::new(capabilities, info)
             .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
     }
 

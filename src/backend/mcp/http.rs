@@ -280,8 +280,7 @@ impl Shared {
         if let Some((code, text)) = reply::error_in(body) {
             self.wire.forget(&request.id);
             if let Some(exchange) = exchange_of(message) {
-                let text = format!("{text} (JSON-RPC error {code})");
-                exchange.settle(Err(CallError::Refused(text)));
+                exchange.refuse(code, &text);
             }
             let data = is_discover.then(|| reply::error_data(body)).flatten();
             let error = ErrorData::new(ErrorCode(code), text, data);

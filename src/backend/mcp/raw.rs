@@ -9,7 +9,7 @@ use std::{
     borrow::Cow,
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -29,8 +29,11 @@ use crate::{
 };
 
 mod handshake;
+mod watched;
 
 pub(super) use handshake::Handshake;
+pub(super) use watched::Watch;
+use watched::Watched;
 
 const PROGRESS: &str = "notifications/progress";
 const TOKEN: &str = "progressToken";
@@ -40,10 +43,16 @@ const TOKEN: &str = "progressToken";
 pub(super) struct Exchange {
     /// Goes out in place of the request's own `arguments`.
     arguments: Option<Box<RawValue>>,
+    /// The call is wanted as a task (2025-11-25) that is kept for so many milliseconds.
+    task_ttl: Option<u64>,
     /// Touched when the server says that it is getting on with the request.
     progress: Progress,
+    /// What the server calls the request in its notifications of progress.
+    token: OnceLock<i64>,
     /// Whether the server may have received the request.
     written: AtomicBool,
+    /// The code of the JSON-RPC error that was the answer.
+    code: OnceLock<i32>,
     outcome: Mutex<Option<Result<Box<RawValue>, CallError>>>,
 }
 
@@ -56,6 +65,8 @@ pub(super) struct Marker(pub(super) Arc<Exchange>);
 pub(super) struct Wire {
     /// Which responses are expected, by the id of the request. rmcp numbers its requests.
     waiting: Mutex<HashMap<i64, Waiting>>,
+    /// The tasks that are followed.
+    watched: Mutex<Vec<Arc<Watched>>>,
     handshake: Mutex<Handshake>,
     /// The server's tools may differ from those that were last listed.
     pub(super) changed: Notify,
@@ -65,11 +76,7 @@ pub(super) struct Wire {
 
 #[derive(Debug)]
 enum Waiting {
-    Exchange {
-        exchange: Arc<Exchange>,
-        /// What the server calls the request in its notifications of progress.
-        token: Option<i64>,
-    },
+    Exchange(Arc<Exchange>),
     Handshake(handshake::Kind),
     /// rmcp wants its own types: it asked by itself.
     Typed,
@@ -92,9 +99,18 @@ impl Exchange {
         Arc::default()
     }
 
-    /// A tool call.
-    pub(super) fn of_call(arguments: Box<RawValue>, progress: Progress) -> Arc<Self> {
-        Arc::new(Self { arguments: Some(arguments), progress, ..Self::default() })
+    /// A tool call; with `task_ttl` it asks for a task.
+    pub(super) fn of_call(
+        arguments: Box<RawValue>,
+        progress: Progress,
+        task_ttl: Option<u64>,
+    ) -> Arc<Self> {
+        Arc::new(Self { arguments: Some(arguments), task_ttl, progress, ..Self::default() })
+    }
+
+    /// A call that another connection made: there is only its progress to tell of.
+    pub(super) fn of_the_past(progress: Progress) -> Arc<Self> {
+        Arc::new(Self { progress, ..Self::default() })
     }
 
     /// Says whether the server may have received the request.
@@ -109,6 +125,27 @@ impl Exchange {
     /// Ends the exchange; only the first end counts.
     pub(super) fn settle(&self, outcome: Result<Box<RawValue>, CallError>) {
         lock(&self.outcome).get_or_insert(outcome);
+    }
+
+    /// Ends the exchange with a JSON-RPC error of the server.
+    pub(super) fn refuse(&self, code: i32, message: &str) {
+        // Only the first end counts, here too.
+        self.code.get_or_init(|| code);
+        self.settle(Err(CallError::Refused(format!("{message} (JSON-RPC error {code})"))));
+    }
+
+    /// The code of the JSON-RPC error that was the answer, if that was the answer.
+    pub(super) fn refusal(&self) -> Option<i32> {
+        self.code.get().copied()
+    }
+
+    /// Whether the call asks for a task.
+    pub(super) fn wants_task(&self) -> bool {
+        self.task_ttl.is_some()
+    }
+
+    fn is_called(&self, token: i64) -> bool {
+        self.token.get() == Some(&token)
     }
 
     /// How the exchange ended, once.
@@ -155,9 +192,16 @@ impl Wire {
     pub(super) fn incoming(&self, text: &str) -> Incoming {
         let Some(envelope) = Envelope::read(text) else { return Incoming::Garbage };
         if let Some(method) = &envelope.method {
-            if method == PROGRESS {
-                self.progressed(text);
-                return Incoming::Ignored("it tells of progress");
+            match &**method {
+                PROGRESS => {
+                    self.progressed(text);
+                    return Incoming::Ignored("it tells of progress");
+                }
+                watched::STATUS | watched::STATUS_2025 if envelope.id.is_none() => {
+                    self.task_changed(text);
+                    return Incoming::Ignored("it tells of a task");
+                }
+                _ => (),
             }
             return envelope.request(text, method);
         }
@@ -168,7 +212,7 @@ impl Wire {
             return Incoming::Ignored("it answers no request that is waited for");
         };
         let message = match waiting {
-            Waiting::Exchange { exchange, .. } => envelope.settle(id, &exchange),
+            Waiting::Exchange(exchange) => envelope.settle(id, &exchange),
             Waiting::Handshake(kind) => {
                 let mut handshake = lock(&self.handshake);
                 let message = handshake.take(kind, text, id, envelope.result);
@@ -187,7 +231,7 @@ impl Wire {
     /// Ends the request `id`, whose response cannot be read, with `why`.
     pub(super) fn unreadable(&self, id: &RequestId, why: &str) -> Option<ServerJsonRpcMessage> {
         let id = number(id)?;
-        if let Waiting::Exchange { exchange, .. } = lock(&self.waiting).remove(&id)? {
+        if let Waiting::Exchange(exchange) = lock(&self.waiting).remove(&id)? {
             exchange.settle(Err(CallError::Unreadable(why.to_owned())));
         }
         Some(unreadable(id, why))
@@ -235,12 +279,13 @@ impl Wire {
         let token = token.and_then(|token| serde_json::from_str::<ProgressToken>(token.get()).ok());
         let Some(about) = token.and_then(|token| number(&token.0)) else { return };
         for waiting in lock(&self.waiting).values() {
-            if let Waiting::Exchange { exchange, token: Some(token) } = waiting
-                && *token == about
+            if let Waiting::Exchange(exchange) = waiting
+                && exchange.is_called(about)
             {
                 exchange.progress.touch();
             }
         }
+        self.task_progressed(about);
     }
 
     fn expect(&self, id: i64, request: &ClientRequest) {
@@ -251,8 +296,10 @@ impl Wire {
             _ => match request.extensions().get::<Marker>() {
                 Some(Marker(exchange)) => {
                     let token = request.get_meta().get_progress_token();
-                    let token = token.as_ref().and_then(|token| number(&token.0));
-                    Waiting::Exchange { exchange: Arc::clone(exchange), token }
+                    if let Some(token) = token.as_ref().and_then(|token| number(&token.0)) {
+                        exchange.token.get_or_init(|| token);
+                    }
+                    Waiting::Exchange(Arc::clone(exchange))
                 }
                 None => Waiting::Typed,
             },
@@ -270,7 +317,7 @@ impl Wire {
         let mut waiting = lock(&self.waiting);
         if waiting.len() == 1
             && envelope.error.is_some()
-            && let Some((id, Waiting::Exchange { exchange, .. })) = waiting.drain().next()
+            && let Some((id, Waiting::Exchange(exchange))) = waiting.drain().next()
         {
             return Incoming::Message(Box::new(envelope.settle(id, &exchange)));
         }
@@ -325,8 +372,7 @@ impl<'a> Envelope<'a> {
     fn settle(&self, id: i64, exchange: &Exchange) -> ServerJsonRpcMessage {
         if let Some(error) = self.error {
             let (code, message) = error_of(error);
-            let text = format!("{message} (JSON-RPC error {code})");
-            exchange.settle(Err(CallError::Refused(text)));
+            exchange.refuse(code, &message);
         } else if let Some(result) = self.result {
             exchange.settle(Ok(result.to_owned()));
             if let Some(tools) = header_tools(result) {
@@ -354,7 +400,7 @@ fn header_tools(result: &RawValue) -> Option<Vec<Tool>> {
 }
 
 /// The code and the message of a JSON-RPC error.
-fn error_of(error: &RawValue) -> (i32, String) {
+pub(super) fn error_of(error: &RawValue) -> (i32, String) {
     let members = Members::read(error.get()).ok();
     let member = |key| members.as_ref().and_then(|members| members.get(key));
     let code = member("code").and_then(|code| serde_json::from_str(code.get()).ok());
@@ -386,9 +432,16 @@ fn encode_call(
         name: &'a str,
         #[serde(skip_serializing_if = "Option::is_none")]
         arguments: Option<&'a RawValue>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        task: Option<Task>,
+    }
+    #[derive(Serialize)]
+    struct Task {
+        ttl: u64,
     }
     let arguments = exchange.arguments.as_deref();
-    let params = Params { meta, name, arguments };
+    let task = exchange.task_ttl.map(|ttl| Task { ttl });
+    let params = Params { meta, name, arguments, task };
     let mut text = serde_json::to_vec(&Call { jsonrpc: "2.0", id, method: "tools/call", params })?;
     // In JSON, a raw line end can only stand between tokens.
     for byte in text.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {

@@ -4,6 +4,7 @@
 
 use super::{
     Lower,
+    auth::Place,
     backend::{Common, Inherited},
 };
 use crate::{
@@ -27,8 +28,10 @@ impl Lower<'_> {
             Some(CardSource::Base(url) | CardSource::Url(url)) => Some(&**url),
             Some(CardSource::File(_) | CardSource::Bundled) | None => None,
         };
-        let headers = self.headers(entry.headers.as_ref(), Dialect::Own, url);
         let allow_hosts = self.allow_hosts(entry.allow_hosts.as_ref());
+        let mut headers = self.headers(entry.headers.as_ref(), Dialect::Own, url)?;
+        let place = Place { url, is_socket: false };
+        let oauth = self.backend_auth(entry.auth.as_ref(), &mut headers, place)?;
         let common = Common {
             required: entry.required.as_ref(),
             on_unavailable: entry.on_unavailable.as_ref(),
@@ -39,10 +42,11 @@ impl Lower<'_> {
         };
         let target = Target::A2a(A2a {
             card: card?,
-            headers: headers?,
+            headers,
             description: entry.description.as_ref().map(|at| at.value.clone()),
             binding: entry.transport.as_ref().and_then(|at| binding(at.value)),
             allow_hosts,
+            oauth,
         });
         Some(self.backend(name, target, Naming::default(), &common, inherited))
     }

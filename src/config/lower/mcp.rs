@@ -9,6 +9,7 @@ use secrecy::SecretString;
 
 use super::{
     Lower,
+    auth::Place,
     backend::{Common, Inherited},
     socket::is_socket,
 };
@@ -78,8 +79,11 @@ impl Lower<'_> {
             }
             (Some(command), None) => {
                 self.check_transport(entry, true);
-                let headers = entry.headers.as_ref().map(|at| ("headers", at.node));
-                self.check_foreign_keys(headers.into_iter(), "command");
+                let http_keys = [
+                    entry.headers.as_ref().map(|at| ("headers", at.node)),
+                    entry.auth.as_ref().map(|at| ("auth", at.node)),
+                ];
+                self.check_foreign_keys(http_keys.into_iter().flatten(), "command");
                 self.stdio(command, entry)
             }
             (None, Some(url)) => {
@@ -98,7 +102,7 @@ impl Lower<'_> {
 
     fn http(&self, at: &At<String>, entry: &shape::Mcp) -> Option<Mcp> {
         let headers = |url| self.headers(entry.headers.as_ref(), Dialect::Foreign, url);
-        let (url, socket, headers) = if is_socket(at) {
+        let (url, socket, mut headers) = if is_socket(at) {
             let headers = headers(None)?;
             let (url, socket) = self.socket_url(at, entry, &headers)?;
             (url, Some(socket), headers)
@@ -112,7 +116,9 @@ impl Lower<'_> {
             Some(At { value: McpTransport::Sse, .. }) => HttpTransport::Sse,
             Some(_) => HttpTransport::Streamable,
         };
-        Some(Mcp::Http { url, headers, socket, transport })
+        let place = Place { url: Some(&*url), is_socket: socket.is_some() };
+        let oauth = self.backend_auth(entry.auth.as_ref(), &mut headers, place)?;
+        Some(Mcp::Http { url, headers, socket, transport, oauth })
     }
 
     fn check_transport(&self, entry: &shape::Mcp, is_stdio: bool) {

@@ -12,7 +12,7 @@ fn interface(url: &str, binding: &str, version: Option<&str>) -> Interface {
 }
 
 fn hr(interfaces: Vec<Interface>) -> Card {
-    Card { name: "HR".to_owned(), interfaces, streaming: false }
+    Card { name: "HR".to_owned(), interfaces, streaming: false, token_url: None }
 }
 
 #[test]
@@ -70,4 +70,27 @@ fn no_card() {
     assert_eq!(Card::read(r#"{"description":"x"}"#), Err(BadCard::NoName));
     assert_eq!(Card::read(r#"{"name":" "}"#), Err(BadCard::NoName));
     assert_eq!(Card::read(r#"{"name":["HR"]}"#), Err(BadCard::NoName));
+}
+
+#[test]
+fn the_token_url_of_either_generation() {
+    let card = |schemes: &str| {
+        let text = format!(r#"{{"name":"HR","securitySchemes":{schemes}}}"#);
+        Card::read(&text).unwrap().token_url
+    };
+    let flows = r#"{"clientCredentials":{"tokenUrl":"https://idp/t","scopes":{}}}"#;
+    let found = Some("https://idp/t".to_owned());
+    assert_eq!(
+        card(&format!(r#"{{"k":{{"type":"apiKey"}},"o":{{"type":"oauth2","flows":{flows}}}}}"#)),
+        found
+    );
+    assert_eq!(card(&format!(r#"{{"o":{{"oauth2SecurityScheme":{{"flows":{flows}}}}}}}"#)), found);
+    for none in [
+        "{}",
+        "7",
+        r#"{"o":{"type":"oauth2","flows":{"authorizationCode":{"tokenUrl":"https://idp/t"}}}}"#,
+        r#"{"o":{"oauth2SecurityScheme":{"flows":{"clientCredentials":{"tokenUrl":""}}}}}"#,
+    ] {
+        assert_eq!(card(none), None, "{none}");
+    }
 }

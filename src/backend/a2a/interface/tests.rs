@@ -9,7 +9,12 @@ fn card(interfaces: &[(&str, &str, &str)]) -> Card {
         version: (!version.is_empty()).then(|| (*version).to_owned()),
         tenant: None,
     });
-    Card { name: "HR".to_owned(), interfaces: interfaces.collect(), streaming: false }
+    Card {
+        name: "HR".to_owned(),
+        interfaces: interfaces.collect(),
+        streaming: false,
+        token_url: None,
+    }
 }
 
 /// The choice for a card at https://hr.acme/.well-known/agent-card.json, in short.

@@ -88,7 +88,7 @@ pub(super) fn status_failed(status: StatusCode) -> StreamableHttpError<Failure> 
 pub(in crate::backend::mcp) fn failed(status: StatusCode) -> Failure {
     let cure = match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            ": the server wants another authorization; set `headers` in the configuration"
+            ": the server wants another authorization; set `auth` or `headers` in the configuration"
         }
         StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
             ": there is no MCP server at this `url`"

@@ -16,7 +16,10 @@ use http::{
 use url::Url;
 
 use super::Failure;
-use crate::http_client;
+use crate::{
+    backend::auth::{self, AuthError, Tokens},
+    http_client,
+};
 
 /// How many redirects are followed.
 const MOST_REDIRECTS: usize = 5;
@@ -31,6 +34,7 @@ pub(in crate::backend::mcp) struct Endpoint {
     pub(in crate::backend::mcp) url: Url,
     /// The configured headers; their values are secrets.
     pub(in crate::backend::mcp) headers: HeaderMap,
+    tokens: Option<Tokens>,
     /// The unix socket that `client` connects to, whatever host `url` names.
     socket: Option<PathBuf>,
 }
@@ -49,16 +53,30 @@ impl Endpoint {
         url: Url,
         mut headers: HeaderMap,
         socket: Option<&Path>,
+        tokens: Option<Tokens>,
     ) -> Self {
         if socket.is_some() {
             headers.entry(HOST).or_insert(SOCKET_HOST);
         }
         let client = socket.map_or(client, http_client::over_unix);
-        Self { client, url, headers, socket: socket.map(Path::to_owned) }
+        Self { client, url, headers, tokens, socket: socket.map(Path::to_owned) }
     }
 
-    /// One request to `url`, which has the server's own origin.
+    /// One request to `url`, which has the server's own origin; where tokens are needed, with one.
     pub(in crate::backend::mcp) async fn request(
+        &self,
+        method: Method,
+        url: &Url,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<reqwest::Response, SendError> {
+        auth::send(self.tokens.as_ref(), headers, |headers| {
+            self.send(method.clone(), url, headers, body.clone())
+        })
+        .await
+    }
+
+    async fn send(
         &self,
         method: Method,
         url: &Url,
@@ -114,6 +132,13 @@ impl Endpoint {
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint").field("place", &self.place()).finish_non_exhaustive()
+    }
+}
+
+/// What could not be authorized was refused unseen.
+impl From<AuthError> for SendError {
+    fn from(error: AuthError) -> Self {
+        Self { failure: Failure::Lost(error.to_string()), nothing_sent: true }
     }
 }
 

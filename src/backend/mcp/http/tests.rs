@@ -172,7 +172,8 @@ async fn try_dial(url: &Url) -> Result<Arc<dyn Peer>, String> {
     secret.set_sensitive(true);
     headers.insert("x-api-key", secret);
     let transport = HttpTransport::Streamable;
-    let config = Mcp::Http { url: url.clone().into(), headers, socket: None, transport };
+    let config =
+        Mcp::Http { url: url.clone().into(), headers, socket: None, transport, oauth: None };
     let name = BackendName::parse("scripted").unwrap();
     let dialer = dialer(&name, &config, None, http_client::new());
     timeout(PATIENCE, dialer.dial()).await.expect("in time").map_err(|error| error.0)
@@ -476,6 +477,41 @@ async fn a_dropped_call_is_cancelled() {
         }
     };
     timeout(PATIENCE, cancelled).await.expect("it is told");
+}
+
+/// A server that makes a task of every call, and answers the questions for it with `answer`, which
+/// is given the number of the question.
+async fn task_server(answer: impl Fn(&Seen, usize) -> Vec<u8> + Send + Sync + 'static) -> Server {
+    let asked = AtomicUsize::new(0);
+    let task = r#"{"resultType":"task","taskId":"é","status":"working","pollIntervalMs":0}"#;
+    server(move |seen| match usual(seen, "s") {
+        Some(usual) => usual,
+        None if seen.is("tasks/get") => answer(seen, asked.fetch_add(1, Ordering::Relaxed)),
+        None => seen.result(task),
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_task_is_asked_for_again_where_the_way_to_it_is_bad() {
+    let server = task_server(|seen, number| match number {
+        0 => response(503, &[], "restarting"),
+        1 => response(502, &[], ""),
+        _ => seen.result(
+            r#"{"taskId":"é","status":"completed","result":{"content":[{"type":"text","text":"done"}]}}"#,
+        ),
+    })
+    .await;
+    assert_eq!(call(&dial(&server).await).await.unwrap(), text("done"));
+    assert_eq!((server.count("tools/call"), server.count("tasks/get")), (1, 3));
+}
+
+#[tokio::test]
+async fn a_task_that_cannot_be_asked_for_is_lost_in_the_end() {
+    let server = task_server(|_, _| response(401, &[], "")).await;
+    let lost = call(&dial(&server).await).await.unwrap_err();
+    assert!(matches!(&lost, CallError::Lost(why) if why.contains("HTTP 401")), "{lost:?}");
+    assert_eq!((server.count("tools/call"), server.count("tasks/get")), (1, 6));
 }
 
 #[tokio::test]

@@ -31,6 +31,8 @@ pub(in crate::backend::mcp) struct Handshake {
     pub(in crate::backend::mcp) server_info: Option<Arc<RawValue>>,
     /// The revision, where the handshake fixes it.
     pub(in crate::backend::mcp) protocol_version: Option<String>,
+    /// Whether the server takes tool calls as tasks that the caller asks for (2025-11-25).
+    pub(in crate::backend::mcp) takes_tasks: bool,
     /// Whether the connection is in use, so that another handshake means that the server has
     /// forgotten it.
     pub(in crate::backend::mcp) established: bool,
@@ -66,6 +68,7 @@ impl Handshake {
                 };
                 self.server_info = members.get("serverInfo").map(share);
                 self.protocol_version = Some(version.clone());
+                self.takes_tasks = takes_tasks(&members);
                 json!({
                     "protocolVersion": version,
                     "capabilities": capabilities(&members),
@@ -81,6 +84,8 @@ impl Handshake {
                 let in_meta = meta.and_then(|meta| meta.get(SERVER_INFO_KEY));
                 self.server_info = in_meta.or_else(|| members.get("serverInfo")).map(share);
                 self.protocol_version = None;
+                // It is the server that makes tasks now, of its own accord.
+                self.takes_tasks = false;
                 json!({
                     "resultType": "complete",
                     "supportedVersions": versions,
@@ -115,6 +120,15 @@ fn capabilities(result: &Members<'_>) -> serde_json::Value {
     let Some(tools) = capabilities.and_then(|all| all.get("tools")) else { return json!({}) };
     let changes = Members::read(tools.get()).ok().and_then(|tools| tools.get("listChanged"));
     json!({ "tools": { "listChanged": changes.is_some_and(|value| value.get() == "true") } })
+}
+
+/// Whether `result` has the capability `tasks.requests.tools.call`.
+fn takes_tasks(result: &Members<'_>) -> bool {
+    let mut found = result.get("capabilities");
+    for key in ["tasks", "requests", "tools", "call"] {
+        found = found.and_then(|raw| Members::read(raw.get()).ok()?.get(key));
+    }
+    found.is_some_and(|call| !matches!(call.get(), "null" | "false"))
 }
 
 fn member(object: &RawValue, key: &str) -> Option<String> {

@@ -14,7 +14,7 @@ fn request(id: i64, request: impl Into<ClientRequest>) -> ClientJsonRpcMessage {
 
 fn call(arguments: &str) -> (CallToolRequest, Arc<Exchange>) {
     let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
-    let exchange = Exchange::of_call(arguments, Progress::default());
+    let exchange = Exchange::of_call(arguments, Progress::default(), None);
     let mut call = CallToolRequest::new(CallToolRequestParams::new("t"));
     call.extensions.insert(Marker(Arc::clone(&exchange)));
     (call, exchange)
@@ -162,7 +162,7 @@ fn progress_touches_the_call_that_it_is_about() {
     let calls = [(1, 40), (2, 41)].map(|(id, token)| {
         let progress = Progress::default();
         let arguments = RawValue::from_string("{}".to_owned()).unwrap();
-        let exchange = Exchange::of_call(arguments, progress.clone());
+        let exchange = Exchange::of_call(arguments, progress.clone(), None);
         let mut call = CallToolRequest::new(CallToolRequestParams::new("t"));
         call.extensions.insert(Marker(exchange));
         let mut call = ClientRequest::from(call);

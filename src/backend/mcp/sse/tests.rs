@@ -127,7 +127,8 @@ fn dialer_of(url: &Url, transport: HttpTransport) -> McpDialer {
     secret.set_sensitive(true);
     let mut headers = HeaderMap::new();
     headers.insert("x-api-key", secret);
-    let config = Mcp::Http { url: url.clone().into(), headers, socket: None, transport };
+    let config =
+        Mcp::Http { url: url.clone().into(), headers, socket: None, transport, oauth: None };
     dialer(&BackendName::parse("old").unwrap(), &config, None, http_client::new())
 }
 
@@ -285,7 +286,7 @@ async fn a_stream_that_names_no_address_is_given_up() {
     let silent = format!("{HEAD}: nothing\n\n");
     assert_eq!(why(&silent).await, "its event stream names no address for messages");
     let refused = "HTTP/1.1 401 x\r\ncontent-length: 0\r\n\r\n";
-    assert!(why(refused).await.contains("set `headers`"));
+    assert!(why(refused).await.contains("set `auth` or `headers`"));
 }
 
 #[tokio::test]

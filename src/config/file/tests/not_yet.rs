@@ -6,32 +6,14 @@ use super::{check, parse};
 fn backends_that_this_version_cannot_reach() {
     check(
         r#"upstream: {sandbox: true}
-mcp:
-  e: {url: 'https://a', auth: {oauth: {client_id: a}}}
 a2a:
-  f: {url: 'https://a', transport: grpc, auth: {oauth: {}}}"#,
-        r#"error: this version cannot do this yet: OAuth client credentials
- --> /srv/bridge.yaml:3:25 (mcp.e.auth)
+  f: {url: 'https://a', transport: grpc}"#,
+        r#"error: this version cannot do this yet: gRPC to A2A agents
+ --> /srv/bridge.yaml:3:25 (a2a.f.transport)
   |
-3 |   e: {url: 'https://a', auth: {oauth: {client_id: a}}}
-  |                         ^^^^
-  = write `headers: {Authorization: "Bearer ${file:/path/of/a/token}"}`
-
-error: this version cannot do this yet: gRPC to A2A agents
- --> /srv/bridge.yaml:5:25 (a2a.f.transport)
-  |
-5 |   f: {url: 'https://a', transport: grpc, auth: {oauth: {}}}
+3 |   f: {url: 'https://a', transport: grpc}
   |                         ^^^^^^^^^
-  = write `transport: jsonrpc` or `transport: http-json`, or leave it out
-
-error: this version cannot do this yet: OAuth client credentials
- --> /srv/bridge.yaml:5:42 (a2a.f.auth)
-  |
-5 |   f: {url: 'https://a', transport: grpc, auth: {oauth: {}}}
-  |                                          ^^^^
-  = write `headers: {Authorization: "Bearer ${file:/path/of/a/token}"}`
-
-3 errors in /srv/bridge.yaml"#,
+  = write `transport: jsonrpc` or `transport: http-json`, or leave it out"#,
     );
 }
 

@@ -90,6 +90,11 @@ impl Gathering {
         self.task.as_deref()
     }
 
+    /// The conversation that the task belongs to.
+    pub fn context(&self) -> Option<&str> {
+        self.context.as_deref()
+    }
+
     /// Whether any event has come.
     pub fn has_heard(&self) -> bool {
         self.heard

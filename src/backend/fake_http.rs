@@ -20,18 +20,18 @@ use url::Url;
 
 /// One request that came.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
-    pub(super) path: String,
-    pub(super) headers: HeaderMap,
-    pub(super) body: String,
+pub(crate) struct Seen {
+    pub(crate) path: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: String,
 }
 
 /// What the server answers; `None` closes the connection instead.
-pub(super) struct Reply(Option<Response<UnsyncBoxBody<Bytes, io::Error>>>);
+pub(crate) struct Reply(Option<Response<UnsyncBoxBody<Bytes, io::Error>>>);
 
 /// How a stream goes on after its last event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Then {
+pub(crate) enum Then {
     Close,
     /// The connection breaks.
     Break,
@@ -39,33 +39,38 @@ pub(super) enum Then {
     Hang,
 }
 
-pub(super) struct Agent {
-    pub(super) url: Url,
+pub(crate) struct Agent {
+    pub(crate) url: Url,
     seen: Arc<Mutex<Vec<Seen>>>,
     tasks: JoinSet<()>,
 }
 
 impl Seen {
-    pub(super) fn header(&self, name: &str) -> &str {
+    pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 }
 
 impl Reply {
-    pub(super) fn json(body: String) -> Self {
+    pub(crate) fn json(body: String) -> Self {
         let body = Full::new(Bytes::from(body)).map_err(|never| match never {});
         Self(Some(Response::new(body.boxed_unsync())))
     }
 
-    pub(super) fn status(status: u16) -> Self {
-        let Self(mut response) = Self::json(String::new());
+    pub(crate) fn status(status: u16) -> Self {
+        Self::json(String::new()).but(status)
+    }
+
+    /// The same with this status.
+    pub(crate) fn but(self, status: u16) -> Self {
+        let Self(mut response) = self;
         let head = response.as_mut().unwrap();
         *head.status_mut() = StatusCode::from_u16(status).unwrap();
         Self(response)
     }
 
     /// A stream of events with these `data`.
-    pub(super) fn events<T: AsRef<str>>(events: &[T], then: Then) -> Self {
+    pub(crate) fn events<T: AsRef<str>>(events: &[T], then: Then) -> Self {
         let frame = |event: &T| {
             let event = event.as_ref();
             Ok(Frame::data(Bytes::from(format!(": ping\r\n\r\ndata: {event}\r\n\r\n"))))
@@ -87,11 +92,11 @@ impl Reply {
         Self(Some(Response::new(body))).with("content-type", "text/event-stream; charset=utf-8")
     }
 
-    pub(super) fn hang_up() -> Self {
+    pub(crate) fn hang_up() -> Self {
         Self(None)
     }
 
-    pub(super) fn with(mut self, name: &'static str, value: &str) -> Self {
+    pub(crate) fn with(mut self, name: &'static str, value: &str) -> Self {
         let response = self.0.as_mut().unwrap();
         response.headers_mut().insert(name, value.parse().unwrap());
         self
@@ -99,7 +104,7 @@ impl Reply {
 }
 
 impl Agent {
-    pub(super) async fn start(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = Url::parse(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -135,12 +140,12 @@ impl Agent {
     }
 
     /// All requests so far, in their order.
-    pub(super) fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<Seen> {
         self.seen.lock().unwrap().clone()
     }
 
     /// Closes the listener and all connections.
-    pub(super) async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         self.tasks.shutdown().await;
     }
 }

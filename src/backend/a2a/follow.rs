@@ -1,0 +1,245 @@
+//! Following the task that a message has become, until it ends or waits for somebody: by the
+//! events of the agent, else by looking at it. Every sign of life is passed on to the call.
+//!
+//! Must not: send a message, or time out (the caller drops the future).
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::sleep;
+use tokio_util::task::TaskTracker;
+
+use super::{
+    failure::Failure,
+    handle::Known,
+    link::{Events, Link, MAX_REPLY, Opened},
+    wire::Operation,
+};
+use crate::{
+    backend::peer::{CallError, ToolCall},
+    backoff::Backoff,
+    model::answer::a2a::{
+        Outcome, Reply,
+        stream::{Gathering, Step},
+    },
+};
+
+/// The first wait before an unfinished task is looked at, the growth of the wait, and its end.
+pub(super) const FIRST_WAIT: Duration = Duration::from_millis(50);
+const WAIT_GROWTH: f64 = 1.5;
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// How many looks at a task may fail in a row, and the least wait after one: together, a restart of
+/// the agent.
+const MAX_MISSES: u32 = 5;
+const MISS_WAIT: Duration = Duration::from_secs(1);
+/// How often the events of one task are asked for again; after that, it is looked at.
+const MAX_SUBSCRIPTIONS: u32 = 5;
+/// The most that is waited before the first of them.
+const FIRST_SUBSCRIPTION_WAIT: Duration = Duration::from_millis(250);
+
+/// How far a stream has led.
+pub(super) enum End {
+    Reply(Reply),
+    /// It ended or broke before the reply was whole.
+    Cut(String),
+    /// The agent refused in the stream before it said anything else.
+    Refused(Failure),
+}
+
+/// A call, and the task that works for it as soon as there is one.
+pub(super) struct Following<'a> {
+    link: &'a Link,
+    call: &'a ToolCall,
+    task: CancelOnDrop,
+    /// What the call was told last about the task.
+    told: Option<Known>,
+}
+
+impl<'a> Following<'a> {
+    /// Nothing to follow yet. Cancellations run in `tracker`.
+    pub(super) fn new(link: &'a Arc<Link>, tracker: &TaskTracker, call: &'a ToolCall) -> Self {
+        let task = CancelOnDrop { link: link.clone(), tracker: tracker.clone(), task: None };
+        Self { link, call, task, told: None }
+    }
+
+    /// The task that is cancelled when the call is dropped now.
+    pub(super) fn know(&mut self, task: Option<&str>) {
+        if self.task.task.as_deref() != task {
+            self.task.task = task.map(str::to_owned);
+        }
+    }
+
+    pub(super) fn task(&self) -> Option<&str> {
+        self.task.task.as_deref()
+    }
+
+    /// There is nothing to cancel any more.
+    pub(super) fn forget(&mut self) {
+        self.task.task = None;
+    }
+
+    pub(super) fn done(&mut self, reply: Reply) -> Reply {
+        self.forget();
+        reply
+    }
+
+    /// The agent works on the task: the call is told so, and by what to ask for it.
+    pub(super) fn works(&mut self, context: Option<&str>) {
+        self.call.progress.touch();
+        let Some(task) = self.task.task.as_deref() else { return };
+        let news = self.told.as_ref().is_none_or(|told| told.task != task);
+        if let (true, Some(known)) = (news, Known::new(task, context)) {
+            self.call.named(&known.handle());
+            self.told = Some(known);
+        }
+    }
+
+    /// Reads events until the reply is whole or the stream ends.
+    pub(super) async fn gather(
+        &mut self,
+        mut events: Events,
+        gathering: &mut Gathering,
+    ) -> Result<End, CallError> {
+        loop {
+            let event = match events.next().await {
+                Ok(Some(event)) => event,
+                Ok(None) => return Ok(End::Cut("the agent closed the stream".to_owned())),
+                Err(Failure::Lost(why)) => return Ok(End::Cut(why)),
+                Err(refused @ Failure::Refused { .. }) if !gathering.has_heard() => {
+                    return Ok(End::Refused(refused));
+                }
+                // What became of the task, only a look at it tells.
+                Err(Failure::Refused { text, .. }) => return Ok(End::Cut(text)),
+                Err(failure) => return Err(failure.into()),
+            };
+            let step = gathering.push(event.get());
+            let step = step.map_err(|error| CallError::Unreadable(error.to_string()))?;
+            self.know(gathering.task());
+            match step {
+                Step::More => self.works(gathering.context()),
+                Step::Done(reply) => {
+                    self.link.log_left_out(&reply);
+                    return Ok(End::Reply(reply));
+                }
+                Step::LeftOut(what) => {
+                    let task = gathering.task();
+                    tracing::debug!(backend = %self.link.name, task, "left out: {what}");
+                }
+            }
+        }
+    }
+
+    /// Asks for the events of a task whose stream was cut, and looks at it where that does not
+    /// help. `why` says how the stream ended.
+    pub(super) async fn take_up(
+        &mut self,
+        mut gathering: Gathering,
+        why: String,
+    ) -> Result<Reply, CallError> {
+        let Some(task) = self.task.task.clone() else { return Err(CallError::Lost(why)) };
+        let mut backoff = Backoff::new(FIRST_SUBSCRIPTION_WAIT, LONGEST_WAIT);
+        for _ in 0..MAX_SUBSCRIPTIONS {
+            sleep(backoff.next_wait()).await;
+            let events = match self.link.open(Operation::Subscribe(&task)).await {
+                Ok(Opened::Events(events)) => events,
+                Err(failure) if failure.is_transient() => continue,
+                Ok(Opened::Plain(_)) | Err(_) => break,
+            };
+            // Not every agent begins with the task as it stands, and none says what happened
+            // before: a task that has ended or waits meanwhile would be waited for in vain.
+            match self.look(&task).await {
+                Ok(Some(reply)) => return Ok(self.done(reply)),
+                Ok(None) => {}
+                Err(failure) if failure.is_transient() => continue,
+                Err(_) => break,
+            }
+            gathering.resumed();
+            match self.gather(events, &mut gathering).await? {
+                End::Reply(reply) => {
+                    let whole =
+                        if gathering.has_gap() { self.look(&task).await.ok() } else { None };
+                    return Ok(self.done(whole.flatten().unwrap_or(reply)));
+                }
+                End::Cut(_) => {}
+                End::Refused(_) => break,
+            }
+        }
+        self.poll(Duration::ZERO, why).await
+    }
+
+    /// The outcome of a task that another life of the bridge has begun.
+    pub(super) async fn pick_up(&mut self, known: &Known) -> Result<Reply, CallError> {
+        let Known { task, context } = known;
+        self.know(Some(task));
+        let why = "the agent has not said what became of the task".to_owned();
+        if !self.link.streams() {
+            return self.poll(Duration::ZERO, why).await;
+        }
+        let wire = self.link.wire();
+        let gathering = Gathering::new(wire, MAX_REPLY, Some(task), context.as_deref());
+        self.take_up(gathering, why).await
+    }
+
+    /// Looks at the task until it ends or waits for somebody; `otherwise` is what went wrong if
+    /// there is none.
+    pub(super) async fn poll(
+        &mut self,
+        first: Duration,
+        otherwise: String,
+    ) -> Result<Reply, CallError> {
+        let Some(task) = self.task.task.clone() else { return Err(CallError::Lost(otherwise)) };
+        let mut wait = first;
+        let mut misses = 0;
+        loop {
+            sleep(wait).await;
+            wait = wait.mul_f64(WAIT_GROWTH).clamp(FIRST_WAIT, LONGEST_WAIT);
+            match self.look(&task).await {
+                Ok(None) => misses = 0,
+                Ok(Some(reply)) => return Ok(self.done(reply)),
+                Err(failure) if failure.is_transient() && misses < MAX_MISSES => {
+                    misses += 1;
+                    wait = wait.max(MISS_WAIT);
+                    tracing::debug!(backend = %self.link.name, task, ?failure, "no news of the task");
+                }
+                Err(failure) => {
+                    if failure.is_unknown_task() {
+                        self.forget();
+                    }
+                    return Err(failure.after_sending());
+                }
+            }
+        }
+    }
+
+    /// How the task stands; `None` while it is unfinished.
+    async fn look(&mut self, task: &str) -> Result<Option<Reply>, Failure> {
+        let result = self.link.exchange(Operation::GetTask(task)).await?;
+        let reply = self.link.read(&result)?;
+        if reply.task_id.as_deref().is_some_and(|other| other != task) {
+            return Err(Failure::Unreadable("the agent showed another task".to_owned()));
+        }
+        if matches!(reply.outcome, Outcome::Unfinished) {
+            self.works(reply.context_id.as_deref());
+            return Ok(None);
+        }
+        Ok(Some(reply))
+    }
+}
+
+/// Cancels the task in the background when the call is dropped before the task has ended.
+struct CancelOnDrop {
+    link: Arc<Link>,
+    tracker: TaskTracker,
+    /// `None` while or once there is nothing to cancel.
+    task: Option<String>,
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        let Some(task) = self.task.take() else { return };
+        // Outside of a runtime, nothing can be sent: the process is about to end.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let link = self.link.clone();
+        // The handle is not needed: the tracker knows the task.
+        drop(self.tracker.spawn_on(async move { link.cancel(&task).await }, &runtime));
+    }
+}

@@ -1,0 +1,42 @@
+//! What addresses of peers say about where they lead, and how they may be shown.
+//!
+//! Must not: resolve a name.
+
+use url::{Host, Url};
+
+/// Whether the host of `url` is a link-local address, where cloud metadata services live.
+pub(super) fn is_link_local(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => address.is_link_local(),
+        Some(Host::Ipv6(address)) => {
+            address.is_unicast_link_local()
+                || address.to_ipv4_mapped().is_some_and(|address| address.is_link_local())
+        }
+        Some(Host::Domain(_)) | None => false,
+    }
+}
+
+/// Whether `url` leads to this machine by its own word.
+pub(super) fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback() || address.is_unspecified(),
+        Some(Host::Ipv6(address)) => {
+            let mapped = address.to_ipv4_mapped();
+            address.is_loopback()
+                || address.is_unspecified()
+                || mapped.is_some_and(|address| address.is_loopback() || address.is_unspecified())
+        }
+        Some(Host::Domain(name)) => {
+            let name = name.trim_end_matches('.');
+            name == "localhost" || name.ends_with(".localhost")
+        }
+        None => false,
+    }
+}
+
+/// `url` without what may be a secret: the user, the password and the query.
+pub(super) fn shown(url: &Url) -> String {
+    let path = url.path();
+    let query = if url.query().is_some() { "?…" } else { "" };
+    format!("{}{path}{query}", url.origin().ascii_serialization())
+}

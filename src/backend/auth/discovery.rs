@@ -1,0 +1,227 @@
+//! Where a server's tokens are issued, by its own word: the metadata of the protected resource (RFC
+//! 9728), then that of its authorization server (RFC 8414, OpenID Connect).
+//!
+//! Must not: send a secret, or take an address that a server may not name ([`may_name`]).
+
+use bytes::Bytes;
+use http::{StatusCode, header::ACCEPT};
+use serde_json::value::RawValue;
+use tokio::time::timeout;
+use url::Url;
+
+use super::{
+    Challenge, IssueError,
+    grant::{PATIENCE, Shows},
+};
+use crate::{
+    backend::address::{is_link_local, is_loopback, shown},
+    http_client,
+    model::json::{Elements, Members},
+};
+
+/// The largest metadata.
+const MAX_METADATA: usize = 256 * 1024;
+
+/// What has been found out.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) token_endpoint: Url,
+    /// What the server calls itself where tokens are issued.
+    pub(super) resource: Option<String>,
+    pub(super) shows: Shows,
+}
+
+/// Who issues tokens for a server, and what the server calls itself there.
+struct Resource {
+    issuer: Url,
+    name: Option<String>,
+}
+
+/// Finds out where the server that gave `challenge` has its tokens issued.
+pub(super) async fn find(
+    client: &reqwest::Client,
+    challenge: &Challenge,
+) -> Result<Found, IssueError> {
+    let base = &challenge.url;
+    let resource = match resource(client, challenge).await? {
+        Some(resource) => resource,
+        // Servers of MCP's 2025-03-26 issue tokens themselves and have no such metadata.
+        None => Resource { issuer: root(base), name: None },
+    };
+    let Resource { issuer, name } = resource;
+    for url in issuer_metadata(&issuer) {
+        let Some(text) = get(client, &url).await? else { continue };
+        let wrong = |why: &str| unusable(&url, why);
+        let metadata = Members::read(&text).map_err(|_bad| wrong("is no JSON object"))?;
+        let named = string(&metadata, "issuer").unwrap_or_default();
+        if named.trim_end_matches('/') != issuer.as_str().trim_end_matches('/') {
+            return Err(wrong("is that of another issuer"));
+        }
+        let endpoint = string(&metadata, "token_endpoint");
+        let endpoint = endpoint.ok_or_else(|| wrong("names no token endpoint"))?;
+        let token_endpoint = self::endpoint(Some(base), &endpoint).map_err(|why| wrong(&why))?;
+        let methods = metadata.get("token_endpoint_auth_methods_supported").map(strings);
+        return Ok(Found { token_endpoint, resource: name, shows: shows(methods.as_deref()) });
+    }
+    let text = format!(
+        "{} does not say where its tokens are issued; set `auth.oauth.token_url`",
+        base.origin().ascii_serialization()
+    );
+    Err(IssueError { text, passes: false })
+}
+
+/// An address that a server at `base` names for something that a secret goes to. `base` is `None`
+/// where an operator's own file names it.
+pub(super) fn endpoint(base: Option<&Url>, named: &str) -> Result<Url, String> {
+    let url = base.map_or_else(|| Url::parse(named), |base| base.join(named));
+    let url = url.map_err(|error| format!("it names an address that is no URL ({error})"))?;
+    if may_name(base, &url) {
+        return Ok(url);
+    }
+    Err(format!(
+        "it names {}, which is not https and not its own; if it is right, set \
+         `auth.oauth.token_url`",
+        shown(&url)
+    ))
+}
+
+/// Whether a server at `base` may send us to `url`: to its own origin, or to any other by https.
+/// What is on this machine is only for servers on this machine, and link-local addresses are for
+/// none.
+fn may_name(base: Option<&Url>, url: &Url) -> bool {
+    let anonymous = url.username().is_empty() && url.password().is_none();
+    if !matches!(url.scheme(), "http" | "https") || !anonymous || is_link_local(url) {
+        return false;
+    }
+    let Some(base) = base else { return true };
+    if url.origin() == base.origin() {
+        return true;
+    }
+    if is_loopback(url) { is_loopback(base) } else { url.scheme() == "https" }
+}
+
+/// What the server says of itself; `None` where it says nothing.
+async fn resource(
+    client: &reqwest::Client,
+    challenge: &Challenge,
+) -> Result<Option<Resource>, IssueError> {
+    let base = &challenge.url;
+    let places = match &challenge.metadata {
+        Some(named) => vec![endpoint(Some(base), named).map_err(|why| {
+            let text = format!("the server's `resource_metadata` cannot be used: {why}");
+            IssueError { text, passes: false }
+        })?],
+        None => resource_metadata(base),
+    };
+    for url in places {
+        let Some(text) = get(client, &url).await? else { continue };
+        let wrong = |why: &str| unusable(&url, why);
+        let metadata = Members::read(&text).map_err(|_bad| wrong("is no JSON object"))?;
+        let name = string(&metadata, "resource");
+        let own = name.as_ref().and_then(|name| Url::parse(name).ok());
+        if own.is_some_and(|own| own.origin() != base.origin()) {
+            return Err(wrong("is that of another server"));
+        }
+        let issuers = metadata.get("authorization_servers").map(strings).unwrap_or_default();
+        let Some(issuer) = issuers.first() else {
+            return Err(wrong("names no authorization server"));
+        };
+        let issuer = endpoint(Some(base), issuer).map_err(|why| wrong(&why))?;
+        return Ok(Some(Resource { issuer, name }));
+    }
+    Ok(None)
+}
+
+/// Where the metadata of a server at `url` may be: for its path, and for all of its origin.
+fn resource_metadata(url: &Url) -> Vec<Url> {
+    let root = root(url);
+    let mut places = vec![below(&root, "oauth-protected-resource", url.path())];
+    if url.path() != "/" {
+        places.push(below(&root, "oauth-protected-resource", ""));
+    }
+    places
+}
+
+/// Where the metadata of an issuer may be, in the order of MCP's specification.
+fn issuer_metadata(issuer: &Url) -> Vec<Url> {
+    let (root, path) = (root(issuer), issuer.path());
+    let mut places = vec![
+        below(&root, "oauth-authorization-server", path),
+        below(&root, "openid-configuration", path),
+    ];
+    if path != "/" {
+        let mut inside = root;
+        inside
+            .set_path(&format!("{}/.well-known/openid-configuration", path.trim_end_matches('/')));
+        places.push(inside);
+    }
+    places
+}
+
+fn below(root: &Url, name: &str, path: &str) -> Url {
+    let mut url = root.clone();
+    url.set_path(&format!("/.well-known/{name}{}", path.trim_end_matches('/')));
+    url
+}
+
+fn root(url: &Url) -> Url {
+    let mut root = url.clone();
+    root.set_path("/");
+    root.set_query(None);
+    root.set_fragment(None);
+    root
+}
+
+/// The text at `url`; `None` where there is nothing.
+async fn get(client: &reqwest::Client, url: &Url) -> Result<Option<String>, IssueError> {
+    let exchange = async {
+        let response = client.get(url.clone()).header(ACCEPT, "application/json").send().await?;
+        let status = response.status();
+        Ok::<_, reqwest::Error>((status, http_client::body(response, MAX_METADATA).await))
+    };
+    let lost = |why: String| IssueError {
+        text: format!("{} gave no answer: {why}", shown(url)),
+        passes: true,
+    };
+    let (status, body) = match timeout(PATIENCE, exchange).await {
+        Err(_late) => return Err(lost(format!("none in {} s", PATIENCE.as_secs()))),
+        Ok(Err(error)) => return Err(lost(http_client::chain(&error.without_url()))),
+        Ok(Ok(answer)) => answer,
+    };
+    match status {
+        StatusCode::OK => {
+            let body: Bytes = body.map_err(|error| lost(error.to_string()))?;
+            let text = String::from_utf8(body.to_vec());
+            text.map(Some).map_err(|_bad| unusable(url, "is no text"))
+        }
+        status if status.is_server_error() => Err(lost(format!("HTTP {}", status.as_u16()))),
+        // Servers answer 404, and some 401 or 403, to paths that they do not have.
+        _ => Ok(None),
+    }
+}
+
+fn unusable(url: &Url, why: &str) -> IssueError {
+    let text = format!("the metadata at {} {why}; set `auth.oauth.token_url`", shown(url));
+    IssueError { text, passes: false }
+}
+
+fn shows(methods: Option<&[String]>) -> Shows {
+    let knows =
+        |wanted: &str| methods.is_some_and(|methods| methods.iter().any(|method| method == wanted));
+    match knows("client_secret_post") && !knows("client_secret_basic") {
+        true => Shows::InBody,
+        false => Shows::InHeader,
+    }
+}
+
+fn string(members: &Members<'_>, key: &str) -> Option<String> {
+    serde_json::from_str(members.get(key)?.get()).ok()
+}
+
+fn strings(raw: &RawValue) -> Vec<String> {
+    let elements = Elements::read(raw.get()).map(|elements| elements.0).unwrap_or_default();
+    elements.into_iter().filter_map(|raw| serde_json::from_str(raw.get()).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+//! What a server's metadata leads to, and where it must not.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::backend::fake_http::{Agent, Reply, Seen};
+
+/// A server that has these documents; `BASE` in them is its own address.
+async fn server(documents: &[(&'static str, Value)]) -> Agent {
+    let documents: Vec<(&str, String)> =
+        documents.iter().map(|(path, document)| (*path, document.to_string())).collect();
+    Agent::start(move |seen: &Seen| {
+        let found = documents.iter().find(|(path, _)| *path == seen.path);
+        found.map_or(Reply::status(404), |(_, document)| {
+            Reply::json(document.replace("BASE", &format!("http://{}", seen.header("host"))))
+        })
+    })
+    .await
+}
+
+async fn found(agent: &Agent, metadata: Option<&str>) -> Result<Found, IssueError> {
+    let url = agent.url.join("mcp").unwrap();
+    let challenge = Challenge { url, metadata: metadata.map(str::to_owned), scope: None };
+    find(&http_client::new(), &challenge).await
+}
+
+fn resource() -> Value {
+    json!({"resource": "BASE/mcp", "authorization_servers": ["BASE/as"]})
+}
+
+fn issuer() -> Value {
+    json!({"issuer": "BASE/as", "token_endpoint": "BASE/as/token"})
+}
+
+#[tokio::test]
+async fn the_metadata_is_found_wherever_it_may_be() {
+    let oauth = "/.well-known/oauth-authorization-server/as";
+    for (at_resource, named, at_issuer) in [
+        ("/.well-known/oauth-protected-resource/mcp", None, oauth),
+        ("/.well-known/oauth-protected-resource", None, "/.well-known/openid-configuration/as"),
+        ("/meta", Some("/meta"), "/as/.well-known/openid-configuration"),
+    ] {
+        let agent = server(&[(at_resource, resource()), (at_issuer, issuer())]).await;
+        let found = found(&agent, named).await.unwrap();
+        assert_eq!(found.token_endpoint, agent.url.join("as/token").unwrap(), "{at_resource}");
+        assert_eq!(found.resource, Some(agent.url.join("mcp").unwrap().to_string()));
+        assert_eq!(found.shows, Shows::InHeader);
+        for seen in agent.seen() {
+            assert_eq!(seen.header("authorization"), "", "no secret is needed to ask");
+        }
+    }
+    // Before there was such metadata, a server issued its tokens itself.
+    let own = json!({"issuer": "BASE", "token_endpoint": "/token",
+        "token_endpoint_auth_methods_supported": ["client_secret_post"]});
+    let agent = server(&[("/.well-known/oauth-authorization-server", own)]).await;
+    let found = found(&agent, None).await.unwrap();
+    assert_eq!(found.token_endpoint, agent.url.join("token").unwrap());
+    assert_eq!((found.resource, found.shows), (None, Shows::InBody));
+}
+
+#[tokio::test]
+async fn metadata_that_cannot_be_used_says_why() {
+    let at_issuer = "/.well-known/oauth-authorization-server/as";
+    let with = |document: Value, key: &str, value: Value| {
+        let mut document = document;
+        document[key] = value;
+        document
+    };
+    for (resource, issuer, expected) in [
+        (with(resource(), "resource", json!("https://other/mcp")), issuer(), "another server"),
+        (with(resource(), "authorization_servers", json!([])), issuer(), "no authorization server"),
+        (
+            with(resource(), "authorization_servers", json!(["http://idp.test"])),
+            issuer(),
+            "it names http://idp.test/, which is not https",
+        ),
+        (resource(), with(issuer(), "issuer", json!("https://evil")), "another issuer"),
+        (resource(), with(issuer(), "token_endpoint", json!(7)), "no token endpoint"),
+        (
+            resource(),
+            with(issuer(), "token_endpoint", json!("http://169.254.169.254/token")),
+            "it names http://169.254.169.254/token",
+        ),
+        (json!([]), issuer(), "no JSON object"),
+    ] {
+        let documents =
+            [("/.well-known/oauth-protected-resource/mcp", resource), (at_issuer, issuer)];
+        let error = found(&server(&documents).await, None).await.unwrap_err();
+        assert!(error.text.contains(expected), "{}", error.text);
+        assert!(error.text.contains("set `auth.oauth.token_url`"), "{}", error.text);
+    }
+    let agent = server(&[]).await;
+    let error = found(&agent, None).await.unwrap_err();
+    assert!(error.text.contains("does not say where its tokens are issued"), "{}", error.text);
+    let error = found(&agent, Some("http://idp.test/meta")).await.unwrap_err();
+    assert!(error.text.contains("`resource_metadata` cannot be used"), "{}", error.text);
+    agent.stop().await;
+    let gone =
+        Challenge { url: Url::parse("http://127.0.0.1:1/").unwrap(), metadata: None, scope: None };
+    assert!(find(&http_client::new(), &gone).await.unwrap_err().passes);
+}
+
+#[test]
+fn where_a_server_may_send_us() {
+    let url = |text: &str| Url::parse(text).unwrap();
+    for (base, target, may) in [
+        ("https://rs", "https://idp/t", true),
+        ("https://rs", "http://idp/t", false),
+        ("http://rs", "http://rs/t", true),
+        ("http://rs", "http://rs:81/t", false),
+        ("http://rs", "https://idp/t", true),
+        ("http://127.0.0.1:1", "http://127.0.0.1:2/t", true),
+        ("http://localhost:1", "http://[::1]:2/t", true),
+        ("https://rs", "http://127.0.0.1/t", false),
+        ("https://rs", "https://127.0.0.1/t", false),
+        ("https://rs", "https://localhost./t", false),
+        ("https://rs", "https://[::ffff:127.0.0.1]/t", false),
+        ("https://rs", "https://0.0.0.0/t", false),
+        ("https://rs", "https://169.254.169.254/t", false),
+        ("https://rs", "https://[::ffff:169.254.169.254]/t", false),
+        ("https://rs", "https://[fe80::1]/t", false),
+        ("http://169.254.169.254", "http://169.254.169.254/t", false),
+        ("https://rs", "https://user@idp/t", false),
+        ("https://rs", "file:///etc/passwd", false),
+    ] {
+        assert_eq!(may_name(Some(&url(base)), &url(target)), may, "{base} {target}");
+    }
+    // An operator's own file may name anything that is called at all.
+    assert!(may_name(None, &url("http://127.0.0.1/t")));
+    assert!(!may_name(None, &url("http://169.254.169.254/t")));
+}

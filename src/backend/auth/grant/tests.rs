@@ -1,0 +1,174 @@
+//! What is sent to a token endpoint, and what is made of its answers.
+
+use http_client::new as client;
+use secrecy::SecretString;
+use serde_json::json;
+
+use super::*;
+use crate::backend::fake_http::{Agent, Reply, Seen};
+
+const SECRET: &str = "s3cret/+";
+
+fn issuer(token_url: Option<Url>, resource: Option<&str>, scopes: &[&str]) -> Issuer {
+    let config = ClientCredentials {
+        id: "bridge one".to_owned(),
+        secret: SecretString::from(SECRET.to_owned()),
+        token_url: token_url.map(Into::into),
+        scopes: scopes.iter().map(ToString::to_string).collect(),
+    };
+    let resource = resource.map(|url| Url::parse(url).unwrap());
+    Issuer::new(BackendName::parse("b").unwrap(), Arc::new(config), resource.as_ref(), client())
+}
+
+async fn endpoint(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> (Agent, Url) {
+    let agent = Agent::start(answer).await;
+    let url = agent.url.join("token?tenant=hunter2").unwrap();
+    (agent, url)
+}
+
+fn token() -> Reply {
+    Reply::json(json!({"access_token": "t1", "token_type": "Bearer", "expires_in": 60}).to_string())
+}
+
+fn fails(status: u16, error: &str) -> Reply {
+    let body = json!({"error": error, "error_description": SECRET});
+    Reply::json(body.to_string()).but(status)
+}
+
+fn form(seen: &Seen) -> Vec<(String, String)> {
+    form_urlencoded::parse(seen.body.as_bytes()).into_owned().collect()
+}
+
+#[tokio::test]
+async fn a_request_says_who_asks_and_for_what() {
+    let (agent, url) = endpoint(|_| token()).await;
+    let issuer = issuer(Some(url), Some("https://rs:8443/mcp?x=1"), &["read", "write"]);
+    assert!(issuer.is_ready());
+    let issued = issuer.fetch(None).await.unwrap();
+    assert_eq!(
+        (issued.value.to_str().unwrap(), issued.lifetime),
+        ("Bearer t1", Some(Duration::from_secs(60)))
+    );
+    assert!(issued.value.is_sensitive());
+    let [seen] = &agent.seen()[..] else { panic!("one request") };
+    assert_eq!(seen.header("content-type"), "application/x-www-form-urlencoded");
+    // RFC 6749, 2.3.1: both are form-encoded before they are joined.
+    let pair = BASE64_STANDARD.encode("bridge+one:s3cret%2F%2B");
+    assert_eq!(seen.header("authorization"), format!("Basic {pair}"));
+    let pairs = [
+        ("grant_type", "client_credentials"),
+        ("scope", "read write"),
+        ("resource", "https://rs:8443/mcp"),
+    ];
+    assert_eq!(form(seen), pairs.map(|(a, b)| (a.to_owned(), b.to_owned())));
+}
+
+#[tokio::test]
+async fn the_other_way_to_show_the_secret_is_tried_once_and_remembered() {
+    for status in [400, 401] {
+        let (agent, url) = endpoint(move |seen| match seen.header("authorization") {
+            "" => token(),
+            _ => fails(status, "invalid_client"),
+        })
+        .await;
+        let issuer = issuer(Some(url), None, &[]);
+        for _ in 0..2 {
+            assert!(issuer.fetch(None).await.is_ok());
+        }
+        let seen = agent.seen();
+        assert_eq!(seen.len(), 3, "the second time, the right way is known");
+        let body = form(&seen[2]);
+        assert!(body.contains(&("client_id".into(), "bridge one".into())), "{body:?}");
+        assert!(body.contains(&("client_secret".into(), SECRET.into())), "{body:?}");
+    }
+}
+
+#[tokio::test]
+async fn refusals_are_told_without_what_may_be_secret() {
+    for (status, error, expected, passes, requests) in [
+        (401, "invalid_client", "answered 401 invalid_client", false, 2),
+        (401, "s3cret/+", "answered HTTP 401", false, 2),
+        (400, "invalid_scope", "answered 400 invalid_scope", false, 1),
+        (400, "s3cret/+", "answered HTTP 400", false, 1),
+        (503, "temporarily_unavailable", "answered 503 temporarily_unavailable", true, 1),
+        (429, "slow_down", "answered 429 slow_down", true, 1),
+        (302, "", "answered HTTP 302", false, 1),
+    ] {
+        let (agent, url) = endpoint(move |_| fails(status, error)).await;
+        let failure = issuer(Some(url), None, &[]).fetch(None).await.unwrap_err();
+        assert!(failure.text.ends_with(expected), "{}", failure.text);
+        assert!(failure.text.contains("/token?…") && !failure.text.contains("hunter2"));
+        assert!(!failure.text.contains("s3cret"), "{}", failure.text);
+        assert_eq!((failure.passes, agent.seen().len()), (passes, requests), "{status} {error}");
+    }
+}
+
+#[tokio::test]
+async fn answers_without_a_usable_token() {
+    for body in [
+        "<html>".to_owned(),
+        json!({"token_type": "Bearer"}).to_string(),
+        json!({"access_token": ""}).to_string(),
+        json!({"access_token": "a\nb"}).to_string(),
+        json!({"access_token": "t", "token_type": "DPoP"}).to_string(),
+        "x".repeat(MAX_ANSWER + 1),
+    ] {
+        let (_agent, url) = endpoint(move |_| Reply::json(body.clone())).await;
+        assert!(issuer(Some(url), None, &[]).fetch(None).await.is_err());
+    }
+    let (_agent, url) = endpoint(|_| Reply::hang_up()).await;
+    let failure = issuer(Some(url), None, &[]).fetch(None).await.unwrap_err();
+    assert!(failure.passes && failure.text.contains("gave no answer"), "{}", failure.text);
+    let url = Url::parse("http://169.254.169.254/token").unwrap();
+    let failure = issuer(Some(url), None, &[]).fetch(None).await.unwrap_err();
+    assert!(failure.text.contains("link-local"), "{}", failure.text);
+}
+
+#[test]
+fn lifetimes_of_all_sorts() {
+    for (lifetime, expected) in [
+        ("60", Some(60)),
+        ("\"60\"", Some(60)),
+        ("60.0", Some(60)),
+        ("-1", None),
+        ("null", None),
+        ("1e300", Some(LONGEST_LIFE.as_secs())),
+    ] {
+        let issued = read(&format!(r#"{{"access_token":"t","expires_in":{lifetime}}}"#)).unwrap();
+        assert_eq!(issued.lifetime.map(|life| life.as_secs()), expected, "{lifetime}");
+    }
+}
+
+#[tokio::test]
+async fn a_card_is_heeded_where_the_operator_says_nothing() {
+    let base = Url::parse("https://hr.test/card").unwrap();
+    let card = Some(&base);
+    let asked = issuer(None, None, &[]);
+    assert!(!asked.is_ready());
+    for bad in
+        ["http://idp.test/t", "http://127.0.0.1/t", "https://[::1]/t", "https://169.254.1.1/"]
+    {
+        asked.learn(card, bad);
+        assert!(!asked.is_ready(), "{bad}");
+    }
+    for (named, expected) in
+        [("/token", "https://hr.test/token"), ("https://idp.test/t", "https://idp.test/t")]
+    {
+        asked.learn(card, named);
+        assert_eq!(asked.known().endpoint.as_ref().unwrap().url.as_str(), expected);
+    }
+    let told = issuer(Some(Url::parse("https://own.test/t").unwrap()), None, &[]);
+    told.learn(card, "https://idp.test/t");
+    assert_eq!(told.known().endpoint.as_ref().unwrap().url.as_str(), "https://own.test/t");
+}
+
+#[test]
+fn the_name_of_a_server() {
+    for (url, name) in [
+        ("https://rs/", "https://rs"),
+        ("https://rs/mcp/", "https://rs/mcp/"),
+        ("https://rs/mcp?a=b#c", "https://rs/mcp"),
+    ] {
+        assert_eq!(canonical(&Url::parse(url).unwrap()), name);
+    }
+}

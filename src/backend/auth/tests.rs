@@ -1,0 +1,257 @@
+//! When tokens are fetched, in paused time, with an issuer that does what a test says.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::future::join_all;
+use tokio::time::{advance, sleep};
+
+use super::*;
+
+type Script = dyn Fn(usize) -> Result<Option<u64>, bool> + Send + Sync;
+
+/// Numbers its tokens from 1, and takes a second for each.
+struct Fake {
+    issued: Arc<AtomicUsize>,
+    /// The lifetime of the token with this number in seconds; or a failure, and whether it passes.
+    script: Box<Script>,
+    ready: bool,
+    seen: Arc<Mutex<Vec<Option<String>>>>,
+}
+
+impl fmt::Debug for Fake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Fake")
+    }
+}
+
+impl Issue for Fake {
+    fn is_ready(&self) -> bool {
+        self.ready
+    }
+
+    fn issue<'a>(
+        &'a self,
+        challenge: Option<&'a Challenge>,
+    ) -> BoxFuture<'a, Result<Issued, IssueError>> {
+        Box::pin(async move {
+            let number = self.issued.fetch_add(1, Ordering::SeqCst) + 1;
+            self.seen.lock().unwrap().push(challenge.and_then(|said| said.metadata.clone()));
+            sleep(Duration::from_secs(1)).await;
+            let lifetime = (self.script)(number)
+                .map_err(|passes| IssueError { text: format!("failure {number}"), passes })?;
+            let mut value = HeaderValue::from_str(&format!("Bearer t{number}")).unwrap();
+            value.set_sensitive(true);
+            Ok(Issued { value, lifetime: lifetime.map(Duration::from_secs) })
+        })
+    }
+
+    fn learn(&self, _base: Option<&Url>, _named: &str) {}
+}
+
+/// Tokens, and how many were asked for.
+fn tokens(
+    script: impl Fn(usize) -> Result<Option<u64>, bool> + Send + Sync + 'static,
+) -> (Tokens, Arc<AtomicUsize>) {
+    let issued = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::default();
+    let fake = Fake { issued: issued.clone(), script: Box::new(script), ready: true, seen };
+    (Tokens::from(BackendName::parse("b").unwrap(), Box::new(fake)), issued)
+}
+
+fn response(status: u16) -> reqwest::Response {
+    let response = http::Response::builder()
+        .status(status)
+        .header(WWW_AUTHENTICATE, r#"Bearer resource_metadata="https://rs/meta", scope="a b""#);
+    response.body("").unwrap().into()
+}
+
+/// Makes a request of a backend that answers a token with this status; gives the status, and the
+/// tokens that it saw.
+async fn request(
+    tokens: &Tokens,
+    status: impl Fn(&str) -> u16,
+) -> (Result<u16, AuthError>, Vec<String>) {
+    let seen = Mutex::new(Vec::new());
+    let answer = send(Some(tokens), HeaderMap::new(), async |headers: HeaderMap| {
+        let token = headers.get(AUTHORIZATION).map_or("", |value| value.to_str().unwrap());
+        seen.lock().unwrap().push(token.to_owned());
+        sleep(Duration::from_millis(10)).await;
+        Ok::<_, AuthError>(response(status(token)))
+    });
+    let answer = answer.await.map(|response| response.status().as_u16());
+    (answer, seen.into_inner().unwrap())
+}
+
+async fn used(tokens: &Tokens) -> String {
+    let (answer, seen) = request(tokens, |_| 200).await;
+    assert_eq!(answer.unwrap(), 200);
+    let [token] = seen.as_slice() else { panic!("{seen:?}") };
+    token.clone()
+}
+
+fn count(issued: &AtomicUsize) -> usize {
+    issued.load(Ordering::SeqCst)
+}
+
+const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_requests_fetch_one_token() {
+    let (tokens, issued) = tokens(|_| Ok(None));
+    for token in join_all((0..50).map(|_| used(&tokens))).await {
+        assert_eq!(token, "Bearer t1");
+    }
+    advance(secs(10 * 365 * 24 * 3600)).await;
+    assert_eq!(used(&tokens).await, "Bearer t1", "no end was named");
+    assert_eq!(count(&issued), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_renewed_before_it_expires() {
+    for (lifetime, renewed) in [(100, 80), (3600, 3540), (5, 4)] {
+        let (tokens, issued) = tokens(move |_| Ok(Some(lifetime)));
+        assert_eq!(used(&tokens).await, "Bearer t1");
+        advance(secs(renewed) - Duration::from_millis(20)).await;
+        assert_eq!(used(&tokens).await, "Bearer t1", "{lifetime}");
+        advance(Duration::from_millis(20)).await;
+        assert_eq!(used(&tokens).await, "Bearer t2", "{lifetime}");
+        assert_eq!(count(&issued), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_cannot_be_renewed_is_used_to_its_end() {
+    let (tokens, issued) = tokens(|number| if number == 1 { Ok(Some(1000)) } else { Err(true) });
+    assert_eq!(used(&tokens).await, "Bearer t1");
+    advance(secs(940)).await;
+    let mut requests = 0;
+    while tokens.state().token.as_ref().unwrap().expires.unwrap() > Instant::now() + secs(2) {
+        assert_eq!(used(&tokens).await, "Bearer t1");
+        advance(Duration::from_millis(100)).await;
+        requests += 1;
+    }
+    assert!(requests > 100 && count(&issued) < 40, "{requests} {}", count(&issued));
+    advance(secs(2)).await;
+    let (answer, seen) = request(&tokens, |_| 200).await;
+    assert!(matches!(answer, Err(AuthError::NoToken(_))), "{answer:?}");
+    assert!(seen.is_empty(), "nothing is sent without a token");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_token_is_replaced_once_and_the_request_made_again() {
+    let (tokens, issued) = tokens(|_| Ok(Some(3600)));
+    let revoked = |token: &str| if token == "Bearer t1" { 401 } else { 200 };
+    let (answer, seen) = request(&tokens, revoked).await;
+    assert_eq!((answer.unwrap(), seen), (200, vec!["Bearer t1".into(), "Bearer t2".into()]));
+    assert_eq!(used(&tokens).await, "Bearer t2");
+    assert_eq!(count(&issued), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_are_refused_together_share_the_new_token() {
+    let (tokens, issued) = tokens(|_| Ok(Some(3600)));
+    used(&tokens).await;
+    let revoked = |token: &str| if token == "Bearer t1" { 401 } else { 200 };
+    for (answer, seen) in join_all((0..20).map(|_| request(&tokens, revoked))).await {
+        assert_eq!((answer.unwrap(), seen.len()), (200, 2));
+    }
+    assert_eq!(count(&issued), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_that_refuses_every_token_makes_no_loop() {
+    let (tokens, issued) = tokens(|_| Ok(Some(3600)));
+    let mut sent = 0;
+    for _ in 0..100 {
+        let (answer, seen) = request(&tokens, |_| 401).await;
+        assert!(matches!(answer, Err(AuthError::Refused)), "{answer:?}");
+        sent += seen.len();
+        advance(secs(3)).await;
+    }
+    // Five minutes: the first token, and one a minute.
+    assert!(count(&issued) <= 1 + 6, "{}", count(&issued));
+    assert!(sent <= 100 + 6, "{sent}");
+    assert_eq!(
+        used(&tokens).await,
+        format!("Bearer t{}", count(&issued)),
+        "it may change its mind"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_refusals_are_the_answer() {
+    let (tokens, issued) = tokens(|_| Ok(None));
+    for status in [200, 403, 404, 500] {
+        let (answer, seen) = request(&tokens, |_| status).await;
+        assert_eq!((answer.unwrap(), seen.len()), (status, 1));
+    }
+    assert_eq!(count(&issued), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_stands_for_a_while() {
+    // One that a person has to see to is asked about once a minute, one that passes more often.
+    for (passes, least, most) in [(false, 9, 11), (true, 15, 60)] {
+        let (tokens, issued) = tokens(move |_| Err(passes));
+        let start = Instant::now();
+        while start.elapsed() < secs(600) {
+            let (answer, seen) = request(&tokens, |_| 200).await;
+            assert!(matches!(&answer, Err(AuthError::NoToken(why)) if why.contains("failure")));
+            assert!(seen.is_empty());
+            advance(Duration::from_millis(100)).await;
+        }
+        let asked = count(&issued);
+        assert!((least..=most).contains(&asked), "{passes}: {asked}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_dropped_leaves_its_turn() {
+    let (tokens, issued) = tokens(|_| Ok(None));
+    let dropped = tokio::time::timeout(Duration::from_millis(500), used(&tokens)).await;
+    assert!(dropped.is_err());
+    assert_eq!(used(&tokens).await, "Bearer t2");
+    assert_eq!(count(&issued), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nobody_knows_the_issuer_the_backend_is_asked_without_a_token() {
+    let issued = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::default();
+    let fake = Fake {
+        issued: issued.clone(),
+        script: Box::new(|_| Ok(None)),
+        ready: false,
+        seen: Arc::clone(&seen),
+    };
+    let tokens = Tokens::from(BackendName::parse("b").unwrap(), Box::new(fake));
+    let (answer, sent) = request(&tokens, |_| 200).await;
+    assert_eq!((answer.unwrap(), sent), (200, vec![String::new()]), "one that wants none");
+    let wants = |token: &str| if token.is_empty() { 401 } else { 200 };
+    let (answer, sent) = request(&tokens, wants).await;
+    assert_eq!((answer.unwrap(), sent), (200, vec![String::new(), "Bearer t1".into()]));
+    assert_eq!(*seen.lock().unwrap(), [Some("https://rs/meta".to_owned())]);
+    // That was no refusal of a token: the next one is replaced at once.
+    let (answer, _) = request(&tokens, |token| if token == "Bearer t2" { 200 } else { 401 }).await;
+    assert_eq!((answer.unwrap(), count(&issued)), (200, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_never_shown() {
+    let (tokens, _) = tokens(|_| Ok(None));
+    assert_eq!(used(&tokens).await, "Bearer t1");
+    assert!(!format!("{tokens:?}").contains("t1"), "{tokens:?}");
+}
+
+#[test]
+fn parameters_of_challenges() {
+    let header =
+        r#"Bearer realm="scope=x", Scope = "a b",resource_metadata=https://rs/meta, error="x""#;
+    assert_eq!(parameter(header, "scope").as_deref(), Some("a b"));
+    assert_eq!(parameter(header, "resource_metadata").as_deref(), Some("https://rs/meta"));
+    assert_eq!(parameter(header, "metadata"), None);
+    assert_eq!(parameter("Bearer", "scope"), None);
+    assert_eq!(parameter("Bearer scope=\"a", "scope"), None);
+}

@@ -1,0 +1,82 @@
+//! The tasks that are followed: what the server tells of them unasked.
+//!
+//! Must not: ask for anything, or keep what a task has come to; whoever follows it asks.
+
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
+use super::{Exchange, Wire, lock};
+use crate::model::json::{Members, string_member};
+
+/// Tells of a task where it was subscribed to (2026-07-28).
+pub(super) const STATUS: &str = "notifications/tasks";
+/// Tells of any task that the client has started (2025-11-25).
+pub(super) const STATUS_2025: &str = "notifications/tasks/status";
+
+/// One task that is followed.
+#[derive(Debug)]
+pub(in crate::backend::mcp) struct Watched {
+    task: String,
+    /// The call that started it, whose progress goes on.
+    exchange: Arc<Exchange>,
+    changed: Notify,
+}
+
+/// Follows a task for as long as it is held.
+#[derive(Debug)]
+pub(in crate::backend::mcp) struct Watch<'a> {
+    wire: &'a Wire,
+    watched: Arc<Watched>,
+}
+
+impl Wire {
+    /// Listens to what the server says of `task`, which the call of `exchange` has started.
+    pub(in crate::backend::mcp) fn watch(
+        &self,
+        task: String,
+        exchange: Arc<Exchange>,
+    ) -> Watch<'_> {
+        let watched = Arc::new(Watched { task, exchange, changed: Notify::new() });
+        lock(&self.watched).push(Arc::clone(&watched));
+        Watch { wire: self, watched }
+    }
+
+    pub(super) fn task_progressed(&self, token: i64) {
+        for watched in lock(&self.watched).iter().filter(|one| one.exchange.is_called(token)) {
+            watched.exchange.progress.touch();
+        }
+    }
+
+    /// Takes a notification of a task's status.
+    pub(super) fn task_changed(&self, text: &str) {
+        let params = Members::read(text).ok().and_then(|message| message.get("params"));
+        let member = |key| params.and_then(|params| string_member(params.get(), key));
+        let Some(task) = member("taskId") else { return };
+        let works = member("status").is_some_and(|status| status == "working");
+        for watched in lock(&self.watched).iter().filter(|one| one.task == task) {
+            watched.exchange.progress.touch();
+            if !works {
+                watched.changed.notify_one();
+            }
+        }
+    }
+}
+
+impl Watch<'_> {
+    /// Ends when the server has said that the task does not work any more.
+    pub(in crate::backend::mcp) async fn changed(&self) {
+        self.watched.changed.notified().await;
+    }
+
+    /// The task has shown that it works.
+    pub(in crate::backend::mcp) fn touch(&self) {
+        self.watched.exchange.progress.touch();
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        lock(&self.wire.watched).retain(|one| !Arc::ptr_eq(one, &self.watched));
+    }
+}

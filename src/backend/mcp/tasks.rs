@@ -1,0 +1,281 @@
+//! Calls that are tasks: asked for by us (2025-11-25), or made of a call by the server
+//! (2026-07-28, SEP-2663). A task has a name, so it can be asked for after a crash of the bridge,
+//! and it is followed by asking.
+//!
+//! Must not: time out (the caller drops the future), or start anything twice.
+
+use std::{sync::Arc, time::Duration};
+
+use rmcp::model::{
+    CancelTaskParams, CancelTaskRequest, ClientRequest, CustomRequest, ErrorCode, GetTaskParams,
+    GetTaskRequest,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tokio::time::sleep;
+
+use super::{
+    connection::{Connection, complete},
+    raw::{Exchange, Marker, Watch, error_of},
+};
+use crate::{
+    backend::peer::{CallError, Handle, ToolCall},
+    model::answer::Answer,
+};
+
+mod state;
+
+pub(super) use state::Support;
+
+use state::{BadTask, Status, Task};
+
+/// How long a server is asked to keep a task, in milliseconds: longer than any call may take, and
+/// than a bridge that crashed is away.
+pub(super) const TTL: u64 = 3_600_000;
+
+/// How often a question may fail before it fails for good, and the wait after each: together, a restart of what
+/// stands before the server.
+const MAX_MISSES: u32 = 5;
+const MISS_WAIT: Duration = Duration::from_secs(1);
+
+/// The share of a wait that is added to it at random, so that many tasks are not asked for at once.
+const JITTER: f64 = 0.1;
+
+/// How long a cancellation may take; nobody waits for it.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
+
+const NO_REASON: &str = "the server gives no reason";
+
+/// What a [`Handle`] of ours holds.
+#[derive(Serialize, Deserialize)]
+struct Named {
+    #[serde(rename = "mcpTask")]
+    task: String,
+}
+
+/// What may be asked of a task.
+#[derive(Debug, Clone, Copy)]
+enum Question {
+    Status,
+    /// The result of one of 2025-11-25 that has ended; later it comes with the status.
+    Result,
+}
+
+/// How a task ended.
+enum End {
+    /// Its result, where it came with the task.
+    Completed(Option<Box<RawValue>>),
+    Failed {
+        message: Option<String>,
+        error: Option<Box<RawValue>>,
+    },
+    Cancelled(Option<String>),
+    InputRequired(Option<String>),
+}
+
+/// Goes on with a call that was answered with `result`: waits for the task, if it is one.
+pub(super) async fn follow(
+    connection: &Connection,
+    call: &ToolCall,
+    exchange: Arc<Exchange>,
+    result: &RawValue,
+) -> Result<Answer, CallError> {
+    let created = Task::created(result, exchange.wants_task()).map_err(unreadable)?;
+    let Some(task) = created else { return complete(result) };
+    let named = Named { task: task.id.clone() };
+    let handle = serde_json::to_string(&named).expect("a struct of one string is JSON");
+    call.named(&Handle(handle));
+    let wait = if task.status == Status::Working { task.wait } else { Duration::ZERO };
+    Followed::new(connection, task.id, exchange).outcome(wait).await
+}
+
+/// Goes on with the task that `handle` names, which another connection has started.
+pub(super) async fn resume(
+    connection: &Connection,
+    call: &ToolCall,
+    handle: &Handle,
+) -> Result<Answer, CallError> {
+    let Ok(Named { task }) = serde_json::from_str(&handle.0) else {
+        return Err(CallError::Lost("what the call had started is no MCP task".to_owned()));
+    };
+    let exchange = Exchange::of_the_past(call.progress.clone());
+    Followed::new(connection, task, exchange).outcome(Duration::ZERO).await
+}
+
+/// A task that somebody waits for. Dropped before its end, it is cancelled.
+struct Followed<'a> {
+    connection: &'a Connection,
+    watch: Watch<'a>,
+    task: String,
+    ended: bool,
+}
+
+impl<'a> Followed<'a> {
+    fn new(connection: &'a Connection, task: String, exchange: Arc<Exchange>) -> Self {
+        let watch = connection.wire().watch(task.clone(), exchange);
+        Self { connection, watch, task, ended: false }
+    }
+
+    /// What the task comes to. It is first asked for after `wait`.
+    async fn outcome(mut self, wait: Duration) -> Result<Answer, CallError> {
+        match self.end(wait).await? {
+            End::Completed(Some(result)) => complete(&result),
+            End::Completed(None) => self.result().await.map_err(|error| match error {
+                // It had completed, so these are not the tool's words.
+                CallError::Refused(why) => CallError::Unreadable(why),
+                error => error,
+            }),
+            End::Failed { message, error: Some(error) } => Err(failed(message, Some(&error))),
+            End::Failed { message, error: None } => self.failure(message).await,
+            End::Cancelled(message) => Err(CallError::Refused(format!(
+                "the server cancelled the call: {}. It may have taken effect in part; check before \
+                 you repeat it.",
+                message.as_deref().unwrap_or(NO_REASON).trim_end_matches('.')
+            ))),
+            End::InputRequired(message) => {
+                let message = message.map(|message| format!(" ({message})")).unwrap_or_default();
+                Err(CallError::Refused(format!(
+                    "the tool asked for input from the user in the middle of its work, which the \
+                     bridge cannot give, so the call was cancelled{message}. It may have taken \
+                     effect in part; check before you repeat it, with all that it needs in the \
+                     arguments."
+                )))
+            }
+        }
+    }
+
+    /// Asks until the task has ended or cannot go on.
+    async fn end(&mut self, mut wait: Duration) -> Result<End, CallError> {
+        loop {
+            tokio::select! {
+                () = sleep(wait.mul_f64(1.0 + JITTER * rand::random::<f64>())) => (),
+                () = self.watch.changed() => (),
+                () = self.connection.over() => (),
+            }
+            let answer = match self.ask(Question::Status).await {
+                Err(CallError::Refused(why)) => {
+                    self.ended = true;
+                    return Err(CallError::Lost(format!("the server has no such task: {why}")));
+                }
+                answer => answer?,
+            };
+            let task = Task::read(&answer).map_err(unreadable)?;
+            wait = task.wait;
+            let end = match task.status {
+                Status::Working => {
+                    self.watch.touch();
+                    continue;
+                }
+                // It has not ended, and will be cancelled.
+                Status::InputRequired => return Ok(End::InputRequired(task.message)),
+                Status::Completed => End::Completed(task.result.map(ToOwned::to_owned)),
+                Status::Failed => {
+                    let error = task.error.map(ToOwned::to_owned);
+                    End::Failed { message: task.message, error }
+                }
+                Status::Cancelled => End::Cancelled(task.message),
+            };
+            self.ended = true;
+            return Ok(end);
+        }
+    }
+
+    /// Asks, and asks again where that failed on the way: a question does no harm.
+    /// [`CallError::Refused`] is the server's own word.
+    async fn ask(&self, question: Question) -> Result<Box<RawValue>, CallError> {
+        let mut misses = 0;
+        loop {
+            let exchange = Exchange::new();
+            let request = question.request(&self.task, Marker(Arc::clone(&exchange)));
+            let why = match self.connection.exchange(request, Arc::clone(&exchange), None).await {
+                Err(CallError::NotSent(why) | CallError::Lost(why)) => why,
+                Err(CallError::Refused(why)) if question.is_open(exchange.refusal()) => why,
+                outcome => return outcome,
+            };
+            if misses == MAX_MISSES || self.connection.is_over() {
+                return Err(CallError::Lost(why));
+            }
+            misses += 1;
+            tracing::debug!(task = self.task, "a task could not be asked for: {why}");
+            tokio::select! {
+                () = sleep(MISS_WAIT) => (),
+                () = self.connection.over() => (),
+            }
+        }
+    }
+
+    /// The result of an ended task, which did not come with it.
+    async fn result(&self) -> Result<Answer, CallError> {
+        complete(&self.ask(Question::Result).await?)
+    }
+
+    /// What a failed task of 2025-11-25 says: its result is the tool's error, or the JSON-RPC error
+    /// that the call itself would have had. A server may have kept neither.
+    async fn failure(&self, message: Option<String>) -> Result<Answer, CallError> {
+        match (self.result().await, message) {
+            (Ok(Answer::Result { text, .. }), None) if !text.is_empty() => Ok(Answer::Error(text)),
+            (Ok(Answer::Error(text)), _) => Ok(Answer::Error(text)),
+            (Err(CallError::Refused(words)), None) => Err(CallError::Refused(words)),
+            (_, message) => Err(failed(message, None)),
+        }
+    }
+}
+
+impl Question {
+    /// Whether the question may still be answered after a refusal with the code `refusal`.
+    fn is_open(self, refusal: Option<i32>) -> bool {
+        match (self, refusal) {
+            // What stands before the server refused, and it has no word in this.
+            (_, None) => true,
+            // The server is in trouble, but does not say that it does not know the task.
+            (Self::Status, Some(code)) => code == ErrorCode::INTERNAL_ERROR.0,
+            (Self::Result, Some(_)) => false,
+        }
+    }
+
+    fn request(self, task: &str, marker: Marker) -> ClientRequest {
+        match self {
+            Self::Status => {
+                let mut request = GetTaskRequest::new(GetTaskParams::new(task));
+                request.extensions.insert(marker);
+                request.into()
+            }
+            Self::Result => {
+                let params = serde_json::json!({ "taskId": task });
+                let mut request = CustomRequest::new("tasks/result", Some(params));
+                request.extensions.insert(marker);
+                ClientRequest::CustomRequest(request)
+            }
+        }
+    }
+}
+
+impl Drop for Followed<'_> {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        let request = CancelTaskRequest::new(CancelTaskParams::new(&self.task));
+        self.connection.send_aside(request.into(), CANCEL_TIMEOUT);
+    }
+}
+
+fn unreadable(bad: BadTask) -> CallError {
+    CallError::Unreadable(bad.to_string())
+}
+
+/// A task that ended with an error of the protocol.
+fn failed(message: Option<String>, error: Option<&RawValue>) -> CallError {
+    let error = error.map(|error| {
+        let (code, words) = error_of(error);
+        format!("{words} (JSON-RPC error {code})")
+    });
+    CallError::Refused(match (message, error) {
+        (Some(message), Some(error)) => format!("{message}: {error}"),
+        (Some(words), None) | (None, Some(words)) => words,
+        (None, None) => format!("the call failed, and {NO_REASON}"),
+    })
+}
+
+#[cfg(test)]
+mod tests;

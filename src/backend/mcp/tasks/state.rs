@@ -1,0 +1,127 @@
+//! What a server says of a task, and which tools it wants called as tasks. The revisions differ in
+//! two names and in where the result stands; here they are one.
+//!
+//! Must not: do IO, or change a result.
+
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+
+use crate::model::json::{Members, string_member};
+
+/// How often a task is asked for, where the server does not say.
+const USUAL_WAIT: Duration = Duration::from_secs(1);
+/// The bounds of what a server may say.
+const SHORTEST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// How a tool may be called (`execution.taskSupport` of 2025-11-25).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::backend::mcp) enum Support {
+    Optional,
+    Required,
+}
+
+impl Support {
+    /// What `tool` says; `None` is a tool that cannot be called as a task.
+    pub(in crate::backend::mcp) fn of(tool: &RawValue) -> Option<Self> {
+        let execution = Members::read(tool.get()).ok()?.get("execution")?;
+        match string_member(execution.get(), "taskSupport")?.as_str() {
+            "optional" => Some(Self::Optional),
+            "required" => Some(Self::Required),
+            _ => None,
+        }
+    }
+}
+
+/// How a task stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Status {
+    Working,
+    InputRequired,
+    Completed,
+    Failed,
+    Cancelled,
+}
+
+/// A task as one message shows it.
+#[derive(Debug)]
+pub(super) struct Task<'a> {
+    pub(super) id: String,
+    pub(super) status: Status,
+    /// What the server says of the status, for people and models.
+    pub(super) message: Option<String>,
+    /// How long the server wants to be left alone.
+    pub(super) wait: Duration,
+    /// The result of the call, where it stands in the task (2026-07-28).
+    pub(super) result: Option<&'a RawValue>,
+    /// The JSON-RPC error that the call ended with, likewise.
+    pub(super) error: Option<&'a RawValue>,
+}
+
+/// What should be a task is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the server tells of a task without a name or with a status that the protocol has not")]
+pub(super) struct BadTask;
+
+impl<'a> Task<'a> {
+    /// The task that a `tools/call` was answered with. `None`: it was answered with its result,
+    /// which is up to the server even where a task was `wanted`.
+    pub(super) fn created(result: &'a RawValue, wanted: bool) -> Result<Option<Self>, BadTask> {
+        let Ok(members) = Members::read(result.get()) else { return Ok(None) };
+        if string_member(result.get(), "resultType").as_deref() == Some("task") {
+            return Self::of(&members).map(Some);
+        }
+        match members.get("task") {
+            Some(task) if wanted && members.get("content").is_none() => Self::read(task).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// The task that a `tasks/get` was answered with.
+    pub(super) fn read(task: &'a RawValue) -> Result<Self, BadTask> {
+        Self::of(&Members::read(task.get()).map_err(|_no_object| BadTask)?)
+    }
+
+    fn of(members: &Members<'a>) -> Result<Self, BadTask> {
+        let text =
+            |key| members.get(key).and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
+        let either = |new: &str, old: &str| members.get(new).or_else(|| members.get(old));
+        let status = match text("status").as_deref() {
+            Some("working") => Status::Working,
+            Some("input_required") => Status::InputRequired,
+            Some("completed") => Status::Completed,
+            Some("failed") => Status::Failed,
+            Some("cancelled") => Status::Cancelled,
+            _ => return Err(BadTask),
+        };
+        let interval = either("pollIntervalMs", "pollInterval").and_then(milliseconds);
+        let ttl = either("ttlMs", "ttl").and_then(milliseconds);
+        let object = |key| members.get(key).filter(|raw| raw.get().starts_with('{'));
+        Ok(Self {
+            id: text("taskId").filter(|id| !id.is_empty()).ok_or(BadTask)?,
+            status,
+            message: text("statusMessage").filter(|message| !message.trim().is_empty()),
+            wait: wait(interval, ttl),
+            result: object("result"),
+            error: object("error"),
+        })
+    }
+}
+
+/// How long to wait before a task is asked for again. What is kept for a time only has to be asked
+/// for within it.
+fn wait(interval: Option<Duration>, ttl: Option<Duration>) -> Duration {
+    let wait = interval.unwrap_or(USUAL_WAIT).min(LONGEST_WAIT);
+    ttl.map_or(wait, |ttl| wait.min(ttl / 2)).max(SHORTEST_WAIT)
+}
+
+/// A number of milliseconds, at most a day; `None` is no number, and none that is set.
+fn milliseconds(raw: &RawValue) -> Option<Duration> {
+    const DAY: f64 = 86_400.0;
+    let number: f64 = serde_json::from_str(raw.get()).ok()?;
+    Some(Duration::from_secs_f64((number / 1000.0).clamp(0.0, DAY)))
+}
+
+#[cfg(test)]
+mod tests;

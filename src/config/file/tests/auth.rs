@@ -1,0 +1,174 @@
+//! `auth` of backends: what is made of it, and what is wrong with it.
+
+use secrecy::ExposeSecret as _;
+
+use super::{check, parse};
+use crate::config::{A2a, ClientCredentials, Config, Mcp, Target};
+
+fn oauth<'c>(config: &'c Config, name: &str) -> &'c ClientCredentials {
+    let backend = config.backends.values().find(|backend| backend.name.as_str() == name);
+    match &backend.unwrap().target {
+        Target::Mcp(Mcp::Http { oauth: Some(oauth), .. }) => oauth,
+        Target::A2a(A2a { oauth: Some(oauth), .. }) => oauth,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn clients_and_static_tokens() {
+    let config = parse(
+        r"upstream: {sandbox: true}
+mcp:
+  a: {url: 'https://a/mcp', auth: {bearer: '${env:TOKEN}'}}
+  b: {url: 'https://b/mcp', auth: {oauth: {client_id: bridge, client_secret: '${env:TOKEN}', token_url: 'https://idp/token', scopes: [read, 'tools:call']}}}
+a2a:
+  c: {url: 'https://c', auth: {oauth: {client_id: 7, client_secret: '${file:/etc/closed}'}}}
+  d: {card_file: d.json, auth: {bearer: '${env:TOKEN}'}}",
+    )
+    .unwrap();
+    assert_eq!(config.warnings, Vec::<String>::new());
+    let Target::Mcp(Mcp::Http { headers, oauth: None, .. }) = &config.backends["a"].target else {
+        panic!("a static token is a header");
+    };
+    assert_eq!(headers["authorization"], "Bearer 0123456789abcdef");
+    assert!(headers["authorization"].is_sensitive());
+    let Target::A2a(A2a { headers, .. }) = &config.backends["d"].target else { panic!("a2a") };
+    assert_eq!(headers["authorization"], "Bearer 0123456789abcdef");
+
+    let b = oauth(&config, "b");
+    assert_eq!((b.id.as_str(), b.secret.expose_secret()), ("bridge", "0123456789abcdef"));
+    assert_eq!(b.token_url.as_ref().unwrap().as_str(), "https://idp/token");
+    assert_eq!(b.scopes, ["read", "tools:call"]);
+    let c = oauth(&config, "c");
+    assert_eq!((c.id.as_str(), c.secret.expose_secret()), ("7", "hunter22-closed-secret"));
+    assert!(c.token_url.is_none() && c.scopes.is_empty());
+    assert!(!format!("{config:?}").contains("0123456789abcdef"));
+}
+
+#[test]
+fn what_travels_in_the_open_is_told() {
+    let config = parse(
+        r"upstream: {sandbox: true}
+mcp:
+  a: {url: 'http://a/mcp', auth: {bearer: '${env:TOKEN}'}}
+  b: {url: 'http://b/mcp', auth: {oauth: {client_id: b, client_secret: secret, token_url: 'http://idp/t'}}}
+  c: {url: 'http://127.0.0.1/mcp', auth: {oauth: {client_id: b, client_secret: '${env:TOKEN}', token_url: 'http://localhost/t'}}}",
+    )
+    .unwrap();
+    let warnings = config.warnings.join("\n");
+    assert_eq!(config.warnings.len(), 3, "{warnings}");
+    assert!(warnings.contains("`bearer` travels without TLS"), "{warnings}");
+    assert!(warnings.contains("client_secret is a secret in plain text"), "{warnings}");
+    assert!(warnings.contains("the client's secret travels without TLS"), "{warnings}");
+}
+
+#[test]
+fn mistakes_of_sections() {
+    check(
+        r"upstream: {sandbox: true}
+mcp:
+  a: {command: a, auth: {bearer: '${env:TOKEN}'}}
+  b: {url: 'https://b', auth: {}}
+  c: {url: 'https://c', auth: {bearer: '${env:TOKEN}', oauth: {}}}
+  d: {url: 'https://d', auth: {bearer: '${env:TOKEN}'}, headers: {authorization: '${env:TOKEN}'}}
+  e: {url: 'https://e', auth: {bearer: Bearer-plain-hunter22}}
+  f: {url: 'unix:/run/f.sock', auth: {oauth: {client_id: f, client_secret: '${env:TOKEN}'}}}",
+        r"error: `auth` means nothing beside `command`
+ --> /srv/bridge.yaml:3:19 (mcp.a.auth)
+  |
+3 |   a: {command: a, auth: {bearer: '${env:TOKEN}'}}
+  |                   ^^^^
+  = remove it
+
+error: `auth` says nothing
+ --> /srv/bridge.yaml:4:25 (mcp.b.auth)
+  |
+4 |   b: {url: 'https://b', auth: {}}
+  |                         ^^^^
+  = write `bearer: ${file:/path}`, or `oauth: {client_id: …, client_secret: ${file:/path}}`
+
+error: `auth` has either `bearer` or `oauth`
+ --> /srv/bridge.yaml:5:56 (mcp.c.auth.oauth)
+  |
+5 |   c: {url: 'https://c', auth: {bearer: '${env:TOKEN}', oauth: {}}}
+  |                                                        ^^^^^
+  = remove one of the two
+
+error: `auth` and the header Authorization say the same thing twice
+ --> /srv/bridge.yaml:6:25 (mcp.d.auth)
+  |
+6 |   d: {url: 'https://d', auth: {bearer: '${env:TOKEN}'}, headers: {authorization: '${env:TOKEN}'}}
+  |                         ^^^^
+  = remove one of the two
+
+error: the word Bearer is put before it
+ --> /srv/bridge.yaml:7:40 (mcp.e.auth.bearer)
+  |
+7 |   e: {url: 'https://e', auth: {bearer: ***}}
+  |                                        ^^^
+  = write the token alone
+
+error: `token_url` is missing, and cannot be found out on a unix socket
+ --> /srv/bridge.yaml:8:39 (mcp.f.auth.oauth)
+  |
+8 |   f: {url: 'unix:/run/f.sock', auth: {oauth: {client_id: f, client_secret: '${env:TOKEN}'}}}
+  |                                       ^^^^^
+  = write `token_url: https://…`
+
+6 errors in /srv/bridge.yaml",
+    );
+}
+
+#[test]
+fn mistakes_of_clients() {
+    check(
+        r"upstream: {sandbox: true}
+a2a:
+  g: {url: 'https://g', auth: {oauth: {scopes: ['a b']}}}
+  h: {url: 'https://h', auth: {oauth: {client_id: h, client_secret: hunter22 hunter33, token_url: 'idp/token'}}}
+  i: {url: 'https://i', auth: {token: abcdefgh}}",
+        r"error: `client_id` is missing
+ --> /srv/bridge.yaml:3:32 (a2a.g.auth.oauth)
+  |
+3 |   g: {url: 'https://g', auth: {oauth: {scopes: ['a b']}}}
+  |                                ^^^^^
+  = write who the bridge is there
+
+error: `client_secret` is missing
+ --> /srv/bridge.yaml:3:32 (a2a.g.auth.oauth)
+  |
+3 |   g: {url: 'https://g', auth: {oauth: {scopes: ['a b']}}}
+  |                                ^^^^^
+  = write `client_secret: ${file:/path}`, or ${env:NAME} or ${cred:NAME}
+
+error: `a b` is no scope
+ --> /srv/bridge.yaml:3:49 (a2a.g.auth.oauth.scopes[0])
+  |
+3 |   g: {url: 'https://g', auth: {oauth: {scopes: ['a b']}}}
+  |                                                 ^^^^^
+  = one word of printable ASCII each: `scopes: [read, write]`
+
+error: client_secret holds a space or a line break that cannot stand in an HTTP header
+ --> /srv/bridge.yaml:4:69 (a2a.h.auth.oauth.client_secret)
+  |
+4 |   h: {url: 'https://h', auth: {oauth: {client_id: h, client_secret: ***, token_url: 'idp/token'}}}
+  |                                                                     ^^^
+  = it is one word of printable ASCII
+
+error: `idp/token` is no URL
+ --> /srv/bridge.yaml:4:99 (a2a.h.auth.oauth.token_url)
+  |
+4 |   h: {url: 'https://h', auth: {oauth: {client_id: h, client_secret: ***, token_url: 'idp/token'}}}
+  |                                                                                     ^^^^^^^^^^^
+  = the scheme is missing: write https://idp/token
+
+error: unknown key `token`
+ --> /srv/bridge.yaml:5:32 (a2a.i.auth.token)
+  |
+5 |   i: {url: 'https://i', auth: {token: ***}}
+  |                                ^^^^^
+  = Known keys here: bearer, oauth
+
+6 errors in /srv/bridge.yaml",
+    );
+}

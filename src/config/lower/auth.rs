@@ -1,0 +1,151 @@
+//! `auth` of a backend: a static token, or a client that fetches its own.
+//!
+//! Must not: show a token or a client's secret.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderValue, header};
+use url::Url;
+
+use super::{Lower, web::is_loopback};
+use crate::config::{
+    ClientCredentials, Written,
+    document::NodeId,
+    read::{At, Scalar},
+    reference::Dialect,
+    shape,
+};
+
+/// What is known of the backend that the section belongs to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub url: Option<&'a Url>,
+    /// It is behind a unix socket, so that no token endpoint can be found by its address.
+    pub is_socket: bool,
+}
+
+impl Lower<'_> {
+    /// Adds a static token to `headers`, or gives the client that fetches tokens. `None` outside:
+    /// it was refused.
+    pub(super) fn backend_auth(
+        &self,
+        section: Option<&At<shape::BackendAuth>>,
+        headers: &mut HeaderMap,
+        place: Place<'_>,
+    ) -> Option<Option<Arc<ClientCredentials>>> {
+        let Some(At { value: auth, node }) = section else { return Some(None) };
+        if headers.contains_key(header::AUTHORIZATION) {
+            let message = "`auth` and the header Authorization say the same thing twice";
+            self.error_at_key(*node, message, "remove one of the two");
+        }
+        match (&auth.bearer, &auth.oauth) {
+            (Some(_), Some(oauth)) => {
+                let message = "`auth` has either `bearer` or `oauth`";
+                self.error_at_key(oauth.node, message, "remove one of the two");
+                None
+            }
+            (None, None) => {
+                let cure = "write `bearer: ${file:/path}`, or `oauth: {client_id: …, \
+                            client_secret: ${file:/path}}`";
+                self.missing(*node, "`auth` says nothing", cure);
+                None
+            }
+            (Some(bearer), None) => {
+                headers.insert(header::AUTHORIZATION, self.bearer(bearer)?);
+                if place.url.is_some_and(is_in_the_open) {
+                    let message = "`bearer` travels without TLS; write https:// in the URL";
+                    self.warn(bearer.node, message);
+                }
+                Some(None)
+            }
+            (None, Some(oauth)) => {
+                self.client_credentials(oauth, place).map(|oauth| Some(Arc::new(oauth)))
+            }
+        }
+    }
+
+    fn bearer(&self, at: &At<Scalar>) -> Option<HeaderValue> {
+        use secrecy::ExposeSecret as _;
+        let token = self.secret(at.node, &at.value.0, "bearer")?;
+        if token.expose_secret().to_ascii_lowercase().starts_with("bearer") {
+            self.error(at.node, "the word Bearer is put before it", "write the token alone");
+            return None;
+        }
+        let value = format!("Bearer {}", token.expose_secret());
+        let mut value = HeaderValue::try_from(value).expect("`secret` lets only graphic ASCII in");
+        value.set_sensitive(true);
+        Some(value)
+    }
+
+    fn client_credentials(
+        &self,
+        At { value: oauth, node }: &At<shape::BackendOauth>,
+        place: Place<'_>,
+    ) -> Option<ClientCredentials> {
+        let id = match &oauth.client_id {
+            Some(at) => self.client_id(at),
+            None => {
+                self.missing(*node, "`client_id` is missing", "write who the bridge is there");
+                None
+            }
+        };
+        let secret = match &oauth.client_secret {
+            Some(at) => self.secret(at.node, &at.value.0, "client_secret"),
+            None => {
+                let cure = "write `client_secret: ${file:/path}`, or ${env:NAME} or ${cred:NAME}";
+                self.missing(*node, "`client_secret` is missing", cure);
+                None
+            }
+        };
+        let token_url = match &oauth.token_url {
+            Some(at) => self.token_url(at).map(Some),
+            None if place.is_socket => {
+                let message = "`token_url` is missing, and cannot be found out on a unix socket";
+                self.missing(*node, message, "write `token_url: https://…`");
+                None
+            }
+            None => Some(None),
+        };
+        let scopes = self.scopes(oauth.scopes.as_ref());
+        Some(ClientCredentials { id: id?, secret: secret?, token_url: token_url?, scopes })
+    }
+
+    fn client_id(&self, at: &At<Scalar>) -> Option<String> {
+        let id = self.open_text(at.node, &at.value.0, Dialect::Own)?;
+        if id.is_empty() || id.chars().any(char::is_control) {
+            self.error(at.node, "this is no client id", "write the id that was registered");
+            return None;
+        }
+        Some(id)
+    }
+
+    fn token_url(&self, at: &At<String>) -> Option<Written<Url>> {
+        let url = self.url(at, Dialect::Own)?;
+        if is_in_the_open(&url) {
+            self.warn(at.node, "the client's secret travels without TLS; write https://");
+        }
+        Some(url)
+    }
+
+    fn scopes(&self, section: Option<&At<Vec<At<String>>>>) -> Vec<String> {
+        let items = section.map(|at| at.value.as_slice()).unwrap_or_default();
+        for At { value: scope, node } in items {
+            // RFC 6749, 3.3.
+            let fits = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\\');
+            if scope.is_empty() || !scope.chars().all(fits) {
+                self.bad_scope(*node, scope);
+            }
+        }
+        items.iter().map(|at| at.value.clone()).collect()
+    }
+
+    fn bad_scope(&self, node: NodeId, scope: &str) {
+        let cure = "one word of printable ASCII each: `scopes: [read, write]`";
+        self.error(node, format!("`{scope}` is no scope"), cure);
+    }
+}
+
+/// Others on the way can read what goes to `url`.
+fn is_in_the_open(url: &Url) -> bool {
+    url.scheme() == "http" && !is_loopback(url)
+}
