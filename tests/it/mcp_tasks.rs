@@ -148,6 +148,7 @@ async fn connect(url: &str) -> Arc<dyn Peer> {
     let config = Mcp::Http {
         url: url.into(),
         headers: HeaderMap::new(),
+        oauth: None,
         socket: None,
         transport: HttpTransport::Streamable,
     };

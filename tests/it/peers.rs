@@ -173,7 +173,7 @@ pub(crate) async fn a2a_v1(card: &str) -> Peer {
 /// The same, behind another address that it is reached at, with what else its card has to say.
 pub(crate) async fn a2a_behind(public: &str, arguments: &[&str]) -> Peer {
     let arguments = [&["--public", public], arguments].concat();
-    agent(fetch::python(), "a2a_v1_agent.py", &arguments).await
+    python_listener(fetch::python(), "a2a_v1_agent.py", &arguments).await
 }
 
 /// An A2A agent on the SDK of 0.3.

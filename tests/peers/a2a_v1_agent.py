@@ -6,8 +6,8 @@ What it does is decided by the message:
     task X    completes a task whose artifact is X
     long N    works N * 0.1 s, then completes a task
     early N   like `long N`, but the reply comes at once and the task has to be asked for
-    mute      says nothing, ever
     steps N   like `long N`, and says every 0.1 s that it works
+    mute      says nothing, ever
     fail      fails the task
     input     asks "Which day?"; the next message X in that task completes it with "day: X"
     chunks    completes a task whose artifact comes in three pieces
