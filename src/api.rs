@@ -31,7 +31,7 @@ use crate::{
         event::Call,
         ids::BackendName,
         json,
-        offer::Offer,
+        offer::{Offer, Route, Target},
         spec::{InjectError, Spec},
     },
     proxy::{self, MAX_SPEC},
@@ -137,8 +137,7 @@ impl Api {
             set_etag(&mut response, &etag);
             return response;
         }
-        let refs = chosen.iter().filter_map(|name| offer.backend(name.as_str()));
-        let refs = refs.flat_map(|offered| &offered.refs).map(|one| one.json.as_ref());
+        let refs = offer.refs(&chosen).map(|one| one.json.as_ref());
         let mut text = b"{\"tools\":[".to_vec();
         text.extend_from_slice(&refs.collect::<Vec<_>>().join(&b","[..]));
         text.extend_from_slice(format!("],\"digest\":\"{digest}\"}}").as_bytes());
@@ -197,7 +196,11 @@ impl Api {
         };
         let tool_use = call.tool_use.clone();
         let offer = self.backends().board.offer();
-        let route = offer.route(&call.name).filter(|route| proxy::allowed(app, &route.backend));
+        // What may be fetched is decided by whose call it was.
+        let may_use = |route: &&Route| {
+            matches!(route.target, Target::Results) || proxy::allowed(app, &route.backend)
+        };
+        let route = offer.route(&call.name).filter(may_use);
         let stated = json::string_member(data, "kind").is_some();
         let answer = match route {
             None => Answer::Error(format!(

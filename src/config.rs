@@ -111,6 +111,8 @@ pub struct Refresh {
 #[derive(Debug, Clone)]
 pub struct Calls {
     pub timeout: Duration,
+    /// How long a call may take that goes on after a first answer.
+    pub pending_timeout: Duration,
     pub max_concurrent: usize,
 }
 
@@ -127,6 +129,8 @@ pub struct Backend {
     pub refresh: Duration,
     /// How long a call may go without a sign of progress.
     pub call_timeout: Duration,
+    /// After how long a call is answered for the time being, and goes on.
+    pub pending_after: Option<Duration>,
     /// Calls that it is given at once.
     pub concurrency: usize,
 }

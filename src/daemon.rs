@@ -30,7 +30,7 @@ use crate::{
     backend::{
         a2a::A2aDialer,
         board::Board,
-        calls::{Backends, Lane},
+        calls::{Backends, CallLimits, Lane},
         local::LocalDialer,
         mcp,
         peer::Dial,
@@ -130,7 +130,7 @@ impl Daemon {
         let runs = Arc::new(Runs::new(
             upstream,
             Arc::clone(&backends),
-            config.calls.timeout,
+            &config.calls,
             &apps,
             Arc::clone(&journal),
         ));
@@ -315,8 +315,9 @@ async fn start_backends(
         let dial = dialer(backend, options, &client, back).await?;
         dialers.insert(name.clone(), Arc::clone(&dial));
         let (asks, asked) = mpsc::channel(ASKS);
-        let call_timeout = backend.call_timeout.min(config.calls.timeout);
-        let lane = Lane::new(backend.required, call_timeout, backend.concurrency, asks);
+        let limits =
+            CallLimits { idle: backend.call_timeout, pending_after: backend.pending_after };
+        let lane = Lane::new(backend.required, limits, backend.concurrency, asks);
         lanes.insert(name.clone(), lane);
         let supervisor = Supervisor {
             name: name.clone(),
@@ -360,6 +361,7 @@ fn source(backend: &config::Backend) -> Source {
         on_unavailable: backend.on_unavailable,
         catalog: None,
         available: false,
+        can_pend: backend.pending_after.is_some(),
     }
 }
 

@@ -11,6 +11,7 @@ pub mod ids;
 pub mod json;
 pub mod naming;
 pub mod offer;
+pub mod pending;
 pub mod recovery;
 pub mod replay;
 pub mod routes;

@@ -14,6 +14,7 @@ mod entry;
 pub mod history;
 pub mod log;
 mod mask;
+pub mod pending;
 mod restore;
 
 use std::{
@@ -37,14 +38,15 @@ pub use self::driven::{DrivenRun, Phase, RunKey};
 use self::{
     answering::Task,
     entry::Entry,
-    history::{Begun, History, Outcome},
+    history::{Begun, History},
+    pending::{InHand, LongCalls},
 };
 use crate::{
     backend::{
         calls::{Backends, Wanted},
         peer::{Handle, Origin},
     },
-    config::App,
+    config::{App, Calls},
     journal::{
         self, Journal,
         record::{Change, KeptRun, Millis, SessionRecord, Slot},
@@ -53,7 +55,7 @@ use crate::{
         answer::Answer,
         event::Call,
         ids::{AppName, RunId, RunKind, SessionId},
-        offer::Route,
+        offer::{Route, Target},
         spec::{Selection, Table},
     },
     upstream::{Authority, Upstream},
@@ -101,11 +103,11 @@ impl Session {
 pub struct Runs {
     upstream: Arc<Upstream>,
     backends: Arc<Backends>,
-    /// The longest that a call may take.
-    call_within: Duration,
+    calls: Calls,
     /// The calls that an app may have running at once, where it has a limit.
     turns: HashMap<AppName, Semaphore>,
     history: Arc<History>,
+    long_calls: LongCalls,
     journal: Arc<Journal>,
     /// The next run's number in the journal.
     next_slot: AtomicU64,
@@ -136,25 +138,30 @@ pub struct NewRun {
     pub has_past: bool,
 }
 
-/// Whose model waits for a call.
-#[derive(Debug, Clone)]
+/// Whose model a call is made for. The call counts as in flight until this is dropped.
+#[derive(Debug)]
 pub struct AskedBy {
-    /// The agent run.
+    driven: Arc<DrivenRun>,
+    /// The agent run: the driven one itself or, of an eval, one of its own.
     pub run: RunId,
-    /// The session that it belongs to.
-    pub session: Option<SessionId>,
     /// Where it is kept how far the call is.
     entry: Arc<Entry>,
     /// The work that the call has started before, which is asked for.
     handle: Option<Handle>,
 }
 
+impl Drop for AskedBy {
+    fn drop(&mut self) {
+        self.driven.call_ends();
+    }
+}
+
 impl Runs {
-    /// Runs of `apps`, whose calls are answered within `call_within`.
+    /// Runs of `apps`, whose calls have these limits.
     pub fn new(
         upstream: Arc<Upstream>,
         backends: Arc<Backends>,
-        call_within: Duration,
+        calls: &Calls,
         apps: &[App],
         journal: Arc<Journal>,
     ) -> Self {
@@ -164,8 +171,9 @@ impl Runs {
             turns: apps.iter().filter_map(limited).collect(),
             upstream,
             backends,
-            call_within,
+            calls: calls.clone(),
             history: Arc::default(),
+            long_calls: LongCalls::default(),
             journal,
             next_slot: AtomicU64::new(1),
             tracker: TaskTracker::new(),
@@ -236,12 +244,10 @@ impl Runs {
         self.lock().runs.values().filter(|run| !run.has_ended()).count()
     }
 
-    /// The runs of `session` that are being driven now.
+    /// The runs of `session`, also those that have ended: a call of theirs may go on.
     pub fn of_session(&self, workspace: &str, session: &SessionId) -> Vec<Arc<DrivenRun>> {
         let wanted = |run: &&Arc<DrivenRun>| {
-            run.key.workspace.as_ref() == workspace
-                && run.session.as_ref() == Some(session)
-                && !run.has_ended()
+            run.key.workspace.as_ref() == workspace && run.session.as_ref() == Some(session)
         };
         self.lock().runs.values().filter(wanted).cloned().collect()
     }
@@ -279,51 +285,61 @@ impl Runs {
     }
 
     pub fn forget_session(&self, workspace: &Arc<str>, id: &SessionId) {
+        self.forget_calls_of_session(workspace, id);
         self.lock().sessions.remove(&(Arc::clone(workspace), id.clone()));
         let key = (workspace.to_string(), id.to_string());
         self.journal.write(vec![Change::ForgetSession(key)]);
     }
 
     /// Makes one call on behalf of `app`, when it is the app's turn; `asked_by` is the agent run
-    /// that waits for it.
+    /// that waits for it. One that takes long is answered before it has ended, and goes on.
     pub async fn call(
-        &self,
+        self: &Arc<Self>,
         app: &AppName,
         route: &Route,
         call: Call,
-        asked_by: Option<AskedBy>,
+        asked_by: Option<Arc<AskedBy>>,
     ) -> Answer {
         let Call { tool_use, name, args, .. } = call;
         let begun = self.history.begin(Begun {
             app: app.clone(),
             run: asked_by.as_ref().map(|by| by.run.clone()),
             tool_use: tool_use.clone(),
-            name,
+            name: name.clone(),
             backend: route.backend.clone(),
         });
+        let in_hand = InHand { app: app.clone(), tool: name, begun, asked_by: asked_by.clone() };
+        let (runs, app) = (Arc::clone(self), app.clone());
+        if route.target == Target::Results {
+            let making = async move { runs.result_of(&app, args.get(), asked_by.as_deref()).await };
+            return self.answer_in_time(making, in_hand, None).await;
+        }
+        let patience = self.patience(route, asked_by.as_deref());
+        let within = match patience {
+            Some(_) => self.calls.pending_timeout,
+            None => self.calls.timeout,
+        };
         let mut wanted = Wanted {
             arguments: args,
             origin: None,
             witness: None,
             handle: None,
-            deadline: Instant::now() + self.call_within,
+            deadline: Instant::now() + within,
         };
-        if let Some(AskedBy { run, session, entry, handle }) = asked_by {
-            wanted.deadline = Instant::now() + entry.left_of(self.call_within);
+        if let Some(by) = asked_by {
+            let (run, session) = (by.run.clone(), by.driven.session.clone());
+            wanted.deadline = Instant::now() + by.entry.left_of(within);
             wanted.origin = Some(Origin { run, session, tool_use });
-            wanted.witness = Some(entry);
-            wanted.handle = handle;
+            wanted.witness = Some(Arc::clone(&by.entry) as _);
+            wanted.handle.clone_from(&by.handle);
         }
-        let answer = self.call_in_turn(app, route, wanted).await;
-        begun.end(match answer {
-            Answer::Result { .. } => Outcome::Result,
-            Answer::Error(_) => Outcome::Error,
-        });
-        answer
+        let route = route.clone();
+        let making = async move { runs.call_in_turn(&app, &route, wanted).await };
+        self.answer_in_time(making, in_hand, patience).await
     }
 
     async fn call_in_turn(&self, app: &AppName, route: &Route, wanted: Wanted) -> Answer {
-        let patience = self.call_within / 4;
+        let patience = self.calls.timeout / 4;
         let turn = async {
             match self.turns.get(app) {
                 Some(turns) => turns.acquire().await.ok(),
@@ -388,7 +404,7 @@ impl Inner {
         let age =
             |run: &DrivenRun| run.ended().map(|ended| now.saturating_duration_since(ended.at));
         self.runs.retain(|_, run| {
-            let keep = age(run).is_none_or(|age| age < KEEP_ENDED);
+            let keep = run.in_flight() > 0 || age(run).is_none_or(|age| age < KEEP_ENDED);
             forgotten.extend((!keep).then_some(Change::ForgetRun(run.slot)));
             keep
         });
@@ -397,8 +413,9 @@ impl Inner {
                 run.log.forget();
             }
         }
+        let idle = self.runs.values().filter(|run| run.in_flight() == 0);
         let mut ended: Vec<(Instant, RunKey)> =
-            self.runs.values().filter_map(|run| Some((run.ended()?.at, run.key.clone()))).collect();
+            idle.filter_map(|run| Some((run.ended()?.at, run.key.clone()))).collect();
         if ended.len() > KEEP_COUNT {
             ended.sort_by_key(|(at, _)| *at);
             for (_, key) in ended.iter().take(ended.len() - KEEP_COUNT) {

@@ -63,6 +63,7 @@ struct ShownCall<'a> {
     backend: &'a str,
     started_at: String,
     state: &'static str,
+    pending: bool,
     outcome: Option<&'static str>,
     ms: u64,
 }
@@ -112,6 +113,7 @@ impl<'a> ShownCall<'a> {
             backend: call.backend.as_str(),
             started_at: time(call.started_at),
             state: if ended.is_some() { "answered" } else { "running" },
+            pending: call.is_pending(),
             outcome: ended.map(|(outcome, _)| outcome.as_str()),
             ms: millis(call.took()),
         }

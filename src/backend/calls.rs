@@ -34,6 +34,9 @@ use crate::model::{
 /// How long a call waits for a backend that is just connecting, before it is answered with an
 /// error.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
+/// The longest that a call waits for its turn: half of the time that a call has which nobody lets
+/// go on.
+const TURN_PATIENCE: Duration = Duration::from_secs(145);
 
 /// All backends, as seen by whoever has a call to make.
 #[derive(Debug)]
@@ -49,14 +52,22 @@ pub struct Backends {
 pub struct Lane {
     /// `/readyz` waits for it.
     pub required: bool,
-    /// How long a call may go without a sign of life, waiting for a turn included. Without
-    /// progress, it is the longest that a call may take.
-    call_timeout: Duration,
+    limits: CallLimits,
     permits: Semaphore,
     /// To the supervisor.
     asks: mpsc::Sender<Ask>,
     in_flight: AtomicUsize,
     last_call: Mutex<Option<LastCall>>,
+}
+
+/// The times of one backend's calls.
+#[derive(Debug, Clone, Copy)]
+pub struct CallLimits {
+    /// How long a call may go without a sign of life, waiting for a turn included. Without
+    /// progress, it is the longest that a call may take.
+    pub idle: Duration,
+    /// After how long a call should go on without anybody who waits for it.
+    pub pending_after: Option<Duration>,
 }
 
 /// One call that somebody wants made.
@@ -86,16 +97,16 @@ pub struct LastCall {
 struct InFlight<'a>(&'a AtomicUsize);
 
 impl Lane {
-    /// A lane for `concurrency` calls at once, each of which may be silent for `call_timeout`.
+    /// A lane for `concurrency` calls at once.
     pub fn new(
         required: bool,
-        call_timeout: Duration,
+        limits: CallLimits,
         concurrency: usize,
         asks: mpsc::Sender<Ask>,
     ) -> Self {
         Self {
             required,
-            call_timeout,
+            limits,
             permits: Semaphore::new(concurrency),
             asks,
             in_flight: AtomicUsize::new(0),
@@ -122,6 +133,11 @@ impl Backends {
         Self { board, lanes, permits: Semaphore::new(max_concurrent) }
     }
 
+    /// After how long a call to `name` should go on without anybody who waits for it.
+    pub fn pending_after(&self, name: &BackendName) -> Option<Duration> {
+        self.lanes.get(name)?.limits.pending_after
+    }
+
     pub fn lanes(&self) -> impl Iterator<Item = (&BackendName, &Lane)> {
         self.lanes.iter()
     }
@@ -135,6 +151,7 @@ impl Backends {
         let (tool, input) = match &route.target {
             Target::Tool { name, input } => (Arc::clone(name), input.as_deref()),
             Target::Stub => return Answer::Error(self.why_unavailable(name)),
+            Target::Results => return Answer::Error(format!("`{name}` is no backend's tool.")),
         };
         let Some(lane) = self.lanes.get(name) else {
             return Answer::Error(format!("`{name}` is not configured any more."));
@@ -146,7 +163,7 @@ impl Backends {
         lane.in_flight.fetch_add(1, Ordering::Relaxed);
         let _in_flight = InFlight(&lane.in_flight);
 
-        let limits = Limits::new(lane.call_timeout, wanted.deadline);
+        let limits = Limits::new(lane.limits.idle, wanted.deadline);
         let outcome = self.call_in_turn(route, lane, &tool, wanted, limits).await;
         let answered = matches!(outcome, Ok(_) | Err(Failure::Call(CallError::Refused(_))));
         let last = LastCall { at: SystemTime::now(), answered };
@@ -175,7 +192,10 @@ impl Backends {
             (own, self.permits.acquire().await)
         };
         let turn = timeout_at(limits.turn_by(), turn).await;
-        let _permits = turn.map_err(|_elapsed| Failure::NoTurn(limits.waited()))?;
+        let _permits = turn.map_err(|_elapsed| match wanted.handle {
+            None => Failure::NoTurn(limits.waited()),
+            Some(_) => Failure::Call(CallError::Lost("no turn to ask for it".to_owned())),
+        })?;
         let attempt = |wanted: &Wanted| {
             let call = ToolCall {
                 tool: Arc::clone(tool),
@@ -204,7 +224,17 @@ impl Backends {
         handle: Option<Handle>,
         limits: Limits,
     ) -> Result<Answer, Failure> {
-        let peer = self.connected(name).await?;
+        let peer = match &handle {
+            None => self.connected(name).await?,
+            // What has begun is worth the wait, and is never "not made".
+            Some(_) => {
+                timeout_at(limits.first_end(), self.board.wait_for(|board| live(board, name)))
+                    .await
+                    .map_err(|_elapsed| {
+                        Failure::Call(CallError::Lost("not connected".to_owned()))
+                    })?
+            }
+        };
         let progress = call.progress.clone();
         let mut outcome = match handle {
             Some(handle) => peer.resume(handle, call),
@@ -229,12 +259,12 @@ impl Backends {
 
     /// The live connection; waits a little for one that is about to be.
     async fn connected(&self, name: &BackendName) -> Result<Arc<dyn Peer>, Failure> {
-        let live = |board: &Board| board.snapshot(name.as_str()).and_then(|known| known.peer);
-        if let Some(peer) = live(&self.board) {
+        if let Some(peer) = live(&self.board, name) {
             return Ok(peer);
         }
         debug!(backend = %name, "a call waits for the connection");
-        let waited = timeout(CONNECT_PATIENCE, self.board.wait_for(live)).await;
+        let found = self.board.wait_for(|board| live(board, name));
+        let waited = timeout(CONNECT_PATIENCE, found).await;
         waited.map_err(|_elapsed| Failure::NotConnected)
     }
 
@@ -262,6 +292,11 @@ impl Backends {
         }
         Some(())
     }
+}
+
+/// The connection to `name`, if there is one.
+fn live(board: &Board, name: &BackendName) -> Option<Arc<dyn Peer>> {
+    board.snapshot(name.as_str()).and_then(|known| known.peer)
 }
 
 /// What is wrong with the arguments, if they can be checked at all.
@@ -315,7 +350,8 @@ impl Limits {
 
     /// Half of the time is for waiting, so that a call which gets its turn has time to run.
     fn turn_by(&self) -> Instant {
-        self.start + self.first_end().saturating_duration_since(self.start) / 2
+        let half = self.first_end().saturating_duration_since(self.start) / 2;
+        self.start + half.min(TURN_PATIENCE)
     }
 
     fn waited(&self) -> Duration {

@@ -86,6 +86,7 @@ pub(crate) fn source(name: &str) -> Source {
         on_unavailable: OnUnavailable::Stale,
         catalog: None,
         available: false,
+        can_pend: false,
     }
 }
 

@@ -66,6 +66,8 @@ pub struct BackendPlan {
     pub on_unavailable: &'static str,
     pub refresh: String,
     pub call_timeout: String,
+    /// After how long a call is answered for the time being.
+    pub pending_after: Option<String>,
     pub concurrency: usize,
 }
 
@@ -216,6 +218,7 @@ impl BackendPlan {
             },
             refresh: format_duration(backend.refresh),
             call_timeout: format_duration(backend.call_timeout),
+            pending_after: backend.pending_after.map(format_duration),
             concurrency: backend.concurrency,
         }
     }
@@ -352,14 +355,16 @@ impl fmt::Display for BackendPlan {
             writeln!(f, "  tools    {prefix}{}{tools}", if prefix.is_empty() { "" } else { "*" })?;
         }
         let required = if self.required { ", required" } else { "" };
+        let pending = self.pending_after.as_ref();
+        let pending = pending.map(|after| format!(", pending after {after}")).unwrap_or_default();
         if self.kind == "local" {
             // Nothing of it is fetched, and it is never down.
             let (calls, each) = (self.concurrency, &self.call_timeout);
-            return writeln!(f, "  limits   {calls} calls at once, {each} each{required}");
+            return writeln!(f, "  limits   {calls} calls at once, {each} each{pending}{required}");
         }
         writeln!(
             f,
-            "  limits   {} calls at once, {} each; refreshed every {}; {} while down{required}",
+            "  limits   {} calls at once, {} each{pending}; refreshed every {}; {} while down{required}",
             self.concurrency, self.call_timeout, self.refresh, self.on_unavailable
         )
     }

@@ -37,6 +37,8 @@ use super::{
 
 /// MANTYX gives up on a tool call after 300 s, and the answer has to travel.
 const MAX_CALL: Duration = Duration::from_secs(290);
+/// As long as the results of such calls are kept.
+const MAX_PENDING: Duration = Duration::from_secs(24 * 60 * 60);
 const MIN_REFRESH: Duration = Duration::from_secs(1);
 /// A week: longer is a mistake in the unit.
 const MAX_REFRESH: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -114,10 +116,19 @@ impl<'a> Lower<'a> {
     }
 
     fn calls(&self, section: Option<&super::shape::Calls>) -> Calls {
+        let timeout = self
+            .call_timeout(section.and_then(|s| s.timeout.as_ref()))
+            .unwrap_or(Duration::from_secs(285));
+        let pending = section.and_then(|s| s.pending_timeout.as_ref());
+        let pending_timeout = self.duration(pending, MAX_PENDING, "");
+        if let Some(at) = pending.filter(|_| pending_timeout < Some(timeout)) {
+            let message = "a call that goes on would have less time than any other";
+            let least = super::value::format_duration(timeout);
+            self.error(at.node, message, format!("write at least {least}, which calls.timeout is"));
+        }
         Calls {
-            timeout: self
-                .call_timeout(section.and_then(|s| s.timeout.as_ref()))
-                .unwrap_or(Duration::from_secs(285)),
+            timeout,
+            pending_timeout: pending_timeout.unwrap_or(Duration::from_secs(60 * 60)),
             max_concurrent: section
                 .and_then(|s| s.max_concurrent.as_ref())
                 .map_or(256, |at| at.value.0),

@@ -40,18 +40,6 @@ const TABLE: &[NotYet] = &[
         cure: "write `credential` with an API key or an access token",
     },
     NotYet {
-        path: &["mcp", "*", "pending_after"],
-        uses: Uses::Present,
-        what: "calls that go on in the background",
-        cure: LEAVE_OUT,
-    },
-    NotYet {
-        path: &["a2a", "*", "pending_after"],
-        uses: Uses::Present,
-        what: "calls that go on in the background",
-        cure: LEAVE_OUT,
-    },
-    NotYet {
         path: &["mcp", "*", "approve"],
         uses: Uses::Present,
         what: "calls that a person approves",

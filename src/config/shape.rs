@@ -14,7 +14,7 @@ use super::{
     read::{At, Scalar},
     words::{
         A2aTransport, AuthWord, Count, DurationText, HttpMethod, ListenValue, McpTransport,
-        OneOrMany, SchemaMap, Share, UnavailableWord, Unready,
+        OneOrMany, PendingAfter, SchemaMap, Share, UnavailableWord, Unready,
     },
 };
 
@@ -137,10 +137,12 @@ pub struct Refresh {
 
 /// The limits of all tool calls together.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a map with timeout, max_concurrent")]
+#[serde(deny_unknown_fields, expecting = "a map with timeout, pending_timeout, max_concurrent")]
 pub struct Calls {
     /// How long one call may take, at most `290s`: MANTYX gives up at 300 s. Default: `285s`.
     pub timeout: Option<At<DurationText>>,
+    /// The same for calls to backends with `pending_after`, at most `24h`. Default: `1h`.
+    pub pending_timeout: Option<At<DurationText>>,
     /// Calls that may run at once. Default: 256.
     pub max_concurrent: Option<At<Count>>,
 }
@@ -190,11 +192,12 @@ pub struct Mcp {
     pub on_unavailable: Option<At<UnavailableWord>>,
     /// Time from one refresh of its catalog to the next. Default: `refresh.interval`.
     pub refresh: Option<At<DurationText>>,
-    /// How long one call may go without a sign of progress; `calls.timeout`, which is the default,
-    /// ends it in any case.
+    /// How long one call may go without a sign of progress. `calls.timeout`, which is the default,
+    /// ends it in any case; with `pending_after`, it is `calls.pending_timeout` in both respects.
     pub call_timeout: Option<At<DurationText>>,
-    /// A call that takes longer goes on in the background. Not in this version.
-    pub pending_after: Option<Unready>,
+    /// A call that takes longer is answered with an id and goes on; the model fetches its result
+    /// later, with the tool `bridge_call_result`. Default: `off`.
+    pub pending_after: Option<At<PendingAfter>>,
     /// Calls that it is given at once. Default: 16, for a program 4.
     pub concurrency: Option<At<Count>>,
     /// Globs of tools whose calls a person must approve. Not in this version.
@@ -243,11 +246,13 @@ pub struct A2a {
     pub on_unavailable: Option<At<UnavailableWord>>,
     /// Time from one refresh of its card to the next. Default: `refresh.interval`.
     pub refresh: Option<At<DurationText>>,
-    /// How long one call may go without a sign of progress; `calls.timeout`, which is the default,
-    /// ends it in any case.
+    /// How long one call may go without a sign of progress. `calls.timeout`, which is the default,
+    /// ends it in any case; with `pending_after`, it is `calls.pending_timeout` in both respects.
     pub call_timeout: Option<At<DurationText>>,
-    /// A call that takes longer goes on in the background. Not in this version.
-    pub pending_after: Option<Unready>,
+    /// A call that takes longer is answered with an id and goes on; the model fetches its result
+    /// later, with the tool `bridge_call_result`. Default: `4m`, where that is less than
+    /// `call_timeout` and `calls.timeout`. `off`: no call goes on.
+    pub pending_after: Option<At<PendingAfter>>,
     /// Calls that it is given at once. Default: 16.
     pub concurrency: Option<At<Count>>,
     /// Whether a person must approve its calls. Not in this version.
@@ -309,8 +314,12 @@ pub struct Local {
     pub read_only: Option<At<bool>>,
     /// Its result stays in the session's history for later turns.
     pub retain: Option<At<bool>>,
-    /// How long one call may take. Default: `calls.timeout`.
+    /// How long one call may take. Default: `calls.timeout`; with `pending_after`,
+    /// `calls.pending_timeout`.
     pub timeout: Option<At<DurationText>>,
+    /// A call that takes longer is answered with an id and goes on; the model fetches its result
+    /// later, with the tool `bridge_call_result`. Default: `off`.
+    pub pending_after: Option<At<PendingAfter>>,
     /// Calls that run at once. Default: 16, for a program 4.
     pub concurrency: Option<At<Count>>,
     /// `true`: the bridge is not ready before this backend is.

@@ -20,6 +20,13 @@ use super::{
 #[derive(Debug, Clone, Copy)]
 pub struct DurationText(pub Duration);
 
+/// The value of `pending_after`: a duration, or `off`.
+#[derive(Debug, Clone, Copy)]
+pub enum PendingAfter {
+    Off,
+    After(Duration),
+}
+
 /// A whole number of at least 1.
 #[derive(Debug, Clone, Copy)]
 pub struct Count(pub usize);
@@ -123,6 +130,30 @@ impl<'de> Deserialize<'de> for DurationText {
         }
 
         deserializer.deserialize_str(DurationVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for PendingAfter {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct PendingVisitor;
+
+        impl Visitor<'_> for PendingVisitor {
+            type Value = PendingAfter;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{DURATION_FORMS}, or off")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<PendingAfter, E> {
+                if text == "off" {
+                    return Ok(PendingAfter::Off);
+                }
+                let wrong = || E::invalid_value(de::Unexpected::Str(text), &self);
+                parse_duration(text).map(PendingAfter::After).ok_or_else(wrong)
+            }
+        }
+
+        deserializer.deserialize_str(PendingVisitor)
     }
 }
 
@@ -291,6 +322,10 @@ inline_schema! {
     DurationText => |_generator| json_schema!({
         "type": "string",
         "pattern": "^[0-9]+(ms|s|m|h)$",
+    });
+    PendingAfter => |_generator| json_schema!({
+        "type": "string",
+        "pattern": "^(off|[0-9]+(ms|s|m|h))$",
     });
     Count => |_generator| json_schema!({ "type": "integer", "minimum": 1, "maximum": u32::MAX });
     Share => |_generator| json_schema!({ "type": "number", "minimum": 0, "maximum": 1 });

@@ -44,6 +44,16 @@ impl Answer {
         Self::text(text)
     }
 
+    /// How many bytes it holds.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Result { text, files } => {
+                text.len() + files.iter().map(File::size).sum::<usize>()
+            }
+            Self::Error(text) => text.len(),
+        }
+    }
+
     /// Cuts text that is longer than MANTYX takes, at a character boundary; the last line then says how
     /// much is missing.
     #[must_use]

@@ -136,3 +136,7 @@ opaque_id! {
     /// A local program that uses the bridge, as the configuration names it.
     AppName
 }
+opaque_id! {
+    /// One call that goes on after its run had a first answer, as the bridge named it.
+    CallId
+}

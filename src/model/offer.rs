@@ -7,7 +7,7 @@
 //! Must not: know connections, or change a byte of what a peer sent other than a tool's name.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -21,6 +21,7 @@ use super::{
     ids::BackendName,
     json,
     naming::{self, Nameless, Naming},
+    pending,
     routes::Routes,
     schema::InputSchema,
 };
@@ -85,6 +86,8 @@ pub struct Source {
     pub catalog: Option<Arc<Catalog>>,
     /// Whether it can be called now.
     pub available: bool,
+    /// Whether its calls may go on after a first answer (`pending_after`).
+    pub can_pend: bool,
 }
 
 /// All that runs can be given at one moment.
@@ -92,6 +95,8 @@ pub struct Source {
 pub struct Offer {
     backends: BTreeMap<BackendName, Offered>,
     routes: Arc<Routes>,
+    /// The tool that fetches results later; there where a backend needs it.
+    results: Option<Ref>,
 }
 
 /// What one backend contributes.
@@ -104,6 +109,8 @@ pub struct Offered {
     pub tools: usize,
     /// Runs that ask for it are refused (`on_unavailable: fail`).
     pub refused: bool,
+    /// It has tools whose calls may go on after a first answer.
+    pub can_pend: bool,
 }
 
 /// One written tool ref.
@@ -127,14 +134,18 @@ struct Item {
 impl Offer {
     /// The offer of nothing.
     pub fn empty() -> Self {
-        Self { backends: BTreeMap::new(), routes: Arc::default() }
+        Self { backends: BTreeMap::new(), routes: Arc::default(), results: None }
     }
 
     /// Names every tool of every source and writes the refs.
     pub fn build(sources: &[Source]) -> Self {
         let plans: Vec<Plan<'_>> = sources.iter().map(Plan::of).collect();
-        let nameless: Vec<Nameless<'_>> =
+        let mut nameless: Vec<Nameless<'_>> =
             plans.iter().flat_map(|plan| plan.tools.iter().cloned()).collect();
+        if plans.iter().any(Plan::can_pend) {
+            let wanted = pending::TOOL.to_owned();
+            nameless.push(Nameless { backend: pending::TOOL, tool: "", wanted });
+        }
         let names: Vec<Arc<str>> = naming::assign(&nameless).into_iter().map(Arc::from).collect();
 
         let (mut backends, mut routes) = (BTreeMap::new(), HashMap::new());
@@ -144,14 +155,24 @@ impl Offer {
             for (at, name) in names.iter().enumerate() {
                 routes.insert(Arc::clone(name), plan.route(at));
             }
-            let refs = plan.write(&names);
-            let offered =
-                Offered { kind: plan.source.kind, refs, tools: names.len(), refused: plan.refused };
+            let offered = Offered {
+                kind: plan.source.kind,
+                refs: plan.write(&names),
+                tools: names.len(),
+                refused: plan.refused,
+                can_pend: plan.can_pend(),
+            };
             backends.insert(plan.source.name.clone(), offered);
         }
-        let digests = backends.iter().map(|(name, one)| (name.clone(), digest_of([one])));
-        let routes = Arc::new(Routes::new(routes, digests.collect()));
-        Self { backends, routes }
+        let digests = backends.iter().map(|(name, one)| (name.clone(), digest_of(&one.refs)));
+        let mut digests: BTreeMap<_, _> = digests.collect();
+        let results = names.next().map(|name| {
+            let (one, route) = (local(&name, pending::definition()), to_results());
+            digests.insert(route.backend.clone(), digest_of([&one]));
+            routes.insert(name, route);
+            one
+        });
+        Self { backends, routes: Arc::new(Routes::new(routes, digests)), results }
     }
 
     /// Where `name` leads.
@@ -173,15 +194,32 @@ impl Offer {
         self.backends.iter()
     }
 
+    /// The tool that fetches results later, if any backend needs it.
+    pub fn results(&self) -> Option<&Ref> {
+        self.results.as_ref()
+    }
+
+    /// The same, if a run with these backends needs it.
+    pub fn results_for(&self, backends: &BTreeSet<BackendName>) -> Option<&Ref> {
+        let can_pend = |name| self.backends.get(name).is_some_and(|offered| offered.can_pend);
+        self.results().filter(|_| backends.iter().any(can_pend))
+    }
+
+    /// All refs that a run with these backends is given.
+    pub fn refs(&self, backends: &BTreeSet<BackendName>) -> impl Iterator<Item = &Ref> {
+        let offered = backends.iter().filter_map(|name| self.backends.get(name));
+        offered.flat_map(|offered| &offered.refs).chain(self.results_for(backends))
+    }
+
     /// SHA-256 over the refs of `backends`, in hex: the digest of `/v1/tool-refs`.
-    pub fn digest<'a>(&self, backends: impl IntoIterator<Item = &'a BackendName>) -> String {
-        digest_of(backends.into_iter().filter_map(|name| self.backends.get(name)))
+    pub fn digest(&self, backends: &BTreeSet<BackendName>) -> String {
+        digest_of(self.refs(backends))
     }
 }
 
-fn digest_of<'a>(offered: impl IntoIterator<Item = &'a Offered>) -> String {
+fn digest_of<'a>(refs: impl IntoIterator<Item = &'a Ref>) -> String {
     let mut hash = Sha256::new();
-    for tool_ref in offered.into_iter().flat_map(|offered| &offered.refs) {
+    for tool_ref in refs {
         hash.update((tool_ref.json.len() as u64).to_be_bytes());
         hash.update(&tool_ref.json);
     }
@@ -275,6 +313,12 @@ impl<'a> Plan<'a> {
         Self { source, shape, tools, refused }
     }
 
+    /// Whether a call of one of its tools may go on after a first answer.
+    fn can_pend(&self) -> bool {
+        let has_peer = !matches!(self.shape, Shape::Nothing | Shape::Stub);
+        self.source.can_pend && has_peer && !self.tools.is_empty()
+    }
+
     /// Where the tool at `at` in [`Self::tools`] is.
     fn route(&self, at: usize) -> Route {
         let name: Arc<str> = self.tools.get(at).map_or("", |tool| tool.tool).into();
@@ -358,6 +402,12 @@ impl<'a> Plan<'a> {
             names.iter().zip(tools).map(|(name, tool)| around_name(name, &tool.raw)).collect();
         Ref::new(head, items, "]}")
     }
+}
+
+/// The way to the bridge itself.
+fn to_results() -> Route {
+    let backend = pending::backend();
+    Route { backend, kind: RefKind::Local, target: Target::Results, repeatable: true }
 }
 
 /// The ref of a local tool, its members in the order of the definition.

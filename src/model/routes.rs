@@ -12,11 +12,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use super::{catalog::hex, ids::BackendName, offer::RefKind, schema::InputSchema};
+use super::{catalog::hex, ids::BackendName, offer::RefKind, pending, schema::InputSchema};
 
 /// Where a model-facing name leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
+    /// [`pending::TOOL`], which is no backend, for [`Target::Results`].
     pub backend: BackendName,
     /// The `kind` that the ref had; an event for the name must carry the same.
     pub kind: RefKind,
@@ -37,14 +38,16 @@ pub enum Target {
     },
     /// Nothing: the answer says that the backend is unavailable.
     Stub,
+    /// The bridge itself: the results of calls that went on.
+    Results,
 }
 
 impl Target {
-    /// The peer's own name for the tool; empty for an agent and for a stub.
+    /// The peer's own name for the tool; empty for an agent and for what no peer has.
     pub fn tool(&self) -> &str {
         match self {
             Self::Tool { name, .. } => name,
-            Self::Stub => "",
+            Self::Stub | Self::Results => "",
         }
     }
 }
@@ -53,6 +56,8 @@ impl Target {
 #[derive(Debug, Default)]
 pub struct Routes {
     by_name: HashMap<Arc<str>, Route>,
+    /// The name that leads to [`Target::Results`].
+    results: Option<Arc<str>>,
     /// A digest of each backend's refs: whether runs would be given others.
     digests: BTreeMap<BackendName, String>,
     stored: OnceLock<Stored>,
@@ -83,7 +88,7 @@ struct Line<'a> {
     name: String,
     backend: String,
     kind: String,
-    /// `None` for a stub.
+    /// `None` for a stub, and for the bridge's own, which its backend tells.
     tool: Option<String>,
     #[serde(borrow, default)]
     input: Option<&'a RawValue>,
@@ -92,12 +97,20 @@ struct Line<'a> {
 
 impl Routes {
     pub fn new(by_name: HashMap<Arc<str>, Route>, digests: BTreeMap<BackendName, String>) -> Self {
-        Self { by_name, digests, stored: OnceLock::new() }
+        let mut all = by_name.iter();
+        let results = all.find(|(_, route)| route.target == Target::Results);
+        let results = results.map(|(name, _)| Arc::clone(name));
+        Self { by_name, results, digests, stored: OnceLock::new() }
     }
 
     /// Where `name` leads.
     pub fn get(&self, name: &str) -> Option<&Route> {
         self.by_name.get(name)
+    }
+
+    /// The name of the tool that fetches results later, where a backend needs it.
+    pub fn results(&self) -> Option<&Arc<str>> {
+        self.results.as_ref()
     }
 
     /// Every name and where it leads, in no order.
@@ -146,7 +159,7 @@ impl<'a> Line<'a> {
     fn of((name, route): (&str, &'a Route)) -> Self {
         let (tool, input) = match &route.target {
             Target::Tool { name, input } => (Some(name.to_string()), input.as_ref()),
-            Target::Stub => (None, None),
+            Target::Stub | Target::Results => (None, None),
         };
         Self {
             name: name.to_owned(),
@@ -164,6 +177,7 @@ impl<'a> Line<'a> {
         let input = self.input.map(|schema| Arc::new(InputSchema::alone(schema)));
         let target = match &self.tool {
             Some(name) => Target::Tool { name: name.as_str().into(), input },
+            None if backend.as_str() == pending::TOOL => Target::Results,
             None => Target::Stub,
         };
         Ok(Route { backend, kind, target, repeatable: self.repeatable })
@@ -193,6 +207,7 @@ mod tests {
             ("fs_any", route("fs", RefKind::McpLocal, tool("any", Some("{}")), false)),
             ("hr", route("hr", RefKind::A2aLocal, tool("", None), false)),
             ("x_unavailable", route("x", RefKind::Local, Target::Stub, false)),
+            ("fetch", route(pending::TOOL, RefKind::Local, Target::Results, true)),
         ];
         let by_name = all.into_iter().map(|(name, route)| (name.into(), route)).collect();
         let digests = BTreeMap::from([(BackendName::parse("fs").unwrap(), "abc".to_owned())]);
@@ -209,6 +224,7 @@ mod tests {
         assert_eq!(after.get("fs_ls").unwrap().target.tool(), "ls");
         assert!(after.get("fs_ls").unwrap().repeatable && !after.get("hr").unwrap().repeatable);
         assert_eq!(after.get("x_unavailable").unwrap().target, Target::Stub);
+        assert_eq!(after.get("fetch").unwrap().target, Target::Results);
         assert_eq!(after.get("x_unavailable").unwrap().kind, RefKind::Local);
         let fs = BackendName::parse("fs").unwrap();
         assert!(before.agree_on(&after, &fs) && !before.agree_on(&Routes::default(), &fs));

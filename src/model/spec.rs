@@ -17,7 +17,8 @@ use super::{
     ids::{BackendName, RunKind},
     json::{Elements, Members, span, string_member},
     naming,
-    offer::{Offer, Ref, RefKind, Route},
+    offer::{Offer, Ref, RefKind, Route, Target},
+    pending,
     routes::{Routes, Stored},
 };
 
@@ -104,6 +105,8 @@ pub struct Table {
     /// Names that the caller took, to the offer's; and the names given in their stead.
     renamed: HashMap<String, Arc<str>>,
     taken: HashSet<Arc<str>>,
+    /// The run has the tool that fetches results later.
+    results: bool,
     /// The bridge did not put the names into the run: a name alone proves nothing.
     assumed: bool,
 }
@@ -116,6 +119,8 @@ pub struct StoredTable {
     backends: Vec<String>,
     renamed: BTreeMap<String, String>,
     taken: BTreeSet<String>,
+    #[serde(default)]
+    results: bool,
     assumed: bool,
 }
 
@@ -128,7 +133,7 @@ impl Table {
     fn new(routes: Arc<Routes>, backends: BTreeSet<BackendName>) -> Self {
         let backends = Arc::new(backends);
         let (renamed, taken) = (HashMap::new(), HashSet::new());
-        Self { routes, backends, renamed, taken, assumed: false }
+        Self { routes, backends, renamed, taken, results: false, assumed: false }
     }
 
     /// The table of a run that its app submitted itself, with refs of `backends` that it had from
@@ -138,15 +143,16 @@ impl Table {
     /// suffix; these are known as well.
     pub fn assumed(offer: &Offer, backends: BTreeSet<BackendName>) -> Self {
         let mut renamed = HashMap::new();
-        let offered = backends.iter().filter_map(|name| offer.backend(name.as_str()));
-        for name in offered.flat_map(|offered| &offered.refs).flat_map(Ref::names) {
+        for name in offer.refs(&backends).flat_map(Ref::names) {
             let Some(route) = offer.route(name) else { continue };
             let given = naming::suffixed(name, route.backend.as_str(), route.target.tool(), 0);
             if offer.route(&given).is_none() {
                 renamed.insert(given, Arc::clone(name));
             }
         }
-        Self { renamed, assumed: true, ..Self::new(Arc::clone(offer.routes()), backends) }
+        let results = offer.results_for(&backends).is_some();
+        let table = Self::new(Arc::clone(offer.routes()), backends);
+        Self { renamed, results, assumed: true, ..table }
     }
 
     /// The table to be kept, and its routes.
@@ -158,6 +164,7 @@ impl Table {
             backends: self.backends.iter().map(ToString::to_string).collect(),
             renamed: renamed.collect(),
             taken: self.taken.iter().map(ToString::to_string).collect(),
+            results: self.results,
             assumed: self.assumed,
         };
         (table, routes)
@@ -170,6 +177,7 @@ impl Table {
         Self {
             renamed: renamed.collect(),
             taken: stored.taken.iter().map(|name| name.as_str().into()).collect(),
+            results: stored.results,
             assumed: stored.assumed,
             ..Self::new(routes, backends.collect())
         }
@@ -199,7 +207,20 @@ impl Table {
             None if self.taken.contains(name) => return None,
             None => name,
         };
-        self.routes.get(name).filter(|route| self.backends.contains(&route.backend))
+        self.routes.get(name).filter(|route| match route.target {
+            Target::Results => self.results,
+            Target::Tool { .. } | Target::Stub => self.backends.contains(&route.backend),
+        })
+    }
+
+    /// The name of the tool that fetches results later, where the run has it.
+    pub fn results(&self) -> Option<&str> {
+        let name = self.routes.results().filter(|_| self.results)?;
+        let given = || self.renamed.iter().find(|(_, original)| *original == name);
+        match self.taken.contains(name) {
+            true => given().map(|(given, _)| given.as_str()),
+            false => Some(name),
+        }
     }
 
     /// The backends whose tools the run has.
@@ -210,7 +231,12 @@ impl Table {
     /// Whether `offer` has other refs for the run's backends than the run was given.
     pub fn differs_from(&self, offer: &Offer) -> bool {
         let (given, now) = (&self.routes, offer.routes());
-        !Arc::ptr_eq(given, now) && !self.backends.iter().all(|name| given.agree_on(now, name))
+        if Arc::ptr_eq(given, now) {
+            return false;
+        }
+        let results = self.results.then(pending::backend);
+        offer.results_for(&self.backends).is_some() != self.results
+            || !self.backends.iter().chain(&results).all(|name| given.agree_on(now, name))
     }
 
     /// Whether the run has none of the bridge's tools.
@@ -351,6 +377,10 @@ impl Spec {
             }
         }
         list.extend(written.into_values().flatten());
+        if let Some(results) = offer.results_for(&chosen) {
+            table.results = true;
+            list.push(table.settle(results, &caller));
+        }
         // A backend that contributes nothing (omitted, or without tools) makes no run ours.
         if counts.values().all(|&tools| tools == 0) {
             table.backends = Arc::default();

@@ -9,7 +9,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 use tracing::info;
 
-use super::{AskedBy, DrivenRun, Runs, entry::Entry};
+use super::{DrivenRun, Runs, entry::Entry};
 use crate::model::{
     answer::Answer,
     event::Call,
@@ -55,12 +55,10 @@ pub(super) async fn answer(
         Task::Post(body) => body,
         Task::Refuse(error) => written(&tool_use, Answer::Error(error), &entry).await,
         Task::Make(route) => {
-            let _in_flight = run.begin_call();
             let answer = make(&runs, &run, call, &route, (&to, &entry, false)).await;
             written(&tool_use, answer, &entry).await
         }
         Task::Resume(route) => {
-            let _in_flight = run.begin_call();
             let answer = make(&runs, &run, call, &route, (&to, &entry, true)).await;
             written(&tool_use, answer, &entry).await
         }
@@ -76,19 +74,15 @@ pub(super) async fn answer(
 /// Has the call made, or asks for what it has started before.
 async fn make(
     runs: &Arc<Runs>,
-    run: &DrivenRun,
+    run: &Arc<DrivenRun>,
     call: Call,
     route: &Route,
     (to, entry, again): (&RunId, &Arc<Entry>, bool),
 ) -> Answer {
     let begun = Instant::now();
     let (tool_use, tool) = (call.tool_use.clone(), call.name.clone());
-    let asked_by = AskedBy {
-        run: to.clone(),
-        session: run.session.clone(),
-        entry: Arc::clone(entry),
-        handle: entry.handle().filter(|_| again),
-    };
+    let handle = entry.handle().filter(|_| again);
+    let asked_by = run.begin_call(to.clone(), Arc::clone(entry), handle);
     let answer = tokio::select! {
         answer = runs.call(&run.app, route, call, Some(asked_by)) => answer,
         () = run.cancel.cancelled() => {

@@ -15,8 +15,9 @@ use std::{
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{NewRun, entry::Entry, log::EventLog};
+use super::{AskedBy, NewRun, entry::Entry, log::EventLog};
 use crate::{
+    backend::peer::Handle,
     journal::{
         self, Journal,
         record::{Change, Millis, RunRecord, Slot},
@@ -72,7 +73,9 @@ pub struct DrivenRun {
     pub log: EventLog,
     pub table: Arc<Table>,
     state: Mutex<Run>,
-    /// Cancels the calls in flight.
+    /// Cancels all that its calls have begun.
+    pub(super) stop: CancellationToken,
+    /// Cancels the calls that are waited for; a child of `stop`.
     pub(super) cancel: CancellationToken,
     in_flight: AtomicUsize,
     started_at: Millis,
@@ -97,16 +100,6 @@ pub enum Phase {
     Attaching,
     Driven,
     Ended,
-}
-
-/// A call in flight; counts itself out when it is dropped.
-#[derive(Debug)]
-pub(super) struct InFlight<'a>(&'a AtomicUsize);
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// What an earlier process left of a run.
@@ -165,6 +158,7 @@ impl DrivenRun {
 
     fn of(slot: Slot, new: NewRun, state: Run, log: EventLog, started_at: Millis) -> Self {
         let NewRun { key, app, session, authority, table, has_past: _ } = new;
+        let stop = CancellationToken::new();
         Self {
             key,
             slot,
@@ -174,7 +168,8 @@ impl DrivenRun {
             log,
             table,
             state: Mutex::new(state),
-            cancel: CancellationToken::new(),
+            cancel: stop.child_token(),
+            stop,
             in_flight: AtomicUsize::new(0),
             started_at,
             ended: Mutex::default(),
@@ -260,14 +255,24 @@ impl DrivenRun {
         self.state().calls()
     }
 
-    /// How many calls are in flight.
+    /// How many calls are in flight, those that go on after a first answer among them.
     pub fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    pub(super) fn begin_call(&self) -> InFlight<'_> {
+    /// A call begins, for the agent run `to`; it is in flight until what this gives is dropped.
+    pub(super) fn begin_call(
+        self: &Arc<Self>,
+        to: RunId,
+        entry: Arc<Entry>,
+        handle: Option<Handle>,
+    ) -> Arc<AskedBy> {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
-        InFlight(&self.in_flight)
+        Arc::new(AskedBy { driven: Arc::clone(self), run: to, entry, handle })
+    }
+
+    pub(super) fn call_ends(&self) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// The agent run that waits for the answer of `call`.
@@ -277,7 +282,13 @@ impl DrivenRun {
 
     /// Cancels the calls in flight; their answers say so.
     pub fn cancel_calls(&self) {
-        self.cancel.cancel();
+        self.stop.cancel();
+    }
+
+    /// Cancels the calls whose answers can reach nobody any more, as the run has ended.
+    pub(super) fn end_calls(&self) {
+        // What goes on can be fetched by a later run of the session.
+        if self.session.is_some() { &self.cancel } else { &self.stop }.cancel();
     }
 
     pub fn has_ended(&self) -> bool {

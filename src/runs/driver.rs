@@ -89,7 +89,8 @@ pub(super) async fn drive(runs: Arc<Runs>, run: Arc<DrivenRun>, left: Vec<(Arc<E
     run.set_ended();
     if why == Why::Ended {
         // Nobody waits for these answers any more.
-        run.cancel_calls();
+        run.end_calls();
+        runs.forget_calls_of(&run.key);
     }
     if why == Why::GivenUp {
         // Its apps then hear from MANTYX itself what is wrong.

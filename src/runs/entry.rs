@@ -146,6 +146,10 @@ impl Entry {
         vec![self.change(), Change::ForgetAnswer(self.key.clone())]
     }
 
+    fn is_answered(&self) -> bool {
+        matches!(self.record().stage, Stage::Answered | Stage::Closed)
+    }
+
     fn record(&self) -> MutexGuard<'_, CallRecord> {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -154,6 +158,10 @@ impl Entry {
 impl Witness for Entry {
     fn dispatching(&self) -> BoxFuture<'_, Result<(), NotRecorded>> {
         Box::pin(async {
+            // A call that goes on: it has had its answer, and is never made again.
+            if self.is_answered() {
+                return Ok(());
+            }
             if !self.journal.is_open() {
                 return Err(NotRecorded);
             }
@@ -167,6 +175,9 @@ impl Witness for Entry {
     }
 
     fn named(&self, handle: &Handle) {
+        if self.is_answered() {
+            return;
+        }
         self.record().handle = Some(handle.0.clone());
         self.journal.write(vec![self.change()]);
     }

@@ -11,7 +11,10 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::model::ids::{AppName, BackendName, RunId, ToolUseId};
+use crate::model::{
+    answer::Answer,
+    ids::{AppName, BackendName, RunId, ToolUseId},
+};
 
 /// The most answered calls that are remembered of one app.
 pub const KEEP: usize = 500;
@@ -42,6 +45,8 @@ pub struct Entry {
     pub backend: BackendName,
     pub started_at: SystemTime,
     begun: Instant,
+    /// It had a first answer, and goes on.
+    pending: bool,
     ended: Option<(Outcome, Duration)>,
 }
 
@@ -72,6 +77,13 @@ pub struct Running {
 }
 
 impl Outcome {
+    pub fn of(answer: &Answer) -> Self {
+        match answer {
+            Answer::Result { .. } => Self::Result,
+            Answer::Error(_) => Self::Error,
+        }
+    }
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Result => "result",
@@ -87,6 +99,11 @@ impl Entry {
         self.ended
     }
 
+    /// Whether it has had a first answer and still runs.
+    pub fn is_pending(&self) -> bool {
+        self.pending && self.ended.is_none()
+    }
+
     /// What it took, or has taken so far.
     pub fn took(&self) -> Duration {
         self.ended.map_or_else(|| self.begun.elapsed(), |(_, took)| took)
@@ -98,7 +115,8 @@ impl History {
     pub fn begin(self: &Arc<Self>, begun: Begun) -> Running {
         let Begun { app, run, tool_use, name, backend } = begun;
         let (started_at, begun) = (SystemTime::now(), Instant::now());
-        let entry = Entry { app, run, tool_use, name, backend, started_at, begun, ended: None };
+        let (pending, ended) = (false, None);
+        let entry = Entry { app, run, tool_use, name, backend, started_at, begun, pending, ended };
         let mut inner = self.lock();
         let id = inner.next;
         inner.next += 1;
@@ -131,7 +149,14 @@ impl History {
 }
 
 impl Running {
-    pub fn end(self, outcome: Outcome) {
+    /// The call has had a first answer, and goes on.
+    pub fn pending(&self) {
+        if let Some(entry) = self.history.lock().running.get_mut(&self.id) {
+            entry.pending = true;
+        }
+    }
+
+    pub fn end(&self, outcome: Outcome) {
         self.history.end(self.id, outcome);
     }
 }

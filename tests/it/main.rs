@@ -61,6 +61,8 @@ mod mcp_tasks;
 #[cfg(test)]
 mod names;
 #[cfg(test)]
+mod pending;
+#[cfg(test)]
 mod proxy;
 #[cfg(test)]
 mod recovery;

@@ -68,6 +68,8 @@ struct State {
     runs: HashMap<String, Run>,
     /// Answers still to be given, by toolUseId; then 200.
     replies: HashMap<String, VecDeque<Reply>>,
+    /// What stands in a script for what the test only learns later, and that.
+    fills: Vec<(String, String)>,
     /// Tool uses that are answered, and names that the test released.
     released: HashSet<String>,
     canned: HashMap<String, Vec<u8>>,
@@ -160,6 +162,13 @@ impl Mantyx {
     /// Lets the streams that wait for `name` go on.
     pub(crate) fn release(&self, name: &str) {
         self.shared.change(|state| state.released.insert(name.into()));
+    }
+
+    /// Puts `text` in place of `mark` in all that is sent from now on, and lets the streams that
+    /// wait for `mark` go on.
+    pub(crate) fn fill(&self, mark: &str, text: &str) {
+        self.shared.change(|state| state.fills.push((mark.into(), text.into())));
+        self.release(mark);
     }
 
     pub(crate) fn recorded(&self) -> Vec<Recorded> {

@@ -44,8 +44,14 @@ impl Rig {
     /// A bridge whose backend `plain` is started with `args` and whose configuration has `entries`
     /// below `mcp:` (indented by two) and `rest` at its end.
     pub(crate) async fn with(entries: &str, args: &[&str], rest: &str) -> Self {
+        Self::with_keys("", entries, args, rest).await
+    }
+
+    /// [`Self::with`], where `keys` (each with a comma behind it) stand in the entry of `plain`.
+    pub(crate) async fn with_keys(keys: &str, entries: &str, args: &[&str], rest: &str) -> Self {
         let (dir, mantyx) = (new_dir(), Mantyx::start().await);
         let plain = peers::ledger(&dir.path().join("ledger"), args);
+        let plain = plain.replacen('{', &format!("{{{keys}"), 1);
         let config = format!("{}mcp:\n  plain: {plain}\n{entries}{rest}", mantyx.upstream());
         let bridge = Bridge::ready(&config).await;
         let rig = Self { bridge, mantyx, dir };

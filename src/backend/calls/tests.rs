@@ -14,6 +14,10 @@ struct Harness {
 }
 
 fn start(worlds: &[(&str, &Arc<World>)], concurrency: usize) -> Harness {
+    start_with(worlds, concurrency, Duration::from_secs(60))
+}
+
+fn start_with(worlds: &[(&str, &Arc<World>)], concurrency: usize, idle: Duration) -> Harness {
     let board = Arc::new(Board::new(worlds.iter().map(|(name, _)| source(name)).collect()));
     let stop = CancellationToken::new();
     let mut tasks = tokio::task::JoinSet::new();
@@ -21,7 +25,8 @@ fn start(worlds: &[(&str, &Arc<World>)], concurrency: usize) -> Harness {
     for (name, world) in worlds {
         let name = BackendName::parse(name).unwrap();
         let (asks, asked) = mpsc::channel(8);
-        lanes.insert(name.clone(), Lane::new(true, Duration::from_secs(60), concurrency, asks));
+        let limits = CallLimits { idle, pending_after: None };
+        lanes.insert(name.clone(), Lane::new(true, limits, concurrency, asks));
         let second = Duration::from_secs(1);
         let supervisor = Supervisor {
             name,
@@ -47,6 +52,15 @@ fn wanted(arguments: Box<RawValue>) -> Wanted {
 }
 
 impl Harness {
+    /// Asks for work that an earlier life of the bridge has begun.
+    async fn resume(&self, name: &str) -> Answer {
+        let offer = self.backends.board.offer();
+        let route = offer.route(name).unwrap();
+        let args = RawValue::from_string("{}".to_owned()).unwrap();
+        let handle = Some(Handle("work".to_owned()));
+        self.backends.call(route, Wanted { handle, ..wanted(args) }).await
+    }
+
     async fn call(&self, name: &str) -> Answer {
         self.backends.board.settled().await;
         let offer = self.backends.board.offer();
@@ -160,6 +174,20 @@ async fn a_lost_backend_is_waited_for_a_little() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn work_that_has_begun_is_never_said_not_to_have() {
+    let world = World::new();
+    let harness = start(&[("fs", &world)], 4);
+    harness.backends.board.settled().await;
+    world.dialling.send_replace(Mood::Hanging);
+    world.lost.notify_one();
+    let down = |board: &Board| board.snapshot("fs").filter(|known| known.peer.is_none());
+    harness.backends.board.wait_for(down).await;
+    let start = Instant::now();
+    check_error(harness.resume("fs_ls").await, "may or may not have taken effect");
+    assert_eq!(start.elapsed(), Duration::from_secs(60), "the backend's own timeout");
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_that_hangs_delays_no_other() {
     let (slow, fast) = (World::new(), World::new());
     slow.calling.send_replace(Mood::Hanging);
@@ -186,6 +214,26 @@ async fn one_that_hangs_delays_no_other() {
         }
     }
     assert_eq!(World::count(&slow.calls), 2, "the rest waited for a turn");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_is_not_waited_for_as_long_as_a_call_may_take() {
+    let world = World::new();
+    let hour = Duration::from_secs(60 * 60);
+    let harness = start_with(&[("fs", &world)], 1, hour);
+    harness.backends.board.settled().await;
+    world.calling.send_replace(Mood::Hanging);
+    let begin = Instant::now();
+    let call = async || {
+        let offer = harness.backends.board.offer();
+        let arguments = RawValue::from_string("{}".to_owned()).unwrap();
+        let wanted = Wanted { deadline: begin + hour, ..wanted(arguments) };
+        (harness.backends.call(offer.route("fs_ls").unwrap(), wanted).await, begin.elapsed())
+    };
+    let ((first, long), (second, short)) = tokio::join!(call(), call());
+    check_error(first, "no answer within 3600 s");
+    check_error(second, "no turn within 145 s");
+    assert_eq!((long, short.as_secs()), (hour, 145));
 }
 
 #[tokio::test(start_paused = true)]

@@ -53,11 +53,11 @@ apps       a (fs, hr)
 
 a2a card
   card     /srv/card.json
-  limits   16 calls at once, 285s each; refreshed every 5m; stale while down
+  limits   16 calls at once, 1h each, pending after 4m; refreshed every 5m; stale while down
 
 a2a desk
   runs     inside the bridge
-  limits   16 calls at once, 285s each; refreshed every 5m; stale while down
+  limits   16 calls at once, 1h each, pending after 4m; refreshed every 5m; stale while down
 
 mcp fs
   runs     npx -y ${env:TOKEN} "two words" "" --key=***
@@ -68,7 +68,7 @@ mcp fs
 
 a2a hr
   at       https://hr.acme/
-  limits   16 calls at once, 285s each; refreshed every 90s; omit while down
+  limits   16 calls at once, 1h each, pending after 4m; refreshed every 90s; omit while down
 
 mcp jira
   at       https://jira.acme/mcp?key=${env:TOKEN}

@@ -7,6 +7,7 @@ mod good;
 mod local;
 mod meaning;
 mod not_yet;
+mod pending;
 mod secrets;
 mod shape;
 

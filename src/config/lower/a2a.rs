@@ -2,6 +2,8 @@
 //!
 //! Must not: fetch or read the Agent Card.
 
+use std::time::Duration;
+
 use super::{
     Lower,
     auth::Place,
@@ -14,6 +16,9 @@ use crate::{
     },
     model::ids::BackendName,
 };
+
+/// Tasks of agents take their time: after so long a call goes on, unless the file says otherwise.
+const A2A_PENDING: Duration = Duration::from_secs(240);
 
 impl Lower<'_> {
     pub(super) fn a2a(
@@ -37,6 +42,8 @@ impl Lower<'_> {
             on_unavailable: entry.on_unavailable.as_ref(),
             refresh: entry.refresh.as_ref(),
             call_timeout: entry.call_timeout.as_ref(),
+            pending_after: entry.pending_after.as_ref(),
+            default_pending: Some(A2A_PENDING),
             concurrency: entry.concurrency.as_ref(),
             default_concurrency: 16,
         };

@@ -12,9 +12,10 @@ use crate::{
         error::did_you_mean,
         read::At,
         shape::File,
-        words::{Count, DurationText, UnavailableWord},
+        value::format_duration,
+        words::{Count, DurationText, PendingAfter, UnavailableWord},
     },
-    model::ids::BackendName,
+    model::{ids::BackendName, pending},
 };
 
 const SECTIONS: [&str; 4] = ["mcp", "mcpServers", "a2a", "local"];
@@ -33,6 +34,8 @@ pub(super) struct Common<'s> {
     pub on_unavailable: Option<&'s At<UnavailableWord>>,
     pub refresh: Option<&'s At<DurationText>>,
     pub call_timeout: Option<&'s At<DurationText>>,
+    pub pending_after: Option<&'s At<PendingAfter>>,
+    pub default_pending: Option<Duration>,
     pub concurrency: Option<&'s At<Count>>,
     pub default_concurrency: usize,
 }
@@ -42,6 +45,7 @@ pub(super) struct Common<'s> {
 pub(super) struct Inherited {
     refresh: Duration,
     call_timeout: Duration,
+    pending_timeout: Duration,
 }
 
 impl Backends {
@@ -76,7 +80,11 @@ impl Backends {
 
 impl Lower<'_> {
     pub(super) fn backends(&self, file: &File, refresh: &Refresh, calls: &Calls) -> Backends {
-        let inherited = Inherited { refresh: refresh.interval, call_timeout: calls.timeout };
+        let inherited = Inherited {
+            refresh: refresh.interval,
+            call_timeout: calls.timeout,
+            pending_timeout: calls.pending_timeout,
+        };
         let mut backends = Backends {
             written: self.backend_names(),
             ready: BTreeMap::new(),
@@ -136,6 +144,13 @@ impl Lower<'_> {
                     };
                     self.error_at_key(node.id, format!("`{name}` is no backend name"), cure);
                 }
+                if name == pending::TOOL {
+                    self.error_at_key(
+                        node.id,
+                        format!("`{name}` is the name of a tool that the bridge has itself"),
+                        "choose another name",
+                    );
+                }
                 if let Some(&first) = names.get(name) {
                     self.error_at_key(
                         node.id,
@@ -162,6 +177,7 @@ impl Lower<'_> {
         common: &Common<'_>,
         inherited: Inherited,
     ) -> Backend {
+        let pending_after = self.pending_after(common, inherited);
         Backend {
             name: name.clone(),
             target,
@@ -171,23 +187,51 @@ impl Lower<'_> {
                 .on_unavailable
                 .map_or(OnUnavailable::Stale, |at| at.value.into()),
             refresh: self.refresh_interval(common.refresh).unwrap_or(inherited.refresh),
-            call_timeout: self
-                .backend_call_timeout(common.call_timeout, inherited)
-                .unwrap_or(inherited.call_timeout),
+            call_timeout: self.backend_call_timeout(common, pending_after.is_some(), inherited),
+            pending_after,
             concurrency: common.concurrency.map_or(common.default_concurrency, |at| at.value.0),
         }
     }
 
+    /// After how long a call goes on. Nobody waits for it then, so whatever ends a call that is
+    /// waited for has to come later.
+    fn pending_after(&self, common: &Common<'_>, inherited: Inherited) -> Option<Duration> {
+        let own = common.call_timeout.map(|at| at.value.0);
+        let waited = own.map_or(inherited.call_timeout, |own| own.min(inherited.call_timeout));
+        let Some(at) = common.pending_after else {
+            return common.default_pending.filter(|after| *after < waited);
+        };
+        let PendingAfter::After(after) = at.value else { return None };
+        if after.is_zero() {
+            self.error(at.node, "a time of 0 leaves no time", "write `off`, or at least 1ms");
+        } else if after >= waited {
+            let which =
+                if own == Some(waited) { "the call's own timeout" } else { "calls.timeout" };
+            let waited = format_duration(waited);
+            let message = format!("{which} ends the call first, after {waited}");
+            self.error(at.node, message, format!("write less than {waited}, or `off`"));
+        }
+        Some(after)
+    }
+
     fn backend_call_timeout(
         &self,
-        at: Option<&At<DurationText>>,
+        common: &Common<'_>,
+        can_pend: bool,
         inherited: Inherited,
-    ) -> Option<Duration> {
-        let timeout = self.call_timeout(at)?;
+    ) -> Duration {
+        let at = common.call_timeout;
+        if can_pend {
+            let why = ", which calls.pending_timeout is";
+            return self
+                .duration(at, inherited.pending_timeout, why)
+                .unwrap_or(inherited.pending_timeout);
+        }
+        let Some(timeout) = self.call_timeout(at) else { return inherited.call_timeout };
         if let Some(at) = at.filter(|_| timeout > inherited.call_timeout) {
             self.warn(at.node, "this is longer than calls.timeout, which ends the call first");
         }
-        Some(timeout)
+        timeout
     }
 }
 

@@ -39,6 +39,8 @@ impl Lower<'_> {
             on_unavailable: None,
             refresh: None,
             call_timeout: entry.timeout.as_ref(),
+            pending_after: entry.pending_after.as_ref(),
+            default_pending: None,
             concurrency: entry.concurrency.as_ref(),
             // A program costs a process a call.
             default_concurrency: if entry.command.is_some() { 4 } else { 16 },

@@ -44,6 +44,8 @@ impl Lower<'_> {
             on_unavailable: entry.on_unavailable.as_ref(),
             refresh: entry.refresh.as_ref(),
             call_timeout: entry.call_timeout.as_ref(),
+            pending_after: entry.pending_after.as_ref(),
+            default_pending: None,
             concurrency: entry.concurrency.as_ref(),
             // A program on pipes rarely works on more than a few calls at once.
             default_concurrency: if is_stdio { 4 } else { 16 },

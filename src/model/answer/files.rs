@@ -204,6 +204,11 @@ impl File {
         &self.mime_type
     }
 
+    /// How many bytes it takes, as it is posted.
+    pub fn size(&self) -> usize {
+        self.filename.len() + self.mime_type.len() + self.data.len()
+    }
+
     pub fn data(&self) -> &str {
         &self.data
     }

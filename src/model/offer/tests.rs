@@ -20,6 +20,7 @@ pub(crate) fn server(name: &str, tools: &[&str]) -> Source {
         on_unavailable: OnUnavailable::Stale,
         catalog: Some(Arc::new(catalog)),
         available: true,
+        can_pend: false,
     }
 }
 
@@ -47,7 +48,7 @@ pub(crate) fn local(name: &str, definition: &str) -> Source {
 pub(crate) fn peer_name(route: &Route) -> &str {
     match &route.target {
         Target::Tool { name, .. } => name,
-        Target::Stub => panic!("a stub"),
+        Target::Stub | Target::Results => panic!("no peer's"),
     }
 }
 
@@ -146,10 +147,54 @@ fn what_is_down_is_offered_as_configured() {
 
 #[test]
 fn the_digest_follows_the_refs() {
-    let names = [BackendName::parse("fs").unwrap()];
+    let names = [BackendName::parse("fs").unwrap()].into();
     let one = Offer::build(&[server("fs", &[r#"{"name":"a"}"#]), agent("hr")]);
     let same = Offer::build(&[agent("hr"), server("fs", &[r#"{"name":"a"}"#])]);
     let other = Offer::build(&[server("fs", &[r#"{"name":"a" }"#])]);
     assert_eq!(one.digest(&names), same.digest(&names));
     assert_ne!(one.digest(&names), other.digest(&names));
+}
+
+/// `source`, whose calls may go on.
+pub(crate) fn pends(source: Source) -> Source {
+    Source { can_pend: true, ..source }
+}
+
+#[test]
+fn a_backend_whose_calls_may_go_on_brings_the_tool_that_fetches_results() {
+    let named = |name: &str| BTreeSet::from([BackendName::parse(name).unwrap()]);
+    let ls = r#"{"name":"ls"}"#;
+    let offer = Offer::build(&[server("fs", &[ls]), pends(agent("hr"))]);
+    assert!(offer.results_for(&named("fs")).is_none(), "not in runs that cannot need it");
+    let text = &offer.results_for(&named("hr")).unwrap().json;
+    let written: serde_json::Value = serde_json::from_slice(text).unwrap();
+    assert!(text.starts_with(br#"{"kind":"local","name":"bridge_call_result","description":"#));
+    assert_eq!(written["parameters"]["required"], serde_json::json!(["callId"]));
+    let route = offer.route(pending::TOOL).unwrap();
+    assert_eq!((route.kind, &route.target), (RefKind::Local, &Target::Results));
+    assert_eq!(offer.backend("hr").unwrap().tools, 1, "it is no tool of the backend");
+    assert!(offer.backend(pending::TOOL).is_none());
+
+    for sources in [
+        vec![server("fs", &[ls])],
+        vec![pends(server("fs", &[]))],
+        vec![Source { catalog: None, ..pends(server("fs", &[ls])) }],
+        vec![],
+    ] {
+        assert!(Offer::build(&sources).route(pending::TOOL).is_none(), "nothing can go on");
+    }
+}
+
+#[test]
+fn a_clash_gives_the_tool_that_fetches_results_a_suffix() {
+    let clash = server("bridge", &[r#"{"name":"call_result"}"#]);
+    let offer = Offer::build(&[clash, pends(agent("hr"))]);
+    assert!(offer.route(pending::TOOL).is_none());
+    let given = naming::suffixed(pending::TOOL, pending::TOOL, "", 0);
+    assert_eq!(offer.route(&given).unwrap().target, Target::Results);
+    let others = naming::suffixed(pending::TOOL, "bridge", "call_result", 0);
+    assert_eq!(peer_name(offer.route(&others).unwrap()), "call_result");
+    let hr = [BackendName::parse("hr").unwrap()].into();
+    let alone = Offer::build(&[pends(agent("hr"))]);
+    assert_ne!(offer.digest(&hr), alone.digest(&hr), "the run's refs are others");
 }

@@ -3,8 +3,9 @@
 use super::*;
 use crate::model::offer::{
     OnUnavailable,
-    tests::{agent, local, peer_name, server},
+    tests::{agent, local, peer_name, pends, server},
 };
+use crate::model::pending;
 
 const FS: &str = r#"{"kind":"mcp_local","name":"fs","serverInfo":{"name":"S", "x":1e400},"tools":[{"name":"fs_ls"}]}"#;
 const HR: &str = r#"{"kind":"a2a_local","name":"hr","agentCard":{ "name": "HR", "x-y": [1.0] }}"#;
@@ -266,6 +267,108 @@ fn in_a_run_that_is_handed_over_a_name_alone_proves_nothing() {
     assert!(text(&inject(own, &Selection::All).unwrap()).contains(&given));
     let route = table.claims(&called(&given, "mcp_local", "fs")).unwrap();
     assert_eq!(route.target.tool(), "ls", "the name that a clash had brought");
+}
+
+/// An offer in which calls to the agent may go on.
+fn pending_offer() -> Arc<Offer> {
+    Arc::new(Offer::build(&[server("fs", &[r#"{"name":"ls"}"#]), pends(agent("hr"))]))
+}
+
+/// What a spec with these `tools` becomes, and its table.
+fn inject_pending(tools: &str, selection: &[&str]) -> (String, Table) {
+    let spec = Spec::read(Bytes::from(format!("{{\"tools\":[{tools}]}}"))).unwrap();
+    let selection = Selection::Named(selection.iter().map(ToString::to_string).collect());
+    let injected = spec.inject(&pending_offer(), &|_| true, &selection).unwrap();
+    let counts: Vec<usize> = injected.counts.values().copied().collect();
+    assert!(counts.iter().all(|&tools| tools == 1), "it is counted nowhere");
+    (text(&injected), injected.table)
+}
+
+#[test]
+fn the_tool_that_fetches_results_comes_last_and_where_it_is_needed() {
+    let offer = pending_offer();
+    let results = std::str::from_utf8(&offer.results().unwrap().json).unwrap();
+    let (spec, table) = inject_pending("", &["fs", "hr"]);
+    assert_eq!(spec, format!(r#"{{"tools":[{FS},{HR},{results}]}}"#));
+    assert_eq!(table.results(), Some(pending::TOOL));
+    assert_eq!(table.route(pending::TOOL).unwrap().target, Target::Results);
+    assert!(!table.backends().contains(pending::TOOL), "it is no backend");
+    let placeholder = r#"{"kind":"a2a_local","name":"hr"}"#;
+    let own = r#"{"kind":"local","name":"own","parameters":{}}"#;
+    let (spec, _) = inject_pending(&format!("{placeholder},{own}"), &[]);
+    assert_eq!(spec, format!(r#"{{"tools":[{HR},{own},{results}]}}"#));
+
+    let (spec, table) = inject_pending("", &["fs"]);
+    assert_eq!(spec, format!(r#"{{"tools":[{FS}]}}"#));
+    assert_eq!((table.results(), table.route(pending::TOOL)), (None, None));
+    let (_, table) = inject_pending("", &[]);
+    assert!(table.is_empty() && table.route(pending::TOOL).is_none());
+}
+
+#[test]
+fn the_caller_keeps_the_name_of_the_tool_that_fetches_results() {
+    let given = naming::suffixed(pending::TOOL, pending::TOOL, "", 0);
+    // With and without `parameters`: it is no placeholder for something of ours.
+    for own in [
+        r#"{"kind":"local","name":"bridge_call_result"}"#,
+        r#"{"kind":"local","name":"bridge_call_result","parameters":{}}"#,
+    ] {
+        let (spec, table) = inject_pending(own, &["hr"]);
+        assert!(
+            spec.starts_with(&format!(
+                r#"{{"tools":[{own},{HR},{{"kind":"local","name":"{given}","#
+            ))
+        );
+        assert_eq!(table.results(), Some(given.as_str()), "what a pending answer says");
+        assert!(table.route(pending::TOOL).is_none());
+        assert_eq!(table.route(&given).unwrap().target, Target::Results);
+    }
+}
+
+#[test]
+fn a_run_that_is_handed_over_has_the_tool_that_fetches_results() {
+    let table =
+        |name: &str| Table::assumed(&pending_offer(), [BackendName::parse(name).unwrap()].into());
+    let hr = table("hr");
+    assert_eq!(hr.results(), Some(pending::TOOL));
+    let given = naming::suffixed(pending::TOOL, pending::TOOL, "", 0);
+    for name in [pending::TOOL, &given] {
+        let call = |kind: &str| {
+            Call::read(&format!(r#"{{"toolUseId":"tu","name":"{name}","kind":"{kind}"}}"#)).unwrap()
+        };
+        assert_eq!(hr.claims(&call("local")).unwrap().target, Target::Results);
+        assert!(hr.claims(&call("mcp_local")).is_none(), "a tool of the app that has the name");
+        assert!(table("fs").claims(&call("local")).is_none());
+    }
+}
+
+#[test]
+fn a_session_is_given_fresh_refs_when_only_the_tool_that_fetches_results_changed() {
+    let (_, hr) = inject_pending("", &["hr"]);
+    let (_, fs) = inject_pending("", &["fs"]);
+    let clash = server("bridge", &[r#"{"name":"call_result"}"#]);
+    let later = [server("fs", &[r#"{"name":"ls"}"#]), pends(agent("hr")), clash];
+    let later = Arc::new(Offer::build(&later));
+    assert!(hr.differs_from(&later) && !fs.differs_from(&later));
+    assert!(!hr.differs_from(&pending_offer()));
+    // A session of an earlier process, before calls could go on.
+    let before = inject("{}", &Selection::Named(vec!["hr".to_owned()])).unwrap().table;
+    assert!(before.differs_from(&pending_offer()) && hr.differs_from(&offer()));
+}
+
+#[test]
+fn a_kept_table_has_the_tool_that_fetches_results() {
+    for own in ["", r#"{"kind":"local","name":"bridge_call_result"}"#] {
+        let (_, table) = inject_pending(own, &["hr"]);
+        let (stored, routes) = table.stored();
+        let text = serde_json::to_string(&stored).unwrap();
+        let routes = Arc::new(Routes::restore(&routes.text).unwrap());
+        let again = Table::restore(&serde_json::from_str(&text).unwrap(), routes);
+        assert_eq!(again.results(), table.results());
+        let name = again.results().unwrap();
+        assert_eq!(again.route(name).unwrap().target, Target::Results);
+        assert!(!again.differs_from(&pending_offer()));
+    }
 }
 
 #[test]

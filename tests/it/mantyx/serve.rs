@@ -64,6 +64,19 @@ async fn connection(stream: TcpStream, shared: &Shared) -> io::Result<()> {
     Ok(())
 }
 
+impl Shared {
+    /// `bytes` with what the test has filled in.
+    fn filled(&self, bytes: &[u8]) -> Vec<u8> {
+        let state = self.state();
+        if state.fills.is_empty() {
+            return bytes.to_vec();
+        }
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        let filled = state.fills.iter().fold(text, |text, (mark, with)| text.replace(mark, with));
+        filled.into_bytes()
+    }
+}
+
 /// What is answered; `None` closes the connection instead.
 fn route(shared: &Shared, request: &Recorded, path: &str) -> Option<Vec<u8>> {
     shared.change(|state| {
@@ -183,7 +196,7 @@ async fn stream_run(
     for step in &script.steps {
         match step {
             Step::Send { seq, bytes } if *seq > from => {
-                if !out.send(bytes).await? {
+                if !out.send(&shared.filled(bytes)).await? {
                     return Ok(());
                 }
                 shared.change(|state| {

@@ -240,21 +240,21 @@ error: unknown key `call_timeout`
   |
 6 |   d: {command: [a], timeout: 300s, call_timeout: 1s}
   |                                    ^^^^^^^^^^^^
-  = write `timeout: 60s`. Known keys here: command, concurrency, cwd, description, env, http, longRunning, outputSchema, parameters, readOnly, required, retain, timeout
+  = write `timeout: 60s`. Known keys here: command, concurrency, cwd, description, env, http, longRunning, outputSchema, parameters, pending_after, readOnly, required, retain, timeout
 
 error: unknown key `args`
  --> /srv/bridge.yaml:7:21 (local.e.args)
   |
 7 |   e: {command: [a], args: [x]}
   |                     ^^^^
-  = write them behind the program: `command: [PROGRAM, ARGUMENT, …]`. Known keys here: command, concurrency, cwd, description, env, http, longRunning, outputSchema, parameters, readOnly, required, retain, timeout
+  = write them behind the program: `command: [PROGRAM, ARGUMENT, …]`. Known keys here: command, concurrency, cwd, description, env, http, longRunning, outputSchema, parameters, pending_after, readOnly, required, retain, timeout
 
 error: unknown key `url`
  --> /srv/bridge.yaml:8:7 (local.f.url)
   |
 8 |   f: {url: 'http://a'}
   |       ^^^
-  = write `http: {url: https://…}`. Known keys here: command, concurrency, cwd, description, env, http, longRunning, outputSchema, parameters, readOnly, required, retain, timeout
+  = write `http: {url: https://…}`. Known keys here: command, concurrency, cwd, description, env, http, longRunning, outputSchema, parameters, pending_after, readOnly, required, retain, timeout
 
 8 errors in /srv/bridge.yaml"#,
     );

@@ -22,45 +22,31 @@ fn calls_that_this_version_cannot_make() {
     check(
         r#"upstream: {sandbox: true}
 mcp:
-  a: {command: a, pending_after: 2m, approve: ['*'], trust_annotations: true}
+  a: {command: a, approve: ['*'], trust_annotations: true}
 a2a:
-  b: {url: 'https://a', pending_after: 2m, approve: ['*']}"#,
-        r#"error: this version cannot do this yet: calls that go on in the background
- --> /srv/bridge.yaml:3:19 (mcp.a.pending_after)
+  b: {url: 'https://a', approve: ['*']}"#,
+        r#"error: this version cannot do this yet: calls that a person approves
+ --> /srv/bridge.yaml:3:19 (mcp.a.approve)
   |
-3 |   a: {command: a, pending_after: 2m, approve: ['*'], trust_annotations: true}
-  |                   ^^^^^^^^^^^^^
-  = leave it out
-
-error: this version cannot do this yet: calls that a person approves
- --> /srv/bridge.yaml:3:38 (mcp.a.approve)
-  |
-3 |   a: {command: a, pending_after: 2m, approve: ['*'], trust_annotations: true}
-  |                                      ^^^^^^^
+3 |   a: {command: a, approve: ['*'], trust_annotations: true}
+  |                   ^^^^^^^
   = keep such tools from the model: `tools: {deny: […]}`
 
 error: this version cannot do this yet: trusting a server's annotations
- --> /srv/bridge.yaml:3:54 (mcp.a.trust_annotations)
+ --> /srv/bridge.yaml:3:35 (mcp.a.trust_annotations)
   |
-3 |   a: {command: a, pending_after: 2m, approve: ['*'], trust_annotations: true}
-  |                                                      ^^^^^^^^^^^^^^^^^
-  = leave it out
-
-error: this version cannot do this yet: calls that go on in the background
- --> /srv/bridge.yaml:5:25 (a2a.b.pending_after)
-  |
-5 |   b: {url: 'https://a', pending_after: 2m, approve: ['*']}
-  |                         ^^^^^^^^^^^^^
+3 |   a: {command: a, approve: ['*'], trust_annotations: true}
+  |                                   ^^^^^^^^^^^^^^^^^
   = leave it out
 
 error: this version cannot do this yet: calls that a person approves
- --> /srv/bridge.yaml:5:44 (a2a.b.approve)
+ --> /srv/bridge.yaml:5:25 (a2a.b.approve)
   |
-5 |   b: {url: 'https://a', pending_after: 2m, approve: ['*']}
-  |                                            ^^^^^^^
+5 |   b: {url: 'https://a', approve: ['*']}
+  |                         ^^^^^^^
   = leave it out
 
-5 errors in /srv/bridge.yaml"#,
+3 errors in /srv/bridge.yaml"#,
     );
 }
 

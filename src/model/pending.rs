@@ -1,0 +1,135 @@
+//! Long work, as the model meets it: what a call that goes on is answered with, and the tool with
+//! which its result is fetched later.
+//!
+//! Must not: keep anything, or know how long a call may take before it goes on by itself.
+
+use std::{sync::LazyLock, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{
+    answer::Answer,
+    catalog::hex,
+    ids::{BackendName, CallId},
+    schema::{InputSchema, Verdict},
+};
+
+/// The name of the tool, as long as nobody else has it; no backend may be called so.
+pub const TOOL: &str = "bridge_call_result";
+
+/// How long a question waits for a result that is not there yet, unless it says so itself: a model
+/// that asks again and again should not use up its turns.
+const WAIT: Duration = Duration::from_secs(20);
+/// The longest that a question may wait; it is the `maximum` of [`DEFINITION`].
+const MAX_WAIT: Duration = Duration::from_secs(240);
+
+/// The members of the tool's ref besides `kind` and `name`.
+const DEFINITION: &str = concat!(
+    r#"{"description":"Fetches the result of a tool call that takes long: one that was answered "#,
+    r#"with {\"status\":\"pending\",\"callId\":…} and goes on. Give that callId. While the call "#,
+    r#"still runs, the answer is pending again; do other work first, or wait here.","#,
+    r#""parameters":{"type":"object","properties":{"#,
+    r#""callId":{"type":"string","description":"The callId of the pending answer."},"#,
+    r#""wait":{"type":"number","minimum":0,"maximum":240,"description":"#,
+    r#""How many seconds to wait for a result that is not there yet. Default: 20."}},"#,
+    r#""required":["callId"]},"readOnly":true}"#,
+);
+
+static PARSED: LazyLock<Box<RawValue>> = LazyLock::new(|| {
+    RawValue::from_string(DEFINITION.to_owned()).expect("the text above is JSON, a test says so")
+});
+
+static INPUT: LazyLock<InputSchema> =
+    LazyLock::new(|| InputSchema::of_local(PARSED.clone().into()));
+
+/// What the model asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    pub call: CallId,
+    pub wait: Duration,
+}
+
+/// What its routes have in place of a backend's name.
+pub fn backend() -> BackendName {
+    BackendName::parse(TOOL).expect("it is short and has no odd character")
+}
+
+/// The members of the tool's ref besides `kind` and `name`.
+pub fn definition() -> &'static RawValue {
+    &PARSED
+}
+
+/// An id that nobody guesses.
+pub fn call_id(random: [u8; 8]) -> CallId {
+    format!("call_{}", hex(&random)).into()
+}
+
+/// Reads the arguments of the tool; the error is an answer for the model.
+pub fn read(arguments: &str) -> Result<Asked, String> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Arguments {
+        call_id: String,
+        wait: Option<f64>,
+    }
+    if let Verdict::Invalid(mistakes) = INPUT.check(arguments) {
+        return Err(mistakes);
+    }
+    let Arguments { call_id, wait } = serde_json::from_str(arguments)
+        .map_err(|_odd| "tool_input_invalid: the arguments cannot be read".to_owned())?;
+    let wait = wait.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    Ok(Asked { call: call_id.into(), wait: wait.map_or(WAIT, |wait| wait.min(MAX_WAIT)) })
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Pending<'a> {
+    status: &'static str,
+    call_id: &'a str,
+    tool: &'a str,
+    message: String,
+}
+
+fn pending(call: &CallId, tool: &str, message: String) -> Answer {
+    let pending = Pending { status: "pending", call_id: call.as_str(), tool, message };
+    Answer::text(serde_json::to_string(&pending).expect("strings can be written"))
+}
+
+/// The answer of a call of `tool` that goes on; `fetch` is the name that [`TOOL`] has in the run.
+pub fn goes_on(call: &CallId, tool: &str, fetch: &str) -> Answer {
+    let message = format!(
+        "The call takes long and goes on. Call {fetch} with this callId later to get its result; \
+         do not make the call again."
+    );
+    pending(call, tool, message)
+}
+
+/// The answer to a question for a call of `tool` that still runs.
+pub fn still_runs(call: &CallId, tool: &str, fetch: &str) -> Answer {
+    let message = format!(
+        "The call still runs. Call {fetch} again later; `wait` makes it wait up to {} seconds.",
+        MAX_WAIT.as_secs()
+    );
+    pending(call, tool, message)
+}
+
+/// The answer to a question for a call that there is not, or not for whoever asks.
+pub fn unknown() -> Answer {
+    Answer::Error(
+        "There is no such call. A callId is one that a pending answer in this run or session gave; \
+         results are kept for a day, and not when the bridge is restarted."
+            .to_owned(),
+    )
+}
+
+/// The result of a call that was cancelled while it went on.
+pub fn cancelled() -> Answer {
+    Answer::Error(
+        "The call was cancelled because its run was. It may or may not have taken effect."
+            .to_owned(),
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,351 @@
+//! Long calls: one that outlives its backend's `pending_after` is answered with an id and goes on
+//! in a task of its own; what comes of it is kept here until the model asks.
+//!
+//! Must not: give anyone the result of a call that another run or session made, or keep results
+//! without a bound.
+
+use std::{
+    collections::HashMap,
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout, timeout_at},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::{
+    AskedBy, RunKey, Runs,
+    history::{Outcome, Running},
+};
+use crate::model::{
+    answer::Answer,
+    ids::{AppName, CallId, RunId, SessionId},
+    offer::{Route, Target},
+    pending,
+};
+
+/// How long a result is kept.
+const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
+/// The most results that are kept of one app, and the most bytes of them; the oldest go first.
+const KEEP_COUNT: usize = 500;
+const KEEP_BYTES: usize = 64 << 20;
+
+/// Who may fetch the result of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scope {
+    pub app: AppName,
+    pub of: Of,
+}
+
+/// What a call belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Of {
+    /// All runs of a session.
+    Session { workspace: Arc<str>, session: SessionId },
+    /// One agent run: the driven one itself or, of an eval, one of its own.
+    Run { driven: RunKey, agent_run: RunId },
+    /// The calls that the app has made by hand.
+    App,
+}
+
+/// What there is of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fetched {
+    /// It runs; the name that the model called.
+    Running(String),
+    Finished(Arc<Answer>),
+    /// There is none, or it is another's.
+    Unknown,
+}
+
+/// The calls that go on and the results of those that did.
+#[derive(Debug, Default)]
+pub struct LongCalls {
+    calls: Mutex<HashMap<CallId, LongCall>>,
+    finished: Notify,
+}
+
+#[derive(Debug)]
+struct LongCall {
+    scope: Scope,
+    /// The name that the model called.
+    tool: String,
+    finished: Option<Finished>,
+}
+
+#[derive(Debug)]
+struct Finished {
+    at: Instant,
+    answer: Arc<Answer>,
+}
+
+impl Scope {
+    fn new(app: &AppName, asked_by: Option<&AskedBy>) -> Self {
+        let of = match asked_by {
+            None => Of::App,
+            Some(AskedBy { driven, run, .. }) => match driven.session.clone() {
+                Some(session) => {
+                    Of::Session { workspace: Arc::clone(&driven.key.workspace), session }
+                }
+                None => Of::Run { driven: driven.key.clone(), agent_run: run.clone() },
+            },
+        };
+        Self { app: app.clone(), of }
+    }
+}
+
+impl Of {
+    fn is_session(&self, of: &str, id: &SessionId) -> bool {
+        matches!(self, Self::Session { workspace, session } if **workspace == *of && session == id)
+    }
+
+    fn is_run(&self, key: &RunKey) -> bool {
+        matches!(self, Self::Run { driven, .. } if driven == key)
+    }
+}
+
+impl LongCalls {
+    /// A call of `tool` goes on.
+    pub fn begin(&self, id: CallId, scope: Scope, tool: String) {
+        self.lock().insert(id, LongCall { scope, tool, finished: None });
+    }
+
+    /// It has ended so. Nothing is kept where nobody could fetch it any more.
+    pub fn finish(&self, id: &CallId, answer: Answer) {
+        let mut calls = self.lock();
+        let Some(call) = calls.get_mut(id) else { return };
+        call.finished = Some(Finished { at: Instant::now(), answer: Arc::new(answer) });
+        let app = call.scope.app.clone();
+        make_room(&mut calls, &app);
+        drop(calls);
+        self.finished.notify_waiters();
+    }
+
+    pub fn fetch(&self, id: &CallId, scope: &Scope) -> Fetched {
+        match self.lock().get(id).filter(|call| call.scope == *scope) {
+            None => Fetched::Unknown,
+            Some(LongCall { finished: None, tool, .. }) => Fetched::Running(tool.clone()),
+            Some(LongCall { finished: Some(Finished { at, answer }), .. }) => {
+                if at.elapsed() < KEEP {
+                    Fetched::Finished(Arc::clone(answer))
+                } else {
+                    Fetched::Unknown
+                }
+            }
+        }
+    }
+
+    /// [`Self::fetch`], which waits until `deadline` for a call that runs.
+    async fn fetch_by(&self, id: &CallId, scope: &Scope, deadline: Instant) -> Fetched {
+        loop {
+            // Before the look, so that what ends after it is heard.
+            let mut news = pin!(self.finished.notified());
+            news.as_mut().enable();
+            match self.fetch(id, scope) {
+                running @ Fetched::Running(_) => {
+                    if timeout_at(deadline, news).await.is_err() {
+                        return running;
+                    }
+                }
+                fetched => return fetched,
+            }
+        }
+    }
+
+    /// Forgets the calls of whatever `is_over`: nobody can fetch them any more.
+    fn forget(&self, is_over: impl Fn(&Of) -> bool) {
+        self.lock().retain(|_, call| !is_over(&call.scope.of));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<CallId, LongCall>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Forgets what is too old, and of `app` what is too much.
+fn make_room(calls: &mut HashMap<CallId, LongCall>, app: &AppName) {
+    let age = |call: &LongCall| call.finished.as_ref().map(|finished| finished.at.elapsed());
+    calls.retain(|_, call| age(call).is_none_or(|age| age < KEEP));
+    let own = calls.iter().filter(|(_, call)| call.scope.app == *app);
+    let mut kept: Vec<(Instant, usize, CallId)> = own
+        .filter_map(|(id, call)| {
+            let Finished { at, answer } = call.finished.as_ref()?;
+            Some((*at, answer.size(), id.clone()))
+        })
+        .collect();
+    kept.sort_unstable_by_key(|(at, ..)| std::cmp::Reverse(*at));
+    let mut bytes = 0;
+    for (count, (_, size, id)) in kept.iter().enumerate() {
+        bytes += size;
+        if count >= KEEP_COUNT || bytes > KEEP_BYTES {
+            calls.remove(id);
+        }
+    }
+}
+
+/// When a call goes on, and how its run then asks for it.
+#[derive(Debug)]
+pub(super) struct Patience {
+    after: Duration,
+    /// The name of the tool that fetches results.
+    fetch: String,
+}
+
+/// What belongs to a call that is being made.
+#[derive(Debug)]
+pub(super) struct InHand {
+    pub app: AppName,
+    /// The name that the model called.
+    pub tool: String,
+    pub begun: Running,
+    pub asked_by: Option<Arc<AskedBy>>,
+}
+
+impl InHand {
+    fn ends(&self, answer: &Answer) {
+        self.begun.end(Outcome::of(answer));
+    }
+}
+
+impl Runs {
+    /// Whether the call may go on after a first answer: its backend has to be one for that, and
+    /// whoever asked needs the tool to fetch its result with.
+    pub(super) fn patience(&self, route: &Route, asked_by: Option<&AskedBy>) -> Option<Patience> {
+        if !matches!(route.target, Target::Tool { .. }) {
+            return None;
+        }
+        let mut after = self.backends.pending_after(&route.backend)?;
+        if let Some(asked_by) = asked_by {
+            // What an earlier process has waited counts.
+            after = asked_by.entry.left_of(after);
+        }
+        Some(Patience { after, fetch: self.fetch_tool(asked_by)? })
+    }
+
+    /// The name of the tool that fetches results, for whoever asks.
+    fn fetch_tool(&self, asked_by: Option<&AskedBy>) -> Option<String> {
+        match asked_by {
+            Some(asked_by) => asked_by.driven.table.results().map(str::to_owned),
+            None => {
+                let offer = self.backends.board.offer();
+                Some(offer.results()?.names().next()?.to_string())
+            }
+        }
+    }
+
+    /// The answer of a call that is being made, if it comes in time; else that it goes on. Before
+    /// that, dropping the future cancels the call.
+    pub(super) async fn answer_in_time(
+        self: &Arc<Self>,
+        making: impl Future<Output = Answer> + Send + 'static,
+        in_hand: InHand,
+        patience: Option<Patience>,
+    ) -> Answer {
+        let mut making = Box::pin(making);
+        let mut late = None;
+        if let Some(Patience { after, fetch }) = patience {
+            match timeout(after, &mut making).await {
+                Ok(answer) => {
+                    in_hand.ends(&answer);
+                    return answer;
+                }
+                // There is no later to fetch it.
+                Err(_elapsed) if self.drain.is_cancelled() => {}
+                Err(_elapsed) => late = new_id().map(|id| (id, fetch)),
+            }
+        }
+        let Some((id, fetch)) = late else {
+            let answer = making.await;
+            in_hand.ends(&answer);
+            return answer;
+        };
+        in_hand.begun.pending();
+        info!(app = %in_hand.app, tool = in_hand.tool, call = %id, "the call goes on");
+        let first = pending::goes_on(&id, &in_hand.tool, &fetch);
+        let scope = Scope::new(&in_hand.app, in_hand.asked_by.as_deref());
+        self.long_calls.begin(id.clone(), scope, in_hand.tool.clone());
+        self.tracker.spawn(Arc::clone(self).go_on(making, in_hand, id));
+        first
+    }
+
+    /// Makes the call to its end, or until its run is cancelled.
+    async fn go_on(
+        self: Arc<Self>,
+        making: impl Future<Output = Answer> + Send + 'static,
+        in_hand: InHand,
+        id: CallId,
+    ) {
+        let stop = match &in_hand.asked_by {
+            Some(asked_by) => asked_by.driven.stop.clone(),
+            None => CancellationToken::new(),
+        };
+        let answer = tokio::select! {
+            answer = making => {
+                in_hand.ends(&answer);
+                answer
+            }
+            () = stop.cancelled() => pending::cancelled(),
+        };
+        let ok = matches!(answer, Answer::Result { .. });
+        info!(app = %in_hand.app, tool = in_hand.tool, call = %id, ok, "the call has ended");
+        drop(in_hand);
+        self.long_calls.finish(&id, answer);
+    }
+
+    /// What has become of the call that the model asks for.
+    pub(super) async fn result_of(
+        &self,
+        app: &AppName,
+        arguments: &str,
+        asked_by: Option<&AskedBy>,
+    ) -> Answer {
+        let asked = match pending::read(arguments) {
+            Ok(asked) => asked,
+            Err(mistakes) => return Answer::Error(mistakes),
+        };
+        let scope = Scope::new(app, asked_by);
+        let deadline = Instant::now() + asked.wait.min(self.calls.timeout);
+        let fetched = tokio::select! {
+            fetched = self.long_calls.fetch_by(&asked.call, &scope, deadline) => fetched,
+            () = self.drain.cancelled() => self.long_calls.fetch(&asked.call, &scope),
+        };
+        match fetched {
+            Fetched::Running(tool) => {
+                let fetch = self.fetch_tool(asked_by);
+                pending::still_runs(&asked.call, &tool, fetch.as_deref().unwrap_or(pending::TOOL))
+            }
+            Fetched::Finished(answer) => Answer::clone(&answer),
+            Fetched::Unknown => pending::unknown(),
+        }
+    }
+
+    /// The run has ended: a call of it that goes on can be fetched by its session, if it has one.
+    pub(super) fn forget_calls_of(&self, run: &RunKey) {
+        self.long_calls.forget(|of| of.is_run(run));
+    }
+
+    /// The session is over.
+    pub(super) fn forget_calls_of_session(&self, workspace: &str, session: &SessionId) {
+        self.long_calls.forget(|of| of.is_session(workspace, session));
+    }
+}
+
+/// `None`: there is no randomness, so the call has to be waited for.
+fn new_id() -> Option<CallId> {
+    let mut random = [0; 8];
+    match getrandom::fill(&mut random) {
+        Ok(()) => Some(pending::call_id(random)),
+        Err(error) => {
+            warn!(%error, "no random bytes for the id of a call; it is waited for");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,172 @@
+//! Kept as long as promised, given to whom it belongs, and heard by who waits.
+
+use super::*;
+use crate::model::ids::RunKind;
+
+fn scope(app: &str, of: Of) -> Scope {
+    Scope { app: app.into(), of }
+}
+
+fn session(id: &str) -> Of {
+    Of::Session { workspace: "acme".into(), session: id.into() }
+}
+
+fn run(driven: &str, agent_run: &str) -> Of {
+    Of::Run { driven: key(driven), agent_run: agent_run.into() }
+}
+
+fn key(run: &str) -> RunKey {
+    RunKey { workspace: "acme".into(), kind: RunKind::Eval, run: run.into() }
+}
+
+/// A call `id` of the app `a`, made by hand, that has ended with `text`.
+fn finished(calls: &LongCalls, id: &str, text: &str) {
+    calls.begin(id.into(), scope("a", Of::App), "hr".to_owned());
+    calls.finish(&id.into(), Answer::text(text));
+}
+
+fn fetch(calls: &LongCalls, id: &str) -> Option<String> {
+    match calls.fetch(&id.into(), &scope("a", Of::App)) {
+        Fetched::Finished(answer) => match &*answer {
+            Answer::Result { text, .. } => Some(text.clone()),
+            Answer::Error(_) => panic!("{answer:?}"),
+        },
+        Fetched::Unknown => None,
+        running @ Fetched::Running(_) => panic!("{running:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_call_is_its_sessions_or_its_runs_alone() {
+    let owners = [
+        scope("a", session("s")),
+        scope("b", session("s")),
+        scope("a", session("t")),
+        scope("a", Of::Session { workspace: "other".into(), session: "s".into() }),
+        scope("a", run("r", "r")),
+        scope("a", run("r", "q")),
+        scope("b", run("r", "r")),
+        scope("a", Of::App),
+        scope("b", Of::App),
+    ];
+    for (at, owner) in owners.iter().enumerate() {
+        let calls = LongCalls::default();
+        let id = CallId::from("call_1");
+        calls.begin(id.clone(), owner.clone(), "hr".to_owned());
+        for finished in [false, true] {
+            if finished {
+                calls.finish(&id, Answer::text("x"));
+            }
+            let may: Vec<usize> = (0..owners.len())
+                .filter(|&other| calls.fetch(&id, &owners[other]) != Fetched::Unknown)
+                .collect();
+            assert_eq!(may, [at], "{owner:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_result_can_be_fetched_again() {
+    let calls = LongCalls::default();
+    let id = CallId::from("call_1");
+    calls.begin(id.clone(), scope("a", Of::App), "hr".to_owned());
+    let fetch = || calls.fetch(&id, &scope("a", Of::App));
+    assert_eq!(fetch(), Fetched::Running("hr".to_owned()));
+    let answer = Answer::Error("it failed".to_owned());
+    calls.finish(&id, answer.clone());
+    for _ in 0..2 {
+        assert_eq!(fetch(), Fetched::Finished(Arc::new(answer.clone())));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_is_kept_for_a_day() {
+    let calls = LongCalls::default();
+    finished(&calls, "call_1", "x");
+    calls.begin("call_2".into(), scope("a", Of::App), "hr".to_owned());
+    tokio::time::advance(KEEP - Duration::from_millis(1)).await;
+    assert_eq!(fetch(&calls, "call_1").as_deref(), Some("x"));
+    tokio::time::advance(Duration::from_millis(1)).await;
+    assert_eq!(fetch(&calls, "call_1"), None);
+    finished(&calls, "call_3", "y");
+    assert_eq!(calls.lock().len(), 2, "its memory is given back, and what runs stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_oldest_results_of_an_app_go_first() {
+    let calls = LongCalls::default();
+    calls.begin("other".into(), scope("b", Of::App), "hr".to_owned());
+    calls.finish(&"other".into(), Answer::text("x"));
+    for number in 0..KEEP_COUNT + 2 {
+        tokio::time::advance(Duration::from_millis(1)).await;
+        finished(&calls, &format!("call_{number}"), "x");
+    }
+    assert_eq!((fetch(&calls, "call_1"), fetch(&calls, "call_2")), (None, Some("x".to_owned())));
+    assert_ne!(calls.fetch(&"other".into(), &scope("b", Of::App)), Fetched::Unknown);
+
+    let large = "x".repeat(KEEP_BYTES / 2);
+    for id in ["large_1", "large_2"] {
+        tokio::time::advance(Duration::from_millis(1)).await;
+        finished(&calls, id, &large);
+    }
+    assert_eq!(fetch(&calls, "call_500"), None, "no byte is left for it");
+    assert!(fetch(&calls, "large_1").is_some() && fetch(&calls, "large_2").is_some());
+    tokio::time::advance(Duration::from_millis(1)).await;
+    finished(&calls, "call_x", "x");
+    assert_eq!(fetch(&calls, "large_1"), None);
+    assert!(fetch(&calls, "large_2").is_some() && fetch(&calls, "call_x").is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_hears_of_the_end_at_once() {
+    let calls = LongCalls::default();
+    let (id, owner) = (CallId::from("call_1"), scope("a", Of::App));
+    calls.begin(id.clone(), owner.clone(), "hr".to_owned());
+    let begin = Instant::now();
+    let (fetched, ()) =
+        tokio::join!(calls.fetch_by(&id, &owner, begin + Duration::from_secs(20)), async {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            // The end of another one wakes nobody for long.
+            finished(&calls, "call_2", "y");
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            calls.finish(&id, Answer::text("x"));
+        });
+    assert_eq!(fetched, Fetched::Finished(Arc::new(Answer::text("x"))));
+    assert_eq!(begin.elapsed().as_secs(), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_longer_than_asked_or_for_nothing() {
+    let calls = LongCalls::default();
+    let (id, owner) = (CallId::from("call_1"), scope("a", Of::App));
+    let wait = async || {
+        let begin = Instant::now();
+        let fetched = calls.fetch_by(&id, &owner, begin + Duration::from_secs(20)).await;
+        (fetched, begin.elapsed().as_secs())
+    };
+    assert_eq!(wait().await, (Fetched::Unknown, 0));
+    calls.begin(id.clone(), owner.clone(), "hr".to_owned());
+    assert_eq!(wait().await, (Fetched::Running("hr".to_owned()), 20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_over_is_forgotten() {
+    let calls = LongCalls::default();
+    for (id, of) in [("1", run("e", "r")), ("2", run("f", "r")), ("3", session("s"))] {
+        calls.begin(id.into(), scope("a", of), "hr".to_owned());
+    }
+    let known = || {
+        let mut known: Vec<String> = calls.lock().keys().map(ToString::to_string).collect();
+        known.sort_unstable();
+        known.concat()
+    };
+    calls.forget(|of| of.is_run(&key("e")));
+    assert_eq!(known(), "23");
+    calls.finish(&"1".into(), Answer::text("too late"));
+    assert_eq!(known(), "23", "what ends afterwards is not kept");
+    calls.forget(|of| of.is_session("other", &"s".into()));
+    calls.forget(|of| of.is_session("acme", &"t".into()));
+    assert_eq!(known(), "23");
+    calls.forget(|of| of.is_session("acme", &"s".into()));
+    assert_eq!(known(), "2");
+}
