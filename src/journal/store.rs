@@ -42,6 +42,7 @@ const RUNS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("runs");
 const CALLS: TableDefinition<'_, InRun, &[u8]> = TableDefinition::new("calls");
 const ANSWERS: TableDefinition<'_, InRun, &[u8]> = TableDefinition::new("answers");
 const SESSIONS: TableDefinition<'_, (&str, &str), &[u8]> = TableDefinition::new("sessions");
+const LONG: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("long");
 
 /// The open file.
 #[derive(Debug)]
@@ -113,6 +114,7 @@ impl Store {
             txn.open_table(CALLS)?;
             txn.open_table(ANSWERS)?;
             txn.open_table(SESSIONS)?;
+            txn.open_table(LONG)?;
         }
         txn.commit()?;
         Ok(())
@@ -226,6 +228,11 @@ impl Store {
             let key = (workspace.to_owned(), session.to_owned());
             kept.sessions.push(KeptSession { key, record, routes: Arc::clone(routes) });
         }
+        for entry in txn.open_table(LONG)?.iter()? {
+            let (id, value) = entry?;
+            let Some(record) = record("long call", value.value()) else { continue };
+            kept.long.push((id.value().to_owned(), record));
+        }
         Ok(kept)
     }
 
@@ -252,7 +259,7 @@ impl Store {
                     }
                 })*};
             }
-            copy!(META, FACTS, ROUTES, RUNS, CALLS, ANSWERS, SESSIONS);
+            copy!(META, FACTS, ROUTES, RUNS, CALLS, ANSWERS, SESSIONS, LONG);
             to.commit()?;
         }
         fs::rename(&fresh, path).map_err(io)?;
@@ -300,6 +307,10 @@ fn apply(txn: &WriteTransaction, change: &Change) -> Result<(), StoreError> {
         Change::ForgetSession((workspace, session)) => {
             txn.open_table(SESSIONS)?.remove((workspace.as_str(), session.as_str()))?;
         }
+        Change::Long(id, call) => {
+            txn.open_table(LONG)?.insert(id.as_str(), text(call).as_slice())?;
+        }
+        Change::ForgetLong(id) => drop(txn.open_table(LONG)?.remove(id.as_str())?),
     }
     Ok(())
 }

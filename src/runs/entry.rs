@@ -3,7 +3,7 @@
 //! Must not: decide what a stage means after a crash (model/recovery.rs does).
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -11,6 +11,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
+use super::pending::LongCalls;
 use crate::{
     backend::peer::{Handle, NotRecorded, Witness},
     journal::{
@@ -19,7 +20,7 @@ use crate::{
     },
     model::{
         event::Call,
-        ids::RunId,
+        ids::{CallId, RunId},
         offer::RefKind,
         recovery::{Known, Stage},
     },
@@ -36,6 +37,8 @@ pub(super) struct Entry {
     record: Mutex<CallRecord>,
     /// When this process has known it first.
     since: Instant,
+    /// Set when it goes on after a first answer.
+    long: OnceLock<(Arc<LongCalls>, CallId)>,
     /// How long it had been known before, by the wall clock: none other outlives a process.
     before: Duration,
 }
@@ -67,13 +70,14 @@ impl Entry {
             args: Some(call.args.clone()),
         };
         let (record, since) = (Mutex::new(record), Instant::now());
-        Self { journal, key, record, since, before: Duration::ZERO }
+        Self { journal, key, record, since, long: OnceLock::new(), before: Duration::ZERO }
     }
 
     /// The entry of a call that an earlier process has left.
     pub(super) fn kept(journal: Arc<Journal>, key: CallKey, record: CallRecord) -> Self {
         let before = Duration::from_millis(journal::now().saturating_sub(record.received_at));
-        Self { journal, key, record: Mutex::new(record), since: Instant::now(), before }
+        let (record, since) = (Mutex::new(record), Instant::now());
+        Self { journal, key, record, since, long: OnceLock::new(), before }
     }
 
     /// Writes the entry as it stands.
@@ -146,6 +150,12 @@ impl Entry {
         vec![self.change(), Change::ForgetAnswer(self.key.clone())]
     }
 
+    /// The call has had a first answer, and goes on as `id`.
+    pub(super) fn goes_on(&self, calls: Arc<LongCalls>, id: CallId) {
+        // It cannot go on twice.
+        self.long.set((calls, id)).ok();
+    }
+
     fn is_answered(&self) -> bool {
         matches!(self.record().stage, Stage::Answered | Stage::Closed)
     }
@@ -175,7 +185,8 @@ impl Witness for Entry {
     }
 
     fn named(&self, handle: &Handle) {
-        if self.is_answered() {
+        if let Some((calls, id)) = self.long.get() {
+            calls.named(id, handle);
             return;
         }
         self.record().handle = Some(handle.0.clone());

@@ -35,12 +35,14 @@ impl Runs {
     /// Takes up what was kept. Runs that were being driven are driven on; those that need their
     /// app's own credential, as soon as the app shows it.
     pub fn restore(self: &Arc<Self>, kept: Kept, apps: &[App]) {
-        let Kept { upstream, runs, sessions } = kept;
+        let Kept { upstream, runs, sessions, long } = kept;
         let last = runs.iter().map(|run| run.slot.0).max().unwrap_or(0);
         self.next_slot.store(last + 1, Ordering::Relaxed);
         let now = self.upstream.base().to_string();
         if upstream.as_ref() != Some(&now) {
             self.leave_behind(&runs, &sessions);
+            let long = long.into_iter().map(|(id, _)| Change::ForgetLong(id));
+            self.journal.write(long.collect());
             self.journal.write(vec![Change::Upstream(now)]);
             return;
         }
@@ -67,6 +69,7 @@ impl Runs {
                 _ => self.lay_asleep(run),
             }
         }
+        self.restore_long_calls(long);
     }
 
     /// The run of an earlier process that `app` asks for with its own credential, if there is one.
