@@ -197,6 +197,27 @@ async fn a_result_that_was_not_taken_is_posted_again_as_it_was() {
 }
 
 #[tokio::test]
+async fn an_old_id_with_other_arguments_is_known_after_a_crash() {
+    let mut rig = Rig::start(4, "").await;
+    let script = Script::new()
+        .mcp("tu_1", "plain", "plain_unsaid", NOTHING)
+        .answered("tu_1")
+        .until("the bridge is up again")
+        .mcp("tu_1", "plain", "plain_unsaid", r#"{"ms":1}"#)
+        .mcp("tu_2", "plain", "plain_unsaid", NOTHING)
+        .answered("tu_2")
+        .done();
+    rig.run(script).await;
+    rig.mantyx.taken("tu_1").await;
+    rig.bridge.kill9();
+    rig.bridge.restart().await;
+    rig.mantyx.release("the bridge is up again");
+    assert!(rig.mantyx.taken("tu_2").await["result"].is_string(), "the run goes on");
+    assert_eq!(rig.plain.begun("tu_1"), 1, "the same id is the same call");
+    assert!(rig.bridge.log().contains("with another content"), "and the operator hears of it");
+}
+
+#[tokio::test]
 async fn a_call_that_waited_for_its_turn_is_made() {
     let mut rig = Rig::start(1, "").await;
     rig.kill_with_one_waiting(|calls| calls.answered("tu_first").answered("tu_waiting").done())
