@@ -31,6 +31,8 @@ mod wait;
 #[cfg(test)]
 mod a2a_peers;
 #[cfg(test)]
+mod afterlife;
+#[cfg(test)]
 mod api;
 #[cfg(test)]
 mod auth;

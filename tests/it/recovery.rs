@@ -79,7 +79,7 @@ fn assert_unknown(answer: &Value, what: &str) {
 }
 
 /// Waits until the journal holds `text`.
-async fn wait_journaled(bridge: &Bridge, text: &str) {
+pub(crate) async fn wait_journaled(bridge: &Bridge, text: &str) {
     wait::soon(&format!("the journal should hold {text}"), async || {
         let bytes = fs::read(bridge.state("journal.redb")).ok()?;
         bytes.windows(text.len()).any(|window| window == text.as_bytes()).then_some(())
@@ -330,7 +330,7 @@ async fn a_second_crash_changes_nothing() {
 }
 
 /// A bridge with one agent.
-async fn with_agent(card: &str, agent: &Peer) -> (Bridge, Mantyx) {
+pub(crate) async fn with_agent(card: &str, agent: &Peer) -> (Bridge, Mantyx) {
     let mantyx = Mantyx::start().await;
     mantyx.once();
     let config = format!("{}a2a:\n  hr: {{url: \"{}\"}}\n", mantyx.upstream(), agent.url());
@@ -341,7 +341,7 @@ async fn with_agent(card: &str, agent: &Peer) -> (Bridge, Mantyx) {
 }
 
 /// How often the agent was sent a message.
-fn messages(agent: &Peer) -> usize {
+pub(crate) fn messages(agent: &Peer) -> usize {
     agent.log().lines().filter(|line| line.starts_with("MESSAGE ")).count()
 }
 
