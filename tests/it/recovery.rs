@@ -66,6 +66,7 @@ impl Rig {
             (self.bridge.backend("plain").await["callsInFlight"] == 2).then_some(())
         })
         .await;
+        wait_journaled(&self.bridge, "tu_waiting").await;
         self.bridge.kill9();
         run
     }
