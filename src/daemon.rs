@@ -31,6 +31,7 @@ use crate::{
         a2a::A2aDialer,
         board::Board,
         calls::{Backends, CallLimits, Lane},
+        gate::Gate,
         local::LocalDialer,
         mcp,
         peer::Dial,
@@ -317,7 +318,9 @@ async fn start_backends(
         let (asks, asked) = mpsc::channel(ASKS);
         let limits =
             CallLimits { idle: backend.call_timeout, pending_after: backend.pending_after };
-        let lane = Lane::new(backend.required, limits, backend.concurrency, asks);
+        let gate = Arc::new(Gate::new(name.clone()));
+        let lane =
+            Lane::new(backend.required, limits, backend.concurrency, Arc::clone(&gate), asks);
         lanes.insert(name.clone(), lane);
         let supervisor = Supervisor {
             name: name.clone(),
@@ -328,6 +331,7 @@ async fn start_backends(
                 timeout: config.refresh.timeout,
             },
             board: Arc::clone(&board),
+            gate,
             asks: asked,
         };
         back.spawn("supervisor", supervisor.run(back.stop_token()));
@@ -362,6 +366,7 @@ fn source(backend: &config::Backend) -> Source {
         catalog: None,
         available: false,
         can_pend: backend.pending_after.is_some(),
+        trusted: backend.trust_annotations,
     }
 }
 

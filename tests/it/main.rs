@@ -82,3 +82,5 @@ mod tidy;
 mod traced;
 #[cfg(test)]
 mod transports;
+#[cfg(test)]
+mod trust;

@@ -126,7 +126,6 @@ async fn a_call_that_was_made_is_made_again_only_where_that_does_no_harm() {
 }
 
 #[tokio::test]
-#[ignore = "`readOnly` of a local tool is not looked at yet"]
 async fn a_local_tool_is_run_again_where_it_only_reads() {
     let dir = TempDir::new().expect("the temporary directory is writable");
     let tool = |name: &str, keys: &str| {
