@@ -71,8 +71,13 @@ impl<E: Into<redb::Error>> From<E> for StoreError {
             redb::Error::UpgradeRequired(version) => {
                 Self::Damaged(format!("its file format is {version}"))
             }
-            // What is no store at all is told by an I/O error of this kind.
-            redb::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
+            // What is no store at all, and what ends too soon, is told by I/O errors of these kinds.
+            redb::Error::Io(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
+                ) =>
+            {
                 Self::Damaged(error.to_string())
             }
             error => Self::Failed(Box::new(error)),

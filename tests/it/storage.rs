@@ -132,8 +132,8 @@ fn damages(whole: &[u8]) -> Vec<Damage> {
         Damage { what: "zeroes".into(), bytes: vec![0; whole.len()], hopeless: true },
         Damage { what: "nothing".into(), bytes: Vec::new(), hopeless: false },
     ];
-    for part in [1, 2, 5, 9] {
-        let bytes = whole.get(..whole.len() * part / 10).unwrap_or_default().to_vec();
+    for part in 1..16 {
+        let bytes = whole.get(..whole.len() * part / 16).unwrap_or_default().to_vec();
         let what = format!("the first {} bytes", bytes.len());
         damages.push(Damage { what, bytes, hopeless: false });
     }
