@@ -140,17 +140,20 @@ impl Store {
         fs::metadata(&self.path).map_or(0, |file| file.len())
     }
 
-    /// Forgets the oldest ended runs and the routes that nothing refers to, and gives back the room.
-    pub(super) fn shrink(&mut self) -> Result<(), StoreError> {
+    /// Forgets the older half of the ended runs, and gives back their room; how many they were.
+    pub(super) fn shrink(&mut self) -> Result<usize, StoreError> {
         let kept = self.read()?;
         let mut ended: Vec<(Millis, Slot)> =
             kept.runs.iter().filter_map(|run| Some((run.record.ended_at?, run.slot))).collect();
         ended.sort_unstable();
         ended.truncate(ended.len().div_ceil(2));
         let forget: Vec<Change> = ended.iter().map(|(_, slot)| Change::ForgetRun(*slot)).collect();
-        info!(runs = forget.len(), "the journal is large; ended runs are forgotten");
+        if !forget.is_empty() {
+            info!(runs = forget.len(), "the journal is large; ended runs are forgotten");
+        }
         self.apply(&forget)?;
-        self.tidy()
+        self.tidy()?;
+        Ok(forget.len())
     }
 
     /// Drops the routes that nothing refers to, and gives back unused room.

@@ -158,3 +158,40 @@ async fn flipped_bytes_never_stop_the_bridge() {
         assert!(Journal::open(&path).unwrap().1.runs.iter().any(|run| run.slot == Slot(100)));
     }
 }
+
+#[tokio::test]
+async fn what_has_ended_makes_room_and_what_has_not_closes_the_journal() {
+    const MAX: u64 = 10 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal.redb");
+    let (journal, _) = Journal::open_bounded(&path, MAX).unwrap();
+    let large = Bytes::from(vec![b'x'; 1 << 20]);
+    let answer = |slot: u64| {
+        let answer = Change::Answer(key(slot, "tu"), large.clone());
+        vec![call(slot, "tu", Stage::Answered), answer]
+    };
+    let fill = async |ended_at: Option<Millis>, first: u64| {
+        for slot in first..first + 16 {
+            write(&journal, run(slot, ended_at.map(|at| at + slot))).await;
+            write(&journal, answer(slot)).await;
+        }
+    };
+    fill(Some(1), 1).await;
+    let roomy = async {
+        while !journal.is_open() || journal.health().bytes > MAX {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let within = Duration::from_secs(30);
+    tokio::time::timeout(within, roomy).await.expect("the oldest of the ended should go");
+    for slot in 1..=16 {
+        write(&journal, vec![Change::ForgetRun(Slot(slot))]).await;
+    }
+    fill(None, 20).await;
+    let health = journal.health();
+    assert!(!journal.is_open() && health.error.unwrap().contains("full"), "no more calls");
+    journal.close();
+    let (journal, kept) = Journal::open_bounded(&path, MAX).unwrap();
+    assert_eq!(kept.runs.iter().filter(|run| run.calls[0].answer.is_some()).count(), 16);
+    journal.close();
+}

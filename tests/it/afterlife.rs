@@ -5,13 +5,16 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::{
-    bridge::{API, DRAIN},
+    bridge::{API, Bridge, DRAIN},
+    evals,
     frames::Script,
+    http::Request,
+    mantyx::CREDENTIAL,
     peers,
     pending::{Gated, fetch, gated, learn, message, new_session, pending, shown},
     recovery::{messages, wait_journaled, with_agent},
     rig::{LEDGER_TOOLS, Rig, tool_names},
-    wait,
+    runs, wait,
 };
 
 const OWN: &str = r#"{"kind":"local","name":"own","parameters":{"n": 1.0}}"#;
@@ -127,4 +130,84 @@ async fn a_stop_leaves_the_task_of_an_agent_to_the_next_start() {
     assert_eq!(mantyx.taken("tu_1").await["result"], "worked 40", "the task's own result");
     assert_eq!(messages(&agent), 1, "the message is sent once: {}", agent.log());
     assert!(!agent.log().contains("CANCELLED"), "{}", agent.log());
+}
+
+#[tokio::test]
+async fn an_eval_goes_on() {
+    let mut rig = Rig::start().await;
+    let script = Script::new()
+        .raw_event(&evals::call_of("run_a", "tu_hang", "plain_hang"))
+        .raw_event(&evals::call_of("run_a", "tu_done", "plain_note"))
+        .until("the end")
+        .raw_event(&evals::flat("run_completed", ""));
+    let run = evals::start(&rig, script).await;
+    rig.mantyx.answer("tu_done").await;
+    rig.wait_executions(2).await;
+    rig.bridge.kill9();
+    rig.bridge.restart().await;
+    let error = rig.mantyx.answer("tu_hang").await["error"].to_string();
+    assert!(error.contains("may or may not"), "{error}");
+    let to: Vec<_> = rig.mantyx.posts("tu_hang").into_iter().map(|post| post.target).collect();
+    assert_eq!(to, [format!("{API}/agent-runs/run_a/tool-results")], "of its agent run");
+    rig.mantyx.release("the end");
+    let id = run["runId"].as_str().expect("an id");
+    wait::soon("the eval should end", async || {
+        let shown = rig.bridge.api("GET", &format!("/v1/runs/{id}"), None).await.expect(200);
+        (shown["state"] == "ended").then_some(())
+    })
+    .await;
+    assert_eq!((rig.executions().len(), rig.mantyx.posts("tu_done").len()), (2, 1));
+}
+
+#[tokio::test]
+async fn a_run_that_was_handed_over_goes_on() {
+    let mut rig = Rig::start().await;
+    let script = Script::new()
+        .mcp("tu_hang", "plain", "plain_hang", "{}")
+        .answered("tu_hang")
+        .mcp("tu_next", "plain", "plain_note", r#"{"text":"x"}"#)
+        .answered("tu_next")
+        .done();
+    let run = runs::submit_apart(&rig, script).await;
+    runs::attach(&rig, &run, "{}").await;
+    rig.wait_executions(1).await;
+    rig.bridge.kill9();
+    rig.bridge.restart().await;
+    let error = rig.mantyx.answer("tu_hang").await["error"].to_string();
+    assert!(error.contains("may or may not"), "{error}");
+    assert_eq!(rig.mantyx.answer("tu_next").await["result"], "noted: x");
+    assert_eq!(rig.executions().len(), 2, "nothing ran twice");
+}
+
+/// A request of an app that has a credential of its own.
+fn with_own(bridge: &Bridge, method: &str, target: &str) -> Request {
+    let request = Request::new(method, target).header("X-API-Key", bridge.token());
+    request.bearer(CREDENTIAL)
+}
+
+/// Credentials are not kept, so the bridge waits until the app shows its own again.
+#[tokio::test]
+async fn a_run_with_its_apps_own_credential_waits_for_it() {
+    let mut rig = Rig::start().await;
+    rig.bridge.kill9();
+    let config = std::fs::read_to_string(rig.bridge.config_path()).expect("the configuration");
+    rig.bridge.set_config(&config.replacen(CREDENTIAL, "passthrough", 1));
+    rig.bridge.restart().await;
+    rig.bridge.wait_backend("plain", "ready").await;
+    let script = Script::new().mcp("tu_1", "plain", "plain_hang", "{}").answered("tu_1").done();
+    rig.mantyx.script(script);
+    let post = with_own(&rig.bridge, "POST", &format!("{API}/agent-runs"));
+    let run = post.json(r#"{"prompt":"x"}"#).answer(rig.bridge.addr()).await.expect(202);
+    rig.wait_executions(1).await;
+    rig.bridge.kill9();
+    rig.bridge.restart().await;
+    wait::soon("the run should be waited for", async || {
+        rig.bridge.log().contains("waits for its app's credential").then_some(())
+    })
+    .await;
+    assert!(rig.mantyx.posts("tu_1").is_empty());
+    let stream = run["streamUrl"].as_str().expect("a stream");
+    with_own(&rig.bridge, "GET", stream).answer(rig.bridge.addr()).await;
+    let error = rig.mantyx.answer("tu_1").await["error"].to_string();
+    assert!(error.contains("may or may not"), "{error}");
 }
