@@ -23,6 +23,8 @@ mod process;
 #[cfg(test)]
 mod rig;
 #[cfg(test)]
+mod scene;
+#[cfg(test)]
 mod sse;
 #[cfg(test)]
 mod wait;
