@@ -6,6 +6,7 @@
 use std::{
     collections::{HashMap, HashSet},
     fs, io,
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -88,6 +89,8 @@ impl<E: Into<redb::Error>> From<E> for StoreError {
 impl Store {
     /// Opens the file, and makes it where there is none.
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
+        // Arguments and answers are nobody else's business.
+        fs::OpenOptions::new().append(true).create(true).mode(0o600).open(path).map_err(io)?;
         let db = match Builder::new().set_cache_size(CACHE).create(path) {
             Ok(db) => db,
             Err(DatabaseError::DatabaseAlreadyOpen) => {

@@ -1,6 +1,9 @@
 //! What was written is there again, in whatever state the file was left.
 
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::{
+    io::{Read as _, Seek as _, SeekFrom, Write as _},
+    os::unix::fs::PermissionsExt as _,
+};
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -59,6 +62,8 @@ async fn what_was_written_is_there_again() {
     let path = dir.path().join("journal.redb");
     let (journal, kept) = Journal::open(&path).unwrap();
     assert!(kept.runs.is_empty());
+    let mode = fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "its owner's alone");
     write(&journal, run(1, None)).await;
     write(&journal, vec![call(1, "tu_1", Stage::Dispatched)]).await;
     let body = Bytes::from_static(b"{\"result\":\"\xc3\xa9\"}");
