@@ -138,6 +138,7 @@ const BACKENDS_HEADER: (&str, &str, &str) = (
 );
 
 /// The operations of a route.
+#[expect(clippy::too_many_lines, reason = "a table, a few lines for each route")]
 fn operations(route: &Own) -> Vec<Operation> {
     use Content::{Json, Nothing, Text};
     let get = |path, id, summary, gives| Operation {
