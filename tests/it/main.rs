@@ -55,6 +55,8 @@ mod events;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod guides;
+#[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod kit;
