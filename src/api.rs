@@ -6,20 +6,16 @@
 mod runs;
 mod status;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::SystemTime,
-};
+use std::{collections::BTreeSet, sync::Arc, time::SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use serde::Serialize;
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 
 use crate::{
-    backend::{calls::Backends, peer::Dial},
+    backend::calls::Backends,
     config::App,
     door::{
         guard::Caller,
@@ -45,22 +41,32 @@ const MAX_CALL: usize = 8 << 20;
 #[derive(Debug)]
 pub struct Api {
     pub runs: Arc<Runs>,
-    /// What does not change while the daemon lives.
     pub facts: Facts,
 }
 
-/// What the status tells of the configuration.
+/// What the status tells of the daemon.
 #[derive(Debug, Clone)]
 pub struct Facts {
     pub base_url: String,
-    pub workspace: Option<String>,
-    pub loaded_at: SystemTime,
     pub since: Instant,
-    /// Per backend, what reaches it.
-    pub dialers: BTreeMap<BackendName, Arc<dyn Dial>>,
+    pub loaded: watch::Receiver<Loaded>,
+}
+
+/// What the last look at bridge.yaml brought.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    pub at: SystemTime,
+    /// Where runs go that come by `POST /v1/runs`.
+    pub workspace: Option<String>,
+    /// What was not taken of the file, and why.
+    pub last_error: Option<String>,
 }
 
 impl Api {
+    fn loaded(&self) -> Loaded {
+        self.facts.loaded.borrow().clone()
+    }
+
     fn backends(&self) -> &Arc<Backends> {
         self.runs.backends()
     }
@@ -101,10 +107,11 @@ impl Api {
         let missing: Vec<String> = self
             .backends()
             .lanes()
+            .iter()
             .filter(|(name, lane)| {
                 let known = board.snapshot(name.as_str());
                 let resolved = known.is_some_and(|known| known.catalog.is_some());
-                !resolved && (lane.required || !started)
+                !resolved && (lane.rules.required || !started)
             })
             .map(|(name, _)| name.to_string())
             .collect();

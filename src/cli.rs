@@ -173,7 +173,7 @@ fn carry_out(cli: Cli) -> Outcome {
     let load =
         || -> Result<Config, Failure> { Ok(Config::load(&find(global.config.as_deref())?, &env)?) };
     match command {
-        Command::Serve => block_on(serve::serve(load()?)),
+        Command::Serve => block_on(serve::serve(find(global.config.as_deref())?, env.clone())),
         Command::Check { json } => {
             let good = check::run(global.config.as_deref(), json, &mut io::stdout().lock())?;
             if good { Ok(()) } else { Err(Failure::Usage(String::new())) }

@@ -22,7 +22,7 @@ pub(super) struct Status<'a> {
     version: &'static str,
     uptime_seconds: u64,
     upstream: Upstream<'a>,
-    backends: Vec<Backend<'a>>,
+    backends: Vec<Backend>,
     runs: Runs,
     journal: Journal,
     config: Config,
@@ -32,7 +32,7 @@ pub(super) struct Status<'a> {
 #[serde(rename_all = "camelCase")]
 struct Upstream<'a> {
     base_url: &'a str,
-    workspace: Option<&'a str>,
+    workspace: Option<String>,
     /// `null` before the first exchange.
     reachable: Option<bool>,
     last_error: Option<String>,
@@ -40,8 +40,8 @@ struct Upstream<'a> {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Backend<'a> {
-    name: &'a str,
+pub(super) struct Backend {
+    name: String,
     kind: &'static str,
     state: &'static str,
     required: bool,
@@ -90,34 +90,34 @@ struct Config {
 pub(super) fn status<'a>(api: &'a Api, app: &App) -> Status<'a> {
     let health = api.runs.upstream().health();
     let lanes = api.runs.backends().lanes();
+    let loaded = api.loaded();
     let journal = api.runs.journal().health();
     Status {
         version: env!("CARGO_PKG_VERSION"),
         uptime_seconds: api.facts.since.elapsed().as_secs(),
         upstream: Upstream {
             base_url: &api.facts.base_url,
-            workspace: api.facts.workspace.as_deref(),
+            workspace: loaded.workspace,
             reachable: health.reachable,
             last_error: health.last_error,
         },
         backends: lanes
+            .iter()
             .filter(|(name, _)| proxy::allowed(app, name))
             .filter_map(|(name, lane)| one(api, name, lane))
             .collect(),
         runs: Runs { driven: api.runs.driven() },
         journal: Journal { bytes: journal.bytes, last_error: journal.error },
-        config: Config { loaded_at: time(api.facts.loaded_at), last_error: None },
+        config: Config { loaded_at: time(loaded.at), last_error: loaded.last_error },
     }
 }
 
 /// The status of one backend.
-pub(super) fn backend<'a>(api: &'a Api, name: &BackendName) -> Option<Backend<'a>> {
-    let mut lanes = api.runs.backends().lanes();
-    let (name, lane) = lanes.find(|(lane, _)| *lane == name)?;
-    one(api, name, lane)
+pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
+    one(api, name, api.runs.backends().lanes().get(name)?)
 }
 
-fn one<'a>(api: &'a Api, name: &'a BackendName, lane: &Lane) -> Option<Backend<'a>> {
+fn one(api: &Api, name: &BackendName, lane: &Lane) -> Option<Backend> {
     let board = &api.runs.backends().board;
     let known: Snapshot = board.snapshot(name.as_str())?;
     let offer = board.offer();
@@ -129,11 +129,11 @@ fn one<'a>(api: &'a Api, name: &'a BackendName, lane: &Lane) -> Option<Backend<'
     };
     let stale = known.is_stale();
     Some(Backend {
-        name: name.as_str(),
+        name: name.to_string(),
         kind,
         state: known.phase.as_str(),
-        required: lane.required,
-        transport: api.facts.dialers.get(name).map_or("", |dial| dial.transport()),
+        required: lane.rules.required,
+        transport: lane.dial.transport(),
         protocol_version: known.about.protocol_version,
         server_info: known.about.server_info.map(|info| RawValue::to_owned(&info)),
         tools: known.catalog.as_ref().map_or(0, |catalog| catalog.tool_count()),

@@ -14,14 +14,14 @@ use std::{
 
 use serde_json::value::RawValue;
 use tokio::{
-    sync::{Semaphore, mpsc, oneshot},
+    sync::{Semaphore, mpsc, oneshot, watch},
     time::{Instant, sleep_until, timeout, timeout_at},
 };
 use tracing::{debug, info, warn};
 
 use super::{
-    board::{Board, Phase},
-    peer::{CallError, Handle, NotRecorded, Origin, Peer, Progress, ToolCall, Witness},
+    board::{Board, InUse, Phase},
+    peer::{CallError, Dial, Handle, NotRecorded, Origin, Progress, ToolCall, Witness},
     supervisor::Ask,
 };
 use crate::model::{
@@ -42,20 +42,46 @@ const TURN_PATIENCE: Duration = Duration::from_secs(145);
 #[derive(Debug)]
 pub struct Backends {
     pub board: Arc<Board>,
-    lanes: BTreeMap<BackendName, Lane>,
+    /// Replaced whole by a reload; a call keeps what it began with.
+    all: watch::Sender<Arc<All>>,
+}
+
+/// The lanes of all backends.
+pub type Lanes = BTreeMap<BackendName, Arc<Lane>>;
+
+#[derive(Debug)]
+struct All {
+    lanes: Arc<Lanes>,
+    max_concurrent: usize,
     /// Bounds the calls of all backends together.
-    permits: Semaphore,
+    permits: Arc<Semaphore>,
 }
 
 /// What is needed to make calls to one backend.
 #[derive(Debug)]
 pub struct Lane {
-    /// `/readyz` waits for it.
-    pub required: bool,
-    limits: CallLimits,
-    permits: Semaphore,
+    pub rules: LaneRules,
+    /// Says by which transport the backend is reached.
+    pub dial: Arc<dyn Dial>,
+    permits: Arc<Semaphore>,
     /// To the supervisor.
     asks: mpsc::Sender<Ask>,
+    traffic: Arc<Traffic>,
+}
+
+/// What the configuration says of one backend's calls.
+#[derive(Debug, Clone, Copy)]
+pub struct LaneRules {
+    /// `/readyz` waits for it.
+    pub required: bool,
+    pub limits: CallLimits,
+    /// Calls that it is given at once.
+    pub concurrency: usize,
+}
+
+/// The calls of one backend, over reloads.
+#[derive(Debug, Default)]
+struct Traffic {
     in_flight: AtomicUsize,
     last_call: Mutex<Option<LastCall>>,
 }
@@ -97,49 +123,70 @@ pub struct LastCall {
 struct InFlight<'a>(&'a AtomicUsize);
 
 impl Lane {
-    /// A lane for `concurrency` calls at once.
-    pub fn new(
-        required: bool,
-        limits: CallLimits,
-        concurrency: usize,
-        asks: mpsc::Sender<Ask>,
-    ) -> Self {
-        Self {
-            required,
-            limits,
-            permits: Semaphore::new(concurrency),
-            asks,
-            in_flight: AtomicUsize::new(0),
-            last_call: Mutex::new(None),
+    /// A lane to the supervisor that listens to `asks`.
+    pub fn new(rules: LaneRules, dial: Arc<dyn Dial>, asks: mpsc::Sender<Ask>) -> Self {
+        let permits = Arc::new(Semaphore::new(rules.concurrency));
+        Self { rules, dial, permits, asks, traffic: Arc::default() }
+    }
+
+    /// The lane to the same supervisor under other rules.
+    pub fn under(&self, rules: LaneRules) -> Self {
+        let mut lane = Self::new(rules, Arc::clone(&self.dial), self.asks.clone()).after(self);
+        if rules.concurrency == self.rules.concurrency {
+            lane.permits = Arc::clone(&self.permits);
         }
+        lane
+    }
+
+    /// The lane that comes in the place of `earlier`, whose calls are counted on.
+    pub fn after(mut self, earlier: &Self) -> Self {
+        self.traffic = Arc::clone(&earlier.traffic);
+        self
     }
 
     pub fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::Relaxed)
+        self.traffic.in_flight.load(Ordering::Relaxed)
     }
 
     pub fn last_call(&self) -> Option<LastCall> {
-        *self.last_call.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.traffic.last_call.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl All {
+    fn new(lanes: Lanes, max_concurrent: usize) -> Self {
+        let permits = Arc::new(Semaphore::new(max_concurrent));
+        Self { lanes: Arc::new(lanes), max_concurrent, permits }
     }
 }
 
 impl Backends {
-    /// `lanes` has one entry for every backend on `board`.
-    pub fn new(
-        board: Arc<Board>,
-        lanes: BTreeMap<BackendName, Lane>,
-        max_concurrent: usize,
-    ) -> Self {
-        Self { board, lanes, permits: Semaphore::new(max_concurrent) }
+    /// No backends yet.
+    pub fn new(board: Arc<Board>) -> Self {
+        Self { board, all: watch::Sender::new(Arc::new(All::new(Lanes::new(), 0))) }
+    }
+
+    /// Makes these the backends: one lane for every backend that is about to be on the board.
+    pub fn set(&self, lanes: Lanes, max_concurrent: usize) {
+        let mut all = All::new(lanes, max_concurrent);
+        let before = self.all();
+        if before.max_concurrent == max_concurrent {
+            all.permits = Arc::clone(&before.permits);
+        }
+        self.all.send_replace(Arc::new(all));
+    }
+
+    fn all(&self) -> Arc<All> {
+        Arc::clone(&self.all.borrow())
     }
 
     /// After how long a call to `name` should go on without anybody who waits for it.
     pub fn pending_after(&self, name: &BackendName) -> Option<Duration> {
-        self.lanes.get(name)?.limits.pending_after
+        self.all().lanes.get(name)?.rules.limits.pending_after
     }
 
-    pub fn lanes(&self) -> impl Iterator<Item = (&BackendName, &Lane)> {
-        self.lanes.iter()
+    pub fn lanes(&self) -> Arc<Lanes> {
+        Arc::clone(&self.all().lanes)
     }
 
     /// Makes the call that `route` leads to. Always gives an answer: within the backend's timeout,
@@ -148,26 +195,31 @@ impl Backends {
     /// Dropping the future cancels the call at the peer.
     pub async fn call(&self, route: &Route, wanted: Wanted) -> Answer {
         let name = &route.backend;
-        let (tool, input) = match &route.target {
-            Target::Tool { name, input } => (Arc::clone(name), input.as_deref()),
-            Target::Stub => return Answer::Error(self.why_unavailable(name)),
-            Target::Results => return Answer::Error(format!("`{name}` is no backend's tool.")),
+        let all = self.all();
+        let lane = match all.lanes.get(name) {
+            _ if route.target == Target::Results => {
+                return Answer::Error(format!("`{name}` is no backend's tool."));
+            }
+            None => return Answer::Error(Failure::Removed.for_model(name)),
+            Some(lane) => lane,
         };
-        let Some(lane) = self.lanes.get(name) else {
-            return Answer::Error(format!("`{name}` is not configured any more."));
+        let Target::Tool { name: tool, input } = &route.target else {
+            return Answer::Error(self.why_unavailable(name));
         };
+        let (tool, input) = (Arc::clone(tool), input.as_deref());
         // Before the call waits for a turn: a mistake is told at once, and takes nobody's.
         if let Some(mistakes) = input.and_then(|input| mistakes(name, &tool, input, &wanted)) {
             return Answer::Error(mistakes).within_limits();
         }
-        lane.in_flight.fetch_add(1, Ordering::Relaxed);
-        let _in_flight = InFlight(&lane.in_flight);
+        lane.traffic.in_flight.fetch_add(1, Ordering::Relaxed);
+        let _in_flight = InFlight(&lane.traffic.in_flight);
 
-        let limits = Limits::new(lane.limits.idle, wanted.deadline);
-        let outcome = self.call_in_turn(route, lane, &tool, wanted, limits).await;
+        let limits = Limits::new(lane.rules.limits.idle, wanted.deadline);
+        let permits = [&*lane.permits, &*all.permits];
+        let outcome = self.call_in_turn(route, permits, &tool, wanted, limits).await;
         let answered = matches!(outcome, Ok(_) | Err(Failure::Call(CallError::Refused(_))));
         let last = LastCall { at: SystemTime::now(), answered };
-        *lane.last_call.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
+        *lane.traffic.last_call.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
         let answer = match outcome {
             Ok(answer) => answer,
             Err(failure) => {
@@ -181,15 +233,15 @@ impl Backends {
     async fn call_in_turn(
         &self,
         route: &Route,
-        lane: &Lane,
+        [own, of_all]: [&Semaphore; 2],
         tool: &Arc<str>,
         wanted: Wanted,
         limits: Limits,
     ) -> Result<Answer, Failure> {
         let turn = async {
             // In this order everywhere, so that a backend with a long queue takes no place of all.
-            let own = lane.permits.acquire().await;
-            (own, self.permits.acquire().await)
+            let own = own.acquire().await;
+            (own, of_all.acquire().await)
         };
         let turn = timeout_at(limits.turn_by(), turn).await;
         let _permits = turn.map_err(|_elapsed| Failure::NoTurn(limits.waited()))?;
@@ -221,7 +273,8 @@ impl Backends {
         handle: Option<Handle>,
         limits: Limits,
     ) -> Result<Answer, Failure> {
-        let peer = self.connected(name).await?;
+        let in_use = self.connected(name).await?;
+        let peer = &in_use.peer;
         let progress = call.progress.clone();
         let mut outcome = match handle {
             Some(handle) => peer.resume(handle, call),
@@ -245,14 +298,17 @@ impl Backends {
     }
 
     /// The live connection; waits a little for one that is about to be.
-    async fn connected(&self, name: &BackendName) -> Result<Arc<dyn Peer>, Failure> {
-        let live = |board: &Board| board.snapshot(name.as_str()).and_then(|known| known.peer);
-        if let Some(peer) = live(&self.board) {
-            return Ok(peer);
+    async fn connected(&self, name: &BackendName) -> Result<InUse, Failure> {
+        let live = |board: &Board| match board.connection(name) {
+            Some(connection) => Some(Ok(connection)),
+            None => (!board.has(name)).then_some(Err(Failure::Removed)),
+        };
+        if let Some(connection) = live(&self.board) {
+            return connection;
         }
         debug!(backend = %name, "a call waits for the connection");
         let waited = timeout(CONNECT_PATIENCE, self.board.wait_for(live)).await;
-        waited.map_err(|_elapsed| Failure::NotConnected)
+        waited.unwrap_or(Err(Failure::NotConnected))
     }
 
     fn why_unavailable(&self, name: &BackendName) -> String {
@@ -271,7 +327,7 @@ impl Backends {
 
     /// Refreshes `name` now and waits until that has been tried. `None`: there is no such backend.
     pub async fn refresh(&self, name: &str) -> Option<()> {
-        let lane = self.lanes.get(name)?;
+        let lane = Arc::clone(self.all().lanes.get(name)?);
         let (done, wait) = oneshot::channel();
         if lane.asks.send(done).await.is_ok() {
             // An error means that the supervisor stopped; the daemon is going down.
@@ -354,6 +410,8 @@ enum Failure {
     NoTurn(Duration),
     #[error("not connected")]
     NotConnected,
+    #[error("the backend was removed from the configuration")]
+    Removed,
     #[error("timed out after {0:.0?}")]
     TimedOut(Duration),
     #[error(transparent)]
@@ -375,6 +433,11 @@ impl Failure {
                 "`{name}` cannot be reached at the moment. The call was not made; try again later \
                  or do without it."
             ),
+            Self::Removed => {
+                format!(
+                    "`{name}` is not configured any more. The call was not made; do without it."
+                )
+            }
             Self::NotRecorded(NotRecorded) => format!(
                 "bridge_storage_unavailable: the bridge cannot write its journal, so the call to \
                  `{name}` was not made. Do without it or try again later."

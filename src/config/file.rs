@@ -4,12 +4,16 @@
 
 use std::{
     collections::HashSet,
+    io,
     path::{Path, PathBuf},
 };
+
+use sha2::{Digest as _, Sha256};
 
 use super::{
     Config, ConfigErrors, Environment,
     document::{Document, Kind, NotYaml},
+    environment::SmallFile,
     error::{Problem, Snippet},
     lower::Lower,
     mask::Mask,
@@ -38,14 +42,63 @@ pub fn find(explicit: Option<&Path>) -> Result<PathBuf, ConfigErrors> {
     })
 }
 
+/// A file that is read again and again.
+#[derive(Debug, Clone)]
+pub struct ConfigFile {
+    path: PathBuf,
+    env: Environment,
+    /// A hash of what was read last; `None` where the file could not be read.
+    last: Option<[u8; 32]>,
+}
+
+impl ConfigFile {
+    /// Reads and checks the file at `path`.
+    pub fn load(path: PathBuf, env: Environment) -> Result<(Config, Self), ConfigErrors> {
+        let mut file = Self { path, env, last: None };
+        Ok((file.reload()?, file))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads and checks the file, and whatever it refers to.
+    pub fn reload(&mut self) -> Result<Config, ConfigErrors> {
+        let read = self.env.read(&self.path);
+        self.note(&read);
+        Config::of_file(read, &self.path, &self.env)
+    }
+
+    /// [`Self::reload`], if the file has another text than when it was last read. What it refers to
+    /// is not looked at.
+    pub fn reload_if_changed(&mut self) -> Option<Result<Config, ConfigErrors>> {
+        let read = self.env.read(&self.path);
+        let news = self.note(&read);
+        news.then(|| Config::of_file(read, &self.path, &self.env))
+    }
+
+    /// Whether that is news.
+    fn note(&mut self, read: &io::Result<SmallFile>) -> bool {
+        let hash = read.as_ref().ok().map(|file| Sha256::digest(&file.text).into());
+        std::mem::replace(&mut self.last, hash) != hash
+    }
+}
+
 impl Config {
     /// Reads and checks the file at `path`.
     pub fn load(path: &Path, env: &Environment) -> Result<Self, ConfigErrors> {
-        let name = path.display().to_string();
-        match env.read(path) {
+        Self::of_file(env.read(path), path, env)
+    }
+
+    fn of_file(
+        read: io::Result<SmallFile>,
+        path: &Path,
+        env: &Environment,
+    ) -> Result<Self, ConfigErrors> {
+        match read {
             Ok(file) => Self::parse(&file.text, path, env),
             Err(error) => Err(ConfigErrors::without_place(
-                name,
+                path.display().to_string(),
                 format!("the configuration cannot be read: {}", plain_reason(&error)),
                 "name an existing file with `-c FILE`; `mantyx-bridge demo` needs none".into(),
             )),

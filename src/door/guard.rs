@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderName, StatusCode, Uri, header};
 use secrecy::ExposeSecret as _;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
+use tokio::sync::watch;
 
 use super::Arrival;
 use crate::{
@@ -22,7 +23,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Guard {
     auth: Auth,
-    apps: Vec<KnownApp>,
+    apps: watch::Sender<Arc<[KnownApp]>>,
     /// What `Host` may say, in lower case, with the port.
     hosts: BTreeSet<String>,
 }
@@ -87,13 +88,14 @@ impl Refusal {
 
 impl Guard {
     /// A guard of `apps` behind listeners on `addresses`.
-    pub fn new(auth: Auth, apps: Vec<App>, addresses: &[SocketAddr]) -> Self {
-        let known = |app: App| {
-            let hash = Sha256::digest(app.token.expose_secret()).into();
-            KnownApp { app: Arc::new(app), hash }
-        };
+    pub fn new(auth: Auth, apps: &[App], addresses: &[SocketAddr]) -> Self {
         let hosts = addresses.iter().flat_map(|address| names_of(*address)).collect();
-        Self { auth, apps: apps.into_iter().map(known).collect(), hosts }
+        Self { auth, apps: watch::Sender::new(known(apps)), hosts }
+    }
+
+    /// Lets these apps in from now on, and no others.
+    pub fn set_apps(&self, apps: &[App]) {
+        self.apps.send_replace(known(apps));
     }
 
     /// Refuses what only a browser sends on behalf of a foreign page, and requests by a name that
@@ -137,8 +139,9 @@ impl Guard {
                 return Ok(Caller { app, token_in: Some(name.clone()) });
             }
         }
-        match (self.auth, self.apps.first()) {
-            (Auth::Off, Some(first)) => Ok(Caller { app: Arc::clone(&first.app), token_in: None }),
+        let first = self.apps.borrow().first().map(|known| Arc::clone(&known.app));
+        match (self.auth, first) {
+            (Auth::Off, Some(app)) => Ok(Caller { app, token_in: None }),
             _ if shown.iter().any(|(_, token)| token.is_some()) => Err(Refusal::WrongToken),
             _ => Err(Refusal::NoToken),
         }
@@ -148,7 +151,7 @@ impl Guard {
         let hash: [u8; 32] = Sha256::digest(token).into();
         // All are compared, whichever matches.
         let mut found = None;
-        for known in &self.apps {
+        for known in self.apps.borrow().iter() {
             if bool::from(known.hash.ct_eq(&hash)) {
                 found = Some(Arc::clone(&known.app));
             }
@@ -159,6 +162,14 @@ impl Guard {
     fn is_ours(&self, host: &str) -> bool {
         self.hosts.contains(&host.to_ascii_lowercase())
     }
+}
+
+fn known(apps: &[App]) -> Arc<[KnownApp]> {
+    let known = |app: &App| {
+        let hash = Sha256::digest(app.token.expose_secret()).into();
+        KnownApp { app: Arc::new(app.clone()), hash }
+    };
+    apps.iter().map(known).collect()
 }
 
 /// The token of an `Authorization` header with the scheme `Bearer`.
