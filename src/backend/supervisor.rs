@@ -330,7 +330,7 @@ async fn finish(name: &BackendName, connection: &Connection, stop: &Cancellation
             warn!(backend = %name, "some calls did not end within {FINISH:?}; their connection is closed");
         },
     }
-    info!(backend = %name, "the connection of the earlier configuration is closed");
+    debug!(backend = %name, "the connection of the earlier configuration has done its work");
 }
 
 async fn close(name: &BackendName, peer: &dyn Peer) {

@@ -80,12 +80,13 @@ enum Reached {
     },
 }
 
-/// The backends that a reload touched.
+/// The names of the backends that were touched.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    pub added: Vec<BackendName>,
-    pub changed: Vec<BackendName>,
-    pub removed: Vec<BackendName>,
+    pub added: Vec<String>,
+    /// Reached in another way than before.
+    pub changed: Vec<String>,
+    pub removed: Vec<String>,
 }
 
 impl Fleet {
@@ -153,11 +154,11 @@ impl Fleet {
                     let lane = Lane::new(rules, Arc::clone(&dial), asks);
                     let lane = match earlier {
                         Some(earlier) => {
-                            changes.changed.push(name.clone());
+                            changes.changed.push(name.to_string());
                             lane.after(&earlier.lane)
                         }
                         None => {
-                            changes.added.push(name.clone());
+                            changes.added.push(name.to_string());
                             lane
                         }
                     };
@@ -177,7 +178,7 @@ impl Fleet {
             entries.push(Entry { seat: member.seat.clone(), source, identity });
             self.members.insert(name, member);
         }
-        changes.removed = before.into_keys().collect();
+        changes.removed = before.keys().map(ToString::to_string).collect();
         let lane =
             |(name, member): (&BackendName, &Member)| (name.clone(), Arc::clone(&member.lane));
         // In this order: whatever is offered can be called.

@@ -189,7 +189,9 @@ impl Reloader {
             self.front.guard.set_apps(&apps);
         }
         info!(
-            added = ?changes.added, changed = ?changes.changed, removed = ?changes.removed,
+            added = changes.added.join(", "),
+            changed = changes.changed.join(", "),
+            removed = changes.removed.join(", "),
             "the configuration was taken"
         );
         loaded.at = SystemTime::now();

@@ -1,5 +1,7 @@
 //! Every way that a call can fail gives a sentence, and no backend waits for another.
 
+mod reload;
+
 use super::*;
 use crate::backend::{
     fake::{FakeDial, Mood, World, board},
