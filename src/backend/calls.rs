@@ -15,12 +15,14 @@ use std::{
 use serde_json::value::RawValue;
 use tokio::{
     sync::{Semaphore, mpsc, oneshot, watch},
-    time::{Instant, sleep_until, timeout, timeout_at},
+    time::{Instant, sleep_until, timeout_at},
 };
 use tracing::{debug, info, warn};
 
 use super::{
     board::{Board, InUse, Phase},
+    breaker::{Look, Shut, Sign},
+    gate::{Gate, Pass},
     peer::{CallError, Dial, Handle, NotRecorded, Origin, Progress, ToolCall, Witness},
     supervisor::Ask,
 };
@@ -37,6 +39,10 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 /// The longest that a call waits for its turn: half of the time that a call has which nobody lets
 /// go on.
 const TURN_PATIENCE: Duration = Duration::from_secs(145);
+
+/// The same, where the first attempt to connect has not ended yet: after a restart, calls come
+/// before connections do.
+const START_PATIENCE: Duration = Duration::from_secs(15);
 
 /// All backends, as seen by whoever has a call to make.
 #[derive(Debug)]
@@ -64,6 +70,8 @@ pub struct Lane {
     /// Says by which transport the backend is reached.
     pub dial: Arc<dyn Dial>,
     permits: Arc<Semaphore>,
+    /// Keeps calls from a backend that keeps failing.
+    gate: Arc<Gate>,
     /// To the supervisor.
     asks: mpsc::Sender<Ask>,
     traffic: Arc<Traffic>,
@@ -124,14 +132,20 @@ struct InFlight<'a>(&'a AtomicUsize);
 
 impl Lane {
     /// A lane to the supervisor that listens to `asks`.
-    pub fn new(rules: LaneRules, dial: Arc<dyn Dial>, asks: mpsc::Sender<Ask>) -> Self {
+    pub fn new(
+        rules: LaneRules,
+        dial: Arc<dyn Dial>,
+        gate: Arc<Gate>,
+        asks: mpsc::Sender<Ask>,
+    ) -> Self {
         let permits = Arc::new(Semaphore::new(rules.concurrency));
-        Self { rules, dial, permits, asks, traffic: Arc::default() }
+        Self { rules, dial, permits, gate, asks, traffic: Arc::default() }
     }
 
     /// The lane to the same supervisor under other rules.
     pub fn under(&self, rules: LaneRules) -> Self {
-        let mut lane = Self::new(rules, Arc::clone(&self.dial), self.asks.clone()).after(self);
+        let (dial, gate) = (Arc::clone(&self.dial), Arc::clone(&self.gate));
+        let mut lane = Self::new(rules, dial, gate, self.asks.clone()).after(self);
         if rules.concurrency == self.rules.concurrency {
             lane.permits = Arc::clone(&self.permits);
         }
@@ -146,6 +160,11 @@ impl Lane {
 
     pub fn in_flight(&self) -> usize {
         self.traffic.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// How the breaker stands that keeps calls from a backend which keeps failing.
+    pub fn breaker(&self) -> Look {
+        self.gate.look()
     }
 
     pub fn last_call(&self) -> Option<LastCall> {
@@ -200,6 +219,10 @@ impl Backends {
             _ if route.target == Target::Results => {
                 return Answer::Error(format!("`{name}` is no backend's tool."));
             }
+            None if wanted.handle.is_some() => {
+                let begun = CallError::Lost(Failure::Removed.to_string());
+                return Answer::Error(Failure::Call(begun).for_model(name));
+            }
             None => return Answer::Error(Failure::Removed.for_model(name)),
             Some(lane) => lane,
         };
@@ -215,10 +238,12 @@ impl Backends {
         let _in_flight = InFlight(&lane.traffic.in_flight);
 
         let limits = Limits::new(lane.rules.limits.idle, wanted.deadline);
-        let permits = [&*lane.permits, &*all.permits];
-        let outcome = self.call_in_turn(route, permits, &tool, wanted, limits).await;
-        let answered = matches!(outcome, Ok(_) | Err(Failure::Call(CallError::Refused(_))));
-        let last = LastCall { at: SystemTime::now(), answered };
+        let outcome = self.call_in_turn(route, lane, &all.permits, &tool, wanted, limits).await;
+        if let Err(failure @ Failure::Shut(_)) = &outcome {
+            debug!(backend = %name, %failure, "a call was not made");
+            return Answer::Error(failure.for_model(name));
+        }
+        let last = LastCall { at: SystemTime::now(), answered: sign(&outcome) == Sign::Alive };
         *lane.traffic.last_call.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
         let answer = match outcome {
             Ok(answer) => answer,
@@ -230,22 +255,47 @@ impl Backends {
         answer.within_limits()
     }
 
+    /// Makes the call when it is its turn, if the backend is one that is called at all.
     async fn call_in_turn(
         &self,
         route: &Route,
-        [own, of_all]: [&Semaphore; 2],
+        lane: &Lane,
+        of_all: &Semaphore,
         tool: &Arc<str>,
         wanted: Wanted,
         limits: Limits,
     ) -> Result<Answer, Failure> {
+        // To ask for what was started before is no call.
+        let admit = || wanted.handle.is_none().then(|| lane.gate.admit()).transpose();
+        let pass = admit().map_err(Failure::Shut)?;
         let turn = async {
             // In this order everywhere, so that a backend with a long queue takes no place of all.
-            let own = own.acquire().await;
+            let own = lane.permits.acquire().await;
             (own, of_all.acquire().await)
         };
         let turn = timeout_at(limits.turn_by(), turn).await;
-        let _permits = turn.map_err(|_elapsed| Failure::NoTurn(limits.waited()))?;
-        let attempt = |wanted: &Wanted| {
+        let _permits = turn.map_err(|_elapsed| match wanted.handle {
+            None => Failure::NoTurn(limits.waited()),
+            Some(_) => Failure::Call(CallError::Lost("no turn to ask for it".to_owned())),
+        })?;
+        let pass = pass.map(Pass::renew).transpose().map_err(Failure::Shut)?;
+        let outcome = self.call_now(route, tool, wanted, limits).await;
+        if let Some(pass) = pass {
+            pass.end(sign(&outcome));
+        }
+        outcome
+    }
+
+    /// Makes the call, and once more where its connection broke and it may be made twice.
+    async fn call_now(
+        &self,
+        route: &Route,
+        tool: &Arc<str>,
+        wanted: Wanted,
+        limits: Limits,
+    ) -> Result<Answer, Failure> {
+        let name = &route.backend;
+        let attempt = async |connection: &InUse, handle: Option<Handle>| {
             let call = ToolCall {
                 tool: Arc::clone(tool),
                 arguments: wanted.arguments.clone(),
@@ -253,61 +303,74 @@ impl Backends {
                 progress: Progress::default(),
                 witness: wanted.witness.clone(),
             };
-            self.attempt(&route.backend, call, wanted.handle.clone(), limits)
+            attempt(connection, call, handle, limits).await
         };
-        match attempt(&wanted).await {
-            // What has no effect may be done again, once, like after a crash.
-            Err(Failure::Call(CallError::Lost(why))) if route.repeatable => {
-                info!(backend = %route.backend, why, "the connection broke; the call only reads and is made again");
-                attempt(&Wanted { handle: None, ..wanted }).await
+        let connection = match wanted.handle {
+            None => self.connected(name, None).await?,
+            // What has begun is worth the wait, and is never "not made".
+            Some(_) => self
+                .connected_by(name, None, limits.first_end())
+                .await
+                .map_err(|failure| Failure::Call(CallError::Lost(failure.to_string())))?,
+        };
+        let first = attempt(&connection, wanted.handle.clone()).await;
+        drop(connection);
+        let why = match first {
+            Err(Failure::Call(CallError::Lost(why))) if route.repeatable && limits.have_time() => {
+                why
             }
+            outcome => return outcome,
+        };
+        // What does no more the second time is done again, once, like after a crash.
+        info!(backend = %name, why, "the connection broke; the call may be made twice and is");
+        let again = async {
+            let connection = self.connected(name, None).await?;
+            match attempt(&connection, None).await {
+                // It was the broken one; its supervisor has yet to see that.
+                Err(Failure::Call(CallError::NotSent(_))) => {
+                    attempt(&self.connected(name, Some(&connection)).await?, None).await
+                }
+                outcome => outcome,
+            }
+        };
+        match again.await {
+            // The first one may have taken effect all the same.
+            Err(failure) if failure.is_of_no_call() => Err(Failure::Call(CallError::Lost(why))),
             outcome => outcome,
         }
     }
 
-    /// Makes the call once, or asks for the outcome of what `handle` names.
-    async fn attempt(
+    /// The live connection, other than `broken`; waits a little for one that is about to be.
+    async fn connected(
         &self,
         name: &BackendName,
-        call: ToolCall,
-        handle: Option<Handle>,
-        limits: Limits,
-    ) -> Result<Answer, Failure> {
-        let in_use = self.connected(name).await?;
-        let peer = &in_use.peer;
-        let progress = call.progress.clone();
-        let mut outcome = match handle {
-            Some(handle) => peer.resume(handle, call),
-            None => {
-                if let Some(witness) = &call.witness {
-                    witness.dispatching().await?;
-                }
-                peer.call(call)
-            }
+        broken: Option<&InUse>,
+    ) -> Result<InUse, Failure> {
+        let known = self.board.snapshot(name.as_str());
+        let patience = match known.map(|known| known.phase) {
+            Some(Phase::Connecting) => START_PATIENCE,
+            _ => CONNECT_PATIENCE,
         };
-        let mut silent_until = std::pin::pin!(sleep_until(limits.first_end()));
-        loop {
-            tokio::select! {
-                // An answer that is there counts, however late this task looks at it.
-                biased;
-                outcome = &mut outcome => return outcome.map_err(Failure::Call),
-                () = &mut silent_until => return Err(Failure::TimedOut(limits.waited())),
-                () = progress.touched() => silent_until.as_mut().reset(limits.next_end()),
-            }
-        }
+        let by = Instant::now() + patience;
+        self.connected_by(name, broken, by).await
     }
 
-    /// The live connection; waits a little for one that is about to be.
-    async fn connected(&self, name: &BackendName) -> Result<InUse, Failure> {
+    /// The same, waiting until `by`.
+    async fn connected_by(
+        &self,
+        name: &BackendName,
+        broken: Option<&InUse>,
+        by: Instant,
+    ) -> Result<InUse, Failure> {
         let live = |board: &Board| match board.connection(name) {
-            Some(connection) => Some(Ok(connection)),
+            Some(one) => broken.is_none_or(|broken| !one.is_same(broken)).then_some(Ok(one)),
             None => (!board.has(name)).then_some(Err(Failure::Removed)),
         };
         if let Some(connection) = live(&self.board) {
             return connection;
         }
         debug!(backend = %name, "a call waits for the connection");
-        let waited = timeout(CONNECT_PATIENCE, self.board.wait_for(live)).await;
+        let waited = timeout_at(by, self.board.wait_for(live)).await;
         waited.unwrap_or(Err(Failure::NotConnected))
     }
 
@@ -334,6 +397,51 @@ impl Backends {
             drop(wait.await);
         }
         Some(())
+    }
+}
+
+/// Makes the call once, or asks for the outcome of what `handle` names.
+async fn attempt(
+    connection: &InUse,
+    call: ToolCall,
+    handle: Option<Handle>,
+    limits: Limits,
+) -> Result<Answer, Failure> {
+    let InUse { peer, .. } = connection;
+    let progress = call.progress.clone();
+    let mut outcome = match handle {
+        Some(handle) => peer.resume(handle, call),
+        None => {
+            if let Some(witness) = &call.witness {
+                witness.dispatching().await?;
+            }
+            peer.call(call)
+        }
+    };
+    let mut silent_until = std::pin::pin!(sleep_until(limits.first_end()));
+    loop {
+        tokio::select! {
+            // An answer that is there counts, however late this task looks at it.
+            biased;
+            outcome = &mut outcome => return outcome.map_err(Failure::Call),
+            () = &mut silent_until => return Err(Failure::TimedOut(limits.waited())),
+            () = progress.touched() => silent_until.as_mut().reset(limits.next_end()),
+        }
+    }
+}
+
+/// What the outcome of a call says about the backend.
+fn sign(outcome: &Result<Answer, Failure>) -> Sign {
+    match outcome {
+        Ok(_) | Err(Failure::Call(CallError::Refused(_))) => Sign::Alive,
+        Err(
+            Failure::NotConnected
+            | Failure::TimedOut(_)
+            | Failure::Call(CallError::NotSent(_) | CallError::Lost(_) | CallError::Unreadable(_)),
+        ) => Sign::Failed,
+        Err(Failure::Shut(_) | Failure::NoTurn(_) | Failure::Removed | Failure::NotRecorded(_)) => {
+            Sign::None
+        }
     }
 }
 
@@ -392,6 +500,11 @@ impl Limits {
         self.start + half.min(TURN_PATIENCE)
     }
 
+    /// Whether a call may still begin.
+    fn have_time(&self) -> bool {
+        Instant::now() < self.first_end()
+    }
+
     fn waited(&self) -> Duration {
         self.start.elapsed()
     }
@@ -406,6 +519,8 @@ impl Drop for InFlight<'_> {
 /// Why there is no answer of the tool. `Display` is for the log.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
+    #[error("the backend keeps failing")]
+    Shut(Shut),
     #[error("too many calls are running")]
     NoTurn(Duration),
     #[error("not connected")]
@@ -421,9 +536,31 @@ enum Failure {
 }
 
 impl Failure {
+    /// Whether nothing was sent, so that the tool did not run.
+    fn is_of_no_call(&self) -> bool {
+        match self {
+            Self::Shut(_)
+            | Self::NoTurn(_)
+            | Self::NotConnected
+            | Self::Removed
+            | Self::NotRecorded(_) => true,
+            Self::Call(error) => matches!(error, CallError::NotSent(_)),
+            Self::TimedOut(_) => false,
+        }
+    }
+
     fn for_model(&self, name: &BackendName) -> String {
         let within = |waited: &Duration| format!("{:.0} s", waited.as_secs_f64().max(1.0));
         match self {
+            Self::Shut(Shut::For(wait)) => format!(
+                "`{name}` keeps failing, so the call was not made. It is tried again in {:.0} s; \
+                 wait that long, or do without it.",
+                wait.as_secs_f64().ceil()
+            ),
+            Self::Shut(Shut::WhileProbing) => format!(
+                "`{name}` keeps failing, so the call was not made. Another call is finding out \
+                 whether it works again; try again in a few seconds, or do without it."
+            ),
             Self::NoTurn(waited) => format!(
                 "`{name}` is busy with other calls, and this one got no turn within {}. It was not \
                  made; try again later.",

@@ -29,6 +29,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     board::{Board, Connection, Phase, Seat},
+    gate::Gate,
     peer::{Dial, Peer, PeerError},
 };
 use crate::{backoff::Backoff, model::ids::BackendName};
@@ -44,9 +45,6 @@ const FAILURES_TO_REDIAL: u32 = 3;
 const RETRY_REFRESH: Duration = Duration::from_secs(15);
 /// How long a peer may take to close at shutdown: stdin 3 s, TERM 3 s, KILL, and a little.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
-
-/// How long the calls on a connection may take to end that is to be closed: as long as at a stop.
-const FINISH: Duration = Duration::from_secs(30);
 
 /// Why a refresh happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +95,8 @@ pub struct Supervisor {
     pub dial: Arc<dyn Dial>,
     pub timing: watch::Receiver<Timing>,
     pub board: Arc<Board>,
+    /// Is told of every connection that works.
+    pub gate: Arc<Gate>,
     pub asks: mpsc::Receiver<Ask>,
 }
 
@@ -192,6 +192,9 @@ impl Supervisor {
                     failures = 0;
                     let wait = timing.jittered();
                     self.ready(connection, catalog, reason, wait);
+                    if reason == Reason::Connected {
+                        self.gate.reconnected();
+                    }
                     wait
                 }
                 failed => {
@@ -322,15 +325,14 @@ async fn retimed(timing: &mut watch::Receiver<Timing>) {
     }
 }
 
-/// Waits for the calls on a connection that gets no new ones.
+/// Waits for the calls on a connection that gets no new ones. Each of them has a deadline.
 async fn finish(name: &BackendName, connection: &Connection, stop: &CancellationToken) {
     tokio::select! {
         () = stop.cancelled() => {}
-        done = timeout(FINISH, connection.unused()) => if done.is_err() {
-            warn!(backend = %name, "some calls did not end within {FINISH:?}; their connection is closed");
-        },
+        () = connection.unused() => {
+            info!(backend = %name, "no call uses the earlier connection any more; it is closed");
+        }
     }
-    debug!(backend = %name, "the connection of the earlier configuration has done its work");
 }
 
 async fn close(name: &BackendName, peer: &dyn Peer) {

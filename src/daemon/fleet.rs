@@ -18,6 +18,7 @@ use crate::{
         a2a::A2aDialer,
         board::{Board, Entry, Seat},
         calls::{Backends, CallLimits, Lane, LaneRules, Lanes},
+        gate::Gate,
         local::LocalDialer,
         mcp,
         peer::Dial,
@@ -151,7 +152,9 @@ impl Fleet {
                     source.catalog =
                         kept.and_then(|one| catalogs::load(&self.shared.state, &name, one));
                     let (asks, asked) = mpsc::channel(ASKS);
-                    let lane = Lane::new(rules, Arc::clone(&dial), asks);
+                    // How the earlier one failed says nothing of this one.
+                    let gate = Arc::new(Gate::new(name.clone()));
+                    let lane = Lane::new(rules, Arc::clone(&dial), Arc::clone(&gate), asks);
                     let lane = match earlier {
                         Some(earlier) => {
                             changes.changed.push(name.to_string());
@@ -169,6 +172,7 @@ impl Fleet {
                         dial,
                         timing: timing.subscribe(),
                         board: Arc::clone(&self.backends.board),
+                        gate,
                         asks: asked,
                     };
                     supervisors.push((supervisor, agent));
@@ -283,5 +287,6 @@ fn source(backend: &Backend) -> Source {
         catalog: None,
         available: false,
         can_pend: backend.pending_after.is_some(),
+        trusted: backend.trust_annotations,
     }
 }

@@ -26,6 +26,7 @@ impl Harness {
             timeout: Duration::from_secs(30),
         };
         let supervisor = Supervisor {
+            gate: Arc::new(Gate::new(seat.name().clone())),
             seat,
             dial: Arc::new(FakeDial(Arc::clone(&world))),
             timing: watch::Sender::new(timing).subscribe(),

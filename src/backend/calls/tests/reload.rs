@@ -6,6 +6,7 @@ use crate::backend::{
     fake::entry,
 };
 use crate::model::catalog::Identity;
+use tokio::time::timeout;
 
 /// Backends whose supervisors a test starts as a reload does.
 struct Fleet {
@@ -37,7 +38,8 @@ impl Fleet {
         let limits = CallLimits { idle: Duration::from_secs(600), pending_after: None };
         let dial: Arc<dyn Dial> = Arc::new(FakeDial(Arc::clone(world)));
         let rules = LaneRules { required: true, limits, concurrency: 1 };
-        let lane = Lane::new(rules, Arc::clone(&dial), asks);
+        let gate = Arc::new(Gate::new(seat.name().clone()));
+        let lane = Lane::new(rules, Arc::clone(&dial), Arc::clone(&gate), asks);
         self.backends.set(Lanes::from([(seat.name().clone(), Arc::new(lane))]), 256);
         let identity = identity.map(Identity::of);
         let like_before = entry(&seat);
@@ -47,6 +49,7 @@ impl Fleet {
             dial,
             timing: self.timing.subscribe(),
             board: Arc::clone(board),
+            gate,
             asks: asked,
         };
         self.tasks.spawn(supervisor.run(CancellationToken::new()));
@@ -115,16 +118,16 @@ async fn the_old_connection_serves_until_the_new_one_does_and_finishes_its_calls
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_do_not_end_are_not_waited_for_for_ever() {
+async fn a_call_that_does_not_end_holds_the_old_connection_to_its_own_deadline() {
     let (old, new) = (World::new(), World::new());
     let mut fleet = Fleet::start(&old).await;
     old.calling.send_replace(Mood::Hanging);
-    let _call = fleet.begin(&old).await;
+    let mut call = fleet.begin(&old).await;
     let begin = Instant::now();
     fleet.change(&new, None);
     until(|| World::count(&old.closes) == 1).await;
-    let waited = begin.elapsed().as_secs();
-    assert_eq!(waited, 30, "as long as at a stop");
+    assert_eq!(begin.elapsed().as_secs(), 285);
+    check_error(call.join_next().await.unwrap().unwrap(), "no answer within 285 s");
 }
 
 #[tokio::test(start_paused = true)]
