@@ -100,7 +100,7 @@ pub struct Options {
 
 impl Daemon {
     /// Builds the daemon and binds its listeners.
-    pub async fn build(config: Config, options: Options) -> Result<Self, StartError> {
+    pub async fn build(mut config: Config, options: Options) -> Result<Self, StartError> {
         let state = StateDir::new(config.state_dir.clone());
         state.create()?;
         // First of all: only one bridge can have it open.
@@ -123,6 +123,10 @@ impl Daemon {
         let (mut fleet, backends) = Fleet::new(shared);
         let keeping = catalogs::keep(Arc::clone(&backends.board), state.clone(), back.stop_token());
         back.spawn("catalogs", keeping);
+        let configured = std::mem::take(&mut config.backends);
+        let prepared = fleet.prepare(configured).await.map_err(inner)?;
+        // Before the runs, whose calls look for their backends.
+        fleet.take(prepared, &config.refresh, config.calls.max_concurrent);
         let runs = Arc::new(Runs::new(
             upstream,
             Arc::clone(&backends),
@@ -146,8 +150,6 @@ impl Daemon {
             front.spawn("listener", serving);
         }
         let fixed = Fixed::new(&config, addresses);
-        let prepared = fleet.prepare(config.backends).await.map_err(inner)?;
-        fleet.take(prepared, &config.refresh, config.calls.max_concurrent);
         spawn_readiness(&mut front, Arc::clone(&backends));
         let stop = front.stop_token();
         let board = Arc::clone(&backends);

@@ -58,13 +58,16 @@ impl ConfigErrors {
 
     /// The first mistake in one line, with its place.
     pub fn summary(&self) -> String {
-        let first = self.problems.first();
-        let first =
-            first.map(|problem| format!("{}: {}", problem.place(&self.file), problem.message));
-        match self.problems.len() {
-            0 | 1 => first.unwrap_or_default(),
-            all => format!("{} (and {} more)", first.unwrap_or_default(), all - 1),
-        }
+        let Some(Problem { path, message, .. }) = self.problems.first() else {
+            return self.file.clone();
+        };
+        let place = self.problems.first().map(|first| first.place(&self.file)).unwrap_or_default();
+        let path = if path.is_empty() { String::new() } else { format!("{path}: ") };
+        let more = match self.problems.len() {
+            1 => String::new(),
+            all => format!(" (and {} more)", all - 1),
+        };
+        format!("{place}: {path}{message}{more}")
     }
 }
 

@@ -47,41 +47,49 @@ pub fn find(explicit: Option<&Path>) -> Result<PathBuf, ConfigErrors> {
 pub struct ConfigFile {
     path: PathBuf,
     env: Environment,
-    /// A hash of what was read last; `None` where the file could not be read.
-    last: Option<[u8; 32]>,
+    /// What was read last.
+    last: Option<Text>,
+    /// What was wrong with it.
+    mistakes: Option<ConfigErrors>,
 }
+
+/// A hash of the text of a file.
+type Text = [u8; 32];
 
 impl ConfigFile {
     /// Reads and checks the file at `path`.
     pub fn load(path: PathBuf, env: Environment) -> Result<(Config, Self), ConfigErrors> {
-        let mut file = Self { path, env, last: None };
+        let mut file = Self { path, env, last: None, mistakes: None };
         Ok((file.reload()?, file))
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Reads and checks the file, and whatever it refers to.
     pub fn reload(&mut self) -> Result<Config, ConfigErrors> {
         let read = self.env.read(&self.path);
-        self.note(&read);
-        Config::of_file(read, &self.path, &self.env)
+        self.last = text(&read);
+        let config = Config::of_file(read, &self.path, &self.env);
+        self.mistakes = config.as_ref().err().cloned();
+        config
     }
 
-    /// [`Self::reload`], if the file has another text than when it was last read. What it refers to
-    /// is not looked at.
+    /// [`Self::reload`], if that brings anything new. A file that was good is not read again before
+    /// it has another text, whatever has become of what it refers to; one with a mistake is, since
+    /// that may lie there.
     pub fn reload_if_changed(&mut self) -> Option<Result<Config, ConfigErrors>> {
-        let read = self.env.read(&self.path);
-        let news = self.note(&read);
-        news.then(|| Config::of_file(read, &self.path, &self.env))
+        let same_text = text(&self.env.read(&self.path)) == self.last;
+        let before = self.mistakes.clone();
+        if same_text && before.is_none() {
+            return None;
+        }
+        let config = self.reload();
+        let news = !same_text || config.as_ref().err() != before.as_ref();
+        news.then_some(config)
     }
+}
 
-    /// Whether that is news.
-    fn note(&mut self, read: &io::Result<SmallFile>) -> bool {
-        let hash = read.as_ref().ok().map(|file| Sha256::digest(&file.text).into());
-        std::mem::replace(&mut self.last, hash) != hash
-    }
+/// `None` where the file cannot be read.
+fn text(read: &io::Result<SmallFile>) -> Option<Text> {
+    read.as_ref().ok().map(|file| Sha256::digest(&file.text).into())
 }
 
 impl Config {

@@ -36,3 +36,6 @@ impl PartialEq for Local {
 fn same(a: &SecretString, b: &SecretString) -> bool {
     a.expose_secret() == b.expose_secret()
 }
+
+#[cfg(test)]
+mod tests;

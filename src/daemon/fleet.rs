@@ -15,7 +15,7 @@ use tracing::warn;
 use super::inner_listener;
 use crate::{
     backend::{
-        a2a::A2aDialer,
+        a2a::{A2aDialer, Conversations},
         board::{Board, Entry, Seat},
         calls::{Backends, CallLimits, Lane, LaneRules, Lanes},
         gate::Gate,
@@ -64,6 +64,8 @@ struct Member {
     seat: Seat,
     lane: Arc<Lane>,
     timing: watch::Sender<Timing>,
+    /// With an agent.
+    conversations: Conversations,
 }
 
 /// The backends that are to be, with all done that can fail.
@@ -76,6 +78,7 @@ enum Reached {
     AsBefore(Member),
     Anew {
         dial: Arc<dyn Dial>,
+        conversations: Conversations,
         /// Of a bundled agent, which ends with its supervisor.
         agent: Option<DropGuard>,
     },
@@ -147,7 +150,7 @@ impl Fleet {
                     });
                     Member { lane: Arc::new(now.lane.under(rules)), ..now }
                 }
-                Reached::Anew { dial, agent } => {
+                Reached::Anew { dial, conversations, agent } => {
                     let kept = identity.as_ref();
                     source.catalog =
                         kept.and_then(|one| catalogs::load(&self.shared.state, &name, one));
@@ -176,7 +179,8 @@ impl Fleet {
                         asks: asked,
                     };
                     supervisors.push((supervisor, agent));
-                    Member { target: Arc::new(backend.target), seat, lane: Arc::new(lane), timing }
+                    let (target, lane) = (Arc::new(backend.target), Arc::new(lane));
+                    Member { target, seat, lane, timing, conversations }
                 }
             };
             entries.push(Entry { seat: member.seat.clone(), source, identity });
@@ -201,6 +205,10 @@ impl Fleet {
     async fn reach(&mut self, name: &BackendName, target: &Target) -> io::Result<Reached> {
         let (name, client) = (name.clone(), self.client.clone());
         let launcher = self.shared.launcher.clone();
+        // What is said to an agent goes on where it is the same one.
+        let earlier = self.members.get(&name);
+        let same = earlier.filter(|earlier| identity(&earlier.target) == identity(target));
+        let conversations = same.map(|same| same.conversations.clone()).unwrap_or_default();
         let mut bundled = None;
         let dial: Arc<dyn Dial> = match target {
             Target::Mcp(server) => Arc::new(mcp::dialer(&name, server, launcher, client)),
@@ -218,11 +226,11 @@ impl Fleet {
                         }
                     });
                 }
-                Arc::new(A2aDialer::new(name, &agent, client))
+                Arc::new(A2aDialer::new(name, &agent, client, conversations.clone()))
             }
             Target::Local(tool) => Arc::new(LocalDialer::new(name, tool, launcher, client)),
         };
-        Ok(Reached::Anew { dial, agent: bundled })
+        Ok(Reached::Anew { dial, conversations, agent: bundled })
     }
 
     /// Waits for a task that ends, as those of removed backends do; a panic in one goes on here.

@@ -156,7 +156,11 @@ impl Reloader {
             Ok(config) => self.take(config).await,
             Err(mistakes) => self.refuse(&mistakes),
         }
-        systemd::ready(&resolved(self.fleet.board()));
+        let resolved = resolved(self.fleet.board());
+        systemd::ready(&match &self.loaded.borrow().last_error {
+            Some(error) => format!("{resolved}; configuration {error}"),
+            None => resolved,
+        });
     }
 
     async fn take(&mut self, config: Config) {
@@ -207,6 +211,7 @@ impl Reloader {
         for problem in mistakes.problems.iter().take(MAX_TOLD) {
             error!(
                 at = problem.place(&mistakes.file),
+                key = problem.path,
                 line = problem.source_line(),
                 mistake = problem.message,
                 cure = problem.cure,
@@ -251,3 +256,6 @@ pub(super) fn resolved(board: &Board) -> String {
     let resolved = known.values().filter(|known| known.catalog.is_some()).count();
     format!("{resolved} of {} backends resolved", known.len())
 }
+
+#[cfg(test)]
+mod tests;

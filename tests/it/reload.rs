@@ -176,6 +176,12 @@ async fn a_bad_file_changes_nothing_and_is_told_with_its_place() {
     assert_eq!(pid(&rig, "plain").await, server, "the old one stays");
     let log = rig.bridge.log();
     assert!(log.contains(r#""line":"other: {comand: [true]}""#), "the log has the line: {log}");
+    let mut shown = bridge::command();
+    shown.arg("status").arg("-c").arg(rig.bridge.config_path());
+    let shown = shown.output().expect("the binary starts");
+    let told = String::from_utf8_lossy(&shown.stderr);
+    assert_eq!(shown.status.code(), Some(2), "{told}");
+    assert!(told.contains("`comand`") && told.contains("goes on with the configuration"), "{told}");
 
     write(&rig, &bad.replace("comand: [true]", "command: sh, required: perhaps"));
     wait::soon("another mistake should be told", async || {
@@ -222,6 +228,20 @@ async fn a_secret_in_another_file_is_read_again_when_that_is_asked_for() {
         .await;
     let log = rig.bridge.log();
     assert!(log.contains(r#""added":"","changed":"other","removed":"""#), "{log}");
+}
+
+#[tokio::test]
+async fn a_file_that_waits_for_a_secret_is_taken_when_that_is_there() {
+    let rig = Rig::with("", &[], "local:\n").await;
+    let secret = rig.bridge.config_path().with_file_name("secret");
+    let entry = tool("needy").replace("command:", "env: {KEY: \"${file:secret}\"}, command:");
+    write(&rig, &config(&rig).replace("local:\n", &format!("local:\n{entry}")));
+    let error = last_error(&rig).await;
+    assert!(error.contains("local.needy.env.KEY") && error.contains("/secret"), "{error}");
+    fs::write(secret, "hunter22").expect("the test's directory is writable");
+    rig.wait_backends(&["needy", "plain"]).await;
+    assert_eq!(rig.bridge.status().await["config"]["lastError"], Value::Null);
+    assert!(!rig.bridge.log().contains("hunter22"));
 }
 
 #[tokio::test]
@@ -373,9 +393,15 @@ async fn a_new_credential_is_sent_and_new_apps_come_in() {
     let status = |token: &str| Request::new("GET", "/v1/status").bearer(token);
     let (addr, token) = (rig.bridge.addr(), rig.bridge.token().to_owned());
     let new = "0123456789abcdef0123456789abcdef";
+    let refs = async || {
+        let refs = Request::new("GET", "/v1/tool-refs").bearer(new).answer(addr).await;
+        refs.expect(200)["tools"].as_array().map(Vec::len)
+    };
     reload(&mut rig, &format!("{text}apps:\n  new: {{token: {new}}}\n")).await;
     status(&token).answer(addr).await.expect_error(401);
-    status(new).answer(addr).await.expect(200);
+    assert_eq!(refs().await, Some(1));
+    reload(&mut rig, &format!("{text}apps:\n  new: {{token: {new}, backends: []}}\n")).await;
+    assert_eq!(refs().await, Some(0), "what it may use is another");
     reload(&mut rig, &text).await;
     status(new).answer(addr).await.expect_error(401);
     status(&token).answer(addr).await.expect(200);

@@ -59,15 +59,18 @@ async fn systemd_is_told_of_a_reload() {
     let notify = path.to_str().expect("a path of the tests is UTF-8");
     let mut bridge = Bridge::start_with(&mantyx.upstream(), &[("NOTIFY_SOCKET", notify)]).await;
     told(&socket, "READY=1").await;
-    for config in [mantyx.upstream(), "nonsense: 1\n".to_owned()] {
-        bridge.set_config(&config);
+    let bad = "nonsense: 1\n";
+    for config in [&mantyx.upstream(), bad] {
+        bridge.set_config(config);
         bridge.process().signal(rustix::process::Signal::HUP);
         let message = told(&socket, "RELOADING=1").await;
         let at = message.lines().find_map(|line| line.strip_prefix("MONOTONIC_USEC="));
         let at = at.and_then(|at| at.parse::<u64>().ok());
         assert!(at.is_some_and(|at| at > 0), "systemd wants to know when: {message}");
         // Of a file that is not taken, too: else it would wait for ever.
-        told(&socket, "READY=1").await;
+        let status = told(&socket, "READY=1").await;
+        let not_taken = status.contains("STATUS=0 of 0 backends resolved; configuration not taken");
+        assert_eq!(not_taken, config == bad, "{status}");
     }
 }
 

@@ -37,7 +37,7 @@ impl Fleet {
         let (asks, asked) = mpsc::channel(8);
         let limits = CallLimits { idle: Duration::from_secs(600), pending_after: None };
         let dial: Arc<dyn Dial> = Arc::new(FakeDial(Arc::clone(world)));
-        let rules = LaneRules { required: true, limits, concurrency: 1 };
+        let rules = LaneRules { required: true, limits, concurrency: 2 };
         let gate = Arc::new(Gate::new(seat.name().clone()));
         let lane = Lane::new(rules, Arc::clone(&dial), Arc::clone(&gate), asks);
         self.backends.set(Lanes::from([(seat.name().clone(), Arc::new(lane))]), 256);
@@ -171,18 +171,20 @@ async fn of_a_removed_backend_what_runs_finishes_and_what_waits_is_told() {
     let world = World::new();
     let mut fleet = Fleet::start(&world).await;
     world.calling.send_replace(Mood::Hanging);
-    let mut running = fleet.begin(&world).await;
+    let mut running = [fleet.begin(&world).await, fleet.begin(&world).await];
     let route = fleet.route();
-    // Only one at a time: this one waits for its turn.
+    // Only two at a time: this one waits for its turn.
     let mut waiting = Box::pin(fleet.backends.call(&route, wanted(args())));
     assert!(timeout(Duration::from_secs(1), &mut waiting).await.is_err());
     fleet.remove();
     assert!(fleet.backends.board.offer().route("fs_ls").is_none());
     check_error(fleet.backends.call(&route, wanted(args())).await, "not configured any more");
     world.calling.send_replace(Mood::Well);
-    assert_eq!(running.join_next().await.unwrap().unwrap(), Answer::text("ls {}"));
+    for call in &mut running {
+        assert_eq!(call.join_next().await.unwrap().unwrap(), Answer::text("ls {}"));
+    }
     check_error(waiting.await, "not configured any more");
-    assert_eq!(World::count(&world.calls), 1);
+    assert_eq!(World::count(&world.calls), 2);
     fleet.tasks.join_next().await.unwrap().unwrap();
     assert_eq!(World::count(&world.closes), 1);
 }
