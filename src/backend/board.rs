@@ -207,6 +207,10 @@ impl Holder {
 impl Place {
     /// The place as `entry` wants it.
     fn follow(mut self, entry: Entry) -> Self {
+        // What may be used, and how it is called, holds at once, whoever serves.
+        if self.holder.source.kind == entry.source.kind {
+            self.holder.offer_as(entry.source.clone());
+        }
         let latest = self.heir.as_mut().unwrap_or(&mut self.holder);
         if latest.seat.id == entry.seat.id {
             latest.offer_as(entry.source);

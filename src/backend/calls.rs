@@ -3,28 +3,22 @@
 //!
 //! Must not: know runs or MANTYX, or put an address, a path or a secret into an answer.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::{Duration, SystemTime},
-};
+mod lane;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde_json::value::RawValue;
 use tokio::{
-    sync::{Semaphore, mpsc, oneshot, watch},
+    sync::{Semaphore, oneshot, watch},
     time::{Instant, sleep_until, timeout_at},
 };
 use tracing::{debug, info, warn};
 
 use super::{
     board::{Board, InUse, Phase},
-    breaker::{Look, Shut, Sign},
-    gate::{Gate, Pass},
-    peer::{CallError, Dial, Handle, NotRecorded, Origin, Progress, ToolCall, Witness},
-    supervisor::Ask,
+    breaker::{Shut, Sign},
+    gate::Pass,
+    peer::{CallError, Handle, NotRecorded, Origin, Progress, ToolCall, Witness},
 };
 use crate::model::{
     answer::Answer,
@@ -32,6 +26,7 @@ use crate::model::{
     offer::{Route, Target},
     schema::{InputSchema, Verdict},
 };
+pub use lane::{CallLimits, Lane, LaneRules, LastCall};
 
 /// How long a call waits for a backend that is just connecting, before it is answered with an
 /// error.
@@ -63,47 +58,6 @@ struct All {
     permits: Arc<Semaphore>,
 }
 
-/// What is needed to make calls to one backend.
-#[derive(Debug)]
-pub struct Lane {
-    pub rules: LaneRules,
-    /// Says by which transport the backend is reached.
-    pub dial: Arc<dyn Dial>,
-    permits: Arc<Semaphore>,
-    /// Keeps calls from a backend that keeps failing.
-    gate: Arc<Gate>,
-    /// To the supervisor.
-    asks: mpsc::Sender<Ask>,
-    traffic: Arc<Traffic>,
-}
-
-/// What the configuration says of one backend's calls.
-#[derive(Debug, Clone, Copy)]
-pub struct LaneRules {
-    /// `/readyz` waits for it.
-    pub required: bool,
-    pub limits: CallLimits,
-    /// Calls that it is given at once.
-    pub concurrency: usize,
-}
-
-/// The calls of one backend, over reloads.
-#[derive(Debug, Default)]
-struct Traffic {
-    in_flight: AtomicUsize,
-    last_call: Mutex<Option<LastCall>>,
-}
-
-/// The times of one backend's calls.
-#[derive(Debug, Clone, Copy)]
-pub struct CallLimits {
-    /// How long a call may go without a sign of life, waiting for a turn included. Without
-    /// progress, it is the longest that a call may take.
-    pub idle: Duration,
-    /// After how long a call should go on without anybody who waits for it.
-    pub pending_after: Option<Duration>,
-}
-
 /// One call that somebody wants made.
 #[derive(Debug)]
 pub struct Wanted {
@@ -117,59 +71,6 @@ pub struct Wanted {
     pub handle: Option<Handle>,
     /// When it must be answered, whatever the backend's own timeout is and however well it gets on.
     pub deadline: Instant,
-}
-
-/// How the last call to a backend ended.
-#[derive(Debug, Clone, Copy)]
-pub struct LastCall {
-    pub at: SystemTime,
-    /// Whether the peer gave an answer, be it an error of its tool.
-    pub answered: bool,
-}
-
-/// A call that waits in line or runs; counts itself out when it is dropped.
-struct InFlight<'a>(&'a AtomicUsize);
-
-impl Lane {
-    /// A lane to the supervisor that listens to `asks`.
-    pub fn new(
-        rules: LaneRules,
-        dial: Arc<dyn Dial>,
-        gate: Arc<Gate>,
-        asks: mpsc::Sender<Ask>,
-    ) -> Self {
-        let permits = Arc::new(Semaphore::new(rules.concurrency));
-        Self { rules, dial, permits, gate, asks, traffic: Arc::default() }
-    }
-
-    /// The lane to the same supervisor under other rules.
-    pub fn under(&self, rules: LaneRules) -> Self {
-        let (dial, gate) = (Arc::clone(&self.dial), Arc::clone(&self.gate));
-        let mut lane = Self::new(rules, dial, gate, self.asks.clone()).after(self);
-        if rules.concurrency == self.rules.concurrency {
-            lane.permits = Arc::clone(&self.permits);
-        }
-        lane
-    }
-
-    /// The lane that comes in the place of `earlier`, whose calls are counted on.
-    pub fn after(mut self, earlier: &Self) -> Self {
-        self.traffic = Arc::clone(&earlier.traffic);
-        self
-    }
-
-    pub fn in_flight(&self) -> usize {
-        self.traffic.in_flight.load(Ordering::Relaxed)
-    }
-
-    /// How the breaker stands that keeps calls from a backend which keeps failing.
-    pub fn breaker(&self) -> Look {
-        self.gate.look()
-    }
-
-    pub fn last_call(&self) -> Option<LastCall> {
-        *self.traffic.last_call.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl All {
@@ -215,36 +116,33 @@ impl Backends {
     pub async fn call(&self, route: &Route, wanted: Wanted) -> Answer {
         let name = &route.backend;
         let all = self.all();
-        let lane = match all.lanes.get(name) {
-            _ if route.target == Target::Results => {
-                return Answer::Error(format!("`{name}` is no backend's tool."));
-            }
-            None if wanted.handle.is_some() => {
-                let begun = CallError::Lost(Failure::Removed.to_string());
-                return Answer::Error(Failure::Call(begun).for_model(name));
-            }
-            None => return Answer::Error(Failure::Removed.for_model(name)),
-            Some(lane) => lane,
+        let target = match &route.target {
+            Target::Results => return Answer::Error(format!("`{name}` is no backend's tool.")),
+            Target::Stub => None,
+            Target::Tool { name: tool, input } => Some((Arc::clone(tool), input.as_deref())),
         };
-        let Target::Tool { name: tool, input } = &route.target else {
+        let Some(lane) = all.lanes.get(name) else {
+            let failure = match wanted.handle {
+                None => Failure::Removed,
+                Some(_) => Failure::Call(CallError::Lost(Failure::Removed.to_string())),
+            };
+            return Answer::Error(failure.for_model(name));
+        };
+        let Some((tool, input)) = target else {
             return Answer::Error(self.why_unavailable(name));
         };
-        let (tool, input) = (Arc::clone(tool), input.as_deref());
         // Before the call waits for a turn: a mistake is told at once, and takes nobody's.
         if let Some(mistakes) = input.and_then(|input| mistakes(name, &tool, input, &wanted)) {
             return Answer::Error(mistakes).within_limits();
         }
-        lane.traffic.in_flight.fetch_add(1, Ordering::Relaxed);
-        let _in_flight = InFlight(&lane.traffic.in_flight);
-
+        let _in_flight = lane.enter();
         let limits = Limits::new(lane.rules.limits.idle, wanted.deadline);
         let outcome = self.call_in_turn(route, lane, &all.permits, &tool, wanted, limits).await;
         if let Err(failure @ Failure::Shut(_)) = &outcome {
             debug!(backend = %name, %failure, "a call was not made");
             return Answer::Error(failure.for_model(name));
         }
-        let last = LastCall { at: SystemTime::now(), answered: sign(&outcome) == Sign::Alive };
-        *lane.traffic.last_call.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
+        lane.leave(sign(&outcome) == Sign::Alive);
         let answer = match outcome {
             Ok(answer) => answer,
             Err(failure) => {
@@ -507,12 +405,6 @@ impl Limits {
 
     fn waited(&self) -> Duration {
         self.start.elapsed()
-    }
-}
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -1,15 +1,20 @@
 //! Every way that a call can fail gives a sentence, and no backend waits for another.
 
+mod failing;
 mod reload;
+
+use std::sync::atomic::Ordering;
+
+use tokio::sync::mpsc;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::*;
 use crate::backend::{
     fake::{FakeDial, Mood, World, board},
+    gate::Gate,
+    peer::Dial,
     supervisor::{Supervisor, Timing},
 };
-use tokio_util::sync::{CancellationToken, DropGuard};
-
-mod failing;
 
 struct Harness {
     backends: Arc<Backends>,

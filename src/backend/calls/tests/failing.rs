@@ -3,6 +3,7 @@
 use futures_util::future::join_all;
 
 use super::*;
+use crate::backend::breaker::Look;
 
 const SECOND: Duration = Duration::from_secs(1);
 

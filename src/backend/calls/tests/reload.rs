@@ -1,12 +1,16 @@
 //! A backend is configured anew, or no more, while calls to it are under way.
 
-use super::*;
-use crate::backend::{
-    board::{Entry, Seat},
-    fake::entry,
-};
-use crate::model::catalog::Identity;
+use globset::GlobSet;
 use tokio::time::timeout;
+
+use super::*;
+use crate::{
+    backend::{
+        board::{Entry, Seat},
+        fake::entry,
+    },
+    model::{catalog::Identity, naming::Naming},
+};
 
 /// Backends whose supervisors a test starts as a reload does.
 struct Fleet {
@@ -115,6 +119,23 @@ async fn the_old_connection_serves_until_the_new_one_does_and_finishes_its_calls
     until(|| World::count(&old.closes) == 1).await;
     fleet.tasks.join_next().await.unwrap().unwrap();
     assert_eq!(World::count(&old.dials), 1, "its supervisor has ended, and does not dial again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_be_used_holds_at_once() {
+    let (old, new) = (World::new(), World::new());
+    let mut fleet = Fleet::start(&old).await;
+    new.dialling.send_replace(Mood::Hanging);
+    fleet.change(&new, None);
+    let mut as_configured = entry(fleet.seat.as_ref().unwrap());
+    let nothing = Naming { allow: Some(GlobSet::empty()), ..Naming::default() };
+    as_configured.source.naming = Arc::new(nothing);
+    let board = Arc::clone(&fleet.backends.board);
+    board.set(vec![as_configured]);
+    assert!(board.offer().route("fs_ls").is_none(), "the old connection serves no more than that");
+    new.dialling.send_replace(Mood::Well);
+    until(|| World::count(&old.closes) == 1).await;
+    assert!(board.offer().route("fs_ls").is_none());
 }
 
 #[tokio::test(start_paused = true)]
