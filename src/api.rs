@@ -3,10 +3,12 @@
 //! Must not: do what a run driver does; these routes are for apps that talk to MANTYX themselves,
 //! and for operators.
 
+mod events;
+mod problems;
 mod runs;
 mod status;
 
-use std::{collections::BTreeSet, sync::Arc, time::SystemTime};
+use std::{collections::BTreeSet, fmt, sync::Arc, time::SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
@@ -38,7 +40,7 @@ use crate::{
 const MAX_CALL: usize = 8 << 20;
 
 /// The bridge's own API.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Api {
     pub runs: Arc<Runs>,
     pub facts: Facts,
@@ -58,8 +60,25 @@ pub struct Loaded {
     pub at: SystemTime,
     /// Where runs go that come by `POST /v1/runs`.
     pub workspace: Option<String>,
-    /// What was not taken of the file, and why.
-    pub last_error: Option<String>,
+    pub flaw: Option<Flaw>,
+}
+
+/// What was not taken of the file, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Flaw {
+    /// All of it: it has a mistake, or cannot be carried out.
+    NotTaken(String),
+    /// Some keys.
+    NeedsRestart(String),
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotTaken(why) => write!(f, "not taken, the earlier one stays: {why}"),
+            Self::NeedsRestart(what) => write!(f, "taken, but {what}"),
+        }
+    }
 }
 
 impl Api {
@@ -98,6 +117,7 @@ impl Api {
             Own::Run(id) => self.show_run(&app, &id, request.uri()),
             Own::Attach(id) => self.attach(&caller, id, request).await,
             Own::Calls => self.list_calls(&app),
+            Own::Events => self.events(app),
         }
     }
 

@@ -137,7 +137,7 @@ impl Daemon {
         runs.restore(kept, &apps);
 
         let (loaded, taken) =
-            watch::channel(Loaded { at: SystemTime::now(), workspace, last_error: None });
+            watch::channel(Loaded { at: SystemTime::now(), workspace, flaw: None });
         let facts =
             Facts { base_url: shown_url(&config, &base_url), since: Instant::now(), loaded: taken };
         let front_door = Arc::new(Front {

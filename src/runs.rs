@@ -8,6 +8,7 @@
 
 mod answering;
 pub mod app_stream;
+pub mod changes;
 mod driven;
 mod driver;
 mod entry;
@@ -37,6 +38,7 @@ use tracing::info;
 pub use self::driven::{DrivenRun, Phase, RunKey};
 use self::{
     answering::Task,
+    changes::Changes,
     entry::Entry,
     history::{Begun, History},
     pending::{InHand, LongCalls},
@@ -106,6 +108,7 @@ pub struct Runs {
     /// Replaced whole by a reload; a call keeps what it began with.
     settings: watch::Sender<Arc<Settings>>,
     history: Arc<History>,
+    changes: Changes,
     long_calls: Arc<LongCalls>,
     journal: Arc<Journal>,
     /// The next run's number in the journal.
@@ -127,7 +130,7 @@ struct Settings {
 
 #[derive(Debug, Clone)]
 struct AppSettings {
-    app: App,
+    app: Arc<App>,
     /// The calls that it may have running at once, where it has a limit.
     turns: Option<Arc<Semaphore>>,
 }
@@ -143,7 +146,7 @@ impl Settings {
                 Some(known) => known.turns.clone(),
                 None => limit.map(|limit| Arc::new(Semaphore::new(limit))),
             };
-            (app.name.clone(), AppSettings { app: app.clone(), turns })
+            (app.name.clone(), AppSettings { app: Arc::new(app.clone()), turns })
         };
         Self { calls: calls.clone(), apps: apps.iter().map(settings).collect() }
     }
@@ -197,11 +200,13 @@ impl Runs {
         apps: &[App],
         journal: Arc<Journal>,
     ) -> Self {
+        let changes = Changes::default();
         Self {
             settings: watch::Sender::new(Arc::new(Settings::new(calls, apps, None))),
             upstream,
             backends,
-            history: Arc::default(),
+            history: Arc::new(History::telling(changes.clone())),
+            changes,
             long_calls: Arc::new(LongCalls::kept_in(Arc::clone(&journal))),
             journal,
             next_slot: AtomicU64::new(1),
@@ -222,6 +227,11 @@ impl Runs {
     pub fn set_apps(&self, apps: &[App]) {
         let now = self.settings();
         self.settings.send_replace(Arc::new(Settings::new(&now.calls, apps, Some(&now))));
+    }
+
+    /// The app of this name as it is configured now.
+    pub fn app(&self, name: &AppName) -> Option<Arc<App>> {
+        self.settings().apps.get(name).map(|known| Arc::clone(&known.app))
     }
 
     fn settings(&self) -> Arc<Settings> {
@@ -264,6 +274,7 @@ impl Runs {
     }
 
     fn drive(self: &Arc<Self>, run: &Arc<DrivenRun>, left: Vec<(Arc<Entry>, Task)>) {
+        self.tell(run);
         self.tracker.spawn(driver::drive(Arc::clone(self), Arc::clone(run), left));
     }
 
@@ -434,6 +445,16 @@ impl Runs {
     /// What was called and is being called.
     pub fn history(&self) -> &History {
         &self.history
+    }
+
+    /// What changes of runs and calls.
+    pub fn changes(&self) -> &Changes {
+        &self.changes
+    }
+
+    /// Tells of a change of `run`.
+    fn tell(&self, run: &DrivenRun) {
+        self.changes.tell(|| changes::Change::Run(run.app.clone(), run.key.clone()));
     }
 
     pub fn upstream(&self) -> &Arc<Upstream> {

@@ -15,7 +15,7 @@ use url::Url;
 
 use super::{apps, fleet::Fleet};
 use crate::{
-    api::Loaded,
+    api::{Flaw, Loaded},
     backend::board::Board,
     config::{Auth, Config, ConfigErrors, ConfigFile, Listen, Upstream},
     front::Front,
@@ -157,8 +157,8 @@ impl Reloader {
             Err(mistakes) => self.refuse(&mistakes),
         }
         let resolved = resolved(self.fleet.board());
-        systemd::ready(&match &self.loaded.borrow().last_error {
-            Some(error) => format!("{resolved}; configuration {error}"),
+        systemd::ready(&match &self.loaded.borrow().flaw {
+            Some(flaw) => format!("{resolved}; configuration {flaw}"),
             None => resolved,
         });
     }
@@ -199,9 +199,9 @@ impl Reloader {
             "the configuration was taken"
         );
         loaded.at = SystemTime::now();
-        loaded.last_error = restart_needed(&fixed, same_mantyx);
-        if let Some(why) = &loaded.last_error {
-            warn!("{why}");
+        loaded.flaw = restart_needed(&fixed, same_mantyx);
+        if let Some(flaw) = &loaded.flaw {
+            warn!("{flaw}");
         }
         self.loaded.send_replace(loaded);
     }
@@ -228,18 +228,18 @@ impl Reloader {
     }
 
     fn not_taken(&self, why: &str) {
-        let why = format!("not taken, the earlier one stays: {why}");
-        self.loaded.send_modify(|loaded| loaded.last_error = Some(why));
+        let flaw = Flaw::NotTaken(why.to_owned());
+        self.loaded.send_modify(|loaded| loaded.flaw = Some(flaw));
     }
 }
 
 /// What an operator is told of the keys that were not taken.
-fn restart_needed(keys: &[&str], same_mantyx: bool) -> Option<String> {
+fn restart_needed(keys: &[&str], same_mantyx: bool) -> Option<Flaw> {
     let kept =
         if same_mantyx { "" } else { "; until then, `upstream` and `apps` stay as they were" };
     let keys = keys.join(", ");
-    (!keys.is_empty())
-        .then(|| format!("taken, but what has changed in {keys} needs a restart{kept}"))
+    let what = format!("what has changed in {keys} needs a restart{kept}");
+    (!keys.is_empty()).then_some(Flaw::NeedsRestart(what))
 }
 
 /// Pends for ever where nothing can bring news.

@@ -35,6 +35,7 @@ pub enum Own {
     Run(RunId),
     Attach(RunId),
     Calls,
+    Events,
 }
 
 /// A route of MANTYX's API, with what the bridge must know of it.
@@ -102,6 +103,7 @@ impl Route {
             ["v1", "runs", id] => own(Method::GET, "GET, HEAD", Own::Run((*id).into())),
             ["v1", "runs", id, "attach"] => own(Method::POST, "POST", Own::Attach((*id).into())),
             ["v1", "calls"] => own(Method::GET, "GET, HEAD", Own::Calls),
+            ["v1", "events"] => own(Method::GET, "GET, HEAD", Own::Events),
             _ => Self::Unknown,
         }
     }

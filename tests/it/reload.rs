@@ -9,11 +9,13 @@ use tempfile::TempDir;
 
 use crate::{
     bridge,
+    events::{EVENTS, until},
     frames::Script,
     http::Request,
     mantyx::{CREDENTIAL, Mantyx},
     peers,
     rig::{Rig, ledger_in},
+    sse::Stream,
     wait,
 };
 
@@ -408,4 +410,28 @@ async fn a_new_credential_is_sent_and_new_apps_come_in() {
     reload(&mut rig, &text).await;
     status(new).answer(addr).await.expect_error(401);
     status(&token).answer(addr).await.expect(200);
+}
+
+#[tokio::test]
+async fn whoever_looks_on_sees_it_as_long_as_he_may() {
+    let mut rig = Rig::with("", &[], "local:\n").await;
+    let first = config(&rig);
+    let mut events = Stream::open(&rig.bridge, EVENTS).await;
+    write(&rig, "nonsense");
+    let problem = |status: &Value| status["problems"][0].clone();
+    let told = until(&mut events, "status", |status| problem(status)["subject"] == "config").await;
+    let cure = problem(&told)["cure"].as_str().unwrap_or_default().to_owned();
+    assert!(cure.contains("Mend the file"), "{told}");
+    let more = first.replace("local:\n", &format!("local:\n{}", tool("more")));
+    reload(&mut rig, &more).await;
+    until(&mut events, "backend", |backend| backend["name"] == "more").await;
+    reload(&mut rig, &first).await;
+    until(&mut events, "backend", |backend| backend["state"] == "removed").await;
+    reload(&mut rig, &first.replace("listen: ", "auth: off\nlisten: ")).await;
+    let told = until(&mut events, "status", |status| !problem(status).is_null()).await;
+    let cure = problem(&told)["cure"].as_str().unwrap_or_default().to_owned();
+    assert!(cure.contains("Restart the daemon"), "{told}");
+    let new = "0123456789abcdef0123456789abcdef";
+    reload(&mut rig, &format!("{first}apps:\n  new: {{token: {new}}}\n")).await;
+    while events.event().await.is_some() {}
 }
