@@ -137,7 +137,8 @@ impl Backends {
         }
         let _in_flight = lane.enter();
         let limits = Limits::new(lane.rules.limits.idle, wanted.deadline);
-        let outcome = self.call_in_turn(route, lane, &all.permits, &tool, wanted, limits).await;
+        let places = (&**lane, &*all.permits);
+        let outcome = self.call_in_turn(route, places, &tool, wanted, limits).await;
         if let Err(failure @ Failure::Shut(_)) = &outcome {
             debug!(backend = %name, %failure, "a call was not made");
             return Answer::Error(failure.for_model(name));
@@ -157,8 +158,7 @@ impl Backends {
     async fn call_in_turn(
         &self,
         route: &Route,
-        lane: &Lane,
-        of_all: &Semaphore,
+        (lane, of_all): (&Lane, &Semaphore),
         tool: &Arc<str>,
         wanted: Wanted,
         limits: Limits,
