@@ -291,7 +291,8 @@ impl Backends {
         let lane = Arc::clone(self.all().lanes.get(name)?);
         let (done, wait) = oneshot::channel();
         if lane.asks.send(done).await.is_ok() {
-            // An error means that the supervisor stopped; the daemon is going down.
+            // An error means that the supervisor stopped: another one has taken over, or the
+            // daemon is going down.
             drop(wait.await);
         }
         Some(())

@@ -135,7 +135,13 @@ impl Supervisor {
                     let end = self.connected(&connection, &mut waiting, &stop).await;
                     match &end {
                         End::Stop => {}
-                        End::SeatLost => finish(self.seat.name(), &connection, &stop).await,
+                        End::SeatLost => {
+                            // Nobody who asks for a refresh waits for the calls.
+                            waiting.clear();
+                            self.asks.close();
+                            while self.asks.try_recv().is_ok() {}
+                            finish(self.seat.name(), &connection, &stop).await;
+                        }
                         End::Lost { error, lived } => {
                             // Before closing, which may take seconds: no call may go there any more.
                             self.down(error);

@@ -1,7 +1,12 @@
 //! bridge.yaml changes while the bridge runs: what is new in it is taken, what is the same is left
 //! alone, and nothing that is under way is lost.
 
-use std::{cell::Cell, fs, os::unix::fs::symlink, path::Path};
+use std::{
+    cell::Cell,
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
 
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
@@ -88,6 +93,12 @@ async fn pid(rig: &Rig, server: &str) -> i32 {
 
 fn is_alive(rig: &Rig, pid: i32) -> bool {
     rig.bridge.children().iter().any(|child| Pid::as_raw_nonzero(*child).get() == pid)
+}
+
+/// A call to `plain_slow` that lasts until the file is there, and the file.
+fn slow_until(rig: &Rig) -> (String, PathBuf) {
+    let file = rig.bridge.config_path().with_file_name("enough");
+    (json!({"text": file}).to_string(), file)
 }
 
 /// Puts `text` into a new file that takes the place of `path`.
@@ -254,8 +265,9 @@ async fn calls_of_a_removed_backend_finish_and_later_ones_are_told() {
         .lines()
         .filter(|line| !line.contains("plain:"))
         .fold(String::new(), |text, line| if line == "mcp:" { text } else { text + line + "\n" });
+    let (slow, enough) = slow_until(&rig);
     let script = Script::new()
-        .mcp("tu_1", "plain", "plain_slow", r#"{"text":"3"}"#)
+        .mcp("tu_1", "plain", "plain_slow", &slow)
         .until("removed")
         .mcp("tu_2", "plain", "plain_note", r#"{"text":"late"}"#)
         .answered("tu_2")
@@ -272,6 +284,7 @@ async fn calls_of_a_removed_backend_finish_and_later_ones_are_told() {
     let late = rig.mantyx.answer("tu_2").await;
     let told = late["error"].as_str().unwrap_or_else(|| panic!("{late}"));
     assert!(told.contains("not configured any more"), "{told}");
+    fs::write(enough, "").expect("the test's directory is writable");
     assert_eq!(rig.mantyx.answer("tu_1").await["result"], "slept", "what was under way finishes");
     wait::soon("the process should end", async || rig.bridge.children().is_empty().then_some(()))
         .await;
@@ -281,7 +294,8 @@ async fn calls_of_a_removed_backend_finish_and_later_ones_are_told() {
 async fn a_changed_backend_finishes_its_calls_beside_the_new_one() {
     let mut rig = Rig::start().await;
     let before = pid(&rig, "plain").await;
-    rig.run(Script::one_call("tu_1", "plain", "plain_slow", r#"{"text":"3"}"#)).await;
+    let (slow, enough) = slow_until(&rig);
+    rig.run(Script::one_call("tu_1", "plain", "plain_slow", &slow)).await;
     rig.wait_executions(2).await;
     let text = config(&rig).replace("plain: {", "plain: {env: {NEW: \"1\"}, ");
     reload(&mut rig, &text).await;
@@ -290,6 +304,7 @@ async fn a_changed_backend_finishes_its_calls_beside_the_new_one() {
     })
     .await;
     assert!(rig.mantyx.posts("tu_1").is_empty() && is_alive(&rig, before), "both work");
+    fs::write(enough, "").expect("the test's directory is writable");
     assert_eq!(rig.mantyx.answer("tu_1").await["result"], "slept");
     wait::soon("the earlier process should end", async || (!is_alive(&rig, before)).then_some(()))
         .await;
@@ -311,6 +326,7 @@ async fn no_request_fails_over_twenty_reloads() {
     let (first, server) = (config(&rig), pid(&rig, "plain").await);
     let daemon = rig.bridge.process().pid();
     let (rounds, over) = (Cell::new(0), Cell::new(false));
+    let (_, enough) = slow_until(&rig);
     let trickle = async {
         while !over.get() {
             for server in ["plain", "other"] {
@@ -333,12 +349,15 @@ async fn no_request_fails_over_twenty_reloads() {
             wait::soon("calls should go on", async || (rounds.get() > before).then_some(())).await;
         }
         over.set(true);
+        fs::write(&enough, "").expect("the test's directory is writable");
     };
+    // Under way on the first process from before the first reload to after the last.
     let slow = async || {
-        let answer = call(&rig, "other", "slow", "3").await;
+        let until = enough.to_str().expect("a path of the tests is UTF-8");
+        let answer = call(&rig, "other", "slow", until).await;
         assert_eq!(answer["result"], "slept", "{answer}");
     };
-    tokio::join!(trickle, reloads, slow(), slow(), slow());
+    tokio::join!(slow(), slow(), slow(), trickle, reloads);
     rig.wait_backends(&["other", "plain", "t19"]).await;
     assert_eq!(pid(&rig, "plain").await, server, "the one that never changed is the same");
     wait::soon("all earlier processes should end", async || {
