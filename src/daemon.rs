@@ -37,7 +37,7 @@ use crate::{
     backend::calls::Backends,
     catalogs,
     config::{self, App, Config, Credential},
-    door::guard::Guard,
+    door::{guard::Guard, sessions::Sessions},
     front::Front,
     journal::{self, Journal},
     model::{catalog::hex, ids::AppName},
@@ -142,6 +142,7 @@ impl Daemon {
             Facts { base_url: shown_url(&config, &base_url), since: Instant::now(), loaded: taken };
         let front_door = Arc::new(Front {
             guard: Guard::new(config.auth, &apps, &addresses),
+            sessions: Sessions::default(),
             api: Api { runs: Arc::clone(&runs), facts },
             proxy: Proxy { runs: Arc::clone(&runs) },
         });

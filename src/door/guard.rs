@@ -31,8 +31,23 @@ pub struct Guard {
 #[derive(Debug)]
 struct KnownApp {
     app: Arc<App>,
-    /// Compared in place of the token, so that the time tells nothing about it.
-    hash: [u8; 32],
+    token: TokenHash,
+}
+
+/// Compared in place of a token, so that the time tells nothing about it.
+#[derive(Debug, Clone, Copy, Eq)]
+pub struct TokenHash([u8; 32]);
+
+impl PartialEq for TokenHash {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl TokenHash {
+    pub fn of(token: &[u8]) -> Self {
+        Self(Sha256::digest(token).into())
+    }
 }
 
 /// A caller that has been let in.
@@ -135,7 +150,7 @@ impl Guard {
         let key = headers.get(X_API_KEY).map(http::HeaderValue::as_bytes);
         let shown = [(header::AUTHORIZATION, bearer), (X_API_KEY, key)];
         for (name, token) in shown.iter().filter_map(|(name, token)| Some((name, (*token)?))) {
-            if let Some(app) = self.app_of(token) {
+            if let Some(app) = self.app_of(TokenHash::of(token)) {
                 return Ok(Caller { app, token_in: Some(name.clone()) });
             }
         }
@@ -147,12 +162,12 @@ impl Guard {
         }
     }
 
-    fn app_of(&self, token: &[u8]) -> Option<Arc<App>> {
-        let hash: [u8; 32] = Sha256::digest(token).into();
+    /// The app that has this token.
+    pub fn app_of(&self, token: TokenHash) -> Option<Arc<App>> {
         // All are compared, whichever matches.
         let mut found = None;
         for known in self.apps.borrow().iter() {
-            if bool::from(known.hash.ct_eq(&hash)) {
+            if known.token == token {
                 found = Some(Arc::clone(&known.app));
             }
         }
@@ -166,8 +181,8 @@ impl Guard {
 
 fn known(apps: &[App]) -> Arc<[KnownApp]> {
     let known = |app: &App| {
-        let hash = Sha256::digest(app.token.expose_secret()).into();
-        KnownApp { app: Arc::new(app.clone()), hash }
+        let token = TokenHash::of(app.token.expose_secret().as_bytes());
+        KnownApp { app: Arc::new(app.clone()), token }
     };
     apps.iter().map(known).collect()
 }

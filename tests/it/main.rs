@@ -65,6 +65,8 @@ mod mcp_tasks;
 #[cfg(test)]
 mod names;
 #[cfg(test)]
+mod page;
+#[cfg(test)]
 mod pending;
 #[cfg(test)]
 mod proxy;

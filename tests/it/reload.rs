@@ -18,6 +18,7 @@ use crate::{
     frames::Script,
     http::Request,
     mantyx::{CREDENTIAL, Mantyx},
+    page::session,
     peers,
     rig::{Rig, ledger_in},
     sse::Stream,
@@ -421,6 +422,11 @@ async fn a_new_credential_is_sent_and_new_apps_come_in() {
         let refs = Request::new("GET", "/v1/tool-refs").bearer(new).answer(addr).await;
         refs.expect(200)["tools"].as_array().map(Vec::len)
     };
+    let cookie = session(&rig.bridge).await;
+    let by_cookie = || Request::new("GET", "/v1/status").header("Cookie", &cookie);
+    by_cookie().answer(addr).await.expect(200);
+    reload(&mut rig, &format!("{text}apps:\n  default: {{token: {new}}}\n")).await;
+    by_cookie().answer(addr).await.expect_error(401);
     reload(&mut rig, &format!("{text}apps:\n  new: {{token: {new}}}\n")).await;
     status(&token).answer(addr).await.expect_error(401);
     assert_eq!(refs().await, Some(1));
