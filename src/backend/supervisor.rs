@@ -136,11 +136,8 @@ impl Supervisor {
                     match &end {
                         End::Stop => {}
                         End::SeatLost => {
-                            // Nobody who asks for a refresh waits for the calls.
                             waiting.clear();
-                            self.asks.close();
-                            while self.asks.try_recv().is_ok() {}
-                            finish(self.seat.name(), &connection, &stop).await;
+                            self.finish(&connection, &stop).await;
                         }
                         End::Lost { error, lived } => {
                             // Before closing, which may take seconds: no call may go there any more.
@@ -244,6 +241,19 @@ impl Supervisor {
         }
     }
 
+    /// Waits for the calls on a connection that gets no new ones. Each of them has a deadline.
+    async fn finish(&mut self, connection: &Connection, stop: &CancellationToken) {
+        // Whoever asks for a refresh does not wait for them.
+        self.asks.close();
+        while self.asks.try_recv().is_ok() {}
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = connection.unused() => {
+                info!(backend = %self.seat.name(), "no call uses the earlier connection any more");
+            }
+        }
+    }
+
     fn ready(
         &self,
         connection: &Connection,
@@ -311,7 +321,7 @@ async fn changed(peer: &dyn Peer, not_before: Instant) {
 async fn next_ask(asks: &mut mpsc::Receiver<Ask>) -> Ask {
     match asks.recv().await {
         Some(ask) => ask,
-        // Nobody can ask any more; the daemon is going down.
+        // Nobody can ask any more; the seat is lost, or the daemon is going down.
         None => std::future::pending().await,
     }
 }
@@ -328,16 +338,6 @@ async fn retimed(timing: &mut watch::Receiver<Timing>) {
     if timing.changed().await.is_err() {
         // Nobody can change it any more.
         std::future::pending::<()>().await;
-    }
-}
-
-/// Waits for the calls on a connection that gets no new ones. Each of them has a deadline.
-async fn finish(name: &BackendName, connection: &Connection, stop: &CancellationToken) {
-    tokio::select! {
-        () = stop.cancelled() => {}
-        () = connection.unused() => {
-            info!(backend = %name, "no call uses the earlier connection any more; it is closed");
-        }
     }
 }
 
