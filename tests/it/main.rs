@@ -55,6 +55,8 @@ mod events;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod guides;
+#[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod kit;
@@ -64,6 +66,8 @@ mod local;
 mod mcp_tasks;
 #[cfg(test)]
 mod names;
+#[cfg(test)]
+mod openapi;
 #[cfg(test)]
 mod page;
 #[cfg(test)]
