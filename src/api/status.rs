@@ -108,9 +108,11 @@ struct Runs {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Config {
+    /// When bridge.yaml was last taken.
     loaded_at: String,
+    /// What was not taken of it since, and why; `null` where nothing was left.
     pub(super) last_error: Option<String>,
-    /// Nothing is wrong with the file.
+    /// That is no mistake: some of it waits for a restart.
     #[serde(skip)]
     pub(super) needs_restart: bool,
 }
