@@ -40,6 +40,10 @@ use crate::{
     model::{answer::Answer, card::Card, catalog::Catalog, ids::BackendName, json},
 };
 
+/// The conversations with one agent. A dialer that takes the place of another goes on with them.
+#[derive(Debug, Clone, Default)]
+pub struct Conversations(Arc<Threads>);
+
 /// Knows how to reach one A2A agent.
 #[derive(Debug)]
 pub struct A2aDialer {
@@ -59,7 +63,7 @@ struct Settings {
     /// The binding that the last card led to.
     chosen: Mutex<Option<A2aBinding>>,
     /// Here and not in the peer, so that conversations outlive connections.
-    threads: Threads,
+    threads: Arc<Threads>,
 }
 
 /// One A2A agent whose card has been read.
@@ -83,7 +87,12 @@ struct Resolved {
 impl A2aDialer {
     /// A dialer for the agent `name`; `client` comes from [`crate::http_client::new`].
     #[must_use]
-    pub fn new(name: BackendName, config: &A2a, client: reqwest::Client) -> Self {
+    pub fn new(
+        name: BackendName,
+        config: &A2a,
+        client: reqwest::Client,
+        conversations: Conversations,
+    ) -> Self {
         let tokens = config
             .oauth
             .as_ref()
@@ -97,7 +106,7 @@ impl A2aDialer {
             binding: config.binding,
             allow_hosts: config.allow_hosts.clone(),
             chosen: Mutex::new(config.binding),
-            threads: Threads::default(),
+            threads: conversations.0,
         };
         Self { settings: Arc::new(settings) }
     }

@@ -15,7 +15,7 @@ use futures_util::future::{BoxFuture, join_all};
 use http::HeaderMap;
 use mantyx_bridge::{
     backend::{
-        a2a::A2aDialer,
+        a2a::{A2aDialer, Conversations},
         peer::{CallError, Dial, Handle, NotRecorded, Origin, Peer, Progress, ToolCall, Witness},
     },
     config::{A2a, A2aBinding, CardSource},
@@ -90,7 +90,10 @@ async fn dial_url(url: &Url, binding: Option<A2aBinding>) -> Arc<dyn Peer> {
         oauth: None,
     };
     let name = BackendName::parse("hr").unwrap();
-    A2aDialer::new(name, &config, http_client::new()).dial().await.unwrap()
+    A2aDialer::new(name, &config, http_client::new(), Conversations::default())
+        .dial()
+        .await
+        .unwrap()
 }
 
 async fn call(peer: &Arc<dyn Peer>, message: &str) -> Result<Answer, CallError> {
@@ -282,7 +285,10 @@ async fn dial_with(
         oauth: None,
     };
     let name = BackendName::parse("hr").unwrap();
-    A2aDialer::new(name, &config, http_client::new()).dial().await.unwrap()
+    A2aDialer::new(name, &config, http_client::new(), Conversations::default())
+        .dial()
+        .await
+        .unwrap()
 }
 
 #[tokio::test]

@@ -61,8 +61,6 @@ mod hostile;
 #[cfg(test)]
 mod kit;
 #[cfg(test)]
-mod later;
-#[cfg(test)]
 mod local;
 #[cfg(test)]
 mod mcp_tasks;
@@ -78,6 +76,8 @@ mod pending;
 mod proxy;
 #[cfg(test)]
 mod recovery;
+#[cfg(test)]
+mod reload;
 #[cfg(test)]
 mod runs;
 #[cfg(test)]
