@@ -228,6 +228,8 @@ pub enum CardSource {
 pub enum A2aBinding {
     JsonRpc,
     HttpJson,
+    #[cfg(feature = "grpc")]
+    Grpc,
 }
 
 impl A2aBinding {
@@ -236,6 +238,8 @@ impl A2aBinding {
         match self {
             Self::JsonRpc => "jsonrpc",
             Self::HttpJson => "http-json",
+            #[cfg(feature = "grpc")]
+            Self::Grpc => "grpc",
         }
     }
 }

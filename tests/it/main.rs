@@ -48,6 +48,8 @@ mod durable;
 mod evals;
 #[cfg(test)]
 mod faults;
+#[cfg(all(test, feature = "grpc"))]
+mod grpc;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
