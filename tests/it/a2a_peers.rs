@@ -129,12 +129,7 @@ pub(crate) async fn result(peer: &Arc<dyn Peer>, message: &str) -> String {
 }
 
 /// Everything that an agent of tests/peers does, over one binding.
-pub(crate) async fn check(
-    agent: &mut Agent,
-    binding: A2aBinding,
-    version: &str,
-    streaming: bool,
-) {
+pub(crate) async fn check(agent: &mut Agent, binding: A2aBinding, version: &str, streaming: bool) {
     let peer = dial(agent, Some(binding)).await;
     assert_eq!(peer.about().protocol_version.as_deref(), Some(version));
     check_card(agent, &peer.resolve().await.unwrap()).await;

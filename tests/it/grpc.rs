@@ -5,8 +5,9 @@ use std::time::Duration;
 use mantyx_bridge::{
     backend::peer::CallError,
     config::A2aBinding,
-    model::answer::Answer,
+    model::{answer::Answer, catalog::Content},
 };
+use serde_json::Value;
 use tokio::{
     io::copy_bidirectional,
     net::{TcpListener, TcpStream},
@@ -56,12 +57,16 @@ async fn an_agent_that_does_not_stream() {
 #[tokio::test]
 async fn a_card_that_promises_too_much_is_found_out() {
     let agent = start(&["--no-streaming"]).await;
-    let streaming = |card: String| card.replace(r#""capabilities":{}"#, STREAMING).replace("127.0.0.1:", "http://127.0.0.1:").replace("http://http://", "http://");
+    let address = address(&agent).await;
+    let streaming = |card: String| {
+        let card = card.replace(&format!("\"{address}\""), &format!("\"http://{address}\""));
+        let mut card: Value = serde_json::from_str(&card).unwrap();
+        card["capabilities"]["streaming"] = true.into();
+        card.to_string()
+    };
     let peer = a2a::dial_with(&agent, GRPC, streaming).await;
     assert_eq!(a2a::result(&peer, "long 3").await, "worked 3");
 }
-
-const STREAMING: &str = r#""capabilities":{"streaming":true}"#;
 
 #[tokio::test]
 async fn a_task_outlives_the_bridge() {
@@ -140,15 +145,25 @@ async fn what_the_agent_refuses_is_said() {
     assert!(matches!(&error, CallError::NotSent(_)), "{error}");
 }
 
-/// Passes connections on to the port of the agent, and breaks all that are open when it is told to.
-async fn cutter(tasks: &mut JoinSet<()>, port: u16) -> (u16, watch::Sender<()>) {
+/// Where the card says that the agent speaks gRPC: `host:port`.
+async fn address(agent: &Agent) -> String {
+    let catalog = a2a::dial(agent, None).await.resolve().await.unwrap();
+    let Content::A2a { card } = catalog.content() else { panic!("{catalog:?}") };
+    let card: Value = serde_json::from_str(card.get()).unwrap();
+    let interfaces = card["supportedInterfaces"].as_array().unwrap();
+    let grpc = interfaces.iter().find(|interface| interface["protocolBinding"] == "GRPC").unwrap();
+    grpc["url"].as_str().unwrap().to_owned()
+}
+
+/// Passes connections on to `agent`, and breaks all that are open when it is told to.
+async fn cutter(tasks: &mut JoinSet<()>, agent: String) -> (u16, watch::Sender<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let own = listener.local_addr().unwrap().port();
     let (cut, cuts) = watch::channel(());
     tasks.spawn(async move {
         let mut connections = JoinSet::new();
         while let Ok((mut client, _)) = listener.accept().await {
-            let mut server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+            let mut server = TcpStream::connect(&agent).await.unwrap();
             let mut cuts = cuts.clone();
             cuts.mark_unchanged();
             connections.spawn(async move {
@@ -165,15 +180,9 @@ async fn cutter(tasks: &mut JoinSet<()>, port: u16) -> (u16, watch::Sender<()>) 
 #[tokio::test]
 async fn a_stream_that_breaks_is_taken_up_again() {
     let mut agent = start(&[]).await;
-    let card = agent.url.join(".well-known/agent-card.json").unwrap();
-    let card = reqwest_text(card).await;
-    let card: serde_json::Value = serde_json::from_str(&card).unwrap();
-    let interfaces = card["supportedInterfaces"].as_array().unwrap();
-    let grpc = interfaces.iter().find(|i| i["protocolBinding"] == "GRPC").unwrap();
-    let address = grpc["url"].as_str().unwrap().to_owned();
-    let port = address.rsplit(':').next().unwrap().parse().unwrap();
+    let address = address(&agent).await;
     let mut tasks = JoinSet::new();
-    let (own, cut) = cutter(&mut tasks, port).await;
+    let (own, cut) = cutter(&mut tasks, address.clone()).await;
     let change = |card: String| card.replace(&address, &format!("http://127.0.0.1:{own}"));
     let peer = a2a::dial_with(&agent, GRPC, change).await;
     let answer = async { a2a::call(&peer, "long 10").await.unwrap() };

@@ -19,8 +19,7 @@ const PYTHON: &[&str] = &[
 ];
 /// The first again, with gRPC: 30 MB that only the tests of a feature need.
 #[cfg(feature = "grpc")]
-const PYTHON_GRPC: &[&str] =
-    &["a2a-sdk[http-server]==1.3.0", "grpcio==1.85.1", "uvicorn==0.54.0"];
+const PYTHON_GRPC: &[&str] = &["a2a-sdk[http-server]==1.3.0", "grpcio==1.85.1", "uvicorn==0.54.0"];
 /// The older A2A SDK cannot share an environment with the newer.
 const PYTHON_V03: &[&str] = &["a2a-sdk[http-server]==0.3.26", "uvicorn==0.54.0"];
 const NODE: &[&str] = &["@modelcontextprotocol/server-everything@2026.8.31"];
