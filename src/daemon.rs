@@ -63,6 +63,8 @@ use crate::{
 const FIRST_ATTEMPTS: Duration = Duration::from_secs(5);
 /// How long running calls may take to be answered and posted at shutdown.
 const DRAIN: Duration = Duration::from_secs(30);
+/// How long calls may take to be left to the next process.
+const LEAVE: Duration = Duration::from_millis(500);
 /// For the listeners, which have the same time, to end by themselves.
 const MARGIN: Duration = Duration::from_secs(2);
 /// How long backends may take to close; a child has 3 s each for stdin and TERM.
@@ -199,6 +201,7 @@ impl Daemon {
             () = orderly => (),
             () = hurry => warn!("asked again to stop; running calls are dropped"),
         }
+        self.runs.leave(LEAVE).await;
         if self.back.shut_down(CLOSE).await > 0 {
             warn!("some backends did not close within {CLOSE:?}");
         }

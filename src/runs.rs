@@ -114,6 +114,8 @@ pub struct Runs {
     tracker: TaskTracker,
     /// Drivers take no new calls, finish those in flight, and end.
     drain: CancellationToken,
+    /// Calls whose work has a name are left as they are.
+    leave: CancellationToken,
     inner: Mutex<Inner>,
 }
 
@@ -178,6 +180,7 @@ impl Runs {
             next_slot: AtomicU64::new(1),
             tracker: TaskTracker::new(),
             drain: CancellationToken::new(),
+            leave: CancellationToken::new(),
             inner: Mutex::default(),
         }
     }
@@ -394,6 +397,19 @@ impl Runs {
         self.drain.cancel();
         self.tracker.close();
         self.tracker.wait().await;
+    }
+
+    /// Does not wait any longer for the work that peers have named: the next process asks for it.
+    /// Ends when nothing else runs, or after `within`.
+    pub async fn leave(&self, within: Duration) {
+        self.leave.cancel();
+        self.tracker.close();
+        timeout(within, self.tracker.wait()).await.ok();
+    }
+
+    /// What an entry of a call needs.
+    fn keeping(&self) -> (Arc<Journal>, CancellationToken) {
+        (Arc::clone(&self.journal), self.leave.clone())
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -10,6 +10,7 @@ use std::{
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::pending::LongCalls;
 use crate::{
@@ -33,6 +34,8 @@ const POST_KEPT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Entry {
     journal: Arc<Journal>,
+    /// Cancelled when the bridge goes down and does not wait for calls any more.
+    leaving: CancellationToken,
     key: CallKey,
     record: Mutex<CallRecord>,
     /// When this process has known it first.
@@ -46,7 +49,7 @@ pub(super) struct Entry {
 impl Entry {
     /// The entry of a call that has just been read; `seq` is how far its run has been read with it.
     pub(super) fn new(
-        journal: Arc<Journal>,
+        (journal, leaving): (Arc<Journal>, CancellationToken),
         slot: Slot,
         agent_run: Option<&RunId>,
         call: &Call,
@@ -70,14 +73,18 @@ impl Entry {
             args: Some(call.args.clone()),
         };
         let (record, since) = (Mutex::new(record), Instant::now());
-        Self { journal, key, record, since, long: OnceLock::new(), before: Duration::ZERO }
+        Self { journal, leaving, key, record, since, long: OnceLock::new(), before: Duration::ZERO }
     }
 
     /// The entry of a call that an earlier process has left.
-    pub(super) fn kept(journal: Arc<Journal>, key: CallKey, record: CallRecord) -> Self {
+    pub(super) fn kept(
+        (journal, leaving): (Arc<Journal>, CancellationToken),
+        key: CallKey,
+        record: CallRecord,
+    ) -> Self {
         let before = Duration::from_millis(journal::now().saturating_sub(record.received_at));
         let (record, since) = (Mutex::new(record), Instant::now());
-        Self { journal, key, record, since, long: OnceLock::new(), before }
+        Self { journal, leaving, key, record, since, long: OnceLock::new(), before }
     }
 
     /// Writes the entry as it stands.
@@ -94,6 +101,15 @@ impl Entry {
     pub(super) fn post_within(&self, whole: Duration) -> Duration {
         let least = if self.before.is_zero() { Duration::ZERO } else { POST_KEPT };
         self.left_of(whole).max(least)
+    }
+
+    /// Ends when the bridge goes down and the call is better left: its peer has named the work, so
+    /// that the next process can ask for it.
+    pub(super) async fn left(&self) {
+        self.leaving.cancelled().await;
+        if self.handle().is_none() || self.is_answered() {
+            std::future::pending::<()>().await;
+        }
     }
 
     /// What the peer calls the work that the call has started.
@@ -191,5 +207,9 @@ impl Witness for Entry {
         }
         self.record().handle = Some(handle.0.clone());
         self.journal.write(vec![self.change()]);
+    }
+
+    fn is_left(&self) -> bool {
+        self.leaving.is_cancelled()
     }
 }

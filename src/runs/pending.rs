@@ -336,11 +336,23 @@ impl Runs {
                 answer
             }
             () = stop.cancelled() => pending::cancelled(),
+            () = self.left(&id) => {
+                info!(call = %id, "left; it is asked for after the restart");
+                return;
+            }
         };
         let ok = matches!(answer, Answer::Result { .. });
         info!(app = %in_hand.app, tool = in_hand.tool, call = %id, ok, "the call has ended");
         drop(in_hand);
         self.long_calls.finish(&id, answer);
+    }
+
+    /// Ends when the bridge goes down and the call is better left.
+    async fn left(&self, id: &CallId) {
+        self.leave.cancelled().await;
+        if !self.long_calls.has_name(id) {
+            std::future::pending::<()>().await;
+        }
     }
 
     /// What has become of the call that the model asks for.

@@ -142,7 +142,7 @@ impl Runs {
         let mut open = Vec::new();
         for call in calls {
             let content = call.record.content;
-            let entry = Arc::new(Entry::kept(Arc::clone(&self.journal), call.key, call.record));
+            let entry = Arc::new(Entry::kept(self.keeping(), call.key, call.record));
             let asked = entry.call();
             let route = table.claims(&asked).cloned();
             let known = entry.known(route.as_ref().is_some_and(|r| r.repeatable), POST_WITHIN);

@@ -167,7 +167,7 @@ async def main():
     options = argparse.ArgumentParser()
     options.add_argument("--port", type=int, default=0)
     options.add_argument("--card", choices=["1.0", "0.3", "both"], default="1.0")
-    options.add_argument("--bindings", default="jsonrpc,http+json", help="in the card's order; or grpc")
+    options.add_argument("--bindings", default="jsonrpc,http+json", help="in the card's order; grpc is one, too")
     options.add_argument("--no-streaming", action="store_true")
     options.add_argument("--public", help="the address that the card names, if another stands before")
     options.add_argument("--token-url", help="where the card says that clients get their tokens")

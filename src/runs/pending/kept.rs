@@ -5,6 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -14,7 +15,7 @@ use super::{Finished, InHand, KEEP, LongCall, LongCalls, Of, Scope};
 use crate::{
     backend::{
         calls::Wanted,
-        peer::{Handle, Origin},
+        peer::{Handle, NotRecorded, Origin, Witness},
     },
     journal::{
         self,
@@ -40,6 +41,29 @@ pub(in crate::runs) struct Work {
     pub begun_at: Millis,
 }
 
+/// The witness of a long call that is asked for again.
+#[derive(Debug)]
+struct Resumed {
+    calls: Arc<LongCalls>,
+    id: CallId,
+    leaving: CancellationToken,
+}
+
+impl Witness for Resumed {
+    fn dispatching(&self) -> BoxFuture<'_, Result<(), NotRecorded>> {
+        // Nothing is started anew.
+        Box::pin(async { Err(NotRecorded) })
+    }
+
+    fn named(&self, handle: &Handle) {
+        self.calls.named(&self.id, handle);
+    }
+
+    fn is_left(&self) -> bool {
+        self.leaving.is_cancelled()
+    }
+}
+
 impl LongCalls {
     /// The peer has named a call that goes on.
     pub(in crate::runs) fn named(&self, id: &CallId, handle: &Handle) {
@@ -49,6 +73,13 @@ impl LongCalls {
             work.handle = Some(handle.clone());
         }
         self.write(id, call);
+    }
+
+    /// Whether the peer has named it.
+    pub(super) fn has_name(&self, id: &CallId) -> bool {
+        let calls = self.lock();
+        let work = calls.get(id).and_then(|call| call.work.as_ref());
+        work.is_some_and(|work| work.handle.is_some())
     }
 
     /// Has the journal write down how `call` stands.
@@ -197,7 +228,11 @@ impl Runs {
         let wanted = Wanted {
             arguments: RawValue::from_string("{}".to_owned()).ok()?,
             origin: origin.clone(),
-            witness: None,
+            witness: Some(Arc::new(Resumed {
+                calls: Arc::clone(&self.long_calls),
+                id: id.clone(),
+                leaving: self.leave.clone(),
+            })),
             handle: Some(handle),
             deadline: Instant::now() + left,
         };
