@@ -8,6 +8,7 @@ use mantyx_bridge::{
     model::{answer::Answer, catalog::Content},
 };
 use serde_json::Value;
+use tempfile::TempDir;
 use tokio::{
     io::copy_bidirectional,
     net::{TcpListener, TcpStream},
@@ -28,7 +29,7 @@ const GRPC: A2aBinding = A2aBinding::Grpc;
 
 async fn start(arguments: &[&str]) -> Agent {
     let arguments = [&["--bindings", "jsonrpc,http+json,grpc"], arguments].concat();
-    a2a::start(fetch::python_grpc(), "a2a_v1_agent.py", &arguments).await
+    a2a::start(fetch::python(), "a2a_v1_agent.py", &arguments).await
 }
 
 /// A bridge whose only backend is the agent, over gRPC.
@@ -119,6 +120,24 @@ async fn headers_are_metadata() {
 }
 
 #[tokio::test]
+async fn tls_is_checked_against_the_roots_of_the_host() {
+    let dir = TempDir::new().unwrap();
+    let roots = dir.path().join("roots.pem");
+    let roots = roots.to_str().unwrap();
+    let agent = start(&["--grpc-tls", roots]).await;
+    let mut rig = rig(&agent, "").await;
+    rig.run(Script::new().a2a("tu_1", "hr", "msg x").answered("tu_1").done()).await;
+    let error = rig.mantyx.answer("tu_1").await["error"].clone();
+    assert!(error.as_str().is_some_and(|error| !error.contains("OUTCOME_UNKNOWN")), "{error}");
+    // Where the system's own certificates are looked for.
+    rig.bridge.set_env(&[("SSL_CERT_FILE", roots)]);
+    rig.bridge.restart().await;
+    rig.bridge.wait_backend("hr", "ready").await;
+    rig.run(Script::new().a2a("tu_2", "hr", "msg x").answered("tu_2").done()).await;
+    assert_eq!(rig.mantyx.answer("tu_2").await["result"], "x");
+}
+
+#[tokio::test]
 async fn a_token_that_was_refused_is_replaced() {
     let gate = Gate::start(Rules::default()).await;
     let agent = start(&["--grpc-token"]).await;
@@ -192,6 +211,28 @@ async fn a_stream_that_breaks_is_taken_up_again() {
     };
     let (answer, ()) = tokio::join!(answer, breaking);
     assert_eq!(answer, Answer::text("worked 10"));
+}
+
+#[tokio::test]
+async fn a_break_leaves_open_what_the_agent_did() {
+    for arguments in [[].as_slice(), &["--no-streaming"]] {
+        let mut agent = start(arguments).await;
+        let address = address(&agent).await;
+        let mut tasks = JoinSet::new();
+        let (own, cut) = cutter(&mut tasks, address.clone()).await;
+        let change = |card: String| card.replace(&address, &format!("http://127.0.0.1:{own}"));
+        let peer = a2a::dial_with(&agent, GRPC, change).await;
+        let breaking = async {
+            assert!(agent.says("MESSAGE mute", Duration::from_secs(5)).await);
+            cut.send(()).unwrap();
+        };
+        let (answer, ()) = tokio::join!(a2a::call(&peer, "mute"), breaking);
+        let error = answer.unwrap_err();
+        assert!(matches!(&error, CallError::Lost(_)), "{arguments:?}: {error}");
+        assert!(!agent.says("MESSAGE", Duration::from_millis(300)).await, "{arguments:?}");
+        // The next call has a connection of its own.
+        assert_eq!(a2a::result(&peer, "msg x").await, "x");
+    }
 }
 
 #[tokio::test]

@@ -71,7 +71,10 @@ enum Reason {
     BadUrl(String),
     Credentials,
     LinkLocal,
-    OtherOrigin { card: String, host: String },
+    OtherOrigin {
+        card: String,
+        host: String,
+    },
 }
 
 /// Chooses the interface to call.
@@ -219,9 +222,9 @@ impl fmt::Display for NoInterface {
             match reason {
                 Reason::Binding => f.write_str("is a binding that the bridge does not speak"),
                 #[cfg(not(feature = "grpc"))]
-                Reason::NotBuilt => {
-                    f.write_str("needs a bridge that is built with `--features grpc`")
-                }
+                Reason::NotBuilt => f.write_str(
+                    "needs a bridge with gRPC: `cargo install --path . --features grpc`",
+                ),
                 Reason::NotConfigured => {
                     let wanted = self.binding.map_or("any", A2aBinding::as_str);
                     write!(f, "is not the configured `transport: {wanted}`")

@@ -93,7 +93,11 @@ impl Link {
         operation: Operation<'_>,
     ) -> Result<Box<RawValue>, Failure> {
         let response = self.send(operation, "application/json").await?;
-        self.result(operation, response).await
+        #[cfg(feature = "grpc")]
+        if self.is_grpc(&response) {
+            return grpc::result(response, operation).await;
+        }
+        self.result(response).await
     }
 
     /// Makes one request and reads no further than its head, if events follow.
@@ -109,7 +113,7 @@ impl Link {
             value.get(..expected.len()).is_some_and(|head| head.eq_ignore_ascii_case(expected))
         });
         if !is_stream || !response.status().is_success() {
-            return self.result(operation, response).await.map(Opened::Plain);
+            return self.result(response).await.map(Opened::Plain);
         }
         let binding = self.endpoint.binding;
         let framer = Framer::new(MAX_REPLY);
@@ -166,15 +170,7 @@ impl Link {
         if judged { grpc::with_status_of_tokens(response) } else { response }
     }
 
-    async fn result(
-        &self,
-        operation: Operation<'_>,
-        response: reqwest::Response,
-    ) -> Result<Box<RawValue>, Failure> {
-        #[cfg(feature = "grpc")]
-        if self.is_grpc(&response) {
-            return grpc::result(response, operation).await;
-        }
+    async fn result(&self, response: reqwest::Response) -> Result<Box<RawValue>, Failure> {
         let status = response.status();
         let body = http_client::body(response, MAX_REPLY).await.map_err(|error| match error {
             BodyError::TooLarge { limit } => {

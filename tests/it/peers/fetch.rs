@@ -16,10 +16,10 @@ const PYTHON: &[&str] = &[
     "mantyx-sdk==2026.10.2",
     "a2a-sdk[http-server]==1.3.0",
     "uvicorn==0.54.0",
+    // For the agent on gRPC, and its certificate.
+    "grpcio==1.85.1",
+    "cryptography==50.0.2",
 ];
-/// The first again, with gRPC: 30 MB that only the tests of a feature need.
-#[cfg(feature = "grpc")]
-const PYTHON_GRPC: &[&str] = &["a2a-sdk[http-server]==1.3.0", "grpcio==1.85.1", "uvicorn==0.54.0"];
 /// The older A2A SDK cannot share an environment with the newer.
 const PYTHON_V03: &[&str] = &["a2a-sdk[http-server]==0.3.26", "uvicorn==0.54.0"];
 const NODE: &[&str] = &["@modelcontextprotocol/server-everything@2026.8.31"];
@@ -33,13 +33,6 @@ type Fetched = Result<PathBuf, String>;
 pub(crate) fn python() -> PathBuf {
     static FETCHED: OnceLock<Fetched> = OnceLock::new();
     or_fail(FETCHED.get_or_init(|| part("python", PYTHON, venv))).join("bin/python")
-}
-
-/// The interpreter that has the A2A SDK with gRPC.
-#[cfg(feature = "grpc")]
-pub(crate) fn python_grpc() -> PathBuf {
-    static FETCHED: OnceLock<Fetched> = OnceLock::new();
-    or_fail(FETCHED.get_or_init(|| part("python-grpc", PYTHON_GRPC, venv))).join("bin/python")
 }
 
 /// The interpreter that has the A2A SDK of 0.3.

@@ -4,16 +4,15 @@
 //! Source: a2a.proto of A2A 1.0; the JSON is that of protobuf (ProtoJSON), as in A2A's other
 //! bindings. Must not: know how messages travel.
 
-use std::collections::BTreeMap;
-
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use prost::Message as _;
-use serde::{Serialize, Serializer};
+use serde::{Serialize, Serializer, ser::SerializeMap as _};
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::backend::a2a::{
     failure::Failure,
+    link::MAX_REPLY,
     wire::{self, Operation},
 };
 
@@ -183,7 +182,7 @@ struct TaskArtifactUpdateEvent {
     append: bool,
 }
 
-/// `google.protobuf.Value`: JSON.
+/// `google.protobuf.Value`: JSON, whose numbers are all doubles.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Value {
     #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6")]
@@ -206,10 +205,19 @@ enum Kind {
     List(List),
 }
 
+/// On the wire, a map is a list of its entries. As one, it keeps its order.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Struct {
-    #[prost(btree_map = "string, message", tag = "1")]
-    fields: BTreeMap<String, Value>,
+    #[prost(message, repeated, tag = "1")]
+    fields: Vec<Field>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Field {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(message, optional, tag = "2")]
+    value: Option<Value>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -232,7 +240,13 @@ impl Serialize for Value {
             Some(Kind::Number(number)) => serializer.serialize_f64(*number),
             Some(Kind::String(text)) => serializer.serialize_str(text),
             Some(Kind::Bool(bool)) => serializer.serialize_bool(*bool),
-            Some(Kind::Struct(object)) => object.fields.serialize(serializer),
+            Some(Kind::Struct(Struct { fields })) => {
+                let mut object = serializer.serialize_map(Some(fields.len()))?;
+                for Field { key, value } in fields {
+                    object.serialize_entry(key, value)?;
+                }
+                object.end()
+            }
             Some(Kind::List(list)) => list.values.serialize(serializer),
         }
     }
@@ -285,28 +299,36 @@ pub(super) fn encode(operation: Operation<'_>, tenant: Option<&str>) -> Vec<u8> 
     }
 }
 
-/// The result of `operation` in its message.
+/// The result of `operation` in its message, as JSON.
 pub(super) fn decode(operation: Operation<'_>, message: Bytes) -> Result<Box<RawValue>, Failure> {
     match operation {
         Operation::Send(..) | Operation::Subscribe(_) => decode_event(message),
         Operation::GetTask(_) | Operation::CancelTask(_) => {
-            Task::decode(message).map_err(unreadable).map(|task| json(&task))
+            json(&Task::decode(message).map_err(|error| unreadable(&error))?)
         }
     }
 }
 
-/// The event in a message of a stream.
+/// The event in a message of a stream, as JSON.
 pub(super) fn decode_event(message: Bytes) -> Result<Box<RawValue>, Failure> {
-    let response = Response::decode(message).map_err(unreadable)?;
-    // Without a payload that we know, it is the event of an unknown kind.
-    Ok(response.payload.map_or_else(|| RawValue::from_string("{}".to_owned()).expect("it is JSON"), |payload| json(&payload)))
+    /// An event of a kind that is newer than this code.
+    #[derive(Serialize)]
+    struct Unknown {}
+    let response = Response::decode(message).map_err(|error| unreadable(&error))?;
+    response.payload.map_or_else(|| json(&Unknown {}), |payload| json(&payload))
 }
 
-fn json<T: Serialize>(value: &T) -> Box<RawValue> {
-    to_raw_value(value).expect("structs of texts, numbers and maps with text keys are always JSON")
+/// JSON may be several times as long as protobuf.
+fn json<T: Serialize>(value: &T) -> Result<Box<RawValue>, Failure> {
+    let json = to_raw_value(value).expect("structs of texts, numbers and lists are always JSON");
+    if json.get().len() > MAX_REPLY {
+        let why = format!("the JSON of a message is larger than {MAX_REPLY} bytes");
+        return Err(Failure::Unreadable(why));
+    }
+    Ok(json)
 }
 
-fn unreadable(error: prost::DecodeError) -> Failure {
+fn unreadable(error: &prost::DecodeError) -> Failure {
     Failure::Unreadable(format!("a message is no protobuf of A2A 1.0 ({error})"))
 }
 
