@@ -238,7 +238,6 @@ pub struct A2a {
     /// Replaces the description that the model sees.
     pub description: Option<At<String>>,
     /// Default: the card's preferred one that the bridge speaks; gRPC, if it offers nothing else.
-    /// `grpc` needs a bridge that is built with that feature.
     pub transport: Option<At<A2aTransport>>,
     /// Hosts (`host` or `host:port`) beyond the card's own that its endpoints may name. Another
     /// port of the same host, which gRPC often has, counts as another host.

@@ -110,7 +110,7 @@ async fn call_of(
     peer.call(ToolCall { origin, ..asking(message) }).await
 }
 
-fn asking(message: &str) -> ToolCall {
+pub(crate) fn asking(message: &str) -> ToolCall {
     let arguments = RawValue::from_string(json!({"message": message}).to_string()).unwrap();
     ToolCall {
         tool: "".into(),

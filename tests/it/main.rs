@@ -52,7 +52,8 @@ mod durable;
 mod evals;
 #[cfg(test)]
 mod faults;
-#[cfg(all(test, feature = "grpc"))]
+#[cfg(feature = "grpc")]
+#[cfg(test)]
 mod grpc;
 #[cfg(test)]
 mod hostile;

@@ -16,7 +16,7 @@ What it does is decided by the message:
     big N     replies with a message of N bytes
 
 Prints one line `READY http://127.0.0.1:PORT` when it listens, and then `MESSAGE VERB`, `TASK ID` and
-`CANCELLED ID` as they happen.
+`CANCELLED ID` as they happen; over gRPC also `CALL METHOD`.
 """
 
 import argparse
@@ -181,6 +181,7 @@ async def serve_grpc(handler, wants_token, roots):
         expired = None
 
         async def intercept_service(self, proceed, details):
+            print(f"CALL {details.method.rsplit('/')[-1]}", flush=True)
             token = dict(details.invocation_metadata).get("authorization")
             self.expired = self.expired or token
             if wants_token and (token is None or token == self.expired):

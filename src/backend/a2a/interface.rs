@@ -79,8 +79,9 @@ enum Reason {
 
 /// Chooses the interface to call.
 ///
-/// The card's order decides between bindings, except that gRPC comes after all others; where it
-/// offers both generations of the chosen one, the newer is taken.
+/// The card's order decides between bindings, except that gRPC comes after all others: it alone
+/// does not have an agent's data as the agent wrote it. Where the card offers both generations of
+/// the chosen one, the newer is taken.
 pub(super) fn choose(card: &Card, rules: Rules<'_>) -> Result<Endpoint, NoInterface> {
     let mut usable: Vec<Endpoint> = Vec::new();
     let mut why_not = Vec::new();
