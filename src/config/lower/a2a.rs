@@ -111,8 +111,8 @@ impl Lower<'_> {
             A2aTransport::Grpc => Some(A2aBinding::Grpc),
             #[cfg(not(feature = "grpc"))]
             A2aTransport::Grpc => {
-                let cure = "install it with `cargo install --path . --features grpc`, or write \
-                            `jsonrpc` or `http-json`, or leave this out";
+                let cure =
+                    "install it with `cargo install --path . --features grpc`, or leave this out";
                 self.error(transport.node, "this bridge is built without gRPC", cure);
                 None
             }

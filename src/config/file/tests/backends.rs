@@ -431,7 +431,6 @@ a2a: {hr: {url: 'https://hr', transport: grpc}}",
   |
 2 | a2a: {hr: {url: 'https://hr', transport: grpc}}
   |                                          ^^^^
-  = install it with `cargo install --path . --features grpc`, or write `jsonrpc` or `http-json`, \\
-         or leave this out",
+  = install it with `cargo install --path . --features grpc`, or leave this out",
     );
 }
