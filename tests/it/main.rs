@@ -51,6 +51,8 @@ mod durable;
 #[cfg(test)]
 mod evals;
 #[cfg(test)]
+mod events;
+#[cfg(test)]
 mod faults;
 #[cfg(feature = "grpc")]
 #[cfg(test)]
@@ -67,6 +69,8 @@ mod local;
 mod mcp_tasks;
 #[cfg(test)]
 mod names;
+#[cfg(test)]
+mod page;
 #[cfg(test)]
 mod pending;
 #[cfg(test)]
