@@ -58,6 +58,8 @@ mod faults;
 #[cfg(test)]
 mod grpc;
 #[cfg(test)]
+mod guides;
+#[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod kit;
@@ -69,6 +71,8 @@ mod local;
 mod mcp_tasks;
 #[cfg(test)]
 mod names;
+#[cfg(test)]
+mod openapi;
 #[cfg(test)]
 mod page;
 #[cfg(test)]
