@@ -233,6 +233,8 @@ pub enum CardSource {
 pub enum A2aBinding {
     JsonRpc,
     HttpJson,
+    #[cfg(feature = "grpc")]
+    Grpc,
 }
 
 impl A2aBinding {
@@ -241,6 +243,8 @@ impl A2aBinding {
         match self {
             Self::JsonRpc => "jsonrpc",
             Self::HttpJson => "http-json",
+            #[cfg(feature = "grpc")]
+            Self::Grpc => "grpc",
         }
     }
 }
