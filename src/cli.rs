@@ -7,6 +7,7 @@
 pub mod check;
 mod client;
 mod demo;
+mod manual;
 mod serve;
 mod tools;
 
@@ -17,6 +18,7 @@ use std::{
 };
 
 use clap::{ArgAction, Args, Parser, Subcommand};
+use clap_complete::Shell;
 
 use crate::{
     config::{Config, ConfigErrors, Environment, find},
@@ -54,8 +56,10 @@ struct Global {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Runs the daemon
+    #[command(after_help = "Example: mantyx-bridge serve -c /etc/mantyx-bridge/bridge.yaml")]
     Serve,
     /// Reads the configuration and says what would run, or what is wrong and where
+    #[command(after_help = "Example: mantyx-bridge check -c bridge.yaml")]
     Check {
         /// Prints JSON
         #[arg(long)]
@@ -65,14 +69,17 @@ enum Command {
     ///
     /// Starts the sandbox runtime, a bundled MCP server, a bundled A2A agent and the bridge; runs an
     /// agent run through the proxy that calls both; prints its events as they happen, and ends.
+    #[command(after_help = "Example: mantyx-bridge demo")]
     Demo,
     /// Shows the state of the running daemon and its backends
+    #[command(after_help = "Example: mantyx-bridge status --json")]
     Status {
         /// Prints JSON, as GET /v1/status gives it
         #[arg(long)]
         json: bool,
     },
     /// Lists the tools that runs are given, under the names that the model sees
+    #[command(after_help = "Example: mantyx-bridge tools demo")]
     Tools {
         /// Only those of this backend
         backend: Option<String>,
@@ -93,6 +100,7 @@ enum Command {
         json: bool,
     },
     /// Refreshes catalogs now, and shows what came of it
+    #[command(after_help = "Example: mantyx-bridge refresh demo")]
     Refresh {
         /// Only that of this backend
         backend: Option<String>,
@@ -101,7 +109,21 @@ enum Command {
         json: bool,
     },
     /// Prints the token that apps use with the bridge; makes it if there is none yet
+    #[command(after_help = "Example: export BRIDGE_TOKEN=$(mantyx-bridge token)")]
     Token,
+    /// Prints what completes the command line in a shell
+    #[command(after_help = "Example: mantyx-bridge completions bash \\
+           > ~/.local/share/bash-completion/completions/mantyx-bridge")]
+    Completions {
+        /// The shell that is to read it
+        shell: Shell,
+    },
+    /// Prints the manual page, in roff
+    #[command(after_help = "Example: mantyx-bridge man serve | man -l -")]
+    Man {
+        /// The page of this subcommand
+        command: Option<String>,
+    },
     /// The bundled MCP server, on stdin and stdout; `demo` and the example configuration start it
     #[command(hide = true)]
     DemoMcpServer,
@@ -190,6 +212,8 @@ fn carry_out(cli: Cli) -> Outcome {
             block_on(tools::refresh(&load()?, backend.as_deref(), json))
         }
         Command::Token => tools::token(&load()?),
+        Command::Completions { shell } => manual::completions(shell),
+        Command::Man { command } => manual::man(command.as_deref()),
         Command::DemoMcpServer => block_on(async {
             crate::demo::mcp_server::serve_stdio()
                 .await
@@ -214,3 +238,6 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 pub(crate) fn colours() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
 }
+
+#[cfg(test)]
+mod tests;

@@ -164,3 +164,23 @@ async fn demo_does_the_main_job() {
     }
     assert!(demo.out.matches("tool_call").count() >= 2, "a call of each peer: {}", demo.out);
 }
+
+#[tokio::test]
+async fn shells_and_man_are_told_of_the_command_line() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(&["completions", shell]).await.expect(OK);
+        assert!(script.out.contains("completions"), "{shell}: {}", script.out);
+    }
+    run(&["completions", "no-such-shell"]).await.expect(USAGE);
+    let page = run(&["man"]).await.expect(OK);
+    assert!(
+        page.out.contains(".TH mantyx-bridge 1") && page.out.contains("status"),
+        "{}",
+        page.out
+    );
+    let page = run(&["man", "call"]).await.expect(OK);
+    assert!(page.out.contains(".TH mantyx-bridge-call 1"), "{}", page.out);
+    assert!(page.out.contains("demo_add"), "with the example: {}", page.out);
+    let none = run(&["man", "no-such-command"]).await.expect(USAGE);
+    assert!(none.err.contains("call"), "what there is: {}", none.err);
+}
