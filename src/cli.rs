@@ -7,6 +7,7 @@
 pub mod check;
 mod client;
 mod demo;
+mod import;
 mod manual;
 mod serve;
 mod tools;
@@ -111,6 +112,18 @@ enum Command {
     /// Prints the token that apps use with the bridge; makes it if there is none yet
     #[command(after_help = "Example: export BRIDGE_TOKEN=$(mantyx-bridge token)")]
     Token,
+    /// Prints the servers of an mcpServers file as the `mcp:` part of a bridge.yaml
+    ///
+    /// Reads the files of Claude Desktop, Cursor and VS Code. Names are made legal, secrets become
+    /// references to environment variables, and what is left out is told on stderr.
+    #[command(after_help = "Example: mantyx-bridge import .vscode/mcp.json >> bridge.yaml")]
+    Import {
+        /// The file, JSON with or without comments
+        file: PathBuf,
+        /// Writes to this file, which must not exist yet, in place of stdout
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
     /// Prints what completes the command line in a shell
     #[command(after_help = "Example: mantyx-bridge completions bash \\
            > ~/.local/share/bash-completion/completions/mantyx-bridge")]
@@ -212,6 +225,7 @@ fn carry_out(cli: Cli) -> Outcome {
             block_on(tools::refresh(&load()?, backend.as_deref(), json))
         }
         Command::Token => tools::token(&load()?),
+        Command::Import { file, output } => import::import(&file, output.as_deref(), &env),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { command } => manual::man(command.as_deref()),
         Command::DemoMcpServer => block_on(async {

@@ -29,6 +29,7 @@ use secrecy::SecretString;
 use serde_json::value::RawValue;
 use url::Url;
 
+pub(crate) use self::reference::looks_secret;
 pub use self::{environment::Environment, error::ConfigErrors, file::find};
 use crate::model::ids::{AppName, BackendName};
 pub use crate::model::{naming::Naming, offer::OnUnavailable};

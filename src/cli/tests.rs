@@ -30,7 +30,7 @@ fn every_subcommand_has_an_example_that_can_be_typed() {
         let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
         let start = format!("mantyx-bridge {name}");
         assert!(help.contains(&start), "{name} has an example: {help}");
-        for line in help.lines().filter_map(|line| line.find(&start).map(|at| &line[at..])) {
+        for line in help.lines().filter_map(|line| line.get(line.find(&start)?..)) {
             let typed = Cli::try_parse_from(words(line));
             assert!(typed.is_ok(), "{line}: {}", typed.unwrap_err());
         }

@@ -1,5 +1,7 @@
 //! The command line: what is printed for people and for programs, and the exit codes.
 
+mod import;
+
 use std::{fs, process::Output};
 
 use serde_json::Value;
