@@ -7,6 +7,7 @@
 pub mod check;
 mod client;
 mod demo;
+mod doctor;
 mod import;
 mod manual;
 mod serve;
@@ -62,6 +63,19 @@ enum Command {
     /// Reads the configuration and says what would run, or what is wrong and where
     #[command(after_help = "Example: mantyx-bridge check -c bridge.yaml")]
     Check {
+        /// Prints JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Dials the upstream and every backend, and says of each step how it went and what cures it
+    ///
+    /// Needs no daemon, and calls no tool. Exit code 0 if nothing failed, 1 if something did, 2 if
+    /// the configuration cannot be used.
+    #[command(after_help = "Example: mantyx-bridge doctor demo --json")]
+    Doctor {
+        /// Only these backends, and not the upstream
+        #[arg(value_name = "BACKEND")]
+        backends: Vec<String>,
         /// Prints JSON
         #[arg(long)]
         json: bool,
@@ -212,6 +226,9 @@ fn carry_out(cli: Cli) -> Outcome {
         Command::Check { json } => {
             let good = check::run(global.config.as_deref(), json, &mut io::stdout().lock())?;
             if good { Ok(()) } else { Err(Failure::Usage(String::new())) }
+        }
+        Command::Doctor { backends, json } => {
+            block_on(doctor::doctor(global.config.as_deref(), &env, &backends, json))
         }
         Command::Demo => block_on(demo::demo(&env)),
         Command::Status { json } => block_on(tools::status(&load()?, json)),

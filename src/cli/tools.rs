@@ -273,7 +273,7 @@ fn summary(text: &str) -> String {
 }
 
 /// What a peer says, without characters that would steer the terminal.
-fn plain(text: &str) -> String {
+pub(super) fn plain(text: &str) -> String {
     let safe = |c: char| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c };
     text.chars().map(safe).collect()
 }

@@ -1,5 +1,6 @@
 //! The command line: what is printed for people and for programs, and the exit codes.
 
+mod doctor;
 mod import;
 
 use std::{fs, process::Output};
@@ -42,9 +43,15 @@ impl Ran {
 
 /// Runs the binary in an empty directory.
 async fn run(args: &[&str]) -> Ran {
+    run_with(args, &[]).await
+}
+
+/// [`run`] with further environment variables.
+async fn run_with(args: &[&str], env: &[(&str, &str)]) -> Ran {
     let dir = TempDir::new().expect("the temporary directory is writable");
     let mut command = tokio::process::Command::from(bridge::command());
     command.args(args).current_dir(dir.path()).env("HOME", dir.path());
+    command.envs(env.iter().copied());
     let output = command.kill_on_drop(true).output();
     let limit = std::time::Duration::from_secs(60);
     let output = tokio::time::timeout(limit, output).await.expect("a command ends in time");
