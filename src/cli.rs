@@ -9,6 +9,7 @@ mod client;
 mod demo;
 mod doctor;
 mod import;
+mod init;
 mod manual;
 mod serve;
 mod tools;
@@ -126,6 +127,15 @@ enum Command {
     /// Prints the token that apps use with the bridge; makes it if there is none yet
     #[command(after_help = "Example: export BRIDGE_TOKEN=$(mantyx-bridge token)")]
     Token,
+    /// Writes a first bridge.yaml: asks for what is missing, and looks for what there is
+    ///
+    /// On a terminal it asks, and offers the MCP servers of Claude Desktop, Cursor and VS Code;
+    /// elsewhere, and with --yes, it takes what it is told. Secrets are written as references.
+    #[command(
+        after_help = "Examples:\n  mantyx-bridge init\n  mantyx-bridge init --workspace acme \
+           --import .cursor/mcp.json --a2a https://hr.intranet.example --yes"
+    )]
+    Init(init::Settings),
     /// Prints the servers of an mcpServers file as the `mcp:` part of a bridge.yaml
     ///
     /// Reads the files of Claude Desktop, Cursor and VS Code. Names are made legal, secrets become
@@ -242,6 +252,7 @@ fn carry_out(cli: Cli) -> Outcome {
             block_on(tools::refresh(&load()?, backend.as_deref(), json))
         }
         Command::Token => tools::token(&load()?),
+        Command::Init(settings) => block_on(init::init(&settings, &env)),
         Command::Import { file, output } => import::import(&file, output.as_deref(), &env),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { command } => manual::man(command.as_deref()),

@@ -9,7 +9,7 @@
 mod entry;
 mod jsonc;
 mod secrets;
-mod yaml;
+pub(super) mod yaml;
 
 use std::{fmt::Write as _, fs, io, io::Write as _, path::Path};
 
@@ -20,17 +20,20 @@ use crate::{
     model::{ids::BackendName, json::Members},
 };
 
-/// What came out of one file.
-#[derive(Debug)]
+/// What came out of the files.
+#[derive(Debug, Default)]
 pub(super) struct Imported {
     servers: Vec<Server>,
+    /// Names that are taken besides.
+    reserved: Vec<String>,
     /// What the file says and the output does not, one sentence each.
     notes: Vec<String>,
     vault: Vault,
 }
 
 pub(super) fn import(file: &Path, output: Option<&Path>, env: &Environment) -> Outcome {
-    let imported = Imported::read(file, env)?;
+    let mut imported = Imported::default();
+    imported.load(file, env)?;
     let text = format!("# Imported from {}\n{}", one_line(file), imported.yaml());
     match output {
         None => print(&text)?,
@@ -57,16 +60,16 @@ fn write_new(path: &Path, text: &str) -> Outcome {
 }
 
 impl Imported {
-    /// Reads the file at `path`.
-    pub(super) fn read(path: &Path, env: &Environment) -> Result<Self, Failure> {
+    /// Adds the servers of the file at `path`.
+    pub(super) fn load(&mut self, path: &Path, env: &Environment) -> Outcome {
         let failed = |why: String| Failure::Failed(format!("{}: {why}", path.display()));
         let file = env.read(path).map_err(|error| failed(error.to_string()))?;
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        Self::parse(&file.text, workspace(&absolute)).map_err(failed)
+        self.add(&file.text, workspace(&absolute)).map_err(failed)
     }
 
     /// `workspace` is what `${workspaceFolder}` means.
-    fn parse(text: &str, workspace: Option<&Path>) -> Result<Self, String> {
+    fn add(&mut self, text: &str, workspace: Option<&Path>) -> Result<(), String> {
         let text = jsonc::to_json(text);
         let root = Members::read(&text).map_err(|error| match error.is_data() {
             // The reader's own words would repeat the value.
@@ -78,30 +81,31 @@ impl Imported {
         )?;
         let servers = Members::read(servers.get())
             .map_err(|_other| "the servers are no JSON object".to_owned())?;
-        let mut imported = Self { servers: Vec::new(), notes: Vec::new(), vault: Vault::default() };
         let inputs = entry::inputs(&root);
         for (name, entry) in &servers.0 {
-            let legal = imported.legal_name(name);
+            let legal = self.legal_name(name);
             let reader = entry::Reader {
-                vault: &mut imported.vault,
-                notes: &mut imported.notes,
+                vault: &mut self.vault,
+                notes: &mut self.notes,
                 workspace,
                 inputs: &inputs,
             };
             let server = reader.read(name, legal, entry.get());
-            imported.servers.push(server);
+            self.servers.push(server);
         }
-        Ok(imported)
+        Ok(())
     }
 
     /// `name` as a backend can have it, different from those before.
-    fn legal_name(&self, name: &str) -> String {
+    pub(super) fn legal_name(&self, name: &str) -> String {
         let legal = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
         let mut base: String = name.chars().map(legal).take(BackendName::MAX_LEN).collect();
         if base.is_empty() {
             base.push_str("server");
         }
-        let taken = |name: &str| self.servers.iter().any(|server| server.name == name);
+        let servers = self.servers.iter().map(|server| &server.name);
+        let names: Vec<&String> = servers.chain(&self.reserved).collect();
+        let taken = |name: &str| names.iter().any(|taken| *taken == name);
         let mut found = base.clone();
         for count in 2.. {
             if !taken(&found) {
@@ -112,6 +116,32 @@ impl Imported {
             found = format!("{base}{end}");
         }
         found
+    }
+
+    /// How many servers there are, those that are only comments included.
+    pub(super) fn count(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// `name` is somebody else's.
+    pub(super) fn reserve(&mut self, name: &str) {
+        self.reserved.push(name.to_owned());
+    }
+
+    /// Adds the server at `url`.
+    pub(super) fn push_url(&mut self, name: String, url: String) {
+        self.servers.push(Server::at(name, url));
+    }
+
+    /// `url` of the backend `name`, references in place of its secrets.
+    pub(super) fn hide_in(&mut self, name: &str, url: &str) -> String {
+        self.vault.hide(url, secrets::Place { server: name, key: "url", is_variable: false })
+    }
+
+    /// `env` with some value for each variable that is still to be set.
+    pub(super) fn with_variables(&self, env: &Environment) -> Environment {
+        let wanted = self.vault.variables(env);
+        wanted.iter().fold(env.clone(), |env, (name, _)| env.with_var(name, "to_be_set"))
     }
 
     /// The `mcp:` section.

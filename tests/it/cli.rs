@@ -2,6 +2,7 @@
 
 mod doctor;
 mod import;
+mod init;
 
 use std::{fs, process::Output};
 

@@ -236,6 +236,11 @@ fn text(value: &Value) -> Option<String> {
 }
 
 impl Server {
+    /// The server at an address.
+    pub(super) fn at(name: String, url: String) -> Self {
+        Self { name, was: None, left_out: None, keys: vec![("url", Written::Text(url))] }
+    }
+
     /// Writes the entry below `mcp:`.
     pub(super) fn write(&self, out: &mut String) {
         let mut lines = Vec::new();

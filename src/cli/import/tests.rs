@@ -9,7 +9,9 @@ const CANARY: &str = "canary7Secret9Value3x";
 
 #[track_caller]
 fn parse(text: &str) -> Imported {
-    Imported::parse(text, Some(Path::new("/home/me/project"))).unwrap()
+    let mut imported = Imported::default();
+    imported.add(text, Some(Path::new("/home/me/project"))).unwrap();
+    imported
 }
 
 /// The output is a part of a good configuration, and shows no secret.
@@ -122,7 +124,7 @@ fn vs_code_with_comments_inputs_and_trailing_commas() {
 
 #[test]
 fn what_is_no_such_file() {
-    let refused = |text: &str| Imported::parse(text, None).unwrap_err();
+    let refused = |text: &str| Imported::default().add(text, None).unwrap_err();
     assert!(refused("[1]").contains("not JSON"), "{}", refused("[1]"));
     assert!(refused("{\"a\": 1}").contains("mcpServers"));
     assert!(refused("{\n\"a\": 1 \"b\"").contains("line 2"), "the place is the file's own");

@@ -3,7 +3,7 @@
 //! Must not: know what a text means.
 
 /// `text` as a scalar that YAML reads back as that very string: plain where that is safe.
-pub(super) fn scalar(text: &str) -> String {
+pub(in crate::cli) fn scalar(text: &str) -> String {
     if is_plain(text) { text.to_owned() } else { quoted(text) }
 }
 
