@@ -134,6 +134,9 @@ pub struct Backend {
     pub pending_after: Option<Duration>,
     /// Calls that it is given at once.
     pub concurrency: usize,
+    /// Whether what an MCP server says of its tools is believed: that a call reads only, or is
+    /// idempotent.
+    pub trust_annotations: bool,
 }
 
 /// How a backend is reached.

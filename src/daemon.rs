@@ -31,6 +31,7 @@ use crate::{
         a2a::A2aDialer,
         board::Board,
         calls::{Backends, CallLimits, Lane},
+        gate::Gate,
         local::LocalDialer,
         mcp,
         peer::Dial,
@@ -62,6 +63,8 @@ use crate::{
 const FIRST_ATTEMPTS: Duration = Duration::from_secs(5);
 /// How long running calls may take to be answered and posted at shutdown.
 const DRAIN: Duration = Duration::from_secs(30);
+/// How long calls may take to be left to the next process.
+const LEAVE: Duration = Duration::from_millis(500);
 /// For the listeners, which have the same time, to end by themselves.
 const MARGIN: Duration = Duration::from_secs(2);
 /// How long backends may take to close; a child has 3 s each for stdin and TERM.
@@ -198,6 +201,7 @@ impl Daemon {
             () = orderly => (),
             () = hurry => warn!("asked again to stop; running calls are dropped"),
         }
+        self.runs.leave(LEAVE).await;
         if self.back.shut_down(CLOSE).await > 0 {
             warn!("some backends did not close within {CLOSE:?}");
         }
@@ -317,7 +321,9 @@ async fn start_backends(
         let (asks, asked) = mpsc::channel(ASKS);
         let limits =
             CallLimits { idle: backend.call_timeout, pending_after: backend.pending_after };
-        let lane = Lane::new(backend.required, limits, backend.concurrency, asks);
+        let gate = Arc::new(Gate::new(name.clone()));
+        let lane =
+            Lane::new(backend.required, limits, backend.concurrency, Arc::clone(&gate), asks);
         lanes.insert(name.clone(), lane);
         let supervisor = Supervisor {
             name: name.clone(),
@@ -328,6 +334,7 @@ async fn start_backends(
                 timeout: config.refresh.timeout,
             },
             board: Arc::clone(&board),
+            gate,
             asks: asked,
         };
         back.spawn("supervisor", supervisor.run(back.stop_token()));
@@ -362,6 +369,7 @@ fn source(backend: &config::Backend) -> Source {
         catalog: None,
         available: false,
         can_pend: backend.pending_after.is_some(),
+        trusted: backend.trust_annotations,
     }
 }
 

@@ -42,7 +42,7 @@ const RETRY: Duration = Duration::from_secs(2);
 /// The largest file. Beyond it, ended runs are forgotten; if that does not help, no calls are made.
 const MAX_SIZE: u64 = 64 << 20;
 /// How often room is looked for in a file that is too large.
-const SHRINK_EVERY: Duration = Duration::from_secs(30);
+const SHRINK_EVERY: Duration = Duration::from_secs(3);
 
 /// The journal. Dropping it ends its thread after what was given to it.
 #[derive(Debug)]
@@ -86,6 +86,10 @@ impl Journal {
     ///
     /// Another bridge has it open, a later version wrote it, or the disk refuses.
     pub fn open(path: &Path) -> Result<(Self, Kept), OpenError> {
+        Self::open_bounded(path, MAX_SIZE)
+    }
+
+    fn open_bounded(path: &Path, max_size: u64) -> Result<(Self, Kept), OpenError> {
         let failed = |source| OpenError { path: path.to_owned(), source };
         let (store, kept) = match open(path) {
             Ok(opened) => opened,
@@ -107,6 +111,7 @@ impl Journal {
             store: Some(store),
             health: Arc::clone(&health),
             backlog: Vec::new(),
+            max_size,
             shrunk: None,
         };
         let thread = thread::Builder::new()
@@ -186,6 +191,7 @@ struct Writer {
     health: Arc<Mutex<Health>>,
     /// What could not be written and nobody waits for.
     backlog: Vec<Change>,
+    max_size: u64,
     /// When room was last looked for.
     shrunk: Option<Instant>,
 }
@@ -298,18 +304,20 @@ impl Writer {
         let Some(store) = &mut self.store else { return };
         let mut bytes = store.size();
         let due = self.shrunk.is_none_or(|at| at.elapsed() > SHRINK_EVERY);
-        if bytes > MAX_SIZE && due {
+        if bytes > self.max_size && due {
             self.shrunk = Some(Instant::now());
-            if let Err(error) = store.shrink() {
-                self.fail(&error);
-                return;
+            while bytes > self.max_size {
+                match store.shrink() {
+                    Ok(0) => break,
+                    Ok(_) => bytes = store.size(),
+                    Err(error) => return self.fail(&error),
+                }
             }
-            bytes = store.size();
-            if bytes > MAX_SIZE {
+            if bytes > self.max_size {
                 warn!(bytes, "the journal is full; no calls are made until answers are posted");
             }
         }
-        let full = (bytes > MAX_SIZE).then(|| format!("the journal is full: {bytes} bytes"));
+        let full = (bytes > self.max_size).then(|| format!("the journal is full: {bytes} bytes"));
         *lock(&self.health) = Health { error: full, bytes };
     }
 }

@@ -7,6 +7,7 @@ pub mod answer;
 pub mod card;
 pub mod catalog;
 pub mod event;
+pub mod hints;
 pub mod ids;
 pub mod json;
 pub mod naming;

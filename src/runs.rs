@@ -107,13 +107,15 @@ pub struct Runs {
     /// The calls that an app may have running at once, where it has a limit.
     turns: HashMap<AppName, Semaphore>,
     history: Arc<History>,
-    long_calls: LongCalls,
+    long_calls: Arc<LongCalls>,
     journal: Arc<Journal>,
     /// The next run's number in the journal.
     next_slot: AtomicU64,
     tracker: TaskTracker,
     /// Drivers take no new calls, finish those in flight, and end.
     drain: CancellationToken,
+    /// Calls whose work has a name are left as they are.
+    leave: CancellationToken,
     inner: Mutex<Inner>,
 }
 
@@ -173,11 +175,12 @@ impl Runs {
             backends,
             calls: calls.clone(),
             history: Arc::default(),
-            long_calls: LongCalls::default(),
+            long_calls: Arc::new(LongCalls::kept_in(Arc::clone(&journal))),
             journal,
             next_slot: AtomicU64::new(1),
             tracker: TaskTracker::new(),
             drain: CancellationToken::new(),
+            leave: CancellationToken::new(),
             inner: Mutex::default(),
         }
     }
@@ -308,7 +311,19 @@ impl Runs {
             name: name.clone(),
             backend: route.backend.clone(),
         });
-        let in_hand = InHand { app: app.clone(), tool: name, begun, asked_by: asked_by.clone() };
+        let origin = asked_by.as_ref().map(|by| Origin {
+            run: by.run.clone(),
+            session: by.driven.session.clone(),
+            tool_use,
+        });
+        let in_hand = InHand {
+            app: app.clone(),
+            tool: name,
+            route: route.clone(),
+            origin: origin.clone(),
+            begun,
+            asked_by: asked_by.clone(),
+        };
         let (runs, app) = (Arc::clone(self), app.clone());
         if route.target == Target::Results {
             let making = async move { runs.result_of(&app, args.get(), asked_by.as_deref()).await };
@@ -321,15 +336,13 @@ impl Runs {
         };
         let mut wanted = Wanted {
             arguments: args,
-            origin: None,
+            origin,
             witness: None,
             handle: None,
             deadline: Instant::now() + within,
         };
         if let Some(by) = asked_by {
-            let (run, session) = (by.run.clone(), by.driven.session.clone());
             wanted.deadline = Instant::now() + by.entry.left_of(within);
-            wanted.origin = Some(Origin { run, session, tool_use });
             wanted.witness = Some(Arc::clone(&by.entry) as _);
             wanted.handle.clone_from(&by.handle);
         }
@@ -384,6 +397,19 @@ impl Runs {
         self.drain.cancel();
         self.tracker.close();
         self.tracker.wait().await;
+    }
+
+    /// Does not wait any longer for the work that peers have named: the next process asks for it.
+    /// Ends when nothing else runs, or after `within`.
+    pub async fn leave(&self, within: Duration) {
+        self.leave.cancel();
+        self.tracker.close();
+        timeout(within, self.tracker.wait()).await.ok();
+    }
+
+    /// What an entry of a call needs.
+    fn keeping(&self) -> (Arc<Journal>, CancellationToken) {
+        (Arc::clone(&self.journal), self.leave.clone())
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

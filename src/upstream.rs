@@ -3,11 +3,14 @@
 //!
 //! Must not: know backends, or let a credential out of [`Authority`].
 
+mod line;
+mod pacing;
+
 use std::{
     collections::HashMap,
     fmt,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use bytes::Bytes;
@@ -21,6 +24,7 @@ use tokio::{
 use tracing::{debug, error, warn};
 use url::Url;
 
+use self::{line::Line, pacing::Told};
 use crate::{
     backoff::Backoff,
     config::{App, Credential},
@@ -38,6 +42,10 @@ const ASK_WITHIN: Duration = Duration::from_secs(15);
 const MAX_REPLY: usize = 64 << 20;
 /// How long one attempt to post a result may take before it is made again.
 const POST_ATTEMPT: Duration = Duration::from_secs(30);
+/// Posts are held back for MANTYX's rate limit until so long before their deadline.
+const LAST_CHANCE: Duration = Duration::from_secs(5);
+/// The longest pause that is believed; MANTYX's limits are per minute.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
 
 /// MANTYX.
 #[derive(Debug)]
@@ -49,6 +57,8 @@ pub struct Upstream {
     health: watch::Sender<Health>,
     /// Until when MANTYX wants no more posts of a credential.
     pauses: Mutex<HashMap<[u8; 32], Instant>>,
+    /// Where the posts of a credential wait.
+    lines: Mutex<HashMap<[u8; 32], Arc<Line>>>,
 }
 
 /// How the last exchange with MANTYX went.
@@ -152,6 +162,7 @@ impl Upstream {
             own,
             health: watch::Sender::default(),
             pauses: Mutex::default(),
+            lines: Mutex::default(),
         }
     }
 
@@ -268,7 +279,9 @@ impl Upstream {
         deadline: Instant,
     ) -> Posted {
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
+        let line = self.line(authority);
         loop {
+            let going = line.turn(deadline.checked_sub(LAST_CHANCE).unwrap_or(deadline)).await;
             if !self.pause_over(authority, deadline).await {
                 error!(path, "a result could not be delivered: MANTYX wants no posts for too long");
                 return Posted::Failed;
@@ -282,19 +295,22 @@ impl Upstream {
                 .timeout(POST_ATTEMPT)
                 .body(body.clone());
             match timeout_at(deadline, request.send()).await {
-                Ok(Ok(response)) => match verdict(response.status()) {
-                    Some(posted) => return told(path, response.status(), posted),
-                    None => {
-                        warn!(path, status = %response.status(), "a result was not taken; again");
-                        self.pause(authority, retry_after(response.headers()));
+                Ok(Ok(response)) => {
+                    going.heard(Told::read(response.headers(), SystemTime::now()));
+                    if let Some(posted) = verdict(response.status()) {
+                        return told(path, response.status(), posted);
                     }
-                },
+                    warn!(path, status = %response.status(), "a result was not taken; again");
+                    let time = retry_after(response.headers(), SystemTime::now());
+                    self.pause(authority, time);
+                }
                 Ok(Err(error)) => {
+                    drop(going);
                     let error = http_client::chain(&error.without_url());
                     self.note(Err(&error));
                     warn!(path, error, "a result did not get through; again");
                 }
-                Err(_elapsed) => {}
+                Err(_elapsed) => drop(going),
             }
             let wait = backoff.next_wait();
             if Instant::now() + wait >= deadline {
@@ -307,12 +323,33 @@ impl Upstream {
 }
 
 impl Upstream {
+    /// Takes note of what MANTYX's answer to an app, whose credential `authority` is, tells of the
+    /// rate limit for posts.
+    pub fn overheard(&self, authority: &Authority, headers: &HeaderMap) {
+        if headers.contains_key(pacing::BUCKET)
+            && let Some(told) = Told::read(headers, SystemTime::now())
+        {
+            self.line(authority).overheard(told);
+        }
+    }
+
+    /// Where posts of this credential wait.
+    fn line(&self, authority: &Authority) -> Arc<Line> {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(line) = lines.get(&authority.id) {
+            return Arc::clone(line);
+        }
+        lines.retain(|_, line| Arc::strong_count(line) > 1 || !line.is_forgotten());
+        Arc::clone(lines.entry(authority.id).or_insert_with(|| Arc::new(Line::new())))
+    }
+
     /// Notes that MANTYX wants no more posts of this credential for `time`, whichever run they
     /// belong to: its limits are per credential (agent-runs-protocol §10).
     fn pause(&self, authority: &Authority, time: Duration) {
         if time.is_zero() {
             return;
         }
+        self.line(authority).refused(time);
         let now = Instant::now();
         let mut pauses = self.pauses.lock().unwrap_or_else(PoisonError::into_inner);
         pauses.retain(|_, until| *until > now);
@@ -359,9 +396,15 @@ fn told(path: &str, status: StatusCode, posted: Posted) -> Posted {
     posted
 }
 
-/// `Retry-After` in seconds; the form with a date is not used by MANTYX.
-fn retry_after(headers: &HeaderMap) -> Duration {
-    let seconds =
-        headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-    Duration::from_secs(seconds.unwrap_or(0))
+/// `Retry-After`, in seconds or as a date; nothing where there is none.
+fn retry_after(headers: &HeaderMap, wall: SystemTime) -> Duration {
+    let text = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let time = text.and_then(|text| match text.trim().parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(wall).ok(),
+    });
+    time.unwrap_or_default().min(LONGEST_PAUSE)
 }
+
+#[cfg(test)]
+mod tests;

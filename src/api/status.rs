@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::Api;
 use crate::{
-    backend::{board::Snapshot, calls::Lane},
+    backend::{board::Snapshot, breaker::Look, calls::Lane},
     config::App,
     model::{ids::BackendName, offer::RefKind},
     proxy,
@@ -57,6 +57,17 @@ pub(super) struct Backend<'a> {
     last_error: Option<String>,
     last_call: Option<LastCall>,
     calls_in_flight: usize,
+    breaker: Breaker,
+}
+
+/// Whether calls reach the backend.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Breaker {
+    /// `closed` (they do), `open` (it keeps failing: none does), `half-open` (one may try).
+    state: &'static str,
+    /// When one may try, while it is open.
+    retry_at: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -146,7 +157,17 @@ fn one<'a>(api: &'a Api, name: &'a BackendName, lane: &Lane) -> Option<Backend<'
             .last_call()
             .map(|last| LastCall { at: time(last.at), answered: last.answered }),
         calls_in_flight: lane.in_flight(),
+        breaker: breaker(lane.breaker()),
     })
+}
+
+fn breaker(look: Look) -> Breaker {
+    let (state, wait) = match look {
+        Look::Closed => ("closed", None),
+        Look::Open(wait) => ("open", Some(wait)),
+        Look::HalfOpen => ("half-open", None),
+    };
+    Breaker { state, retry_at: wait.map(|wait| time(SystemTime::now() + wait)) }
 }
 
 fn time(at: SystemTime) -> String {

@@ -15,12 +15,14 @@ use std::{
 use serde_json::value::RawValue;
 use tokio::{
     sync::{Semaphore, mpsc, oneshot},
-    time::{Instant, sleep_until, timeout, timeout_at},
+    time::{Instant, sleep_until, timeout_at},
 };
 use tracing::{debug, info, warn};
 
 use super::{
     board::{Board, Phase},
+    breaker::{Look, Shut, Sign},
+    gate::{Gate, Pass},
     peer::{CallError, Handle, NotRecorded, Origin, Peer, Progress, ToolCall, Witness},
     supervisor::Ask,
 };
@@ -38,6 +40,10 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 /// go on.
 const TURN_PATIENCE: Duration = Duration::from_secs(145);
 
+/// The same, where the first attempt to connect has not ended yet: after a restart, calls come
+/// before connections do.
+const START_PATIENCE: Duration = Duration::from_secs(15);
+
 /// All backends, as seen by whoever has a call to make.
 #[derive(Debug)]
 pub struct Backends {
@@ -54,6 +60,8 @@ pub struct Lane {
     pub required: bool,
     limits: CallLimits,
     permits: Semaphore,
+    /// Keeps calls from a backend that keeps failing.
+    gate: Arc<Gate>,
     /// To the supervisor.
     asks: mpsc::Sender<Ask>,
     in_flight: AtomicUsize,
@@ -102,12 +110,14 @@ impl Lane {
         required: bool,
         limits: CallLimits,
         concurrency: usize,
+        gate: Arc<Gate>,
         asks: mpsc::Sender<Ask>,
     ) -> Self {
         Self {
             required,
             limits,
             permits: Semaphore::new(concurrency),
+            gate,
             asks,
             in_flight: AtomicUsize::new(0),
             last_call: Mutex::new(None),
@@ -116,6 +126,11 @@ impl Lane {
 
     pub fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// How the breaker stands that keeps calls from a backend which keeps failing.
+    pub fn breaker(&self) -> Look {
+        self.gate.look()
     }
 
     pub fn last_call(&self) -> Option<LastCall> {
@@ -165,8 +180,11 @@ impl Backends {
 
         let limits = Limits::new(lane.limits.idle, wanted.deadline);
         let outcome = self.call_in_turn(route, lane, &tool, wanted, limits).await;
-        let answered = matches!(outcome, Ok(_) | Err(Failure::Call(CallError::Refused(_))));
-        let last = LastCall { at: SystemTime::now(), answered };
+        if let Err(failure @ Failure::Shut(_)) = &outcome {
+            debug!(backend = %name, %failure, "a call was not made");
+            return Answer::Error(failure.for_model(name));
+        }
+        let last = LastCall { at: SystemTime::now(), answered: sign(&outcome) == Sign::Alive };
         *lane.last_call.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
         let answer = match outcome {
             Ok(answer) => answer,
@@ -178,6 +196,7 @@ impl Backends {
         answer.within_limits()
     }
 
+    /// Makes the call when it is its turn, if the backend is one that is called at all.
     async fn call_in_turn(
         &self,
         route: &Route,
@@ -186,14 +205,37 @@ impl Backends {
         wanted: Wanted,
         limits: Limits,
     ) -> Result<Answer, Failure> {
+        // To ask for what was started before is no call.
+        let admit = || wanted.handle.is_none().then(|| lane.gate.admit()).transpose();
+        let pass = admit().map_err(Failure::Shut)?;
         let turn = async {
             // In this order everywhere, so that a backend with a long queue takes no place of all.
             let own = lane.permits.acquire().await;
             (own, self.permits.acquire().await)
         };
         let turn = timeout_at(limits.turn_by(), turn).await;
-        let _permits = turn.map_err(|_elapsed| Failure::NoTurn(limits.waited()))?;
-        let attempt = |wanted: &Wanted| {
+        let _permits = turn.map_err(|_elapsed| match wanted.handle {
+            None => Failure::NoTurn(limits.waited()),
+            Some(_) => Failure::Call(CallError::Lost("no turn to ask for it".to_owned())),
+        })?;
+        let pass = pass.map(Pass::renew).transpose().map_err(Failure::Shut)?;
+        let outcome = self.call_now(route, tool, wanted, limits).await;
+        if let Some(pass) = pass {
+            pass.end(sign(&outcome));
+        }
+        outcome
+    }
+
+    /// Makes the call, and once more where its connection broke and it may be made twice.
+    async fn call_now(
+        &self,
+        route: &Route,
+        tool: &Arc<str>,
+        wanted: Wanted,
+        limits: Limits,
+    ) -> Result<Answer, Failure> {
+        let name = &route.backend;
+        let attempt = |peer: Arc<dyn Peer>, handle: Option<Handle>| {
             let call = ToolCall {
                 tool: Arc::clone(tool),
                 arguments: wanted.arguments.clone(),
@@ -201,58 +243,74 @@ impl Backends {
                 progress: Progress::default(),
                 witness: wanted.witness.clone(),
             };
-            self.attempt(&route.backend, call, wanted.handle.clone(), limits)
+            attempt(peer, call, handle, limits)
         };
-        match attempt(&wanted).await {
-            // What has no effect may be done again, once, like after a crash.
-            Err(Failure::Call(CallError::Lost(why))) if route.repeatable => {
-                info!(backend = %route.backend, why, "the connection broke; the call only reads and is made again");
-                attempt(&Wanted { handle: None, ..wanted }).await
+        let peer = match wanted.handle {
+            None => self.connected(name, None).await?,
+            // What has begun is worth the wait, and is never "not made".
+            Some(_) => self
+                .connected_by(name, None, limits.first_end())
+                .await
+                .ok_or_else(|| Failure::Call(CallError::Lost("not connected".to_owned())))?,
+        };
+        let first = attempt(peer, wanted.handle.clone()).await;
+        let why = match first {
+            Err(Failure::Call(CallError::Lost(why))) if route.repeatable && limits.have_time() => {
+                why
             }
+            outcome => return outcome,
+        };
+        // What does no more the second time is done again, once, like after a crash.
+        info!(backend = %name, why, "the connection broke; the call may be made twice and is");
+        let again = async {
+            let peer = self.connected(name, None).await?;
+            match attempt(Arc::clone(&peer), None).await {
+                // It was the broken one; its supervisor has yet to see that.
+                Err(Failure::Call(CallError::NotSent(_))) => {
+                    attempt(self.connected(name, Some(&peer)).await?, None).await
+                }
+                outcome => outcome,
+            }
+        };
+        match again.await {
+            // The first one may have taken effect all the same.
+            Err(failure) if failure.is_of_no_call() => Err(Failure::Call(CallError::Lost(why))),
             outcome => outcome,
         }
     }
 
-    /// Makes the call once, or asks for the outcome of what `handle` names.
-    async fn attempt(
+    /// The live connection, other than `broken`; waits a little for one that is about to be.
+    async fn connected(
         &self,
         name: &BackendName,
-        call: ToolCall,
-        handle: Option<Handle>,
-        limits: Limits,
-    ) -> Result<Answer, Failure> {
-        let peer = self.connected(name).await?;
-        let progress = call.progress.clone();
-        let mut outcome = match handle {
-            Some(handle) => peer.resume(handle, call),
-            None => {
-                if let Some(witness) = &call.witness {
-                    witness.dispatching().await?;
-                }
-                peer.call(call)
-            }
+        broken: Option<&Arc<dyn Peer>>,
+    ) -> Result<Arc<dyn Peer>, Failure> {
+        let known = self.board.snapshot(name.as_str());
+        let patience = match known.map(|known| known.phase) {
+            Some(Phase::Connecting) => START_PATIENCE,
+            _ => CONNECT_PATIENCE,
         };
-        let mut silent_until = std::pin::pin!(sleep_until(limits.first_end()));
-        loop {
-            tokio::select! {
-                // An answer that is there counts, however late this task looks at it.
-                biased;
-                outcome = &mut outcome => return outcome.map_err(Failure::Call),
-                () = &mut silent_until => return Err(Failure::TimedOut(limits.waited())),
-                () = progress.touched() => silent_until.as_mut().reset(limits.next_end()),
-            }
-        }
+        let by = Instant::now() + patience;
+        self.connected_by(name, broken, by).await.ok_or(Failure::NotConnected)
     }
 
-    /// The live connection; waits a little for one that is about to be.
-    async fn connected(&self, name: &BackendName) -> Result<Arc<dyn Peer>, Failure> {
-        let live = |board: &Board| board.snapshot(name.as_str()).and_then(|known| known.peer);
+    /// The same, waiting until `by`.
+    async fn connected_by(
+        &self,
+        name: &BackendName,
+        broken: Option<&Arc<dyn Peer>>,
+        by: Instant,
+    ) -> Option<Arc<dyn Peer>> {
+        let is_broken = |peer: &Arc<dyn Peer>| broken.is_some_and(|old| Arc::ptr_eq(old, peer));
+        let live = |board: &Board| {
+            let peer = board.snapshot(name.as_str())?.peer?;
+            (!is_broken(&peer)).then_some(peer)
+        };
         if let Some(peer) = live(&self.board) {
-            return Ok(peer);
+            return Some(peer);
         }
         debug!(backend = %name, "a call waits for the connection");
-        let waited = timeout(CONNECT_PATIENCE, self.board.wait_for(live)).await;
-        waited.map_err(|_elapsed| Failure::NotConnected)
+        timeout_at(by, self.board.wait_for(live)).await.ok()
     }
 
     fn why_unavailable(&self, name: &BackendName) -> String {
@@ -278,6 +336,48 @@ impl Backends {
             drop(wait.await);
         }
         Some(())
+    }
+}
+
+/// Makes the call once, or asks for the outcome of what `handle` names.
+async fn attempt(
+    peer: Arc<dyn Peer>,
+    call: ToolCall,
+    handle: Option<Handle>,
+    limits: Limits,
+) -> Result<Answer, Failure> {
+    let progress = call.progress.clone();
+    let mut outcome = match handle {
+        Some(handle) => peer.resume(handle, call),
+        None => {
+            if let Some(witness) = &call.witness {
+                witness.dispatching().await?;
+            }
+            peer.call(call)
+        }
+    };
+    let mut silent_until = std::pin::pin!(sleep_until(limits.first_end()));
+    loop {
+        tokio::select! {
+            // An answer that is there counts, however late this task looks at it.
+            biased;
+            outcome = &mut outcome => return outcome.map_err(Failure::Call),
+            () = &mut silent_until => return Err(Failure::TimedOut(limits.waited())),
+            () = progress.touched() => silent_until.as_mut().reset(limits.next_end()),
+        }
+    }
+}
+
+/// What the outcome of a call says about the backend.
+fn sign(outcome: &Result<Answer, Failure>) -> Sign {
+    match outcome {
+        Ok(_) | Err(Failure::Call(CallError::Refused(_))) => Sign::Alive,
+        Err(
+            Failure::NotConnected
+            | Failure::TimedOut(_)
+            | Failure::Call(CallError::NotSent(_) | CallError::Lost(_) | CallError::Unreadable(_)),
+        ) => Sign::Failed,
+        Err(Failure::Shut(_) | Failure::NoTurn(_) | Failure::NotRecorded(_)) => Sign::None,
     }
 }
 
@@ -336,6 +436,11 @@ impl Limits {
         self.start + half.min(TURN_PATIENCE)
     }
 
+    /// Whether a call may still begin.
+    fn have_time(&self) -> bool {
+        Instant::now() < self.first_end()
+    }
+
     fn waited(&self) -> Duration {
         self.start.elapsed()
     }
@@ -350,6 +455,8 @@ impl Drop for InFlight<'_> {
 /// Why there is no answer of the tool. `Display` is for the log.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
+    #[error("the backend keeps failing")]
+    Shut(Shut),
     #[error("too many calls are running")]
     NoTurn(Duration),
     #[error("not connected")]
@@ -363,9 +470,27 @@ enum Failure {
 }
 
 impl Failure {
+    /// Whether nothing was sent, so that the tool did not run.
+    fn is_of_no_call(&self) -> bool {
+        match self {
+            Self::Shut(_) | Self::NoTurn(_) | Self::NotConnected | Self::NotRecorded(_) => true,
+            Self::Call(error) => matches!(error, CallError::NotSent(_)),
+            Self::TimedOut(_) => false,
+        }
+    }
+
     fn for_model(&self, name: &BackendName) -> String {
         let within = |waited: &Duration| format!("{:.0} s", waited.as_secs_f64().max(1.0));
         match self {
+            Self::Shut(Shut::For(wait)) => format!(
+                "`{name}` keeps failing, so the call was not made. It is tried again in {:.0} s; \
+                 wait that long, or do without it.",
+                wait.as_secs_f64().ceil()
+            ),
+            Self::Shut(Shut::WhileProbing) => format!(
+                "`{name}` keeps failing, so the call was not made. Another call is finding out \
+                 whether it works again; try again in a few seconds, or do without it."
+            ),
             Self::NoTurn(waited) => format!(
                 "`{name}` is busy with other calls, and this one got no turn within {}. It was not \
                  made; try again later.",

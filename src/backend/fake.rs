@@ -26,6 +26,8 @@ pub(crate) enum Mood {
     Well,
     Failing,
     Hanging,
+    /// Calls are not even sent; the rest fails.
+    Gone,
 }
 
 /// The world of one fake peer: how it feels, and what was asked of it.
@@ -34,6 +36,8 @@ pub(crate) struct World {
     pub(crate) dialling: watch::Sender<Mood>,
     pub(crate) resolving: watch::Sender<Mood>,
     pub(crate) calling: watch::Sender<Mood>,
+    /// So many calls break, whatever the mood is.
+    pub(crate) breaking: AtomicUsize,
     pub(crate) tools: Mutex<Vec<&'static str>>,
     pub(crate) changed: Notify,
     pub(crate) lost: Notify,
@@ -51,6 +55,7 @@ impl World {
             dialling: watch::Sender::new(Mood::Well),
             resolving: watch::Sender::new(Mood::Well),
             calling: watch::Sender::new(Mood::Well),
+            breaking: AtomicUsize::new(0),
             tools: Mutex::new(vec!["ls"]),
             changed: Notify::new(),
             lost: Notify::new(),
@@ -71,7 +76,9 @@ impl World {
         let mood = mood.wait_for(|mood| *mood != Mood::Hanging).await.map(|mood| *mood);
         match mood {
             Ok(Mood::Well) => Ok(()),
-            Ok(Mood::Failing | Mood::Hanging) | Err(_) => Err(PeerError("it fails".to_owned())),
+            Ok(Mood::Failing | Mood::Hanging | Mood::Gone) | Err(_) => {
+                Err(PeerError("it fails".to_owned()))
+            }
         }
     }
 }
@@ -87,6 +94,7 @@ pub(crate) fn source(name: &str) -> Source {
         catalog: None,
         available: false,
         can_pend: false,
+        trusted: true,
     }
 }
 
@@ -121,13 +129,14 @@ impl Peer for FakePeer {
             self.0.resolves.fetch_add(1, Ordering::SeqCst);
             World::go(&self.0.resolving).await?;
             let tools = self.0.tools.lock().unwrap().clone();
-            // A tool that is called `typed` wants a string `a`.
+            // A tool that is called `typed` wants a string `a`, and one called `reads` only reads.
             let raw = |name: &&str| {
-                let schema = match *name {
+                let more = match *name {
                     "typed" => r#","inputSchema":{"properties":{"a":{"type":"string"}}}"#,
+                    "reads" => r#","annotations":{"readOnlyHint":true}"#,
                     _ => "",
                 };
-                RawValue::from_string(format!("{{\"name\":\"{name}\"{schema}}}"))
+                RawValue::from_string(format!("{{\"name\":\"{name}\"{more}}}"))
             };
             let tools = tools.iter().map(raw).collect::<Result<_, _>>().unwrap();
             Ok(Arc::new(Catalog::mcp(None, tools).0))
@@ -146,6 +155,13 @@ impl Peer for FakePeer {
     fn call(&self, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>> {
         async move {
             self.0.calls.fetch_add(1, Ordering::SeqCst);
+            let fewer = |left: usize| left.checked_sub(1);
+            if self.0.breaking.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok() {
+                return Err(CallError::Lost("it broke".to_owned()));
+            }
+            if *self.0.calling.borrow() == Mood::Gone {
+                return Err(CallError::NotSent("it is gone".to_owned()));
+            }
             let mut work = std::pin::pin!(World::go(&self.0.calling));
             loop {
                 tokio::select! {

@@ -86,6 +86,11 @@ pub struct ToolCall {
 }
 
 impl ToolCall {
+    /// [`Witness::is_left`].
+    pub fn is_left(&self) -> bool {
+        self.witness.as_ref().is_some_and(|witness| witness.is_left())
+    }
+
     /// The peer has named the work that the call started.
     pub fn named(&self, handle: &Handle) {
         if let Some(witness) = &self.witness {
@@ -106,6 +111,12 @@ pub trait Witness: Send + Sync + fmt::Debug {
 
     /// The peer has named the work that the call started.
     fn named(&self, handle: &Handle);
+
+    /// Whether the call, if it is dropped now, is only left: the bridge goes down, and will ask for
+    /// the work by its handle afterwards. It is not to be cancelled then.
+    fn is_left(&self) -> bool {
+        false
+    }
 }
 
 /// It could not be written down that a call is made, so it must not be made.

@@ -26,6 +26,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     board::{Board, Phase},
+    gate::Gate,
     peer::{Dial, Peer, PeerError},
 };
 use crate::{backoff::Backoff, model::ids::BackendName};
@@ -84,6 +85,8 @@ pub struct Supervisor {
     pub dial: Arc<dyn Dial>,
     pub timing: Timing,
     pub board: Arc<Board>,
+    /// Is told of every connection that works.
+    pub gate: Arc<Gate>,
     pub asks: mpsc::Receiver<Ask>,
 }
 
@@ -164,6 +167,9 @@ impl Supervisor {
                     failures = 0;
                     let wait = self.jittered();
                     self.ready(peer, catalog, reason, wait);
+                    if reason == Reason::Connected {
+                        self.gate.reconnected();
+                    }
                     wait
                 }
                 failed => {

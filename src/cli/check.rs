@@ -62,6 +62,8 @@ pub struct BackendPlan {
     pub reached: Reached,
     /// The prefix of its tools, for an MCP server.
     pub prefix: Option<String>,
+    /// Whether an MCP server's annotations are believed.
+    pub trust_annotations: bool,
     pub required: bool,
     pub on_unavailable: &'static str,
     pub refresh: String,
@@ -209,6 +211,7 @@ impl BackendPlan {
             kind,
             reached,
             prefix,
+            trust_annotations: backend.trust_annotations,
             required: backend.required,
             on_unavailable: match backend.on_unavailable {
                 OnUnavailable::Stub => "stub",
@@ -351,8 +354,13 @@ impl fmt::Display for BackendPlan {
             Reached::Bundled => writeln!(f, "  runs     inside the bridge")?,
         }
         if let Some(prefix) = &self.prefix {
-            let tools = if prefix.is_empty() { "names as they are" } else { "" };
-            writeln!(f, "  tools    {prefix}{}{tools}", if prefix.is_empty() { "" } else { "*" })?;
+            let tools = match prefix.as_str() {
+                "" => "names as they are".to_owned(),
+                prefix => format!("{prefix}*"),
+            };
+            let trust =
+                if self.trust_annotations { "; their annotations are believed" } else { "" };
+            writeln!(f, "  tools    {tools}{trust}")?;
         }
         let required = if self.required { ", required" } else { "" };
         let pending = self.pending_after.as_ref();

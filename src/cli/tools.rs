@@ -58,6 +58,14 @@ struct Backend {
     last_refresh: Option<String>,
     last_error: Option<String>,
     calls_in_flight: usize,
+    breaker: Option<Breaker>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Breaker {
+    state: String,
+    retry_at: Option<String>,
 }
 
 /// `mantyx-bridge status`.
@@ -104,6 +112,17 @@ pub(super) async fn status(config: &Config, json: bool) -> Outcome {
     for backend in &status.backends {
         if let Some(error) = &backend.last_error {
             line(&mut out, format_args!("\n{}: {}", backend.name, plain(error)));
+        }
+        match &backend.breaker {
+            Some(Breaker { state, retry_at: Some(at) }) if state == "open" => {
+                let name = &backend.name;
+                line(&mut out, format_args!("\n{name}: keeps failing; no call is made until {at}"));
+            }
+            Some(Breaker { state, .. }) if state == "half-open" => {
+                let name = &backend.name;
+                line(&mut out, format_args!("\n{name}: keeps failing; the next call is a try"));
+            }
+            _ => (),
         }
     }
     print(&out)

@@ -20,7 +20,6 @@ struct NotYet {
 enum Uses {
     /// The key stands there with something in it.
     Present,
-    True,
     Word(&'static str),
 }
 
@@ -49,12 +48,6 @@ const TABLE: &[NotYet] = &[
         path: &["a2a", "*", "approve"],
         uses: Uses::Present,
         what: "calls that a person approves",
-        cure: LEAVE_OUT,
-    },
-    NotYet {
-        path: &["mcp", "*", "trust_annotations"],
-        uses: Uses::True,
-        what: "trusting a server's annotations",
         cure: LEAVE_OUT,
     },
     NotYet {
@@ -106,7 +99,6 @@ impl Uses {
             (Self::Present, Kind::Map(entries)) => !entries.is_empty(),
             (Self::Present, Kind::Seq(items)) => !items.is_empty(),
             (Self::Present, _) => true,
-            (Self::True, kind) => matches!(kind, Kind::Bool(true)),
             (Self::Word(word), Kind::Str(text)) => text == word,
             _ => false,
         }

@@ -202,8 +202,9 @@ pub struct Mcp {
     pub concurrency: Option<At<Count>>,
     /// Globs of tools whose calls a person must approve. Not in this version.
     pub approve: Option<Unready>,
-    /// Believe the server's readOnlyHint and idempotentHint. `true` is not in this version.
-    pub trust_annotations: Option<bool>,
+    /// `true`: believe the server's `readOnlyHint` and `idempotentHint`. A call of such a tool is
+    /// made once more where the connection broke before its answer came.
+    pub trust_annotations: Option<At<bool>>,
     /// The token that a server with a `url` wants.
     pub auth: Option<At<BackendAuth>>,
 }
@@ -309,7 +310,8 @@ pub struct Local {
     /// The model is told not to call it again while it works.
     #[serde(rename = "longRunning")]
     pub long_running: Option<At<bool>>,
-    /// It changes nothing, so MANTYX may have it called beside other tools that change nothing.
+    /// It changes nothing, so MANTYX may have it called beside other tools that change nothing, and
+    /// a call whose connection broke is made once more.
     #[serde(rename = "readOnly")]
     pub read_only: Option<At<bool>>,
     /// Its result stays in the session's history for later turns.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::model::{
+    answer::Answer,
     recovery::Stage,
     routes::{Routes, Stored},
     spec::StoredTable,
@@ -85,6 +86,35 @@ pub struct SessionRecord {
 /// What identifies a session: its workspace and its id.
 pub type SessionKey = (String, String);
 
+/// A call that goes on after a first answer, or went on and has a result.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LongRecord {
+    pub app: String,
+    pub of: LongOf,
+    /// The name that the model called.
+    pub tool: String,
+    /// Where it leads: the backend, [`crate::model::offer::RefKind`], and the peer's own name.
+    pub backend: String,
+    pub kind: String,
+    pub target: String,
+    /// The run and the tool use that began it; `None` for a call by hand.
+    pub origin: Option<(String, String)>,
+    /// What the peer calls the work.
+    pub handle: Option<String>,
+    pub begun_at: Millis,
+    /// When it ended, and how.
+    pub ended: Option<(Millis, Answer)>,
+}
+
+/// Who may fetch its result, besides the app being the same.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LongOf {
+    Session { workspace: String, session: String },
+    Run { workspace: String, kind: String, run: String, agent_run: String },
+    App,
+}
+
 /// One change of what is kept.
 #[derive(Debug, Clone)]
 pub enum Change {
@@ -103,6 +133,9 @@ pub enum Change {
     ForgetRun(Slot),
     Session(SessionKey, SessionRecord),
     ForgetSession(SessionKey),
+    /// A long call, by its id.
+    Long(String, LongRecord),
+    ForgetLong(String),
 }
 
 /// What was kept of one run.
@@ -137,4 +170,6 @@ pub struct Kept {
     pub upstream: Option<String>,
     pub runs: Vec<KeptRun>,
     pub sessions: Vec<KeptSession>,
+    /// The long calls, by their ids.
+    pub long: Vec<(String, LongRecord)>,
 }

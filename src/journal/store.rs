@@ -6,6 +6,7 @@
 use std::{
     collections::{HashMap, HashSet},
     fs, io,
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -42,6 +43,7 @@ const RUNS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("runs");
 const CALLS: TableDefinition<'_, InRun, &[u8]> = TableDefinition::new("calls");
 const ANSWERS: TableDefinition<'_, InRun, &[u8]> = TableDefinition::new("answers");
 const SESSIONS: TableDefinition<'_, (&str, &str), &[u8]> = TableDefinition::new("sessions");
+const LONG: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("long");
 
 /// The open file.
 #[derive(Debug)]
@@ -70,8 +72,13 @@ impl<E: Into<redb::Error>> From<E> for StoreError {
             redb::Error::UpgradeRequired(version) => {
                 Self::Damaged(format!("its file format is {version}"))
             }
-            // What is no store at all is told by an I/O error of this kind.
-            redb::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
+            // What is no store at all, and what ends too soon, is told by I/O errors of these kinds.
+            redb::Error::Io(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
+                ) =>
+            {
                 Self::Damaged(error.to_string())
             }
             error => Self::Failed(Box::new(error)),
@@ -82,6 +89,8 @@ impl<E: Into<redb::Error>> From<E> for StoreError {
 impl Store {
     /// Opens the file, and makes it where there is none.
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
+        // Arguments and answers are nobody else's business.
+        fs::OpenOptions::new().append(true).create(true).mode(0o600).open(path).map_err(io)?;
         let db = match Builder::new().set_cache_size(CACHE).create(path) {
             Ok(db) => db,
             Err(DatabaseError::DatabaseAlreadyOpen) => {
@@ -113,6 +122,7 @@ impl Store {
             txn.open_table(CALLS)?;
             txn.open_table(ANSWERS)?;
             txn.open_table(SESSIONS)?;
+            txn.open_table(LONG)?;
         }
         txn.commit()?;
         Ok(())
@@ -133,17 +143,20 @@ impl Store {
         fs::metadata(&self.path).map_or(0, |file| file.len())
     }
 
-    /// Forgets the oldest ended runs and the routes that nothing refers to, and gives back the room.
-    pub(super) fn shrink(&mut self) -> Result<(), StoreError> {
+    /// Forgets the older half of the ended runs, and gives back their room; how many they were.
+    pub(super) fn shrink(&mut self) -> Result<usize, StoreError> {
         let kept = self.read()?;
         let mut ended: Vec<(Millis, Slot)> =
             kept.runs.iter().filter_map(|run| Some((run.record.ended_at?, run.slot))).collect();
         ended.sort_unstable();
         ended.truncate(ended.len().div_ceil(2));
         let forget: Vec<Change> = ended.iter().map(|(_, slot)| Change::ForgetRun(*slot)).collect();
-        info!(runs = forget.len(), "the journal is large; ended runs are forgotten");
+        if !forget.is_empty() {
+            info!(runs = forget.len(), "the journal is large; ended runs are forgotten");
+        }
         self.apply(&forget)?;
-        self.tidy()
+        self.tidy()?;
+        Ok(forget.len())
     }
 
     /// Drops the routes that nothing refers to, and gives back unused room.
@@ -226,6 +239,11 @@ impl Store {
             let key = (workspace.to_owned(), session.to_owned());
             kept.sessions.push(KeptSession { key, record, routes: Arc::clone(routes) });
         }
+        for entry in txn.open_table(LONG)?.iter()? {
+            let (id, value) = entry?;
+            let Some(record) = record("long call", value.value()) else { continue };
+            kept.long.push((id.value().to_owned(), record));
+        }
         Ok(kept)
     }
 
@@ -252,7 +270,7 @@ impl Store {
                     }
                 })*};
             }
-            copy!(META, FACTS, ROUTES, RUNS, CALLS, ANSWERS, SESSIONS);
+            copy!(META, FACTS, ROUTES, RUNS, CALLS, ANSWERS, SESSIONS, LONG);
             to.commit()?;
         }
         fs::rename(&fresh, path).map_err(io)?;
@@ -300,6 +318,10 @@ fn apply(txn: &WriteTransaction, change: &Change) -> Result<(), StoreError> {
         Change::ForgetSession((workspace, session)) => {
             txn.open_table(SESSIONS)?.remove((workspace.as_str(), session.as_str()))?;
         }
+        Change::Long(id, call) => {
+            txn.open_table(LONG)?.insert(id.as_str(), text(call).as_slice())?;
+        }
+        Change::ForgetLong(id) => drop(txn.open_table(LONG)?.remove(id.as_str())?),
     }
     Ok(())
 }

@@ -1,6 +1,9 @@
 //! What was written is there again, in whatever state the file was left.
 
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::{
+    io::{Read as _, Seek as _, SeekFrom, Write as _},
+    os::unix::fs::PermissionsExt as _,
+};
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -59,6 +62,8 @@ async fn what_was_written_is_there_again() {
     let path = dir.path().join("journal.redb");
     let (journal, kept) = Journal::open(&path).unwrap();
     assert!(kept.runs.is_empty());
+    let mode = fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "its owner's alone");
     write(&journal, run(1, None)).await;
     write(&journal, vec![call(1, "tu_1", Stage::Dispatched)]).await;
     let body = Bytes::from_static(b"{\"result\":\"\xc3\xa9\"}");
@@ -157,4 +162,41 @@ async fn flipped_bytes_never_stop_the_bridge() {
         journal.close();
         assert!(Journal::open(&path).unwrap().1.runs.iter().any(|run| run.slot == Slot(100)));
     }
+}
+
+#[tokio::test]
+async fn what_has_ended_makes_room_and_what_has_not_closes_the_journal() {
+    const MAX: u64 = 10 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal.redb");
+    let (journal, _) = Journal::open_bounded(&path, MAX).unwrap();
+    let large = Bytes::from(vec![b'x'; 1 << 20]);
+    let answer = |slot: u64| {
+        let answer = Change::Answer(key(slot, "tu"), large.clone());
+        vec![call(slot, "tu", Stage::Answered), answer]
+    };
+    let fill = async |ended_at: Option<Millis>, first: u64| {
+        for slot in first..first + 16 {
+            write(&journal, run(slot, ended_at.map(|at| at + slot))).await;
+            write(&journal, answer(slot)).await;
+        }
+    };
+    fill(Some(1), 1).await;
+    let roomy = async {
+        while !journal.is_open() || journal.health().bytes > MAX {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let within = Duration::from_secs(30);
+    tokio::time::timeout(within, roomy).await.expect("the oldest of the ended should go");
+    for slot in 1..=16 {
+        write(&journal, vec![Change::ForgetRun(Slot(slot))]).await;
+    }
+    fill(None, 20).await;
+    let health = journal.health();
+    assert!(!journal.is_open() && health.error.unwrap().contains("full"), "no more calls");
+    journal.close();
+    let (journal, kept) = Journal::open_bounded(&path, MAX).unwrap();
+    assert_eq!(kept.runs.iter().filter(|run| run.calls[0].answer.is_some()).count(), 16);
+    journal.close();
 }

@@ -6,7 +6,9 @@ pub mod a2a;
 pub mod files;
 pub mod mcp;
 
-use serde::{Serialize, Serializer, ser::SerializeMap as _};
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer, de::Error as _, ser::SerializeMap as _,
+};
 
 use files::File;
 
@@ -82,6 +84,24 @@ impl Serialize for Answer {
             Self::Error(text) => map.serialize_entry("error", text)?,
         }
         map.end()
+    }
+}
+
+/// Reads what was serialized; the journal keeps answers so.
+impl<'de> Deserialize<'de> for Answer {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Members {
+            result: Option<String>,
+            #[serde(default)]
+            files: Vec<File>,
+            error: Option<String>,
+        }
+        match Members::deserialize(deserializer)? {
+            Members { result: Some(text), files, error: None } => Ok(Self::Result { text, files }),
+            Members { result: None, error: Some(error), .. } => Ok(Self::Error(error)),
+            Members { .. } => Err(D::Error::custom("neither a result nor an error, or both")),
+        }
     }
 }
 

@@ -43,16 +43,19 @@ impl<'a> Elements<'a> {
     }
 }
 
-/// The string that stands under `key` in the object `text`: `None` where `text` is no object, the
-/// key is absent or stands twice, or the value is no string.
-pub fn string_member(text: &str, key: &str) -> Option<String> {
+/// The value that stands under `key` in the object `text`: `None` where `text` is no object, or the
+/// key is absent or stands twice.
+pub fn member<'a>(text: &'a str, key: &str) -> Option<&'a RawValue> {
     let members = Members::read(text).ok()?;
     let mut values = members.0.iter().filter(|(name, _)| name == key);
     let (_, value) = values.next()?;
-    if values.next().is_some() {
-        return None;
-    }
-    serde_json::from_str(value.get()).ok()
+    values.next().is_none().then_some(*value)
+}
+
+/// The string that stands under `key` in the object `text`: `None` where [`member`] gives nothing,
+/// or something else.
+pub fn string_member(text: &str, key: &str) -> Option<String> {
+    serde_json::from_str(member(text, key)?.get()).ok()
 }
 
 /// Where `part` stands in `whole`, in bytes. `part` must have been borrowed out of `whole`.

@@ -18,6 +18,7 @@ use sha2::{Digest as _, Sha256};
 pub use super::routes::{Route, Target};
 use super::{
     catalog::{Catalog, Content, Tool, hex},
+    hints,
     ids::BackendName,
     json,
     naming::{self, Nameless, Naming},
@@ -88,6 +89,8 @@ pub struct Source {
     pub available: bool,
     /// Whether its calls may go on after a first answer (`pending_after`).
     pub can_pend: bool,
+    /// Whether the operator believes what an MCP server says of its own tools.
+    pub trusted: bool,
 }
 
 /// All that runs can be given at one moment.
@@ -322,21 +325,25 @@ impl<'a> Plan<'a> {
     /// Where the tool at `at` in [`Self::tools`] is.
     fn route(&self, at: usize) -> Route {
         let name: Arc<str> = self.tools.get(at).map_or("", |tool| tool.tool).into();
-        let (kind, target) = match &self.shape {
-            Shape::Stub => (RefKind::Local, Target::Stub),
+        let source = self.source;
+        let (kind, target, repeatable) = match &self.shape {
+            Shape::Stub => (RefKind::Local, Target::Stub, false),
             Shape::Mcp { tools, .. } => {
-                let input = tools.get(at).map(|tool| Arc::clone(&tool.input));
-                (self.source.kind, Target::Tool { name, input })
+                let tool = tools.get(at);
+                let input = tool.map(|tool| Arc::clone(&tool.input));
+                let says_so = |tool: &&Tool| hints::mcp_tool_is_repeatable(tool.raw.get());
+                let repeatable = source.trusted && tool.is_some_and(says_so);
+                (source.kind, Target::Tool { name, input }, repeatable)
             }
-            Shape::Local { input, .. } => {
-                (self.source.kind, Target::Tool { name, input: Some(Arc::clone(input)) })
+            Shape::Local { definition, input } => {
+                let target = Target::Tool { name, input: Some(Arc::clone(input)) };
+                (source.kind, target, hints::local_tool_is_repeatable(definition.get()))
             }
             Shape::Nothing | Shape::A2a { .. } => {
-                (self.source.kind, Target::Tool { name, input: None })
+                (source.kind, Target::Tool { name, input: None }, false)
             }
         };
-        let repeatable = false;
-        Route { backend: self.source.name.clone(), kind, target, repeatable }
+        Route { backend: source.name.clone(), kind, target, repeatable }
     }
 
     fn write(&self, names: &[Arc<str>]) -> Vec<Ref> {

@@ -123,6 +123,14 @@ pub fn unknown() -> Answer {
     )
 }
 
+/// The bridge was restarted while the call went on, and its peer had no name for it.
+pub fn lost(tool: &str) -> Answer {
+    Answer::Error(format!(
+        "OUTCOME_UNKNOWN: the bridge was restarted while `{tool}` went on. The call may or may not \
+         have taken effect; check before you repeat it."
+    ))
+}
+
 /// The result of a call that was cancelled while it went on.
 pub fn cancelled() -> Answer {
     Answer::Error(

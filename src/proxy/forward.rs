@@ -105,6 +105,7 @@ impl<'a> Outgoing<'a> {
         match request.send().await {
             Ok(response) => {
                 upstream.note(Ok(()));
+                upstream.overheard(&self.authority, response.headers());
                 self.back(response)
             }
             Err(error) => {

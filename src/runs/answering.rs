@@ -55,11 +55,13 @@ pub(super) async fn answer(
         Task::Post(body) => body,
         Task::Refuse(error) => written(&tool_use, Answer::Error(error), &entry).await,
         Task::Make(route) => {
-            let answer = make(&runs, &run, call, &route, (&to, &entry, false)).await;
+            let made = make(&runs, &run, call, &route, (&to, &entry, false)).await;
+            let Some(answer) = made else { return };
             written(&tool_use, answer, &entry).await
         }
         Task::Resume(route) => {
-            let answer = make(&runs, &run, call, &route, (&to, &entry, true)).await;
+            let made = make(&runs, &run, call, &route, (&to, &entry, true)).await;
+            let Some(answer) = made else { return };
             written(&tool_use, answer, &entry).await
         }
     };
@@ -71,14 +73,14 @@ pub(super) async fn answer(
     entry.close();
 }
 
-/// Has the call made, or asks for what it has started before.
+/// Has the call made, or asks for what it has started before. `None`: it is left to the next process.
 async fn make(
     runs: &Arc<Runs>,
     run: &Arc<DrivenRun>,
     call: Call,
     route: &Route,
     (to, entry, again): (&RunId, &Arc<Entry>, bool),
-) -> Answer {
+) -> Option<Answer> {
     let begun = Instant::now();
     let (tool_use, tool) = (call.tool_use.clone(), call.name.clone());
     let handle = entry.handle().filter(|_| again);
@@ -88,6 +90,10 @@ async fn make(
         () = run.cancel.cancelled() => {
             Answer::Error("The call was cancelled because its run was.".to_owned())
         }
+        () = entry.left() => {
+            info!(run = %run.key.run, %tool_use, tool, "left; it is asked for after the restart");
+            return None;
+        }
     };
     let ok = matches!(answer, Answer::Result { .. });
     info!(
@@ -95,7 +101,7 @@ async fn make(
         ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
         "answered"
     );
-    answer
+    Some(answer)
 }
 
 /// The body to be posted, which is in the journal when this returns.

@@ -15,11 +15,11 @@ use std::{
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{AskedBy, NewRun, entry::Entry, log::EventLog};
+use super::{AskedBy, NewRun, Runs, entry::Entry, log::EventLog};
 use crate::{
     backend::peer::Handle,
     journal::{
-        self, Journal,
+        self,
         record::{Change, Millis, RunRecord, Slot},
     },
     model::{
@@ -197,13 +197,13 @@ impl DrivenRun {
 
     /// The entry of `call`, which is to be answered: the one that an earlier process left, or a new
     /// one.
-    pub(super) fn entry(&self, journal: &Arc<Journal>, call: &Call) -> Arc<Entry> {
+    pub(super) fn entry(&self, runs: &Runs, call: &Call) -> Arc<Entry> {
         let agent_run = self.agent_run(call);
         let key = (agent_run.cloned(), call.tool_use.clone());
         let left = self.left_entries().remove(&key);
         left.unwrap_or_else(|| {
             let seq = self.last_seq();
-            Arc::new(Entry::new(Arc::clone(journal), self.slot, agent_run, call, seq))
+            Arc::new(Entry::new(runs.keeping(), self.slot, agent_run, call, seq))
         })
     }
 

@@ -347,7 +347,7 @@ impl Driver {
                     continue;
                 }
             };
-            let entry = self.run.entry(&self.runs.journal, &call);
+            let entry = self.run.entry(&self.runs, &call);
             changes.push(entry.change());
             tasks.push((call, task, entry));
         }

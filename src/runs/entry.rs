@@ -3,14 +3,16 @@
 //! Must not: decide what a stage means after a crash (model/recovery.rs does).
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
+use super::pending::LongCalls;
 use crate::{
     backend::peer::{Handle, NotRecorded, Witness},
     journal::{
@@ -19,7 +21,7 @@ use crate::{
     },
     model::{
         event::Call,
-        ids::RunId,
+        ids::{CallId, RunId},
         offer::RefKind,
         recovery::{Known, Stage},
     },
@@ -32,10 +34,14 @@ const POST_KEPT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Entry {
     journal: Arc<Journal>,
+    /// Cancelled when the bridge goes down and does not wait for calls any more.
+    leaving: CancellationToken,
     key: CallKey,
     record: Mutex<CallRecord>,
     /// When this process has known it first.
     since: Instant,
+    /// Set when it goes on after a first answer.
+    long: OnceLock<(Arc<LongCalls>, CallId)>,
     /// How long it had been known before, by the wall clock: none other outlives a process.
     before: Duration,
 }
@@ -43,7 +49,7 @@ pub(super) struct Entry {
 impl Entry {
     /// The entry of a call that has just been read; `seq` is how far its run has been read with it.
     pub(super) fn new(
-        journal: Arc<Journal>,
+        (journal, leaving): (Arc<Journal>, CancellationToken),
         slot: Slot,
         agent_run: Option<&RunId>,
         call: &Call,
@@ -67,13 +73,18 @@ impl Entry {
             args: Some(call.args.clone()),
         };
         let (record, since) = (Mutex::new(record), Instant::now());
-        Self { journal, key, record, since, before: Duration::ZERO }
+        Self { journal, leaving, key, record, since, long: OnceLock::new(), before: Duration::ZERO }
     }
 
     /// The entry of a call that an earlier process has left.
-    pub(super) fn kept(journal: Arc<Journal>, key: CallKey, record: CallRecord) -> Self {
+    pub(super) fn kept(
+        (journal, leaving): (Arc<Journal>, CancellationToken),
+        key: CallKey,
+        record: CallRecord,
+    ) -> Self {
         let before = Duration::from_millis(journal::now().saturating_sub(record.received_at));
-        Self { journal, key, record: Mutex::new(record), since: Instant::now(), before }
+        let (record, since) = (Mutex::new(record), Instant::now());
+        Self { journal, leaving, key, record, since, long: OnceLock::new(), before }
     }
 
     /// Writes the entry as it stands.
@@ -90,6 +101,15 @@ impl Entry {
     pub(super) fn post_within(&self, whole: Duration) -> Duration {
         let least = if self.before.is_zero() { Duration::ZERO } else { POST_KEPT };
         self.left_of(whole).max(least)
+    }
+
+    /// Ends when the bridge goes down and the call is better left: its peer has named the work, so
+    /// that the next process can ask for it.
+    pub(super) async fn left(&self) {
+        self.leaving.cancelled().await;
+        if self.handle().is_none() || self.is_answered() {
+            std::future::pending::<()>().await;
+        }
     }
 
     /// What the peer calls the work that the call has started.
@@ -146,6 +166,12 @@ impl Entry {
         vec![self.change(), Change::ForgetAnswer(self.key.clone())]
     }
 
+    /// The call has had a first answer, and goes on as `id`.
+    pub(super) fn goes_on(&self, calls: Arc<LongCalls>, id: CallId) {
+        // It cannot go on twice.
+        self.long.set((calls, id)).ok();
+    }
+
     fn is_answered(&self) -> bool {
         matches!(self.record().stage, Stage::Answered | Stage::Closed)
     }
@@ -175,10 +201,15 @@ impl Witness for Entry {
     }
 
     fn named(&self, handle: &Handle) {
-        if self.is_answered() {
+        if let Some((calls, id)) = self.long.get() {
+            calls.named(id, handle);
             return;
         }
         self.record().handle = Some(handle.0.clone());
         self.journal.write(vec![self.change()]);
+    }
+
+    fn is_left(&self) -> bool {
+        self.leaving.is_cancelled()
     }
 }

@@ -4,6 +4,8 @@
 //! Must not: give anyone the result of a call that another run or session made, or keep results
 //! without a bound.
 
+mod kept;
+
 use std::{
     collections::HashMap,
     pin::pin,
@@ -18,22 +20,27 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use self::kept::Work;
 use super::{
     AskedBy, RunKey, Runs,
     history::{Outcome, Running},
 };
-use crate::model::{
-    answer::Answer,
-    ids::{AppName, CallId, RunId, SessionId},
-    offer::{Route, Target},
-    pending,
+use crate::{
+    backend::peer::Origin,
+    journal::{self, Journal, record::Millis},
+    model::{
+        answer::Answer,
+        ids::{AppName, CallId, RunId, SessionId},
+        offer::{Route, Target},
+        pending,
+    },
 };
 
 /// How long a result is kept.
 const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most results that are kept of one app, and the most bytes of them; the oldest go first.
 const KEEP_COUNT: usize = 500;
-const KEEP_BYTES: usize = 64 << 20;
+const KEEP_BYTES: usize = 16 << 20;
 
 /// Who may fetch the result of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +75,8 @@ pub enum Fetched {
 pub struct LongCalls {
     calls: Mutex<HashMap<CallId, LongCall>>,
     finished: Notify,
+    /// Where they are kept over a restart.
+    journal: Option<Arc<Journal>>,
 }
 
 #[derive(Debug)]
@@ -75,12 +84,16 @@ struct LongCall {
     scope: Scope,
     /// The name that the model called.
     tool: String,
+    /// How it can be asked for; `None` for one that is not kept.
+    work: Option<Work>,
     finished: Option<Finished>,
 }
 
 #[derive(Debug)]
 struct Finished {
     at: Instant,
+    /// The same, by the wall clock.
+    told: Millis,
     answer: Arc<Answer>,
 }
 
@@ -110,18 +123,27 @@ impl Of {
 }
 
 impl LongCalls {
+    /// Long calls that are kept in `journal`.
+    pub fn kept_in(journal: Arc<Journal>) -> Self {
+        Self { journal: Some(journal), ..Self::default() }
+    }
+
     /// A call of `tool` goes on.
-    pub fn begin(&self, id: CallId, scope: Scope, tool: String) {
-        self.lock().insert(id, LongCall { scope, tool, finished: None });
+    fn begin(&self, id: CallId, scope: Scope, tool: String, work: Option<Work>) {
+        let call = LongCall { scope, tool, work, finished: None };
+        self.write(&id, &call);
+        self.lock().insert(id, call);
     }
 
     /// It has ended so. Nothing is kept where nobody could fetch it any more.
-    pub fn finish(&self, id: &CallId, answer: Answer) {
+    fn finish(&self, id: &CallId, answer: Answer) {
         let mut calls = self.lock();
         let Some(call) = calls.get_mut(id) else { return };
-        call.finished = Some(Finished { at: Instant::now(), answer: Arc::new(answer) });
+        let (at, told, answer) = (Instant::now(), journal::now(), Arc::new(answer));
+        call.finished = Some(Finished { at, told, answer });
+        self.write(id, call);
         let app = call.scope.app.clone();
-        make_room(&mut calls, &app);
+        self.erase(&make_room(&mut calls, &app));
         drop(calls);
         self.finished.notify_waiters();
     }
@@ -130,7 +152,7 @@ impl LongCalls {
         match self.lock().get(id).filter(|call| call.scope == *scope) {
             None => Fetched::Unknown,
             Some(LongCall { finished: None, tool, .. }) => Fetched::Running(tool.clone()),
-            Some(LongCall { finished: Some(Finished { at, answer }), .. }) => {
+            Some(LongCall { finished: Some(Finished { at, answer, .. }), .. }) => {
                 if at.elapsed() < KEEP {
                     Fetched::Finished(Arc::clone(answer))
                 } else {
@@ -159,7 +181,13 @@ impl LongCalls {
 
     /// Forgets the calls of whatever `is_over`: nobody can fetch them any more.
     fn forget(&self, is_over: impl Fn(&Of) -> bool) {
-        self.lock().retain(|_, call| !is_over(&call.scope.of));
+        let mut over = Vec::new();
+        self.lock().retain(|id, call| {
+            let keep = !is_over(&call.scope.of);
+            over.extend((!keep).then(|| id.clone()));
+            keep
+        });
+        self.erase(&over);
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<CallId, LongCall>> {
@@ -167,14 +195,19 @@ impl LongCalls {
     }
 }
 
-/// Forgets what is too old, and of `app` what is too much.
-fn make_room(calls: &mut HashMap<CallId, LongCall>, app: &AppName) {
+/// Forgets what is too old, and of `app` what is too much; what that was.
+fn make_room(calls: &mut HashMap<CallId, LongCall>, app: &AppName) -> Vec<CallId> {
     let age = |call: &LongCall| call.finished.as_ref().map(|finished| finished.at.elapsed());
-    calls.retain(|_, call| age(call).is_none_or(|age| age < KEEP));
+    let mut gone = Vec::new();
+    calls.retain(|id, call| {
+        let keep = age(call).is_none_or(|age| age < KEEP);
+        gone.extend((!keep).then(|| id.clone()));
+        keep
+    });
     let own = calls.iter().filter(|(_, call)| call.scope.app == *app);
     let mut kept: Vec<(Instant, usize, CallId)> = own
         .filter_map(|(id, call)| {
-            let Finished { at, answer } = call.finished.as_ref()?;
+            let Finished { at, answer, .. } = call.finished.as_ref()?;
             Some((*at, answer.size(), id.clone()))
         })
         .collect();
@@ -184,8 +217,10 @@ fn make_room(calls: &mut HashMap<CallId, LongCall>, app: &AppName) {
         bytes += size;
         if count >= KEEP_COUNT || bytes > KEEP_BYTES {
             calls.remove(id);
+            gone.push(id.clone());
         }
     }
+    gone
 }
 
 /// When a call goes on, and how its run then asks for it.
@@ -202,6 +237,9 @@ pub(super) struct InHand {
     pub app: AppName,
     /// The name that the model called.
     pub tool: String,
+    pub route: Route,
+    /// Which call of which run this is; `None` for a call by hand.
+    pub origin: Option<Origin>,
     pub begun: Running,
     pub asked_by: Option<Arc<AskedBy>>,
 }
@@ -268,8 +306,19 @@ impl Runs {
         info!(app = %in_hand.app, tool = in_hand.tool, call = %id, "the call goes on");
         let first = pending::goes_on(&id, &in_hand.tool, &fetch);
         let scope = Scope::new(&in_hand.app, in_hand.asked_by.as_deref());
-        self.long_calls.begin(id.clone(), scope, in_hand.tool.clone());
-        self.tracker.spawn(Arc::clone(self).go_on(making, in_hand, id));
+        let entry = in_hand.asked_by.as_ref().map(|by| &by.entry);
+        let work = Work {
+            route: in_hand.route.clone(),
+            origin: in_hand.origin.clone(),
+            handle: entry.and_then(|entry| entry.handle()),
+            begun_at: journal::now(),
+        };
+        self.long_calls.begin(id.clone(), scope, in_hand.tool.clone(), Some(work));
+        if let Some(entry) = entry {
+            entry.goes_on(Arc::clone(&self.long_calls), id.clone());
+        }
+        let stop = in_hand.asked_by.as_ref().map(|by| by.driven.stop.clone()).unwrap_or_default();
+        self.tracker.spawn(Arc::clone(self).go_on(making, in_hand, id, stop));
         first
     }
 
@@ -279,22 +328,31 @@ impl Runs {
         making: impl Future<Output = Answer> + Send + 'static,
         in_hand: InHand,
         id: CallId,
+        stop: CancellationToken,
     ) {
-        let stop = match &in_hand.asked_by {
-            Some(asked_by) => asked_by.driven.stop.clone(),
-            None => CancellationToken::new(),
-        };
         let answer = tokio::select! {
             answer = making => {
                 in_hand.ends(&answer);
                 answer
             }
             () = stop.cancelled() => pending::cancelled(),
+            () = self.left(&id) => {
+                info!(call = %id, "left; it is asked for after the restart");
+                return;
+            }
         };
         let ok = matches!(answer, Answer::Result { .. });
         info!(app = %in_hand.app, tool = in_hand.tool, call = %id, ok, "the call has ended");
         drop(in_hand);
         self.long_calls.finish(&id, answer);
+    }
+
+    /// Ends when the bridge goes down and the call is better left.
+    async fn left(&self, id: &CallId) {
+        self.leave.cancelled().await;
+        if !self.long_calls.has_name(id) {
+            std::future::pending::<()>().await;
+        }
     }
 
     /// What has become of the call that the model asks for.

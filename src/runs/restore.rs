@@ -35,12 +35,14 @@ impl Runs {
     /// Takes up what was kept. Runs that were being driven are driven on; those that need their
     /// app's own credential, as soon as the app shows it.
     pub fn restore(self: &Arc<Self>, kept: Kept, apps: &[App]) {
-        let Kept { upstream, runs, sessions } = kept;
+        let Kept { upstream, runs, sessions, long } = kept;
         let last = runs.iter().map(|run| run.slot.0).max().unwrap_or(0);
         self.next_slot.store(last + 1, Ordering::Relaxed);
         let now = self.upstream.base().to_string();
         if upstream.as_ref() != Some(&now) {
             self.leave_behind(&runs, &sessions);
+            let long = long.into_iter().map(|(id, _)| Change::ForgetLong(id));
+            self.journal.write(long.collect());
             self.journal.write(vec![Change::Upstream(now)]);
             return;
         }
@@ -67,6 +69,7 @@ impl Runs {
                 _ => self.lay_asleep(run),
             }
         }
+        self.restore_long_calls(long);
     }
 
     /// The run of an earlier process that `app` asks for with its own credential, if there is one.
@@ -139,7 +142,7 @@ impl Runs {
         let mut open = Vec::new();
         for call in calls {
             let content = call.record.content;
-            let entry = Arc::new(Entry::kept(Arc::clone(&self.journal), call.key, call.record));
+            let entry = Arc::new(Entry::kept(self.keeping(), call.key, call.record));
             let asked = entry.call();
             let route = table.claims(&asked).cloned();
             let known = entry.known(route.as_ref().is_some_and(|r| r.repeatable), POST_WITHIN);

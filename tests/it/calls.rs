@@ -370,6 +370,27 @@ async fn retry_after_holds_for_all_runs_of_a_credential() {
 }
 
 #[tokio::test]
+async fn posts_keep_to_the_rate_limit_that_answers_tell_of() {
+    let rig = Rig::start().await;
+    rig.mantyx.meter(20, Duration::from_secs(2));
+    let ids: Vec<String> = (0..60).map(|n| format!("tu_{n}")).collect();
+    let script =
+        ids.iter().fold(Script::new(), |script, id| script.mcp(id, "plain", "plain_note", NOTE));
+    let script = ids.iter().fold(script, |script, id| script.until(id));
+    let run = rig.run(script.done()).await;
+    sse::whole(&rig.bridge, &run.stream).await;
+    for id in &ids {
+        let posts = rig.mantyx.wait_posts(id, 1).await;
+        assert!(posts.iter().all(|post| post.value()["result"] == "noted: x"), "{posts:?}");
+    }
+    let posts = rig.mantyx.requests("POST", "/tool-results");
+    let refused = posts.len() - ids.len();
+    assert!(refused <= 3, "{refused} posts met the limit");
+    let took = posts[59].at.duration_since(posts[0].at);
+    assert!(took >= Duration::from_secs(4), "60 are three windows: {took:?}");
+}
+
+#[tokio::test]
 async fn answers_that_mantyx_no_longer_wants_end_quietly() {
     let rig = Rig::start().await;
     for (id, status) in [("tu_404", 404), ("tu_409", 409), ("tu_204", 204)] {

@@ -9,7 +9,7 @@ use std::{fs, process::Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{bridge, mantyx::CREDENTIAL, rig::Rig};
+use crate::{bridge, mantyx::CREDENTIAL, rig::Rig, wait};
 
 const OK: Option<i32> = Some(0);
 const FAILED: Option<i32> = Some(1);
@@ -193,4 +193,32 @@ async fn shells_and_man_are_told_of_the_command_line() {
     assert!(page.out.contains("demo_add"), "with the example: {}", page.out);
     let none = run(&["man", "no-such-command"]).await.expect(USAGE);
     assert!(none.err.contains("call"), "what there is: {}", none.err);
+}
+
+#[tokio::test]
+async fn a_backend_that_keeps_failing_is_shown() {
+    let gone = "{http: {url: 'http://127.0.0.1:1/'}}";
+    let rig =
+        Rig::bare(&format!("local:\n  gone: {gone}\n  fine: {{command: [echo, hi]}}\n")).await;
+    let call = async || with(&rig, &["call", "gone"]).await.expect(FAILED).err;
+    let shown = with(&rig, &["status"]).await.expect(OK).out;
+    assert!(!shown.contains("keeps failing"), "{shown}");
+    for _ in 0..7 {
+        let error = call().await;
+        assert!(error.contains("cannot be reached"), "{error}");
+    }
+    // Whether or not a second has passed since, and with it the time until a call may try.
+    let shown = with(&rig, &["status"]).await.expect(OK).out;
+    assert!(shown.contains("gone: keeps failing"), "{shown}");
+    let breaker = rig.bridge.backend("gone").await["breaker"].clone();
+    assert!(breaker["state"] == "open" || breaker["state"] == "half-open", "{breaker}");
+    assert_eq!(breaker["retryAt"].is_string(), breaker["state"] == "open", "{breaker}");
+    wait::soon("a call should be refused", async || {
+        call().await.contains("keeps failing, so the call was not made").then_some(())
+    })
+    .await;
+    let breaker = rig.bridge.backend("fine").await["breaker"].clone();
+    assert_eq!(breaker["state"], "closed", "another backend is none of its business");
+    assert_eq!(with(&rig, &["call", "fine"]).await.expect(OK).out.trim(), "hi");
+    assert!(rig.bridge.log().contains("keeps failing: calls are refused for 1s"));
 }

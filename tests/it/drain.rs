@@ -5,31 +5,9 @@
 
 use rustix::process::Signal;
 
-use crate::{
-    bridge::{Bridge, DRAIN},
-    effects::Effects,
-    frames::Script,
-    mantyx::Mantyx,
-    peers, wait,
-};
+use crate::{bridge::DRAIN, frames::Script, scene::Scene, wait};
 
-struct Rig {
-    bridge: Bridge,
-    mantyx: Mantyx,
-    plain: Effects,
-}
-
-impl Rig {
-    async fn start() -> Self {
-        let (mantyx, plain) = (Mantyx::start().await, Effects::new());
-        mantyx.once();
-        let server = peers::with(&plain.server(), "concurrency: 128");
-        let bridge =
-            Bridge::ready(&format!("{}mcp:\n  plain: {server}\n", mantyx.upstream())).await;
-        bridge.wait_backend("plain", "ready").await;
-        Self { bridge, mantyx, plain }
-    }
-
+impl Scene {
     /// Starts a run with calls of these arguments, and waits until all have reached the server.
     async fn call_all(&self, args: &[String]) -> Vec<String> {
         let ids: Vec<String> = (0..args.len()).map(|n| format!("tu_{n}")).collect();
@@ -65,7 +43,7 @@ impl Rig {
 
 #[tokio::test]
 async fn a_stop_loses_none_of_a_hundred_calls() {
-    let mut rig = Rig::start().await;
+    let mut rig = Scene::start(Some("concurrency: 128")).await;
     // 0.1 s to 5 s.
     let args: Vec<String> = (0..100).map(|n| format!(r#"{{"ms":{}}}"#, 100 + n * 49)).collect();
     let ids = rig.call_all(&args).await;
@@ -79,7 +57,7 @@ async fn a_stop_loses_none_of_a_hundred_calls() {
 
 /// Of two calls one ends while the bridge drains; the other is left to the next start.
 async fn leave_one_behind(signals: usize) {
-    let mut rig = Rig::start().await;
+    let mut rig = Scene::start(Some("concurrency: 128")).await;
     rig.call_all(&[r#"{"hang":"always"}"#.to_owned()]).await;
     rig.stop_by(signals).await;
     rig.bridge.restart().await;

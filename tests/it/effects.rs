@@ -13,9 +13,6 @@ use tempfile::TempDir;
 
 use crate::{peers, wait};
 
-/// Whether `trust_annotations: true` is understood; until then, no server is trusted.
-pub(crate) const TRUST: bool = false;
-
 /// What a server says of a tool's effects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -81,10 +78,9 @@ impl Effects {
         peers::effects(&self.path(), &[])
     }
 
-    /// The entry of a server that the operator trusts, as far as that is understood.
+    /// The entry of a server that the operator trusts.
     pub(crate) fn trusted_server(&self) -> String {
-        let server = self.server();
-        if TRUST { peers::with(&server, "trust_annotations: true") } else { server }
+        peers::with(&self.server(), "trust_annotations: true")
     }
 
     /// The entry of a server that copies `file` whenever a call reaches it.

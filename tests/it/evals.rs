@@ -17,11 +17,11 @@ use crate::{
 const EVAL: &str = r#"{"datasetId":"d","agentId":"a"}"#;
 
 /// An event in the flat layout of eval streams, which have no seq.
-fn flat(kind: &str, rest: &str) -> String {
+pub(crate) fn flat(kind: &str, rest: &str) -> String {
     format!("event: {kind}\ndata: {{\"type\":\"{kind}\"{rest}}}\n\n")
 }
 
-fn call_of(run: &str, id: &str, name: &str) -> String {
+pub(crate) fn call_of(run: &str, id: &str, name: &str) -> String {
     flat(
         "local_tool_call",
         &format!(
@@ -56,7 +56,7 @@ fn two_runs(name: &str) -> Script {
 const TWO_RUNS: [&str; 6] =
     ["case_started", "tool_call", "tool_call", "local_tool_result_in", "result", "run_completed"];
 
-async fn start(rig: &Rig, script: Script) -> Value {
+pub(crate) async fn start(rig: &Rig, script: Script) -> Value {
     rig.mantyx.script(script);
     let answer = rig.bridge.api("POST", &format!("{API}/eval-runs"), Some(EVAL)).await;
     assert_eq!(answer.header("x-bridge-injected"), Some("plain=8"));

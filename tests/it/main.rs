@@ -23,6 +23,8 @@ mod process;
 #[cfg(test)]
 mod rig;
 #[cfg(test)]
+mod scene;
+#[cfg(test)]
 mod sse;
 #[cfg(test)]
 mod wait;
@@ -30,6 +32,8 @@ mod wait;
 // The tests.
 #[cfg(test)]
 mod a2a_peers;
+#[cfg(test)]
+mod afterlife;
 #[cfg(test)]
 mod api;
 #[cfg(test)]
@@ -82,3 +86,5 @@ mod tidy;
 mod traced;
 #[cfg(test)]
 mod transports;
+#[cfg(test)]
+mod trust;

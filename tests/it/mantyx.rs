@@ -61,8 +61,19 @@ pub(crate) enum Reply {
     TakenAndReset,
 }
 
+/// A rate limit of result posts: a budget for windows that begin with a post.
+#[derive(Debug)]
+struct Meter {
+    limit: u32,
+    window: Duration,
+    used: u32,
+    end: Option<Instant>,
+}
+
 #[derive(Debug, Default)]
 struct State {
+    /// `None`: nobody counts.
+    meter: Option<Meter>,
     recorded: Vec<Recorded>,
     scripts: VecDeque<Script>,
     runs: HashMap<String, Run>,
@@ -149,6 +160,13 @@ impl Mantyx {
     /// The next POSTs of this tool use's result are answered so, and then with 200.
     pub(crate) fn replies(&self, id: &str, replies: impl IntoIterator<Item = Reply>) {
         self.shared.change(|state| state.replies.insert(id.into(), replies.into_iter().collect()));
+    }
+
+    /// From now on, takes `limit` results in each `window`, tells what is left, and answers what is
+    /// beyond it with 429.
+    pub(crate) fn meter(&self, limit: u32, window: Duration) {
+        let meter = Meter { limit, window, used: 0, end: None };
+        self.shared.change(|state| state.meter = Some(meter));
     }
 
     /// Answers `method target` with this first line and these headers, and this body.

@@ -18,7 +18,7 @@ use crate::{
 const TOOL: &str = "bridge_call_result";
 
 /// A local tool that answers when the test lets it.
-struct Gate(TempDir);
+pub(crate) struct Gate(TempDir);
 
 impl Gate {
     fn new() -> Self {
@@ -40,30 +40,30 @@ impl Gate {
         format!("local:\n  gate: {{command: [sh, -c, '{script}'], pending_after: 300ms}}\n")
     }
 
-    fn open(&self) {
+    pub(crate) fn open(&self) {
         fs::write(self.file("open"), "").expect("the test's directory is writable");
     }
 
     /// How often the tool was called.
-    fn calls(&self) -> usize {
+    pub(crate) fn calls(&self) -> usize {
         fs::read_to_string(self.file("calls")).unwrap_or_default().lines().count()
     }
 }
 
 /// Fields drop in their order.
-struct Gated {
-    rig: Rig,
-    gate: Gate,
+pub(crate) struct Gated {
+    pub(crate) rig: Rig,
+    pub(crate) gate: Gate,
 }
 
-async fn gated() -> Gated {
+pub(crate) async fn gated() -> Gated {
     let gate = Gate::new();
     Gated { rig: Rig::bare(&gate.section()).await, gate }
 }
 
 /// The pending answer in a posted result.
 #[track_caller]
-fn pending(answer: &Value) -> Value {
+pub(crate) fn pending(answer: &Value) -> Value {
     let text = answer["result"].as_str().unwrap_or_else(|| panic!("a result: {answer}"));
     let pending: Value = serde_json::from_str(text).unwrap_or_else(|_| panic!("JSON: {text}"));
     assert_eq!(pending["status"], "pending", "{pending}");
@@ -72,7 +72,7 @@ fn pending(answer: &Value) -> Value {
 }
 
 /// Waits until `id` was answered with a `callId`, and puts that in place of `mark` in the scripts.
-async fn learn(rig: &Rig, id: &str, mark: &str) -> String {
+pub(crate) async fn learn(rig: &Rig, id: &str, mark: &str) -> String {
     let pending = pending(&rig.mantyx.answer(id).await);
     let call = pending["callId"].as_str().expect("an id").to_owned();
     assert!(call.starts_with("call_") && call.len() == 21, "{call}");
@@ -81,7 +81,7 @@ async fn learn(rig: &Rig, id: &str, mark: &str) -> String {
 }
 
 /// A question for the call whose id stands in place of `@call`.
-fn fetch(script: Script, id: &str, wait: u32) -> Script {
+pub(crate) fn fetch(script: Script, id: &str, wait: u32) -> Script {
     script.local(id, TOOL, &format!(r#"{{"callId":"@call","wait":{wait}}}"#))
 }
 
@@ -97,7 +97,7 @@ async fn wait_ended(rig: &Rig, run: &str) -> Value {
 }
 
 /// The entry of a tool use in `GET /v1/calls`.
-async fn shown(bridge: &Bridge, id: &str) -> Value {
+pub(crate) async fn shown(bridge: &Bridge, id: &str) -> Value {
     let calls = bridge.api("GET", "/v1/calls", None).await.expect(200);
     let calls = calls["calls"].as_array().expect("calls").clone();
     calls.into_iter().find(|call| call["toolUseId"] == id).expect("the call is listed")
@@ -112,13 +112,13 @@ async fn cancelled(rig: &Rig, id: &str) {
     .await;
 }
 
-async fn new_session(rig: &Rig) -> String {
+pub(crate) async fn new_session(rig: &Rig) -> String {
     let created = rig.bridge.api("POST", &format!("{API}/agent-sessions"), Some("{}")).await;
     created.expect(201)["sessionId"].as_str().expect("an id").to_owned()
 }
 
 /// A message in a session whose run follows `script`; the run's id.
-async fn message(rig: &Rig, session: &str, script: Script) -> String {
+pub(crate) async fn message(rig: &Rig, session: &str, script: Script) -> String {
     rig.mantyx.script(script);
     let path = format!("{API}/agent-sessions/{session}/messages");
     let run = rig.bridge.api("POST", &path, Some(r#"{"prompt":"x"}"#)).await.expect(202);

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::{
     bridge::{Bridge, Submitted},
-    effects::{Effects, Kind, TRUST},
+    effects::{Effects, Kind},
     frames::Script,
     mantyx::{Mantyx, Reply},
     peers::{self, Peer},
@@ -66,6 +66,7 @@ impl Rig {
             (self.bridge.backend("plain").await["callsInFlight"] == 2).then_some(())
         })
         .await;
+        wait_journaled(&self.bridge, "tu_waiting").await;
         self.bridge.kill9();
         run
     }
@@ -79,7 +80,7 @@ fn assert_unknown(answer: &Value, what: &str) {
 }
 
 /// Waits until the journal holds `text`.
-async fn wait_journaled(bridge: &Bridge, text: &str) {
+pub(crate) async fn wait_journaled(bridge: &Bridge, text: &str) {
     wait::soon(&format!("the journal should hold {text}"), async || {
         let bytes = fs::read(bridge.state("journal.redb")).ok()?;
         bytes.windows(text.len()).any(|window| window == text.as_bytes()).then_some(())
@@ -113,7 +114,7 @@ async fn a_call_that_was_made_is_made_again_only_where_that_does_no_harm() {
     rig.bridge.restart().await;
     for (server, kind, id) in &cells {
         let answer = rig.mantyx.taken(id).await;
-        let again = TRUST && *server == "sure" && kind.is_harmless();
+        let again = *server == "sure" && kind.is_harmless();
         if again {
             let result = answer["result"].as_str().unwrap_or_else(|| panic!("{id}: {answer}"));
             assert!(result.contains(id.as_str()), "the answer of the second time: {result}");
@@ -125,7 +126,6 @@ async fn a_call_that_was_made_is_made_again_only_where_that_does_no_harm() {
 }
 
 #[tokio::test]
-#[ignore = "`readOnly` of a local tool is not looked at yet"]
 async fn a_local_tool_is_run_again_where_it_only_reads() {
     let dir = TempDir::new().expect("the temporary directory is writable");
     let tool = |name: &str, keys: &str| {
@@ -194,6 +194,27 @@ async fn a_result_that_was_not_taken_is_posted_again_as_it_was() {
     let first = posts.first().map(|post| post.body.clone());
     assert!(posts.iter().all(|post| Some(&post.body) == first.as_ref()), "the stored bytes");
     assert_eq!(rig.executions().len(), 1, "a stored result is not made again");
+}
+
+#[tokio::test]
+async fn an_old_id_with_other_arguments_is_known_after_a_crash() {
+    let mut rig = Rig::start(4, "").await;
+    let script = Script::new()
+        .mcp("tu_1", "plain", "plain_unsaid", NOTHING)
+        .answered("tu_1")
+        .until("the bridge is up again")
+        .mcp("tu_1", "plain", "plain_unsaid", r#"{"ms":1}"#)
+        .mcp("tu_2", "plain", "plain_unsaid", NOTHING)
+        .answered("tu_2")
+        .done();
+    rig.run(script).await;
+    rig.mantyx.taken("tu_1").await;
+    rig.bridge.kill9();
+    rig.bridge.restart().await;
+    rig.mantyx.release("the bridge is up again");
+    assert!(rig.mantyx.taken("tu_2").await["result"].is_string(), "the run goes on");
+    assert_eq!(rig.plain.begun("tu_1"), 1, "the same id is the same call");
+    assert!(rig.bridge.log().contains("with another content"), "and the operator hears of it");
 }
 
 #[tokio::test]
@@ -298,19 +319,17 @@ async fn a_second_crash_changes_nothing() {
         rig.bridge.restart().await;
         let posts = rig.mantyx.posts("tu_plain").len();
         rig.mantyx.wait_posts("tu_plain", posts + 1).await;
-        if TRUST {
-            rig.sure.wait_begun("tu_sure", 2).await;
-        }
+        rig.sure.wait_begun("tu_sure", 2).await;
     }
     rig.mantyx.replies("tu_plain", []);
     assert_unknown(&rig.mantyx.taken("tu_sure").await, "made twice, and then never again");
-    assert_eq!(rig.sure.begun("tu_sure"), 1 + usize::from(TRUST));
+    assert_eq!(rig.sure.begun("tu_sure"), 2);
     assert_unknown(&rig.mantyx.taken("tu_plain").await, "one answer, whatever happens");
     assert_eq!(rig.plain.begun("tu_plain"), 1);
 }
 
 /// A bridge with one agent.
-async fn with_agent(card: &str, agent: &Peer) -> (Bridge, Mantyx) {
+pub(crate) async fn with_agent(card: &str, agent: &Peer) -> (Bridge, Mantyx) {
     let mantyx = Mantyx::start().await;
     mantyx.once();
     let config = format!("{}a2a:\n  hr: {{url: \"{}\"}}\n", mantyx.upstream(), agent.url());
@@ -321,7 +340,7 @@ async fn with_agent(card: &str, agent: &Peer) -> (Bridge, Mantyx) {
 }
 
 /// How often the agent was sent a message.
-fn messages(agent: &Peer) -> usize {
+pub(crate) fn messages(agent: &Peer) -> usize {
     agent.log().lines().filter(|line| line.starts_with("MESSAGE ")).count()
 }
 

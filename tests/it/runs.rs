@@ -13,12 +13,12 @@ use crate::{
 const NOTE: &str = r#"{"text":"x"}"#;
 
 /// Submits a run that the bridge does not drive, as an app does that talks to MANTYX itself.
-async fn submit_apart(rig: &Rig, script: Script) -> String {
+pub(crate) async fn submit_apart(rig: &Rig, script: Script) -> String {
     rig.mantyx.script(script);
     rig.bridge.post_run_with("{}", &[("X-Bridge-Backends", "none")]).await.run_id
 }
 
-async fn attach(rig: &Rig, run: &str, body: &str) -> (u16, Value) {
+pub(crate) async fn attach(rig: &Rig, run: &str, body: &str) -> (u16, Value) {
     let answer = rig.bridge.api("POST", &format!("/v1/runs/{run}/attach"), Some(body)).await;
     (answer.status, answer.value())
 }

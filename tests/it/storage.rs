@@ -11,32 +11,11 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{
-    bridge::{self, Bridge},
-    effects::Effects,
-    frames::Script,
-    mantyx::Mantyx,
-    wait,
-};
+use crate::{bridge, frames::Script, scene::Scene, wait};
 
 const NOTHING: &str = "{}";
 
-struct Rig {
-    bridge: Bridge,
-    mantyx: Mantyx,
-    plain: Effects,
-}
-
-impl Rig {
-    async fn start() -> Self {
-        let (mantyx, plain) = (Mantyx::start().await, Effects::new());
-        mantyx.once();
-        let config = format!("{}mcp:\n  plain: {}\n", mantyx.upstream(), plain.server());
-        let bridge = Bridge::ready(&config).await;
-        bridge.wait_backend("plain", "ready").await;
-        Self { bridge, mantyx, plain }
-    }
-
+impl Scene {
     /// The status of the answer to a run that is submitted with one call.
     async fn submit_call(&self, id: &str) -> u16 {
         self.mantyx.script(Script::one_call(id, "plain", "plain_unsaid", NOTHING));
@@ -53,7 +32,7 @@ fn limit_files(pid: Pid, bytes: Option<u64>) {
 
 #[tokio::test]
 async fn no_call_is_made_that_cannot_be_written_down() {
-    let mut rig = Rig::start().await;
+    let mut rig = Scene::start(None).await;
     let script = Script::new()
         .mcp("tu_before", "plain", "plain_unsaid", NOTHING)
         .answered("tu_before")
@@ -94,7 +73,7 @@ async fn no_call_is_made_that_cannot_be_written_down() {
 
 #[tokio::test]
 async fn a_run_that_comes_while_the_disk_is_full_has_no_call_made() {
-    let mut rig = Rig::start().await;
+    let mut rig = Scene::start(None).await;
     limit_files(rig.bridge.process().pid(), Some(0));
     if rig.submit_call("tu_1").await == 202 {
         let answer = rig.mantyx.taken("tu_1").await;
@@ -105,7 +84,7 @@ async fn a_run_that_comes_while_the_disk_is_full_has_no_call_made() {
 
 #[tokio::test]
 async fn what_was_under_way_when_the_disk_filled_is_answered() {
-    let mut rig = Rig::start().await;
+    let mut rig = Scene::start(None).await;
     let args = r#"{"ms":300}"#;
     rig.mantyx.script(Script::one_call("tu_1", "plain", "plain_unsaid", args));
     rig.bridge.post_run(r#"{"modelId":"m","prompt":"hi"}"#).await;
@@ -132,8 +111,8 @@ fn damages(whole: &[u8]) -> Vec<Damage> {
         Damage { what: "zeroes".into(), bytes: vec![0; whole.len()], hopeless: true },
         Damage { what: "nothing".into(), bytes: Vec::new(), hopeless: false },
     ];
-    for part in [1, 2, 5, 9] {
-        let bytes = whole.get(..whole.len() * part / 10).unwrap_or_default().to_vec();
+    for part in 1..16 {
+        let bytes = whole.get(..whole.len() * part / 16).unwrap_or_default().to_vec();
         let what = format!("the first {} bytes", bytes.len());
         damages.push(Damage { what, bytes, hopeless: false });
     }
@@ -161,7 +140,7 @@ fn set_aside(log: &str) -> Option<String> {
 
 #[tokio::test]
 async fn a_damaged_journal_is_set_aside_and_the_bridge_works() {
-    let mut rig = Rig::start().await;
+    let mut rig = Scene::start(None).await;
     for n in 0..3 {
         let id = format!("tu_old_{n}");
         assert_eq!(rig.submit_call(&id).await, 202);
@@ -196,7 +175,7 @@ async fn a_damaged_journal_is_set_aside_and_the_bridge_works() {
 
 #[tokio::test]
 async fn a_state_directory_is_one_bridges_own() {
-    let rig = Rig::start().await;
+    let rig = Scene::start(None).await;
     let dir = TempDir::new().expect("the temporary directory is writable");
     let config = dir.path().join("bridge.yaml");
     let state = rig.bridge.state("");

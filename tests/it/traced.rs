@@ -10,11 +10,9 @@ use tempfile::TempDir;
 
 use crate::{
     bridge::{self, Bridge},
-    effects::Effects,
     frames::Script,
-    mantyx::Mantyx,
-    peers,
     process::Group,
+    scene::Scene,
     wait,
 };
 
@@ -49,23 +47,7 @@ impl Trace {
     }
 }
 
-struct Rig {
-    bridge: Bridge,
-    mantyx: Mantyx,
-    plain: Effects,
-}
-
-impl Rig {
-    async fn start() -> Self {
-        let (mantyx, plain) = (Mantyx::start().await, Effects::new());
-        mantyx.once();
-        let server = peers::with(&plain.server(), "concurrency: 16");
-        let bridge =
-            Bridge::ready(&format!("{}mcp:\n  plain: {server}\n", mantyx.upstream())).await;
-        bridge.wait_backend("plain", "ready").await;
-        Self { bridge, mantyx, plain }
-    }
-
+impl Scene {
     /// The journal's path.
     fn journal(&self) -> String {
         self.bridge.state("journal.redb").display().to_string()
@@ -142,7 +124,7 @@ fn marks(line: &str) -> impl Iterator<Item = String> {
 #[tokio::test]
 #[ignore = "needs strace"]
 async fn every_record_is_synced_before_it_counts() {
-    let mut rig = Rig::start().await;
+    let mut rig = Scene::start(Some("concurrency: 16")).await;
     let calls = "trace=pwrite64,fdatasync,write,writev,sendto,sendmsg";
     let trace = Trace::attach(&mut rig.bridge, &["-e", calls]).await;
     for run in 0..10 {
@@ -179,7 +161,7 @@ async fn every_record_is_synced_before_it_counts() {
 #[tokio::test]
 #[ignore = "needs strace"]
 async fn a_disk_that_fails_has_no_call_made_and_is_used_again() {
-    let mut rig = Rig::start().await;
+    let mut rig = Scene::start(Some("concurrency: 16")).await;
     let journal = rig.journal();
     for fault in ["pwrite64:error=ENOSPC", "fdatasync:error=EIO"] {
         let name = fault.split(':').next().unwrap_or_default();
@@ -197,7 +179,7 @@ async fn a_disk_that_fails_has_no_call_made_and_is_used_again() {
 #[tokio::test]
 #[ignore = "needs strace"]
 async fn a_disk_that_fails_once_leaves_a_journal_that_can_be_read() {
-    let mut rig = Rig::start().await;
+    let mut rig = Scene::start(Some("concurrency: 16")).await;
     let journal = rig.journal();
     for fault in ["pwrite64:error=ENOSPC", "fdatasync:error=EIO"] {
         let name = fault.split(':').next().unwrap_or_default();

@@ -12,6 +12,8 @@ What it does is decided by the message:
     input     asks "Which day?"; the next message X in that task completes it with "day: X"
     chunks    completes a task whose artifact comes in three pieces
     file      completes a task with text, data and a file
+    header X  replies with the header X of the request
+    big N     replies with a message of N bytes
 
 Prints one line `READY http://127.0.0.1:PORT` when it listens, and then `MESSAGE VERB`, `TASK ID` and
 `CANCELLED ID` as they happen.
@@ -48,6 +50,12 @@ from google.protobuf.struct_pb2 import Value
 from starlette.applications import Starlette
 
 
+def headers(state):
+    if "grpc_context" in state:
+        return dict(state["grpc_context"].invocation_metadata())
+    return state.get("headers", {})
+
+
 class Executor(AgentExecutor):
     async def execute(self, context, queue):
         if context.current_task:
@@ -60,7 +68,11 @@ class Executor(AgentExecutor):
         print(f"MESSAGE {verb}", flush=True)
         if verb == "mute":
             await asyncio.Event().wait()
-        if verb == "msg":
+        if verb == "header":
+            rest = headers(context.call_context.state).get(rest, "none")
+        if verb == "big":
+            rest = "x" * int(rest)
+        if verb in ("msg", "header", "big"):
             reply = Message(
                 message_id="m1",
                 context_id=context.context_id,
@@ -121,14 +133,45 @@ class Handler(DefaultRequestHandler):
         return await super().on_message_send(params, context)
 
 
-def main():
+async def serve_grpc(handler, wants_token):
+    """Starts a gRPC server on a port of its own, and returns both.
+
+    One that wants tokens takes any but the first that it sees, which is held to have expired.
+    """
+    # Only where it is asked for: the other tests do without grpcio.
+    import grpc
+    from a2a.server.request_handlers import GrpcHandler
+    from a2a.types.a2a_pb2_grpc import add_A2AServiceServicer_to_server
+
+    class Door(grpc.aio.ServerInterceptor):
+        expired = None
+
+        async def intercept_service(self, proceed, details):
+            token = dict(details.invocation_metadata).get("authorization")
+            self.expired = self.expired or token
+            if wants_token and (token is None or token == self.expired):
+                return grpc.unary_unary_rpc_method_handler(self.refuse)
+            return await proceed(details)
+
+        async def refuse(self, request, context):
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token has expired")
+
+    server = grpc.aio.server(interceptors=[Door()])
+    add_A2AServiceServicer_to_server(GrpcHandler(handler), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    return server, port
+
+
+async def main():
     options = argparse.ArgumentParser()
     options.add_argument("--port", type=int, default=0)
     options.add_argument("--card", choices=["1.0", "0.3", "both"], default="1.0")
-    options.add_argument("--bindings", default="jsonrpc,http+json", help="in the card's order")
+    options.add_argument("--bindings", default="jsonrpc,http+json", help="in the card's order; grpc is one, too")
     options.add_argument("--no-streaming", action="store_true")
     options.add_argument("--public", help="the address that the card names, if another stands before")
     options.add_argument("--token-url", help="where the card says that clients get their tokens")
+    options.add_argument("--grpc-token", action="store_true", help="gRPC wants a token")
     options = options.parse_args()
 
     listener = socket.socket()
@@ -137,7 +180,12 @@ def main():
     own = f"http://127.0.0.1:{listener.getsockname()[1]}"
     base = options.public or own
 
-    names = {"jsonrpc": ("JSONRPC", "/a2a/jsonrpc"), "http+json": ("HTTP+JSON", "/a2a/rest")}
+    names = {
+        "jsonrpc": ("JSONRPC", base + "/a2a/jsonrpc"),
+        "http+json": ("HTTP+JSON", base + "/a2a/rest"),
+        # As the clients of this SDK want it, without a scheme. The port follows.
+        "grpc": ("GRPC", "127.0.0.1"),
+    }
     # With 0.3 on it, the card has 0.3's own fields, too, and the server takes both wires.
     versions = ["0.3", "1.0"] if options.card == "both" else [options.card]
     card = AgentCard(
@@ -147,7 +195,7 @@ def main():
         supported_interfaces=[
             AgentInterface(
                 protocol_binding=names[binding][0],
-                url=base + names[binding][1],
+                url=names[binding][1],
                 protocol_version=version,
             )
             for binding in options.bindings.split(",")
@@ -164,6 +212,12 @@ def main():
         card.security_schemes["oauth"].oauth2_security_scheme.CopyFrom(scheme)
     compat = "0.3" in versions
     handler = Handler(Executor(), InMemoryTaskStore(), card)
+    if "grpc" in options.bindings:
+        # It lives as long as there is a name for it.
+        _server, port = await serve_grpc(handler, options.grpc_token)
+        for interface in card.supported_interfaces:
+            if interface.protocol_binding == "GRPC":
+                interface.url += f":{port}"
     app = Starlette(
         routes=create_agent_card_routes(card)
         + create_jsonrpc_routes(handler, "/a2a/jsonrpc", enable_v0_3_compat=compat)
@@ -175,8 +229,8 @@ def main():
             await super().startup(sockets)
             print(f"READY {own}", flush=True)
 
-    Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])
+    await Server(uvicorn.Config(app, log_level="warning")).serve(sockets=[listener])
 
 
 if __name__ == "__main__":
-    main()
+    asyncio.run(main())

@@ -1,6 +1,6 @@
 """A stdio MCP server that writes every call into a ledger, for the integration tests.
 
-    ledger_mcp.py LEDGER [--tools N] [--crash-on-start] [--deaf] [--two-pages]
+    ledger_mcp.py LEDGER [--tools N] [--crash-on-start] [--deaf] [--two-pages] [--dies-in TOOL]...
 
 LEDGER gets one JSON line per `tools/call` as it arrives, `{"tool","arguments","meta"}`, so that a
 test can count executions whatever became of the answers. The arguments stand there as they were
@@ -23,13 +23,15 @@ TOOLS = """[
 {"x-vendor": {"b": 1.0, "a": 123456789012345678901234567890}, "name": "note",
  "description": "Notes a text.", "inputSchema": %s, "_meta": {"z": 1, "a": 2}},
 {"name": "args", "description": "Repeats its arguments.", "inputSchema": %s},
-{"name": "fail", "description": "Fails.", "inputSchema": %s},
+{"name": "fail", "description": "Fails.", "inputSchema": %s,
+ "annotations": {"readOnlyHint": false, "destructiveHint": true}},
 {"name": "hang", "description": "Never answers.", "inputSchema": %s},
 {"name": "slow", "description": "Answers after text seconds.", "inputSchema": %s},
 {"name": "reread", "description": "Answers the second time only.", "inputSchema": %s,
  "annotations": {"readOnlyHint": true}},
 {"name": "big", "description": "Answers with many bytes.", "inputSchema": %s},
-{"name": "pid", "description": "The id of this process.", "inputSchema": %s}%s
+{"name": "pid", "description": "The id of this process.", "inputSchema": %s,
+ "annotations": {"idempotentHint": true}}%s
 ]"""
 
 options = argparse.ArgumentParser()
@@ -38,6 +40,7 @@ options.add_argument("--tools", type=int, default=0, help="this many more tools,
 options.add_argument("--long-name", help="one more tool of this name")
 options.add_argument("--crash-on-start", action="store_true")
 options.add_argument("--deaf", action="store_true", help="never answer anything")
+options.add_argument("--dies-in", action="append", default=[], help="end in its first call")
 options.add_argument("--two-pages", action="store_true", help="list the tools on two pages")
 options = options.parse_args()
 
@@ -66,6 +69,11 @@ def tools():
     return TOOLS % (*schemas, "".join("," + entry for entry in entries))
 
 
+def times(name):
+    with open(options.ledger) as ledger:
+        return sum(json.loads(line)["tool"] == name for line in ledger)
+
+
 def call(id, params, line):
     name, arguments = params["name"], params.get("arguments", {})
     with open(options.ledger, "a") as ledger:
@@ -73,6 +81,8 @@ def call(id, params, line):
         ledger.write(json.dumps(entry) + "\n")
         ledger.flush()
         os.fsync(ledger.fileno())
+    if name in options.dies_in and times(name) == 1:
+        os._exit(1)
     if name == "note":
         text(id, "noted: " + arguments["text"])
     elif name == "args":
@@ -87,9 +97,8 @@ def call(id, params, line):
     elif name == "pid":
         text(id, str(os.getpid()))
     elif name == "reread":
-        with open(options.ledger) as ledger:
-            if sum(json.loads(line)["tool"] == "reread" for line in ledger) > 1:
-                text(id, "read again")
+        if times(name) > 1:
+            text(id, "read again")
     elif name != "hang":
         text(id, name)
 

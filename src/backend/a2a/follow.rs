@@ -49,7 +49,7 @@ pub(super) enum End {
 pub(super) struct Following<'a> {
     link: &'a Link,
     call: &'a ToolCall,
-    task: CancelOnDrop,
+    task: CancelOnDrop<'a>,
     /// What the call was told last about the task.
     told: Option<Known>,
 }
@@ -57,7 +57,7 @@ pub(super) struct Following<'a> {
 impl<'a> Following<'a> {
     /// Nothing to follow yet. Cancellations run in `tracker`.
     pub(super) fn new(link: &'a Arc<Link>, tracker: &TaskTracker, call: &'a ToolCall) -> Self {
-        let task = CancelOnDrop { link: link.clone(), tracker: tracker.clone(), task: None };
+        let task = CancelOnDrop { link: link.clone(), tracker: tracker.clone(), call, task: None };
         Self { link, call, task, told: None }
     }
 
@@ -225,17 +225,19 @@ impl<'a> Following<'a> {
     }
 }
 
-/// Cancels the task in the background when the call is dropped before the task has ended.
-struct CancelOnDrop {
+/// Cancels the task in the background when the call is dropped before the task has ended, unless it
+/// is only left.
+struct CancelOnDrop<'a> {
     link: Arc<Link>,
     tracker: TaskTracker,
+    call: &'a ToolCall,
     /// `None` while or once there is nothing to cancel.
     task: Option<String>,
 }
 
-impl Drop for CancelOnDrop {
+impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
-        let Some(task) = self.task.take() else { return };
+        let Some(task) = self.task.take().filter(|_| !self.call.is_left()) else { return };
         // Outside of a runtime, nothing can be sent: the process is about to end.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let link = self.link.clone();

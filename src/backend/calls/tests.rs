@@ -7,6 +7,8 @@ use crate::backend::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+mod failing;
+
 struct Harness {
     backends: Arc<Backends>,
     _tasks: tokio::task::JoinSet<()>,
@@ -26,13 +28,16 @@ fn start_with(worlds: &[(&str, &Arc<World>)], concurrency: usize, idle: Duration
         let name = BackendName::parse(name).unwrap();
         let (asks, asked) = mpsc::channel(8);
         let limits = CallLimits { idle, pending_after: None };
-        lanes.insert(name.clone(), Lane::new(true, limits, concurrency, asks));
+        let gate = Arc::new(Gate::new(name.clone()));
+        let lane = Lane::new(true, limits, concurrency, Arc::clone(&gate), asks);
+        lanes.insert(name.clone(), lane);
         let second = Duration::from_secs(1);
         let supervisor = Supervisor {
             name,
             dial: Arc::new(FakeDial(Arc::clone(world))),
             timing: Timing { interval: 300 * second, jitter: 0.0, timeout: 30 * second },
             board: Arc::clone(&board),
+            gate,
             asks: asked,
         };
         tasks.spawn(supervisor.run(stop.clone()));
@@ -52,6 +57,15 @@ fn wanted(arguments: Box<RawValue>) -> Wanted {
 }
 
 impl Harness {
+    /// Asks for work that an earlier life of the bridge has begun.
+    async fn resume(&self, name: &str) -> Answer {
+        let offer = self.backends.board.offer();
+        let route = offer.route(name).unwrap();
+        let args = RawValue::from_string("{}".to_owned()).unwrap();
+        let handle = Some(Handle("work".to_owned()));
+        self.backends.call(route, Wanted { handle, ..wanted(args) }).await
+    }
+
     async fn call(&self, name: &str) -> Answer {
         self.backends.board.settled().await;
         let offer = self.backends.board.offer();
@@ -87,6 +101,52 @@ async fn a_broken_connection_and_a_slow_tool_are_told() {
     check_error(harness.call("fs_ls").await, "broke during the call");
     world.calling.send_replace(Mood::Hanging);
     check_error(harness.call("fs_ls").await, "no answer within 60 s");
+}
+
+/// A backend whose tool `reads` is trusted to read only, and `ls` is not, and whose next calls break.
+async fn start_breaking(calls: usize) -> (Arc<World>, Harness) {
+    let world = World::new();
+    *world.tools.lock().unwrap() = vec!["ls", "reads"];
+    let harness = start(&[("fs", &world)], 4);
+    harness.backends.board.settled().await;
+    world.breaking.store(calls, Ordering::SeqCst);
+    (world, harness)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_breaks_is_made_again_once_where_that_does_no_harm() {
+    let (world, harness) = start_breaking(1).await;
+    assert_eq!(harness.call("fs_reads").await, Answer::text(r#"reads {"a":1e400}"#));
+    assert_eq!(World::count(&world.calls), 2);
+
+    let (world, harness) = start_breaking(5).await;
+    check_error(harness.call("fs_reads").await, "broke during the call");
+    assert_eq!(World::count(&world.calls), 2, "no third time");
+
+    let (world, harness) = start_breaking(1).await;
+    check_error(harness.call("fs_ls").await, "may or may not have taken effect");
+    assert_eq!(World::count(&world.calls), 1, "nobody said that it may be made twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_breaks_with_its_connection_waits_for_the_next() {
+    let (world, harness) = start_breaking(1).await;
+    world.calling.send_replace(Mood::Gone);
+    let (answer, ()) = tokio::join!(harness.call("fs_reads"), async {
+        while World::count(&world.calls) < 2 {
+            tokio::task::yield_now().await;
+        }
+        world.calling.send_replace(Mood::Well);
+        world.lost.notify_one();
+    });
+    assert_eq!(answer, Answer::text(r#"reads {"a":1e400}"#));
+    assert_eq!(World::count(&world.calls), 3, "the second was not sent");
+
+    let (world, harness) = start_breaking(1).await;
+    world.calling.send_replace(Mood::Gone);
+    let answer = harness.call("fs_reads").await;
+    check_error(answer, "may or may not have taken effect");
+    assert_eq!(World::count(&world.calls), 2, "there is no other connection");
 }
 
 /// Calls a tool that says every `every` seconds, `times` times, that it is getting on, and then
@@ -162,6 +222,20 @@ async fn a_lost_backend_is_waited_for_a_little() {
         world.dialling.send_replace(Mood::Well)
     });
     assert!(matches!(answer, Answer::Result { .. }), "{answer:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_has_begun_is_never_said_not_to_have() {
+    let world = World::new();
+    let harness = start(&[("fs", &world)], 4);
+    harness.backends.board.settled().await;
+    world.dialling.send_replace(Mood::Hanging);
+    world.lost.notify_one();
+    let down = |board: &Board| board.snapshot("fs").filter(|known| known.peer.is_none());
+    harness.backends.board.wait_for(down).await;
+    let start = Instant::now();
+    check_error(harness.resume("fs_ls").await, "may or may not have taken effect");
+    assert_eq!(start.elapsed(), Duration::from_secs(60), "the backend's own timeout");
 }
 
 #[tokio::test(start_paused = true)]

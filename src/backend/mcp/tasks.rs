@@ -19,7 +19,7 @@ use super::{
     raw::{Exchange, Marker, Watch, error_of},
 };
 use crate::{
-    backend::peer::{CallError, Handle, ToolCall},
+    backend::peer::{CallError, Handle, ToolCall, Witness},
     model::answer::Answer,
 };
 
@@ -86,7 +86,7 @@ pub(super) async fn follow(
     let handle = serde_json::to_string(&named).expect("a struct of one string is JSON");
     call.named(&Handle(handle));
     let wait = if task.status == Status::Working { task.wait } else { Duration::ZERO };
-    Followed::new(connection, task.id, exchange).outcome(wait).await
+    Followed::new(connection, task.id, exchange, call.witness.clone()).outcome(wait).await
 }
 
 /// Goes on with the task that `handle` names, which another connection has started.
@@ -99,21 +99,27 @@ pub(super) async fn resume(
         return Err(CallError::Lost("what the call had started is no MCP task".to_owned()));
     };
     let exchange = Exchange::of_the_past(call.progress.clone());
-    Followed::new(connection, task, exchange).outcome(Duration::ZERO).await
+    Followed::new(connection, task, exchange, call.witness.clone()).outcome(Duration::ZERO).await
 }
 
-/// A task that somebody waits for. Dropped before its end, it is cancelled.
+/// A task that somebody waits for. Dropped before its end, it is cancelled, unless it is only left.
 struct Followed<'a> {
     connection: &'a Connection,
+    witness: Option<Arc<dyn Witness>>,
     watch: Watch<'a>,
     task: String,
     ended: bool,
 }
 
 impl<'a> Followed<'a> {
-    fn new(connection: &'a Connection, task: String, exchange: Arc<Exchange>) -> Self {
+    fn new(
+        connection: &'a Connection,
+        task: String,
+        exchange: Arc<Exchange>,
+        witness: Option<Arc<dyn Witness>>,
+    ) -> Self {
         let watch = connection.wire().watch(task.clone(), exchange);
-        Self { connection, watch, task, ended: false }
+        Self { connection, witness, watch, task, ended: false }
     }
 
     /// What the task comes to. It is first asked for after `wait`.
@@ -252,7 +258,7 @@ impl Question {
 
 impl Drop for Followed<'_> {
     fn drop(&mut self) {
-        if self.ended {
+        if self.ended || self.witness.as_ref().is_some_and(|witness| witness.is_left()) {
             return;
         }
         let request = CancelTaskRequest::new(CancelTaskParams::new(&self.task));

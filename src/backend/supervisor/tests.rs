@@ -22,6 +22,7 @@ impl Harness {
         let (asks, asked) = mpsc::channel(8);
         let stop = CancellationToken::new();
         let supervisor = Supervisor {
+            gate: Arc::new(Gate::new(name.clone())),
             name,
             dial: Arc::new(FakeDial(Arc::clone(&world))),
             timing: Timing {

@@ -34,6 +34,7 @@ mcp:
     headers: {Authorization: 'Bearer ${env:TOKEN}'}
     prefix: ''
     required: true
+    trust_annotations: true
   off: {command: x, disabled: true}
   own: {command: mantyx-bridge, args: [demo-mcp-server]}
 a2a:
@@ -73,7 +74,7 @@ a2a hr
 mcp jira
   at       https://jira.acme/mcp?key=${env:TOKEN}
   headers  authorization
-  tools    names as they are
+  tools    names as they are; their annotations are believed
   limits   16 calls at once, 285s each; refreshed every 5m; stale while down, required
 
 mcp own

@@ -190,6 +190,7 @@ impl Lower<'_> {
             call_timeout: self.backend_call_timeout(common, pending_after.is_some(), inherited),
             pending_after,
             concurrency: common.concurrency.map_or(common.default_concurrency, |at| at.value.0),
+            trust_annotations: false,
         }
     }
 

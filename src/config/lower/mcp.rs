@@ -50,7 +50,9 @@ impl Lower<'_> {
             // A program on pipes rarely works on more than a few calls at once.
             default_concurrency: if is_stdio { 4 } else { 16 },
         };
-        Some(self.backend(name, Target::Mcp(target?), naming, &common, inherited))
+        let backend = self.backend(name, Target::Mcp(target?), naming, &common, inherited);
+        let trust_annotations = entry.trust_annotations.as_ref().is_some_and(|at| at.value);
+        Some(Backend { trust_annotations, ..backend })
     }
 
     fn target(&self, node: NodeId, entry: &shape::Mcp) -> Option<Mcp> {

@@ -10,7 +10,7 @@ use base64::{
     alphabet::STANDARD as ALPHABET,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig, general_purpose::STANDARD},
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The most files of one answer (agent-runs-protocol §8).
 pub const MAX_FILES: usize = 20;
@@ -47,7 +47,7 @@ const TYPES: [(&str, &str); 21] = [
 ];
 
 /// One file as MANTYX takes it. Only [`Attachments`] makes them, so each is within the limits.
-#[derive(Clone, PartialEq, Eq, Serialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct File {
     filename: String,

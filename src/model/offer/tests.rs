@@ -21,6 +21,7 @@ pub(crate) fn server(name: &str, tools: &[&str]) -> Source {
         catalog: Some(Arc::new(catalog)),
         available: true,
         can_pend: false,
+        trusted: false,
     }
 }
 
@@ -197,4 +198,32 @@ fn a_clash_gives_the_tool_that_fetches_results_a_suffix() {
     let hr = [BackendName::parse("hr").unwrap()].into();
     let alone = Offer::build(&[pends(agent("hr"))]);
     assert_ne!(offer.digest(&hr), alone.digest(&hr), "the run's refs are others");
+}
+
+#[test]
+fn calls_are_repeatable_on_the_word_of_the_trusted() {
+    let tools = [
+        r#"{"name":"read","annotations":{"readOnlyHint":true}}"#,
+        r#"{"name":"set","annotations":{"idempotentHint":true,"destructiveHint":true}}"#,
+        r#"{"name":"add","annotations":{"destructiveHint":false}}"#,
+        r#"{"name":"odd","annotations":{"readOnlyHint":"yes"}}"#,
+        r#"{"name":"bare"}"#,
+    ];
+    let trusted = |source: Source| Source { trusted: true, ..source };
+    let hinted = r#"{"name":"HR","annotations":{"readOnlyHint":true},"readOnly":true}"#;
+    let card = Arc::new(Catalog::a2a(raw(hinted)));
+    let down = Source { available: false, on_unavailable: OnUnavailable::Stub, ..server("d", &[]) };
+    let offer = Offer::build(&[
+        trusted(server("sure", &tools)),
+        server("plain", &tools),
+        trusted(Source { catalog: Some(card), ..agent("hr") }),
+        trusted(down),
+        local("look", r#"{"readOnly":true}"#),
+        local("do", r#"{"readOnly":false}"#),
+    ]);
+    let mut repeatable: Vec<&str> =
+        offer.routes().iter().filter(|(_, route)| route.repeatable).map(|(name, _)| name).collect();
+    repeatable.sort_unstable();
+    assert_eq!(repeatable, ["look", "sure_read", "sure_set"]);
+    assert_eq!(offer.routes().iter().count(), 2 * tools.len() + 4, "all were looked at");
 }

@@ -21,7 +21,7 @@ fn key(run: &str) -> RunKey {
 
 /// A call `id` of the app `a`, made by hand, that has ended with `text`.
 fn finished(calls: &LongCalls, id: &str, text: &str) {
-    calls.begin(id.into(), scope("a", Of::App), "hr".to_owned());
+    calls.begin(id.into(), scope("a", Of::App), "hr".to_owned(), None);
     calls.finish(&id.into(), Answer::text(text));
 }
 
@@ -52,7 +52,7 @@ async fn a_call_is_its_sessions_or_its_runs_alone() {
     for (at, owner) in owners.iter().enumerate() {
         let calls = LongCalls::default();
         let id = CallId::from("call_1");
-        calls.begin(id.clone(), owner.clone(), "hr".to_owned());
+        calls.begin(id.clone(), owner.clone(), "hr".to_owned(), None);
         for finished in [false, true] {
             if finished {
                 calls.finish(&id, Answer::text("x"));
@@ -69,7 +69,7 @@ async fn a_call_is_its_sessions_or_its_runs_alone() {
 async fn a_result_can_be_fetched_again() {
     let calls = LongCalls::default();
     let id = CallId::from("call_1");
-    calls.begin(id.clone(), scope("a", Of::App), "hr".to_owned());
+    calls.begin(id.clone(), scope("a", Of::App), "hr".to_owned(), None);
     let fetch = || calls.fetch(&id, &scope("a", Of::App));
     assert_eq!(fetch(), Fetched::Running("hr".to_owned()));
     let answer = Answer::Error("it failed".to_owned());
@@ -83,7 +83,7 @@ async fn a_result_can_be_fetched_again() {
 async fn a_result_is_kept_for_a_day() {
     let calls = LongCalls::default();
     finished(&calls, "call_1", "x");
-    calls.begin("call_2".into(), scope("a", Of::App), "hr".to_owned());
+    calls.begin("call_2".into(), scope("a", Of::App), "hr".to_owned(), None);
     tokio::time::advance(KEEP - Duration::from_millis(1)).await;
     assert_eq!(fetch(&calls, "call_1").as_deref(), Some("x"));
     tokio::time::advance(Duration::from_millis(1)).await;
@@ -95,7 +95,7 @@ async fn a_result_is_kept_for_a_day() {
 #[tokio::test(start_paused = true)]
 async fn the_oldest_results_of_an_app_go_first() {
     let calls = LongCalls::default();
-    calls.begin("other".into(), scope("b", Of::App), "hr".to_owned());
+    calls.begin("other".into(), scope("b", Of::App), "hr".to_owned(), None);
     calls.finish(&"other".into(), Answer::text("x"));
     for number in 0..KEEP_COUNT + 2 {
         tokio::time::advance(Duration::from_millis(1)).await;
@@ -121,7 +121,7 @@ async fn the_oldest_results_of_an_app_go_first() {
 async fn who_waits_hears_of_the_end_at_once() {
     let calls = LongCalls::default();
     let (id, owner) = (CallId::from("call_1"), scope("a", Of::App));
-    calls.begin(id.clone(), owner.clone(), "hr".to_owned());
+    calls.begin(id.clone(), owner.clone(), "hr".to_owned(), None);
     let begin = Instant::now();
     let (fetched, ()) =
         tokio::join!(calls.fetch_by(&id, &owner, begin + Duration::from_secs(20)), async {
@@ -145,7 +145,7 @@ async fn nobody_waits_for_longer_than_asked_or_for_nothing() {
         (fetched, begin.elapsed().as_secs())
     };
     assert_eq!(wait().await, (Fetched::Unknown, 0));
-    calls.begin(id.clone(), owner.clone(), "hr".to_owned());
+    calls.begin(id.clone(), owner.clone(), "hr".to_owned(), None);
     assert_eq!(wait().await, (Fetched::Running("hr".to_owned()), 20));
 }
 
@@ -153,7 +153,7 @@ async fn nobody_waits_for_longer_than_asked_or_for_nothing() {
 async fn what_is_over_is_forgotten() {
     let calls = LongCalls::default();
     for (id, of) in [("1", run("e", "r")), ("2", run("f", "r")), ("3", session("s"))] {
-        calls.begin(id.into(), scope("a", of), "hr".to_owned());
+        calls.begin(id.into(), scope("a", of), "hr".to_owned(), None);
     }
     let known = || {
         let mut known: Vec<String> = calls.lock().keys().map(ToString::to_string).collect();

@@ -72,9 +72,9 @@ impl Mantyx {
         state.recorded.iter().find(of_run).map(|request| request.at)
     }
 
-    /// Whether a run's stream was sent to its end.
+    /// Whether the last event of a run was sent.
     pub(crate) fn has_ended(&self, run: &str) -> bool {
-        self.shared.state().runs.get(run).is_some_and(|run| run.ended)
+        self.shared.state().runs.get(run).is_some_and(|run| run.sent >= run.script.last_seq())
     }
 
     /// Gives the record of all requests back; deliveries and runs stay.

@@ -12,7 +12,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Recorded, Reply, Run, Shared, results};
+use super::{Meter, Recorded, Reply, Run, Shared, results};
 use crate::{
     frames::{Script, Step},
     http::{Framing, Head},
@@ -103,10 +103,20 @@ fn route(shared: &Shared, request: &Recorded, path: &str) -> Option<Vec<u8>> {
             }
             ("POST", "tool-results") => {
                 let tool = request.value()["toolUseId"].as_str().unwrap_or_default().to_owned();
+                let counted = state.meter.as_mut().map(Meter::count);
+                if let Some(Counted { refused: true, headers }) = &counted {
+                    let head = format!("HTTP/1.1 429 Too Many Requests\r\n{headers}");
+                    let body = r#"{"error":"rate_limit_exceeded","message":"Slow down."}"#;
+                    return Some(with_length(&head, body));
+                }
                 let reply = results::reply(state, &tool);
                 results::note(state, &tool, request, reply);
                 if matches!(reply, Reply::Status(200..=299 | 404 | 409) | Reply::TakenAndReset) {
                     state.released.insert(tool);
+                }
+                if let (Some(counted), Reply::Status(200)) = (counted, reply) {
+                    let head = format!("HTTP/1.1 200 OK\r\n{}", counted.headers);
+                    return Some(with_length(&head, "{}"));
                 }
                 answer_result(reply)
             }
@@ -118,6 +128,36 @@ fn route(shared: &Shared, request: &Recorded, path: &str) -> Option<Vec<u8>> {
             _ => Some(json(200, r#"{"ok":true}"#)),
         }
     })
+}
+
+/// How one post stands to the rate limit.
+struct Counted {
+    refused: bool,
+    /// What the answer tells of it.
+    headers: String,
+}
+
+impl Meter {
+    fn count(&mut self) -> Counted {
+        let now = Instant::now();
+        let end = match self.end {
+            Some(end) if now < end => end,
+            _ => {
+                self.used = 0;
+                *self.end.insert(now + self.window)
+            }
+        };
+        self.used += 1;
+        let (limit, left) = (self.limit, self.limit.saturating_sub(self.used));
+        let seconds = (end - now).as_secs_f64().ceil();
+        let refused = self.used > limit;
+        let retry = if refused { format!("Retry-After: {seconds}\r\n") } else { String::new() };
+        let headers = format!(
+            "X-RateLimit-Limit: {limit}\r\nX-RateLimit-Remaining: {left}\r\n\
+             X-RateLimit-Reset: {seconds}\r\nX-RateLimit-Bucket: lifecycle\r\n{retry}"
+        );
+        Counted { refused, headers }
+    }
 }
 
 fn answer_result(reply: Reply) -> Option<Vec<u8>> {

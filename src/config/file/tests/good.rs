@@ -121,6 +121,7 @@ fn stdio_servers() {
              cwd: docs\n    \
              on_unavailable: fail\n    \
              required: true\n    \
+             trust_annotations: true\n    \
              tools: {allow: ['get_*'], deny: ['*_x'], rename: {get_a: got}}\n",
     );
     let fs = backend(&config, "fs");
@@ -146,6 +147,7 @@ fn stdio_servers() {
     );
     assert_eq!(cwd.as_deref(), Some(Path::new("/srv/docs")));
     assert_eq!((fs.concurrency, fs.required, fs.on_unavailable), (4, true, OnUnavailable::Fail));
+    assert!(fs.trust_annotations);
     assert_eq!((fs.refresh, fs.call_timeout), (Duration::from_secs(60), Duration::from_secs(285)));
     assert_eq!(fs.naming.prefix, "fs_");
     assert!(fs.naming.allow.as_ref().unwrap().is_match("get_a"));
@@ -163,6 +165,7 @@ fn programs() {
            rel: {command: ./bin/server}\n",
     );
     let own = backend(&config, "own");
+    assert!(!own.trust_annotations, "nobody is believed who was not named");
     assert_eq!(own.naming.prefix, "");
     for (name, expected) in [("own", "/usr/bin/mantyx-bridge"), ("rel", "/srv/./bin/server")] {
         let Target::Mcp(Mcp::Stdio(Program { command, .. })) = &backend(&config, name).target

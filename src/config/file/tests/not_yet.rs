@@ -22,22 +22,15 @@ fn calls_that_this_version_cannot_make() {
     check(
         r#"upstream: {sandbox: true}
 mcp:
-  a: {command: a, approve: ['*'], trust_annotations: true}
+  a: {command: a, approve: ['*']}
 a2a:
   b: {url: 'https://a', approve: ['*']}"#,
         r#"error: this version cannot do this yet: calls that a person approves
  --> /srv/bridge.yaml:3:19 (mcp.a.approve)
   |
-3 |   a: {command: a, approve: ['*'], trust_annotations: true}
+3 |   a: {command: a, approve: ['*']}
   |                   ^^^^^^^
   = keep such tools from the model: `tools: {deny: […]}`
-
-error: this version cannot do this yet: trusting a server's annotations
- --> /srv/bridge.yaml:3:35 (mcp.a.trust_annotations)
-  |
-3 |   a: {command: a, approve: ['*'], trust_annotations: true}
-  |                                   ^^^^^^^^^^^^^^^^^
-  = leave it out
 
 error: this version cannot do this yet: calls that a person approves
  --> /srv/bridge.yaml:5:25 (a2a.b.approve)
@@ -46,7 +39,7 @@ error: this version cannot do this yet: calls that a person approves
   |                         ^^^^^^^
   = leave it out
 
-3 errors in /srv/bridge.yaml"#,
+2 errors in /srv/bridge.yaml"#,
     );
 }
 
@@ -76,7 +69,7 @@ error: this version cannot do this yet: renewing an upstream OAuth token
 #[test]
 fn switched_off_it_is_no_mistake() {
     let yaml = "upstream: {sandbox: true, oauth: null}\nlocal: {}\n\
-                mcp: {a: {command: a, approve: [], pending_after: null, trust_annotations: false},\n\
+                mcp: {a: {command: a, approve: [], pending_after: null},\n\
                 b: {url: 'https://b', auth: {oauth: {}}, disabled: true}}\n";
     assert!(parse(yaml).is_ok());
 }

@@ -1,0 +1,165 @@
+//! A backend that keeps failing is left alone, and is found out about by one call at a time.
+
+use futures_util::future::join_all;
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A backend `fs` for `concurrency` calls at once, of which so many break now that its breaker is
+/// open.
+async fn start_open(concurrency: usize) -> (Arc<World>, Harness) {
+    let world = World::new();
+    let harness = start(&[("fs", &world)], concurrency);
+    world.calling.send_replace(Mood::Failing);
+    for _ in 0..7 {
+        check_error(harness.call("fs_ls").await, "broke during the call");
+    }
+    assert_eq!(look(&harness), Look::Open(SECOND));
+    (world, harness)
+}
+
+fn look(harness: &Harness) -> Look {
+    harness.backends.lanes().next().unwrap().1.breaker()
+}
+
+/// Makes `count` calls at once; how many were refused at once, and the answers to the others.
+async fn call_many(harness: &Harness, count: usize) -> (usize, Vec<Answer>) {
+    let begin = Instant::now();
+    let one = async || (harness.call("fs_ls").await, begin.elapsed());
+    let all = join_all((0..count).map(|_| one())).await;
+    let refused =
+        |answer: &Answer| matches!(answer, Answer::Error(t) if t.contains("keeps failing"));
+    let (refused, made): (Vec<_>, Vec<_>) = all.into_iter().partition(|(a, _)| refused(a));
+    assert!(refused.iter().all(|(_, took)| took.is_zero()), "at once: {refused:?}");
+    (refused.len(), made.into_iter().map(|(answer, _)| answer).collect())
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_are_refused_at_once_and_told_when_to_come_back() {
+    let (world, harness) = start_open(4).await;
+    let before = harness.backends.lanes().next().unwrap().1.last_call().unwrap().at;
+    for (after, wait) in [(0, "in 1 s"), (999, "in 1 s")] {
+        tokio::time::advance(Duration::from_millis(after)).await;
+        let begin = Instant::now();
+        let Answer::Error(error) = harness.call("fs_ls").await else { panic!("no backend") };
+        assert!(begin.elapsed().is_zero());
+        let words = ["`fs` keeps failing", "was not made", "tried again", wait];
+        assert!(words.iter().all(|words| error.contains(words)), "{error}");
+    }
+    assert_eq!(World::count(&world.calls), 7);
+    let lane = harness.backends.lanes().next().unwrap().1;
+    assert_eq!((lane.in_flight(), lane.last_call().unwrap().at), (0, before), "none was made");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_call_at_a_time_finds_out_whether_it_works_again() {
+    let (world, harness) = start_open(16).await;
+    world.calling.send_replace(Mood::Hanging);
+    let mut calls = 7;
+    for wait in [1, 2, 4, 8, 16, 32, 60, 60] {
+        assert_eq!(look(&harness), Look::Open(wait * SECOND));
+        assert_eq!(call_many(&harness, 20).await.0, 20, "{wait} s are not over");
+        tokio::time::advance(wait * SECOND).await;
+        assert_eq!(look(&harness), Look::HalfOpen);
+        let (refused, made) = call_many(&harness, 20).await;
+        calls += 1;
+        assert_eq!((refused, World::count(&world.calls)), (19, calls), "one is at the peer");
+        for answer in made {
+            check_error(answer, "no answer within 60 s");
+        }
+    }
+    tokio::time::advance(60 * SECOND).await;
+    world.calling.send_replace(Mood::Well);
+    assert!(matches!(harness.call("fs_ls").await, Answer::Result { .. }));
+    assert_eq!(look(&harness), Look::Closed);
+    assert_eq!(call_many(&harness, 20).await.0, 0, "all are made again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_is_cancelled_frees_its_place() {
+    let (world, harness) = start_open(4).await;
+    world.calling.send_replace(Mood::Hanging);
+    tokio::time::advance(SECOND).await;
+    for calls in 8..12 {
+        let probe = tokio::time::timeout(SECOND, harness.call("fs_ls")).await;
+        assert!(probe.is_err(), "it hangs, and is dropped");
+        assert_eq!(World::count(&world.calls), calls);
+        assert_eq!(look(&harness), Look::HalfOpen);
+    }
+    world.calling.send_replace(Mood::Well);
+    assert!(matches!(harness.call("fs_ls").await, Answer::Result { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_waited_for_their_turn_are_not_made_when_it_opens() {
+    let world = World::new();
+    let harness = start(&[("fs", &world)], 1);
+    harness.backends.board.settled().await;
+    world.calling.send_replace(Mood::Failing);
+    let all = join_all((0..20).map(|_| harness.call("fs_ls"))).await;
+    assert_eq!(World::count(&world.calls), 7);
+    for answer in all.into_iter().skip(7) {
+        check_error(answer, "keeps failing");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_got_no_turn_or_was_cancelled_says_nothing() {
+    let world = World::new();
+    let harness = start(&[("fs", &world)], 1);
+    harness.backends.board.settled().await;
+    world.calling.send_replace(Mood::Hanging);
+    let answers = join_all((0..10).map(|_| harness.call("fs_ls"))).await;
+    let busy = answers.iter().filter(|a| matches!(a, Answer::Error(t) if t.contains("no turn")));
+    assert_eq!(busy.count(), 9);
+    for _ in 0..10 {
+        assert!(tokio::time::timeout(SECOND, harness.call("fs_ls")).await.is_err());
+    }
+    assert_eq!(look(&harness), Look::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_that_is_away_is_not_waited_for_each_time_and_closes_when_it_is_back() {
+    let world = World::new();
+    let harness = start(&[("fs", &world)], 4);
+    harness.backends.board.settled().await;
+    world.dialling.send_replace(Mood::Hanging);
+    world.lost.notify_one();
+    let down = |board: &Board| board.snapshot("fs").filter(|known| known.peer.is_none());
+    harness.backends.board.wait_for(down).await;
+    for _ in 0..7 {
+        check_error(harness.call("fs_ls").await, "cannot be reached");
+    }
+    assert_eq!(look(&harness), Look::Open(SECOND));
+    assert_eq!(call_many(&harness, 5).await.0, 5);
+    world.dialling.send_replace(Mood::Well);
+    let live = |board: &Board| board.snapshot("fs").and_then(|known| known.peer);
+    harness.backends.board.wait_for(live).await;
+    tokio::task::yield_now().await;
+    assert_eq!(look(&harness), Look::Closed, "a new connection is proof of life");
+    assert!(matches!(harness.call("fs_ls").await, Answer::Result { .. }));
+}
+
+#[test]
+fn what_outcomes_say_about_the_backend() {
+    let why = || "why".to_owned();
+    let wait = Duration::from_secs(1);
+    let failures = [
+        (Failure::NotConnected, Sign::Failed),
+        (Failure::TimedOut(wait), Sign::Failed),
+        (Failure::Call(CallError::NotSent(why())), Sign::Failed),
+        (Failure::Call(CallError::Lost(why())), Sign::Failed),
+        (Failure::Call(CallError::Unreadable(why())), Sign::Failed),
+        (Failure::Call(CallError::Refused(why())), Sign::Alive),
+        (Failure::NoTurn(wait), Sign::None),
+        (Failure::NotRecorded(NotRecorded), Sign::None),
+        (Failure::Shut(Shut::For(wait)), Sign::None),
+    ];
+    for (failure, expected) in failures {
+        let words = failure.to_string();
+        assert_eq!(sign(&Err(failure)), expected, "{words}");
+    }
+    assert_eq!(sign(&Ok(Answer::text("x"))), Sign::Alive);
+    assert_eq!(sign(&Ok(Answer::Error(why()))), Sign::Alive, "a tool's own error is an answer");
+}

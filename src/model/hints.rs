@@ -1,0 +1,100 @@
+//! What a tool says of itself that allows a call to be made twice.
+//!
+//! Must not: decide whether the word of the server counts; the operator does.
+
+use super::json::{self, Members};
+
+/// MCP's two hints that a second call does no more than the first. `idempotentHint` means nothing
+/// beside `readOnlyHint: true`, so that either is enough.
+const HINTS: [&str; 2] = ["readOnlyHint", "idempotentHint"];
+
+/// Whether an MCP tool, given as its server sent it, says that it reads only or is idempotent.
+///
+/// Annotations that are not what MCP says are no promise, nor is a hint that stands twice.
+pub fn mcp_tool_is_repeatable(tool: &str) -> bool {
+    let Some(annotations) = json::member(tool, "annotations") else { return false };
+    let Ok(Members(members)) = Members::read(annotations.get()) else { return false };
+    let said = HINTS.map(|hint| {
+        let mut values = members.iter().filter(|(name, _)| name == hint);
+        match (values.next().map(|(_, value)| value.get()), values.next()) {
+            (Some("true"), None) => Some(true),
+            (None | Some("false" | "null"), None) => Some(false),
+            _ => None,
+        }
+    });
+    said.iter().all(Option::is_some) && said.contains(&Some(true))
+}
+
+/// Whether the definition of a local tool says `readOnly: true`.
+pub fn local_tool_is_repeatable(definition: &str) -> bool {
+    json::member(definition, "readOnly").is_some_and(|value| value.get() == "true")
+}
+
+#[cfg(test)]
+mod tests {
+    //! What counts as a promise, and what does not.
+
+    use super::*;
+
+    #[test]
+    fn annotations_of_mcp_tools() {
+        let promises = [
+            r#"{"readOnlyHint":true}"#,
+            r#"{ "idempotentHint" : true }"#,
+            r#"{"readOnlyHint":true,"idempotentHint":false,"destructiveHint":false}"#,
+            r#"{"readOnlyHint":false,"idempotentHint":true,"destructiveHint":true}"#,
+            r#"{"title":"T","readOnlyHint":null,"idempotentHint":true,"x-own":[1e400]}"#,
+            r#"{"\u0072eadOnlyHint":true}"#,
+        ];
+        let none = [
+            "{}",
+            "null",
+            "true",
+            r#""readOnlyHint""#,
+            "[true,true]",
+            r#"[{"readOnlyHint":true}]"#,
+            r#"{"readOnlyHint":false}"#,
+            r#"{"readOnlyHint":"yes"}"#,
+            r#"{"readOnlyHint":"true"}"#,
+            r#"{"readOnlyHint":1}"#,
+            r#"{"readOnlyHint":"yes","idempotentHint":true}"#,
+            r#"{"readOnlyHint":true,"readOnlyHint":true}"#,
+            r#"{"readOnlyHint":true,"idempotentHint":true,"readOnlyHint":false}"#,
+            r#"{"destructiveHint":false,"openWorldHint":false}"#,
+            r#"{"readonlyhint":true,"read_only_hint":true}"#,
+            r#"{"hints":{"readOnlyHint":true}}"#,
+        ];
+        let cases = promises.map(|one| (one, true)).into_iter().chain(none.map(|one| (one, false)));
+        for (annotations, expected) in cases {
+            let tool = format!(r#"{{"name":"t","annotations":{annotations},"_meta":{{}}}}"#);
+            assert_eq!(mcp_tool_is_repeatable(&tool), expected, "{annotations}");
+        }
+    }
+
+    #[test]
+    fn hints_count_in_one_place_alone() {
+        for tool in [
+            r#"{"name":"t"}"#,
+            r#"{"name":"t","readOnlyHint":true,"readOnly":true}"#,
+            r#"{"name":"t","_meta":{"annotations":{"readOnlyHint":true}}}"#,
+            r#"{"annotations":{"readOnlyHint":true},"annotations":{"readOnlyHint":true}}"#,
+            "[]",
+        ] {
+            assert!(!mcp_tool_is_repeatable(tool), "{tool}");
+        }
+    }
+
+    #[test]
+    fn local_tools() {
+        assert!(local_tool_is_repeatable(r#"{"description":"d","readOnly":true}"#));
+        for definition in [
+            "{}",
+            r#"{"readOnly":false}"#,
+            r#"{"readOnly":"true"}"#,
+            r#"{"annotations":{"readOnlyHint":true}}"#,
+            r#"{"parameters":{"readOnly":true}}"#,
+        ] {
+            assert!(!local_tool_is_repeatable(definition), "{definition}");
+        }
+    }
+}

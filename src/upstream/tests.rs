@@ -1,0 +1,90 @@
+//! `Retry-After`, and the line of posts in paused time.
+
+use futures_util::future::join_all;
+
+use super::*;
+
+#[test]
+fn retry_after_in_seconds_or_as_a_date() {
+    let wall = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
+    for (value, seconds) in [
+        ("7", 7),
+        (" 7 ", 7),
+        ("Sun, 06 Nov 1994 08:49:44 GMT", 7),
+        ("Sun, 06 Nov 1994 08:00:00 GMT", 0),
+        ("soon", 0),
+        ("-1", 0),
+        ("86400", 300),
+        ("Mon, 07 Nov 1994 08:49:37 GMT", 300),
+    ] {
+        let headers = HeaderMap::from_iter([(header::RETRY_AFTER, value.parse().unwrap())]);
+        assert_eq!(retry_after(&headers, wall), Duration::from_secs(seconds), "{value}");
+    }
+    assert_eq!(retry_after(&HeaderMap::new(), wall), Duration::ZERO);
+}
+
+/// What an answer tells: `left` of `limit`, for 10 s more.
+fn told_of(limit: &str, left: &str) -> Option<Told> {
+    let pairs = [("limit", limit), ("remaining", left), ("reset", "10")];
+    let headers = pairs.map(|(name, value)| {
+        (format!("x-ratelimit-{name}").parse::<HeaderName>().unwrap(), value.parse().unwrap())
+    });
+    Told::read(&HeaderMap::from_iter(headers), SystemTime::now())
+}
+
+fn told(left: &str) -> Option<Told> {
+    told_of("20", left)
+}
+
+#[tokio::test(start_paused = true)]
+async fn posts_wait_in_line_and_no_longer_than_they_can() {
+    let line = Line::new();
+    let begin = Instant::now();
+    let far = begin + Duration::from_secs(280);
+    line.turn(far).await.heard(told("3"));
+    assert!(begin.elapsed().is_zero(), "the first goes at once");
+    // Three in 11 s, and the rest when the window is over; one of them cannot wait so long.
+    let urgent = async {
+        drop(line.turn(begin + Duration::from_secs(1)).await);
+        begin.elapsed()
+    };
+    let wait = async || {
+        drop(line.turn(far).await);
+        begin.elapsed()
+    };
+    let (waits, urgent) = tokio::join!(join_all((0..4).map(|_| wait())), urgent);
+    assert_eq!(urgent, Duration::from_secs(1));
+    assert!(waits.is_sorted() && waits[0] >= Duration::from_secs(2), "{waits:?}");
+    assert!(waits[3] >= Duration::from_secs(11) && waits[3] < Duration::from_secs(12), "{waits:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_hears_of_news() {
+    let line = Line::new();
+    // Another limit, so that it is news what is left of it.
+    let more = told_of("30", "29").unwrap();
+    let begin = Instant::now();
+    let far = begin + Duration::from_secs(280);
+    line.turn(far).await.heard(told("0"));
+    let (going, ()) = tokio::join!(line.turn(far), async {
+        sleep(Duration::from_secs(2)).await;
+        line.overheard(more);
+    });
+    assert_eq!(begin.elapsed(), Duration::from_secs(2));
+    drop(going);
+    // A post that is dropped in line leaves its place.
+    line.turn(far).await.heard(told("0"));
+    assert!(timeout_at(Instant::now() + Duration::from_secs(1), line.turn(far)).await.is_err());
+    line.overheard(more);
+    drop(line.turn(far).await);
+    assert_eq!(begin.elapsed(), Duration::from_secs(3));
+}
+
+#[test]
+fn credentials_have_their_own_lines() {
+    let base = Url::parse("http://127.0.0.1:1").unwrap();
+    let upstream = Upstream::new(base, &Credential::Passthrough);
+    let [one, same, other] = ["a", "a", "b"].map(|key| Authority::bearer(key).unwrap());
+    assert!(Arc::ptr_eq(&upstream.line(&one), &upstream.line(&same)));
+    assert!(!Arc::ptr_eq(&upstream.line(&one), &upstream.line(&other)));
+}
