@@ -4,6 +4,7 @@
 //!
 //! Must not: hold what another part of the daemon needs.
 
+mod call;
 pub mod check;
 mod client;
 mod demo;
@@ -11,11 +12,16 @@ mod doctor;
 mod import;
 mod init;
 mod manual;
+mod page;
+mod run;
 mod serve;
+mod signals;
+mod status;
+mod terminal;
 mod tools;
 
 use std::{
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, Write as _},
     path::PathBuf,
     process::ExitCode,
 };
@@ -24,7 +30,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::{
-    config::{Config, ConfigErrors, Environment, find},
+    config::{Config, ConfigErrors, Contact, Environment, find},
     telemetry::{self, LogEnvironment, LogFormat},
 };
 
@@ -88,9 +94,12 @@ enum Command {
     #[command(after_help = "Example: mantyx-bridge demo")]
     Demo,
     /// Shows the state of the running daemon and its backends
-    #[command(after_help = "Example: mantyx-bridge status --json")]
+    #[command(after_help = "Examples:\n  mantyx-bridge status\n  mantyx-bridge status --watch")]
     Status {
-        /// Prints JSON, as GET /v1/status gives it
+        /// Goes on, every second, until Ctrl-C: in place on a terminal, else block after block
+        #[arg(long, short)]
+        watch: bool,
+        /// Prints JSON, as GET /v1/status gives it, on one line
         #[arg(long)]
         json: bool,
     },
@@ -104,6 +113,9 @@ enum Command {
         json: bool,
     },
     /// Calls a tool of the running daemon, as a run would
+    ///
+    /// A call that takes longer than its backend's `pending_after` is waited for. Ctrl-C cancels it,
+    /// unless the bridge goes on with it by itself; then its id is told.
     #[command(after_help = "Example: mantyx-bridge call demo_add '{\"a\": 2, \"b\": 3}'")]
     Call {
         /// The name that the model sees; `mantyx-bridge tools` lists them
@@ -115,6 +127,15 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Submits an agent run to the workspace of the configuration, and shows its answer as it comes
+    ///
+    /// The answer goes to stdout, a line for each call to stderr. Exit code 0 if the run has a
+    /// result, 1 if it failed or was cancelled, which is what Ctrl-C does.
+    #[command(
+        after_help = "Examples:\n  mantyx-bridge run 'Who is on call tonight?'\n  mantyx-bridge run \
+           --backends demo --json 'demo_add {\"a\": 2, \"b\": 3}'"
+    )]
+    Run(run::Settings),
     /// Refreshes catalogs now, and shows what came of it
     #[command(after_help = "Example: mantyx-bridge refresh demo")]
     Refresh {
@@ -173,6 +194,8 @@ pub(crate) enum Failure {
     Failed(String),
     /// Exit code 2.
     Usage(String),
+    /// Whoever read stdout has seen enough (`| head`): exit code 0, and nothing to say.
+    Gone,
 }
 
 impl From<ConfigErrors> for Failure {
@@ -183,7 +206,10 @@ impl From<ConfigErrors> for Failure {
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        Self::Failed(error.to_string())
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::Gone,
+            _ => Self::Failed(error.to_string()),
+        }
     }
 }
 
@@ -192,9 +218,7 @@ type Outcome = Result<(), Failure>;
 /// Does what the command line says.
 pub fn run(cli: Cli) -> ExitCode {
     match carry_out(cli) {
-        Ok(()) => ExitCode::SUCCESS,
-        // A reader that has seen enough closed the pipe.
-        Err(Failure::Failed(text)) if text == broken_pipe() => ExitCode::SUCCESS,
+        Ok(()) | Err(Failure::Gone) => ExitCode::SUCCESS,
         Err(Failure::Failed(text)) => {
             complain(&text);
             ExitCode::from(1)
@@ -209,10 +233,6 @@ pub fn run(cli: Cli) -> ExitCode {
 fn complain(text: &str) {
     // With stderr closed there is nobody to tell; the exit code says it.
     let _closed = writeln!(io::stderr(), "{}", text.trim_end());
-}
-
-fn broken_pipe() -> String {
-    io::Error::from(io::ErrorKind::BrokenPipe).to_string()
 }
 
 fn carry_out(cli: Cli) -> Outcome {
@@ -231,6 +251,9 @@ fn carry_out(cli: Cli) -> Outcome {
     }
     let load =
         || -> Result<Config, Failure> { Ok(Config::load(&find(global.config.as_deref())?, &env)?) };
+    let contact = || -> Result<Contact, Failure> {
+        Ok(Contact::load(&find(global.config.as_deref())?, &env)?)
+    };
     match command {
         Command::Serve => block_on(serve::serve(load()?)),
         Command::Check { json } => {
@@ -241,17 +264,18 @@ fn carry_out(cli: Cli) -> Outcome {
             block_on(doctor::doctor(global.config.as_deref(), &env, &backends, json))
         }
         Command::Demo => block_on(demo::demo(&env)),
-        Command::Status { json } => block_on(tools::status(&load()?, json)),
+        Command::Status { watch, json } => block_on(status::status(&contact()?, json, watch)),
         Command::Tools { backend, json } => {
-            block_on(tools::tools(&load()?, backend.as_deref(), json))
+            block_on(tools::tools(&contact()?, backend.as_deref(), json))
         }
         Command::Call { tool, arguments, json } => {
-            block_on(tools::call(&load()?, &tool, &arguments, json))
+            block_on(call::call(&contact()?, &tool, &arguments, json))
         }
+        Command::Run(settings) => block_on(run::run(&contact()?, settings)),
         Command::Refresh { backend, json } => {
-            block_on(tools::refresh(&load()?, backend.as_deref(), json))
+            block_on(tools::refresh(&contact()?, backend.as_deref(), json))
         }
-        Command::Token => tools::token(&load()?),
+        Command::Token => tools::token(&contact()?),
         Command::Init(settings) => block_on(init::init(&settings, &env)),
         Command::Import { file, output } => import::import(&file, output.as_deref(), &env),
         Command::Completions { shell } => manual::completions(shell),
@@ -274,11 +298,6 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     out.write_all(text.as_bytes())?;
     out.flush()?;
     Ok(())
-}
-
-/// Whether stdout is a terminal that wants colours.
-pub(crate) fn colours() -> bool {
-    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
 }
 
 #[cfg(test)]

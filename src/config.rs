@@ -53,6 +53,16 @@ pub struct Config {
     pub warnings: Vec<String>,
 }
 
+/// What a client of the daemon needs of its bridge.yaml. The upstream and the backends are not in
+/// it: whoever looks at a running daemon need not have their secrets.
+#[derive(Debug)]
+pub struct Contact {
+    pub listen: Listen,
+    pub state_dir: PathBuf,
+    /// The app that the client is, and its token; `None`: the one whose token is in `state_dir`.
+    pub app: Option<(AppName, SecretString)>,
+}
+
 /// Where the bridge listens.
 #[derive(Debug, Clone)]
 pub struct Listen {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::{
-    cli::{colours, tools::plain},
+    cli::terminal::{colours, plain},
     config::{
         Action, CardSource, ClientCredentials, Config, Credential, Mcp, Program, Target, Upstream,
     },
@@ -136,7 +136,7 @@ impl fmt::Display for Examined {
                 Verdict::Warn => ("warn", "33"),
                 Verdict::Fail => ("FAIL", "31"),
             };
-            let (on, off) = match colours() {
+            let (on, off) = match colours(&std::io::stdout()) {
                 true => (format!("\x1b[{colour}m"), "\x1b[0m"),
                 false => (String::new(), ""),
             };

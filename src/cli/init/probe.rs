@@ -13,7 +13,7 @@ use crate::{
         mcp,
         peer::{Dial, PeerError},
     },
-    cli::{Failure, tools::plain},
+    cli::{Failure, terminal::plain},
     config::{Config, Environment, Target},
     http_client,
     model::{card::Card, catalog::Content, json},
