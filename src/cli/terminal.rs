@@ -97,7 +97,7 @@ impl Screen {
     pub(super) fn draw(&self, lines: &[String], rows: usize) -> Outcome {
         let mut frame = String::from("\x1b[H");
         for (at, line) in lines.iter().take(rows).enumerate() {
-            let start = if at == 0 { "" } else { "\r\n" };
+            let start = if at == 0 { "" } else { "\n" };
             frame.extend([start, line, "\x1b[K"]);
         }
         frame.push_str("\x1b[J");

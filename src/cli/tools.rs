@@ -45,18 +45,15 @@ pub(super) async fn tools(contact: &Contact, backend: Option<&str>, json: bool) 
     let mut rows = Vec::new();
     for one in &refs.tools {
         let name = words(one, "name");
-        match one["tools"].as_array() {
-            Some(tools) => {
-                rows.extend(tools.iter().map(|tool| {
-                    row(words(tool, "name"), name.clone(), &words(tool, "description"))
-                }))
-            }
-            None => {
-                let own = words(one, "description");
-                let card = words(&one["agentCard"], "description");
-                let text = if own.is_empty() { card } else { own };
-                rows.push(row(name.clone(), name, &text));
-            }
+        let Some(tools) = one["tools"].as_array() else {
+            let own = words(one, "description");
+            let card = words(&one["agentCard"], "description");
+            let text = if own.is_empty() { card } else { own };
+            rows.push(row(name.clone(), name, &text));
+            continue;
+        };
+        for tool in tools {
+            rows.push(row(words(tool, "name"), name.clone(), &words(tool, "description")));
         }
     }
     let mut page = Page::default();

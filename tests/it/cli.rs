@@ -1,8 +1,12 @@
 //! The command line: what is printed for people and for programs, and the exit codes.
 
+mod call;
+mod desk;
 mod doctor;
 mod import;
 mod init;
+mod run;
+mod status;
 
 use std::{fs, process::Output};
 
@@ -61,14 +65,24 @@ async fn run_with(args: &[&str], env: &[(&str, &str)]) -> Ran {
 
 /// Runs the binary against a running bridge.
 async fn with(rig: &Rig, args: &[&str]) -> Ran {
-    let config = rig.bridge.config_path();
+    run(&[args, &["-c", &rig.client_config()]].concat()).await
+}
+
+impl Rig {
+    fn client_config(&self) -> String {
+        client_config(&self.bridge)
+    }
+}
+
+/// The configuration of a running bridge as a client reads it; the path of the file.
+fn client_config(bridge: &bridge::Bridge) -> String {
+    let config = bridge.config_path();
     let listening = fs::read_to_string(&config).expect("the configuration of the test");
     // The daemon chose its port; a client of the command line reads where it is.
     let path = config.with_file_name("client.yaml");
-    let listening = listening.replace("127.0.0.1:0", &rig.bridge.addr().to_string());
+    let listening = listening.replace("127.0.0.1:0", &bridge.addr().to_string());
     fs::write(&path, listening).expect("the test's directory is writable");
-    let path = path.to_str().expect("a path of the tests is UTF-8");
-    run(&[args, &["-c", path]].concat()).await
+    path.to_str().expect("a path of the tests is UTF-8").to_owned()
 }
 
 async fn check(text: &str, more: &[&str]) -> Ran {
@@ -155,15 +169,6 @@ async fn a_refresh_can_be_asked_for() {
     let rig = Rig::start().await;
     with(&rig, &["refresh", "plain"]).await.expect(OK);
     with(&rig, &["refresh", "nobody"]).await.expect(FAILED);
-}
-
-#[tokio::test]
-async fn a_command_without_a_bridge_says_so() {
-    let mut rig = Rig::start().await;
-    rig.bridge.stop().await;
-    let status = with(&rig, &["status"]).await.expect(FAILED);
-    assert!(status.err.contains("127.0.0.1"), "where it looked: {}", status.err);
-    assert!(!status.err.contains("panicked"), "{}", status.err);
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use tempfile::TempDir;
 
-use super::{FAILED, OK, Ran, USAGE, check, run};
+use super::{FAILED, OK, Ran, USAGE, check, desk::Desk, run};
 use crate::peers;
 
 const CANARY: &str = "canary7Secret9Value3x";
@@ -83,4 +83,35 @@ async fn what_is_no_address_is_refused_before_anything_is_written() {
     let refused = init(&output, &["--mcp", "ftp://x.test"]).await.expect(USAGE);
     assert!(refused.err.contains("no address"), "{}", refused.err);
     assert!(!output.exists());
+}
+
+#[tokio::test]
+async fn on_a_terminal_it_asks_and_offers_what_it_finds() {
+    let home = TempDir::new().expect("the temporary directory is writable");
+    let place = home.path().join(".cursor");
+    fs::create_dir(&place).expect("the test's directory is writable");
+    let entry = r#"{"mcpServers": {"kitty": {"command": "cat"}}}"#;
+    fs::write(place.join("mcp.json"), entry).expect("the test's directory is writable");
+    let agent = peers::a2a_v1("1.0").await;
+    let mut desk = Desk::on_terminal_at(Some(home.path()), 100, 30, &["init"]);
+    desk.says("Your MANTYX workspace").await;
+    desk.type_in("\n");
+    desk.says("Take over 1 MCP servers").await;
+    desk.type_in("y\n");
+    desk.says("The URL of an MCP server").await;
+    desk.type_in("\n");
+    desk.says("The URL of an A2A agent").await;
+    desk.type_in(&format!("{}\n", agent.url()));
+    desk.becomes("the agent answers, and is asked for another", |out| {
+        out.contains("answers: the agent") && out.matches("The URL of an A2A agent").count() == 2
+    })
+    .await;
+    desk.type_in("\n");
+    let ran = desk.ended().await.expect(OK);
+    assert!(ran.out.contains("mantyx-bridge check"), "what comes next: {}", ran.out);
+    let text = fs::read_to_string(home.path().join("bridge.yaml")).expect("it was written");
+    let plan = check(&text, &["--json"]).await.expect(OK).json();
+    let backends = plan["plan"]["backends"].as_array().expect("a list of backends").clone();
+    assert!(backends.iter().any(|one| one["name"] == "kitty"), "{plan}");
+    assert_eq!(backends.len(), 2, "{plan}");
 }
