@@ -150,8 +150,8 @@ enum Command {
     Token,
     /// Writes a first bridge.yaml: asks for what is missing, and looks for what there is
     ///
-    /// On a terminal it asks, and offers the MCP servers of Claude Desktop, Cursor and VS Code;
-    /// elsewhere, and with --yes, it takes what it is told. Secrets are written as references.
+    /// On a terminal it asks, and offers the MCP servers of Claude, Cursor and VS Code; elsewhere,
+    /// and with --yes, it takes what it is told. Secrets are written as references.
     #[command(
         after_help = "Examples:\n  mantyx-bridge init\n  mantyx-bridge init --workspace acme \
            --import .cursor/mcp.json --a2a https://hr.intranet.example --yes"
@@ -159,7 +159,7 @@ enum Command {
     Init(init::Settings),
     /// Prints the servers of an mcpServers file as the `mcp:` part of a bridge.yaml
     ///
-    /// Reads the files of Claude Desktop, Cursor and VS Code. Names are made legal, secrets become
+    /// Reads the files of Claude, Cursor and VS Code. Names are made legal, secrets become
     /// references to environment variables, and what is left out is told on stderr.
     #[command(after_help = "Example: mantyx-bridge import .vscode/mcp.json >> bridge.yaml")]
     Import {
@@ -230,9 +230,13 @@ pub fn run(cli: Cli) -> ExitCode {
     }
 }
 
+/// Says on stderr what there is to say.
 fn complain(text: &str) {
-    // With stderr closed there is nobody to tell; the exit code says it.
-    let _closed = writeln!(io::stderr(), "{}", text.trim_end());
+    let text = text.trim_end();
+    if !text.is_empty() {
+        // With stderr closed there is nobody to tell; the exit code says it.
+        let _closed = writeln!(io::stderr(), "{text}");
+    }
 }
 
 fn carry_out(cli: Cli) -> Outcome {

@@ -140,7 +140,7 @@ async fn add(
             {
                 return Ok(());
             }
-            probe::name_of_host(url)
+            kind.name_of_host(url)
         }
     };
     let name = draft.imported.legal_name(&name);
@@ -157,7 +157,8 @@ async fn add(
 
 /// Where other products keep their MCP servers on Linux.
 fn usual_places(env: &Environment) -> Vec<PathBuf> {
-    const OF_A_USER: [&str; 3] = [
+    const OF_A_USER: [&str; 4] = [
+        ".claude.json",
         ".config/Claude/claude_desktop_config.json",
         ".cursor/mcp.json",
         ".config/Code/User/mcp.json",

@@ -201,7 +201,13 @@ impl Status {
         let workspace = workspace.as_ref().map(|name| format!(", workspace {name}"));
         let workspace = workspace.unwrap_or_default();
         page.line(style, format!("upstream {base_url} ({reachable}){workspace}"));
-        page.line(Style::Plain, format!("{} runs driven", self.runs.driven));
+        page.line(
+            Style::Plain,
+            match self.runs.driven {
+                1 => "1 run driven".to_owned(),
+                many => format!("{many} runs driven"),
+            },
+        );
         let errors = [
             ("last upstream error", last_error),
             ("no calls are made", &self.journal.last_error),
@@ -239,8 +245,11 @@ impl Backend {
             || "never".to_owned(),
             |at| format!("{} ago", seconds(now.duration_since(at).unwrap_or_default())),
         );
-        let version = self.protocol_version.iter().map(|version| format!(" {version}"));
-        let speaks: String = std::iter::once(self.kind.clone()).chain(version).collect();
+        let speaks = match &self.protocol_version {
+            Some(version) => format!("{} {version}, {}", self.kind, self.transport),
+            None if self.kind == self.transport => self.kind.clone(),
+            None => format!("{}, {}", self.kind, self.transport),
+        };
         let plain = |text: String| (Style::Plain, text);
         [
             plain(self.name.clone()),
@@ -248,7 +257,7 @@ impl Backend {
             plain(self.tools.to_string()),
             plain(self.calls_in_flight.to_string()),
             plain(ago),
-            plain(format!("{speaks}, {}", self.transport)),
+            plain(speaks),
         ]
     }
 

@@ -2,9 +2,9 @@
 //!
 //! Must not: call a tool, or send a message to an agent.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use secrecy::ExposeSecret as _;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -23,7 +23,8 @@ use crate::{
         program,
     },
     config::{
-        A2a, Action, Backend, CardSource, Config, Credential, Mcp, Program, Target, Upstream,
+        A2a, Action, Backend, CardSource, ClientCredentials, Config, Credential, Mcp, Program,
+        Target, Upstream,
     },
     http_client,
     model::{card::Card, catalog::Content},
@@ -32,6 +33,44 @@ use crate::{
 
 /// How long a program may take to end.
 const CLOSE: Duration = Duration::from_secs(8);
+
+/// What a backend is shown of the bridge.
+#[derive(Debug, Clone, Copy)]
+enum Pass {
+    Nothing,
+    /// Headers, a static token among them.
+    Headers,
+    /// The tokens of a client.
+    Client,
+}
+
+impl Pass {
+    fn new(headers: &HeaderMap, client: Option<&Arc<ClientCredentials>>) -> Self {
+        match client {
+            Some(_) => Self::Client,
+            None if headers.is_empty() => Self::Nothing,
+            None => Self::Headers,
+        }
+    }
+
+    /// What to do about a backend that does not let the bridge in.
+    fn cure(self) -> &'static str {
+        match self {
+            Self::Nothing => {
+                "give it a credential: `auth: {bearer: \"${file:/path/of/the/token}\"}`, \
+                 `auth: {oauth: …}`, or what else it wants in `headers`"
+            }
+            Self::Headers => {
+                "the credential that is configured is not taken: get a new one, and see that it is \
+                 meant for this server and may do this"
+            }
+            Self::Client => {
+                "see that the authorization server can be reached, and that `auth.oauth` has the \
+                 client_id, the client_secret, the token_url and the scopes that it knows"
+            }
+        }
+    }
+}
 
 /// What every examination needs.
 pub(super) struct Ward {
@@ -54,20 +93,20 @@ impl Ward {
 pub(super) async fn backend(visit: &mut Visit, ward: &Ward, backend: &Backend) {
     match &backend.target {
         Target::Mcp(server) => {
-            let (reached, authorized) = match server {
-                Mcp::Stdio(program) => (command(visit, program), true),
+            let (reached, pass) = match server {
+                Mcp::Stdio(program) => (command(visit, program), Pass::Nothing),
                 Mcp::Http { url, headers, socket, oauth, .. } => {
                     let reached = match socket {
                         Some(path) => network::socket(visit, path).await,
                         None => network::reach(visit, &ward.client, url, "`url`").await,
                     };
-                    (reached, !headers.is_empty() || oauth.is_some())
+                    (reached, Pass::new(headers, oauth.as_ref()))
                 }
             };
             if reached {
                 let (launcher, client) = (ward.launcher.clone(), ward.client.clone());
                 let dialer = mcp::dialer(&backend.name, server, launcher, client);
-                mcp_server(visit, ward, &dialer, server, authorized).await;
+                mcp_server(visit, ward, &dialer, server, pass).await;
             }
         }
         Target::A2a(agent) => {
@@ -112,17 +151,11 @@ fn command(visit: &mut Visit, program: &Program) -> bool {
     }
 }
 
-async fn mcp_server(
-    visit: &mut Visit,
-    ward: &Ward,
-    dialer: &dyn Dial,
-    server: &Mcp,
-    authorized: bool,
-) {
+async fn mcp_server(visit: &mut Visit, ward: &Ward, dialer: &dyn Dial, server: &Mcp, pass: Pass) {
     visit.begin("initialize");
     let peer = match timeout(ward.patience, dialer.dial()).await {
         Ok(Ok(peer)) => peer,
-        Ok(Err(PeerError(why))) => return refused(visit, &why, server_cure(server), authorized),
+        Ok(Err(PeerError(why))) => return refused(visit, &why, server_cure(server), pass),
         Err(_elapsed) => return late(visit, ward, "the handshake", server_cure(server)),
     };
     let version = peer.about().protocol_version.unwrap_or_else(|| "an unknown revision".to_owned());
@@ -134,7 +167,7 @@ async fn mcp_server(
             1 => visit.ok("1 tool"),
             many => visit.ok(format!("{many} tools")),
         },
-        Ok(Err(PeerError(why))) => refused(visit, &why, server_cure(server), authorized),
+        Ok(Err(PeerError(why))) => refused(visit, &why, server_cure(server), pass),
         Err(_elapsed) => late(visit, ward, "its list of tools", server_cure(server)),
     }
     // A program that does not end in time is killed when it is dropped.
@@ -149,7 +182,7 @@ async fn a2a_agent(visit: &mut Visit, ward: &Ward, dialer: &dyn Dial, agent: &A2
         let catalog = peer.resolve().await?;
         Ok::<_, PeerError>((peer, catalog))
     };
-    let authorized = !agent.headers.is_empty() || agent.oauth.is_some();
+    let pass = Pass::new(&agent.headers, agent.oauth.as_ref());
     match timeout(ward.patience, fetched).await {
         Ok(Ok((peer, catalog))) => {
             let card = match catalog.content() {
@@ -160,7 +193,7 @@ async fn a2a_agent(visit: &mut Visit, ward: &Ward, dialer: &dyn Dial, agent: &A2
             let version = peer.about().protocol_version.unwrap_or_default();
             visit.ok(format!("{name:?}, A2A {version} over {}", dialer.transport()));
         }
-        Ok(Err(PeerError(why))) => refused(visit, &why, CURE.to_owned(), authorized),
+        Ok(Err(PeerError(why))) => refused(visit, &why, CURE.to_owned(), pass),
         Err(_elapsed) => late(visit, ward, "the card", CURE.to_owned()),
     }
 }
@@ -172,23 +205,13 @@ fn late(visit: &mut Visit, ward: &Ward, what: &str, cure: String) {
 }
 
 /// What the server does not do, told apart from whom it does not let in.
-fn refused(visit: &mut Visit, why: &str, cure: String, authorized: bool) {
+fn refused(visit: &mut Visit, why: &str, cure: String, pass: Pass) {
     let about_auth = ["HTTP 401", "HTTP 403", "there is no token", "refuses the token"];
     if !about_auth.iter().any(|words| why.contains(words)) {
         return visit.fail(why, cure);
     }
     visit.is_about("auth");
-    let cure = match authorized {
-        true => {
-            "the credential that is configured is not taken: get a new one, and see that it is \
-                 meant for this server and may do this"
-        }
-        false => {
-            "give it a credential: `auth: {bearer: \"${file:/path/of/the/token}\"}`, or what \
-                  else it wants in `headers`"
-        }
-    };
-    visit.fail(why, cure);
+    visit.fail(why, pass.cure());
 }
 
 fn server_cure(server: &Mcp) -> String {

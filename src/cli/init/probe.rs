@@ -5,7 +5,7 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use tokio::time::timeout;
-use url::Url;
+use url::{Host, Url};
 
 use crate::{
     backend::{
@@ -45,6 +45,17 @@ impl Kind {
             Self::A2a => "The URL of an A2A agent (nothing: no more): ",
         }
     }
+
+    /// A name for what does not tell its own: the first part of its host.
+    pub(super) fn name_of_host(self, url: &str) -> String {
+        match Url::parse(url).ok().as_ref().and_then(Url::host) {
+            Some(Host::Domain(name)) => name.split('.').next().unwrap_or_default().to_owned(),
+            _ => match self {
+                Self::Mcp => "server".to_owned(),
+                Self::A2a => "agent".to_owned(),
+            },
+        }
+    }
 }
 
 /// What is at `url`, or why nothing answers there; the failure is a URL that cannot be one.
@@ -79,7 +90,7 @@ pub(super) async fn probe(
     let asked = timeout(PATIENCE, found(dialer.as_ref())).await;
     Ok(match asked {
         Ok(Ok(found)) => {
-            let name = if found.name.is_empty() { name_of_host(url) } else { found.name };
+            let name = if found.name.is_empty() { kind.name_of_host(url) } else { found.name };
             Ok(Found { name, what: plain(&found.what) })
         }
         Ok(Err(PeerError(why))) => Err(plain(&why)),
@@ -108,14 +119,4 @@ async fn found(dialer: &dyn Dial) -> Result<Found, PeerError> {
     };
     peer.close().await;
     Ok(Found { name, what })
-}
-
-/// A name for what does not tell its own: the first part of its host.
-pub(super) fn name_of_host(url: &str) -> String {
-    let url = Url::parse(url).ok();
-    let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
-    match host.parse::<std::net::Ipv4Addr>() {
-        Ok(_) => "server".to_owned(),
-        Err(_) => host.split('.').next().unwrap_or_default().to_owned(),
-    }
 }

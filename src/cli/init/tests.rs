@@ -52,9 +52,19 @@ async fn answers_are_taken_and_what_is_down_only_on_their_word() {
 async fn flags_are_added_up_or_not_and_their_secrets_are_not_written() {
     let secret = "canary7Secret9Value3x";
     let url = format!("http://127.0.0.1:1/mcp?api_key={secret}");
-    let args = ["--workspace", "acme", "--mcp", &url, "--a2a", "http://127.0.0.1:1", "--yes"];
+    let args = [
+        "--workspace",
+        "acme",
+        "--mcp",
+        &url,
+        "--mcp",
+        &url,
+        "--a2a",
+        "http://127.0.0.1:1",
+        "--yes",
+    ];
     let (draft, config) = draft(&args, None).await;
-    assert_eq!(names(&config), ["server", "server_2"], "every name once");
+    assert_eq!(names(&config), ["agent", "server", "server_2"], "every name once");
     let text = draft.yaml();
     assert!(!text.contains(secret) && text.contains("${env:SERVER_API_KEY}"), "{text}");
     assert!(draft.imported.remarks(&Environment::bare()).contains("SERVER_API_KEY"));

@@ -5,6 +5,7 @@ use tempfile::TempDir;
 
 use super::{FAILED, OK, Ran, USAGE, run_with};
 use crate::{
+    gate::{CLIENT, Gate, Rules},
     mantyx::{CREDENTIAL, Mantyx},
     peers,
 };
@@ -135,6 +136,45 @@ async fn what_fails_is_told_with_its_cure() {
 
     let shown = doctor(&config, &["gone"], &[]).await.expect(FAILED);
     assert!(shown.out.contains("FAIL") && shown.out.contains("cure: start"), "{}", shown.out);
+}
+
+#[tokio::test]
+async fn every_way_to_a_server_is_gone() {
+    let dir = TempDir::new().expect("the temporary directory is writable");
+    let socket = dir.path().join("mcp.sock");
+    let _server = peers::mcp_uds(&socket, &[]).await;
+    let (sse, gate) = (peers::everything_sse().await, Gate::start(Rules::default()).await);
+    let agent = peers::a2a_behind(&gate.url(), &[]).await;
+    gate.leads_to(agent.url());
+    let url = gate.url();
+    let client = |secret| {
+        let id = CLIENT.0;
+        format!(
+            "{{oauth: {{client_id: {id}, client_secret: {secret}, token_url: \"{url}/token\"}}}}"
+        )
+    };
+    let config = format!(
+        "upstream: {{sandbox: true}}\nmcp:\n  uds: {{url: \"unix:{}\", trust_annotations: true}}\n  \
+         none: {{url: \"unix:{}\"}}\n  sse: {{url: \"{}/sse\", pending_after: 1m}}\na2a:\n  \
+         known: {{url: \"{url}\", auth: {}}}\n  unknown: {{url: \"{url}\", auth: {}}}\n  \
+         wrong: {{url: \"{url}\", auth: {{bearer: {CANARY}}}}}\n  nobody: {{url: \"{url}\"}}\n",
+        socket.display(),
+        dir.path().join("no.sock").display(),
+        sse.url(),
+        client(CLIENT.1),
+        client(CANARY),
+    );
+    let report = doctor(&config, &["--json"], &[]).await.expect(FAILED).json();
+    assert_eq!(steps(&report, "uds"), well(&["socket", "initialize", "tools/list"]));
+    assert_eq!(steps(&report, "sse"), well(&["tcp", "initialize", "tools/list"]));
+    assert_eq!(steps(&report, "known"), well(&["tcp", "card"]));
+    assert!(failure(&report, "none", "socket").contains("is not there"), "{report}");
+    for (name, cure) in
+        [("unknown", "auth.oauth"), ("wrong", "get a new one"), ("nobody", "bearer")]
+    {
+        let text = failure(&report, name, "auth");
+        assert!(text.contains("401") && text.contains(cure), "{name}: {text}");
+    }
 }
 
 #[tokio::test]
