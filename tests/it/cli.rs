@@ -136,7 +136,8 @@ async fn what_it_does_not_know_is_a_usage_error() {
         &["check", "-c", "missing.yaml"],
     ] {
         let ran = run(args).await.expect(USAGE);
-        assert!(!ran.err.is_empty(), "{args:?} says what is wrong");
+        let said = format!("{}{}", ran.out, ran.err);
+        assert!(!said.trim().is_empty(), "{args:?} says what is wrong");
     }
     let help = run(&["--help"]).await.expect(OK);
     for command in ["serve", "check", "demo", "status", "tools", "call", "token"] {
