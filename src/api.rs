@@ -3,6 +3,8 @@
 //! Must not: do what a run driver does; these routes are for apps that talk to MANTYX themselves,
 //! and for operators.
 
+mod events;
+mod problems;
 mod runs;
 mod status;
 
@@ -42,7 +44,7 @@ use crate::{
 const MAX_CALL: usize = 8 << 20;
 
 /// The bridge's own API.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Api {
     pub runs: Arc<Runs>,
     /// What does not change while the daemon lives.
@@ -92,6 +94,7 @@ impl Api {
             Own::Run(id) => self.show_run(&app, &id, request.uri()),
             Own::Attach(id) => self.attach(&caller, id, request).await,
             Own::Calls => self.list_calls(&app),
+            Own::Events => self.events(app),
         }
     }
 

@@ -17,6 +17,7 @@ pub mod front;
 pub mod http_client;
 pub mod journal;
 pub mod model;
+pub mod page;
 pub mod proxy;
 pub mod runs;
 pub mod sandbox;

@@ -8,6 +8,7 @@
 
 mod answering;
 pub mod app_stream;
+pub mod changes;
 mod driven;
 mod driver;
 mod entry;
@@ -37,6 +38,7 @@ use tracing::info;
 pub use self::driven::{DrivenRun, Phase, RunKey};
 use self::{
     answering::Task,
+    changes::Changes,
     entry::Entry,
     history::{Begun, History},
     pending::{InHand, LongCalls},
@@ -107,6 +109,7 @@ pub struct Runs {
     /// The calls that an app may have running at once, where it has a limit.
     turns: HashMap<AppName, Semaphore>,
     history: Arc<History>,
+    changes: Changes,
     long_calls: Arc<LongCalls>,
     journal: Arc<Journal>,
     /// The next run's number in the journal.
@@ -169,12 +172,14 @@ impl Runs {
     ) -> Self {
         let limited =
             |app: &App| Some((app.name.clone(), Semaphore::new(app.max_concurrent_calls?)));
+        let changes = Changes::default();
         Self {
             turns: apps.iter().filter_map(limited).collect(),
             upstream,
             backends,
             calls: calls.clone(),
-            history: Arc::default(),
+            history: Arc::new(History::telling(changes.clone())),
+            changes,
             long_calls: Arc::new(LongCalls::kept_in(Arc::clone(&journal))),
             journal,
             next_slot: AtomicU64::new(1),
@@ -209,6 +214,7 @@ impl Runs {
     }
 
     fn drive(self: &Arc<Self>, run: &Arc<DrivenRun>, left: Vec<(Arc<Entry>, Task)>) {
+        self.tell(run);
         self.tracker.spawn(driver::drive(Arc::clone(self), Arc::clone(run), left));
     }
 
@@ -377,6 +383,16 @@ impl Runs {
     /// What was called and is being called.
     pub fn history(&self) -> &History {
         &self.history
+    }
+
+    /// What changes of runs and calls.
+    pub fn changes(&self) -> &Changes {
+        &self.changes
+    }
+
+    /// Tells of a change of `run`.
+    fn tell(&self, run: &DrivenRun) {
+        self.changes.tell(|| changes::Change::Run(run.app.clone(), run.key.clone()));
     }
 
     pub fn upstream(&self) -> &Arc<Upstream> {

@@ -37,8 +37,7 @@ pub(super) struct Status {
     upstream: Upstream,
     pub(super) backends: Vec<Backend>,
     runs: Runs,
-    journal: Health,
-    config: Health,
+    problems: Vec<Problem>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -50,10 +49,12 @@ struct Upstream {
     last_error: Option<String>,
 }
 
+/// What is wrong, and what to do about it.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Health {
-    last_error: Option<String>,
+struct Problem {
+    subject: String,
+    message: String,
+    cure: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -208,25 +209,23 @@ impl Status {
                 many => format!("{many} runs driven"),
             },
         );
-        let errors = [
-            ("last upstream error", last_error),
-            ("no calls are made", &self.journal.last_error),
-            ("configuration", &self.config.last_error),
-        ];
-        for (what, error) in errors {
-            if let Some(error) = error {
-                page.note(Style::Bad, format!("{what}: {error}"));
-            }
+        if let Some(error) = last_error {
+            page.note(Style::Plain, format!("last upstream error: {error}"));
         }
         page.line(Style::Plain, "");
         let rows = self.backends.iter().map(|backend| backend.row(now)).collect();
         page.table(["BACKEND", "STATE", "TOOLS", "CALLS", "REFRESHED", "SPEAKS"], rows);
-        let mut notes = self.backends.iter().flat_map(|backend| backend.notes(now)).peekable();
-        if notes.peek().is_some() {
+        for Problem { subject, message, cure } in &self.problems {
             page.line(Style::Plain, "");
+            page.note(Style::Bad, format!("{subject}: {message}"));
+            page.note(Style::Plain, format!("cure: {cure}"));
         }
-        for note in notes {
-            page.note(Style::Plain, note);
+        let held_back = self.backends.iter().filter_map(|backend| backend.held_back(now));
+        for (at, note) in held_back.enumerate() {
+            if at == 0 {
+                page.line(Style::Plain, "");
+            }
+            page.note(Style::Doubtful, note);
         }
         page
     }
@@ -261,25 +260,19 @@ impl Backend {
         ]
     }
 
-    fn notes(&self, now: SystemTime) -> Vec<String> {
-        let name = &self.name;
-        let mut notes = Vec::new();
-        if let Some(error) = &self.last_error {
-            notes.push(format!("{name}: {error}"));
-        }
-        match &self.breaker {
-            Some(Breaker { state, retry_at }) if state == "open" => {
+    /// That calls are held back, if they are.
+    fn held_back(&self, now: SystemTime) -> Option<String> {
+        let (name, Breaker { state, retry_at }) = (&self.name, self.breaker.as_ref()?);
+        match state.as_str() {
+            "open" => {
                 let at = retry_at.as_deref().and_then(time);
                 let wait = at.and_then(|at| at.duration_since(now).ok()).unwrap_or_default();
                 let wait = seconds(wait + Duration::from_millis(500));
-                notes.push(format!("{name}: keeps failing; no call is made for another {wait}"));
+                Some(format!("{name}: keeps failing; no call is made for another {wait}"))
             }
-            Some(Breaker { state, .. }) if state == "half-open" => {
-                notes.push(format!("{name}: keeps failing; the next call is a try"));
-            }
-            _ => (),
+            "half-open" => Some(format!("{name}: keeps failing; the next call is a try")),
+            _ => None,
         }
-        notes
     }
 }
 

@@ -13,6 +13,10 @@ use crate::model::ids::{RunId, RunKind, SessionId};
 pub enum Route {
     /// The bridge's own API.
     Own(Own),
+    /// The status page.
+    Page,
+    SignIn,
+    SignOut,
     /// MANTYX's API, below `/api/`.
     Proxied(Proxied),
     /// A route of the bridge's with another method; the methods that it has.
@@ -35,6 +39,7 @@ pub enum Own {
     Run(RunId),
     Attach(RunId),
     Calls,
+    Events,
 }
 
 /// A route of MANTYX's API, with what the bridge must know of it.
@@ -79,15 +84,20 @@ impl Route {
         if path.starts_with("/api/") {
             return Self::Proxied(Proxied::of(method, path));
         }
-        let own = |wanted: Method, allow: &'static str, own: Own| {
+        let with = |wanted: Method, allow: &'static str, route: Self| {
             if *method == wanted || (wanted == Method::GET && *method == Method::HEAD) {
-                Self::Own(own)
+                route
             } else {
                 Self::WrongMethod(allow)
             }
         };
+        let own =
+            |wanted: Method, allow: &'static str, own: Own| with(wanted, allow, Self::Own(own));
         let segments: Vec<&str> = path.split('/').skip(1).collect();
         match segments.as_slice() {
+            [""] => with(Method::GET, "GET, HEAD", Self::Page),
+            ["sign-in"] => with(Method::POST, "POST", Self::SignIn),
+            ["sign-out"] => with(Method::POST, "POST", Self::SignOut),
             ["healthz"] => own(Method::GET, "GET, HEAD", Own::Health),
             ["readyz"] => own(Method::GET, "GET, HEAD", Own::Ready),
             ["v1", "status"] => own(Method::GET, "GET, HEAD", Own::Status),
@@ -102,13 +112,42 @@ impl Route {
             ["v1", "runs", id] => own(Method::GET, "GET, HEAD", Own::Run((*id).into())),
             ["v1", "runs", id, "attach"] => own(Method::POST, "POST", Own::Attach((*id).into())),
             ["v1", "calls"] => own(Method::GET, "GET, HEAD", Own::Calls),
+            ["v1", "events"] => own(Method::GET, "GET, HEAD", Own::Events),
             _ => Self::Unknown,
         }
     }
 
     /// Whether the route is answered without a token.
     pub fn is_open(&self) -> bool {
-        matches!(self, Self::Own(Own::Health | Own::Ready))
+        matches!(self, Self::Own(Own::Health | Own::Ready) | Self::SignIn | Self::SignOut)
+    }
+
+    /// Whether a session of the status page opens the route: what the page shows, and what it has
+    /// buttons for.
+    pub fn takes_sessions(&self) -> bool {
+        match self {
+            Self::Page => true,
+            Self::Own(own) => match own {
+                Own::Status
+                | Own::ToolRefs
+                | Own::Refresh(_)
+                | Own::Runs
+                | Own::Run(_)
+                | Own::Calls
+                | Own::Events => true,
+                Own::Health
+                | Own::Ready
+                | Own::Inject
+                | Own::ToolCalls
+                | Own::Submit
+                | Own::Attach(_) => false,
+            },
+            Self::Proxied(_)
+            | Self::SignIn
+            | Self::SignOut
+            | Self::WrongMethod(_)
+            | Self::Unknown => false,
+        }
     }
 }
 

@@ -87,6 +87,7 @@ pub(super) async fn drive(runs: Arc<Runs>, run: Arc<DrivenRun>, left: Vec<(Arc<E
     let why = driver.read_to_the_end().await;
     let Driver { runs, run, mut calls, .. } = driver;
     run.set_ended();
+    runs.tell(&run);
     if why == Why::Ended {
         // Nobody waits for these answers any more.
         run.end_calls();
@@ -272,6 +273,7 @@ impl Driver {
         self.past_until = None;
         let held = self.run.state().settle();
         debug!(run = %self.run.key.run, open = held.len(), "the run's past has been read");
+        self.runs.tell(&self.run);
         let mut changes = self.run.changes();
         let tasks = self.tasks(held, &mut changes);
         // What the past has answered in the meantime.

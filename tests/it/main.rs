@@ -51,6 +51,8 @@ mod durable;
 #[cfg(test)]
 mod evals;
 #[cfg(test)]
+mod events;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod hostile;
@@ -64,6 +66,8 @@ mod local;
 mod mcp_tasks;
 #[cfg(test)]
 mod names;
+#[cfg(test)]
+mod page;
 #[cfg(test)]
 mod pending;
 #[cfg(test)]

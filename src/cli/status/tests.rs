@@ -4,7 +4,8 @@ use super::*;
 
 const TEXT: &str = r#"{"version":"1.2.3","uptimeSeconds":61,"upstream":{"baseUrl":"https://m.test",
     "workspace":"acme","reachable":false,"lastError":"refused"},"runs":{"driven":2},
-    "journal":{"bytes":1,"lastError":null},"config":{"loadedAt":"x","lastError":"line 3"},"backends":[
+    "problems":[{"subject":"config","message":"line 3","cure":"Mend it."},
+    {"subject":"hr","message":"is not\nthere","cure":"Start it."}],"backends":[
     {"name":"fs","kind":"mcp","state":"ready","transport":"stdio","protocolVersion":"2025-11-25",
      "tools":7,"stale":false,"lastRefresh":"2026-01-01T00:00:00.000Z","lastError":null,
      "callsInFlight":3,"breaker":{"state":"closed","retryAt":null}},
@@ -28,7 +29,6 @@ fn all_that_matters_is_there() {
             "upstream https://m.test (not reachable), workspace acme",
             "2 runs driven",
             "last upstream error: refused",
-            "configuration: line 3",
             "",
             "BACKEND  STATE         TOOLS  CALLS  REFRESHED   SPEAKS",
             "fs       ready         7      3      1m 15s ago  mcp 2025-11-25, stdio",
