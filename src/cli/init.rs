@@ -79,11 +79,12 @@ async fn collect(
     asker: &mut Asker,
     env: &Environment,
 ) -> Result<Draft, Failure> {
-    let mut draft = Draft { workspace: settings.workspace.clone(), ..Draft::default() };
-    draft.sandbox = settings.sandbox;
-    if draft.workspace.is_none() && !settings.sandbox {
-        let question = "Your MANTYX workspace (nothing: the sandbox, which needs no account): ";
-        draft.workspace = asker.text(question)?;
+    let mut draft = Draft { sandbox: settings.sandbox, ..Draft::default() };
+    if let Some(workspace) = &settings.workspace {
+        probe::check_workspace(workspace).map_err(Failure::Usage)?;
+        draft.workspace = Some(workspace.clone());
+    } else if !settings.sandbox {
+        draft.workspace = ask_workspace(asker)?;
         draft.sandbox = draft.workspace.is_none();
     }
     for path in &settings.import {
@@ -118,6 +119,17 @@ async fn collect(
     Ok(draft)
 }
 
+fn ask_workspace(asker: &mut Asker) -> Result<Option<String>, Failure> {
+    let question = "Your MANTYX workspace (nothing: the sandbox, which needs no account): ";
+    while let Some(workspace) = asker.text(question)? {
+        match probe::check_workspace(&workspace) {
+            Ok(()) => return Ok(Some(workspace)),
+            Err(why) => complain(&why),
+        }
+    }
+    Ok(None)
+}
+
 /// Tries what is at `url` and adds it, up or not; where there is somebody to ask, one that is not
 /// up only on their word.
 async fn add(
@@ -127,14 +139,14 @@ async fn add(
     asker: Option<&mut Asker>,
     env: &Environment,
 ) -> Outcome {
-    let tried = probe::probe(kind, url, env).await?;
+    let (tried, shown) = (probe::probe(kind, url, env).await?, shown(url));
     let name = match tried {
         Ok(found) => {
-            complain(&format!("{url} answers: {}", found.what));
+            complain(&format!("{shown} answers: {}", found.what));
             found.name
         }
         Err(why) => {
-            complain(&format!("{url} does not answer: {why}"));
+            complain(&format!("{shown} does not answer: {why}"));
             if let Some(asker) = asker
                 && !asker.yes("Add it all the same? ", false)?
             {
@@ -153,6 +165,11 @@ async fn add(
         }
     }
     Ok(())
+}
+
+/// `url` without what may be secret in it; a user or a password it cannot hold.
+fn shown(url: &str) -> &str {
+    url.split(['?', '#']).next().unwrap_or_default()
 }
 
 /// Where other products keep their MCP servers on Linux.

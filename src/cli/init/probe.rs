@@ -68,16 +68,10 @@ pub(super) async fn probe(
         Kind::Mcp => "mcp",
         Kind::A2a => "a2a",
     };
-    // The configuration is the judge of what an address is.
     let quoted = serde_json::Value::from(url);
-    let text = format!(
-        "upstream: {{sandbox: true}}\nstate_dir: /nonexistent\n{section}: {{probe: {{url: {quoted}}}}}\n"
-    );
-    let config = Config::parse(&text, Path::new("(the address)"), env);
-    let config = config.map_err(|errors| {
-        let why = errors.problems.first().map(|problem| problem.message.clone());
-        Failure::Usage(format!("this is no address: {}", why.unwrap_or_default()))
-    })?;
+    let text = format!("upstream: {{sandbox: true}}\n{section}: {{probe: {{url: {quoted}}}}}\n");
+    let config = judged(&text, env);
+    let config = config.map_err(|why| Failure::Usage(format!("this is no address: {why}")))?;
     let Some(backend) = config.backends.values().next() else {
         return Err(Failure::Usage("this is no address".to_owned()));
     };
@@ -96,6 +90,24 @@ pub(super) async fn probe(
         Ok(Err(PeerError(why))) => Err(plain(&why)),
         Err(_elapsed) => Err(format!("nothing within {} s", PATIENCE.as_secs())),
     })
+}
+
+/// The configuration is the judge of what an address is, and a workspace.
+fn judged(text: &str, env: &Environment) -> Result<Config, String> {
+    let text = format!("state_dir: /nonexistent\n{text}");
+    Config::parse(&text, Path::new("(what was said)"), env).map_err(|errors| {
+        let first = errors.problems.into_iter().next();
+        first
+            .map(|first| [first.message, first.cure.unwrap_or_default()].join("; "))
+            .unwrap_or_default()
+    })
+}
+
+/// Whether a workspace can have this name, or why it cannot.
+pub(super) fn check_workspace(name: &str) -> Result<(), String> {
+    let quoted = serde_json::Value::from(name);
+    let text = format!("upstream: {{sandbox: true, workspace: {quoted}}}\n");
+    judged(&text, &Environment::bare()).map(drop)
 }
 
 async fn found(dialer: &dyn Dial) -> Result<Found, PeerError> {

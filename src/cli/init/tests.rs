@@ -41,7 +41,8 @@ async fn without_a_word_it_is_the_sandbox_with_the_examples() {
 #[tokio::test]
 async fn answers_are_taken_and_what_is_down_only_on_their_word() {
     // A port on which nothing can listen: no, then yes. Then no address, and the end of the input.
-    let answers = "acme\nhttp://127.0.0.1:1/mcp\n\nhttp://127.0.0.1:1/mcp\ny\n\nnot an address\n";
+    let answers =
+        "no slug\nacme\nhttp://127.0.0.1:1/mcp\n\nhttp://127.0.0.1:1/mcp\ny\n\nnot an address\n";
     let (draft, config) = draft(&[], Some(answers)).await;
     assert_eq!(draft.workspace.as_deref(), Some("acme"));
     assert!(!draft.sandbox);

@@ -34,7 +34,12 @@ fn all_that_matters_is_there() {
             "fs       ready         7      3      1m 15s ago  mcp 2025-11-25, stdio",
             "hr       down (stale)  1      0      never       a2a, jsonrpc",
             "",
+            "config: line 3",
+            "cure: Mend it.",
+            "",
             "hr: is not there",
+            "cure: Start it.",
+            "",
             "hr: keeps failing; no call is made for another 20s",
         ]
     );

@@ -59,6 +59,8 @@ async fn what_answers_and_what_is_imported_gets_in() {
         agent.url(),
         "--a2a",
         "http://127.0.0.1:1",
+        "--mcp",
+        &format!("http://127.0.0.1:1/mcp?token={CANARY}"),
     ];
     let written = init(&output, &args).await.expect(OK);
     assert!(written.err.contains("tools"), "what answered: {}", written.err);
@@ -66,12 +68,16 @@ async fn what_answers_and_what_is_imported_gets_in() {
     assert!(written.err.contains("export HOME_TOKEN="), "what to set: {}", written.err);
     let text = fs::read_to_string(&output).expect("it was written");
     assert!(!text.contains(CANARY), "{text}");
-    // A variable that is set for every program here.
-    let plan = check(&text.replace("env:HOME_TOKEN", "env:HOME"), &["--json"]).await;
+    // A variable that is set for every program here, and is one word.
+    let mut text = text;
+    for name in ["HOME_TOKEN", "SERVER_TOKEN"] {
+        text = text.replace(&format!("env:{name}"), "env:LANG");
+    }
+    let plan = check(&text, &["--json"]).await;
     let plan = plan.expect(OK).json();
     let backends = plan["plan"]["backends"].as_array().expect("a list of backends").clone();
     let kinds: Vec<_> = backends.iter().filter_map(|one| one["kind"].as_str()).collect();
-    assert_eq!(kinds.iter().filter(|kind| **kind == "mcp").count(), 2, "{plan}");
+    assert_eq!(kinds.iter().filter(|kind| **kind == "mcp").count(), 3, "{plan}");
     assert_eq!(kinds.iter().filter(|kind| **kind == "a2a").count(), 2, "{plan}");
     assert!(backends.iter().any(|one| one["name"] == "my_fs"), "{plan}");
 }
@@ -82,6 +88,11 @@ async fn what_is_no_address_is_refused_before_anything_is_written() {
     let output = dir.path().join("bridge.yaml");
     let refused = init(&output, &["--mcp", "ftp://x.test"]).await.expect(USAGE);
     assert!(refused.err.contains("no address"), "{}", refused.err);
+    let userinfo = format!("http://me:{CANARY}@127.0.0.1:1/mcp");
+    let refused = init(&output, &["--mcp", &userinfo]).await.expect(USAGE);
+    assert!(refused.err.contains("must not hold a user"), "{}", refused.err);
+    let refused = init(&output, &["--workspace", "no slug"]).await.expect(USAGE);
+    assert!(refused.err.contains("slug"), "{}", refused.err);
     assert!(!output.exists());
 }
 
