@@ -63,7 +63,7 @@ impl Client {
                     0 => {
                         let urls = state.listen().map_err(|error| failed(&error))?;
                         let url = urls.into_iter().find(|url| url.starts_with("http://"));
-                        url.unwrap_or_default()
+                        url.ok_or_else(|| Failure::Failed("the daemon noted no port".to_owned()))?
                     }
                     _ => format!("http://{}", reachable(*address)),
                 };

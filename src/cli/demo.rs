@@ -113,8 +113,7 @@ impl App {
         };
         print(&format!(
             "\nThe run's answer, with what the tools said in it:\n\n{}\n\n\
-             To do this with your own servers, start from the bridge.yaml of the repository:\n  \
-             mantyx-bridge check && mantyx-bridge serve\n",
+             To do this with your own servers:\n  mantyx-bridge init\n",
             indented(&text)
         ))
     }

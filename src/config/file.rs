@@ -31,7 +31,7 @@ pub fn find(explicit: Option<&Path>) -> Result<PathBuf, ConfigErrors> {
         ConfigErrors::without_place(
             DEFAULT_FILES[0],
             format!("there is no configuration, neither {}", DEFAULT_FILES.join(" nor ")),
-            "run `mantyx-bridge demo` to see it work without one, or write one; `-c FILE` names \
+            "`mantyx-bridge init` writes one, and `mantyx-bridge demo` needs none; `-c FILE` names \
              another"
                 .into(),
         )

@@ -174,7 +174,10 @@ async fn a_refresh_can_be_asked_for() {
 
 #[tokio::test]
 async fn demo_does_the_main_job() {
-    let demo = run(&["demo"]).await.expect(OK);
+    // A proxy is for the network, and this machine is none.
+    let nowhere = "http://127.0.0.1:1";
+    let env = [("HTTP_PROXY", nowhere), ("http_proxy", nowhere), ("ALL_PROXY", nowhere)];
+    let demo = run_with(&["demo"], &env).await.expect(OK);
     for expected in ["local_tool_result_in", "result"] {
         assert!(demo.out.contains(expected), "the event stream as it happens: {}", demo.out);
     }

@@ -28,12 +28,23 @@ pub(super) async fn reach(
     url: &Url,
     key: &str,
 ) -> bool {
-    let proxy = PROXIES.into_iter().find(|name| std::env::var_os(name).is_some());
+    let set = |name: &&str| !is_here(url) && std::env::var_os(name).is_some();
+    let proxy = PROXIES.into_iter().find(set);
     let Some(addresses) = dns(visit, url, key, proxy).await else { return false };
     if !addresses.is_empty() && !tcp(visit, &addresses, key, proxy).await {
         return false;
     }
     url.scheme() != "https" || tls(visit, client, url, key).await
+}
+
+/// Whether `url` is on this machine, which is reached without a proxy.
+fn is_here(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
 }
 
 /// A step that failed; with a proxy it may not matter, and the examination goes on.

@@ -82,10 +82,10 @@ impl Desk {
 
     /// Waits until what was written is as it should be.
     pub(super) async fn becomes(&self, what: &str, holds: impl Fn(&str) -> bool) {
-        let end = std::time::SystemTime::now() + SOON;
+        let end = tokio::time::Instant::now() + SOON;
         wait::until(what, SOON * 2, async || {
             let (out, err) = (self.out(), self.read("err"));
-            assert!(std::time::SystemTime::now() < end, "{what}: {out:?} {err}");
+            assert!(tokio::time::Instant::now() < end, "{what}: {out:?} {err}");
             holds(&out).then_some(())
         })
         .await;
