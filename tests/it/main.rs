@@ -67,6 +67,8 @@ mod mcp_tasks;
 #[cfg(test)]
 mod names;
 #[cfg(test)]
+mod openapi;
+#[cfg(test)]
 mod page;
 #[cfg(test)]
 mod pending;
