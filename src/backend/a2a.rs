@@ -10,6 +10,8 @@ mod call;
 mod card_fetch;
 mod failure;
 mod follow;
+#[cfg(feature = "grpc")]
+mod grpc;
 mod handle;
 mod interface;
 mod link;
@@ -180,7 +182,7 @@ impl Settings {
                 );
                 let link = Link {
                     name: self.name.clone(),
-                    client: self.client.clone(),
+                    client: self.client_for(endpoint.binding),
                     headers: self.headers.clone(),
                     tokens: self.tokens.clone(),
                     endpoint,
@@ -190,6 +192,14 @@ impl Settings {
             }
         };
         Ok(Arc::new(Resolved { catalog, validator, link }))
+    }
+
+    fn client_for(&self, binding: A2aBinding) -> reqwest::Client {
+        match binding {
+            A2aBinding::JsonRpc | A2aBinding::HttpJson => self.client.clone(),
+            #[cfg(feature = "grpc")]
+            A2aBinding::Grpc => crate::http_client::http2(),
+        }
     }
 }
 

@@ -54,6 +54,9 @@ mod evals;
 mod events;
 #[cfg(test)]
 mod faults;
+#[cfg(feature = "grpc")]
+#[cfg(test)]
+mod grpc;
 #[cfg(test)]
 mod guides;
 #[cfg(test)]
