@@ -30,7 +30,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::{
-    config::{Config, ConfigErrors, Contact, Environment, find},
+    config::{ConfigErrors, Contact, Environment, find},
     telemetry::{self, LogEnvironment, LogFormat},
 };
 
