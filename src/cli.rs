@@ -30,7 +30,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::{
-    config::{Config, ConfigErrors, Contact, Environment, find},
+    config::{ConfigErrors, Contact, Environment, find},
     telemetry::{self, LogEnvironment, LogFormat},
 };
 
@@ -213,6 +213,9 @@ impl From<io::Error> for Failure {
     }
 }
 
+/// What somebody should know who asks the daemon for something and has a file with mistakes.
+const UNTIL_THEN: &str = "\nA daemon that runs goes on with the configuration that it took before.";
+
 type Outcome = Result<(), Failure>;
 
 /// Does what the command line says.
@@ -253,13 +256,12 @@ fn carry_out(cli: Cli) -> Outcome {
         let level = global.verbose;
         telemetry::start(global.log_format, level, &log).map_err(Failure::Usage)?;
     }
-    let load =
-        || -> Result<Config, Failure> { Ok(Config::load(&find(global.config.as_deref())?, &env)?) };
     let contact = || -> Result<Contact, Failure> {
-        Ok(Contact::load(&find(global.config.as_deref())?, &env)?)
+        let contact = Contact::load(&find(global.config.as_deref())?, &env);
+        contact.map_err(|errors| Failure::Usage(format!("{errors}{UNTIL_THEN}")))
     };
     match command {
-        Command::Serve => block_on(serve::serve(load()?)),
+        Command::Serve => block_on(serve::serve(find(global.config.as_deref())?, env.clone())),
         Command::Check { json } => {
             let good = check::run(global.config.as_deref(), json, &mut io::stdout().lock())?;
             if good { Ok(()) } else { Err(Failure::Usage(String::new())) }

@@ -4,12 +4,16 @@
 
 use std::{
     collections::HashSet,
+    io,
     path::{Path, PathBuf},
 };
+
+use sha2::{Digest as _, Sha256};
 
 use super::{
     Config, ConfigErrors, Contact, Environment,
     document::{Document, Kind, NotYaml},
+    environment::SmallFile,
     error::{Problem, Snippet},
     lower::Lower,
     mask::Mask,
@@ -38,35 +42,102 @@ pub fn find(explicit: Option<&Path>) -> Result<PathBuf, ConfigErrors> {
     })
 }
 
+/// A file that is read again and again.
+#[derive(Debug, Clone)]
+pub struct ConfigFile {
+    path: PathBuf,
+    env: Environment,
+    /// What was read last.
+    last: Option<Text>,
+    /// What was wrong with it.
+    mistakes: Option<ConfigErrors>,
+}
+
+/// A hash of the text of a file.
+type Text = [u8; 32];
+
+impl ConfigFile {
+    /// Reads and checks the file at `path`.
+    pub fn load(path: PathBuf, env: Environment) -> Result<(Config, Self), ConfigErrors> {
+        let mut file = Self { path, env, last: None, mistakes: None };
+        Ok((file.reload()?, file))
+    }
+
+    /// Reads and checks the file, and whatever it refers to.
+    pub fn reload(&mut self) -> Result<Config, ConfigErrors> {
+        let read = self.env.read(&self.path);
+        self.last = text(&read);
+        let config = Config::of_file(read, &self.path, &self.env);
+        self.mistakes = config.as_ref().err().cloned();
+        config
+    }
+
+    /// [`Self::reload`], if that brings anything new. A file that was good is not read again before
+    /// it has another text, whatever has become of what it refers to; one with a mistake is, since
+    /// that may lie there.
+    pub fn reload_if_changed(&mut self) -> Option<Result<Config, ConfigErrors>> {
+        let same_text = text(&self.env.read(&self.path)) == self.last;
+        let before = self.mistakes.clone();
+        if same_text && before.is_none() {
+            return None;
+        }
+        let config = self.reload();
+        let news = !same_text || config.as_ref().err() != before.as_ref();
+        news.then_some(config)
+    }
+}
+
+/// `None` where the file cannot be read.
+fn text(read: &io::Result<SmallFile>) -> Option<Text> {
+    read.as_ref().ok().map(|file| Sha256::digest(&file.text).into())
+}
+
 impl Config {
     /// Reads and checks the file at `path`.
     pub fn load(path: &Path, env: &Environment) -> Result<Self, ConfigErrors> {
-        let file = env.read(path).map_err(|error| unreadable(path, &error))?;
+        Self::of_file(env.read(path), path, env)
+    }
+
+    fn of_file(
+        read: io::Result<SmallFile>,
+        path: &Path,
+        env: &Environment,
+    ) -> Result<Self, ConfigErrors> {
+        let file = read.map_err(|error| unreadable(path, &error))?;
         Self::parse(&file.text, path, env)
     }
 
     /// Checks `text` as the content of the file `path`, at whose directory relative paths start.
     pub fn parse(text: &str, path: &Path, env: &Environment) -> Result<Self, ConfigErrors> {
-        let (mut config, warnings) = lowered(text, path, env, |lower, file| lower.config(file))?;
+        let all = |_: &str| true;
+        let lower = |lower: &Lower<'_>, file: &File| lower.config(file);
+        let (mut config, warnings) = lowered(text, path, env, all, lower)?;
         config.warnings = warnings;
         Ok(config)
     }
 }
 
 impl Contact {
-    /// Reads the file at `path`, and of what it refers to only what a client needs.
+    /// Reads the file at `path`, and of what it refers to only what a client needs. What else is
+    /// wrong with it does not keep a client from a daemon that runs with what it read before.
     pub fn load(path: &Path, env: &Environment) -> Result<Self, ConfigErrors> {
         let file = env.read(path).map_err(|error| unreadable(path, &error))?;
-        let contact = lowered(&file.text, path, env, |lower, file| lower.contact(file));
-        contact.map(|(contact, _told_by_check)| contact)
+        let matters = |path: &str| match path.split_once(['.', '[']) {
+            Some((section, _)) => matches!(section, "listen" | "state_dir" | "apps"),
+            // It may have been meant for one of these.
+            None => true,
+        };
+        let lower = |lower: &Lower<'_>, file: &File| lower.contact(file);
+        lowered(&file.text, path, env, matters, lower).map(|(contact, _told_by_check)| contact)
     }
 }
 
-/// What `lower` makes of `text`, and its warnings.
+/// What `lower` makes of `text`, and its warnings. Mistakes count where their path `matters`.
 fn lowered<T>(
     text: &str,
     path: &Path,
     env: &Environment,
+    matters: impl Fn(&str) -> bool,
     lower: impl FnOnce(&Lower<'_>, &File) -> Option<T>,
 ) -> Result<(T, Vec<String>), ConfigErrors> {
     let name = path.display().to_string();
@@ -99,7 +170,8 @@ fn lowered<T>(
         mistakes.extend(findings.mistakes);
         warnings = findings.warnings;
     }
-    let Some(lowered) = lowered.filter(|_| mistakes.is_empty()) else {
+    let is_good = !mistakes.iter().any(|mistake| matters(&document.path(mistake.node)));
+    let Some(lowered) = lowered.filter(|_| is_good) else {
         return Err(errors(name, text, &document, mistakes));
     };
     warnings.sort_by_key(|&(node, _)| node);
@@ -110,7 +182,7 @@ fn lowered<T>(
     Ok((lowered, warnings.collect()))
 }
 
-fn unreadable(path: &Path, error: &std::io::Error) -> ConfigErrors {
+fn unreadable(path: &Path, error: &io::Error) -> ConfigErrors {
     ConfigErrors::without_place(
         path.display().to_string(),
         format!("the configuration cannot be read: {}", plain_reason(error)),

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     backend::{
-        a2a::A2aDialer,
+        a2a::{A2aDialer, Conversations},
         mcp,
         peer::{Dial, PeerError},
         program,
@@ -122,7 +122,12 @@ pub(super) async fn backend(visit: &mut Visit, ward: &Ward, backend: &Backend) {
                 }
             };
             if reached {
-                let dialer = A2aDialer::new(backend.name.clone(), agent, ward.client.clone());
+                let dialer = A2aDialer::new(
+                    backend.name.clone(),
+                    agent,
+                    ward.client.clone(),
+                    Conversations::default(),
+                );
                 a2a_agent(visit, ward, &dialer, agent).await;
             }
         }

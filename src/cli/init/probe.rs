@@ -9,7 +9,7 @@ use url::{Host, Url};
 
 use crate::{
     backend::{
-        a2a::A2aDialer,
+        a2a::{A2aDialer, Conversations},
         mcp,
         peer::{Dial, PeerError},
     },
@@ -78,7 +78,9 @@ pub(super) async fn probe(
     let client = http_client::new();
     let dialer: Arc<dyn Dial> = match &backend.target {
         Target::Mcp(server) => Arc::new(mcp::dialer(&backend.name, server, None, client)),
-        Target::A2a(agent) => Arc::new(A2aDialer::new(backend.name.clone(), agent, client)),
+        Target::A2a(agent) => {
+            Arc::new(A2aDialer::new(backend.name.clone(), agent, client, Conversations::default()))
+        }
         Target::Local(_) => return Err(Failure::Usage("this is no address".to_owned())),
     };
     let asked = timeout(PATIENCE, found(dialer.as_ref())).await;
