@@ -213,7 +213,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// What somebody should know who asks for the status and has a file with mistakes.
+/// What somebody should know who asks the daemon for something and has a file with mistakes.
 const UNTIL_THEN: &str = "\nA daemon that runs goes on with the configuration that it took before.";
 
 type Outcome = Result<(), Failure>;
@@ -257,7 +257,8 @@ fn carry_out(cli: Cli) -> Outcome {
         telemetry::start(global.log_format, level, &log).map_err(Failure::Usage)?;
     }
     let contact = || -> Result<Contact, Failure> {
-        Ok(Contact::load(&find(global.config.as_deref())?, &env)?)
+        let contact = Contact::load(&find(global.config.as_deref())?, &env);
+        contact.map_err(|errors| Failure::Usage(format!("{errors}{UNTIL_THEN}")))
     };
     match command {
         Command::Serve => block_on(serve::serve(find(global.config.as_deref())?, env.clone())),
@@ -269,13 +270,7 @@ fn carry_out(cli: Cli) -> Outcome {
             block_on(doctor::doctor(global.config.as_deref(), &env, &backends, json))
         }
         Command::Demo => block_on(demo::demo(&env)),
-        Command::Status { watch, json } => {
-            let contact = contact().map_err(|failure| match failure {
-                Failure::Usage(mistakes) => Failure::Usage(mistakes + UNTIL_THEN),
-                failed @ (Failure::Failed(_) | Failure::Gone) => failed,
-            })?;
-            block_on(status::status(&contact, json, watch))
-        }
+        Command::Status { watch, json } => block_on(status::status(&contact()?, json, watch)),
         Command::Tools { backend, json } => {
             block_on(tools::tools(&contact()?, backend.as_deref(), json))
         }
