@@ -20,6 +20,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 
 use crate::{
     config::{Config, ConfigErrors, Environment, find},
+    server::handed,
     telemetry::{self, LogEnvironment, LogFormat},
 };
 
@@ -173,7 +174,11 @@ fn carry_out(cli: Cli) -> Outcome {
     let load =
         || -> Result<Config, Failure> { Ok(Config::load(&find(global.config.as_deref())?, &env)?) };
     match command {
-        Command::Serve => block_on(serve::serve(load()?)),
+        Command::Serve => {
+            // While there is one thread.
+            let handed = handed::take().map_err(|error| serve::cannot_start(&error))?;
+            block_on(serve::serve(load()?, handed))
+        }
         Command::Check { json } => {
             let good = check::run(global.config.as_deref(), json, &mut io::stdout().lock())?;
             if good { Ok(()) } else { Err(Failure::Usage(String::new())) }

@@ -38,7 +38,7 @@ use crate::{
         supervisor::{Supervisor, Timing},
     },
     catalogs::{self, Identity},
-    config::{self, A2a, App, CardSource, Config, Credential, Program, Target},
+    config::{self, A2a, App, CardSource, Config, Credential, Listen, Program, Target},
     demo,
     door::{guard::Guard, sessions::Sessions},
     front::Front,
@@ -52,7 +52,7 @@ use crate::{
     proxy::Proxy,
     runs::Runs,
     sandbox::{Sandbox, SandboxConfig},
-    server::{self, Listener},
+    server::{self, Listener, handed::Handed},
     state::{StateDir, StateError},
     systemd,
     tasks::{TaskError, Tasks},
@@ -104,11 +104,13 @@ pub enum StartError {
 pub struct Options {
     /// The binary that can start children for it (`mantyx-bridge __exec`).
     pub launcher: Option<PathBuf>,
+    /// The sockets that systemd opened for it.
+    pub handed: Vec<Handed>,
 }
 
 impl Daemon {
     /// Builds the daemon and binds its listeners.
-    pub async fn build(config: Config, options: &Options) -> Result<Self, StartError> {
+    pub async fn build(config: Config, options: Options) -> Result<Self, StartError> {
         let state = StateDir::new(config.state_dir.clone());
         state.create()?;
         // First of all: only one bridge can have it open.
@@ -123,13 +125,15 @@ impl Daemon {
         }
         let token = apps.first().map(|app| app.token.clone()).unwrap_or_default();
 
-        let (listeners, addresses) = bind(&config).await?;
+        let Options { launcher, handed } = options;
+        let listeners = listeners(&config.listen, handed).await?;
+        let addresses: Vec<SocketAddr> = listeners.iter().filter_map(Listener::address).collect();
         let urls: Vec<String> = listeners.iter().map(Listener::url).collect();
         state.write_listen(&urls)?;
 
         let (base_url, workspace, credential) = upstream(&config, &mut back).await?;
         let upstream = Arc::new(Upstream::new(base_url.clone(), &credential));
-        let (backends, dialers) = start_backends(&config, options, &state, &mut back).await?;
+        let (backends, dialers) = start_backends(&config, launcher, &state, &mut back).await?;
         let runs = Arc::new(Runs::new(
             upstream,
             Arc::clone(&backends),
@@ -158,7 +162,15 @@ impl Daemon {
         }
         spawn_readiness(&mut front, Arc::clone(&backends));
         let stop = front.stop_token();
-        let crossing = move || drop(backends.board.offer());
+        let crossed = Arc::clone(&runs);
+        let crossing = move || {
+            let runs = Arc::clone(&crossed);
+            async move {
+                drop(runs.backends().board.offer());
+                runs.driven();
+                runs.journal().lives().await
+            }
+        };
         front.spawn("watchdog", systemd::watchdog(crossing, stop));
         Ok(Self { front, back, runs, journal, urls, token })
     }
@@ -222,20 +234,29 @@ fn default_app(token: SecretString) -> App {
     }
 }
 
-async fn bind(config: &Config) -> Result<(Vec<Listener>, Vec<SocketAddr>), StartError> {
-    let mut listeners = Vec::new();
-    let mut addresses = Vec::new();
-    for address in &config.listen.tcp {
-        let failed = |source| StartError::Listen { address: address.to_string(), source };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
-        addresses.push(listener.local_addr().map_err(failed)?);
-        listeners.push(Listener::Tcp(listener));
+/// The sockets that were handed over, and those of the configuration that are not among them.
+async fn listeners(listen: &Listen, handed: Vec<Handed>) -> Result<Vec<Listener>, StartError> {
+    fn failed(address: String) -> impl FnOnce(io::Error) -> StartError {
+        |source| StartError::Listen { address, source }
     }
-    if let Some(path) = &config.listen.unix {
-        let failed = |source| StartError::Listen { address: path.display().to_string(), source };
-        listeners.push(Listener::unix(path).map_err(failed)?);
+    let handed = handed.into_iter().map(Listener::handed).collect::<io::Result<Vec<_>>>();
+    let mut listeners = handed.map_err(failed("a socket of the socket unit".to_owned()))?;
+    if listen.by_default && !listeners.is_empty() {
+        return Ok(listeners);
     }
-    Ok((listeners, addresses))
+    for address in &listen.tcp {
+        if !listeners.iter().any(|one| one.address() == Some(*address)) {
+            let bound = Listener::tcp(*address).await;
+            listeners.push(bound.map_err(failed(address.to_string()))?);
+        }
+    }
+    if let Some(path) = &listen.unix
+        && !listeners.iter().any(|one| one.path().as_ref() == Some(path))
+    {
+        let bound = Listener::unix(path);
+        listeners.push(bound.map_err(failed(path.display().to_string()))?);
+    }
+    Ok(listeners)
 }
 
 /// A listener on loopback for a part that lives inside the process.
@@ -288,7 +309,7 @@ type Dialers = BTreeMap<BackendName, Arc<dyn Dial>>;
 /// Starts a supervisor for every backend.
 async fn start_backends(
     config: &Config,
-    options: &Options,
+    launcher: Option<PathBuf>,
     state: &StateDir,
     back: &mut Tasks,
 ) -> Result<(Arc<Backends>, Dialers), StartError> {
@@ -317,7 +338,7 @@ async fn start_backends(
     let mut lanes = BTreeMap::new();
     let mut dialers = BTreeMap::new();
     for (name, backend) in &config.backends {
-        let dial = dialer(backend, options, &client, back).await?;
+        let dial = dialer(backend, launcher.clone(), &client, back).await?;
         dialers.insert(name.clone(), Arc::clone(&dial));
         let (asks, asked) = mpsc::channel(ASKS);
         let limits =
@@ -376,14 +397,14 @@ fn source(backend: &config::Backend) -> Source {
 
 async fn dialer(
     backend: &config::Backend,
-    options: &Options,
+    launcher: Option<PathBuf>,
     client: &reqwest::Client,
     back: &mut Tasks,
 ) -> Result<Arc<dyn Dial>, StartError> {
     let name = backend.name.clone();
     Ok(match &backend.target {
         Target::Mcp(server) => {
-            Arc::new(mcp::dialer(&name, server, options.launcher.clone(), client.clone()))
+            Arc::new(mcp::dialer(&name, server, launcher, client.clone()))
         }
         Target::A2a(agent) => {
             let mut agent = A2a::clone(agent);
@@ -400,7 +421,7 @@ async fn dialer(
             Arc::new(A2aDialer::new(name, &agent, client.clone()))
         }
         Target::Local(tool) => {
-            Arc::new(LocalDialer::new(name, tool, options.launcher.clone(), client.clone()))
+            Arc::new(LocalDialer::new(name, tool, launcher, client.clone()))
         }
     })
 }

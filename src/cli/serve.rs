@@ -10,19 +10,18 @@ use crate::{
     config::Config,
     daemon::{Daemon, Options},
     http_client::chain,
+    server::handed::Handed,
 };
 
-pub(super) async fn serve(config: Config) -> Outcome {
+pub(super) async fn serve(config: Config, handed: Vec<Handed>) -> Outcome {
     for warning in &config.warnings {
         warn!("{warning}");
     }
-    let options = Options { launcher: std::env::current_exe().ok() };
+    let options = Options { launcher: std::env::current_exe().ok(), handed };
     let mut asked = Stop::new()?;
     let mut again = Stop::new()?;
     info!(version = env!("CARGO_PKG_VERSION"), "starting");
-    let daemon = Daemon::build(config, &options)
-        .await
-        .map_err(|error| Failure::Failed(format!("cannot start: {}", chain(&error))))?;
+    let daemon = Daemon::build(config, options).await.map_err(|error| cannot_start(&error))?;
     let hurry = async {
         again.asked().await;
         again.asked().await;
@@ -31,6 +30,10 @@ pub(super) async fn serve(config: Config) -> Outcome {
         error!(error = %chain(&failed), "the daemon cannot go on");
         Failure::Failed(format!("stopped because of a fault: {}", chain(&failed)))
     })
+}
+
+pub(super) fn cannot_start(error: &(dyn std::error::Error + 'static)) -> Failure {
+    Failure::Failed(format!("cannot start: {}", chain(error)))
 }
 
 /// The signals that stop the daemon.
