@@ -403,9 +403,7 @@ async fn dialer(
 ) -> Result<Arc<dyn Dial>, StartError> {
     let name = backend.name.clone();
     Ok(match &backend.target {
-        Target::Mcp(server) => {
-            Arc::new(mcp::dialer(&name, server, launcher, client.clone()))
-        }
+        Target::Mcp(server) => Arc::new(mcp::dialer(&name, server, launcher, client.clone())),
         Target::A2a(agent) => {
             let mut agent = A2a::clone(agent);
             if matches!(agent.card, CardSource::Bundled) {
@@ -420,9 +418,7 @@ async fn dialer(
             }
             Arc::new(A2aDialer::new(name, &agent, client.clone()))
         }
-        Target::Local(tool) => {
-            Arc::new(LocalDialer::new(name, tool, launcher, client.clone()))
-        }
+        Target::Local(tool) => Arc::new(LocalDialer::new(name, tool, launcher, client.clone())),
     })
 }
 
