@@ -4,6 +4,7 @@
 //! and for operators.
 
 mod events;
+mod openapi;
 mod problems;
 mod runs;
 mod status;
@@ -95,6 +96,7 @@ impl Api {
             Own::Attach(id) => self.attach(&caller, id, request).await,
             Own::Calls => self.list_calls(&app),
             Own::Events => self.events(app),
+            Own::OpenApi => openapi::document(),
         }
     }
 

@@ -5,6 +5,7 @@
 
 use std::time::SystemTime;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -19,7 +20,7 @@ use crate::{
     proxy,
 };
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Status<'a> {
     version: &'static str,
@@ -30,7 +31,7 @@ pub(super) struct Status<'a> {
 }
 
 /// How the daemon itself is doing.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Daemon<'a> {
     pub(super) upstream: Upstream<'a>,
@@ -41,7 +42,7 @@ pub(super) struct Daemon<'a> {
     problems: Vec<Problem>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Upstream<'a> {
     base_url: &'a str,
@@ -51,7 +52,7 @@ pub(super) struct Upstream<'a> {
     pub(super) last_error: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Backend<'a> {
     pub(super) name: &'a str,
@@ -60,6 +61,7 @@ pub(super) struct Backend<'a> {
     required: bool,
     pub(super) transport: &'static str,
     protocol_version: Option<String>,
+    #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     server_info: Option<Box<RawValue>>,
     /// How many tools it offers.
     tools: usize,
@@ -74,7 +76,7 @@ pub(super) struct Backend<'a> {
 }
 
 /// Whether calls reach the backend.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Breaker {
     /// `closed` (they do), `open` (it keeps failing: none does), `half-open` (one may try).
@@ -83,7 +85,7 @@ pub(super) struct Breaker {
     retry_at: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct LastCall {
     at: String,
     /// Whether the peer gave an answer, be it an error of its tool.
@@ -91,19 +93,19 @@ struct LastCall {
 }
 
 /// Where runs and calls are kept. While it has an error, no calls are made.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Journal {
     bytes: u64,
     pub(super) last_error: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Runs {
     driven: usize,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Config {
     loaded_at: String,

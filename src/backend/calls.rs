@@ -189,7 +189,7 @@ impl Backends {
         let answer = match outcome {
             Ok(answer) => answer,
             Err(failure) => {
-                warn!(backend = %name, %failure, "a call got no answer of its tool");
+                warn!(backend = %name, %failure, "a call failed");
                 Answer::Error(failure.for_model(name))
             }
         };

@@ -40,6 +40,7 @@ pub enum Own {
     Attach(RunId),
     Calls,
     Events,
+    OpenApi,
 }
 
 /// A route of MANTYX's API, with what the bridge must know of it.
@@ -112,6 +113,7 @@ impl Route {
             ["v1", "runs", id] => own(Method::GET, "GET, HEAD", Own::Run((*id).into())),
             ["v1", "runs", id, "attach"] => own(Method::POST, "POST", Own::Attach((*id).into())),
             ["v1", "calls"] => own(Method::GET, "GET, HEAD", Own::Calls),
+            ["openapi.json"] => own(Method::GET, "GET, HEAD", Own::OpenApi),
             ["v1", "events"] => own(Method::GET, "GET, HEAD", Own::Events),
             _ => Self::Unknown,
         }
@@ -134,7 +136,8 @@ impl Route {
                 | Own::Runs
                 | Own::Run(_)
                 | Own::Calls
-                | Own::Events => true,
+                | Own::Events
+                | Own::OpenApi => true,
                 Own::Health
                 | Own::Ready
                 | Own::Inject

@@ -57,6 +57,8 @@ mod events;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod guides;
+#[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod kit;
@@ -68,6 +70,8 @@ mod local;
 mod mcp_tasks;
 #[cfg(test)]
 mod names;
+#[cfg(test)]
+mod openapi;
 #[cfg(test)]
 mod page;
 #[cfg(test)]
