@@ -27,4 +27,5 @@ pub mod systemd;
 pub mod tasks;
 pub mod telemetry;
 pub mod upstream;
+pub mod watch;
 pub mod wire;

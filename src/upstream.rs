@@ -53,7 +53,7 @@ pub struct Upstream {
     http: reqwest::Client,
     base: Url,
     /// `None`: each app's own goes through.
-    own: Option<Authority>,
+    own: watch::Sender<Option<Authority>>,
     health: watch::Sender<Health>,
     /// Until when MANTYX wants no more posts of a credential.
     pauses: Mutex<HashMap<[u8; 32], Instant>>,
@@ -152,18 +152,19 @@ impl Authority {
 impl Upstream {
     /// `credential` must be one that a header can carry; the configuration checks it.
     pub fn new(base: Url, credential: &Credential) -> Self {
-        let own = match credential {
-            Credential::Own(secret) => Authority::bearer(secret.expose_secret()),
-            Credential::Passthrough => None,
-        };
         Self {
             http: http_client::new(),
             base,
-            own,
+            own: watch::Sender::new(own(credential)),
             health: watch::Sender::default(),
             pauses: Mutex::default(),
             lines: Mutex::default(),
         }
+    }
+
+    /// Requests that are made from now on carry this one.
+    pub fn set_credential(&self, credential: &Credential) {
+        self.own.send_replace(own(credential));
     }
 
     pub fn base(&self) -> &Url {
@@ -173,9 +174,8 @@ impl Upstream {
     /// The credential for `app`; `None` where it brings its own.
     pub fn authority_of(&self, app: &App) -> Option<Authority> {
         match &app.credential {
-            Some(Credential::Own(secret)) => Authority::bearer(secret.expose_secret()),
-            Some(Credential::Passthrough) => None,
-            None => self.own.clone(),
+            Some(credential) => own(credential),
+            None => self.own.borrow().clone(),
         }
     }
 
@@ -372,6 +372,14 @@ impl Upstream {
             }
             sleep_until(until + PAUSE_JITTER.mul_f64(rand::random::<f64>())).await;
         }
+    }
+}
+
+/// The bridge's own credential; `None` where the caller brings one.
+fn own(credential: &Credential) -> Option<Authority> {
+    match credential {
+        Credential::Own(secret) => Authority::bearer(secret.expose_secret()),
+        Credential::Passthrough => None,
     }
 }
 
