@@ -59,7 +59,7 @@ impl Activated {
         let text = format!("{}state_dir: {}\n", config(tcp, &unix), state.display());
         fs::write(&file, text).expect("the test's directory is writable");
 
-        let mut command = bridge::clean("systemd-socket-activate");
+        let mut command = bridge::command_of("systemd-socket-activate");
         let env = [("NOTIFY_SOCKET", &notify), ("TMPDIR", &dir.path().join("tmp"))];
         for (name, value) in env {
             command.arg("-E").arg(format!("{name}={}", value.display()));
@@ -212,7 +212,7 @@ fn what_does_not_listen_is_refused() {
         let config = format!("upstream: {{sandbox: true}}\nstate_dir: {}\n", dir.path().display());
         fs::write(&file, config).expect("the test's directory is writable");
         let line = format!("LISTEN_FDS=1 LISTEN_PID=$$ exec \"$0\" serve -c \"$1\" {handed}");
-        let output = bridge::clean("sh").args(["-c", &line, BINARY]).arg(&file).output();
+        let output = bridge::command_of("sh").args(["-c", &line, BINARY]).arg(&file).output();
         let output = output.expect("sh is there");
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{said}");

@@ -90,7 +90,7 @@ impl Bridge {
         fs::remove_file(self.state("listen")).ok();
         // With a descriptor too many, as a careless parent leaves them: no child may inherit it. A
         // write beyond a limit is an error and not a signal, as a full disk is.
-        let mut command = clean("sh");
+        let mut command = clean(Command::new("sh"));
         command
             .args(["-c", "exec 9</dev/null; trap '' XFSZ; exec \"$0\" \"$@\"", BINARY])
             .arg("serve")
@@ -308,12 +308,16 @@ const BINARY: &str = env!("CARGO_BIN_EXE_mantyx-bridge");
 
 /// A command line of the binary under test.
 pub(crate) fn command() -> Command {
-    clean(BINARY)
+    command_of(BINARY)
 }
 
-/// A program without the environment of the test run, but for what any program needs.
-pub(crate) fn clean(program: &str) -> Command {
-    let mut command = Command::new(program);
+/// One of another program, with as little of an environment.
+pub(crate) fn command_of(program: &str) -> Command {
+    clean(Command::new(program))
+}
+
+/// Takes the environment of the test run away, but for what any program needs.
+fn clean(mut command: Command) -> Command {
     command.env_clear().env("LANG", "C.UTF-8");
     if let Some(path) = std::env::var_os("PATH") {
         command.env("PATH", path);
