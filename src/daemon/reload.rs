@@ -76,7 +76,7 @@ impl Fixed {
 
     /// The keys in which `config` wants something else.
     fn differences(&self, config: &Config) -> Vec<&'static str> {
-        let Listen { tcp, unix } = &config.listen;
+        let Listen { tcp, unix, by_default: _ } = &config.listen;
         let as_bound = *tcp == self.bound && *unix == self.listen.unix;
         let upstream = match (&self.mantyx, Mantyx::of(&config.upstream)) {
             (now, new) if *now == new => None,
