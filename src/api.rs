@@ -3,6 +3,8 @@
 //! Must not: do what a run driver does; these routes are for apps that talk to MANTYX themselves,
 //! and for operators.
 
+mod metrics;
+mod ready;
 mod runs;
 mod status;
 
@@ -26,6 +28,7 @@ use crate::{
         reply::{self, Body},
         route::Own,
     },
+    metrics::Requests,
     model::{
         answer::Answer,
         event::Call,
@@ -47,6 +50,8 @@ pub struct Api {
     pub runs: Arc<Runs>,
     /// What does not change while the daemon lives.
     pub facts: Facts,
+    /// What is counted of the requests that come in.
+    pub requests: Arc<Requests>,
 }
 
 /// What the status tells of the configuration.
@@ -92,31 +97,8 @@ impl Api {
             Own::Run(id) => self.show_run(&app, &id, request.uri()),
             Own::Attach(id) => self.attach(&caller, id, request).await,
             Own::Calls => self.list_calls(&app),
+            Own::Metrics => self.metrics(),
         }
-    }
-
-    fn ready(&self) -> Response<Body> {
-        let board = &self.backends().board;
-        let started = board.is_started();
-        let missing: Vec<String> = self
-            .backends()
-            .lanes()
-            .filter(|(name, lane)| {
-                let known = board.snapshot(name.as_str());
-                let resolved = known.is_some_and(|known| known.catalog.is_some());
-                !resolved && (lane.required || !started)
-            })
-            .map(|(name, _)| name.to_string())
-            .collect();
-        if started && missing.is_empty() {
-            return reply::json(StatusCode::OK, &serde_json::json!({ "status": "ready" }));
-        }
-        reply::error_with(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "not_ready",
-            "Some backends have not been resolved yet; /v1/status says why.",
-            ("missing", missing.into()),
-        )
     }
 
     fn tool_refs(&self, app: &App, request: &Request<Incoming>) -> Response<Body> {

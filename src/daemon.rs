@@ -148,7 +148,7 @@ impl Daemon {
         };
         let front_door = Arc::new(Front {
             guard: Guard::new(config.auth, apps, &addresses),
-            api: Api { runs: Arc::clone(&runs), facts },
+            api: Api { runs: Arc::clone(&runs), facts, requests: Arc::default() },
             proxy: Proxy { runs: Arc::clone(&runs) },
         });
         for listener in listeners {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
+use tokio::time::Instant;
 use tracing::debug;
 
 use crate::{
@@ -17,6 +18,7 @@ use crate::{
         reply::{self, Body},
         route::Route,
     },
+    metrics::Answered,
     proxy::Proxy,
 };
 
@@ -36,8 +38,11 @@ impl Front {
         arrival: Arrival,
     ) -> Response<Body> {
         let mut response = match self.admit(&request, arrival) {
-            Ok((route, caller)) => self.dispatch(route, caller, request).await,
-            Err(refusal) => refused(&request, arrival, &refusal),
+            Ok((route, caller)) => self.count(route, caller, request).await,
+            Err(refusal) => {
+                self.api.requests.refused.of(refusal.kind()).inc();
+                refused(&request, arrival, &refusal)
+            }
         };
         // What a browser might do with an answer that it should never have got.
         let headers = response.headers_mut();
@@ -58,6 +63,21 @@ impl Front {
         }
         let caller = self.guard.identify(request.headers())?;
         Ok((route, Some(caller)))
+    }
+
+    /// [`Self::dispatch`], counted.
+    async fn count(
+        &self,
+        route: Route,
+        caller: Option<Caller>,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let (kind, begun) = (route.kind(), Instant::now());
+        let response = self.dispatch(route, caller, request).await;
+        let counted = self.api.requests.by_route.of(kind);
+        counted.answered.of(Answered::of(response.status())).inc();
+        counted.duration.observe(begun.elapsed());
+        response
     }
 
     async fn dispatch(

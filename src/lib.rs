@@ -16,6 +16,7 @@ pub mod door;
 pub mod front;
 pub mod http_client;
 pub mod journal;
+pub mod metrics;
 pub mod model;
 pub mod proxy;
 pub mod runs;

@@ -6,6 +6,7 @@
 pub mod answer;
 pub mod card;
 pub mod catalog;
+pub mod ending;
 pub mod event;
 pub mod hints;
 pub mod ids;

@@ -6,6 +6,7 @@
 //!
 //! Must not: inject, route HTTP, or know what kind of backend answers.
 
+mod account;
 mod answering;
 pub mod app_stream;
 mod driven;
@@ -51,8 +52,10 @@ use crate::{
         self, Journal,
         record::{Change, KeptRun, Millis, SessionRecord, Slot},
     },
+    metrics,
     model::{
         answer::Answer,
+        ending::{Ending, Made},
         event::Call,
         ids::{AppName, RunId, RunKind, SessionId},
         offer::{Route, Target},
@@ -109,6 +112,7 @@ pub struct Runs {
     history: Arc<History>,
     long_calls: Arc<LongCalls>,
     journal: Arc<Journal>,
+    metrics: metrics::Runs,
     /// The next run's number in the journal.
     next_slot: AtomicU64,
     tracker: TaskTracker,
@@ -177,6 +181,7 @@ impl Runs {
             history: Arc::default(),
             long_calls: Arc::new(LongCalls::kept_in(Arc::clone(&journal))),
             journal,
+            metrics: metrics::Runs::default(),
             next_slot: AtomicU64::new(1),
             tracker: TaskTracker::new(),
             drain: CancellationToken::new(),
@@ -209,6 +214,7 @@ impl Runs {
     }
 
     fn drive(self: &Arc<Self>, run: &Arc<DrivenRun>, left: Vec<(Arc<Entry>, Task)>) {
+        self.metrics.started.inc();
         self.tracker.spawn(driver::drive(Arc::clone(self), Arc::clone(run), left));
     }
 
@@ -304,7 +310,7 @@ impl Runs {
         asked_by: Option<Arc<AskedBy>>,
     ) -> Answer {
         let Call { tool_use, name, args, .. } = call;
-        let begun = self.history.begin(Begun {
+        let account = self.account(Begun {
             app: app.clone(),
             run: asked_by.as_ref().map(|by| by.run.clone()),
             tool_use: tool_use.clone(),
@@ -321,12 +327,14 @@ impl Runs {
             tool: name,
             route: route.clone(),
             origin: origin.clone(),
-            begun,
+            account,
             asked_by: asked_by.clone(),
         };
         let (runs, app) = (Arc::clone(self), app.clone());
         if route.target == Target::Results {
-            let making = async move { runs.result_of(&app, args.get(), asked_by.as_deref()).await };
+            let making = async move {
+                Made::from(runs.result_of(&app, args.get(), asked_by.as_deref()).await)
+            };
             return self.answer_in_time(making, in_hand, None).await;
         }
         let patience = self.patience(route, asked_by.as_deref());
@@ -351,7 +359,7 @@ impl Runs {
         self.answer_in_time(making, in_hand, patience).await
     }
 
-    async fn call_in_turn(&self, app: &AppName, route: &Route, wanted: Wanted) -> Answer {
+    async fn call_in_turn(&self, app: &AppName, route: &Route, wanted: Wanted) -> Made {
         let patience = self.calls.timeout / 4;
         let turn = async {
             match self.turns.get(app) {
@@ -360,11 +368,12 @@ impl Runs {
             }
         };
         let Ok(_turn) = timeout(patience, turn).await else {
-            return Answer::Error(format!(
+            let why = format!(
                 "The app has as many calls running as it may, and this one got no turn within \
                  {:.0} s. It was not made; try again later.",
                 patience.as_secs_f64()
-            ));
+            );
+            return Made::failed(Ending::Busy, why);
         };
         self.backends.call(route, wanted).await
     }
@@ -372,6 +381,11 @@ impl Runs {
     /// Where runs and calls are kept.
     pub fn journal(&self) -> &Journal {
         &self.journal
+    }
+
+    /// What is counted of runs and of apps' streams.
+    pub fn metrics(&self) -> &metrics::Runs {
+        &self.metrics
     }
 
     /// What was called and is being called.

@@ -10,7 +10,11 @@ use serde_json::value::RawValue;
 
 use super::Api;
 use crate::{
-    backend::{board::Snapshot, breaker::Look, calls::Lane},
+    backend::{
+        board::Snapshot,
+        breaker::Look,
+        calls::{self, Lane},
+    },
     config::App,
     model::{ids::BackendName, offer::RefKind},
     proxy,
@@ -71,10 +75,16 @@ struct Breaker {
 }
 
 #[derive(Debug, Serialize)]
-struct LastCall {
+pub(super) struct LastCall {
     at: String,
     /// Whether the peer gave an answer, be it an error of its tool.
     answered: bool,
+}
+
+impl From<calls::LastCall> for LastCall {
+    fn from(last: calls::LastCall) -> Self {
+        Self { at: time(last.at), answered: last.answered }
+    }
 }
 
 /// Where runs and calls are kept. While it has an error, no calls are made.
@@ -153,21 +163,18 @@ fn one<'a>(api: &'a Api, name: &'a BackendName, lane: &Lane) -> Option<Backend<'
         last_refresh: known.last_refresh.map(time),
         next_refresh: known.next_refresh.map(time),
         last_error: known.last_error,
-        last_call: lane
-            .last_call()
-            .map(|last| LastCall { at: time(last.at), answered: last.answered }),
+        last_call: lane.last_call().map(LastCall::from),
         calls_in_flight: lane.in_flight(),
         breaker: breaker(lane.breaker()),
     })
 }
 
 fn breaker(look: Look) -> Breaker {
-    let (state, wait) = match look {
-        Look::Closed => ("closed", None),
-        Look::Open(wait) => ("open", Some(wait)),
-        Look::HalfOpen => ("half-open", None),
+    let wait = match look {
+        Look::Open(wait) => Some(wait),
+        Look::Closed | Look::HalfOpen => None,
     };
-    Breaker { state, retry_at: wait.map(|wait| time(SystemTime::now() + wait)) }
+    Breaker { state: look.as_str(), retry_at: wait.map(|wait| time(SystemTime::now() + wait)) }
 }
 
 fn time(at: SystemTime) -> String {

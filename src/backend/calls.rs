@@ -26,11 +26,15 @@ use super::{
     peer::{CallError, Handle, NotRecorded, Origin, Peer, Progress, ToolCall, Witness},
     supervisor::Ask,
 };
-use crate::model::{
-    answer::Answer,
-    ids::BackendName,
-    offer::{Route, Target},
-    schema::{InputSchema, Verdict},
+use crate::{
+    metrics,
+    model::{
+        answer::Answer,
+        ending::{Ending, Made},
+        ids::BackendName,
+        offer::{Route, Target},
+        schema::{InputSchema, Verdict},
+    },
 };
 
 /// How long a call waits for a backend that is just connecting, before it is answered with an
@@ -66,6 +70,7 @@ pub struct Lane {
     asks: mpsc::Sender<Ask>,
     in_flight: AtomicUsize,
     last_call: Mutex<Option<LastCall>>,
+    metrics: Arc<metrics::Calls>,
 }
 
 /// The times of one backend's calls.
@@ -121,7 +126,13 @@ impl Lane {
             asks,
             in_flight: AtomicUsize::new(0),
             last_call: Mutex::new(None),
+            metrics: Arc::default(),
         }
+    }
+
+    /// Where its calls are counted.
+    pub fn metrics(&self) -> &Arc<metrics::Calls> {
+        &self.metrics
     }
 
     pub fn in_flight(&self) -> usize {
@@ -153,6 +164,11 @@ impl Backends {
         self.lanes.get(name)?.limits.pending_after
     }
 
+    /// Where the calls to `name` are counted.
+    pub fn metrics(&self, name: &BackendName) -> Option<&Arc<metrics::Calls>> {
+        self.lanes.get(name).map(Lane::metrics)
+    }
+
     pub fn lanes(&self) -> impl Iterator<Item = (&BackendName, &Lane)> {
         self.lanes.iter()
     }
@@ -161,19 +177,21 @@ impl Backends {
     /// which begins anew with every sign of progress, and by the call's own deadline.
     ///
     /// Dropping the future cancels the call at the peer.
-    pub async fn call(&self, route: &Route, wanted: Wanted) -> Answer {
+    pub async fn call(&self, route: &Route, wanted: Wanted) -> Made {
         let name = &route.backend;
+        let unavailable = |why: String| Made::failed(Ending::Unavailable, why);
         let (tool, input) = match &route.target {
             Target::Tool { name, input } => (Arc::clone(name), input.as_deref()),
-            Target::Stub => return Answer::Error(self.why_unavailable(name)),
-            Target::Results => return Answer::Error(format!("`{name}` is no backend's tool.")),
+            Target::Stub => return unavailable(self.why_unavailable(name)),
+            Target::Results => return unavailable(format!("`{name}` is no backend's tool.")),
         };
         let Some(lane) = self.lanes.get(name) else {
-            return Answer::Error(format!("`{name}` is not configured any more."));
+            return unavailable(format!("`{name}` is not configured any more."));
         };
         // Before the call waits for a turn: a mistake is told at once, and takes nobody's.
         if let Some(mistakes) = input.and_then(|input| mistakes(name, &tool, input, &wanted)) {
-            return Answer::Error(mistakes).within_limits();
+            let answer = Answer::Error(mistakes).within_limits();
+            return Made { answer, ending: Ending::InputInvalid };
         }
         lane.in_flight.fetch_add(1, Ordering::Relaxed);
         let _in_flight = InFlight(&lane.in_flight);
@@ -182,18 +200,18 @@ impl Backends {
         let outcome = self.call_in_turn(route, lane, &tool, wanted, limits).await;
         if let Err(failure @ Failure::Shut(_)) = &outcome {
             debug!(backend = %name, %failure, "a call was not made");
-            return Answer::Error(failure.for_model(name));
+            return Made::failed(failure.ending(), failure.for_model(name));
         }
         let last = LastCall { at: SystemTime::now(), answered: sign(&outcome) == Sign::Alive };
         *lane.last_call.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
-        let answer = match outcome {
-            Ok(answer) => answer,
+        let made = match outcome {
+            Ok(answer) => Made::from(answer),
             Err(failure) => {
                 warn!(backend = %name, %failure, "a call got no answer of its tool");
-                Answer::Error(failure.for_model(name))
+                Made::failed(failure.ending(), failure.for_model(name))
             }
         };
-        answer.within_limits()
+        Made { answer: made.answer.within_limits(), ..made }
     }
 
     /// Makes the call when it is its turn, if the backend is one that is called at all.
@@ -214,6 +232,7 @@ impl Backends {
             (own, self.permits.acquire().await)
         };
         let turn = timeout_at(limits.turn_by(), turn).await;
+        lane.metrics.turn.observe(limits.waited());
         let _permits = turn.map_err(|_elapsed| match wanted.handle {
             None => Failure::NoTurn(limits.waited()),
             Some(_) => Failure::Call(CallError::Lost("no turn to ask for it".to_owned())),
@@ -476,6 +495,19 @@ impl Failure {
             Self::Shut(_) | Self::NoTurn(_) | Self::NotConnected | Self::NotRecorded(_) => true,
             Self::Call(error) => matches!(error, CallError::NotSent(_)),
             Self::TimedOut(_) => false,
+        }
+    }
+
+    fn ending(&self) -> Ending {
+        match self {
+            Self::Shut(_) => Ending::BreakerOpen,
+            Self::NoTurn(_) => Ending::Busy,
+            Self::NotConnected | Self::Call(CallError::NotSent(_)) => Ending::Unavailable,
+            Self::TimedOut(_) => Ending::TimedOut,
+            Self::NotRecorded(_) => Ending::Storage,
+            Self::Call(CallError::Lost(_)) => Ending::ConnectionLost,
+            Self::Call(CallError::Refused(_)) => Ending::Refused,
+            Self::Call(CallError::Unreadable(_)) => Ending::Unreadable,
         }
     }
 

@@ -241,6 +241,7 @@ impl Supervisor {
             known.last_refresh = Some(now);
             known.next_refresh = Some(now + wait);
             known.last_error = None;
+            known.connections += u64::from(reason == Reason::Connected);
         });
         if news {
             info!(backend = %self.name, tools, %reason, "ready");
@@ -257,6 +258,7 @@ impl Supervisor {
             known.about = peer.about();
             known.next_refresh = Some(SystemTime::now() + wait);
             known.last_error = Some(error.to_string());
+            known.failures += 1;
         });
     }
 
@@ -270,6 +272,7 @@ impl Supervisor {
             known.peer = None;
             known.next_refresh = None;
             known.last_error = Some(text);
+            known.failures += 1;
         });
         if news {
             warn!(backend = %self.name, %error, "down; the bridge keeps trying to connect");

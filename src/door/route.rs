@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use http::Method;
 
-use crate::model::ids::{RunId, RunKind, SessionId};
+use crate::{
+    metrics::RouteKind,
+    model::ids::{RunId, RunKind, SessionId},
+};
 
 /// Where a request goes.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,6 +38,7 @@ pub enum Own {
     Run(RunId),
     Attach(RunId),
     Calls,
+    Metrics,
 }
 
 /// A route of MANTYX's API, with what the bridge must know of it.
@@ -90,6 +94,7 @@ impl Route {
         match segments.as_slice() {
             ["healthz"] => own(Method::GET, "GET, HEAD", Own::Health),
             ["readyz"] => own(Method::GET, "GET, HEAD", Own::Ready),
+            ["metrics"] => own(Method::GET, "GET, HEAD", Own::Metrics),
             ["v1", "status"] => own(Method::GET, "GET, HEAD", Own::Status),
             ["v1", "tool-refs"] => own(Method::GET, "GET, HEAD", Own::ToolRefs),
             ["v1", "specs", "inject"] => own(Method::POST, "POST", Own::Inject),
@@ -103,6 +108,25 @@ impl Route {
             ["v1", "runs", id, "attach"] => own(Method::POST, "POST", Own::Attach((*id).into())),
             ["v1", "calls"] => own(Method::GET, "GET, HEAD", Own::Calls),
             _ => Self::Unknown,
+        }
+    }
+
+    /// What its requests are counted as.
+    pub fn kind(&self) -> RouteKind {
+        match self {
+            Self::Own(Own::Health | Own::Ready) => RouteKind::Health,
+            Self::Own(_) | Self::WrongMethod(_) => RouteKind::Own,
+            Self::Unknown => RouteKind::Unknown,
+            Self::Proxied(proxied) => match proxied {
+                Proxied::CreateRun { .. } => RouteKind::CreateRun,
+                Proxied::CreateSession { .. } => RouteKind::CreateSession,
+                Proxied::Message { .. } => RouteKind::Message,
+                Proxied::EndSession { .. } => RouteKind::EndSession,
+                Proxied::Stream { .. } => RouteKind::Stream,
+                Proxied::ToolResult { .. } => RouteKind::ToolResult,
+                Proxied::Cancel { .. } => RouteKind::Cancel,
+                Proxied::Other => RouteKind::Forwarded,
+            },
         }
     }
 
@@ -164,6 +188,7 @@ mod tests {
     fn own_routes() {
         check("GET", "/healthz", &Route::Own(Own::Health));
         check("HEAD", "/readyz", &Route::Own(Own::Ready));
+        check("GET", "/metrics", &Route::Own(Own::Metrics));
         check("POST", "/v1/backends/fs/refresh", &Route::Own(Own::Refresh("fs".to_owned())));
         check("GET", "/v1/specs/inject", &Route::WrongMethod("POST"));
         check("GET", "/v1/status/", &Route::Unknown);
@@ -212,6 +237,7 @@ mod tests {
     fn only_health_and_readiness_are_open() {
         assert!(Route::of(&Method::GET, "/healthz").is_open());
         assert!(!Route::of(&Method::GET, "/v1/status").is_open());
+        assert!(!Route::of(&Method::GET, "/metrics").is_open());
         assert!(!Route::of(&Method::GET, "/nothing").is_open());
         assert!(!Route::of(&Method::GET, "/api/v1/workspaces/a/models").is_open());
     }

@@ -12,6 +12,7 @@ use tracing::info;
 use super::{DrivenRun, Runs, entry::Entry};
 use crate::model::{
     answer::Answer,
+    ending::Ending,
     event::Call,
     ids::{RunId, ToolUseId},
     offer::Route,
@@ -28,7 +29,7 @@ pub(super) enum Task {
     /// Ask for the work that it has started before.
     Resume(Route),
     /// Post this error; nothing is called.
-    Refuse(String),
+    Refuse(String, Ending),
     /// Post this body, which was kept.
     Post(Bytes),
 }
@@ -53,7 +54,10 @@ pub(super) async fn answer(
     let (to, tool_use) = (run.asked_by(&call), call.tool_use.clone());
     let body = match task {
         Task::Post(body) => body,
-        Task::Refuse(error) => written(&tool_use, Answer::Error(error), &entry).await,
+        Task::Refuse(error, ending) => {
+            runs.not_made(&run, &call, ending);
+            written(&tool_use, Answer::Error(error), &entry).await
+        }
         Task::Make(route) => {
             let made = make(&runs, &run, call, &route, (&to, &entry, false)).await;
             let Some(answer) = made else { return };
@@ -71,6 +75,16 @@ pub(super) async fn answer(
         runs.upstream().post_result(&path, body, &run.authority, deadline).await;
     }
     entry.close();
+}
+
+impl Runs {
+    /// A call is answered without being made.
+    fn not_made(&self, run: &DrivenRun, call: &Call, ending: Ending) {
+        let route = run.table.claims(call);
+        if let Some(metrics) = route.and_then(|route| self.backends().metrics(&route.backend)) {
+            metrics.ended.of(ending).inc();
+        }
+    }
 }
 
 /// Has the call made, or asks for what it has started before. `None`: it is left to the next process.
@@ -91,13 +105,14 @@ async fn make(
             Answer::Error("The call was cancelled because its run was.".to_owned())
         }
         () = entry.left() => {
-            info!(run = %run.key.run, %tool_use, tool, "left; it is asked for after the restart");
+            info!(run = %run.key.run, toolUseId = %tool_use, tool, "left; it is asked for after the restart");
             return None;
         }
     };
     let ok = matches!(answer, Answer::Result { .. });
     info!(
-        run = %run.key.run, %tool_use, tool, backend = %route.backend, ok,
+        run = %run.key.run, toolUseId = %tool_use, tool, backend = %route.backend,
+        app = %run.app, ok,
         ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
         "answered"
     );

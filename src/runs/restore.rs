@@ -22,6 +22,7 @@ use crate::{
         record::{Change, Kept, KeptRun, KeptSession},
     },
     model::{
+        ending::Ending,
         ids::{AppName, RunKind, SessionId},
         recovery::{Recovery, decide},
         routes::Route,
@@ -184,19 +185,23 @@ fn task(
     answer: Option<Bytes>,
 ) -> Option<Task> {
     let unknown = || {
-        Task::Refuse(format!(
+        let why = format!(
             "OUTCOME_UNKNOWN: the bridge was restarted while `{name}` was being called. The call \
              may or may not have taken effect; check before you repeat it."
-        ))
+        );
+        Task::Refuse(why, Ending::Unknown)
     };
     match (recovery, route, answer) {
         (Recovery::Nothing | Recovery::Make, _, _) => None,
         (Recovery::Post, _, Some(body)) => Some(Task::Post(body)),
         (Recovery::Resume, Some(route), _) => Some(Task::Resume(route)),
-        (Recovery::TooLate, _, _) => Some(Task::Refuse(format!(
-            "The bridge was down when `{name}` was to be called, and too little time was left \
-             afterwards. It was not called; call it again if it is still needed."
-        ))),
+        (Recovery::TooLate, _, _) => {
+            let why = format!(
+                "The bridge was down when `{name}` was to be called, and too little time was left \
+                 afterwards. It was not called; call it again if it is still needed."
+            );
+            Some(Task::Refuse(why, Ending::TooLate))
+        }
         (Recovery::Unknown | Recovery::Post | Recovery::Resume, _, _) => Some(unknown()),
     }
 }

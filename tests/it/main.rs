@@ -63,6 +63,8 @@ mod local;
 #[cfg(test)]
 mod mcp_tasks;
 #[cfg(test)]
+mod metrics;
+#[cfg(test)]
 mod names;
 #[cfg(test)]
 mod pending;

@@ -21,6 +21,13 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "metrics",
+        &[
+            "api", "backend", "cli", "config", "daemon", "door", "front", "journal", "proxy",
+            "runs", "sandbox", "server", "upstream", "wire",
+        ],
+    ),
+    (
         "config",
         &[
             "api", "backend", "cli", "daemon", "door", "front", "proxy", "runs", "sandbox",

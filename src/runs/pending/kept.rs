@@ -216,14 +216,14 @@ impl Runs {
             return Some(());
         };
         info!(app = %scope.app, tool = record.tool, call = %id, "a long call is asked for again");
-        let begun = self.history.begin(Begun {
+        let account = self.account(Begun {
             app: scope.app.clone(),
             run: origin.as_ref().map(|origin| origin.run.clone()),
             tool_use: origin.as_ref().map_or_else(|| "".into(), |origin| origin.tool_use.clone()),
             name: record.tool.clone(),
             backend: route.backend.clone(),
         });
-        begun.pending();
+        account.goes_on();
         let stop = self.stop_of(origin.as_ref());
         let wanted = Wanted {
             arguments: RawValue::from_string("{}".to_owned()).ok()?,
@@ -239,7 +239,7 @@ impl Runs {
         let (runs, to) = (Arc::clone(self), route.clone());
         let making = async move { runs.backends.call(&to, wanted).await };
         let in_hand =
-            InHand { app: scope.app, tool: record.tool, route, origin, begun, asked_by: None };
+            InHand { app: scope.app, tool: record.tool, route, origin, account, asked_by: None };
         self.tracker.spawn(Arc::clone(self).go_on(making, in_hand, id.clone(), stop));
         Some(())
     }
