@@ -3,7 +3,9 @@
 //! Must not: do what a run driver does; these routes are for apps that talk to MANTYX themselves,
 //! and for operators.
 
+mod events;
 mod metrics;
+mod problems;
 mod ready;
 mod runs;
 mod status;
@@ -45,7 +47,7 @@ use crate::{
 const MAX_CALL: usize = 8 << 20;
 
 /// The bridge's own API.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Api {
     pub runs: Arc<Runs>,
     /// What does not change while the daemon lives.
@@ -98,6 +100,7 @@ impl Api {
             Own::Attach(id) => self.attach(&caller, id, request).await,
             Own::Calls => self.list_calls(&app),
             Own::Metrics => self.metrics(),
+            Own::Events => self.events(app),
         }
     }
 

@@ -9,6 +9,7 @@
 mod account;
 mod answering;
 pub mod app_stream;
+pub mod changes;
 mod driven;
 mod driver;
 mod entry;
@@ -38,6 +39,7 @@ use tracing::info;
 pub use self::driven::{DrivenRun, Phase, RunKey};
 use self::{
     answering::Task,
+    changes::Changes,
     entry::Entry,
     history::{Begun, History},
     pending::{InHand, LongCalls},
@@ -110,6 +112,7 @@ pub struct Runs {
     /// The calls that an app may have running at once, where it has a limit.
     turns: HashMap<AppName, Semaphore>,
     history: Arc<History>,
+    changes: Changes,
     long_calls: Arc<LongCalls>,
     journal: Arc<Journal>,
     metrics: metrics::Runs,
@@ -173,12 +176,14 @@ impl Runs {
     ) -> Self {
         let limited =
             |app: &App| Some((app.name.clone(), Semaphore::new(app.max_concurrent_calls?)));
+        let changes = Changes::default();
         Self {
             turns: apps.iter().filter_map(limited).collect(),
             upstream,
             backends,
             calls: calls.clone(),
-            history: Arc::default(),
+            history: Arc::new(History::telling(changes.clone())),
+            changes,
             long_calls: Arc::new(LongCalls::kept_in(Arc::clone(&journal))),
             journal,
             metrics: metrics::Runs::default(),
@@ -215,6 +220,7 @@ impl Runs {
 
     fn drive(self: &Arc<Self>, run: &Arc<DrivenRun>, left: Vec<(Arc<Entry>, Task)>) {
         self.metrics.started.inc();
+        self.tell(run);
         self.tracker.spawn(driver::drive(Arc::clone(self), Arc::clone(run), left));
     }
 
@@ -391,6 +397,16 @@ impl Runs {
     /// What was called and is being called.
     pub fn history(&self) -> &History {
         &self.history
+    }
+
+    /// What changes of runs and calls.
+    pub fn changes(&self) -> &Changes {
+        &self.changes
+    }
+
+    /// Tells of a change of `run`.
+    fn tell(&self, run: &DrivenRun) {
+        self.changes.tell(|| changes::Change::Run(run.app.clone(), run.key.clone()));
     }
 
     pub fn upstream(&self) -> &Arc<Upstream> {

@@ -38,7 +38,7 @@ const MAX_ANSWER: usize = 1 << 20;
 /// One run, as it is shown.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Shown<'a> {
+pub(super) struct Shown<'a> {
     run_id: &'a str,
     workspace: &'a str,
     kind: &'static str,
@@ -56,7 +56,8 @@ struct Shown<'a> {
 /// One call, as it is shown.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ShownCall<'a> {
+pub(super) struct ShownCall<'a> {
+    number: u64,
     run_id: Option<&'a str>,
     tool_use_id: &'a str,
     name: &'a str,
@@ -77,7 +78,7 @@ struct Attach {
 }
 
 impl<'a> Shown<'a> {
-    fn of(run: &'a DrivenRun) -> Self {
+    pub(super) fn of(run: &'a DrivenRun) -> Self {
         let RunKey { workspace, kind, run: id } = &run.key;
         Self {
             run_id: id.as_str(),
@@ -104,9 +105,10 @@ impl<'a> Shown<'a> {
 }
 
 impl<'a> ShownCall<'a> {
-    fn of(call: &'a Entry) -> Self {
+    pub(super) fn of(call: &'a Entry) -> Self {
         let ended = call.ended();
         Self {
+            number: call.number(),
             run_id: call.run.as_ref().map(RunId::as_str),
             tool_use_id: call.tool_use.as_str(),
             name: &call.name,

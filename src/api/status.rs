@@ -8,7 +8,10 @@ use std::time::SystemTime;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::Api;
+use super::{
+    Api,
+    problems::{self, Problem},
+};
 use crate::{
     backend::{
         board::Snapshot,
@@ -25,31 +28,41 @@ use crate::{
 pub(super) struct Status<'a> {
     version: &'static str,
     uptime_seconds: u64,
-    upstream: Upstream<'a>,
+    #[serde(flatten)]
+    daemon: Daemon<'a>,
     backends: Vec<Backend<'a>>,
+}
+
+/// How the daemon itself is doing.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Daemon<'a> {
+    pub(super) upstream: Upstream<'a>,
     runs: Runs,
-    journal: Journal,
-    config: Config,
+    pub(super) journal: Journal,
+    pub(super) config: Config,
+    /// What is wrong now, with its cure.
+    problems: Vec<Problem>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Upstream<'a> {
+pub(super) struct Upstream<'a> {
     base_url: &'a str,
     workspace: Option<&'a str>,
     /// `null` before the first exchange.
-    reachable: Option<bool>,
-    last_error: Option<String>,
+    pub(super) reachable: Option<bool>,
+    pub(super) last_error: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Backend<'a> {
-    name: &'a str,
-    kind: &'static str,
-    state: &'static str,
+    pub(super) name: &'a str,
+    pub(super) kind: &'static str,
+    pub(super) state: &'static str,
     required: bool,
-    transport: &'static str,
+    pub(super) transport: &'static str,
     protocol_version: Option<String>,
     server_info: Option<Box<RawValue>>,
     /// How many tools it offers.
@@ -58,18 +71,18 @@ pub(super) struct Backend<'a> {
     stale: bool,
     last_refresh: Option<String>,
     next_refresh: Option<String>,
-    last_error: Option<String>,
+    pub(super) last_error: Option<String>,
     last_call: Option<LastCall>,
     calls_in_flight: usize,
-    breaker: Breaker,
+    pub(super) breaker: Breaker,
 }
 
 /// Whether calls reach the backend.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Breaker {
+pub(super) struct Breaker {
     /// `closed` (they do), `open` (it keeps failing: none does), `half-open` (one may try).
-    state: &'static str,
+    pub(super) state: &'static str,
     /// When one may try, while it is open.
     retry_at: Option<String>,
 }
@@ -90,9 +103,9 @@ impl From<calls::LastCall> for LastCall {
 /// Where runs and calls are kept. While it has an error, no calls are made.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Journal {
+pub(super) struct Journal {
     bytes: u64,
-    last_error: Option<String>,
+    pub(super) last_error: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -102,33 +115,49 @@ struct Runs {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Config {
+pub(super) struct Config {
     loaded_at: String,
-    last_error: Option<String>,
+    pub(super) last_error: Option<String>,
 }
 
 /// The status as `app` may see it.
 pub(super) fn status<'a>(api: &'a Api, app: &App) -> Status<'a> {
-    let health = api.runs.upstream().health();
-    let lanes = api.runs.backends().lanes();
-    let journal = api.runs.journal().health();
+    let backends = backends(api, app);
     Status {
         version: env!("CARGO_PKG_VERSION"),
         uptime_seconds: api.facts.since.elapsed().as_secs(),
+        daemon: daemon(api, &backends),
+        backends,
+    }
+}
+
+/// How the daemon is doing, to one who sees these backends.
+pub(super) fn daemon<'a>(api: &'a Api, backends: &[Backend<'_>]) -> Daemon<'a> {
+    let health = api.runs.upstream().health();
+    let journal = api.runs.journal().health();
+    let mut daemon = Daemon {
         upstream: Upstream {
             base_url: &api.facts.base_url,
             workspace: api.facts.workspace.as_deref(),
             reachable: health.reachable,
             last_error: health.last_error,
         },
-        backends: lanes
-            .filter(|(name, _)| proxy::allowed(app, name))
-            .filter_map(|(name, lane)| one(api, name, lane))
-            .collect(),
         runs: Runs { driven: api.runs.driven() },
         journal: Journal { bytes: journal.bytes, last_error: journal.error },
         config: Config { loaded_at: time(api.facts.loaded_at), last_error: None },
-    }
+        problems: Vec::new(),
+    };
+    daemon.problems = problems::all(&daemon, backends);
+    daemon
+}
+
+/// The backends that `app` may use.
+pub(super) fn backends<'a>(api: &'a Api, app: &App) -> Vec<Backend<'a>> {
+    let lanes = api.runs.backends().lanes();
+    lanes
+        .filter(|(name, _)| proxy::allowed(app, name))
+        .filter_map(|(name, lane)| one(api, name, lane))
+        .collect()
 }
 
 /// The status of one backend.

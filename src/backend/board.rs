@@ -161,6 +161,11 @@ impl Board {
         self.lock().snapshots.clone()
     }
 
+    /// Changes with every write.
+    pub fn version(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
+    }
+
     /// Waits until `found` gives something, looking after every write.
     pub async fn wait_for<T>(&self, mut found: impl FnMut(&Self) -> Option<T>) -> T {
         let mut version = self.version.subscribe();

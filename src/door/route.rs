@@ -39,6 +39,7 @@ pub enum Own {
     Attach(RunId),
     Calls,
     Metrics,
+    Events,
 }
 
 /// A route of MANTYX's API, with what the bridge must know of it.
@@ -107,6 +108,7 @@ impl Route {
             ["v1", "runs", id] => own(Method::GET, "GET, HEAD", Own::Run((*id).into())),
             ["v1", "runs", id, "attach"] => own(Method::POST, "POST", Own::Attach((*id).into())),
             ["v1", "calls"] => own(Method::GET, "GET, HEAD", Own::Calls),
+            ["v1", "events"] => own(Method::GET, "GET, HEAD", Own::Events),
             _ => Self::Unknown,
         }
     }

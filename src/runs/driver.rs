@@ -93,6 +93,7 @@ pub(super) async fn drive(runs: Arc<Runs>, run: Arc<DrivenRun>, left: Vec<(Arc<E
     let Driver { runs, run, mut calls, .. } = driver;
     run.set_ended();
     runs.metrics.ended.of(why.ending()).inc();
+    runs.tell(&run);
     let has_ended = matches!(why, Why::Ended(_));
     if has_ended {
         // Nobody waits for these answers any more.
@@ -296,6 +297,7 @@ impl Driver {
         self.past_until = None;
         let held = self.run.state().settle();
         debug!(run = %self.run.key.run, open = held.len(), "the run's past has been read");
+        self.runs.tell(&self.run);
         let mut changes = self.run.changes();
         let tasks = self.tasks(held, &mut changes);
         // What the past has answered in the meantime.

@@ -11,6 +11,7 @@ use std::{
 
 use tokio::time::Instant;
 
+use super::changes::{Change, Changes};
 use crate::model::{
     ending::Ending,
     ids::{AppName, BackendName, RunId, ToolUseId},
@@ -23,6 +24,7 @@ pub const KEEP: usize = 500;
 #[derive(Debug, Default)]
 pub struct History {
     inner: Mutex<Inner>,
+    changes: Changes,
 }
 
 #[derive(Debug, Default)]
@@ -36,6 +38,8 @@ struct Inner {
 /// One call.
 #[derive(Debug, Clone)]
 pub struct Entry {
+    /// Its number; later calls have greater ones.
+    id: u64,
     pub app: AppName,
     /// `None` for a call that no run asked for.
     pub run: Option<RunId>,
@@ -95,6 +99,11 @@ impl Outcome {
 }
 
 impl Entry {
+    /// Its number among the calls of this process.
+    pub fn number(&self) -> u64 {
+        self.id
+    }
+
     /// How it ended and what it took; `None` while it runs.
     pub fn ended(&self) -> Option<(Outcome, Duration)> {
         self.ended
@@ -112,17 +121,36 @@ impl Entry {
 }
 
 impl History {
+    /// A history that tells of every call here.
+    pub fn telling(changes: Changes) -> Self {
+        Self { changes, ..Self::default() }
+    }
+
     /// A call begins.
     pub fn begin(self: &Arc<Self>, begun: Begun) -> Running {
         let Begun { app, run, tool_use, name, backend } = begun;
         let (started_at, begun) = (SystemTime::now(), Instant::now());
         let (pending, ended) = (false, None);
-        let entry = Entry { app, run, tool_use, name, backend, started_at, begun, pending, ended };
         let mut inner = self.lock();
         let id = inner.next;
         inner.next += 1;
+        let of = app.clone();
+        let entry =
+            Entry { id, app, run, tool_use, name, backend, started_at, begun, pending, ended };
         inner.running.insert(id, entry);
+        drop(inner);
+        self.changes.tell(|| Change::Call(of, id));
         Running { history: Arc::clone(self), id }
+    }
+
+    /// The call of this number, if it is `app`'s and remembered.
+    pub fn get(&self, app: &AppName, id: u64) -> Option<Entry> {
+        let inner = self.lock();
+        if let Some(entry) = inner.running.get(&id) {
+            return Some(entry.clone()).filter(|entry| entry.app == *app);
+        }
+        let mut answered = inner.answered.get(app)?.iter().rev();
+        answered.find(|entry| entry.id == id).cloned()
     }
 
     /// The calls of `app`, the latest first: those that run, then those that were answered.
@@ -146,7 +174,10 @@ impl History {
         if answered.len() == KEEP {
             answered.pop_front();
         }
+        let of = entry.app.clone();
         answered.push_back(entry);
+        drop(inner);
+        self.changes.tell(|| Change::Call(of, id));
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -157,9 +188,12 @@ impl History {
 impl Running {
     /// The call has had a first answer, and goes on.
     pub fn pending(&self) {
-        if let Some(entry) = self.history.lock().running.get_mut(&self.id) {
-            entry.pending = true;
-        }
+        let mut inner = self.history.lock();
+        let Some(entry) = inner.running.get_mut(&self.id) else { return };
+        entry.pending = true;
+        let of = entry.app.clone();
+        drop(inner);
+        self.history.changes.tell(|| Change::Call(of, self.id));
     }
 
     pub fn end(&self, outcome: Outcome) {

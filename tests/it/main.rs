@@ -51,6 +51,8 @@ mod durable;
 #[cfg(test)]
 mod evals;
 #[cfg(test)]
+mod events;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod hostile;

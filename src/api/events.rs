@@ -1,0 +1,203 @@
+//! `GET /v1/events`: what the bridge does, as it happens.
+//!
+//! Runs and calls are told by `runs::changes`; how the daemon and its backends are doing is looked
+//! at a little after anything has changed, at least every second, and told where it differs from
+//! what was told before.
+//!
+//! Must not: hold anything up, or tell an app what is another's.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{HeaderValue, Response, header};
+use serde::Serialize;
+use tokio::{
+    sync::{
+        broadcast::{self, error::RecvError},
+        watch,
+    },
+    time::{Instant, sleep_until},
+};
+
+use super::{Api, runs, status};
+use crate::{
+    config::App,
+    door::reply::{self, Body},
+    runs::changes::Change,
+};
+
+/// How often is looked at what does not tell of its changes.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long changes are gathered before a look.
+const GATHER: Duration = Duration::from_millis(200);
+/// How often a silent stream shows that it lives.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// The most changes that are told in one piece.
+const AT_ONCE: usize = 256;
+
+/// The stream of one who looks on.
+struct Feed {
+    api: Api,
+    app: Arc<App>,
+    changes: broadcast::Receiver<Change>,
+    board: watch::Receiver<u64>,
+    /// What was told last of the daemon.
+    daemon: String,
+    /// What was told last of each backend.
+    backends: BTreeMap<String, String>,
+    looked: Instant,
+    /// Something has changed since.
+    changed: bool,
+    sent: Instant,
+}
+
+impl Api {
+    /// The events that `app` may see, from now on.
+    pub(super) fn events(&self, app: Arc<App>) -> Response<Body> {
+        let now = Instant::now();
+        let feed = Feed {
+            app,
+            changes: self.runs.changes().subscribe(),
+            board: self.backends().board.version(),
+            daemon: String::new(),
+            backends: BTreeMap::new(),
+            // The first look is due.
+            looked: now.checked_sub(LOOK).unwrap_or(now),
+            changed: true,
+            sent: now,
+            api: self.clone(),
+        };
+        let pieces =
+            stream::unfold(feed, |mut feed| async move { Some((feed.next().await?, feed)) });
+        let mut response = Response::new(reply::streamed(pieces));
+        let headers = response.headers_mut();
+        let text = HeaderValue::from_static;
+        headers.insert(header::CONTENT_TYPE, text("text/event-stream; charset=utf-8"));
+        headers.insert(header::CACHE_CONTROL, text("no-cache, no-transform"));
+        response
+    }
+}
+
+impl Feed {
+    /// The next events; `None` when the daemon is going down.
+    async fn next(&mut self) -> Option<Bytes> {
+        let draining = self.api.runs.draining().clone();
+        loop {
+            let mut out = String::new();
+            let look = self.looked + if self.changed { GATHER } else { LOOK };
+            tokio::select! {
+                biased;
+                () = draining.cancelled() => return None,
+                () = sleep_until(look) => self.look(&mut out),
+                change = self.changes.recv() => self.take(change, &mut out)?,
+                changed = self.board.changed() => {
+                    changed.ok()?;
+                    self.changed = true;
+                }
+            }
+            if out.is_empty() && self.sent.elapsed() >= HEARTBEAT {
+                out.push_str(": ping\n\n");
+            }
+            if !out.is_empty() {
+                self.sent = Instant::now();
+                return Some(Bytes::from(out));
+            }
+        }
+    }
+
+    /// Tells of a change and of those that wait behind it; `None` when there will be no more.
+    fn take(&mut self, change: Result<Change, RecvError>, out: &mut String) -> Option<()> {
+        self.changed = true;
+        let mut next = change;
+        for _ in 0..AT_ONCE {
+            match next {
+                Ok(change) => self.tell(&change, out),
+                Err(RecvError::Lagged(missed)) => {
+                    frame(out, "missed", &serde_json::json!({ "changes": missed }));
+                }
+                Err(RecvError::Closed) => return None,
+            }
+            next = match self.changes.try_recv() {
+                Ok(change) => Ok(change),
+                Err(broadcast::error::TryRecvError::Lagged(missed)) => {
+                    Err(RecvError::Lagged(missed))
+                }
+                Err(_none) => break,
+            };
+        }
+        Some(())
+    }
+
+    fn tell(&self, change: &Change, out: &mut String) {
+        let runs = &self.api.runs;
+        if *change.app() != self.app.name {
+            return;
+        }
+        match change {
+            Change::Run(_, key) => {
+                if let Some(run) = runs.get(key) {
+                    frame(out, "run", &runs::Shown::of(&run));
+                }
+            }
+            Change::Call(app, number) => {
+                if let Some(call) = runs.history().get(app, *number) {
+                    frame(out, "call", &runs::ShownCall::of(&call));
+                }
+            }
+        }
+    }
+
+    /// Tells of the daemon and its backends what has changed since the last look.
+    fn look(&mut self, out: &mut String) {
+        self.looked = Instant::now();
+        self.changed = false;
+        let backends = status::backends(&self.api, &self.app);
+        let daemon = written(&status::daemon(&self.api, &backends));
+        if daemon != self.daemon {
+            text_frame(out, "status", &daemon);
+        }
+        let now: BTreeMap<String, String> =
+            backends.iter().map(|backend| (backend.name.to_owned(), written(backend))).collect();
+        for (name, text) in &now {
+            if self.backends.get(name) != Some(text) {
+                text_frame(out, "backend", text);
+            }
+        }
+        for name in self.backends.keys().filter(|name| !now.contains_key(*name)) {
+            frame(out, "backend", &serde_json::json!({ "name": name, "state": "removed" }));
+        }
+        (self.daemon, self.backends) = (daemon, now);
+    }
+}
+
+fn written(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("the bridge's own answers can be written")
+}
+
+fn frame(out: &mut String, event: &str, data: &impl Serialize) {
+    text_frame(out, event, &written(data));
+}
+
+/// One event; JSON text has no line ends, but raw text of others in it may.
+fn text_frame(out: &mut String, event: &str, data: &str) {
+    out.extend(["event: ", event, "\n"]);
+    for line in data.split(['\r', '\n']) {
+        out.extend(["data: ", line, "\n"]);
+    }
+    out.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    //! How events are written.
+
+    use super::*;
+
+    #[test]
+    fn line_ends_in_the_text_of_others_make_no_events() {
+        let mut out = String::new();
+        text_frame(&mut out, "backend", "{\n\"a\":\r1}");
+        assert_eq!(out, "event: backend\ndata: {\ndata: \"a\":\ndata: 1}\n\n");
+    }
+}

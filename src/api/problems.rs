@@ -1,0 +1,76 @@
+//! What is wrong at this moment, and what to do about it: for people who look, drawn from what the
+//! status says.
+//!
+//! Must not: know more than the status.
+
+use serde::Serialize;
+
+use super::status::{Backend, Daemon};
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Problem {
+    /// `upstream`, `journal`, `config`, or the name of a backend.
+    subject: String,
+    message: String,
+    cure: &'static str,
+}
+
+/// All of it, what matters to everyone first.
+pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend<'_>]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut add = |subject: &str, message: Option<&str>, otherwise: &str, cure| {
+        let message = message.unwrap_or(otherwise).to_owned();
+        problems.push(Problem { subject: subject.to_owned(), message, cure });
+    };
+    if let Some(error) = &daemon.journal.last_error {
+        add("journal", Some(error), "", JOURNAL);
+    }
+    if daemon.upstream.reachable == Some(false) {
+        let error = daemon.upstream.last_error.as_deref();
+        add("upstream", error, "MANTYX cannot be reached.", UPSTREAM);
+    }
+    if let Some(error) = &daemon.config.last_error {
+        add("config", Some(error), "", CONFIG);
+    }
+    for backend in backends {
+        let error = backend.last_error.as_deref();
+        match (backend.state, backend.breaker.state) {
+            ("down", _) => add(backend.name, error, "There is no connection.", down(backend)),
+            ("degraded", _) => add(backend.name, error, "The last refresh failed.", DEGRADED),
+            (_, "open" | "half-open") => {
+                add(backend.name, error, "Its last calls got no answer.", BREAKER);
+            }
+            _ => (),
+        }
+    }
+    problems
+}
+
+const JOURNAL: &str = "No calls are made until it can be written: free space on the disk of the \
+                       state directory, and look at its permissions.";
+const UPSTREAM: &str = "Look at upstream.base_url, the network and upstream.credential; \
+                        `mantyx-bridge doctor` tries each step.";
+const CONFIG: &str = "The daemon goes on with the configuration that it had. Mend the file; it is \
+                      read again as soon as it changes, and `mantyx-bridge check` shows the place.";
+const DEGRADED: &str = "Its last good tools are still offered, and it is asked again by itself. If \
+                        it stays so, look into the server's own log.";
+const BREAKER: &str = "Calls to it are held back, and tried one at a time. Look into the server's \
+                       own log, and at call_timeout if its work takes longer.";
+
+fn down(backend: &Backend<'_>) -> &'static str {
+    match (backend.kind, backend.transport) {
+        (_, "stdio") => {
+            "The program is started anew by itself. Run its command by hand; what it wrote to \
+             stderr is in the daemon's log."
+        }
+        ("a2a", _) => {
+            "It is dialled again by itself. See that the agent runs and serves its card; \
+             `mantyx-bridge doctor` tries each step."
+        }
+        _ => {
+            "It is dialled again by itself. See that the server runs and that url and credentials \
+             are right; `mantyx-bridge doctor` tries each step."
+        }
+    }
+}
