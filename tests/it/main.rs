@@ -63,6 +63,8 @@ mod later;
 #[cfg(test)]
 mod local;
 #[cfg(test)]
+mod logs;
+#[cfg(test)]
 mod mcp_tasks;
 #[cfg(test)]
 mod metrics;
