@@ -40,7 +40,7 @@ use crate::{
     catalogs::{self, Identity},
     config::{self, A2a, App, CardSource, Config, Credential, Program, Target},
     demo,
-    door::guard::Guard,
+    door::{guard::Guard, sessions::Sessions},
     front::Front,
     http_client,
     journal::{self, Journal},
@@ -148,6 +148,7 @@ impl Daemon {
         };
         let front_door = Arc::new(Front {
             guard: Guard::new(config.auth, apps, &addresses),
+            sessions: Sessions::default(),
             api: Api { runs: Arc::clone(&runs), facts, requests: Arc::default() },
             proxy: Proxy { runs: Arc::clone(&runs) },
         });

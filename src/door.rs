@@ -6,6 +6,7 @@
 pub mod guard;
 pub mod reply;
 pub mod route;
+pub mod sessions;
 
 use std::net::SocketAddr;
 

@@ -1,14 +1,14 @@
-//! The front door: every request passes the guard, then goes to the bridge's own API or to the
-//! proxy in front of MANTYX.
+//! The front door: every request passes the guard, then goes to the bridge's own API, to the proxy
+//! in front of MANTYX, or to the status page, whose sessions begin and end here.
 //!
 //! Must not: touch a backend or a run itself; `api` and `proxy` do.
 
 use std::sync::Arc;
 
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use tokio::time::Instant;
-use tracing::debug;
+use tracing::{debug, error, info};
 
 use crate::{
     api::Api,
@@ -17,15 +17,21 @@ use crate::{
         guard::{Caller, Guard, Refusal},
         reply::{self, Body},
         route::Route,
+        sessions::Sessions,
     },
     metrics::Answered,
+    page,
     proxy::Proxy,
 };
+
+/// A form with one token.
+const MAX_FORM: usize = 8 << 10;
 
 /// Everything behind the listeners.
 #[derive(Debug)]
 pub struct Front {
     pub guard: Guard,
+    pub sessions: Sessions,
     pub api: Api,
     pub proxy: Proxy,
 }
@@ -61,8 +67,49 @@ impl Front {
         if route.is_open() {
             return Ok((route, None));
         }
-        let caller = self.guard.identify(request.headers())?;
-        Ok((route, Some(caller)))
+        match self.guard.identify(request.headers()) {
+            Ok(caller) => Ok((route, Some(caller))),
+            Err(Refusal::NoToken) if route == Route::Page => Ok((route, self.in_session(request))),
+            Err(Refusal::NoToken) if route.takes_sessions() => {
+                Ok((route, Some(self.in_session(request).ok_or(Refusal::NoToken)?)))
+            }
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    /// The caller whose session the request's cookie stands for.
+    fn in_session(&self, request: &Request<Incoming>) -> Option<Caller> {
+        // The page's own requests say so; the guard has seen that it is no other page.
+        let looks = matches!(*request.method(), Method::GET | Method::HEAD);
+        if !looks && !request.headers().contains_key(header::ORIGIN) {
+            return None;
+        }
+        self.guard.caller(&self.sessions.app(request.headers())?)
+    }
+
+    /// Begins a session, if the form has the token of an app.
+    async fn sign_in(&self, request: Request<Incoming>) -> Response<Body> {
+        let (parts, body) = request.into_parts();
+        let form = match reply::read(body, MAX_FORM).await {
+            Ok(form) => form,
+            Err(error) => return error.reply(),
+        };
+        let token = url::form_urlencoded::parse(&form).find(|(key, _)| key == "token");
+        let token = token.map(|(_, token)| token.trim().to_owned()).unwrap_or_default();
+        let Some(app) = self.guard.app_of(token.as_bytes()) else {
+            info!("somebody tried to sign in at the status page with a wrong token");
+            return page::sign_in(Some("That is no token of this bridge."));
+        };
+        match self.sessions.begin(app.name.clone(), &parts.headers) {
+            Ok(cookie) => {
+                info!(app = %app.name, "somebody signed in at the status page");
+                page::see_page(cookie)
+            }
+            Err(error) => {
+                error!(%error, "no session can be begun");
+                page::sign_in(Some("The bridge cannot make a session now; its log says why."))
+            }
+        }
     }
 
     /// [`Self::dispatch`], counted.
@@ -91,6 +138,10 @@ impl Front {
             (Route::Proxied(proxied), Some(caller)) => {
                 self.proxy.handle(proxied, caller, request).await
             }
+            (Route::Page, Some(_)) => page::page(self.sessions.app(request.headers()).is_some()),
+            (Route::Page, None) => page::sign_in(None),
+            (Route::SignIn, _) => self.sign_in(request).await,
+            (Route::SignOut, _) => page::see_page(self.sessions.end(request.headers())),
             (Route::WrongMethod(allow), _) => reply::wrong_method(allow),
             (Route::Unknown | Route::Proxied(_), _) => reply::error(
                 StatusCode::NOT_FOUND,
@@ -107,7 +158,7 @@ fn refused(request: &Request<Incoming>, arrival: Arrival, refusal: &Refusal) -> 
     let mut response = reply::error(refusal.status(), refusal.code(), &refusal.to_string());
     if refusal.status() == StatusCode::UNAUTHORIZED {
         let challenge = HeaderValue::from_static("Bearer realm=\"mantyx-bridge\"");
-        response.headers_mut().insert(http::header::WWW_AUTHENTICATE, challenge);
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
     }
     response
 }

@@ -18,6 +18,7 @@ pub mod http_client;
 pub mod journal;
 pub mod metrics;
 pub mod model;
+pub mod page;
 pub mod proxy;
 pub mod runs;
 pub mod sandbox;

@@ -68,6 +68,8 @@ label! {
         Health = "health",
         /// The bridge's own.
         Own = "own",
+        /// The status page, its sign-in and sign-out.
+        Page = "page",
         CreateRun = "create_run",
         CreateSession = "create_session",
         Message = "message",

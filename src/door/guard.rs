@@ -16,6 +16,7 @@ use super::Arrival;
 use crate::{
     config::{App, Auth},
     metrics::{Label as _, Refused},
+    model::ids::AppName,
     upstream::X_API_KEY,
 };
 
@@ -151,7 +152,14 @@ impl Guard {
         }
     }
 
-    fn app_of(&self, token: &[u8]) -> Option<Arc<App>> {
+    /// The app of this name, as one whose session the status page has opened.
+    pub fn caller(&self, app: &AppName) -> Option<Caller> {
+        let known = self.apps.iter().find(|known| known.app.name == *app)?;
+        Some(Caller { app: Arc::clone(&known.app), token_in: None })
+    }
+
+    /// The app that has this token.
+    pub fn app_of(&self, token: &[u8]) -> Option<Arc<App>> {
         let hash: [u8; 32] = Sha256::digest(token).into();
         // All are compared, whichever matches.
         let mut found = None;

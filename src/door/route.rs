@@ -16,6 +16,10 @@ use crate::{
 pub enum Route {
     /// The bridge's own API.
     Own(Own),
+    /// The status page.
+    Page,
+    SignIn,
+    SignOut,
     /// MANTYX's API, below `/api/`.
     Proxied(Proxied),
     /// A route of the bridge's with another method; the methods that it has.
@@ -84,15 +88,20 @@ impl Route {
         if path.starts_with("/api/") {
             return Self::Proxied(Proxied::of(method, path));
         }
-        let own = |wanted: Method, allow: &'static str, own: Own| {
+        let with = |wanted: Method, allow: &'static str, route: Self| {
             if *method == wanted || (wanted == Method::GET && *method == Method::HEAD) {
-                Self::Own(own)
+                route
             } else {
                 Self::WrongMethod(allow)
             }
         };
+        let own =
+            |wanted: Method, allow: &'static str, own: Own| with(wanted, allow, Self::Own(own));
         let segments: Vec<&str> = path.split('/').skip(1).collect();
         match segments.as_slice() {
+            [""] => with(Method::GET, "GET, HEAD", Self::Page),
+            ["sign-in"] => with(Method::POST, "POST", Self::SignIn),
+            ["sign-out"] => with(Method::POST, "POST", Self::SignOut),
             ["healthz"] => own(Method::GET, "GET, HEAD", Own::Health),
             ["readyz"] => own(Method::GET, "GET, HEAD", Own::Ready),
             ["metrics"] => own(Method::GET, "GET, HEAD", Own::Metrics),
@@ -118,6 +127,7 @@ impl Route {
         match self {
             Self::Own(Own::Health | Own::Ready) => RouteKind::Health,
             Self::Own(_) | Self::WrongMethod(_) => RouteKind::Own,
+            Self::Page | Self::SignIn | Self::SignOut => RouteKind::Page,
             Self::Unknown => RouteKind::Unknown,
             Self::Proxied(proxied) => match proxied {
                 Proxied::CreateRun { .. } => RouteKind::CreateRun,
@@ -134,7 +144,36 @@ impl Route {
 
     /// Whether the route is answered without a token.
     pub fn is_open(&self) -> bool {
-        matches!(self, Self::Own(Own::Health | Own::Ready))
+        matches!(self, Self::Own(Own::Health | Own::Ready) | Self::SignIn | Self::SignOut)
+    }
+
+    /// Whether a session of the status page opens the route: what the page shows, and what it has
+    /// buttons for.
+    pub fn takes_sessions(&self) -> bool {
+        match self {
+            Self::Page => true,
+            Self::Own(own) => match own {
+                Own::Status
+                | Own::ToolRefs
+                | Own::Refresh(_)
+                | Own::Runs
+                | Own::Run(_)
+                | Own::Calls
+                | Own::Events => true,
+                Own::Health
+                | Own::Ready
+                | Own::Metrics
+                | Own::Inject
+                | Own::ToolCalls
+                | Own::Submit
+                | Own::Attach(_) => false,
+            },
+            Self::Proxied(_)
+            | Self::SignIn
+            | Self::SignOut
+            | Self::WrongMethod(_)
+            | Self::Unknown => false,
+        }
     }
 }
 

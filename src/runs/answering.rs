@@ -99,6 +99,7 @@ async fn make(
     let (tool_use, tool) = (call.tool_use.clone(), call.name.clone());
     let handle = entry.handle().filter(|_| again);
     let asked_by = run.begin_call(to.clone(), Arc::clone(entry), handle);
+    runs.tell(run);
     let answer = tokio::select! {
         answer = runs.call(&run.app, route, call, Some(asked_by)) => answer,
         () = run.cancel.cancelled() => {
@@ -116,6 +117,7 @@ async fn make(
         ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
         "answered"
     );
+    runs.tell(run);
     Some(answer)
 }
 

@@ -156,7 +156,12 @@ impl Request {
 
     /// A JSON body, sent with its length.
     pub(crate) fn json(self, body: impl Into<Vec<u8>>) -> Self {
-        let mut request = self.header("Content-Type", "application/json");
+        self.body("application/json", body)
+    }
+
+    /// A body of this type, sent with its length.
+    pub(crate) fn body(self, kind: &str, body: impl Into<Vec<u8>>) -> Self {
+        let mut request = self.header("Content-Type", kind);
         request.body = Some(body.into());
         request
     }

@@ -71,6 +71,8 @@ mod metrics;
 #[cfg(test)]
 mod names;
 #[cfg(test)]
+mod page;
+#[cfg(test)]
 mod pending;
 #[cfg(test)]
 mod proxy;

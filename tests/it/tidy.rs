@@ -61,6 +61,13 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ),
     ("runs", &["api", "cli", "daemon", "door", "front", "proxy", "sandbox", "server"]),
     ("door", &["api", "backend", "cli", "daemon", "front", "proxy", "runs", "sandbox", "server"]),
+    (
+        "page",
+        &[
+            "api", "backend", "cli", "config", "daemon", "front", "model", "proxy", "runs",
+            "sandbox", "server", "upstream",
+        ],
+    ),
     ("proxy", &["api", "cli", "daemon", "front", "sandbox", "server"]),
     ("api", &["cli", "daemon", "front", "sandbox", "server"]),
     (

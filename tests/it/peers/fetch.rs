@@ -20,9 +20,13 @@ const PYTHON: &[&str] = &[
 /// The older A2A SDK cannot share an environment with the newer.
 const PYTHON_V03: &[&str] = &["a2a-sdk[http-server]==0.3.26", "uvicorn==0.54.0"];
 const NODE: &[&str] = &["@modelcontextprotocol/server-everything@2026.8.31"];
+const BROWSER: &[&str] = &["puppeteer-core@24.9.0"];
 
 const NO_PYTHON: &str = "The tests need python3 (3.11 or newer) with its venv module for the peers that \
                          they talk to. On Debian: apt-get install python3 python3-venv.";
+
+const NO_CHROMIUM: &str = "The tests look at the status page with Chromium. On Debian: apt-get \
+                           install chromium; elsewhere, name it by the variable CHROMIUM.";
 
 type Fetched = Result<PathBuf, String>;
 
@@ -43,6 +47,21 @@ pub(crate) fn everything() -> PathBuf {
     static FETCHED: OnceLock<Fetched> = OnceLock::new();
     or_fail(FETCHED.get_or_init(|| part("node", NODE, npm)))
         .join("node_modules/@modelcontextprotocol/server-everything/dist/index.js")
+}
+
+/// The module that steers a browser, for tests that have checked that there is one.
+pub(crate) fn puppeteer() -> PathBuf {
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    let fetch = || match Command::new(chromium()).arg("--version").output() {
+        Ok(_found) => part("browser", BROWSER, npm),
+        Err(_missing) => Err(NO_CHROMIUM.to_owned()),
+    };
+    let esm = "node_modules/puppeteer-core/lib/esm/puppeteer/puppeteer-core.js";
+    or_fail(FETCHED.get_or_init(fetch)).join(esm)
+}
+
+pub(crate) fn chromium() -> PathBuf {
+    std::env::var_os("CHROMIUM").map_or_else(|| "/usr/bin/chromium".into(), PathBuf::from)
 }
 
 /// The interpreter itself and not a wrapper of a version manager, which would add variables to the

@@ -1,0 +1,167 @@
+//! People who signed in at the status page: a cookie stands for the token that they showed.
+//!
+//! The token itself is kept neither by the browser nor here. Browsers send a cookie to every port of
+//! a host, so a session opens less than the token does (`Own::takes_sessions`): looking, and what
+//! the page has buttons for.
+//!
+//! Must not: let anyone in by anything but a cookie that was made here.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use http::{HeaderMap, HeaderValue, header};
+use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
+
+use crate::model::{catalog::hex, ids::AppName};
+
+/// How long a session lasts.
+const LIFE: Duration = Duration::from_secs(12 * 60 * 60);
+/// The most sessions at once; the oldest end first.
+const MOST: usize = 256;
+
+/// All sessions of this process.
+#[derive(Debug, Default)]
+pub struct Sessions {
+    /// By the hash of the cookie's value.
+    open: Mutex<HashMap<[u8; 32], Session>>,
+}
+
+#[derive(Debug)]
+struct Session {
+    app: AppName,
+    until: Instant,
+}
+
+/// The operating system gave no random bytes.
+#[derive(Debug, thiserror::Error)]
+#[error("no random bytes: {0}")]
+pub struct NoRandom(#[from] getrandom::Error);
+
+impl Sessions {
+    /// Begins a session of `app`; what this gives is for `Set-Cookie`. `headers` are those of the
+    /// request.
+    pub fn begin(&self, app: AppName, headers: &HeaderMap) -> Result<HeaderValue, NoRandom> {
+        let mut random = [0; 32];
+        getrandom::fill(&mut random)?;
+        let value = hex(&random);
+        let now = Instant::now();
+        let mut open = self.lock();
+        open.retain(|_, session| session.until > now);
+        if open.len() >= MOST {
+            let oldest = open.iter().min_by_key(|(_, session)| session.until);
+            if let Some(oldest) = oldest.map(|(hash, _)| *hash) {
+                open.remove(&oldest);
+            }
+        }
+        open.insert(hash(&value), Session { app, until: now + LIFE });
+        Ok(cookie(headers, &value, LIFE))
+    }
+
+    /// Whose session the request's cookie stands for.
+    pub fn app(&self, headers: &HeaderMap) -> Option<AppName> {
+        let wanted = hash(value_of(headers)?);
+        let open = self.lock();
+        let session = open.get(&wanted)?;
+        (session.until > Instant::now()).then(|| session.app.clone())
+    }
+
+    /// Ends the session of the request's cookie; what this gives is for `Set-Cookie`.
+    pub fn end(&self, headers: &HeaderMap) -> HeaderValue {
+        if let Some(value) = value_of(headers) {
+            self.lock().remove(&hash(value));
+        }
+        cookie(headers, "", Duration::ZERO)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 32], Session>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Looked up by its hash, so that the time tells nothing about the values that there are.
+fn hash(value: &str) -> [u8; 32] {
+    Sha256::digest(value).into()
+}
+
+/// The cookie's name has the port, as bridges on other ports of a host share its cookies.
+fn name_of(headers: &HeaderMap) -> String {
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let port = host.rsplit_once(':').map_or("", |(_, port)| port);
+    let port: String = port.chars().filter(char::is_ascii_digit).collect();
+    format!("mantyx_bridge_{port}")
+}
+
+fn cookie(headers: &HeaderMap, value: &str, life: Duration) -> HeaderValue {
+    let (name, seconds) = (name_of(headers), life.as_secs());
+    let cookie = format!("{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict");
+    HeaderValue::try_from(cookie).expect("letters, digits and marks")
+}
+
+fn value_of(headers: &HeaderMap) -> Option<&str> {
+    let name = name_of(headers);
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = cookies.flat_map(|cookies| cookies.split(';'));
+    pairs.find_map(|pair| {
+        let (key, value) = pair.trim().split_once('=')?;
+        (key == name).then_some(value)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    //! In by the cookie alone, and not for ever.
+
+    use super::*;
+
+    fn request(cookies: &[&str]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, HeaderValue::from_static("127.0.0.1:7717"));
+        for cookie in cookies {
+            headers.append(header::COOKIE, HeaderValue::try_from(*cookie).unwrap());
+        }
+        headers
+    }
+
+    fn begin(sessions: &Sessions, app: &str) -> String {
+        let cookie = sessions.begin(app.into(), &request(&[])).unwrap();
+        let cookie = cookie.to_str().unwrap();
+        assert!(cookie.ends_with("; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict"), "{cookie}");
+        cookie.split(';').next().unwrap().to_owned()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cookie_stands_for_its_app_until_it_is_old() {
+        let sessions = Sessions::default();
+        let (one, two) = (begin(&sessions, "one"), begin(&sessions, "two"));
+        assert!(one.starts_with("mantyx_bridge_7717="), "{one}");
+        assert_eq!(sessions.app(&request(&["a=b", &two])), Some("two".into()));
+        let both = format!("x=1; {one}; y=2");
+        assert_eq!(sessions.app(&request(&[&both])), Some("one".into()));
+        for other in ["", "mantyx_bridge_7717=", "mantyx_bridge_7717=0"] {
+            assert_eq!(sessions.app(&request(&[other])), None, "{other}");
+        }
+        assert_eq!(sessions.app(&request(&[&one.replace("7717", "7718")])), None, "another port's");
+
+        let gone = sessions.end(&request(&[&one]));
+        assert!(gone.to_str().unwrap().starts_with("mantyx_bridge_7717=; Path=/; Max-Age=0"));
+        assert_eq!(sessions.app(&request(&[&one])), None);
+        tokio::time::advance(LIFE).await;
+        assert_eq!(sessions.app(&request(&[&two])), None, "too old");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn there_are_only_so_many() {
+        let sessions = Sessions::default();
+        let first = begin(&sessions, "one");
+        for _ in 0..MOST {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            begin(&sessions, "one");
+        }
+        assert_eq!(sessions.lock().len(), MOST);
+        assert_eq!(sessions.app(&request(&[&first])), None, "the oldest has ended");
+    }
+}

@@ -1,0 +1,258 @@
+// The status page: draws what the bridge's API says, and follows /v1/events.
+//
+// Text of others reaches the page by `textContent` alone, never as markup.
+"use strict";
+
+const SHOWN = 100;
+const state = { status: null, backends: new Map(), tools: [], runs: new Map(), calls: new Map() };
+const at = (id) => document.getElementById(id);
+
+/** An element with a class, and children that are texts or elements. */
+function make(tag, kind, ...children) {
+  const element = document.createElement(tag);
+  if (kind) element.className = kind;
+  element.append(...children.filter((child) => child !== null));
+  return element;
+}
+
+/** A cell; its label is shown where there is no room for columns. */
+function cell(label, content, kind) {
+  const made = make("td", kind, content);
+  if (label) made.dataset.label = label;
+  return made;
+}
+
+const TONES = {
+  ready: "good", answered: "good", result: "good", driven: "good", live: "good",
+  degraded: "warn", connecting: "warn", running: "warn", pending: "warn", attaching: "warn",
+  down: "bad", error: "bad", cancelled: "warn",
+};
+const dot = (word) => make("span", `state ${TONES[word] ?? ""}`, word);
+
+function ago(time) {
+  if (!time) return "never";
+  const seconds = Math.max(0, (Date.now() - Date.parse(time)) / 1000);
+  const made = make("time", "", seconds < 60 ? "just now"
+    : seconds < 3600 ? `${Math.floor(seconds / 60)} min ago`
+    : seconds < 86400 ? `${Math.floor(seconds / 3600)} h ago`
+    : `${Math.floor(seconds / 86400)} d ago`);
+  made.dateTime = time;
+  made.title = new Date(time).toLocaleString();
+  return made;
+}
+
+function clock(time) {
+  const made = make("time", "", new Date(time).toLocaleTimeString());
+  made.dateTime = time;
+  made.title = new Date(time).toLocaleString();
+  return made;
+}
+
+function took(ms) {
+  if (ms < 1000) return `${ms} ms`;
+  return ms < 60000 ? `${(ms / 1000).toFixed(1)} s` : `${Math.floor(ms / 60000)} min ${Math.floor(ms / 1000) % 60} s`;
+}
+
+function fill(table, rows, empty) {
+  const body = at(table).tBodies[0];
+  if (rows.length) return body.replaceChildren(...rows);
+  const none = make("td", "empty", empty);
+  none.colSpan = at(table).tHead.rows[0].cells.length;
+  body.replaceChildren(make("tr", "", none));
+}
+
+// What is drawn.
+
+function drawStatus() {
+  const { upstream, runs, problems } = state.status;
+  const reached = { true: "reachable", false: "not reachable", null: "not asked yet" }[String(upstream.reachable)];
+  at("upstream").replaceChildren("MANTYX: ", make("code", "", upstream.baseUrl), make("span", "soft", ` ${reached}`));
+  at("driven").textContent = `${runs.driven} driven now`;
+  at("problems").replaceChildren(...problems.map((problem) => make("div", "problem",
+    make("p", "", make("strong", "", problem.subject), `: ${problem.message}`),
+    make("p", "soft", problem.cure))));
+  document.title = problems.length ? `(${problems.length}) mantyx-bridge` : "mantyx-bridge";
+}
+
+function drawBackends() {
+  const rows = [...state.backends.values()].sort((a, b) => a.name < b.name ? -1 : 1).map((one) => {
+    const refresh = make("button", "", "Refresh");
+    refresh.setAttribute("aria-label", `Refresh ${one.name}`);
+    refresh.onclick = () => refreshed(refresh, one.name);
+    const how = [one.kind, one.transport, one.protocolVersion].filter(Boolean).join(" · ");
+    const stale = one.stale ? make("span", "soft", " old tools") : null;
+    const breaker = one.breaker.state === "closed" ? null : make("span", "soft", " calls held back");
+    const last = one.lastCall
+      ? make("span", "", ago(one.lastCall.at), one.lastCall.answered ? null : make("span", "soft", " no answer"))
+      : "none yet";
+    return make("tr", "",
+      cell("", make("strong", "", one.name)),
+      cell("", make("span", "", dot(one.state), stale, breaker)),
+      cell("Reached by", how),
+      cell("Tools", String(one.tools), "number"),
+      cell("In flight", String(one.callsInFlight), "number"),
+      cell("Last call", last),
+      cell("Last refresh", ago(one.lastRefresh)),
+      cell("", refresh));
+  });
+  fill("backends", rows, "No backends. Add mcp, a2a or local entries to bridge.yaml.");
+}
+
+/** The tools of one ref, under the names that models see. */
+function toolsOf(ref) {
+  if (ref.kind === "mcp_local") {
+    return ref.tools.map((tool) => ({ name: tool.name, text: tool.description ?? "", more: tool }));
+  }
+  if (ref.kind === "a2a_local") {
+    const text = ref.description ?? ref.agentCard.description ?? "";
+    return [{ name: ref.name, text, more: ref.agentCard }];
+  }
+  return [{ name: ref.name, text: ref.description ?? "", more: ref }];
+}
+
+function drawTools() {
+  const wanted = at("search").value.toLowerCase().split(/\s+/).filter(Boolean);
+  const found = state.tools.filter((tool) => {
+    const text = `${tool.name} ${tool.text}`.toLowerCase();
+    return wanted.every((word) => text.includes(word));
+  });
+  at("found").textContent = wanted.length ? `${found.length} of ${state.tools.length}` : `${found.length}`;
+  at("tools").replaceChildren(...found.map((tool) => {
+    const line = tool.text.split("\n", 1)[0];
+    const brief = line.length > 160 ? `${line.slice(0, 160)}…` : line;
+    const made = make("details", "", make("summary", "", make("code", "", tool.name), make("span", "soft", brief)));
+    // Large schemas are written when somebody looks.
+    made.addEventListener("toggle", () => made.append(
+      brief === tool.text ? "" : make("p", "text", tool.text),
+      make("pre", "", JSON.stringify(tool.more, null, 2))), { once: true });
+    return made;
+  }));
+  if (!found.length) at("tools").replaceChildren(make("p", "empty", state.tools.length ? "No tool has these words." : "No tools."));
+}
+
+function latest(map, newest) {
+  const all = [...map.values()].sort(newest);
+  for (const old of all.slice(5 * SHOWN)) map.delete(key(old));
+  return all.slice(0, SHOWN);
+}
+
+const key = (one) => "number" in one ? one.number : `${one.workspace}/${one.kind}/${one.runId}`;
+
+function drawRuns() {
+  const rows = latest(state.runs, (a, b) => a.startedAt < b.startedAt ? 1 : -1).map((run) => make("tr", "",
+    cell("", make("span", "", make("code", "", run.runId), run.kind === "eval" ? make("span", "soft", " eval") : null)),
+    cell("", dot(run.state)),
+    cell("Started", clock(run.startedAt)),
+    cell("Calls", String(run.calls), "number"),
+    cell("In flight", String(run.callsInFlight), "number"),
+    cell("Backends", run.backends.join(", "))));
+  fill("runs", rows, "No runs since the bridge was started.");
+}
+
+function drawCalls() {
+  const rows = latest(state.calls, (a, b) => b.number - a.number).map((call) => make("tr", "",
+    cell("", clock(call.startedAt)),
+    cell("", make("code", "", call.name)),
+    cell("Backend", call.backend),
+    cell("", dot(call.outcome ?? (call.pending ? "pending" : call.state))),
+    cell("Took", took(call.ms), "number"),
+    cell("Run", call.runId ? make("code", "", call.runId) : "by hand")));
+  fill("calls", rows, "No calls since the bridge was started.");
+}
+
+// Where it comes from.
+
+/** What a GET of the bridge's API answers; signs in anew where the session has ended. */
+async function get(path) {
+  const response = await fetch(path);
+  if (response.status === 401) location.reload();
+  if (!response.ok) throw new Error(`${path} answered ${response.status}`);
+  return response.json();
+}
+
+async function refreshed(button, name) {
+  button.disabled = true;
+  try {
+    const response = await fetch(`/v1/backends/${name}/refresh`, { method: "POST" });
+    if (response.status === 401) location.reload();
+    if (response.ok) take("backend", await response.json());
+  } finally {
+    button.disabled = false;
+  }
+}
+
+let tools = 0;
+async function readTools() {
+  const mine = ++tools;
+  const refs = await get("/v1/tool-refs");
+  if (mine !== tools) return;
+  state.tools = refs.tools.flatMap(toolsOf);
+  drawTools();
+}
+
+/** Runs and calls are drawn at most a few times a second, however many change. */
+const due = new Set();
+function drawSoon(draw) {
+  if (!due.size) setTimeout(() => { const all = [...due]; due.clear(); all.forEach((draw) => draw()); }, 150);
+  due.add(draw);
+}
+
+function take(event, data) {
+  if (event === "status") {
+    state.status = data;
+    drawSoon(drawStatus);
+  } else if (event === "backend") {
+    const before = state.backends.get(data.name);
+    if (data.state === "removed") state.backends.delete(data.name);
+    else state.backends.set(data.name, data);
+    if (before?.digest !== data.digest || (before?.state === "ready") !== (data.state === "ready")) {
+      readTools().catch(lost);
+    }
+    drawSoon(drawBackends);
+  } else if (event === "run") {
+    state.runs.set(key(data), data);
+    drawSoon(drawRuns);
+  } else if (event === "call") {
+    state.calls.set(key(data), data);
+    drawSoon(drawCalls);
+  }
+}
+
+async function readAll() {
+  const [status, runs, calls] = await Promise.all([get("/v1/status"), get("/v1/runs"), get("/v1/calls"), readTools()]);
+  at("version").textContent = status.version;
+  state.backends = new Map(status.backends.map((one) => [one.name, one]));
+  state.runs = new Map(runs.runs.map((one) => [key(one), one]));
+  state.calls = new Map(calls.calls.map((one) => [key(one), one]));
+  state.status = status;
+  [drawStatus, drawBackends, drawRuns, drawCalls].forEach((draw) => draw());
+}
+
+function live(word, tone) {
+  at("live").textContent = word;
+  at("live").className = `state push ${tone}`;
+}
+
+function lost() {
+  live("no connection; trying again", "bad");
+}
+
+function follow() {
+  const events = new EventSource("/v1/events");
+  events.onopen = () => { live("live", "good"); readAll().catch(lost); };
+  for (const name of ["status", "backend", "run", "call"]) {
+    events.addEventListener(name, (event) => take(name, JSON.parse(event.data)));
+  }
+  events.addEventListener("missed", () => readAll().catch(lost));
+  events.onerror = () => {
+    lost();
+    if (events.readyState !== EventSource.CLOSED) return;
+    // Refused, not broken: most likely the session has ended.
+    get("/v1/status").then(() => setTimeout(follow, 2000), () => setTimeout(follow, 2000));
+  };
+}
+
+at("search").addEventListener("input", drawTools);
+// Times grow old, and running calls longer.
+setInterval(() => { if (state.status) [drawBackends, drawCalls].forEach(drawSoon); }, 30000);
+follow();

@@ -1,0 +1,110 @@
+// Looks at the status page with a real Chromium, as a person does, and fails where something is
+// not as it should be. Arguments: puppeteer's module, the bridge's address, its token, a directory
+// for screenshots. The bridge has the backends `plain` (the ledger), `desk` (an agent) and `gone`
+// (a program that there is not).
+import assert from "node:assert/strict";
+import { pathToFileURL } from "node:url";
+
+const [module, url, token, shots] = process.argv.slice(2);
+const { default: puppeteer } = await import(pathToFileURL(module));
+const executablePath = process.env.CHROMIUM ?? "/usr/bin/chromium";
+const args = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"];
+const browser = await puppeteer.launch({ executablePath, args });
+
+const complaints = [];
+async function open(width, height, scheme) {
+  const page = await browser.newPage();
+  await page.setViewport({ width, height });
+  await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
+  // A form that is refused is told as an error, too, and is meant.
+  page.on("console", (line) => {
+    if (["error", "warn"].includes(line.type()) && !line.text().includes("401")) complaints.push(line.text());
+  });
+  page.on("pageerror", (error) => complaints.push(String(error)));
+  return page;
+}
+const text = (page, selector) => page.$eval(selector, (element) => element.innerText);
+const has = (page, selector, words) => page.waitForFunction(
+  (selector, words) => document.querySelector(selector)?.innerText.includes(words), {}, selector, words);
+
+async function signIn(page, shown) {
+  await page.type("#token", shown);
+  await Promise.all([page.waitForNavigation(), page.click("form button")]);
+}
+
+async function call(name, input) {
+  const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
+  const body = JSON.stringify({ toolUseId: `tu_${name}`, name, args: input });
+  const answer = await fetch(`${url}/v1/tool-calls`, { method: "POST", headers, body });
+  assert.equal(answer.status, 200);
+}
+
+try {
+  const page = await open(1280, 1600, "light");
+  const first = await page.goto(url);
+  assert.equal(first.status(), 401, "nothing is shown before somebody has signed in");
+  await signIn(page, "not-the-token");
+  assert.match(await text(page, "[role=alert]"), /no token of this bridge/);
+  await page.screenshot({ path: `${shots}/sign-in.png` });
+  await signIn(page, token);
+  assert.ok(!page.url().includes(token), "the token is not in the address");
+  assert.equal(await page.evaluate(() => document.cookie), "", "no script reads the cookie");
+
+  // What there is.
+  await has(page, "#live", "live");
+  await has(page, "#backends", "plain");
+  await has(page, "#problems", "/nonexistent/program");
+  assert.match(await text(page, "#problems"), /stderr is in the daemon/, "the cure");
+  // Eight of `plain`, the agent, a stub for `gone`, and `bridge_call_result`.
+  await page.waitForFunction(() => document.querySelectorAll("#tools details").length === 11);
+
+  // What happens, without a reload.
+  await call("plain_note", { text: "shown live" });
+  await has(page, "#calls", "plain_note");
+  await has(page, "#calls", "result");
+  await call("plain_fail", {});
+  await has(page, "#calls", "error");
+  assert.ok(!(await page.content()).includes("shown live"), "no arguments are shown");
+  const run = await fetch(`${url}/v1/runs`, {
+    method: "POST",
+    headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
+    body: JSON.stringify({ systemPrompt: "Be brief.", prompt: 'plain_note {"text": "of a run"}' }),
+  });
+  const { runId } = await run.json();
+  await has(page, "#runs", runId);
+  await has(page, "#runs", "ended");
+
+  // Searching, and the schema of what was found.
+  await page.type("#search", "plain note");
+  await page.waitForFunction(() => document.querySelectorAll("#tools details").length === 1);
+  await page.click("#tools summary");
+  await has(page, "#tools pre", '"inputSchema"');
+  await page.screenshot({ path: `${shots}/light.png`, fullPage: true });
+
+  // A refresh by its button.
+  const before = await page.$eval('[aria-label="Refresh plain"]', (button) => button.closest("tr").querySelector("td:nth-child(7) time").dateTime);
+  await page.click('[aria-label="Refresh plain"]');
+  await page.waitForFunction((before) => document.querySelector('[aria-label="Refresh plain"]').closest("tr").querySelector("td:nth-child(7) time").dateTime > before, {}, before);
+
+  // On a phone, in the dark.
+  const phone = await open(375, 800, "dark");
+  await phone.goto(url);
+  await has(phone, "#live", "live");
+  await has(phone, "#calls", "plain_fail");
+  const wide = await phone.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+  assert.ok(wide <= 0, `the page is ${wide} pixels too wide for a phone`);
+  const light = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const dark = await phone.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  assert.notEqual(light, dark);
+  await phone.screenshot({ path: `${shots}/phone.png`, fullPage: true });
+
+  // Signing out ends the session everywhere.
+  await page.bringToFront();
+  await Promise.all([page.waitForNavigation(), page.click("header form button")]);
+  assert.ok(await page.$("#token"), "the form again");
+  const after = await phone.goto(url);
+  assert.equal(after.status(), 401);
+  assert.deepEqual(complaints, [], "the browser's console is silent");
+} finally {
+  await browser.close();
+}

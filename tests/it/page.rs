@@ -1,0 +1,103 @@
+//! The status page: who sees it, and what it is in a real browser.
+
+use std::{fs, path::Path, process::Stdio};
+
+use tokio::process::Command;
+
+use crate::{
+    bridge::Bridge,
+    http::{Answer, Request},
+    peers,
+    rig::{Rig, ledger_in},
+};
+
+const FORM: &str = "application/x-www-form-urlencoded";
+
+/// Signs in with `token`, as the form does.
+async fn sign_in(bridge: &Bridge, token: &str) -> Answer {
+    let form = format!("token={token}");
+    let request = Request::new("POST", "/sign-in").header("Origin", &bridge.url());
+    request.body(FORM, form).answer(bridge.addr()).await
+}
+
+/// The cookie of somebody who has signed in.
+async fn session(bridge: &Bridge) -> String {
+    let answer = sign_in(bridge, bridge.token()).await;
+    assert_eq!((answer.status, answer.header("location")), (303, Some("/")));
+    let cookie = answer.header("set-cookie").expect("a cookie");
+    assert!(cookie.contains("; HttpOnly; SameSite=Strict"), "{cookie}");
+    assert!(!cookie.contains(bridge.token()), "the token is not kept");
+    cookie.split(';').next().expect("a pair").to_owned()
+}
+
+#[tokio::test]
+async fn the_page_is_for_those_who_signed_in() {
+    let rig = Rig::start().await;
+    let page = |cookie: &str| Request::new("GET", "/").header("Cookie", cookie);
+    let form = page("a=b").answer(rig.bridge.addr()).await;
+    assert_eq!(form.status, 401);
+    assert!(form.text().contains("<form") && !form.text().contains("EventSource"));
+    assert!(
+        form.header("content-security-policy").is_some_and(|it| it.contains("default-src 'none'"))
+    );
+    assert_eq!(sign_in(&rig.bridge, "wrong").await.status, 401);
+
+    let cookie = session(&rig.bridge).await;
+    let shown = page(&cookie).answer(rig.bridge.addr()).await;
+    assert_eq!(shown.status, 200);
+    assert!(shown.text().contains("EventSource"));
+    let by_token = rig.bridge.api("GET", "/", None).await;
+    assert_eq!(by_token.status, 200, "a program's token opens it, too");
+
+    let out = Request::new("POST", "/sign-out").header("Cookie", &cookie);
+    assert_eq!(out.answer(rig.bridge.addr()).await.status, 303);
+    assert_eq!(page(&cookie).answer(rig.bridge.addr()).await.status, 401, "the session has ended");
+}
+
+#[tokio::test]
+async fn a_session_opens_what_the_page_needs_and_no_more() {
+    let rig = Rig::start().await;
+    let cookie = session(&rig.bridge).await;
+    let ask = async |method: &str, target: &str, origin: Option<&str>| {
+        let mut request = Request::new(method, target).header("Cookie", &cookie);
+        if let Some(origin) = origin {
+            request = request.header("Origin", origin);
+        }
+        request.json("{}").answer(rig.bridge.addr()).await.status
+    };
+    for target in ["/v1/status", "/v1/tool-refs", "/v1/runs", "/v1/calls"] {
+        assert_eq!(ask("GET", target, None).await, 200, "{target}");
+    }
+    let own = rig.bridge.url();
+    let refresh = "/v1/backends/plain/refresh";
+    assert_eq!(ask("POST", refresh, Some(&own)).await, 200);
+    assert_eq!(ask("POST", refresh, None).await, 401, "no page says that it asks");
+    assert_eq!(ask("POST", refresh, Some("http://evil.example")).await, 403);
+    for target in ["/v1/tool-calls", "/v1/runs", "/v1/specs/inject", "/v1/runs/run_1/attach"] {
+        assert_eq!(ask("POST", target, Some(&own)).await, 401, "{target}");
+    }
+    assert_eq!(ask("GET", "/api/v1/workspaces/acme/agent-runs", Some(&own)).await, 401);
+    assert!(rig.mantyx.recorded().is_empty() && rig.executions().is_empty());
+}
+
+#[tokio::test]
+async fn in_a_browser() {
+    let dir = tempfile::TempDir::new().expect("the temporary directory is writable");
+    let plain = peers::ledger(&ledger_in(&dir), &[]);
+    let config = format!(
+        "upstream: {{sandbox: true, workspace: acme}}\nmcp:\n  plain: {plain}\n  \
+         gone: {{command: /nonexistent/program}}\na2a:\n  desk: {{bundled: true}}\n"
+    );
+    let bridge = Bridge::ready(&config).await;
+    bridge.wait_backend("plain", "ready").await;
+    bridge.wait_backend("gone", "down").await;
+    let shots = Path::new(env!("CARGO_TARGET_TMPDIR")).join("screenshots");
+    fs::create_dir_all(&shots).expect("the target directory is writable");
+    let mut browser = Command::new(peers::fetch::node());
+    browser.arg(peers::repository("tests/browser/page.mjs")).arg(peers::fetch::puppeteer());
+    browser.arg(bridge.url()).arg(bridge.token()).arg(&shots);
+    let output = browser.stdin(Stdio::null()).kill_on_drop(true).output();
+    let output = tokio::time::timeout(std::time::Duration::from_secs(120), output).await;
+    let output = output.expect("the browser should be done in time").expect("node runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
