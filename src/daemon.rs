@@ -27,6 +27,7 @@ use url::Url;
 
 use crate::{
     api::{Api, Facts},
+    audit::{self, Audit},
     backend::{
         a2a::A2aDialer,
         board::Board,
@@ -83,6 +84,7 @@ pub struct Daemon {
     back: Tasks,
     runs: Arc<Runs>,
     journal: Arc<Journal>,
+    audit: Option<Arc<Audit>>,
     urls: Vec<String>,
     /// The token of the first app.
     token: SecretString,
@@ -95,6 +97,8 @@ pub enum StartError {
     State(#[from] StateError),
     #[error(transparent)]
     Journal(#[from] journal::OpenError),
+    #[error(transparent)]
+    Audit(#[from] audit::OpenError),
     #[error("cannot listen on {address}; is another bridge running there?")]
     Listen { address: String, source: io::Error },
 }
@@ -130,12 +134,17 @@ impl Daemon {
         let (base_url, workspace, credential) = upstream(&config, &mut back).await?;
         let upstream = Arc::new(Upstream::new(base_url.clone(), &credential));
         let (backends, dialers) = start_backends(&config, options, &state, &mut back).await?;
+        let audit = match &config.audit {
+            Some(audit) => Some(Arc::new(Audit::open(&audit.file, audit.arguments)?)),
+            None => None,
+        };
         let runs = Arc::new(Runs::new(
             upstream,
             Arc::clone(&backends),
             &config.calls,
             &apps,
             Arc::clone(&journal),
+            audit.clone(),
         ));
         runs.restore(kept, &apps);
 
@@ -160,7 +169,7 @@ impl Daemon {
         let stop = front.stop_token();
         let crossing = move || drop(backends.board.offer());
         front.spawn("watchdog", systemd::watchdog(crossing, stop));
-        Ok(Self { front, back, runs, journal, urls, token })
+        Ok(Self { front, back, runs, journal, audit, urls, token })
     }
 
     /// Where the daemon listens.
@@ -207,6 +216,9 @@ impl Daemon {
             warn!("some backends did not close within {CLOSE:?}");
         }
         self.journal.close();
+        if let Some(audit) = &self.audit {
+            audit.close();
+        }
         info!("stopped");
         ended
     }

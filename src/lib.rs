@@ -5,6 +5,7 @@
 //! be tested. Must not: promise a stable interface to other crates.
 
 pub mod api;
+pub mod audit;
 pub mod backend;
 pub mod backoff;
 pub mod catalogs;

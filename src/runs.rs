@@ -38,6 +38,7 @@ use tracing::info;
 
 pub use self::driven::{DrivenRun, Phase, RunKey};
 use self::{
+    account::Of,
     answering::Task,
     changes::Changes,
     entry::Entry,
@@ -45,6 +46,7 @@ use self::{
     pending::{InHand, LongCalls},
 };
 use crate::{
+    audit::Audit,
     backend::{
         calls::{Backends, Wanted},
         peer::{Handle, Origin},
@@ -116,6 +118,7 @@ pub struct Runs {
     long_calls: Arc<LongCalls>,
     journal: Arc<Journal>,
     metrics: metrics::Runs,
+    audit: Option<Arc<Audit>>,
     /// The next run's number in the journal.
     next_slot: AtomicU64,
     tracker: TaskTracker,
@@ -173,6 +176,7 @@ impl Runs {
         calls: &Calls,
         apps: &[App],
         journal: Arc<Journal>,
+        audit: Option<Arc<Audit>>,
     ) -> Self {
         let limited =
             |app: &App| Some((app.name.clone(), Semaphore::new(app.max_concurrent_calls?)));
@@ -187,6 +191,7 @@ impl Runs {
             long_calls: Arc::new(LongCalls::kept_in(Arc::clone(&journal))),
             journal,
             metrics: metrics::Runs::default(),
+            audit,
             next_slot: AtomicU64::new(1),
             tracker: TaskTracker::new(),
             drain: CancellationToken::new(),
@@ -316,13 +321,15 @@ impl Runs {
         asked_by: Option<Arc<AskedBy>>,
     ) -> Answer {
         let Call { tool_use, name, args, .. } = call;
-        let account = self.account(Begun {
+        let begun = Begun {
             app: app.clone(),
             run: asked_by.as_ref().map(|by| by.run.clone()),
             tool_use: tool_use.clone(),
             name: name.clone(),
             backend: route.backend.clone(),
-        });
+        };
+        let of = asked_by.as_ref().map(|by| Of::from(by.driven.as_ref())).unwrap_or_default();
+        let account = self.account(begun, route, Some(&args), of);
         let origin = asked_by.as_ref().map(|by| Origin {
             run: by.run.clone(),
             session: by.driven.session.clone(),
@@ -392,6 +399,11 @@ impl Runs {
     /// What is counted of runs and of apps' streams.
     pub fn metrics(&self) -> &metrics::Runs {
         &self.metrics
+    }
+
+    /// The audit log, if there is one.
+    pub fn audit(&self) -> Option<&Audit> {
+        self.audit.as_deref()
     }
 
     /// What was called and is being called.

@@ -21,7 +21,7 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-pub use self::plain::is_plain;
+pub use self::plain::{is_plain, json as plain_json};
 
 /// The form of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -111,7 +111,7 @@ impl io::Write for JsonLines {
         if text.chars().all(|c| is_plain(c) || c == '\n') {
             io::stderr().write_all(line)?;
         } else {
-            io::stderr().write_all(plain::json_line(&text).as_bytes())?;
+            io::stderr().write_all(plain_json(&text).as_bytes())?;
         }
         Ok(line.len())
     }

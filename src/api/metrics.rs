@@ -11,6 +11,7 @@ use tracing::error;
 
 use super::Api;
 use crate::{
+    audit::Audit,
     backend::{
         board::{Phase, Snapshot},
         breaker::Look,
@@ -36,6 +37,7 @@ impl Api {
             posts(page, &runs)?;
             of_requests(page, &requests)?;
             journal(page, &runs)?;
+            audit(page, &runs)?;
             let version = env!("CARGO_PKG_VERSION");
             page.gauges("build_info", "Always 1; the version is a label")?
                 .set(&[("version", version)], 1.0)
@@ -224,6 +226,14 @@ fn journal(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
         "Transactions, and attempts to open the file again, that failed",
         counted.errors.get(),
     )
+}
+
+fn audit(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
+    let Some(health) = runs.audit().map(Audit::health) else { return Ok(()) };
+    page.counter("audit_lines", "Lines of the audit log that were written", health.written)?;
+    page.counter("audit_lines_lost", "Lines that could not be kept until then", health.lost)?;
+    let writable = if health.error.is_none() { 1.0 } else { 0.0 };
+    page.gauge("audit_writable", "0 while the audit log cannot be written", writable)
 }
 
 fn of_process(page: &mut Page<'_>, started: Option<SystemTime>) -> fmt::Result {

@@ -40,6 +40,8 @@ pub(super) struct Daemon<'a> {
     pub(super) upstream: Upstream<'a>,
     runs: Runs,
     pub(super) journal: Journal,
+    /// `null` where none is configured.
+    pub(super) audit: Option<Audit>,
     pub(super) config: Config,
     /// What is wrong now, with its cure.
     problems: Vec<Problem>,
@@ -108,6 +110,15 @@ pub(super) struct Journal {
     pub(super) last_error: Option<String>,
 }
 
+/// The audit log. Whatever is wrong with it, calls are made.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Audit {
+    pub(super) last_error: Option<String>,
+    /// Lines that could not be kept until they could be written.
+    pub(super) lost: u64,
+}
+
 #[derive(Debug, Serialize)]
 struct Runs {
     driven: usize,
@@ -144,6 +155,10 @@ pub(super) fn daemon<'a>(api: &'a Api, backends: &[Backend<'_>]) -> Daemon<'a> {
         },
         runs: Runs { driven: api.runs.driven() },
         journal: Journal { bytes: journal.bytes, last_error: journal.error },
+        audit: api.runs.audit().map(|audit| {
+            let health = audit.health();
+            Audit { last_error: health.error, lost: health.lost }
+        }),
         config: Config { loaded_at: time(api.facts.loaded_at), last_error: None },
         problems: Vec::new(),
     };

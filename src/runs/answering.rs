@@ -77,16 +77,6 @@ pub(super) async fn answer(
     entry.close();
 }
 
-impl Runs {
-    /// A call is answered without being made.
-    fn not_made(&self, run: &DrivenRun, call: &Call, ending: Ending) {
-        let route = run.table.claims(call);
-        if let Some(metrics) = route.and_then(|route| self.backends().metrics(&route.backend)) {
-            metrics.ended.of(ending).inc();
-        }
-    }
-}
-
 /// Has the call made, or asks for what it has started before. `None`: it is left to the next process.
 async fn make(
     runs: &Arc<Runs>,

@@ -36,19 +36,23 @@ impl<W: Write> Write for Escaping<W> {
     }
 }
 
-/// The same for a line of JSON: what is not plain can only stand in a string there, and becomes
-/// its escape.
-pub(super) fn json_line(line: &str) -> String {
-    let mut out = String::with_capacity(line.len() + 16);
-    for c in line.chars() {
-        if is_plain(c) || c == '\n' {
+/// The same for JSON: what is not plain can only stand in a string there, and becomes its escape.
+/// Line ends between tokens become spaces, but for a last one.
+pub fn json(text: &str) -> String {
+    let body = text.strip_suffix('\n').unwrap_or(text);
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in body.chars() {
+        if is_plain(c) {
             out.push(c);
+        } else if c == '\n' || c == '\r' {
+            out.push(' ');
         } else {
             for unit in c.encode_utf16(&mut [0; 2]) {
                 write!(out, "\\u{unit:04x}").expect("writing to a String cannot fail");
             }
         }
     }
+    out.push_str(text.get(body.len()..).unwrap_or_default());
     out
 }
 
@@ -75,11 +79,12 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_json_says_the_same_afterwards() {
+    fn json_says_the_same_afterwards() {
         let said = "a\u{9b}\x7f\u{202e}\u{e0041}ü\n";
         let line = format!("{}\n", serde_json::to_string(said).unwrap());
-        let plain = json_line(&line);
+        let plain = json(&line);
         assert_eq!(plain, "\"a\\u009b\\u007f\\u202e\\udb40\\udc41ü\\n\"\n");
         assert_eq!(serde_json::from_str::<String>(&plain).unwrap(), said);
+        assert_eq!(json("{\r\n\"a\": 1}\n"), "{  \"a\": 1}\n");
     }
 }

@@ -37,6 +37,8 @@ mod afterlife;
 #[cfg(test)]
 mod api;
 #[cfg(test)]
+mod audit;
+#[cfg(test)]
 mod auth;
 #[cfg(test)]
 mod calls;

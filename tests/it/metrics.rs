@@ -97,7 +97,7 @@ fn documented() -> (Documented, String) {
 
 /// A daemon that has everything to show that there is.
 async fn with_everything() -> Rig {
-    let rig = Rig::start().await;
+    let rig = Rig::with("", &[], "audit: {file: audit.jsonl}\n").await;
     rig.call("plain", "plain_note", r#"{"text":"x"}"#).await;
     rig
 }

@@ -21,6 +21,13 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "audit",
+        &[
+            "api", "backend", "cli", "config", "daemon", "door", "front", "journal", "proxy",
+            "runs", "sandbox", "server", "upstream", "wire",
+        ],
+    ),
+    (
         "metrics",
         &[
             "api", "backend", "cli", "config", "daemon", "door", "front", "journal", "proxy",
