@@ -5,6 +5,7 @@
 
 mod events;
 mod metrics;
+mod openapi;
 mod problems;
 mod ready;
 mod runs;
@@ -101,6 +102,7 @@ impl Api {
             Own::Calls => self.list_calls(&app),
             Own::Metrics => self.metrics(),
             Own::Events => self.events(app),
+            Own::OpenApi => openapi::document(),
         }
     }
 

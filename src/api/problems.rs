@@ -3,12 +3,13 @@
 //!
 //! Must not: know more than the status.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::status::{Backend, Daemon};
 
 /// One thing that is wrong.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub(super) struct Problem {
     /// `upstream`, `journal`, `audit`, `config`, or the name of a backend.
     subject: String,

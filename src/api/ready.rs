@@ -6,32 +6,43 @@
 //! Must not: tell a stranger an address or an error's text; `/v1/status` has those, for a token.
 
 use http::{Response, StatusCode};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Api, status::LastCall};
 use crate::door::reply::{self, Body};
 
-#[derive(Debug, Serialize)]
-struct Ready<'a> {
-    /// `ready`; left out where `error` says that it is not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<&'static str>,
+/// The bridge can do its work.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Ready<'a> {
+    /// `ready`.
+    status: &'static str,
     #[serde(flatten)]
-    not_ready: Option<NotReady<'a>>,
+    now: Now<'a>,
+}
+
+/// It cannot yet.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct NotReady<'a> {
+    /// `not_ready`.
+    error: &'static str,
+    message: &'static str,
+    /// Required backends that were never reached; until the first attempts have ended, all such.
+    missing: Vec<&'a str>,
+    #[serde(flatten)]
+    now: Now<'a>,
+}
+
+/// How the parts are at this moment.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Now<'a> {
     backends: Vec<Backend<'a>>,
     upstream: Upstream,
 }
 
-#[derive(Debug, Serialize)]
-struct NotReady<'a> {
-    error: &'static str,
-    message: &'static str,
-    /// Required backends that were never reached; before the first attempts have ended, all such.
-    missing: Vec<&'a str>,
-}
-
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "BackendNow")]
 struct Backend<'a> {
     name: &'a str,
     state: &'static str,
@@ -43,7 +54,8 @@ struct Backend<'a> {
     last_call: Option<LastCall>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "UpstreamNow")]
 struct Upstream {
     /// `null` before the first exchange.
     reachable: Option<bool>,
@@ -67,19 +79,17 @@ impl Api {
         }
         let awaited = |backend: &&Backend<'_>| !backend.resolved && (backend.required || !started);
         let missing: Vec<&str> = backends.iter().filter(awaited).map(|one| one.name).collect();
-        let is_ready = started && missing.is_empty();
+        let upstream = Upstream { reachable: self.runs.upstream().health().reachable };
+        if started && missing.is_empty() {
+            let now = Now { backends, upstream };
+            return reply::json(StatusCode::OK, &Ready { status: "ready", now });
+        }
         let not_ready = NotReady {
             error: "not_ready",
             message: "Some backends have not been resolved yet; /v1/status says why.",
             missing,
+            now: Now { backends, upstream },
         };
-        let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-        let body = Ready {
-            status: is_ready.then_some("ready"),
-            not_ready: (!is_ready).then_some(not_ready),
-            backends,
-            upstream: Upstream { reachable: self.runs.upstream().health().reachable },
-        };
-        reply::json(status, &body)
+        reply::json(StatusCode::SERVICE_UNAVAILABLE, &not_ready)
     }
 }

@@ -12,6 +12,7 @@ use std::{
 use http::{Request, Response, StatusCode, Uri, header};
 use http_body::Body as _;
 use hyper::body::Incoming;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::info;
 
@@ -36,7 +37,7 @@ const ENDED_SHOWN: usize = 500;
 const MAX_ANSWER: usize = 1 << 20;
 
 /// One run, as it is shown.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Shown<'a> {
     run_id: &'a str,
@@ -54,7 +55,7 @@ pub(super) struct Shown<'a> {
 }
 
 /// One call, as it is shown.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ShownCall<'a> {
     number: u64,
@@ -70,9 +71,9 @@ pub(super) struct ShownCall<'a> {
 }
 
 /// What an attachment may ask for.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Attach {
+pub(super) struct Attach {
     workspace: Option<String>,
     backends: Option<Vec<String>>,
 }

@@ -5,6 +5,7 @@
 
 use std::time::SystemTime;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -23,7 +24,7 @@ use crate::{
     proxy,
 };
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Status<'a> {
     version: &'static str,
@@ -34,7 +35,7 @@ pub(super) struct Status<'a> {
 }
 
 /// How the daemon itself is doing.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Daemon<'a> {
     pub(super) upstream: Upstream<'a>,
@@ -47,7 +48,7 @@ pub(super) struct Daemon<'a> {
     problems: Vec<Problem>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Upstream<'a> {
     base_url: &'a str,
@@ -57,7 +58,7 @@ pub(super) struct Upstream<'a> {
     pub(super) last_error: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Backend<'a> {
     pub(super) name: &'a str,
@@ -66,6 +67,7 @@ pub(super) struct Backend<'a> {
     required: bool,
     pub(super) transport: &'static str,
     protocol_version: Option<String>,
+    #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     server_info: Option<Box<RawValue>>,
     /// How many tools it offers.
     tools: usize,
@@ -80,7 +82,7 @@ pub(super) struct Backend<'a> {
 }
 
 /// Whether calls reach the backend.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Breaker {
     /// `closed` (they do), `open` (it keeps failing: none does), `half-open` (one may try).
@@ -89,7 +91,7 @@ pub(super) struct Breaker {
     retry_at: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct LastCall {
     at: String,
     /// Whether the peer gave an answer, be it an error of its tool.
@@ -103,7 +105,7 @@ impl From<calls::LastCall> for LastCall {
 }
 
 /// Where runs and calls are kept. While it has an error, no calls are made.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Journal {
     bytes: u64,
@@ -111,7 +113,7 @@ pub(super) struct Journal {
 }
 
 /// The audit log. Whatever is wrong with it, calls are made.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Audit {
     pub(super) last_error: Option<String>,
@@ -119,12 +121,12 @@ pub(super) struct Audit {
     pub(super) lost: u64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Runs {
     driven: usize,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Config {
     loaded_at: String,

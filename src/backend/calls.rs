@@ -207,7 +207,7 @@ impl Backends {
         let made = match outcome {
             Ok(answer) => Made::from(answer),
             Err(failure) => {
-                warn!(backend = %name, %failure, "a call got no answer of its tool");
+                warn!(backend = %name, %failure, "a call failed");
                 Made::failed(failure.ending(), failure.for_model(name))
             }
         };

@@ -44,6 +44,7 @@ pub enum Own {
     Calls,
     Metrics,
     Events,
+    OpenApi,
 }
 
 /// A route of MANTYX's API, with what the bridge must know of it.
@@ -117,6 +118,7 @@ impl Route {
             ["v1", "runs", id] => own(Method::GET, "GET, HEAD", Own::Run((*id).into())),
             ["v1", "runs", id, "attach"] => own(Method::POST, "POST", Own::Attach((*id).into())),
             ["v1", "calls"] => own(Method::GET, "GET, HEAD", Own::Calls),
+            ["openapi.json"] => own(Method::GET, "GET, HEAD", Own::OpenApi),
             ["v1", "events"] => own(Method::GET, "GET, HEAD", Own::Events),
             _ => Self::Unknown,
         }
@@ -159,7 +161,8 @@ impl Route {
                 | Own::Runs
                 | Own::Run(_)
                 | Own::Calls
-                | Own::Events => true,
+                | Own::Events
+                | Own::OpenApi => true,
                 Own::Health
                 | Own::Ready
                 | Own::Metrics

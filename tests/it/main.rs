@@ -73,6 +73,8 @@ mod metrics;
 #[cfg(test)]
 mod names;
 #[cfg(test)]
+mod openapi;
+#[cfg(test)]
 mod page;
 #[cfg(test)]
 mod pending;

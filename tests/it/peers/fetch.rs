@@ -20,6 +20,7 @@ const PYTHON: &[&str] = &[
 /// The older A2A SDK cannot share an environment with the newer.
 const PYTHON_V03: &[&str] = &["a2a-sdk[http-server]==0.3.26", "uvicorn==0.54.0"];
 const NODE: &[&str] = &["@modelcontextprotocol/server-everything@2026.8.31"];
+const SCHEMATHESIS: &[&str] = &["schemathesis==4.32.5"];
 const BROWSER: &[&str] = &["puppeteer-core@24.9.0"];
 
 const NO_PYTHON: &str = "The tests need python3 (3.11 or newer) with its venv module for the peers that \
@@ -47,6 +48,13 @@ pub(crate) fn everything() -> PathBuf {
     static FETCHED: OnceLock<Fetched> = OnceLock::new();
     or_fail(FETCHED.get_or_init(|| part("node", NODE, npm)))
         .join("node_modules/@modelcontextprotocol/server-everything/dist/index.js")
+}
+
+/// The program that asks an API everything that its description allows, and more.
+pub(crate) fn schemathesis() -> PathBuf {
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    or_fail(FETCHED.get_or_init(|| part("schemathesis", SCHEMATHESIS, venv)))
+        .join("bin/schemathesis")
 }
 
 /// The module that steers a browser, for tests that have checked that there is one.
