@@ -163,6 +163,7 @@ impl Api {
             #[serde(flatten)]
             answer: Answer,
         }
+        let trace = proxy::trace(request.headers());
         let body = match json_body(request, MAX_CALL).await {
             Ok(body) => body,
             Err(response) => return response,
@@ -199,7 +200,7 @@ impl Api {
                 call.name,
                 route.kind.as_str()
             )),
-            Some(route) => self.runs.call(&app.name, route, call, None).await,
+            Some(route) => self.runs.call(&app.name, route, call, None, trace).await,
         };
         let tool_use_id = tool_use.as_str();
         reply::json(StatusCode::OK, &ToolResult { tool_use_id, answer })

@@ -20,3 +20,4 @@ pub mod routes;
 pub mod run;
 pub mod schema;
 pub mod spec;
+pub mod trace;

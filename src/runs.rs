@@ -64,6 +64,7 @@ use crate::{
         ids::{AppName, RunId, RunKind, SessionId},
         offer::{Route, Target},
         spec::{Selection, Table},
+        trace::Trace,
     },
     upstream::{Authority, Upstream},
 };
@@ -148,6 +149,8 @@ pub struct NewRun {
     pub table: Arc<Table>,
     /// Others have fed it so far: what is in its log may have been answered.
     pub has_past: bool,
+    /// The trace of the request that created it, or handed it over.
+    pub trace: Option<Arc<Trace>>,
 }
 
 /// Whose model a call is made for. The call counts as in flight until this is dropped.
@@ -319,6 +322,7 @@ impl Runs {
         route: &Route,
         call: Call,
         asked_by: Option<Arc<AskedBy>>,
+        trace: Option<Arc<Trace>>,
     ) -> Answer {
         let Call { tool_use, name, args, .. } = call;
         let begun = Begun {
@@ -358,6 +362,7 @@ impl Runs {
         let mut wanted = Wanted {
             arguments: args,
             origin,
+            trace,
             witness: None,
             handle: None,
             deadline: Instant::now() + within,

@@ -34,6 +34,7 @@ use crate::{
         ids::BackendName,
         offer::{Route, Target},
         schema::{InputSchema, Verdict},
+        trace::Trace,
     },
 };
 
@@ -90,6 +91,8 @@ pub struct Wanted {
     pub arguments: Box<RawValue>,
     /// Which call of which run this is; `None` for calls by hand.
     pub origin: Option<Origin>,
+    /// The trace that it belongs to.
+    pub trace: Option<Arc<Trace>>,
     /// Told of every step before it is taken; `None` for calls by hand.
     pub witness: Option<Arc<dyn Witness>>,
     /// The work that this call has started before; it is asked for, and nothing is started anew.
@@ -259,6 +262,7 @@ impl Backends {
                 tool: Arc::clone(tool),
                 arguments: wanted.arguments.clone(),
                 origin: wanted.origin.clone(),
+                trace: wanted.trace.clone(),
                 progress: Progress::default(),
                 witness: wanted.witness.clone(),
             };

@@ -91,7 +91,7 @@ async fn make(
     let asked_by = run.begin_call(to.clone(), Arc::clone(entry), handle);
     runs.tell(run);
     let answer = tokio::select! {
-        answer = runs.call(&run.app, route, call, Some(asked_by)) => answer,
+        answer = runs.call(&run.app, route, call, Some(asked_by), run.trace.clone()) => answer,
         () = run.cancel.cancelled() => {
             Answer::Error("The call was cancelled because its run was.".to_owned())
         }

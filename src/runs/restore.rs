@@ -28,6 +28,7 @@ use crate::{
         routes::Route,
         run::Seen,
         spec::{Selection, Table},
+        trace::Trace,
     },
     upstream::Authority,
 };
@@ -163,6 +164,10 @@ impl Runs {
             authority,
             table,
             has_past: record.has_past,
+            trace: record.trace.and_then(|(parent, state)| {
+                let states: Vec<&str> = state.as_deref().into_iter().collect();
+                Trace::read(&[&parent], &states).map(Arc::new)
+            }),
         };
         let (again, at) = (left.again.len(), left.last_seq);
         let run = Arc::new(DrivenRun::left(new, left));

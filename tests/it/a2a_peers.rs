@@ -111,6 +111,7 @@ fn asking(message: &str) -> ToolCall {
         tool: "".into(),
         arguments,
         origin: None,
+        trace: None,
         progress: Progress::default(),
         witness: None,
     }

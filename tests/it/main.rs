@@ -95,6 +95,8 @@ mod systemd;
 #[cfg(test)]
 mod tidy;
 #[cfg(test)]
+mod trace;
+#[cfg(test)]
 mod traced;
 #[cfg(test)]
 mod transports;

@@ -50,6 +50,7 @@ fn wanted(arguments: Box<RawValue>) -> Wanted {
     Wanted {
         arguments,
         origin: None,
+        trace: None,
         witness: None,
         handle: None,
         deadline: Instant::now() + Duration::from_secs(285),
@@ -190,7 +191,7 @@ async fn call_with_progress(every: u64, times: usize, within: u64) -> (Answer, u
     let offer = harness.backends.board.offer();
     let arguments = RawValue::from_string("{}".to_owned()).unwrap();
     let deadline = begin + Duration::from_secs(within);
-    let wanted = Wanted { arguments, origin: None, witness: None, handle: None, deadline };
+    let wanted = Wanted { deadline, ..wanted(arguments) };
     tokio::select! {
         made = harness.backends.call(offer.route("fs_ls").unwrap(), wanted) => {
             (made.answer, begin.elapsed().as_secs())

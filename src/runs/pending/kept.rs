@@ -242,6 +242,8 @@ impl Runs {
         let wanted = Wanted {
             arguments: RawValue::from_string("{}".to_owned()).ok()?,
             origin: origin.clone(),
+            // It is only asked for.
+            trace: None,
             witness: Some(Arc::new(Resumed {
                 calls: Arc::clone(&self.long_calls),
                 id: id.clone(),
