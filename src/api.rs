@@ -11,20 +11,16 @@ mod ready;
 mod runs;
 mod status;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::SystemTime,
-};
+use std::{collections::BTreeSet, fmt, sync::Arc, time::SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use serde::Serialize;
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 
 use crate::{
-    backend::{calls::Backends, peer::Dial},
+    backend::calls::Backends,
     config::App,
     door::{
         guard::Caller,
@@ -51,24 +47,51 @@ const MAX_CALL: usize = 8 << 20;
 #[derive(Debug, Clone)]
 pub struct Api {
     pub runs: Arc<Runs>,
-    /// What does not change while the daemon lives.
     pub facts: Facts,
     /// What is counted of the requests that come in.
     pub requests: Arc<Requests>,
 }
 
-/// What the status tells of the configuration.
+/// What the status tells of the daemon.
 #[derive(Debug, Clone)]
 pub struct Facts {
     pub base_url: String,
-    pub workspace: Option<String>,
-    pub loaded_at: SystemTime,
     pub since: Instant,
-    /// Per backend, what reaches it.
-    pub dialers: BTreeMap<BackendName, Arc<dyn Dial>>,
+    pub loaded: watch::Receiver<Loaded>,
+}
+
+/// What the last look at bridge.yaml brought.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    pub at: SystemTime,
+    /// Where runs go that come by `POST /v1/runs`.
+    pub workspace: Option<String>,
+    pub flaw: Option<Flaw>,
+}
+
+/// What was not taken of the file, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Flaw {
+    /// All of it: it has a mistake, or cannot be carried out.
+    NotTaken(String),
+    /// Some keys.
+    NeedsRestart(String),
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotTaken(why) => write!(f, "not taken, the earlier one stays: {why}"),
+            Self::NeedsRestart(what) => write!(f, "taken, but {what}"),
+        }
+    }
 }
 
 impl Api {
+    fn loaded(&self) -> Loaded {
+        self.facts.loaded.borrow().clone()
+    }
+
     fn backends(&self) -> &Arc<Backends> {
         self.runs.backends()
     }

@@ -12,14 +12,13 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::{
     backend::board::Board,
     model::{
-        catalog::{Catalog, Content, hex},
+        catalog::{Catalog, Content, Identity},
         ids::BackendName,
     },
     state::{StateDir, StateError},
@@ -27,11 +26,6 @@ use crate::{
 
 /// The format of the files; another one is not read.
 const VERSION: u32 = 1;
-
-/// What a catalog belongs to: a hash of how its backend is reached, so that a catalog of one server
-/// is never offered as that of another which took its name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity(String);
 
 /// One file.
 #[derive(Serialize, Deserialize)]
@@ -47,13 +41,6 @@ struct File<'a> {
     /// Of an A2A agent.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     card: Option<&'a RawValue>,
-}
-
-impl Identity {
-    /// Of a backend that is reached as `text` says.
-    pub fn of(text: &str) -> Self {
-        Self(hex(&Sha256::digest(text)))
-    }
 }
 
 /// The kept catalog of `name`, if it is one of `identity`.
@@ -79,23 +66,24 @@ pub fn load(state: &StateDir, name: &BackendName, identity: &Identity) -> Option
 }
 
 /// Writes every new catalog on `board` into `state`, until `stop`.
-pub async fn keep(
-    board: Arc<Board>,
-    state: StateDir,
-    identities: BTreeMap<BackendName, Identity>,
-    mut kept: BTreeMap<BackendName, String>,
-    stop: CancellationToken,
-) {
+pub async fn keep(board: Arc<Board>, state: StateDir, stop: CancellationToken) {
+    let mut kept = BTreeMap::new();
     loop {
         let news = tokio::select! {
             () = stop.cancelled() => return,
             news = board.wait_for(|board| fresh(board, &kept)) => news,
         };
-        for (name, catalog) in news {
-            let Some(identity) = identities.get(&name) else { continue };
-            kept.insert(name.clone(), catalog.digest().to_owned());
-            let (state, path, text) = (state.clone(), file(&name), write(&catalog, identity));
-            let written = tokio::task::spawn_blocking(move || state.write_catalog(&path, &text));
+        for (name, identity, catalog) in news {
+            kept.insert(name.clone(), (identity.clone(), catalog.digest().to_owned()));
+            let (state, of) = (state.clone(), name.clone());
+            let written = tokio::task::spawn_blocking(move || {
+                // It may have come from there.
+                let on_disk = load(&state, &of, &identity);
+                if on_disk.is_some_and(|old| old.digest() == catalog.digest()) {
+                    return Ok(());
+                }
+                state.write_catalog(&file(&of), &write(&catalog, &identity))
+            });
             match written.await {
                 Ok(Ok(())) => debug!(backend = %name, "catalog kept"),
                 Ok(Err(error)) => told(&name, &error),
@@ -110,18 +98,18 @@ fn told(name: &BackendName, error: &StateError) {
     warn!(backend = %name, error, "the catalog was not kept; a restart may be without it");
 }
 
-/// The catalogs that are not kept yet; `None` if all are.
-fn fresh(
-    board: &Board,
-    kept: &BTreeMap<BackendName, String>,
-) -> Option<Vec<(BackendName, Arc<Catalog>)>> {
+/// Per backend, what is on disk: whose catalog, and its digest.
+type OnDisk = BTreeMap<BackendName, (Identity, String)>;
+
+/// The catalogs that are not kept yet; `None` if all are. One without an identity never is.
+fn fresh(board: &Board, kept: &OnDisk) -> Option<Vec<(BackendName, Identity, Arc<Catalog>)>> {
     let known = board.snapshots().into_iter();
-    let catalogs = known.filter_map(|(name, known)| Some((name, known.catalog?)));
-    let news: Vec<_> = catalogs
-        // A local tool is in the configuration, whole.
-        .filter(|(_, catalog)| !matches!(catalog.content(), Content::Local { .. }))
-        .filter(|(name, catalog)| kept.get(name).is_none_or(|digest| digest != catalog.digest()))
-        .collect();
+    let catalogs = known.filter_map(|(name, known)| Some((name, known.identity?, known.catalog?)));
+    let is_kept = |name: &BackendName, identity: &Identity, catalog: &Catalog| {
+        kept.get(name).is_some_and(|(of, digest)| of == identity && digest == catalog.digest())
+    };
+    let news: Vec<_> =
+        catalogs.filter(|(name, identity, catalog)| !is_kept(name, identity, catalog)).collect();
     (!news.is_empty()).then_some(news)
 }
 
@@ -132,7 +120,7 @@ fn file(name: &BackendName) -> PathBuf {
 fn write(catalog: &Catalog, identity: &Identity) -> String {
     let mut file = File {
         version: VERSION,
-        identity: &identity.0,
+        identity: identity.hash(),
         tools: None,
         server_info: None,
         card: None,
@@ -157,7 +145,7 @@ fn read(text: &str) -> Result<(Identity, Catalog), String> {
             file.version
         ));
     }
-    let identity = Identity(file.identity.to_owned());
+    let identity = Identity::from_hash(file.identity);
     match (file.tools, file.card) {
         (Some(tools), None) => {
             let tools = tools.into_iter().map(ToOwned::to_owned).collect();

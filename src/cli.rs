@@ -137,6 +137,9 @@ impl From<io::Error> for Failure {
     }
 }
 
+/// What somebody should know who asks for the status and has a file with mistakes.
+const UNTIL_THEN: &str = "\nA daemon that runs goes on with the configuration that it took before.";
+
 type Outcome = Result<(), Failure>;
 
 /// Does what the command line says.
@@ -193,13 +196,19 @@ fn carry_out(cli: Cli) -> Outcome {
     let load =
         || -> Result<Config, Failure> { Ok(Config::load(&find(global.config.as_deref())?, &env)?) };
     match command {
-        Command::Serve => block_on(serve::serve(load()?)),
+        Command::Serve => block_on(serve::serve(find(global.config.as_deref())?, env.clone())),
         Command::Check { json } => {
             let good = check::run(global.config.as_deref(), json, &mut io::stdout().lock())?;
             if good { Ok(()) } else { Err(Failure::Usage(String::new())) }
         }
         Command::Demo => block_on(demo::demo(&env)),
-        Command::Status { json } => block_on(tools::status(&load()?, json)),
+        Command::Status { json } => {
+            let config = load().map_err(|failure| match failure {
+                Failure::Usage(mistakes) => Failure::Usage(mistakes + UNTIL_THEN),
+                failed @ Failure::Failed(_) => failed,
+            })?;
+            block_on(tools::status(&config, json))
+        }
         Command::Tools { backend, json } => {
             block_on(tools::tools(&load()?, backend.as_deref(), json))
         }

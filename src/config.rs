@@ -14,6 +14,7 @@ mod mask;
 mod not_yet;
 mod read;
 mod reference;
+mod same;
 pub mod schema;
 pub mod shape;
 pub mod value;
@@ -29,7 +30,11 @@ use secrecy::SecretString;
 use serde_json::value::RawValue;
 use url::Url;
 
-pub use self::{environment::Environment, error::ConfigErrors, file::find};
+pub use self::{
+    environment::Environment,
+    error::ConfigErrors,
+    file::{ConfigFile, find},
+};
 use crate::model::ids::{AppName, BackendName};
 pub use crate::model::{naming::Naming, offer::OnUnavailable};
 
@@ -55,7 +60,7 @@ pub struct Config {
 }
 
 /// Where the bridge listens.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listen {
     pub tcp: Vec<SocketAddr>,
     pub unix: Option<PathBuf>,
@@ -149,7 +154,7 @@ pub struct Backend {
 }
 
 /// How a backend is reached.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub enum Target {
     Mcp(Mcp),
     A2a(A2a),
@@ -157,7 +162,7 @@ pub enum Target {
 }
 
 /// An MCP server.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub enum Mcp {
     /// A child process that speaks on stdin and stdout.
     Stdio(Program),
@@ -195,7 +200,7 @@ pub struct Program {
 }
 
 /// An A2A agent.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct A2a {
     pub card: CardSource,
     /// Sent with the card's fetch and with every call; the values are marked sensitive.
@@ -221,7 +226,7 @@ pub struct ClientCredentials {
 }
 
 /// Where an Agent Card comes from.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum CardSource {
     /// `<url>/.well-known/agent-card.json`, then the older `<url>/.well-known/agent.json`.
     Base(Written<Url>),
@@ -238,6 +243,8 @@ pub enum CardSource {
 pub enum A2aBinding {
     JsonRpc,
     HttpJson,
+    #[cfg(feature = "grpc")]
+    Grpc,
 }
 
 impl A2aBinding {
@@ -246,6 +253,8 @@ impl A2aBinding {
         match self {
             Self::JsonRpc => "jsonrpc",
             Self::HttpJson => "http-json",
+            #[cfg(feature = "grpc")]
+            Self::Grpc => "grpc",
         }
     }
 }
@@ -260,7 +269,7 @@ pub struct Local {
 }
 
 /// What a local tool does when it is called.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Sends a request. The header values are marked sensitive.
     Http { method: Method, url: Written<Url>, headers: HeaderMap },

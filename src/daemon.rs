@@ -7,8 +7,10 @@
 //!
 //! Must not: hold logic of its own beyond this order.
 
+mod fleet;
+mod reload;
+
 use std::{
-    collections::BTreeMap,
     io,
     net::SocketAddr,
     path::PathBuf,
@@ -19,37 +21,27 @@ use std::{
 use secrecy::SecretString;
 use tokio::{
     net::TcpListener,
-    sync::mpsc,
+    sync::watch,
     time::{Instant, timeout},
 };
 use tracing::{info, warn};
 use url::Url;
 
+pub use self::reload::Reload;
+use self::{
+    fleet::{Fleet, Shared},
+    reload::{Fixed, Reloader},
+};
 use crate::{
-    api::{Api, Facts},
+    api::{Api, Facts, Loaded},
     audit::{self, Audit},
-    backend::{
-        a2a::A2aDialer,
-        board::Board,
-        calls::{Backends, CallLimits, Lane},
-        gate::Gate,
-        local::LocalDialer,
-        mcp,
-        peer::Dial,
-        supervisor::{Supervisor, Timing},
-    },
-    catalogs::{self, Identity},
-    config::{self, A2a, App, CardSource, Config, Credential, Program, Target},
-    demo,
+    backend::calls::Backends,
+    catalogs,
+    config::{self, App, Config, Credential},
     door::{guard::Guard, sessions::Sessions},
     front::Front,
-    http_client,
     journal::{self, Journal},
-    model::{
-        catalog::hex,
-        ids::{AppName, BackendName},
-        offer::{RefKind, Source},
-    },
+    model::{catalog::hex, ids::AppName},
     proxy::Proxy,
     runs::Runs,
     sandbox::{Sandbox, SandboxConfig},
@@ -72,8 +64,6 @@ const MARGIN: Duration = Duration::from_secs(2);
 const CLOSE: Duration = Duration::from_secs(10);
 /// The journal, in the state directory.
 const JOURNAL: &str = "journal.redb";
-/// Refreshes of one backend that may wait to be taken up.
-const ASKS: usize = 16;
 
 /// A daemon that is built and listens; nothing is served before [`Daemon::run`].
 #[derive(Debug)]
@@ -108,11 +98,13 @@ pub enum StartError {
 pub struct Options {
     /// The binary that can start children for it (`mantyx-bridge __exec`).
     pub launcher: Option<PathBuf>,
+    /// Where the configuration came from; `None` where it is not to be read again.
+    pub reload: Option<Reload>,
 }
 
 impl Daemon {
     /// Builds the daemon and binds its listeners.
-    pub async fn build(config: Config, options: &Options) -> Result<Self, StartError> {
+    pub async fn build(mut config: Config, options: Options) -> Result<Self, StartError> {
         let state = StateDir::new(config.state_dir.clone());
         state.create()?;
         // First of all: only one bridge can have it open.
@@ -121,10 +113,7 @@ impl Daemon {
         let mut front = Tasks::default();
         let mut back = Tasks::default();
 
-        let mut apps = config.apps.clone();
-        if apps.is_empty() {
-            apps.push(default_app(state.token()?));
-        }
+        let apps = apps(&config, &state)?;
         let token = apps.first().map(|app| app.token.clone()).unwrap_or_default();
 
         let (listeners, addresses) = bind(&config).await?;
@@ -133,11 +122,19 @@ impl Daemon {
 
         let (base_url, workspace, credential) = upstream(&config, &mut back).await?;
         let upstream = Arc::new(Upstream::new(base_url.clone(), &credential));
-        let (backends, dialers) = start_backends(&config, options, &state, &mut back).await?;
         let audit = match &config.audit {
             Some(audit) => Some(Arc::new(Audit::open(&audit.file, audit.arguments)?)),
             None => None,
         };
+        let Options { launcher, reload } = options;
+        let shared = Shared { launcher, state: state.clone(), stop: back.stop_token() };
+        let (mut fleet, backends) = Fleet::new(shared);
+        let keeping = catalogs::keep(Arc::clone(&backends.board), state.clone(), back.stop_token());
+        back.spawn("catalogs", keeping);
+        let configured = std::mem::take(&mut config.backends);
+        let prepared = fleet.prepare(configured).await.map_err(inner)?;
+        // Before the runs, whose calls look for their backends.
+        fleet.take(prepared, &config.refresh, config.calls.max_concurrent);
         let runs = Arc::new(Runs::new(
             upstream,
             Arc::clone(&backends),
@@ -148,15 +145,12 @@ impl Daemon {
         ));
         runs.restore(kept, &apps);
 
-        let facts = Facts {
-            base_url: shown_url(&config, &base_url),
-            workspace,
-            loaded_at: SystemTime::now(),
-            since: Instant::now(),
-            dialers,
-        };
+        let (loaded, taken) =
+            watch::channel(Loaded { at: SystemTime::now(), workspace, flaw: None });
+        let facts =
+            Facts { base_url: shown_url(&config, &base_url), since: Instant::now(), loaded: taken };
         let front_door = Arc::new(Front {
-            guard: Guard::new(config.auth, apps, &addresses),
+            guard: Guard::new(config.auth, &apps, &addresses),
             sessions: Sessions::default(),
             api: Api { runs: Arc::clone(&runs), facts, requests: Arc::default() },
             proxy: Proxy { runs: Arc::clone(&runs) },
@@ -165,10 +159,15 @@ impl Daemon {
             let serving = server::serve(listener, Arc::clone(&front_door), front.stop_token());
             front.spawn("listener", serving);
         }
+        let fixed = Fixed::new(&config, addresses);
         spawn_readiness(&mut front, Arc::clone(&backends));
         let stop = front.stop_token();
-        let crossing = move || drop(backends.board.offer());
+        let board = Arc::clone(&backends);
+        let crossing = move || drop(board.board.offer());
         front.spawn("watchdog", systemd::watchdog(crossing, stop));
+        let reloader = Reloader { fleet, fixed, front: front_door, state, loaded };
+        let reloading = reloader.run(reload, front.stop_token(), back.stop_token());
+        back.spawn("backends", reloading);
         Ok(Self { front, back, runs, journal, audit, urls, token })
     }
 
@@ -224,6 +223,16 @@ impl Daemon {
     }
 }
 
+/// The apps that may come in: those that are configured, or the one that has the state directory's
+/// token.
+fn apps(config: &Config, state: &StateDir) -> Result<Vec<App>, StateError> {
+    if config.apps.is_empty() {
+        Ok(vec![default_app(state.token()?)])
+    } else {
+        Ok(config.apps.clone())
+    }
+}
+
 fn default_app(token: SecretString) -> App {
     App {
         name: AppName::from("default"),
@@ -251,15 +260,14 @@ async fn bind(config: &Config) -> Result<(Vec<Listener>, Vec<SocketAddr>), Start
 }
 
 /// A listener on loopback for a part that lives inside the process.
-async fn inner_listener() -> Result<(TcpListener, Url), StartError> {
-    let address = "127.0.0.1:0".to_owned();
-    let failed = |source| StartError::Listen { address, source };
-    let bind = async {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let url = format!("http://{}/", listener.local_addr()?);
-        Ok((listener, Url::parse(&url).map_err(io::Error::other)?))
-    };
-    bind.await.map_err(failed)
+async fn inner_listener() -> io::Result<(TcpListener, Url)> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("http://{}/", listener.local_addr()?);
+    Ok((listener, Url::parse(&url).map_err(io::Error::other)?))
+}
+
+fn inner(source: io::Error) -> StartError {
+    StartError::Listen { address: "127.0.0.1:0".to_owned(), source }
 }
 
 /// MANTYX, or the sandbox in its place.
@@ -272,7 +280,7 @@ async fn upstream(
             Ok((base_url.clone(), workspace.clone(), credential.clone()))
         }
         config::Upstream::Sandbox { workspace } => {
-            let (listener, url) = inner_listener().await?;
+            let (listener, url) = inner_listener().await.map_err(inner)?;
             let mut random = [0; 32];
             getrandom::fill(&mut random).map_err(|error| StartError::Listen {
                 address: "the sandbox".to_owned(),
@@ -295,128 +303,6 @@ fn shown_url(config: &Config, base_url: &Url) -> String {
     }
 }
 
-type Dialers = BTreeMap<BackendName, Arc<dyn Dial>>;
-
-/// Starts a supervisor for every backend.
-async fn start_backends(
-    config: &Config,
-    options: &Options,
-    state: &StateDir,
-    back: &mut Tasks,
-) -> Result<(Arc<Backends>, Dialers), StartError> {
-    let client = http_client::new();
-    let identities: BTreeMap<BackendName, Identity> = config
-        .backends
-        .values()
-        .filter_map(|one| Some((one.name.clone(), identity(&one.target)?)))
-        .collect();
-    let mut kept = BTreeMap::new();
-    let mut sources = Vec::new();
-    for backend in config.backends.values() {
-        let mut source = source(backend);
-        if let Some(identity) = identities.get(&backend.name) {
-            source.catalog = catalogs::load(state, &backend.name, identity);
-        }
-        if let Some(catalog) = &source.catalog {
-            kept.insert(backend.name.clone(), catalog.digest().to_owned());
-        }
-        sources.push(source);
-    }
-    let board = Arc::new(Board::new(sources));
-    let keeping =
-        catalogs::keep(Arc::clone(&board), state.clone(), identities, kept, back.stop_token());
-    back.spawn("catalogs", keeping);
-    let mut lanes = BTreeMap::new();
-    let mut dialers = BTreeMap::new();
-    for (name, backend) in &config.backends {
-        let dial = dialer(backend, options, &client, back).await?;
-        dialers.insert(name.clone(), Arc::clone(&dial));
-        let (asks, asked) = mpsc::channel(ASKS);
-        let limits =
-            CallLimits { idle: backend.call_timeout, pending_after: backend.pending_after };
-        let gate = Arc::new(Gate::new(name.clone()));
-        let lane =
-            Lane::new(backend.required, limits, backend.concurrency, Arc::clone(&gate), asks);
-        lanes.insert(name.clone(), lane);
-        let supervisor = Supervisor {
-            name: name.clone(),
-            dial,
-            timing: Timing {
-                interval: backend.refresh,
-                jitter: config.refresh.jitter,
-                timeout: config.refresh.timeout,
-            },
-            board: Arc::clone(&board),
-            gate,
-            asks: asked,
-        };
-        back.spawn("supervisor", supervisor.run(back.stop_token()));
-    }
-    Ok((Arc::new(Backends::new(board, lanes, config.calls.max_concurrent)), dialers))
-}
-
-/// How a backend is reached, without secrets; `None` for one whose catalog is not kept.
-fn identity(target: &Target) -> Option<Identity> {
-    Some(match target {
-        Target::Mcp(config::Mcp::Stdio(Program { command, args, .. })) => {
-            Identity::of(&format!("{command} {args:?}"))
-        }
-        Target::Mcp(config::Mcp::Http { url, .. }) => Identity::of(&url.to_string()),
-        Target::A2a(agent) => Identity::of(&format!("{:?}", agent.card)),
-        Target::Local(_) => return None,
-    })
-}
-
-fn source(backend: &config::Backend) -> Source {
-    let (kind, description) = match &backend.target {
-        Target::Mcp(_) => (RefKind::McpLocal, None),
-        Target::A2a(agent) => (RefKind::A2aLocal, agent.description.clone()),
-        Target::Local(_) => (RefKind::Local, None),
-    };
-    Source {
-        name: backend.name.clone(),
-        kind,
-        naming: Arc::new(backend.naming.clone()),
-        description,
-        on_unavailable: backend.on_unavailable,
-        catalog: None,
-        available: false,
-        can_pend: backend.pending_after.is_some(),
-        trusted: backend.trust_annotations,
-    }
-}
-
-async fn dialer(
-    backend: &config::Backend,
-    options: &Options,
-    client: &reqwest::Client,
-    back: &mut Tasks,
-) -> Result<Arc<dyn Dial>, StartError> {
-    let name = backend.name.clone();
-    Ok(match &backend.target {
-        Target::Mcp(server) => {
-            Arc::new(mcp::dialer(&name, server, options.launcher.clone(), client.clone()))
-        }
-        Target::A2a(agent) => {
-            let mut agent = A2a::clone(agent);
-            if matches!(agent.card, CardSource::Bundled) {
-                let (listener, url) = inner_listener().await?;
-                agent.card = CardSource::Base(url.into());
-                let serving = demo::a2a_agent::serve(listener, back.stop_token().cancelled_owned());
-                back.spawn("bundled agent", async move {
-                    if let Err(error) = serving.await {
-                        warn!(%error, "the bundled agent stopped");
-                    }
-                });
-            }
-            Arc::new(A2aDialer::new(name, &agent, client.clone()))
-        }
-        Target::Local(tool) => {
-            Arc::new(LocalDialer::new(name, tool, options.launcher.clone(), client.clone()))
-        }
-    })
-}
-
 /// Marks the daemon ready when every backend has been tried once, or has had its time.
 fn spawn_readiness(front: &mut Tasks, backends: Arc<Backends>) {
     let stop = front.stop_token();
@@ -425,9 +311,7 @@ fn spawn_readiness(front: &mut Tasks, backends: Arc<Backends>) {
             () = stop.cancelled() => return,
             () = backends.board.start_within(FIRST_ATTEMPTS) => (),
         }
-        let known = backends.board.snapshots();
-        let resolved = known.values().filter(|known| known.catalog.is_some()).count();
-        let status = format!("{resolved} of {} backends resolved", known.len());
+        let status = reload::resolved(&backends.board);
         info!(status, "ready");
         systemd::ready(&status);
         stop.cancelled().await;

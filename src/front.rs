@@ -14,7 +14,7 @@ use crate::{
     api::Api,
     door::{
         Arrival,
-        guard::{Caller, Guard, Refusal},
+        guard::{Caller, Guard, Refusal, TokenHash},
         reply::{self, Body},
         route::Route,
         sessions::Sessions,
@@ -84,7 +84,8 @@ impl Front {
         if !looks && !request.headers().contains_key(header::ORIGIN) {
             return None;
         }
-        self.guard.caller(&self.sessions.app(request.headers())?)
+        let app = self.guard.app_of(self.sessions.token(request.headers())?)?;
+        Some(Caller { app, token_in: None })
     }
 
     /// Begins a session, if the form has the token of an app.
@@ -96,11 +97,12 @@ impl Front {
         };
         let token = url::form_urlencoded::parse(&form).find(|(key, _)| key == "token");
         let token = token.map(|(_, token)| token.trim().to_owned()).unwrap_or_default();
-        let Some(app) = self.guard.app_of(token.as_bytes()) else {
+        let token = TokenHash::of(token.as_bytes());
+        let Some(app) = self.guard.app_of(token) else {
             info!("somebody tried to sign in at the status page with a wrong token");
             return page::sign_in(Some("That is no token of this bridge."));
         };
-        match self.sessions.begin(app.name.clone(), &parts.headers) {
+        match self.sessions.begin(token, &parts.headers) {
             Ok(cookie) => {
                 info!(app = %app.name, "somebody signed in at the status page");
                 page::see_page(cookie)
@@ -138,7 +140,7 @@ impl Front {
             (Route::Proxied(proxied), Some(caller)) => {
                 self.proxy.handle(proxied, caller, request).await
             }
-            (Route::Page, Some(_)) => page::page(self.sessions.app(request.headers()).is_some()),
+            (Route::Page, Some(_)) => page::page(self.sessions.token(request.headers()).is_some()),
             (Route::Page, None) => page::sign_in(None),
             (Route::SignIn, _) => self.sign_in(request).await,
             (Route::SignOut, _) => page::see_page(self.sessions.end(request.headers())),

@@ -30,6 +30,17 @@ pub fn over_unix(path: &std::path::Path) -> reqwest::Client {
     build(builder().unix_socket(path))
 }
 
+/// A client that speaks HTTP/2 alone, as gRPC does, for one peer whose calls are few at a time.
+#[cfg(feature = "grpc")]
+pub fn http2() -> reqwest::Client {
+    /// gRPC servers take more pings than one in 5 minutes for abuse, and hang up. A host that is
+    /// gone shows by TCP's keep-alive long before.
+    const PING_INTERVAL: Duration = Duration::from_secs(310);
+    const PING_TIMEOUT: Duration = Duration::from_secs(20);
+    let builder = builder().http2_prior_knowledge();
+    build(builder.http2_keep_alive_interval(PING_INTERVAL).http2_keep_alive_timeout(PING_TIMEOUT))
+}
+
 fn build(builder: reqwest::ClientBuilder) -> reqwest::Client {
     builder.build().expect("the settings are constants and the root store needs no file")
 }

@@ -29,4 +29,5 @@ pub mod systemd;
 pub mod tasks;
 pub mod telemetry;
 pub mod upstream;
+pub mod watch;
 pub mod wire;

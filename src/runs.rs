@@ -30,7 +30,7 @@ use std::{
 
 use bytes::Bytes;
 use tokio::{
-    sync::Semaphore,
+    sync::{Semaphore, watch},
     time::{Instant, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -111,9 +111,8 @@ impl Session {
 pub struct Runs {
     upstream: Arc<Upstream>,
     backends: Arc<Backends>,
-    calls: Calls,
-    /// The calls that an app may have running at once, where it has a limit.
-    turns: HashMap<AppName, Semaphore>,
+    /// Replaced whole by a reload; a call keeps what it began with.
+    settings: watch::Sender<Arc<Settings>>,
     history: Arc<History>,
     changes: Changes,
     long_calls: Arc<LongCalls>,
@@ -128,6 +127,37 @@ pub struct Runs {
     /// Calls whose work has a name are left as they are.
     leave: CancellationToken,
     inner: Mutex<Inner>,
+}
+
+/// What the configuration says of runs and their calls.
+#[derive(Debug)]
+struct Settings {
+    calls: Calls,
+    apps: HashMap<AppName, AppSettings>,
+}
+
+#[derive(Debug, Clone)]
+struct AppSettings {
+    app: Arc<App>,
+    /// The calls that it may have running at once, where it has a limit.
+    turns: Option<Arc<Semaphore>>,
+}
+
+impl Settings {
+    /// An app whose limit is as it was keeps its count.
+    fn new(calls: &Calls, apps: &[App], before: Option<&Self>) -> Self {
+        let settings = |app: &App| {
+            let limit = app.max_concurrent_calls;
+            let known = before.and_then(|before| before.apps.get(&app.name));
+            let same = known.filter(|known| known.app.max_concurrent_calls == limit);
+            let turns = match same {
+                Some(known) => known.turns.clone(),
+                None => limit.map(|limit| Arc::new(Semaphore::new(limit))),
+            };
+            (app.name.clone(), AppSettings { app: Arc::new(app.clone()), turns })
+        };
+        Self { calls: calls.clone(), apps: apps.iter().map(settings).collect() }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -181,14 +211,11 @@ impl Runs {
         journal: Arc<Journal>,
         audit: Option<Arc<Audit>>,
     ) -> Self {
-        let limited =
-            |app: &App| Some((app.name.clone(), Semaphore::new(app.max_concurrent_calls?)));
         let changes = Changes::default();
         Self {
-            turns: apps.iter().filter_map(limited).collect(),
+            settings: watch::Sender::new(Arc::new(Settings::new(calls, apps, None))),
             upstream,
             backends,
-            calls: calls.clone(),
             history: Arc::new(History::telling(changes.clone())),
             changes,
             long_calls: Arc::new(LongCalls::kept_in(Arc::clone(&journal))),
@@ -201,6 +228,39 @@ impl Runs {
             leave: CancellationToken::new(),
             inner: Mutex::default(),
         }
+    }
+
+    /// Calls that are made from now on have these limits.
+    pub fn set_calls(&self, calls: &Calls) {
+        let apps = self.settings().apps.clone();
+        self.settings.send_replace(Arc::new(Settings { calls: calls.clone(), apps }));
+    }
+
+    /// Calls that are made from now on are those of these apps.
+    pub fn set_apps(&self, apps: &[App]) {
+        let now = self.settings();
+        self.settings.send_replace(Arc::new(Settings::new(&now.calls, apps, Some(&now))));
+    }
+
+    /// The app of this name as it is configured now.
+    pub fn app(&self, name: &AppName) -> Option<Arc<App>> {
+        self.settings().apps.get(name).map(|known| Arc::clone(&known.app))
+    }
+
+    fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.borrow())
+    }
+
+    /// The credential that the requests of `run` carry: its caller's own, or the one that is
+    /// configured now, as the one that it began with may have been replaced.
+    fn authority_of(&self, run: &DrivenRun) -> Authority {
+        if run.authority.is_callers() {
+            return run.authority.clone();
+        }
+        let settings = self.settings();
+        let known = settings.apps.get(&run.app);
+        let configured = known.and_then(|known| self.upstream.authority_of(&known.app));
+        configured.unwrap_or_else(|| run.authority.clone())
     }
 
     /// Starts to drive a run, which is in the journal when this returns. The error is a run that is
@@ -355,9 +415,10 @@ impl Runs {
             return self.answer_in_time(making, in_hand, None).await;
         }
         let patience = self.patience(route, asked_by.as_deref());
+        let settings = self.settings();
         let within = match patience {
-            Some(_) => self.calls.pending_timeout,
-            None => self.calls.timeout,
+            Some(_) => settings.calls.pending_timeout,
+            None => settings.calls.timeout,
         };
         let mut wanted = Wanted {
             arguments: args,
@@ -378,9 +439,10 @@ impl Runs {
     }
 
     async fn call_in_turn(&self, app: &AppName, route: &Route, wanted: Wanted) -> Made {
-        let patience = self.calls.timeout / 4;
+        let settings = self.settings();
+        let patience = settings.calls.timeout / 4;
         let turn = async {
-            match self.turns.get(app) {
+            match settings.apps.get(app).and_then(|app| app.turns.as_ref()) {
                 Some(turns) => turns.acquire().await.ok(),
                 None => None,
             }

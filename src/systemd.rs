@@ -1,4 +1,4 @@
-//! What the daemon tells systemd: ready, alive, stopping. Nothing where systemd did not start it.
+//! What the daemon tells systemd: ready, reloading, alive, stopping. Nothing where systemd did not start it.
 //!
 //! Must not: be waited for; a lost notification is logged and no more.
 
@@ -12,6 +12,14 @@ use tracing::warn;
 /// The daemon listens and has tried every backend.
 pub fn ready(status: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+}
+
+/// The configuration is being read again; [`ready`] says that this is done.
+pub fn reloading() {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Err(error) => warn!(%error, "systemd could not be told"),
+    }
 }
 
 /// The daemon is going down.

@@ -54,7 +54,7 @@ pub struct Upstream {
     http: reqwest::Client,
     base: Url,
     /// `None`: each app's own goes through.
-    own: Option<Authority>,
+    own: watch::Sender<Option<Authority>>,
     health: watch::Sender<Health>,
     /// Until when MANTYX wants no more posts of a credential.
     pauses: Mutex<HashMap<[u8; 32], Instant>>,
@@ -154,14 +154,10 @@ impl Authority {
 impl Upstream {
     /// `credential` must be one that a header can carry; the configuration checks it.
     pub fn new(base: Url, credential: &Credential) -> Self {
-        let own = match credential {
-            Credential::Own(secret) => Authority::bearer(secret.expose_secret()),
-            Credential::Passthrough => None,
-        };
         Self {
             http: http_client::new(),
             base,
-            own,
+            own: watch::Sender::new(own(credential)),
             health: watch::Sender::default(),
             pauses: Mutex::default(),
             lines: Mutex::default(),
@@ -174,6 +170,11 @@ impl Upstream {
         &self.posts
     }
 
+    /// Requests that are made from now on carry this one.
+    pub fn set_credential(&self, credential: &Credential) {
+        self.own.send_replace(own(credential));
+    }
+
     pub fn base(&self) -> &Url {
         &self.base
     }
@@ -181,9 +182,8 @@ impl Upstream {
     /// The credential for `app`; `None` where it brings its own.
     pub fn authority_of(&self, app: &App) -> Option<Authority> {
         match &app.credential {
-            Some(Credential::Own(secret)) => Authority::bearer(secret.expose_secret()),
-            Some(Credential::Passthrough) => None,
-            None => self.own.clone(),
+            Some(credential) => own(credential),
+            None => self.own.borrow().clone(),
         }
     }
 
@@ -406,6 +406,14 @@ impl Upstream {
             }
             sleep_until(until + PAUSE_JITTER.mul_f64(rand::random::<f64>())).await;
         }
+    }
+}
+
+/// The bridge's own credential; `None` where the caller brings one.
+fn own(credential: &Credential) -> Option<Authority> {
+    match credential {
+        Credential::Own(secret) => Authority::bearer(secret.expose_secret()),
+        Credential::Passthrough => None,
     }
 }
 

@@ -80,7 +80,7 @@ impl Api {
 }
 
 impl Feed {
-    /// The next events; `None` when the daemon is going down.
+    /// The next events; `None` when the daemon is going down, or the app may not look any more.
     async fn next(&mut self) -> Option<Bytes> {
         let draining = self.api.runs.draining().clone();
         loop {
@@ -89,7 +89,7 @@ impl Feed {
             tokio::select! {
                 biased;
                 () = draining.cancelled() => return None,
-                () = sleep_until(look) => self.look(&mut out),
+                () = sleep_until(look) => self.look(&mut out)?,
                 change = self.changes.recv() => self.take(change, &mut out)?,
                 changed = self.board.changed() => {
                     changed.ok()?;
@@ -148,8 +148,10 @@ impl Feed {
         }
     }
 
-    /// Tells of the daemon and its backends what has changed since the last look.
-    fn look(&mut self, out: &mut String) {
+    /// Tells of the daemon and its backends what has changed since the last look; `None` where the
+    /// app is not configured any more.
+    fn look(&mut self, out: &mut String) -> Option<()> {
+        self.app = self.api.runs.app(&self.app.name)?;
         self.looked = Instant::now();
         self.changed = false;
         let backends = status::backends(&self.api, &self.app);
@@ -158,7 +160,7 @@ impl Feed {
             text_frame(out, "status", &daemon);
         }
         let now: BTreeMap<String, String> =
-            backends.iter().map(|backend| (backend.name.to_owned(), written(backend))).collect();
+            backends.iter().map(|backend| (backend.name.clone(), written(backend))).collect();
         for (name, text) in &now {
             if self.backends.get(name) != Some(text) {
                 text_frame(out, "backend", text);
@@ -168,6 +170,7 @@ impl Feed {
             frame(out, "backend", &serde_json::json!({ "name": name, "state": "removed" }));
         }
         (self.daemon, self.backends) = (daemon, now);
+        Some(())
     }
 }
 

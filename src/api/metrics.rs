@@ -62,9 +62,9 @@ impl Api {
 /// What is known of each backend at this moment.
 fn backends(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
     let board = &runs.backends().board;
-    let known: Vec<(&BackendName, &Lane, Snapshot)> = runs
-        .backends()
-        .lanes()
+    let lanes = runs.backends().lanes();
+    let known: Vec<(&BackendName, &Arc<Lane>, Snapshot)> = lanes
+        .iter()
         .filter_map(|(name, lane)| Some((name, lane, board.snapshot(name.as_str())?)))
         .collect();
     let each =
@@ -106,8 +106,9 @@ fn backends(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
 
 /// The calls of each backend.
 fn calls(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
+    let lanes = runs.backends().lanes();
     let lanes: Vec<(&str, &Lane)> =
-        runs.backends().lanes().map(|(name, lane)| (name.as_str(), lane)).collect();
+        lanes.iter().map(|(name, lane)| (name.as_str(), lane.as_ref())).collect();
     let mut metric = page.counters("calls", "Calls that have ended, by how")?;
     for (name, lane) in &lanes {
         by_backend(&mut metric, name, &lane.metrics().ended)?;

@@ -244,7 +244,7 @@ fn operations(route: &Own) -> Vec<Operation> {
                 "refresh",
                 "Asks a backend for its tools now",
                 vec![
-                    (200, "How it is then.", Json(of::<status::Backend<'_>>)),
+                    (200, "How it is then.", Json(of::<status::Backend>)),
                     error(
                         404,
                         "There is no such backend: `candidates` names those that there are.",

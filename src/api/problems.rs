@@ -18,7 +18,7 @@ pub(super) struct Problem {
 }
 
 /// All of it, what matters to everyone first.
-pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend<'_>]) -> Vec<Problem> {
+pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend]) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut add = |subject: &str, message: Option<&str>, otherwise: &str, cure| {
         let message = message.unwrap_or(otherwise).to_owned();
@@ -32,7 +32,8 @@ pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend<'_>]) -> Vec<Problem>
         add("upstream", error, "MANTYX cannot be reached.", UPSTREAM);
     }
     if let Some(error) = &daemon.config.last_error {
-        add("config", Some(error), "", CONFIG);
+        let cure = if daemon.config.needs_restart { RESTART } else { CONFIG };
+        add("config", Some(error), "", cure);
     }
     if let Some(error) = daemon.audit.as_ref().and_then(|audit| audit.last_error.as_deref()) {
         add("audit", Some(error), "", AUDIT);
@@ -40,10 +41,10 @@ pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend<'_>]) -> Vec<Problem>
     for backend in backends {
         let error = backend.last_error.as_deref();
         match (backend.state, backend.breaker.state) {
-            ("down", _) => add(backend.name, error, "There is no connection.", down(backend)),
-            ("degraded", _) => add(backend.name, error, "The last refresh failed.", DEGRADED),
+            ("down", _) => add(&backend.name, error, "There is no connection.", down(backend)),
+            ("degraded", _) => add(&backend.name, error, "The last refresh failed.", DEGRADED),
             (_, "open" | "half-open") => {
-                add(backend.name, error, "Its last calls got no answer.", BREAKER);
+                add(&backend.name, error, "Its last calls got no answer.", BREAKER);
             }
             _ => (),
         }
@@ -59,12 +60,14 @@ const UPSTREAM: &str = "Look at upstream.base_url, the network and upstream.cred
                         `mantyx-bridge doctor` tries each step.";
 const CONFIG: &str = "The daemon goes on with the configuration that it had. Mend the file; it is \
                       read again as soon as it changes, and `mantyx-bridge check` shows the place.";
+const RESTART: &str = "Restart the daemon where that should hold: what needs it stays as it was \
+                       until then.";
 const DEGRADED: &str = "Its last good tools are still offered, and it is asked again by itself. If \
                         it stays so, look into the server's own log.";
 const BREAKER: &str = "Calls to it are held back, and tried one at a time. Look into the server's \
                        own log, and at call_timeout if its work takes longer.";
 
-fn down(backend: &Backend<'_>) -> &'static str {
+fn down(backend: &Backend) -> &'static str {
     match (backend.kind, backend.transport) {
         (_, "stdio") => {
             "The program is started anew by itself. Run its command by hand; what it wrote to \

@@ -66,12 +66,13 @@ impl Api {
         let board = &self.backends().board;
         let started = board.is_started();
         let mut backends = Vec::new();
-        for (name, lane) in self.backends().lanes() {
+        let lanes = self.backends().lanes();
+        for (name, lane) in lanes.iter() {
             let Some(known) = board.snapshot(name.as_str()) else { continue };
             backends.push(Backend {
                 name: name.as_str(),
                 state: known.phase.as_str(),
-                required: lane.required,
+                required: lane.rules.required,
                 resolved: known.catalog.is_some(),
                 stale: known.is_stale(),
                 last_call: lane.last_call().map(LastCall::from),

@@ -130,7 +130,8 @@ impl Api {
         caller: &Caller,
         mut request: Request<Incoming>,
     ) -> Response<Body> {
-        let Some(workspace) = &self.facts.workspace else {
+        let loaded = self.loaded();
+        let Some(workspace) = &loaded.workspace else {
             return reply::error(
                 StatusCode::CONFLICT,
                 "no_workspace",
@@ -187,7 +188,7 @@ impl Api {
             Ok(asked) => asked,
             Err(response) => return response,
         };
-        let Some(workspace) = workspace.as_ref().or(self.facts.workspace.as_ref()) else {
+        let Some(workspace) = &workspace.or(self.loaded().workspace) else {
             return reply::error(
                 StatusCode::CONFLICT,
                 "no_workspace",

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{
-    Api,
+    Api, Flaw, Loaded,
     problems::{self, Problem},
 };
 use crate::{
@@ -31,7 +31,7 @@ pub(super) struct Status<'a> {
     uptime_seconds: u64,
     #[serde(flatten)]
     daemon: Daemon<'a>,
-    backends: Vec<Backend<'a>>,
+    backends: Vec<Backend>,
 }
 
 /// How the daemon itself is doing.
@@ -52,7 +52,7 @@ pub(super) struct Daemon<'a> {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Upstream<'a> {
     base_url: &'a str,
-    workspace: Option<&'a str>,
+    workspace: Option<String>,
     /// `null` before the first exchange.
     pub(super) reachable: Option<bool>,
     pub(super) last_error: Option<String>,
@@ -60,8 +60,8 @@ pub(super) struct Upstream<'a> {
 
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Backend<'a> {
-    pub(super) name: &'a str,
+pub(super) struct Backend {
+    pub(super) name: String,
     pub(super) kind: &'static str,
     pub(super) state: &'static str,
     required: bool,
@@ -129,8 +129,23 @@ struct Runs {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Config {
+    /// When bridge.yaml was last taken.
     loaded_at: String,
+    /// What was not taken of it since, and why; `null` where nothing was left.
     pub(super) last_error: Option<String>,
+    /// That is no mistake: some of it waits for a restart.
+    #[serde(skip)]
+    pub(super) needs_restart: bool,
+}
+
+impl Config {
+    fn of(loaded: &Loaded) -> Self {
+        Self {
+            loaded_at: time(loaded.at),
+            last_error: loaded.flaw.as_ref().map(ToString::to_string),
+            needs_restart: matches!(loaded.flaw, Some(Flaw::NeedsRestart(_))),
+        }
+    }
 }
 
 /// The status as `app` may see it.
@@ -145,13 +160,14 @@ pub(super) fn status<'a>(api: &'a Api, app: &App) -> Status<'a> {
 }
 
 /// How the daemon is doing, to one who sees these backends.
-pub(super) fn daemon<'a>(api: &'a Api, backends: &[Backend<'_>]) -> Daemon<'a> {
+pub(super) fn daemon<'a>(api: &'a Api, backends: &[Backend]) -> Daemon<'a> {
     let health = api.runs.upstream().health();
+    let loaded = api.loaded();
     let journal = api.runs.journal().health();
     let mut daemon = Daemon {
         upstream: Upstream {
             base_url: &api.facts.base_url,
-            workspace: api.facts.workspace.as_deref(),
+            workspace: loaded.workspace.clone(),
             reachable: health.reachable,
             last_error: health.last_error,
         },
@@ -161,7 +177,7 @@ pub(super) fn daemon<'a>(api: &'a Api, backends: &[Backend<'_>]) -> Daemon<'a> {
             let health = audit.health();
             Audit { last_error: health.error, lost: health.lost }
         }),
-        config: Config { loaded_at: time(api.facts.loaded_at), last_error: None },
+        config: Config::of(&loaded),
         problems: Vec::new(),
     };
     daemon.problems = problems::all(&daemon, backends);
@@ -169,22 +185,21 @@ pub(super) fn daemon<'a>(api: &'a Api, backends: &[Backend<'_>]) -> Daemon<'a> {
 }
 
 /// The backends that `app` may use.
-pub(super) fn backends<'a>(api: &'a Api, app: &App) -> Vec<Backend<'a>> {
+pub(super) fn backends(api: &Api, app: &App) -> Vec<Backend> {
     let lanes = api.runs.backends().lanes();
     lanes
+        .iter()
         .filter(|(name, _)| proxy::allowed(app, name))
         .filter_map(|(name, lane)| one(api, name, lane))
         .collect()
 }
 
 /// The status of one backend.
-pub(super) fn backend<'a>(api: &'a Api, name: &BackendName) -> Option<Backend<'a>> {
-    let mut lanes = api.runs.backends().lanes();
-    let (name, lane) = lanes.find(|(lane, _)| *lane == name)?;
-    one(api, name, lane)
+pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
+    one(api, name, api.runs.backends().lanes().get(name)?)
 }
 
-fn one<'a>(api: &'a Api, name: &'a BackendName, lane: &Lane) -> Option<Backend<'a>> {
+fn one(api: &Api, name: &BackendName, lane: &Lane) -> Option<Backend> {
     let board = &api.runs.backends().board;
     let known: Snapshot = board.snapshot(name.as_str())?;
     let offer = board.offer();
@@ -196,11 +211,11 @@ fn one<'a>(api: &'a Api, name: &'a BackendName, lane: &Lane) -> Option<Backend<'
     };
     let stale = known.is_stale();
     Some(Backend {
-        name: name.as_str(),
+        name: name.to_string(),
         kind,
         state: known.phase.as_str(),
-        required: lane.required,
-        transport: api.facts.dialers.get(name).map_or("", |dial| dial.transport()),
+        required: lane.rules.required,
+        transport: lane.dial.transport(),
         protocol_version: known.about.protocol_version,
         server_info: known.about.server_info.map(|info| RawValue::to_owned(&info)),
         tools: known.catalog.as_ref().map_or(0, |catalog| catalog.tool_count()),

@@ -10,6 +10,8 @@ mod call;
 mod card_fetch;
 mod failure;
 mod follow;
+#[cfg(feature = "grpc")]
+mod grpc;
 mod handle;
 mod interface;
 mod link;
@@ -40,6 +42,10 @@ use crate::{
     model::{answer::Answer, card::Card, catalog::Catalog, ids::BackendName, json},
 };
 
+/// The conversations with one agent. A dialer that takes the place of another goes on with them.
+#[derive(Debug, Clone, Default)]
+pub struct Conversations(Arc<Threads>);
+
 /// Knows how to reach one A2A agent.
 #[derive(Debug)]
 pub struct A2aDialer {
@@ -59,7 +65,7 @@ struct Settings {
     /// The binding that the last card led to.
     chosen: Mutex<Option<A2aBinding>>,
     /// Here and not in the peer, so that conversations outlive connections.
-    threads: Threads,
+    threads: Arc<Threads>,
 }
 
 /// One A2A agent whose card has been read.
@@ -83,7 +89,12 @@ struct Resolved {
 impl A2aDialer {
     /// A dialer for the agent `name`; `client` comes from [`crate::http_client::new`].
     #[must_use]
-    pub fn new(name: BackendName, config: &A2a, client: reqwest::Client) -> Self {
+    pub fn new(
+        name: BackendName,
+        config: &A2a,
+        client: reqwest::Client,
+        conversations: Conversations,
+    ) -> Self {
         let tokens = config
             .oauth
             .as_ref()
@@ -97,7 +108,7 @@ impl A2aDialer {
             binding: config.binding,
             allow_hosts: config.allow_hosts.clone(),
             chosen: Mutex::new(config.binding),
-            threads: Threads::default(),
+            threads: conversations.0,
         };
         Self { settings: Arc::new(settings) }
     }
@@ -171,7 +182,7 @@ impl Settings {
                 );
                 let link = Link {
                     name: self.name.clone(),
-                    client: self.client.clone(),
+                    client: self.client_for(endpoint.binding),
                     headers: self.headers.clone(),
                     tokens: self.tokens.clone(),
                     endpoint,
@@ -181,6 +192,14 @@ impl Settings {
             }
         };
         Ok(Arc::new(Resolved { catalog, validator, link }))
+    }
+
+    fn client_for(&self, binding: A2aBinding) -> reqwest::Client {
+        match binding {
+            A2aBinding::JsonRpc | A2aBinding::HttpJson => self.client.clone(),
+            #[cfg(feature = "grpc")]
+            A2aBinding::Grpc => crate::http_client::http2(),
+        }
     }
 }
 

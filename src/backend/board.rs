@@ -3,20 +3,29 @@
 //! Supervisors write here, everyone else reads. Writing rebuilds the offer before it returns, so
 //! that whoever waited for a refresh sees its result.
 //!
+//! A supervisor writes by its seat. A reload seats a second one beside it where a backend has
+//! changed: the first keeps its place, and its connection serves, until the second has something to
+//! tell.
+//!
 //! Must not: await anything under the lock, or decide when to refresh.
 
 use std::{
     collections::BTreeMap,
+    mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
 
 use tokio::{sync::watch, time::timeout};
+use tokio_util::{
+    sync::CancellationToken,
+    task::{TaskTracker, task_tracker::TaskTrackerToken},
+};
 use tracing::warn;
 
 use super::peer::{About, Peer};
 use crate::model::{
-    catalog::Catalog,
+    catalog::{Catalog, Identity},
     ids::BackendName,
     offer::{Offer, Source},
 };
@@ -52,11 +61,13 @@ impl Phase {
 pub struct Snapshot {
     pub phase: Phase,
     /// The live connection, if there is one.
-    pub peer: Option<Arc<dyn Peer>>,
+    pub connection: Option<Connection>,
     /// What the last handshake told; kept when the connection is gone.
     pub about: About,
     /// The last good catalog.
     pub catalog: Option<Arc<Catalog>>,
+    /// What the catalog belongs to; `None` where it is not worth keeping.
+    pub identity: Option<Identity>,
     pub last_refresh: Option<SystemTime>,
     pub next_refresh: Option<SystemTime>,
     /// For operators; cleared by the next success.
@@ -68,12 +79,13 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    fn new() -> Self {
+    fn new(catalog: Option<Arc<Catalog>>, identity: Option<Identity>) -> Self {
         Self {
             phase: Phase::Connecting,
-            peer: None,
+            connection: None,
             about: About::default(),
-            catalog: None,
+            catalog,
+            identity,
             last_refresh: None,
             next_refresh: None,
             last_error: None,
@@ -88,6 +100,73 @@ impl Snapshot {
     }
 }
 
+/// A live connection, and who uses it.
+#[derive(Debug, Clone)]
+pub struct Connection {
+    peer: Arc<dyn Peer>,
+    users: TaskTracker,
+}
+
+/// A connection in use: it is not closed before this is dropped, unless it breaks or the daemon
+/// stops.
+#[derive(Debug)]
+pub struct InUse {
+    pub peer: Arc<dyn Peer>,
+    _counted: TaskTrackerToken,
+}
+
+impl InUse {
+    /// Whether both are the same connection.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.peer, &other.peer)
+    }
+}
+
+impl Connection {
+    pub fn new(peer: Arc<dyn Peer>) -> Self {
+        Self { peer, users: TaskTracker::new() }
+    }
+
+    pub fn peer(&self) -> &Arc<dyn Peer> {
+        &self.peer
+    }
+
+    /// Waits until nobody uses it. It must not be on the board any more.
+    pub async fn unused(&self) {
+        self.users.close();
+        self.users.wait().await;
+    }
+}
+
+/// By which one supervisor writes to the board.
+#[derive(Debug, Clone)]
+pub struct Seat {
+    name: BackendName,
+    token: CancellationToken,
+    id: u64,
+}
+
+impl Seat {
+    pub fn name(&self) -> &BackendName {
+        &self.name
+    }
+
+    /// Ends when the seat is another's, or nobody's. No call gets its connection from then on.
+    pub async fn lost(&self) {
+        self.token.cancelled().await;
+    }
+}
+
+/// A backend as the configuration has it.
+#[derive(Debug)]
+pub struct Entry {
+    /// Of the supervisor that it should have; it stays the same while what reaches it does.
+    pub seat: Seat,
+    /// How it is offered. A catalog in it is one that was kept, for a new seat.
+    pub source: Source,
+    pub identity: Option<Identity>,
+}
+
 /// The state of all backends.
 #[derive(Debug)]
 pub struct Board {
@@ -99,53 +178,170 @@ pub struct Board {
     started: watch::Sender<bool>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Inner {
-    snapshots: BTreeMap<BackendName, Snapshot>,
-    /// Per backend, what the offer was last built of.
-    sources: BTreeMap<BackendName, Source>,
+    places: BTreeMap<BackendName, Place>,
+    last_seat: u64,
 }
 
-impl Board {
-    /// A board of backends that are all still connecting. The sources say how each is offered, and
-    /// bring the catalogs that were kept.
-    pub fn new(sources: Vec<Source>) -> Self {
-        let offer = Arc::new(Offer::build(&sources));
-        let known =
-            |source: &Source| Snapshot { catalog: source.catalog.clone(), ..Snapshot::new() };
-        let snapshots = sources.iter().map(|source| (source.name.clone(), known(source))).collect();
-        let sources = sources.into_iter().map(|source| (source.name.clone(), source)).collect();
+/// The place of one backend.
+#[derive(Debug)]
+struct Place {
+    holder: Holder,
+    /// Whoever gets the place with its first word.
+    heir: Option<Holder>,
+}
+
+#[derive(Debug)]
+struct Holder {
+    seat: Seat,
+    known: Snapshot,
+    /// What the offer is built of.
+    source: Source,
+}
+
+impl Holder {
+    fn new(Entry { seat, source, identity }: Entry) -> Self {
+        Self { seat, known: Snapshot::new(source.catalog.clone(), identity), source }
+    }
+
+    /// Takes over how the backend is offered, and nothing else.
+    fn offer_as(&mut self, source: Source) {
+        let (catalog, available) = (self.source.catalog.take(), self.source.available);
+        self.source = Source { catalog, available, ..source };
+    }
+}
+
+impl Place {
+    /// The place as `entry` wants it.
+    fn follow(mut self, entry: Entry) -> Self {
+        // What may be used, and how it is called, holds at once, whoever serves.
+        if self.holder.source.kind == entry.source.kind {
+            self.holder.offer_as(entry.source.clone());
+        }
+        let latest = self.heir.as_mut().unwrap_or(&mut self.holder);
+        if latest.seat.id == entry.seat.id {
+            latest.offer_as(entry.source);
+            return self;
+        }
+        let mut heir = Holder::new(entry);
+        if heir.known.identity.is_some() && heir.known.identity == self.holder.known.identity {
+            heir.known.catalog.clone_from(&self.holder.known.catalog);
+            heir.source.catalog.clone_from(&self.holder.known.catalog);
+        }
+        if let Some(skipped) = self.heir.replace(heir) {
+            skipped.seat.token.cancel();
+        }
+        if self.holder.known.connection.is_none() {
+            self.hand_over();
+        }
+        self
+    }
+
+    /// Gives the place to the heir.
+    fn hand_over(&mut self) {
+        if let Some(heir) = self.heir.take() {
+            mem::replace(&mut self.holder, heir).seat.token.cancel();
+        }
+    }
+}
+
+/// Without backends.
+impl Default for Board {
+    fn default() -> Self {
         Self {
-            inner: Mutex::new(Inner { snapshots, sources }),
-            offer: watch::Sender::new(offer),
+            inner: Mutex::default(),
+            offer: watch::Sender::new(Arc::new(Offer::build(&[]))),
             version: watch::Sender::new(0),
             started: watch::Sender::new(false),
         }
     }
+}
 
-    /// Changes what is known of `name`, and the offer where that changes what is offered.
-    pub fn write(&self, name: &BackendName, change: impl FnOnce(&mut Snapshot)) {
+impl Board {
+    /// A new seat, which is to be put on the board by [`Self::set`].
+    pub fn seat(&self, name: BackendName) -> Seat {
         let mut inner = self.lock();
-        let Inner { snapshots, sources } = &mut *inner;
-        let (Some(snapshot), Some(source)) = (snapshots.get_mut(name), sources.get_mut(name))
-        else {
+        inner.last_seat += 1;
+        Seat { name, token: CancellationToken::new(), id: inner.last_seat }
+    }
+
+    /// Makes these the backends: one that has no entry is gone, one with a new seat begins anew.
+    pub fn set(&self, entries: Vec<Entry>) {
+        let mut inner = self.lock();
+        let mut before = mem::take(&mut inner.places);
+        for entry in entries {
+            let name = entry.seat.name.clone();
+            let place = match before.remove(&name) {
+                Some(place) => place.follow(entry),
+                None => Place { holder: Holder::new(entry), heir: None },
+            };
+            inner.places.insert(name, place);
+        }
+        self.offer_anew(&inner);
+        for Place { holder, heir } in before.into_values() {
+            holder.seat.token.cancel();
+            if let Some(heir) = heir {
+                heir.seat.token.cancel();
+            }
+        }
+        drop(inner);
+        self.version.send_modify(|version| *version += 1);
+    }
+
+    /// Changes what is known of a backend, and the offer where that changes what is offered. A seat
+    /// that has been lost changes nothing.
+    pub fn write(&self, seat: &Seat, change: impl FnOnce(&mut Snapshot)) {
+        let mut inner = self.lock();
+        let Some(place) = inner.places.get_mut(&seat.name) else { return };
+        let takes_over = place.heir.as_ref().is_some_and(|heir| heir.seat.id == seat.id);
+        if takes_over {
+            place.hand_over();
+        }
+        let Holder { seat: held, known, source } = &mut place.holder;
+        if held.id != seat.id {
             return;
-        };
-        change(snapshot);
-        let available = snapshot.peer.is_some();
-        let same_catalog = match (&source.catalog, &snapshot.catalog) {
+        }
+        change(known);
+        let available = known.connection.is_some();
+        let same_catalog = match (&source.catalog, &known.catalog) {
             (Some(old), Some(new)) => old.digest() == new.digest(),
             (None, None) => true,
             (Some(_), None) | (None, Some(_)) => false,
         };
-        if !same_catalog || source.available != available {
-            source.catalog.clone_from(&snapshot.catalog);
+        if takes_over || !same_catalog || source.available != available {
+            source.catalog.clone_from(&known.catalog);
             source.available = available;
-            let all: Vec<Source> = sources.values().cloned().collect();
-            self.offer.send_replace(Arc::new(Offer::build(&all)));
+            self.offer_anew(&inner);
         }
         drop(inner);
         self.version.send_modify(|version| *version += 1);
+    }
+
+    fn offer_anew(&self, inner: &Inner) {
+        let all: Vec<Source> =
+            inner.places.values().map(|place| place.holder.source.clone()).collect();
+        self.offer.send_replace(Arc::new(Offer::build(&all)));
+    }
+
+    /// Whether `seat` has a catalog, if only a kept one.
+    pub fn has_catalog(&self, seat: &Seat) -> bool {
+        let inner = self.lock();
+        let Some(place) = inner.places.get(&seat.name) else { return false };
+        let mut both = [Some(&place.holder), place.heir.as_ref()].into_iter().flatten();
+        both.any(|holder| holder.seat.id == seat.id && holder.known.catalog.is_some())
+    }
+
+    /// The live connection to `name`, counted as used.
+    pub fn connection(&self, name: &BackendName) -> Option<InUse> {
+        let inner = self.lock();
+        let Connection { peer, users } =
+            inner.places.get(name)?.holder.known.connection.as_ref()?;
+        Some(InUse { peer: Arc::clone(peer), _counted: users.token() })
+    }
+
+    pub fn has(&self, name: &BackendName) -> bool {
+        self.lock().places.contains_key(name)
     }
 
     /// What runs can be given now.
@@ -154,11 +350,14 @@ impl Board {
     }
 
     pub fn snapshot(&self, name: &str) -> Option<Snapshot> {
-        self.lock().snapshots.get(name).cloned()
+        self.lock().places.get(name).map(|place| place.holder.known.clone())
     }
 
     pub fn snapshots(&self) -> BTreeMap<BackendName, Snapshot> {
-        self.lock().snapshots.clone()
+        let inner = self.lock();
+        let known =
+            |(name, place): (&BackendName, &Place)| (name.clone(), place.holder.known.clone());
+        inner.places.iter().map(known).collect()
     }
 
     /// Changes with every write.
@@ -204,9 +403,10 @@ impl Board {
     pub async fn settled(&self) {
         let settled = |board: &Self| {
             let inner = board.lock();
-            let connecting =
-                |known: &Snapshot| known.phase == Phase::Connecting && known.catalog.is_none();
-            (!inner.snapshots.values().any(connecting)).then_some(())
+            let connecting = |Place { holder: Holder { known, .. }, .. }: &Place| {
+                known.phase == Phase::Connecting && known.catalog.is_none()
+            };
+            (!inner.places.values().any(connecting)).then_some(())
         };
         self.wait_for(settled).await;
     }

@@ -3,28 +3,22 @@
 //!
 //! Must not: know runs or MANTYX, or put an address, a path or a secret into an answer.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::{Duration, SystemTime},
-};
+mod lane;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde_json::value::RawValue;
 use tokio::{
-    sync::{Semaphore, mpsc, oneshot},
+    sync::{Semaphore, oneshot, watch},
     time::{Instant, sleep_until, timeout_at},
 };
 use tracing::{debug, info, warn};
 
 use super::{
-    board::{Board, Phase},
-    breaker::{Look, Shut, Sign},
-    gate::{Gate, Pass},
-    peer::{CallError, Handle, NotRecorded, Origin, Peer, Progress, ToolCall, Witness},
-    supervisor::Ask,
+    board::{Board, InUse, Phase},
+    breaker::{Shut, Sign},
+    gate::Pass,
+    peer::{CallError, Handle, NotRecorded, Origin, Progress, ToolCall, Witness},
 };
 use crate::{
     metrics,
@@ -37,6 +31,7 @@ use crate::{
         trace::Trace,
     },
 };
+pub use lane::{CallLimits, Lane, LaneRules, LastCall};
 
 /// How long a call waits for a backend that is just connecting, before it is answered with an
 /// error.
@@ -53,35 +48,19 @@ const START_PATIENCE: Duration = Duration::from_secs(15);
 #[derive(Debug)]
 pub struct Backends {
     pub board: Arc<Board>,
-    lanes: BTreeMap<BackendName, Lane>,
-    /// Bounds the calls of all backends together.
-    permits: Semaphore,
+    /// Replaced whole by a reload; a call keeps what it began with.
+    all: watch::Sender<Arc<All>>,
 }
 
-/// What is needed to make calls to one backend.
+/// The lanes of all backends.
+pub type Lanes = BTreeMap<BackendName, Arc<Lane>>;
+
 #[derive(Debug)]
-pub struct Lane {
-    /// `/readyz` waits for it.
-    pub required: bool,
-    limits: CallLimits,
-    permits: Semaphore,
-    /// Keeps calls from a backend that keeps failing.
-    gate: Arc<Gate>,
-    /// To the supervisor.
-    asks: mpsc::Sender<Ask>,
-    in_flight: AtomicUsize,
-    last_call: Mutex<Option<LastCall>>,
-    metrics: Arc<metrics::Calls>,
-}
-
-/// The times of one backend's calls.
-#[derive(Debug, Clone, Copy)]
-pub struct CallLimits {
-    /// How long a call may go without a sign of life, waiting for a turn included. Without
-    /// progress, it is the longest that a call may take.
-    pub idle: Duration,
-    /// After how long a call should go on without anybody who waits for it.
-    pub pending_after: Option<Duration>,
+struct All {
+    lanes: Arc<Lanes>,
+    max_concurrent: usize,
+    /// Bounds the calls of all backends together.
+    permits: Arc<Semaphore>,
 }
 
 /// One call that somebody wants made.
@@ -101,79 +80,45 @@ pub struct Wanted {
     pub deadline: Instant,
 }
 
-/// How the last call to a backend ended.
-#[derive(Debug, Clone, Copy)]
-pub struct LastCall {
-    pub at: SystemTime,
-    /// Whether the peer gave an answer, be it an error of its tool.
-    pub answered: bool,
-}
-
-/// A call that waits in line or runs; counts itself out when it is dropped.
-struct InFlight<'a>(&'a AtomicUsize);
-
-impl Lane {
-    /// A lane for `concurrency` calls at once.
-    pub fn new(
-        required: bool,
-        limits: CallLimits,
-        concurrency: usize,
-        gate: Arc<Gate>,
-        asks: mpsc::Sender<Ask>,
-    ) -> Self {
-        Self {
-            required,
-            limits,
-            permits: Semaphore::new(concurrency),
-            gate,
-            asks,
-            in_flight: AtomicUsize::new(0),
-            last_call: Mutex::new(None),
-            metrics: Arc::default(),
-        }
-    }
-
-    /// Where its calls are counted.
-    pub fn metrics(&self) -> &Arc<metrics::Calls> {
-        &self.metrics
-    }
-
-    pub fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::Relaxed)
-    }
-
-    /// How the breaker stands that keeps calls from a backend which keeps failing.
-    pub fn breaker(&self) -> Look {
-        self.gate.look()
-    }
-
-    pub fn last_call(&self) -> Option<LastCall> {
-        *self.last_call.lock().unwrap_or_else(PoisonError::into_inner)
+impl All {
+    fn new(lanes: Lanes, max_concurrent: usize) -> Self {
+        let permits = Arc::new(Semaphore::new(max_concurrent));
+        Self { lanes: Arc::new(lanes), max_concurrent, permits }
     }
 }
 
 impl Backends {
-    /// `lanes` has one entry for every backend on `board`.
-    pub fn new(
-        board: Arc<Board>,
-        lanes: BTreeMap<BackendName, Lane>,
-        max_concurrent: usize,
-    ) -> Self {
-        Self { board, lanes, permits: Semaphore::new(max_concurrent) }
+    /// No backends yet.
+    pub fn new(board: Arc<Board>) -> Self {
+        Self { board, all: watch::Sender::new(Arc::new(All::new(Lanes::new(), 0))) }
+    }
+
+    /// Makes these the backends: one lane for every backend that is about to be on the board.
+    pub fn set(&self, lanes: Lanes, max_concurrent: usize) {
+        let mut all = All::new(lanes, max_concurrent);
+        let before = self.all();
+        if before.max_concurrent == max_concurrent {
+            all.permits = Arc::clone(&before.permits);
+        }
+        self.all.send_replace(Arc::new(all));
+    }
+
+    fn all(&self) -> Arc<All> {
+        Arc::clone(&self.all.borrow())
     }
 
     /// After how long a call to `name` should go on without anybody who waits for it.
     pub fn pending_after(&self, name: &BackendName) -> Option<Duration> {
-        self.lanes.get(name)?.limits.pending_after
+        self.all().lanes.get(name)?.rules.limits.pending_after
     }
 
     /// Where the calls to `name` are counted.
-    pub fn metrics(&self, name: &BackendName) -> Option<&Arc<metrics::Calls>> {
-        self.lanes.get(name).map(Lane::metrics)
+    pub fn metrics(&self, name: &BackendName) -> Option<Arc<metrics::Calls>> {
+        self.all().lanes.get(name).map(|lane| Arc::clone(lane.metrics()))
     }
 
-    pub fn lanes(&self) -> impl Iterator<Item = (&BackendName, &Lane)> {
-        self.lanes.iter()
+    pub fn lanes(&self) -> Arc<Lanes> {
+        Arc::clone(&self.all().lanes)
     }
 
     /// Makes the call that `route` leads to. Always gives an answer: within the backend's timeout,
@@ -182,31 +127,37 @@ impl Backends {
     /// Dropping the future cancels the call at the peer.
     pub async fn call(&self, route: &Route, wanted: Wanted) -> Made {
         let name = &route.backend;
+        let all = self.all();
         let unavailable = |why: String| Made::failed(Ending::Unavailable, why);
-        let (tool, input) = match &route.target {
-            Target::Tool { name, input } => (Arc::clone(name), input.as_deref()),
-            Target::Stub => return unavailable(self.why_unavailable(name)),
+        let target = match &route.target {
             Target::Results => return unavailable(format!("`{name}` is no backend's tool.")),
+            Target::Stub => None,
+            Target::Tool { name: tool, input } => Some((Arc::clone(tool), input.as_deref())),
         };
-        let Some(lane) = self.lanes.get(name) else {
-            return unavailable(format!("`{name}` is not configured any more."));
+        let Some(lane) = all.lanes.get(name) else {
+            let failure = match wanted.handle {
+                None => Failure::Removed,
+                Some(_) => Failure::Call(CallError::Lost(Failure::Removed.to_string())),
+            };
+            return Made::failed(failure.ending(), failure.for_model(name));
+        };
+        let Some((tool, input)) = target else {
+            return unavailable(self.why_unavailable(name));
         };
         // Before the call waits for a turn: a mistake is told at once, and takes nobody's.
         if let Some(mistakes) = input.and_then(|input| mistakes(name, &tool, input, &wanted)) {
             let answer = Answer::Error(mistakes).within_limits();
             return Made { answer, ending: Ending::InputInvalid };
         }
-        lane.in_flight.fetch_add(1, Ordering::Relaxed);
-        let _in_flight = InFlight(&lane.in_flight);
-
-        let limits = Limits::new(lane.limits.idle, wanted.deadline);
-        let outcome = self.call_in_turn(route, lane, &tool, wanted, limits).await;
+        let _in_flight = lane.enter();
+        let limits = Limits::new(lane.rules.limits.idle, wanted.deadline);
+        let places = (&**lane, &*all.permits);
+        let outcome = self.call_in_turn(route, places, &tool, wanted, limits).await;
         if let Err(failure @ Failure::Shut(_)) = &outcome {
             debug!(backend = %name, %failure, "a call was not made");
             return Made::failed(failure.ending(), failure.for_model(name));
         }
-        let last = LastCall { at: SystemTime::now(), answered: sign(&outcome) == Sign::Alive };
-        *lane.last_call.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
+        lane.leave(sign(&outcome) == Sign::Alive);
         let made = match outcome {
             Ok(answer) => Made::from(answer),
             Err(failure) => {
@@ -221,7 +172,7 @@ impl Backends {
     async fn call_in_turn(
         &self,
         route: &Route,
-        lane: &Lane,
+        (lane, of_all): (&Lane, &Semaphore),
         tool: &Arc<str>,
         wanted: Wanted,
         limits: Limits,
@@ -232,10 +183,10 @@ impl Backends {
         let turn = async {
             // In this order everywhere, so that a backend with a long queue takes no place of all.
             let own = lane.permits.acquire().await;
-            (own, self.permits.acquire().await)
+            (own, of_all.acquire().await)
         };
         let turn = timeout_at(limits.turn_by(), turn).await;
-        lane.metrics.turn.observe(limits.waited());
+        lane.metrics().turn.observe(limits.waited());
         let _permits = turn.map_err(|_elapsed| match wanted.handle {
             None => Failure::NoTurn(limits.waited()),
             Some(_) => Failure::Call(CallError::Lost("no turn to ask for it".to_owned())),
@@ -257,7 +208,7 @@ impl Backends {
         limits: Limits,
     ) -> Result<Answer, Failure> {
         let name = &route.backend;
-        let attempt = |peer: Arc<dyn Peer>, handle: Option<Handle>| {
+        let attempt = async |connection: &InUse, handle: Option<Handle>| {
             let call = ToolCall {
                 tool: Arc::clone(tool),
                 arguments: wanted.arguments.clone(),
@@ -266,17 +217,18 @@ impl Backends {
                 progress: Progress::default(),
                 witness: wanted.witness.clone(),
             };
-            attempt(peer, call, handle, limits)
+            attempt(connection, call, handle, limits).await
         };
-        let peer = match wanted.handle {
+        let connection = match wanted.handle {
             None => self.connected(name, None).await?,
             // What has begun is worth the wait, and is never "not made".
             Some(_) => self
                 .connected_by(name, None, limits.first_end())
                 .await
-                .ok_or_else(|| Failure::Call(CallError::Lost("not connected".to_owned())))?,
+                .map_err(|failure| Failure::Call(CallError::Lost(failure.to_string())))?,
         };
-        let first = attempt(peer, wanted.handle.clone()).await;
+        let first = attempt(&connection, wanted.handle.clone()).await;
+        drop(connection);
         let why = match first {
             Err(Failure::Call(CallError::Lost(why))) if route.repeatable && limits.have_time() => {
                 why
@@ -286,11 +238,11 @@ impl Backends {
         // What does no more the second time is done again, once, like after a crash.
         info!(backend = %name, why, "the connection broke; the call may be made twice and is");
         let again = async {
-            let peer = self.connected(name, None).await?;
-            match attempt(Arc::clone(&peer), None).await {
+            let connection = self.connected(name, None).await?;
+            match attempt(&connection, None).await {
                 // It was the broken one; its supervisor has yet to see that.
                 Err(Failure::Call(CallError::NotSent(_))) => {
-                    attempt(self.connected(name, Some(&peer)).await?, None).await
+                    attempt(&self.connected(name, Some(&connection)).await?, None).await
                 }
                 outcome => outcome,
             }
@@ -306,34 +258,34 @@ impl Backends {
     async fn connected(
         &self,
         name: &BackendName,
-        broken: Option<&Arc<dyn Peer>>,
-    ) -> Result<Arc<dyn Peer>, Failure> {
+        broken: Option<&InUse>,
+    ) -> Result<InUse, Failure> {
         let known = self.board.snapshot(name.as_str());
         let patience = match known.map(|known| known.phase) {
             Some(Phase::Connecting) => START_PATIENCE,
             _ => CONNECT_PATIENCE,
         };
         let by = Instant::now() + patience;
-        self.connected_by(name, broken, by).await.ok_or(Failure::NotConnected)
+        self.connected_by(name, broken, by).await
     }
 
     /// The same, waiting until `by`.
     async fn connected_by(
         &self,
         name: &BackendName,
-        broken: Option<&Arc<dyn Peer>>,
+        broken: Option<&InUse>,
         by: Instant,
-    ) -> Option<Arc<dyn Peer>> {
-        let is_broken = |peer: &Arc<dyn Peer>| broken.is_some_and(|old| Arc::ptr_eq(old, peer));
-        let live = |board: &Board| {
-            let peer = board.snapshot(name.as_str())?.peer?;
-            (!is_broken(&peer)).then_some(peer)
+    ) -> Result<InUse, Failure> {
+        let live = |board: &Board| match board.connection(name) {
+            Some(one) => broken.is_none_or(|broken| !one.is_same(broken)).then_some(Ok(one)),
+            None => (!board.has(name)).then_some(Err(Failure::Removed)),
         };
-        if let Some(peer) = live(&self.board) {
-            return Some(peer);
+        if let Some(connection) = live(&self.board) {
+            return connection;
         }
         debug!(backend = %name, "a call waits for the connection");
-        timeout_at(by, self.board.wait_for(live)).await.ok()
+        let waited = timeout_at(by, self.board.wait_for(live)).await;
+        waited.unwrap_or(Err(Failure::NotConnected))
     }
 
     fn why_unavailable(&self, name: &BackendName) -> String {
@@ -352,10 +304,11 @@ impl Backends {
 
     /// Refreshes `name` now and waits until that has been tried. `None`: there is no such backend.
     pub async fn refresh(&self, name: &str) -> Option<()> {
-        let lane = self.lanes.get(name)?;
+        let lane = Arc::clone(self.all().lanes.get(name)?);
         let (done, wait) = oneshot::channel();
         if lane.asks.send(done).await.is_ok() {
-            // An error means that the supervisor stopped; the daemon is going down.
+            // An error means that the supervisor stopped: another one has taken over, or the
+            // daemon is going down.
             drop(wait.await);
         }
         Some(())
@@ -364,11 +317,12 @@ impl Backends {
 
 /// Makes the call once, or asks for the outcome of what `handle` names.
 async fn attempt(
-    peer: Arc<dyn Peer>,
+    connection: &InUse,
     call: ToolCall,
     handle: Option<Handle>,
     limits: Limits,
 ) -> Result<Answer, Failure> {
+    let InUse { peer, .. } = connection;
     let progress = call.progress.clone();
     let mut outcome = match handle {
         Some(handle) => peer.resume(handle, call),
@@ -400,7 +354,9 @@ fn sign(outcome: &Result<Answer, Failure>) -> Sign {
             | Failure::TimedOut(_)
             | Failure::Call(CallError::NotSent(_) | CallError::Lost(_) | CallError::Unreadable(_)),
         ) => Sign::Failed,
-        Err(Failure::Shut(_) | Failure::NoTurn(_) | Failure::NotRecorded(_)) => Sign::None,
+        Err(Failure::Shut(_) | Failure::NoTurn(_) | Failure::Removed | Failure::NotRecorded(_)) => {
+            Sign::None
+        }
     }
 }
 
@@ -469,12 +425,6 @@ impl Limits {
     }
 }
 
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// Why there is no answer of the tool. `Display` is for the log.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
@@ -484,6 +434,8 @@ enum Failure {
     NoTurn(Duration),
     #[error("not connected")]
     NotConnected,
+    #[error("the backend was removed from the configuration")]
+    Removed,
     #[error("timed out after {0:.0?}")]
     TimedOut(Duration),
     #[error(transparent)]
@@ -496,7 +448,11 @@ impl Failure {
     /// Whether nothing was sent, so that the tool did not run.
     fn is_of_no_call(&self) -> bool {
         match self {
-            Self::Shut(_) | Self::NoTurn(_) | Self::NotConnected | Self::NotRecorded(_) => true,
+            Self::Shut(_)
+            | Self::NoTurn(_)
+            | Self::NotConnected
+            | Self::Removed
+            | Self::NotRecorded(_) => true,
             Self::Call(error) => matches!(error, CallError::NotSent(_)),
             Self::TimedOut(_) => false,
         }
@@ -506,7 +462,9 @@ impl Failure {
         match self {
             Self::Shut(_) => Ending::BreakerOpen,
             Self::NoTurn(_) => Ending::Busy,
-            Self::NotConnected | Self::Call(CallError::NotSent(_)) => Ending::Unavailable,
+            Self::NotConnected | Self::Removed | Self::Call(CallError::NotSent(_)) => {
+                Ending::Unavailable
+            }
             Self::TimedOut(_) => Ending::TimedOut,
             Self::NotRecorded(_) => Ending::Storage,
             Self::Call(CallError::Lost(_)) => Ending::ConnectionLost,
@@ -536,6 +494,11 @@ impl Failure {
                 "`{name}` cannot be reached at the moment. The call was not made; try again later \
                  or do without it."
             ),
+            Self::Removed => {
+                format!(
+                    "`{name}` is not configured any more. The call was not made; do without it."
+                )
+            }
             Self::NotRecorded(NotRecorded) => format!(
                 "bridge_storage_unavailable: the bridge cannot write its journal, so the call to \
                  `{name}` was not made. Do without it or try again later."

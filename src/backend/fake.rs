@@ -11,10 +11,13 @@ use futures_util::future::{BoxFuture, FutureExt as _};
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, watch};
 
-use super::peer::{About, CallError, Dial, Peer, PeerError, ToolCall};
+use super::{
+    board::{Board, Entry, Seat},
+    peer::{About, CallError, Dial, Peer, PeerError, ToolCall},
+};
 use crate::model::{
     answer::Answer,
-    catalog::Catalog,
+    catalog::{Catalog, Identity},
     ids::BackendName,
     naming::Naming,
     offer::{OnUnavailable, RefKind, Source},
@@ -83,8 +86,23 @@ impl World {
     }
 }
 
+/// A board of fake backends, and their seats.
+pub(crate) fn board<'a>(names: impl IntoIterator<Item = &'a str>) -> (Arc<Board>, Vec<Seat>) {
+    let board = Arc::new(Board::default());
+    let seat = |name| board.seat(BackendName::parse(name).unwrap());
+    let seats: Vec<Seat> = names.into_iter().map(seat).collect();
+    board.set(seats.iter().map(entry).collect());
+    (board, seats)
+}
+
+/// How the fake backend of `seat` is offered.
+pub(crate) fn entry(seat: &Seat) -> Entry {
+    let identity = Some(Identity::of(seat.name().as_str()));
+    Entry { seat: seat.clone(), source: source(seat.name().as_str()), identity }
+}
+
 /// The source of a fake backend called `name`.
-pub(crate) fn source(name: &str) -> Source {
+fn source(name: &str) -> Source {
     Source {
         name: BackendName::parse(name).unwrap(),
         kind: RefKind::McpLocal,

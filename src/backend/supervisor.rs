@@ -6,6 +6,9 @@
 //!     +------- backoff -------+
 //! ```
 //!
+//! Where the backend is configured anew or no more, its seat is lost: the calls that run on the
+//! connection are finished, then it is closed.
+//!
 //! One task per backend, so one that hangs or dies delays no other. A refresh is told nothing
 //! about what changed and never retries inside: the next reason retries.
 //!
@@ -18,14 +21,14 @@ use std::{
 };
 
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{mpsc, oneshot, watch},
     time::{Instant, sleep, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::{
-    board::{Board, Phase},
+    board::{Board, Connection, Phase, Seat},
     gate::Gate,
     peer::{Dial, Peer, PeerError},
 };
@@ -67,7 +70,7 @@ impl fmt::Display for Reason {
 }
 
 /// How often and how patiently.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Timing {
     pub interval: Duration,
     /// The share of `interval` by which each wait varies, 0 to 1.
@@ -76,14 +79,21 @@ pub struct Timing {
     pub timeout: Duration,
 }
 
+impl Timing {
+    fn jittered(&self) -> Duration {
+        let share = self.jitter * (rand::random::<f64>() * 2.0 - 1.0);
+        self.interval.mul_f64((1.0 + share).max(0.0))
+    }
+}
+
 /// Asks a supervisor for a refresh; answered when it has been tried.
 pub type Ask = oneshot::Sender<()>;
 
 /// Supervises one backend.
 pub struct Supervisor {
-    pub name: BackendName,
+    pub seat: Seat,
     pub dial: Arc<dyn Dial>,
-    pub timing: Timing,
+    pub timing: watch::Receiver<Timing>,
     pub board: Arc<Board>,
     /// Is told of every connection that works.
     pub gate: Arc<Gate>,
@@ -92,52 +102,67 @@ pub struct Supervisor {
 
 impl fmt::Debug for Supervisor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Supervisor").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Supervisor").field("name", self.seat.name()).finish_non_exhaustive()
     }
 }
 
 /// How a connection ended.
 enum End {
     Stop,
-    Lost { error: PeerError, lived: Duration },
+    /// The backend is another's, or nobody's.
+    SeatLost,
+    Lost {
+        error: PeerError,
+        lived: Duration,
+    },
 }
 
 impl Supervisor {
-    /// Runs until `stop` is cancelled; closes the connection then.
+    /// Runs until its seat is lost or `stop` is cancelled; closes the connection then.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut backoff = Backoff::for_connections();
         let mut waiting = Vec::new();
         loop {
+            let patience = self.timing.borrow().timeout;
             let dialled = tokio::select! {
                 () = stop.cancelled() => return,
-                dialled = timeout(self.timing.timeout, self.dial.dial()) => dialled,
+                () = self.seat.lost() => return,
+                dialled = timeout(patience, self.dial.dial()) => dialled,
             };
             match dialled {
                 Ok(Ok(peer)) => {
-                    let end = self.connected(&peer, &mut waiting, &stop).await;
-                    if let End::Lost { error, lived } = &end {
-                        // Before closing, which may take seconds: no call may go there any more.
-                        self.down(error);
-                        if *lived >= PROOF_OF_LIFE {
-                            backoff.reset();
+                    let connection = Connection::new(peer);
+                    let end = self.connected(&connection, &mut waiting, &stop).await;
+                    match &end {
+                        End::Stop => {}
+                        End::SeatLost => {
+                            waiting.clear();
+                            self.finish(&connection, &stop).await;
+                        }
+                        End::Lost { error, lived } => {
+                            // Before closing, which may take seconds: no call may go there any more.
+                            self.down(error);
+                            if *lived >= PROOF_OF_LIFE {
+                                backoff.reset();
+                            }
                         }
                     }
-                    close(&self.name, peer.as_ref()).await;
-                    if matches!(end, End::Stop) {
+                    close(self.seat.name(), connection.peer().as_ref()).await;
+                    if matches!(end, End::Stop | End::SeatLost) {
                         return;
                     }
                 }
                 Ok(Err(error)) => self.down(&error),
                 Err(_elapsed) => {
-                    let error = format!("no connection within {:?}", self.timing.timeout);
-                    self.down(&PeerError(error));
+                    self.down(&PeerError(format!("no connection within {patience:?}")));
                 }
             }
             answer(&mut waiting);
             let wait = backoff.next_wait();
-            debug!(backend = %self.name, ?wait, "next connection attempt");
+            debug!(backend = %self.seat.name(), ?wait, "next connection attempt");
             tokio::select! {
                 () = stop.cancelled() => return,
+                () = self.seat.lost() => return,
                 () = sleep(wait) => (),
                 ask = next_ask(&mut self.asks) => waiting.push(ask),
             }
@@ -147,26 +172,29 @@ impl Supervisor {
     /// Keeps the catalog fresh while the connection lives.
     async fn connected(
         &mut self,
-        peer: &Arc<dyn Peer>,
+        connection: &Connection,
         waiting: &mut Vec<Ask>,
         stop: &CancellationToken,
     ) -> End {
+        let peer = connection.peer();
         let since = Instant::now();
         let mut reason = Reason::Connected;
         let mut failures = 0;
         let mut not_before = since;
         loop {
+            let timing = self.timing.borrow_and_update().clone();
             let resolved = tokio::select! {
                 () = stop.cancelled() => return End::Stop,
+                () = self.seat.lost() => return End::SeatLost,
                 error = peer.closed() => return End::Lost { error, lived: since.elapsed() },
-                resolved = timeout(self.timing.timeout, peer.resolve()) => resolved,
+                resolved = timeout(timing.timeout, peer.resolve()) => resolved,
             };
             let refreshed = Instant::now();
             let wait = match resolved {
                 Ok(Ok(catalog)) => {
                     failures = 0;
-                    let wait = self.jittered();
-                    self.ready(peer, catalog, reason, wait);
+                    let wait = timing.jittered();
+                    self.ready(connection, catalog, reason, wait);
                     if reason == Reason::Connected {
                         self.gate.reconnected();
                     }
@@ -175,17 +203,16 @@ impl Supervisor {
                 failed => {
                     let error = match failed {
                         Ok(Err(error)) => error,
-                        _ => PeerError(format!(
-                            "the refresh took longer than {:?}",
-                            self.timing.timeout
-                        )),
+                        _ => {
+                            PeerError(format!("the refresh took longer than {:?}", timing.timeout))
+                        }
                     };
                     failures += 1;
-                    if failures == FAILURES_TO_REDIAL || self.never_resolved() {
+                    if failures == FAILURES_TO_REDIAL || !self.board.has_catalog(&self.seat) {
                         return End::Lost { error, lived: since.elapsed() };
                     }
-                    let wait = self.jittered().min(RETRY_REFRESH);
-                    self.degraded(peer, &error, wait);
+                    let wait = timing.jittered().min(RETRY_REFRESH);
+                    self.degraded(connection, &error, wait);
                     wait
                 }
             };
@@ -194,8 +221,10 @@ impl Supervisor {
             // stays noted in the peer, an ask stays in the channel.
             reason = tokio::select! {
                 () = stop.cancelled() => return End::Stop,
+                () = self.seat.lost() => return End::SeatLost,
                 error = peer.closed() => return End::Lost { error, lived: since.elapsed() },
                 () = sleep_until(refreshed + wait) => Reason::Timer,
+                () = retimed(&mut self.timing) => Reason::Timer,
                 () = changed(peer.as_ref(), not_before) => Reason::ListChanged,
                 ask = next_ask(&mut self.asks) => {
                     waiting.push(ask);
@@ -212,18 +241,22 @@ impl Supervisor {
         }
     }
 
-    fn jittered(&self) -> Duration {
-        let share = self.timing.jitter * (rand::random::<f64>() * 2.0 - 1.0);
-        self.timing.interval.mul_f64((1.0 + share).max(0.0))
-    }
-
-    fn never_resolved(&self) -> bool {
-        self.board.snapshot(self.name.as_str()).is_none_or(|known| known.catalog.is_none())
+    /// Waits for the calls on a connection that gets no new ones. Each of them has a deadline.
+    async fn finish(&mut self, connection: &Connection, stop: &CancellationToken) {
+        // Whoever asks for a refresh does not wait for them.
+        self.asks.close();
+        while self.asks.try_recv().is_ok() {}
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = connection.unused() => {
+                info!(backend = %self.seat.name(), "no call uses the earlier connection any more");
+            }
+        }
     }
 
     fn ready(
         &self,
-        peer: &Arc<dyn Peer>,
+        connection: &Connection,
         catalog: Arc<crate::model::catalog::Catalog>,
         reason: Reason,
         wait: Duration,
@@ -231,12 +264,12 @@ impl Supervisor {
         let now = SystemTime::now();
         let tools = catalog.tool_count();
         let mut news = false;
-        self.board.write(&self.name, |known| {
+        self.board.write(&self.seat, |known| {
             let before = known.catalog.as_ref().map(|catalog| catalog.digest().to_owned());
             news = known.phase != Phase::Ready || before.as_deref() != Some(catalog.digest());
             known.phase = Phase::Ready;
-            known.peer = Some(Arc::clone(peer));
-            known.about = peer.about();
+            known.connection = Some(connection.clone());
+            known.about = connection.peer().about();
             known.catalog = Some(catalog);
             known.last_refresh = Some(now);
             known.next_refresh = Some(now + wait);
@@ -244,18 +277,18 @@ impl Supervisor {
             known.connections += u64::from(reason == Reason::Connected);
         });
         if news {
-            info!(backend = %self.name, tools, %reason, "ready");
+            info!(backend = %self.seat.name(), tools, %reason, "ready");
         } else {
-            debug!(backend = %self.name, tools, %reason, "refreshed, nothing new");
+            debug!(backend = %self.seat.name(), tools, %reason, "refreshed, nothing new");
         }
     }
 
-    fn degraded(&self, peer: &Arc<dyn Peer>, error: &PeerError, wait: Duration) {
-        warn!(backend = %self.name, %error, "refresh failed; the last good catalog stays");
-        self.board.write(&self.name, |known| {
+    fn degraded(&self, connection: &Connection, error: &PeerError, wait: Duration) {
+        warn!(backend = %self.seat.name(), %error, "refresh failed; the last good catalog stays");
+        self.board.write(&self.seat, |known| {
             known.phase = Phase::Degraded;
-            known.peer = Some(Arc::clone(peer));
-            known.about = peer.about();
+            known.connection = Some(connection.clone());
+            known.about = connection.peer().about();
             known.next_refresh = Some(SystemTime::now() + wait);
             known.last_error = Some(error.to_string());
             known.failures += 1;
@@ -265,19 +298,19 @@ impl Supervisor {
     fn down(&self, error: &PeerError) {
         let text = error.to_string();
         let mut news = false;
-        self.board.write(&self.name, |known| {
+        self.board.write(&self.seat, |known| {
             // A peer that stays away is told of once, not with every attempt.
             news = known.phase != Phase::Down || known.last_error.as_ref() != Some(&text);
             known.phase = Phase::Down;
-            known.peer = None;
+            known.connection = None;
             known.next_refresh = None;
             known.last_error = Some(text);
             known.failures += 1;
         });
         if news {
-            warn!(backend = %self.name, %error, "down; the bridge keeps trying to connect");
+            warn!(backend = %self.seat.name(), %error, "down; the bridge keeps trying to connect");
         } else {
-            debug!(backend = %self.name, %error, "still down");
+            debug!(backend = %self.seat.name(), %error, "still down");
         }
     }
 }
@@ -291,7 +324,7 @@ async fn changed(peer: &dyn Peer, not_before: Instant) {
 async fn next_ask(asks: &mut mpsc::Receiver<Ask>) -> Ask {
     match asks.recv().await {
         Some(ask) => ask,
-        // Nobody can ask any more; the daemon is going down.
+        // Nobody can ask any more; the seat is lost, or the daemon is going down.
         None => std::future::pending().await,
     }
 }
@@ -300,6 +333,14 @@ fn answer(waiting: &mut Vec<Ask>) {
     for ask in waiting.drain(..) {
         // An asker that has gone away needs no answer.
         let _gone = ask.send(());
+    }
+}
+
+/// Ends when there is another timing.
+async fn retimed(timing: &mut watch::Receiver<Timing>) {
+    if timing.changed().await.is_err() {
+        // Nobody can change it any more.
+        std::future::pending::<()>().await;
     }
 }
 

@@ -61,9 +61,9 @@ pub(super) async fn demo(env: &Environment) -> Outcome {
     let state = std::env::temp_dir().join(format!("mantyx-bridge-demo-{}", std::process::id()));
     let text = format!("{BRIDGE_YAML}state_dir: {}\n", Value::from(state.display().to_string()));
     let config = Config::parse(&text, Path::new("demo"), env)?;
-    let options = Options { launcher: std::env::current_exe().ok() };
+    let options = Options { launcher: std::env::current_exe().ok(), reload: None };
     let shown = async {
-        let daemon = Daemon::build(config, &options)
+        let daemon = Daemon::build(config, options)
             .await
             .map_err(|error| Failure::Failed(format!("cannot start: {}", chain(&error))))?;
         let url = daemon.urls().first().cloned().unwrap_or_default();

@@ -1,26 +1,34 @@
-//! `mantyx-bridge serve`: the daemon in the foreground, until SIGTERM or SIGINT.
+//! `mantyx-bridge serve`: the daemon in the foreground, until SIGTERM or SIGINT. SIGHUP has the
+//! configuration read again.
 //!
 //! Must not: daemonize; that is for systemd.
+
+use std::path::PathBuf;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
 
 use super::{Failure, Outcome};
 use crate::{
-    config::Config,
-    daemon::{Daemon, Options},
+    config::{ConfigFile, Environment},
+    daemon::{Daemon, Options, Reload},
     http_client::chain,
+    watch::Watch,
 };
 
-pub(super) async fn serve(config: Config) -> Outcome {
+pub(super) async fn serve(path: PathBuf, env: Environment) -> Outcome {
+    // Before the file is read, so that no change of it is missed.
+    let watch = Watch::new(&path)?;
+    let (config, file) = ConfigFile::load(path, env)?;
     for warning in &config.warnings {
         warn!("{warning}");
     }
-    let options = Options { launcher: std::env::current_exe().ok() };
+    let reload = Some(Reload { file, watch });
+    let options = Options { launcher: std::env::current_exe().ok(), reload };
     let mut asked = Stop::new()?;
     let mut again = Stop::new()?;
     info!(version = env!("CARGO_PKG_VERSION"), "starting");
-    let daemon = Daemon::build(config, &options)
+    let daemon = Daemon::build(config, options)
         .await
         .map_err(|error| Failure::Failed(format!("cannot start: {}", chain(&error))))?;
     let hurry = async {

@@ -25,6 +25,7 @@ struct Status {
     backends: Vec<Backend>,
     runs: Runs,
     journal: Journal,
+    config: Loaded,
 }
 
 #[derive(Deserialize)]
@@ -38,6 +39,12 @@ struct Upstream {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Journal {
+    last_error: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Loaded {
     last_error: Option<String>,
 }
 
@@ -90,6 +97,9 @@ pub(super) async fn status(config: &Config, json: bool) -> Outcome {
     }
     if let Some(error) = &status.journal.last_error {
         line(&mut out, format_args!("  no calls are made: {}\n", plain(error)));
+    }
+    if let Some(error) = &status.config.last_error {
+        line(&mut out, format_args!("  configuration: {}\n", plain(error)));
     }
     let mut rows = vec![
         ["BACKEND", "KIND", "STATE", "TRANSPORT", "PROTOCOL", "TOOLS", "CALLS", "LAST REFRESH"]

@@ -55,6 +55,20 @@ impl ConfigErrors {
         };
         Self { file: file.into(), problems: vec![problem] }
     }
+
+    /// The first mistake in one line, with its place.
+    pub fn summary(&self) -> String {
+        let Some(Problem { path, message, .. }) = self.problems.first() else {
+            return self.file.clone();
+        };
+        let place = self.problems.first().map(|first| first.place(&self.file)).unwrap_or_default();
+        let path = if path.is_empty() { String::new() } else { format!("{path}: ") };
+        let more = match self.problems.len() {
+            1 => String::new(),
+            all => format!(" (and {} more)", all - 1),
+        };
+        format!("{place}: {path}{message}{more}")
+    }
 }
 
 impl fmt::Display for ConfigErrors {
@@ -75,14 +89,24 @@ impl fmt::Display for ConfigErrors {
 impl std::error::Error for ConfigErrors {}
 
 impl Problem {
+    /// Where it is: `file:line:column`, as far as that is known.
+    pub fn place(&self, file: &str) -> String {
+        match (self.line, self.column) {
+            (Some(line), Some(column)) => format!("{file}:{line}:{column}"),
+            _ => file.to_owned(),
+        }
+    }
+
+    /// The line itself, as it may be shown.
+    pub fn source_line(&self) -> Option<&str> {
+        self.snippet.as_ref().map(|snippet| snippet.text.trim_start())
+    }
+
     fn render(&self, file: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "error: {}", self.message)?;
         let number = self.line.map(|line| line.to_string()).unwrap_or_default();
         let gutter = " ".repeat(number.len());
-        match (self.line, self.column) {
-            (Some(line), Some(column)) => write!(f, "{gutter}--> {file}:{line}:{column}")?,
-            _ => write!(f, "{gutter}--> {file}")?,
-        }
+        write!(f, "{gutter}--> {}", self.place(file))?;
         match self.path.as_str() {
             "" => writeln!(f)?,
             path => writeln!(f, " ({path})")?,

@@ -4,12 +4,16 @@
 
 use std::{
     collections::HashSet,
+    io,
     path::{Path, PathBuf},
 };
+
+use sha2::{Digest as _, Sha256};
 
 use super::{
     Config, ConfigErrors, Environment,
     document::{Document, Kind, NotYaml},
+    environment::SmallFile,
     error::{Problem, Snippet},
     lower::Lower,
     mask::Mask,
@@ -38,14 +42,71 @@ pub fn find(explicit: Option<&Path>) -> Result<PathBuf, ConfigErrors> {
     })
 }
 
+/// A file that is read again and again.
+#[derive(Debug, Clone)]
+pub struct ConfigFile {
+    path: PathBuf,
+    env: Environment,
+    /// What was read last.
+    last: Option<Text>,
+    /// What was wrong with it.
+    mistakes: Option<ConfigErrors>,
+}
+
+/// A hash of the text of a file.
+type Text = [u8; 32];
+
+impl ConfigFile {
+    /// Reads and checks the file at `path`.
+    pub fn load(path: PathBuf, env: Environment) -> Result<(Config, Self), ConfigErrors> {
+        let mut file = Self { path, env, last: None, mistakes: None };
+        Ok((file.reload()?, file))
+    }
+
+    /// Reads and checks the file, and whatever it refers to.
+    pub fn reload(&mut self) -> Result<Config, ConfigErrors> {
+        let read = self.env.read(&self.path);
+        self.last = text(&read);
+        let config = Config::of_file(read, &self.path, &self.env);
+        self.mistakes = config.as_ref().err().cloned();
+        config
+    }
+
+    /// [`Self::reload`], if that brings anything new. A file that was good is not read again before
+    /// it has another text, whatever has become of what it refers to; one with a mistake is, since
+    /// that may lie there.
+    pub fn reload_if_changed(&mut self) -> Option<Result<Config, ConfigErrors>> {
+        let same_text = text(&self.env.read(&self.path)) == self.last;
+        let before = self.mistakes.clone();
+        if same_text && before.is_none() {
+            return None;
+        }
+        let config = self.reload();
+        let news = !same_text || config.as_ref().err() != before.as_ref();
+        news.then_some(config)
+    }
+}
+
+/// `None` where the file cannot be read.
+fn text(read: &io::Result<SmallFile>) -> Option<Text> {
+    read.as_ref().ok().map(|file| Sha256::digest(&file.text).into())
+}
+
 impl Config {
     /// Reads and checks the file at `path`.
     pub fn load(path: &Path, env: &Environment) -> Result<Self, ConfigErrors> {
-        let name = path.display().to_string();
-        match env.read(path) {
+        Self::of_file(env.read(path), path, env)
+    }
+
+    fn of_file(
+        read: io::Result<SmallFile>,
+        path: &Path,
+        env: &Environment,
+    ) -> Result<Self, ConfigErrors> {
+        match read {
             Ok(file) => Self::parse(&file.text, path, env),
             Err(error) => Err(ConfigErrors::without_place(
-                name,
+                path.display().to_string(),
                 format!("the configuration cannot be read: {}", plain_reason(&error)),
                 "name an existing file with `-c FILE`; `mantyx-bridge demo` needs none".into(),
             )),

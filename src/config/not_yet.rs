@@ -11,16 +11,8 @@ use super::document::{Kind, Node};
 struct NotYet {
     /// The way to the value; `*` is any key.
     path: &'static [&'static str],
-    uses: Uses,
     what: &'static str,
     cure: &'static str,
-}
-
-/// When a file uses the feature.
-enum Uses {
-    /// The key stands there with something in it.
-    Present,
-    Word(&'static str),
 }
 
 const LEAVE_OUT: &str = "leave it out";
@@ -28,33 +20,23 @@ const LEAVE_OUT: &str = "leave it out";
 const TABLE: &[NotYet] = &[
     NotYet {
         path: &["listen", "tls"],
-        uses: Uses::Present,
         what: "TLS on the bridge's listeners",
         cure: "listen on 127.0.0.1 and put a TLS proxy in front",
     },
     NotYet {
         path: &["upstream", "oauth"],
-        uses: Uses::Present,
         what: "renewing an upstream OAuth token",
         cure: "write `credential` with an API key or an access token",
     },
     NotYet {
         path: &["mcp", "*", "approve"],
-        uses: Uses::Present,
         what: "calls that a person approves",
         cure: "keep such tools from the model: `tools: {deny: […]}`",
     },
     NotYet {
         path: &["a2a", "*", "approve"],
-        uses: Uses::Present,
         what: "calls that a person approves",
         cure: LEAVE_OUT,
-    },
-    NotYet {
-        path: &["a2a", "*", "transport"],
-        uses: Uses::Word("grpc"),
-        what: "gRPC to A2A agents",
-        cure: "write `transport: jsonrpc` or `transport: http-json`, or leave it out",
     },
 ];
 
@@ -66,7 +48,7 @@ pub(super) fn find<'d>(
 ) {
     for row in TABLE {
         walk(root, row.path, &mut |node| {
-            if row.uses.is_met(node) {
+            if is_used(node) {
                 report(node, row.what, row.cure);
             }
         });
@@ -92,15 +74,12 @@ fn walk<'d>(node: &'d Node, path: &[&str], found: &mut dyn FnMut(&'d Node)) {
     }
 }
 
-impl Uses {
-    fn is_met(&self, node: &Node) -> bool {
-        match (self, &node.kind) {
-            (_, Kind::Null) => false,
-            (Self::Present, Kind::Map(entries)) => !entries.is_empty(),
-            (Self::Present, Kind::Seq(items)) => !items.is_empty(),
-            (Self::Present, _) => true,
-            (Self::Word(word), Kind::Str(text)) => text == word,
-            _ => false,
-        }
+/// Whether the key has something in it.
+fn is_used(node: &Node) -> bool {
+    match &node.kind {
+        Kind::Null => false,
+        Kind::Map(entries) => !entries.is_empty(),
+        Kind::Seq(items) => !items.is_empty(),
+        _ => true,
     }
 }

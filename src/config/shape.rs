@@ -250,9 +250,10 @@ pub struct A2a {
     pub headers: Option<At<BTreeMap<String, At<Scalar>>>>,
     /// Replaces the description that the model sees.
     pub description: Option<At<String>>,
-    /// Default: the card's preferred one that the bridge speaks. `grpc` is not in this version.
+    /// Default: the card's preferred one that the bridge speaks; gRPC, if it offers nothing else.
     pub transport: Option<At<A2aTransport>>,
-    /// Hosts (`host` or `host:port`) beyond the card's own that its endpoints may name.
+    /// Hosts (`host` or `host:port`) beyond the card's own that its endpoints may name. Another
+    /// port of the same host, which gRPC often has, counts as another host.
     pub allow_hosts: Option<At<Vec<At<String>>>>,
     /// `true`: the bridge is not ready before this backend is.
     pub required: Option<At<bool>>,

@@ -11,12 +11,12 @@ use http::{HeaderMap, HeaderName, StatusCode, Uri, header};
 use secrecy::ExposeSecret as _;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
+use tokio::sync::watch;
 
 use super::Arrival;
 use crate::{
     config::{App, Auth},
     metrics::{Label as _, Refused},
-    model::ids::AppName,
     upstream::X_API_KEY,
 };
 
@@ -24,7 +24,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Guard {
     auth: Auth,
-    apps: Vec<KnownApp>,
+    apps: watch::Sender<Arc<[KnownApp]>>,
     /// What `Host` may say, in lower case, with the port.
     hosts: BTreeSet<String>,
 }
@@ -32,8 +32,23 @@ pub struct Guard {
 #[derive(Debug)]
 struct KnownApp {
     app: Arc<App>,
-    /// Compared in place of the token, so that the time tells nothing about it.
-    hash: [u8; 32],
+    token: TokenHash,
+}
+
+/// Compared in place of a token, so that the time tells nothing about it.
+#[derive(Debug, Clone, Copy, Eq)]
+pub struct TokenHash([u8; 32]);
+
+impl PartialEq for TokenHash {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl TokenHash {
+    pub fn of(token: &[u8]) -> Self {
+        Self(Sha256::digest(token).into())
+    }
 }
 
 /// A caller that has been let in.
@@ -95,13 +110,14 @@ impl Refusal {
 
 impl Guard {
     /// A guard of `apps` behind listeners on `addresses`.
-    pub fn new(auth: Auth, apps: Vec<App>, addresses: &[SocketAddr]) -> Self {
-        let known = |app: App| {
-            let hash = Sha256::digest(app.token.expose_secret()).into();
-            KnownApp { app: Arc::new(app), hash }
-        };
+    pub fn new(auth: Auth, apps: &[App], addresses: &[SocketAddr]) -> Self {
         let hosts = addresses.iter().flat_map(|address| names_of(*address)).collect();
-        Self { auth, apps: apps.into_iter().map(known).collect(), hosts }
+        Self { auth, apps: watch::Sender::new(known(apps)), hosts }
+    }
+
+    /// Lets these apps in from now on, and no others.
+    pub fn set_apps(&self, apps: &[App]) {
+        self.apps.send_replace(known(apps));
     }
 
     /// Refuses what only a browser sends on behalf of a foreign page, and requests by a name that
@@ -141,30 +157,24 @@ impl Guard {
         let key = headers.get(X_API_KEY).map(http::HeaderValue::as_bytes);
         let shown = [(header::AUTHORIZATION, bearer), (X_API_KEY, key)];
         for (name, token) in shown.iter().filter_map(|(name, token)| Some((name, (*token)?))) {
-            if let Some(app) = self.app_of(token) {
+            if let Some(app) = self.app_of(TokenHash::of(token)) {
                 return Ok(Caller { app, token_in: Some(name.clone()) });
             }
         }
-        match (self.auth, self.apps.first()) {
-            (Auth::Off, Some(first)) => Ok(Caller { app: Arc::clone(&first.app), token_in: None }),
+        let first = self.apps.borrow().first().map(|known| Arc::clone(&known.app));
+        match (self.auth, first) {
+            (Auth::Off, Some(app)) => Ok(Caller { app, token_in: None }),
             _ if shown.iter().any(|(_, token)| token.is_some()) => Err(Refusal::WrongToken),
             _ => Err(Refusal::NoToken),
         }
     }
 
-    /// The app of this name, as one whose session the status page has opened.
-    pub fn caller(&self, app: &AppName) -> Option<Caller> {
-        let known = self.apps.iter().find(|known| known.app.name == *app)?;
-        Some(Caller { app: Arc::clone(&known.app), token_in: None })
-    }
-
     /// The app that has this token.
-    pub fn app_of(&self, token: &[u8]) -> Option<Arc<App>> {
-        let hash: [u8; 32] = Sha256::digest(token).into();
+    pub fn app_of(&self, token: TokenHash) -> Option<Arc<App>> {
         // All are compared, whichever matches.
         let mut found = None;
-        for known in &self.apps {
-            if bool::from(known.hash.ct_eq(&hash)) {
+        for known in self.apps.borrow().iter() {
+            if known.token == token {
                 found = Some(Arc::clone(&known.app));
             }
         }
@@ -174,6 +184,14 @@ impl Guard {
     fn is_ours(&self, host: &str) -> bool {
         self.hosts.contains(&host.to_ascii_lowercase())
     }
+}
+
+fn known(apps: &[App]) -> Arc<[KnownApp]> {
+    let known = |app: &App| {
+        let token = TokenHash::of(app.token.expose_secret().as_bytes());
+        KnownApp { app: Arc::new(app.clone()), token }
+    };
+    apps.iter().map(known).collect()
 }
 
 /// The token of an `Authorization` header with the scheme `Bearer`.

@@ -236,7 +236,7 @@ mod tests {
         check("POST", "/v1/backends/fs/refresh", &Route::Own(Own::Refresh("fs".to_owned())));
         check("GET", "/v1/specs/inject", &Route::WrongMethod("POST"));
         check("GET", "/v1/status/", &Route::Unknown);
-        check("GET", "/", &Route::Unknown);
+        check("GET", "/", &Route::Page);
         check("GET", "/api", &Route::Unknown);
         check("POST", "/v1/runs", &Route::Own(Own::Submit));
         check("GET", "/v1/runs", &Route::Own(Own::Runs));

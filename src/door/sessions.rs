@@ -1,6 +1,7 @@
 //! People who signed in at the status page: a cookie stands for the token that they showed.
 //!
-//! The token itself is kept neither by the browser nor here. Browsers send a cookie to every port of
+//! The token itself is kept neither by the browser nor here, and a session lasts no longer than an
+//! app has it. Browsers send a cookie to every port of
 //! a host, so a session opens less than the token does (`Own::takes_sessions`): looking, and what
 //! the page has buttons for.
 //!
@@ -16,7 +17,8 @@ use http::{HeaderMap, HeaderValue, header};
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
-use crate::model::{catalog::hex, ids::AppName};
+use super::guard::TokenHash;
+use crate::model::catalog::hex;
 
 /// How long a session lasts.
 const LIFE: Duration = Duration::from_secs(12 * 60 * 60);
@@ -32,7 +34,7 @@ pub struct Sessions {
 
 #[derive(Debug)]
 struct Session {
-    app: AppName,
+    token: TokenHash,
     until: Instant,
 }
 
@@ -42,9 +44,9 @@ struct Session {
 pub struct NoRandom(#[from] getrandom::Error);
 
 impl Sessions {
-    /// Begins a session of `app`; what this gives is for `Set-Cookie`. `headers` are those of the
-    /// request.
-    pub fn begin(&self, app: AppName, headers: &HeaderMap) -> Result<HeaderValue, NoRandom> {
+    /// Begins a session with `token`; what this gives is for `Set-Cookie`. `headers` are those of
+    /// the request.
+    pub fn begin(&self, token: TokenHash, headers: &HeaderMap) -> Result<HeaderValue, NoRandom> {
         let mut random = [0; 32];
         getrandom::fill(&mut random)?;
         let value = hex(&random);
@@ -57,16 +59,16 @@ impl Sessions {
                 open.remove(&oldest);
             }
         }
-        open.insert(hash(&value), Session { app, until: now + LIFE });
+        open.insert(hash(&value), Session { token, until: now + LIFE });
         Ok(cookie(headers, &value, LIFE))
     }
 
-    /// Whose session the request's cookie stands for.
-    pub fn app(&self, headers: &HeaderMap) -> Option<AppName> {
+    /// The token that the request's cookie stands for.
+    pub fn token(&self, headers: &HeaderMap) -> Option<TokenHash> {
         let wanted = hash(value_of(headers)?);
         let open = self.lock();
         let session = open.get(&wanted)?;
-        (session.until > Instant::now()).then(|| session.app.clone())
+        (session.until > Instant::now()).then_some(session.token)
     }
 
     /// Ends the session of the request's cookie; what this gives is for `Set-Cookie`.
@@ -126,8 +128,8 @@ mod tests {
         headers
     }
 
-    fn begin(sessions: &Sessions, app: &str) -> String {
-        let cookie = sessions.begin(app.into(), &request(&[])).unwrap();
+    fn begin(sessions: &Sessions, token: &str) -> String {
+        let cookie = sessions.begin(TokenHash::of(token.as_bytes()), &request(&[])).unwrap();
         let cookie = cookie.to_str().unwrap();
         assert!(cookie.ends_with("; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict"), "{cookie}");
         cookie.split(';').next().unwrap().to_owned()
@@ -138,19 +140,23 @@ mod tests {
         let sessions = Sessions::default();
         let (one, two) = (begin(&sessions, "one"), begin(&sessions, "two"));
         assert!(one.starts_with("mantyx_bridge_7717="), "{one}");
-        assert_eq!(sessions.app(&request(&["a=b", &two])), Some("two".into()));
+        assert_eq!(sessions.token(&request(&["a=b", &two])), Some(TokenHash::of(b"two")));
         let both = format!("x=1; {one}; y=2");
-        assert_eq!(sessions.app(&request(&[&both])), Some("one".into()));
+        assert_eq!(sessions.token(&request(&[&both])), Some(TokenHash::of(b"one")));
         for other in ["", "mantyx_bridge_7717=", "mantyx_bridge_7717=0"] {
-            assert_eq!(sessions.app(&request(&[other])), None, "{other}");
+            assert_eq!(sessions.token(&request(&[other])), None, "{other}");
         }
-        assert_eq!(sessions.app(&request(&[&one.replace("7717", "7718")])), None, "another port's");
+        assert_eq!(
+            sessions.token(&request(&[&one.replace("7717", "7718")])),
+            None,
+            "another port's"
+        );
 
         let gone = sessions.end(&request(&[&one]));
         assert!(gone.to_str().unwrap().starts_with("mantyx_bridge_7717=; Path=/; Max-Age=0"));
-        assert_eq!(sessions.app(&request(&[&one])), None);
+        assert_eq!(sessions.token(&request(&[&one])), None);
         tokio::time::advance(LIFE).await;
-        assert_eq!(sessions.app(&request(&[&two])), None, "too old");
+        assert_eq!(sessions.token(&request(&[&two])), None, "too old");
     }
 
     #[tokio::test(start_paused = true)]
@@ -162,6 +168,6 @@ mod tests {
             begin(&sessions, "one");
         }
         assert_eq!(sessions.lock().len(), MOST);
-        assert_eq!(sessions.app(&request(&[&first])), None, "the oldest has ended");
+        assert_eq!(sessions.token(&request(&[&first])), None, "the oldest has ended");
     }
 }

@@ -138,6 +138,27 @@ impl Catalog {
     }
 }
 
+/// What a catalog belongs to: a hash of how its backend is reached, so that a catalog of one server
+/// is never offered as that of another which took its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity(String);
+
+impl Identity {
+    /// Of a backend that is reached as `text` says.
+    pub fn of(text: &str) -> Self {
+        Self(hex(&Sha256::digest(text)))
+    }
+
+    /// The one that was written down as `hash`.
+    pub fn from_hash(hash: &str) -> Self {
+        Self(hash.to_owned())
+    }
+
+    pub fn hash(&self) -> &str {
+        &self.0
+    }
+}
+
 /// Lower-case hex of `bytes`.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {

@@ -69,7 +69,7 @@ impl Runs {
         arguments: Option<&RawValue>,
         of: Of,
     ) -> Account {
-        let metrics = self.backends.metrics(&begun.backend).cloned();
+        let metrics = self.backends.metrics(&begun.backend);
         let audit = self.audit.as_ref().map(|audit| {
             let call = audited(audit, &begun, Some(route), arguments, of);
             (Arc::clone(audit), call)

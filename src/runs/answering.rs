@@ -72,7 +72,8 @@ pub(super) async fn answer(
     if !run.has_ended() || runs.draining().is_cancelled() {
         let (path, deadline) =
             (run.key.results_path(&to), Instant::now() + entry.post_within(POST_WITHIN));
-        runs.upstream().post_result(&path, body, &run.authority, deadline).await;
+        let authority = runs.authority_of(&run);
+        runs.upstream().post_result(&path, body, &authority, deadline).await;
     }
     entry.close();
 }

@@ -57,7 +57,8 @@ pub async fn open(
         None => {
             debug!(run = %run.key.run, last_seq, "an app reads events that only MANTYX still has");
             let path = run.key.stream_path();
-            let response = runs.upstream().open_stream(&path, last_seq, &run.authority).await?;
+            let authority = runs.authority_of(&run);
+            let response = runs.upstream().open_stream(&path, last_seq, &authority).await?;
             let framer = Framer::new(MAX_EVENT);
             From::Replay(Box::new(Replay { response, framer, seq: last_seq }))
         }

@@ -189,14 +189,14 @@ impl Driver {
         struct Snapshot {
             status: String,
         }
-        let (key, authority) = (&self.run.key, &self.run.authority);
+        let (key, authority) = (&self.run.key, self.runs.authority_of(&self.run));
         if key.kind != RunKind::Eval {
             return None;
         }
         let path = key.path();
         let snapshot = async {
             let upstream = self.runs.upstream();
-            let answer = upstream.ask(&path, authority).await.ok()?;
+            let answer = upstream.ask(&path, &authority).await.ok()?;
             let text = upstream.text(answer).await.ok()?;
             serde_json::from_slice::<Snapshot>(&text).ok()
         };
@@ -219,7 +219,8 @@ impl Driver {
         let path = self.run.key.stream_path();
         let last_seq = self.run.state().last_seq();
         let draining = self.runs.draining().clone();
-        let open = self.runs.upstream().open_stream(&path, last_seq, &self.run.authority);
+        let authority = self.runs.authority_of(&self.run);
+        let open = self.runs.upstream().open_stream(&path, last_seq, &authority);
         if std::mem::replace(&mut self.has_read, true) {
             self.runs.metrics.reconnects.inc();
         }

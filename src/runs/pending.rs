@@ -359,7 +359,7 @@ impl Runs {
             Err(mistakes) => return Answer::Error(mistakes),
         };
         let scope = Scope::new(app, asked_by);
-        let deadline = Instant::now() + asked.wait.min(self.calls.timeout);
+        let deadline = Instant::now() + asked.wait.min(self.settings().calls.timeout);
         let fetched = tokio::select! {
             fetched = self.long_calls.fetch_by(&asked.call, &scope, deadline) => fetched,
             () = self.drain.cancelled() => self.long_calls.fetch(&asked.call, &scope),

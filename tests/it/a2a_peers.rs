@@ -15,7 +15,7 @@ use futures_util::future::{BoxFuture, join_all};
 use http::HeaderMap;
 use mantyx_bridge::{
     backend::{
-        a2a::A2aDialer,
+        a2a::{A2aDialer, Conversations},
         peer::{CallError, Dial, Handle, NotRecorded, Origin, Peer, Progress, ToolCall, Witness},
     },
     config::{A2a, A2aBinding, CardSource},
@@ -44,8 +44,8 @@ use crate::{
     wait,
 };
 
-struct Agent {
-    url: Url,
+pub(crate) struct Agent {
+    pub(crate) url: Url,
     lines: Lines<BufReader<ChildStdout>>,
     /// Killed when the test ends.
     _child: Child,
@@ -53,16 +53,20 @@ struct Agent {
 
 impl Agent {
     /// Whether it says within `patience` that a task was cancelled; what else it says is left out.
-    async fn cancels(&mut self, patience: Duration) -> bool {
-        let cancelled = async {
-            while !self.lines.next_line().await.unwrap().unwrap().starts_with("CANCELLED ") {}
-        };
-        timeout(patience, cancelled).await.is_ok()
+    pub(crate) async fn cancels(&mut self, patience: Duration) -> bool {
+        self.says("CANCELLED ", patience).await
+    }
+
+    /// Whether it says within `patience` a line that begins with `start`.
+    pub(crate) async fn says(&mut self, start: &str, patience: Duration) -> bool {
+        let said =
+            async { while !self.lines.next_line().await.unwrap().unwrap().starts_with(start) {} };
+        timeout(patience, said).await.is_ok()
     }
 }
 
 /// Starts a script of tests/peers.
-async fn start(interpreter: PathBuf, script: &str, arguments: &[&str]) -> Agent {
+pub(crate) async fn start(interpreter: PathBuf, script: &str, arguments: &[&str]) -> Agent {
     let mut child = Command::new(interpreter)
         .arg(format!("{}/tests/peers/{script}", env!("CARGO_MANIFEST_DIR")))
         .args(arguments)
@@ -76,7 +80,7 @@ async fn start(interpreter: PathBuf, script: &str, arguments: &[&str]) -> Agent 
     Agent { url: Url::parse(url).unwrap(), lines, _child: child }
 }
 
-async fn dial(agent: &Agent, binding: Option<A2aBinding>) -> Arc<dyn Peer> {
+pub(crate) async fn dial(agent: &Agent, binding: Option<A2aBinding>) -> Arc<dyn Peer> {
     dial_url(&agent.url, binding).await
 }
 
@@ -86,14 +90,18 @@ async fn dial_url(url: &Url, binding: Option<A2aBinding>) -> Arc<dyn Peer> {
         headers: HeaderMap::new(),
         description: None,
         binding,
-        allow_hosts: Vec::new(),
+        // gRPC has a port of its own.
+        allow_hosts: vec!["127.0.0.1".to_owned()],
         oauth: None,
     };
     let name = BackendName::parse("hr").unwrap();
-    A2aDialer::new(name, &config, http_client::new()).dial().await.unwrap()
+    A2aDialer::new(name, &config, http_client::new(), Conversations::default())
+        .dial()
+        .await
+        .unwrap()
 }
 
-async fn call(peer: &Arc<dyn Peer>, message: &str) -> Result<Answer, CallError> {
+pub(crate) async fn call(peer: &Arc<dyn Peer>, message: &str) -> Result<Answer, CallError> {
     call_of(peer, None, message).await
 }
 
@@ -105,7 +113,7 @@ async fn call_of(
     peer.call(ToolCall { origin, ..asking(message) }).await
 }
 
-fn asking(message: &str) -> ToolCall {
+pub(crate) fn asking(message: &str) -> ToolCall {
     let arguments = RawValue::from_string(json!({"message": message}).to_string()).unwrap();
     ToolCall {
         tool: "".into(),
@@ -117,7 +125,7 @@ fn asking(message: &str) -> ToolCall {
     }
 }
 
-async fn result(peer: &Arc<dyn Peer>, message: &str) -> String {
+pub(crate) async fn result(peer: &Arc<dyn Peer>, message: &str) -> String {
     match call(peer, message).await {
         Ok(Answer::Result { text, files }) if files.is_empty() => text,
         other => panic!("{message}: {other:?}"),
@@ -125,7 +133,7 @@ async fn result(peer: &Arc<dyn Peer>, message: &str) -> String {
 }
 
 /// Everything that an agent of tests/peers does, over one binding.
-async fn check(agent: &mut Agent, binding: A2aBinding, version: &str, streaming: bool) {
+pub(crate) async fn check(agent: &mut Agent, binding: A2aBinding, version: &str, streaming: bool) {
     let peer = dial(agent, Some(binding)).await;
     assert_eq!(peer.about().protocol_version.as_deref(), Some(version));
     check_card(agent, &peer.resolve().await.unwrap()).await;
@@ -263,7 +271,7 @@ async fn an_unchanged_card_is_not_sent_again() {
 }
 
 /// A peer whose card is the agent's own with a change, as an operator's file.
-async fn dial_with(
+pub(crate) async fn dial_with(
     agent: &Agent,
     binding: A2aBinding,
     change: impl FnOnce(String) -> String,
@@ -283,7 +291,10 @@ async fn dial_with(
         oauth: None,
     };
     let name = BackendName::parse("hr").unwrap();
-    A2aDialer::new(name, &config, http_client::new()).dial().await.unwrap()
+    A2aDialer::new(name, &config, http_client::new(), Conversations::default())
+        .dial()
+        .await
+        .unwrap()
 }
 
 #[tokio::test]
@@ -413,8 +424,8 @@ async fn crash(url: Url, binding: A2aBinding, message: &'static str) -> Handle {
 }
 
 /// What a fresh bridge makes of a task that another one has begun at `agent`.
-async fn check_resume(mut agent: Agent, what: &str) {
-    for binding in [A2aBinding::JsonRpc, A2aBinding::HttpJson] {
+pub(crate) async fn check_resume(mut agent: Agent, bindings: &[A2aBinding], what: &str) {
+    for &binding in bindings {
         let what = format!("{what} over {binding:?}");
         let handle = crash(agent.url.clone(), binding, "early 10").await;
         let peer = dial(&agent, Some(binding)).await;
@@ -443,7 +454,8 @@ async fn a_task_outlives_the_bridge() {
     });
     let checks = agents.map(async |(python, script, arguments)| {
         let agent = start(python, script, &arguments).await;
-        check_resume(agent, &format!("{script} {arguments:?}")).await;
+        let bindings = [A2aBinding::JsonRpc, A2aBinding::HttpJson];
+        check_resume(agent, &bindings, &format!("{script} {arguments:?}")).await;
     });
     join_all(checks).await;
 }
@@ -514,7 +526,7 @@ async fn a_bridge_that_was_killed_picks_its_task_up_again() {
 }
 
 /// What the bridge has written down of its calls.
-fn journal(rig: &Rig) -> String {
+pub(crate) fn journal(rig: &Rig) -> String {
     let mut text = String::new();
     let mut left = vec![rig.bridge.state("")];
     while let Some(directory) = left.pop() {

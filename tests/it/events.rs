@@ -14,10 +14,14 @@ use crate::{
     sse::Stream,
 };
 
-const EVENTS: &str = "/v1/events";
+pub(crate) const EVENTS: &str = "/v1/events";
 
 /// Reads on until an event of `kind` that `wanted` takes.
-async fn until(stream: &mut Stream, kind: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+pub(crate) async fn until(
+    stream: &mut Stream,
+    kind: &str,
+    wanted: impl Fn(&Value) -> bool,
+) -> Value {
     loop {
         let fields = stream.event().await.expect("the stream stays open").fields();
         let data: Value = serde_json::from_str(&fields.data.unwrap_or_default()).expect("JSON");

@@ -56,12 +56,15 @@ mod evals;
 mod events;
 #[cfg(test)]
 mod faults;
+#[cfg(feature = "grpc")]
+#[cfg(test)]
+mod grpc;
+#[cfg(test)]
+mod guides;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod kit;
-#[cfg(test)]
-mod later;
 #[cfg(test)]
 mod local;
 #[cfg(test)]
@@ -82,6 +85,8 @@ mod pending;
 mod proxy;
 #[cfg(test)]
 mod recovery;
+#[cfg(test)]
+mod reload;
 #[cfg(test)]
 mod runs;
 #[cfg(test)]

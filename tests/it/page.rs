@@ -21,7 +21,7 @@ async fn sign_in(bridge: &Bridge, token: &str) -> Answer {
 }
 
 /// The cookie of somebody who has signed in.
-async fn session(bridge: &Bridge) -> String {
+pub(crate) async fn session(bridge: &Bridge) -> String {
     let answer = sign_in(bridge, bridge.token()).await;
     assert_eq!((answer.status, answer.header("location")), (303, Some("/")));
     let cookie = answer.header("set-cookie").expect("a cookie");

@@ -10,8 +10,8 @@ use crate::{bridge::Bridge, mantyx::Mantyx, peers, rig::ledger_in};
 
 const UNIT: &str = "systemd/mantyx-bridge.service";
 
-/// Reads messages until one holds the line `wanted`.
-async fn told(socket: &UnixDatagram, wanted: &str) {
+/// Reads messages until one holds the line `wanted`; that message.
+async fn told(socket: &UnixDatagram, wanted: &str) -> String {
     let mut seen = Vec::new();
     let read = async {
         let mut buffer = vec![0; 4096];
@@ -20,14 +20,14 @@ async fn told(socket: &UnixDatagram, wanted: &str) {
             let bytes = buffer.get(..size).unwrap_or_default();
             let text = String::from_utf8_lossy(bytes).into_owned();
             let found = text.lines().any(|line| line == wanted);
-            seen.push(text);
+            seen.push(text.clone());
             if found {
-                return;
+                return text;
             }
         }
     };
     let found = timeout(Duration::from_secs(20), read).await;
-    assert!(found.is_ok(), "systemd should be told {wanted}; it was told {seen:?}");
+    found.unwrap_or_else(|_elapsed| panic!("systemd should be told {wanted}; it was told {seen:?}"))
 }
 
 #[tokio::test]
@@ -48,6 +48,30 @@ async fn systemd_is_told_of_start_life_and_end() {
     told(&socket, "WATCHDOG=1").await;
     bridge.stop().await;
     told(&socket, "STOPPING=1").await;
+}
+
+#[tokio::test]
+async fn systemd_is_told_of_a_reload() {
+    let dir = TempDir::new().expect("the temporary directory is writable");
+    let path = dir.path().join("notify");
+    let socket = UnixDatagram::bind(&path).expect("a new path");
+    let mantyx = Mantyx::start().await;
+    let notify = path.to_str().expect("a path of the tests is UTF-8");
+    let mut bridge = Bridge::start_with(&mantyx.upstream(), &[("NOTIFY_SOCKET", notify)]).await;
+    told(&socket, "READY=1").await;
+    let bad = "nonsense: 1\n";
+    for config in [&mantyx.upstream(), bad] {
+        bridge.set_config(config);
+        bridge.process().signal(rustix::process::Signal::HUP);
+        let message = told(&socket, "RELOADING=1").await;
+        let at = message.lines().find_map(|line| line.strip_prefix("MONOTONIC_USEC="));
+        let at = at.and_then(|at| at.parse::<u64>().ok());
+        assert!(at.is_some_and(|at| at > 0), "systemd wants to know when: {message}");
+        // Of a file that is not taken, too: else it would wait for ever.
+        let status = told(&socket, "READY=1").await;
+        let not_taken = status.contains("STATUS=0 of 0 backends resolved; configuration not taken");
+        assert_eq!(not_taken, config == bad, "{status}");
+    }
 }
 
 #[tokio::test]

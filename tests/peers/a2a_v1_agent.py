@@ -16,17 +16,20 @@ What it does is decided by the message:
     big N     replies with a message of N bytes
 
 Prints one line `READY http://127.0.0.1:PORT` when it listens, and then `MESSAGE VERB`, `TASK ID` and
-`CANCELLED ID` as they happen.
+`CANCELLED ID` as they happen; over gRPC also `CALL METHOD`.
 """
 
 import argparse
 import asyncio
+import datetime
+import ipaddress
 import socket
 
+import grpc
 import uvicorn
 from a2a.helpers.proto_helpers import new_task_from_user_message
 from a2a.server.agent_execution import AgentExecutor
-from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.request_handlers import DefaultRequestHandler, GrpcHandler
 from a2a.server.routes import (
     create_agent_card_routes,
     create_jsonrpc_routes,
@@ -45,6 +48,10 @@ from a2a.types.a2a_pb2 import (
     Part,
     Role,
 )
+from a2a.types.a2a_pb2_grpc import add_A2AServiceServicer_to_server
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Value
 from starlette.applications import Starlette
@@ -133,20 +140,48 @@ class Handler(DefaultRequestHandler):
         return await super().on_message_send(params, context)
 
 
-async def serve_grpc(handler, wants_token):
+def credentials(roots):
+    """A key and a certificate for 127.0.0.1; the one that issued it is written to the file `roots`."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    keys = {name: ec.generate_private_key(ec.SECP256R1()) for name in ("issuer", "agent")}
+
+    def issue(name, extension):
+        named = lambda name: x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(named(name))
+            .issuer_name(named("issuer"))
+            .public_key(keys[name].public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(days=1))
+            .not_valid_after(now + datetime.timedelta(days=1))
+            .add_extension(extension, critical=False)
+            .sign(keys["issuer"], hashes.SHA256())
+        )
+        return certificate.public_bytes(serialization.Encoding.PEM)
+
+    with open(roots, "wb") as file:
+        file.write(issue("issuer", x509.BasicConstraints(ca=True, path_length=0)))
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    key = keys["agent"].private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    certificate = issue("agent", x509.SubjectAlternativeName([address]))
+    return grpc.ssl_server_credentials([(key, certificate)])
+
+
+async def serve_grpc(handler, wants_token, roots):
     """Starts a gRPC server on a port of its own, and returns both.
 
     One that wants tokens takes any but the first that it sees, which is held to have expired.
     """
-    # Only where it is asked for: the other tests do without grpcio.
-    import grpc
-    from a2a.server.request_handlers import GrpcHandler
-    from a2a.types.a2a_pb2_grpc import add_A2AServiceServicer_to_server
-
     class Door(grpc.aio.ServerInterceptor):
         expired = None
 
         async def intercept_service(self, proceed, details):
+            print(f"CALL {details.method.rsplit('/')[-1]}", flush=True)
             token = dict(details.invocation_metadata).get("authorization")
             self.expired = self.expired or token
             if wants_token and (token is None or token == self.expired):
@@ -158,7 +193,10 @@ async def serve_grpc(handler, wants_token):
 
     server = grpc.aio.server(interceptors=[Door()])
     add_A2AServiceServicer_to_server(GrpcHandler(handler), server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    if roots:
+        port = server.add_secure_port("127.0.0.1:0", credentials(roots))
+    else:
+        port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     return server, port
 
@@ -172,6 +210,7 @@ async def main():
     options.add_argument("--public", help="the address that the card names, if another stands before")
     options.add_argument("--token-url", help="where the card says that clients get their tokens")
     options.add_argument("--grpc-token", action="store_true", help="gRPC wants a token")
+    options.add_argument("--grpc-tls", help="gRPC is on TLS; its root certificate goes to this file")
     options = options.parse_args()
 
     listener = socket.socket()
@@ -184,7 +223,7 @@ async def main():
         "jsonrpc": ("JSONRPC", base + "/a2a/jsonrpc"),
         "http+json": ("HTTP+JSON", base + "/a2a/rest"),
         # As the clients of this SDK want it, without a scheme. The port follows.
-        "grpc": ("GRPC", "127.0.0.1"),
+        "grpc": ("GRPC", "https://127.0.0.1" if options.grpc_tls else "127.0.0.1"),
     }
     # With 0.3 on it, the card has 0.3's own fields, too, and the server takes both wires.
     versions = ["0.3", "1.0"] if options.card == "both" else [options.card]
@@ -214,7 +253,7 @@ async def main():
     handler = Handler(Executor(), InMemoryTaskStore(), card)
     if "grpc" in options.bindings:
         # It lives as long as there is a name for it.
-        _server, port = await serve_grpc(handler, options.grpc_token)
+        _server, port = await serve_grpc(handler, options.grpc_token, options.grpc_tls)
         for interface in card.supported_interfaces:
             if interface.protocol_binding == "GRPC":
                 interface.url += f":{port}"

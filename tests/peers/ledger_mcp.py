@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import threading
+import time
 
 STRING = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 NUMBER = {"type": "object", "properties": {"bytes": {"type": "integer"}}, "required": ["bytes"]}
@@ -26,7 +27,7 @@ TOOLS = """[
 {"name": "fail", "description": "Fails.", "inputSchema": %s,
  "annotations": {"readOnlyHint": false, "destructiveHint": true}},
 {"name": "hang", "description": "Never answers.", "inputSchema": %s},
-{"name": "slow", "description": "Answers after text seconds.", "inputSchema": %s},
+{"name": "slow", "description": "Answers after text seconds, or when the file text is there.", "inputSchema": %s},
 {"name": "reread", "description": "Answers the second time only.", "inputSchema": %s,
  "annotations": {"readOnlyHint": true}},
 {"name": "big", "description": "Answers with many bytes.", "inputSchema": %s},
@@ -74,6 +75,15 @@ def times(name):
         return sum(json.loads(line)["tool"] == name for line in ledger)
 
 
+def slow(id, until):
+    try:
+        time.sleep(float(until))
+    except ValueError:
+        while not os.path.exists(until):
+            time.sleep(0.02)
+    text(id, "slept")
+
+
 def call(id, params, line):
     name, arguments = params["name"], params.get("arguments", {})
     with open(options.ledger, "a") as ledger:
@@ -91,7 +101,7 @@ def call(id, params, line):
     elif name == "fail":
         text(id, "it failed on purpose", error=True)
     elif name == "slow":
-        threading.Timer(float(arguments["text"]), text, (id, "slept")).start()
+        threading.Thread(target=slow, args=(id, arguments["text"]), daemon=True).start()
     elif name == "big":
         text(id, "é" * (arguments["bytes"] // 2))
     elif name == "pid":

@@ -60,18 +60,28 @@ struct WhyNot {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Reason {
     Binding,
+    /// gRPC, in a bridge that is built without it.
+    #[cfg(not(feature = "grpc"))]
+    NotBuilt,
     NotConfigured,
     Version,
+    /// gRPC of 0.x, which is another service.
+    #[cfg(feature = "grpc")]
+    OldGrpc,
     BadUrl(String),
     Credentials,
     LinkLocal,
-    OtherOrigin { card: String, host: String },
+    OtherOrigin {
+        card: String,
+        host: String,
+    },
 }
 
 /// Chooses the interface to call.
 ///
-/// The card's order decides between bindings; where it offers both generations of the chosen one,
-/// the newer is taken.
+/// The card's order decides between bindings, except that gRPC comes after all others: it alone
+/// does not have an agent's data as the agent wrote it. Where the card offers both generations of
+/// the chosen one, the newer is taken.
 pub(super) fn choose(card: &Card, rules: Rules<'_>) -> Result<Endpoint, NoInterface> {
     let mut usable: Vec<Endpoint> = Vec::new();
     let mut why_not = Vec::new();
@@ -81,7 +91,8 @@ pub(super) fn choose(card: &Card, rules: Rules<'_>) -> Result<Endpoint, NoInterf
             Err(reason) => why_not.push(WhyNot { interface: describe(interface), reason }),
         }
     }
-    let Some(binding) = usable.first().map(|endpoint| endpoint.binding) else {
+    let preferred = usable.iter().find(|endpoint| !is_grpc(endpoint.binding));
+    let Some(binding) = preferred.or(usable.first()).map(|endpoint| endpoint.binding) else {
         return Err(NoInterface { why_not, binding: rules.binding });
     };
     // The first of the newest: `max_by_key` would give the last one.
@@ -91,12 +102,21 @@ pub(super) fn choose(card: &Card, rules: Rules<'_>) -> Result<Endpoint, NoInterf
 }
 
 fn judge(interface: &Interface, rules: Rules<'_>) -> Result<Endpoint, Reason> {
-    let binding = binding(&interface.binding).ok_or(Reason::Binding)?;
+    let binding = binding(&interface.binding)?;
     if rules.binding.is_some_and(|wanted| wanted != binding) {
         return Err(Reason::NotConfigured);
     }
     let generation = generation(interface.version.as_deref()).ok_or(Reason::Version)?;
+    #[cfg(feature = "grpc")]
+    if is_grpc(binding) && generation == Generation::V03 {
+        return Err(Reason::OldGrpc);
+    }
     let url = match rules.card_url {
+        _ if is_grpc(binding) && is_bare(&interface.url) => {
+            // With its card's scheme, so that what was confidential stays so.
+            let scheme = rules.card_url.map_or("https", Url::scheme);
+            Url::parse(&format!("{scheme}://{}", interface.url))
+        }
         Some(base) => base.join(&interface.url),
         None => Url::parse(&interface.url),
     };
@@ -123,14 +143,33 @@ fn judge(interface: &Interface, rules: Rules<'_>) -> Result<Endpoint, Reason> {
     Ok(Endpoint { url, binding, generation, version, tenant: interface.tenant.clone() })
 }
 
-fn binding(name: &str) -> Option<A2aBinding> {
+fn binding(name: &str) -> Result<A2aBinding, Reason> {
     if name.eq_ignore_ascii_case(a2a::TRANSPORT_PROTOCOL_JSONRPC) {
-        Some(A2aBinding::JsonRpc)
-    } else if name.eq_ignore_ascii_case(a2a::TRANSPORT_PROTOCOL_HTTP_JSON) {
-        Some(A2aBinding::HttpJson)
-    } else {
-        None
+        return Ok(A2aBinding::JsonRpc);
     }
+    if name.eq_ignore_ascii_case(a2a::TRANSPORT_PROTOCOL_HTTP_JSON) {
+        return Ok(A2aBinding::HttpJson);
+    }
+    if name.eq_ignore_ascii_case(a2a::TRANSPORT_PROTOCOL_GRPC) {
+        #[cfg(feature = "grpc")]
+        return Ok(A2aBinding::Grpc);
+        #[cfg(not(feature = "grpc"))]
+        return Err(Reason::NotBuilt);
+    }
+    Err(Reason::Binding)
+}
+
+fn is_grpc(binding: A2aBinding) -> bool {
+    match binding {
+        A2aBinding::JsonRpc | A2aBinding::HttpJson => false,
+        #[cfg(feature = "grpc")]
+        A2aBinding::Grpc => true,
+    }
+}
+
+/// Whether it is a `host:port`, as gRPC's own libraries write addresses.
+fn is_bare(url: &str) -> bool {
+    !url.contains("://") && !url.starts_with('/')
 }
 
 fn generation(version: Option<&str>) -> Option<Generation> {
@@ -183,11 +222,17 @@ impl fmt::Display for NoInterface {
             f.write_char(' ')?;
             match reason {
                 Reason::Binding => f.write_str("is a binding that the bridge does not speak"),
+                #[cfg(not(feature = "grpc"))]
+                Reason::NotBuilt => f.write_str(
+                    "needs a bridge with gRPC: `cargo install --path . --features grpc`",
+                ),
                 Reason::NotConfigured => {
                     let wanted = self.binding.map_or("any", A2aBinding::as_str);
                     write!(f, "is not the configured `transport: {wanted}`")
                 }
                 Reason::Version => f.write_str("is neither A2A 0.x nor 1.x"),
+                #[cfg(feature = "grpc")]
+                Reason::OldGrpc => f.write_str("is gRPC of A2A 0.x, of which 1.x alone is spoken"),
                 Reason::BadUrl(error) => write!(f, "has no usable URL ({error})"),
                 Reason::Credentials => f.write_str(
                     "carries a user name or password in its URL; put credentials into `headers`",

@@ -10,7 +10,6 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue,
     header::{ACCEPT, CONTENT_TYPE},
@@ -19,6 +18,8 @@ use serde_json::value::RawValue;
 use tokio::time::timeout;
 use uuid::Uuid;
 
+#[cfg(feature = "grpc")]
+use super::grpc;
 use super::{
     failure::Failure,
     interface::{Endpoint, Generation},
@@ -62,7 +63,13 @@ pub(super) enum Opened {
 }
 
 /// The events of one response.
-pub(super) struct Events {
+pub(super) enum Events {
+    Sse(SseEvents),
+    #[cfg(feature = "grpc")]
+    Grpc(grpc::Events),
+}
+
+pub(super) struct SseEvents {
     response: reqwest::Response,
     framer: Framer,
     binding: A2aBinding,
@@ -86,12 +93,20 @@ impl Link {
         operation: Operation<'_>,
     ) -> Result<Box<RawValue>, Failure> {
         let response = self.send(operation, "application/json").await?;
+        #[cfg(feature = "grpc")]
+        if self.is_grpc(&response) {
+            return grpc::result(response, operation).await;
+        }
         self.result(response).await
     }
 
     /// Makes one request and reads no further than its head, if events follow.
     pub(super) async fn open(&self, operation: Operation<'_>) -> Result<Opened, Failure> {
         let response = self.send(operation, "text/event-stream, application/json").await?;
+        #[cfg(feature = "grpc")]
+        if self.is_grpc(&response) {
+            return Ok(Opened::Events(Events::Grpc(grpc::Events::new(response))));
+        }
         let content_type = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
         let is_stream = content_type.is_some_and(|value| {
             let expected = b"text/event-stream";
@@ -101,7 +116,8 @@ impl Link {
             return self.result(response).await.map(Opened::Plain);
         }
         let binding = self.endpoint.binding;
-        Ok(Opened::Events(Events { response, framer: Framer::new(MAX_REPLY), binding }))
+        let framer = Framer::new(MAX_REPLY);
+        Ok(Opened::Events(Events::Sse(SseEvents { response, framer, binding })))
     }
 
     async fn send(
@@ -123,20 +139,38 @@ impl Link {
         if request.body.is_some() {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        let body = request.body.map(Bytes::from);
+        #[cfg(feature = "grpc")]
+        if self.endpoint.binding == A2aBinding::Grpc {
+            grpc::mark(&mut headers);
+        }
         auth::send(self.tokens.as_deref(), headers, async |headers| {
             let mut builder = self.client.request(request.method.clone(), request.url.clone());
             builder = builder.headers(headers);
-            if let Some(body) = &body {
+            if let Some(body) = &request.body {
                 builder = builder.body(body.clone());
             }
-            builder.send().await.map_err(|error| {
+            let response = builder.send().await.map_err(|error| {
                 let not_sent = error.is_connect() || error.is_builder();
                 let text = http_client::chain(&error.without_url());
                 if not_sent { Failure::NotSent(text) } else { Failure::Lost(text) }
-            })
+            })?;
+            #[cfg(feature = "grpc")]
+            let response = self.with_status_of_tokens(response);
+            Ok(response)
         })
         .await
+    }
+
+    #[cfg(feature = "grpc")]
+    fn is_grpc(&self, response: &reqwest::Response) -> bool {
+        self.endpoint.binding == A2aBinding::Grpc && grpc::is_reply(response)
+    }
+
+    /// What fetches tokens knows HTTP's refusals, not gRPC's.
+    #[cfg(feature = "grpc")]
+    fn with_status_of_tokens(&self, response: reqwest::Response) -> reqwest::Response {
+        let judged = self.tokens.is_some() && self.is_grpc(&response);
+        if judged { grpc::with_status_of_tokens(response) } else { response }
     }
 
     async fn result(&self, response: reqwest::Response) -> Result<Box<RawValue>, Failure> {
@@ -197,6 +231,16 @@ impl Events {
     /// The next event; `None` at the end of the response. A refusal is the agent's own last word
     /// in the stream.
     pub(super) async fn next(&mut self) -> Result<Option<Box<RawValue>>, Failure> {
+        match self {
+            Self::Sse(events) => events.next().await,
+            #[cfg(feature = "grpc")]
+            Self::Grpc(events) => events.next().await,
+        }
+    }
+}
+
+impl SseEvents {
+    async fn next(&mut self) -> Result<Option<Box<RawValue>>, Failure> {
         loop {
             match self.framer.next_frame() {
                 Ok(Some(frame)) => {

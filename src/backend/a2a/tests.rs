@@ -21,6 +21,10 @@ mod streams;
 mod talks;
 
 fn dialer(card: CardSource) -> A2aDialer {
+    dialer_of(card, Conversations::default())
+}
+
+fn dialer_of(card: CardSource, conversations: Conversations) -> A2aDialer {
     let mut token = HeaderValue::from_static("Bearer hunter2");
     token.set_sensitive(true);
     let config = A2a {
@@ -31,7 +35,7 @@ fn dialer(card: CardSource) -> A2aDialer {
         allow_hosts: Vec::new(),
         oauth: None,
     };
-    A2aDialer::new(BackendName::parse("hr").unwrap(), &config, http_client::new())
+    A2aDialer::new(BackendName::parse("hr").unwrap(), &config, http_client::new(), conversations)
 }
 
 async fn dial(agent: &Agent) -> Arc<dyn Peer> {

@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 
 use a2a::error_code;
+use bytes::Bytes;
 use http::{Method, StatusCode};
 use serde::Serialize;
 use serde_json::{Value, json, value::RawValue};
@@ -61,7 +62,7 @@ pub(super) enum Reply {
 pub(super) struct Request {
     pub method: Method,
     pub url: Url,
-    pub body: Option<String>,
+    pub body: Option<Bytes>,
 }
 
 /// The longest text of a peer's error that is passed on, in bytes.
@@ -72,9 +73,11 @@ pub(super) fn encode(endpoint: &Endpoint, operation: Operation<'_>, id: &str) ->
     match endpoint.binding {
         A2aBinding::JsonRpc => {
             let body = json_rpc(endpoint, operation, id);
-            Request { method: Method::POST, url: endpoint.url.clone(), body: Some(body) }
+            Request { method: Method::POST, url: endpoint.url.clone(), body: Some(body.into()) }
         }
         A2aBinding::HttpJson => http_json(endpoint, operation),
+        #[cfg(feature = "grpc")]
+        A2aBinding::Grpc => super::grpc::encode(endpoint, operation),
     }
 }
 
@@ -166,7 +169,7 @@ fn http_json(endpoint: &Endpoint, operation: Operation<'_>) -> Request {
         }
         segments.extend(path.iter().filter(|segment| !segment.is_empty()));
     }
-    Request { method, url, body }
+    Request { method, url, body: body.map(Bytes::from) }
 }
 
 fn send_1_0(sent: Message<'_>, reply: Reply, tenant: Option<String>) -> a2a::SendMessageRequest {
@@ -205,7 +208,7 @@ fn text_of<T: Serialize + ?Sized>(value: &T) -> String {
 
 impl Reply {
     /// `None` where nobody asks.
-    fn at_once(self) -> Option<bool> {
+    pub(super) fn at_once(self) -> Option<bool> {
         match self {
             Self::Stream => None,
             Self::WhenDone => Some(false),
@@ -235,6 +238,10 @@ pub(super) fn decode(
         return Err(http_refusal(status, members.ok()));
     }
     match (binding, members) {
+        #[cfg(feature = "grpc")]
+        (A2aBinding::Grpc, _) => {
+            Err(Failure::Unreadable("the response is not one of gRPC".to_owned()))
+        }
         (A2aBinding::HttpJson, Ok(_)) => raw(text),
         (A2aBinding::JsonRpc, Ok(_)) => Err(Failure::Unreadable(
             "the JSON-RPC response has neither `result` nor `error`".to_owned(),
@@ -249,6 +256,9 @@ pub(super) fn decode(
 pub(super) fn decode_event(binding: A2aBinding, data: &str) -> Result<Box<RawValue>, Failure> {
     let refusal = match binding {
         A2aBinding::JsonRpc => None,
+        // Its events have a reader of their own.
+        #[cfg(feature = "grpc")]
+        A2aBinding::Grpc => None,
         A2aBinding::HttpJson => Members::read(data).ok().and_then(|members| {
             let error = Members::read(present(&members, "error")?).ok()?;
             Some(refused_event(&error))
@@ -325,7 +335,7 @@ fn http_refusal(status: StatusCode, body: Option<Members<'_>>) -> Failure {
 }
 
 /// At most [`MAX_ERROR_TEXT`] bytes of `text`, in one line.
-fn cut(text: &str) -> String {
+pub(super) fn cut(text: &str) -> String {
     let end = text.floor_char_boundary(MAX_ERROR_TEXT);
     let (head, rest) = text.split_at(end);
     let mut head: String = head.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();

@@ -1,13 +1,20 @@
 //! Every way that a call can fail gives a sentence, and no backend waits for another.
 
-use super::*;
-use crate::backend::{
-    fake::{FakeDial, Mood, World, source},
-    supervisor::{Supervisor, Timing},
-};
+mod failing;
+mod reload;
+
+use std::sync::atomic::Ordering;
+
+use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-mod failing;
+use super::*;
+use crate::backend::{
+    fake::{FakeDial, Mood, World, board},
+    gate::Gate,
+    peer::Dial,
+    supervisor::{Supervisor, Timing},
+};
 
 struct Harness {
     backends: Arc<Backends>,
@@ -20,29 +27,33 @@ fn start(worlds: &[(&str, &Arc<World>)], concurrency: usize) -> Harness {
 }
 
 fn start_with(worlds: &[(&str, &Arc<World>)], concurrency: usize, idle: Duration) -> Harness {
-    let board = Arc::new(Board::new(worlds.iter().map(|(name, _)| source(name)).collect()));
+    let (board, seats) = board(worlds.iter().map(|(name, _)| *name));
     let stop = CancellationToken::new();
     let mut tasks = tokio::task::JoinSet::new();
     let mut lanes = BTreeMap::new();
-    for (name, world) in worlds {
-        let name = BackendName::parse(name).unwrap();
+    let second = Duration::from_secs(1);
+    let timing = Timing { interval: 300 * second, jitter: 0.0, timeout: 30 * second };
+    let timing = watch::Sender::new(timing);
+    for ((_, world), seat) in worlds.iter().zip(seats) {
         let (asks, asked) = mpsc::channel(8);
         let limits = CallLimits { idle, pending_after: None };
-        let gate = Arc::new(Gate::new(name.clone()));
-        let lane = Lane::new(true, limits, concurrency, Arc::clone(&gate), asks);
-        lanes.insert(name.clone(), lane);
-        let second = Duration::from_secs(1);
+        let rules = LaneRules { required: true, limits, concurrency };
+        let dial: Arc<dyn Dial> = Arc::new(FakeDial(Arc::clone(world)));
+        let gate = Arc::new(Gate::new(seat.name().clone()));
+        let lane = Lane::new(rules, Arc::clone(&dial), Arc::clone(&gate), asks);
+        lanes.insert(seat.name().clone(), Arc::new(lane));
         let supervisor = Supervisor {
-            name,
-            dial: Arc::new(FakeDial(Arc::clone(world))),
-            timing: Timing { interval: 300 * second, jitter: 0.0, timeout: 30 * second },
+            seat,
+            dial,
+            timing: timing.subscribe(),
             board: Arc::clone(&board),
             gate,
             asks: asked,
         };
         tasks.spawn(supervisor.run(stop.clone()));
     }
-    let backends = Arc::new(Backends::new(board, lanes, 256));
+    let backends = Arc::new(Backends::new(board));
+    backends.set(lanes, 256);
     Harness { backends, _tasks: tasks, _stop: stop.drop_guard() }
 }
 
@@ -93,7 +104,8 @@ async fn arguments_and_answers_are_verbatim() {
     let world = World::new();
     let harness = start(&[("fs", &world)], 4);
     assert_eq!(harness.call("fs_ls").await, Answer::text(r#"ls {"a":1e400}"#));
-    let (_, lane) = harness.backends.lanes().next().unwrap();
+    let lanes = harness.backends.lanes();
+    let (_, lane) = lanes.iter().next().unwrap();
     assert_eq!(lane.in_flight(), 0);
     assert!(lane.last_call().unwrap().answered);
 }
@@ -236,7 +248,7 @@ async fn a_lost_backend_is_waited_for_a_little() {
     harness.backends.board.settled().await;
     world.dialling.send_replace(Mood::Hanging);
     world.lost.notify_one();
-    let down = |board: &Board| board.snapshot("fs").filter(|known| known.peer.is_none());
+    let down = |board: &Board| board.snapshot("fs").filter(|known| known.connection.is_none());
     harness.backends.board.wait_for(down).await;
     check_error(harness.call("fs_ls").await, "cannot be reached");
     let (answer, _) = tokio::join!(harness.call("fs_ls"), async {
@@ -253,7 +265,7 @@ async fn work_that_has_begun_is_never_said_not_to_have() {
     harness.backends.board.settled().await;
     world.dialling.send_replace(Mood::Hanging);
     world.lost.notify_one();
-    let down = |board: &Board| board.snapshot("fs").filter(|known| known.peer.is_none());
+    let down = |board: &Board| board.snapshot("fs").filter(|known| known.connection.is_none());
     harness.backends.board.wait_for(down).await;
     let start = Instant::now();
     check_error(harness.resume("fs_ls").await, "may or may not have taken effect");

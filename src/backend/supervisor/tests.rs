@@ -3,7 +3,7 @@
 use super::*;
 use crate::backend::{
     board::Snapshot,
-    fake::{FakeDial, Mood, World, source},
+    fake::{FakeDial, Mood, World, board},
 };
 
 struct Harness {
@@ -16,20 +16,20 @@ struct Harness {
 
 impl Harness {
     fn start(world: Arc<World>) -> Self {
-        let source = source("fs");
-        let name = source.name.clone();
-        let board = Arc::new(Board::new(vec![source]));
+        let (board, seats) = board(["fs"]);
+        let seat = seats.into_iter().next().unwrap();
         let (asks, asked) = mpsc::channel(8);
         let stop = CancellationToken::new();
+        let timing = Timing {
+            interval: Duration::from_secs(300),
+            jitter: 0.1,
+            timeout: Duration::from_secs(30),
+        };
         let supervisor = Supervisor {
-            gate: Arc::new(Gate::new(name.clone())),
-            name,
+            gate: Arc::new(Gate::new(seat.name().clone())),
+            seat,
             dial: Arc::new(FakeDial(Arc::clone(&world))),
-            timing: Timing {
-                interval: Duration::from_secs(300),
-                jitter: 0.1,
-                timeout: Duration::from_secs(30),
-            },
+            timing: watch::Sender::new(timing).subscribe(),
             board: Arc::clone(&board),
             asks: asked,
         };

@@ -8,6 +8,7 @@ mod local;
 mod meaning;
 mod not_yet;
 mod pending;
+mod reading_again;
 mod secrets;
 mod shape;
 

@@ -15,7 +15,7 @@ fn app(name: &str, token: &str) -> App {
 
 fn guard(auth: Auth) -> Guard {
     let apps = vec![app("billing", "t0ken-one"), app("hr", "t0ken-two")];
-    Guard::new(auth, apps, &["127.0.0.1:7717".parse().unwrap()])
+    Guard::new(auth, &apps, &["127.0.0.1:7717".parse().unwrap()])
 }
 
 fn headers(pairs: &[(&str, &str)]) -> HeaderMap {

@@ -222,7 +222,7 @@ impl Runs {
         if !goes_on {
             return Some(());
         }
-        let left = self.calls.pending_timeout.saturating_sub(age(record.begun_at));
+        let left = self.settings().calls.pending_timeout.saturating_sub(age(record.begun_at));
         let Some(handle) = handle.filter(|_| !left.is_zero()) else {
             self.long_calls.finish(id, pending::lost(&record.tool));
             return Some(());

@@ -16,6 +16,9 @@ const PYTHON: &[&str] = &[
     "mantyx-sdk==2026.10.2",
     "a2a-sdk[http-server]==1.3.0",
     "uvicorn==0.54.0",
+    // For the agent on gRPC, and its certificate.
+    "grpcio==1.85.1",
+    "cryptography==50.0.2",
 ];
 /// The older A2A SDK cannot share an environment with the newer.
 const PYTHON_V03: &[&str] = &["a2a-sdk[http-server]==0.3.26", "uvicorn==0.54.0"];

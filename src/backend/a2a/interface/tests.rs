@@ -146,3 +146,63 @@ fn a_card_without_interfaces_says_what_is_missing() {
         .unwrap_err();
     assert!(error.contains("`transport: http-json`"), "{error}");
 }
+
+#[cfg(not(feature = "grpc"))]
+#[test]
+fn grpc_needs_a_bridge_that_has_it() {
+    let offered = [("https://hr.acme/grpc", "GRPC", "1.0"), ("https://hr.acme/", "JSONRPC", "1.0")];
+    assert_eq!(chosen(&offered, None, &[]).unwrap(), "https://hr.acme/ jsonrpc V10");
+    let error = chosen(&offered[..1], None, &[]).unwrap_err();
+    let cure = "https://hr.acme/grpc (GRPC 1.0) needs a bridge with gRPC: `cargo install --path . \
+                --features grpc`";
+    assert!(error.ends_with(cure), "{error}");
+}
+
+#[cfg(feature = "grpc")]
+mod grpc {
+    use super::*;
+
+    #[test]
+    fn it_comes_after_the_others() {
+        let offered =
+            [("https://hr.acme/grpc", "grpc", "1.0"), ("https://hr.acme/rest", "HTTP+JSON", "1.0")];
+        assert_eq!(chosen(&offered, None, &[]).unwrap(), "https://hr.acme/rest http-json V10");
+        let grpc = "https://hr.acme/grpc grpc V10";
+        assert_eq!(chosen(&offered, Some(A2aBinding::Grpc), &[]).unwrap(), grpc);
+        assert_eq!(chosen(&offered[..1], None, &[]).unwrap(), grpc);
+    }
+
+    #[test]
+    fn an_address_without_a_scheme_has_its_cards() {
+        let bare = [("agents.acme:8443", "GRPC", "1.0")];
+        let allowed = ["agents.acme:8443"];
+        assert_eq!(chosen(&bare, None, &allowed).unwrap(), "https://agents.acme:8443/ grpc V10");
+        let error = chosen(&bare, None, &[]).unwrap_err();
+        assert!(error.contains("add `agents.acme:8443`"), "{error}");
+        let plain = Url::parse("http://hr.acme/").unwrap();
+        let allowed = ["agents.acme".to_owned()];
+        for (card_url, expected) in
+            [(Some(&plain), "http://agents.acme:8443/"), (None, "https://agents.acme:8443/")]
+        {
+            let rules = Rules { card_url, allow_hosts: &allowed, binding: None };
+            assert_eq!(choose(&card(&bare), rules).unwrap().url.as_str(), expected);
+        }
+        for (hidden, why) in
+            [("u:hunter2@hr.acme:443", "`headers`"), ("169.254.169.254:80", "link-local")]
+        {
+            let error = chosen(&[(hidden, "GRPC", "1.0")], None, &["169.254.169.254"]).unwrap_err();
+            assert!(error.contains(why) && !error.contains("hunter2"), "{error}");
+        }
+        // Only gRPC has such addresses.
+        assert!(chosen(&[("agents.acme:8443", "JSONRPC", "1.0")], None, &["agents.acme"]).is_err());
+    }
+
+    #[test]
+    fn that_of_0_3_is_another_service() {
+        for version in ["0.3.0", ""] {
+            let error =
+                chosen(&[("https://hr.acme/grpc", "GRPC", version)], None, &[]).unwrap_err();
+            assert!(error.ends_with("is gRPC of A2A 0.x, of which 1.x alone is spoken"), "{error}");
+        }
+    }
+}

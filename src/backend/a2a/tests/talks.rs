@@ -69,6 +69,19 @@ fn asks_back(answer: &Answer) {
 }
 
 #[tokio::test]
+async fn a_conversation_goes_on_with_a_dialer_that_is_configured_anew() {
+    let agent = talker(false).await;
+    let conversations = Conversations::default();
+    let dial = async || {
+        let card = CardSource::Base(agent.url.clone().into());
+        dialer_of(card, conversations.clone()).dial().await.unwrap()
+    };
+    asks_back(&dial().await.call(of("r", None, "ask")).await.unwrap());
+    dial().await.call(of("r", None, "Monday")).await.unwrap();
+    assert_eq!(last(&agent), ids(Some("c1"), Some("t1")));
+}
+
+#[tokio::test]
 async fn a_run_goes_on_where_the_agent_waits_for_it() {
     for streams in [false, true] {
         let agent = talker(streams).await;

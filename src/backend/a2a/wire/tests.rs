@@ -17,7 +17,7 @@ fn endpoint(generation: Generation, binding: A2aBinding, tenant: Option<&str>) -
 /// Method, URL and body, with the body's keys sorted.
 fn sent(endpoint: &Endpoint, operation: Operation<'_>) -> (String, String) {
     let Request { method, url, body } = encode(endpoint, operation, "7");
-    let body = body.map_or(Value::Null, |body| serde_json::from_str(&body).unwrap());
+    let body = body.map_or(Value::Null, |body| serde_json::from_slice(&body).unwrap());
     (format!("{method} {url}"), body.to_string())
 }
 

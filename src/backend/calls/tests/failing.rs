@@ -3,6 +3,7 @@
 use futures_util::future::join_all;
 
 use super::*;
+use crate::backend::breaker::Look;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -20,7 +21,7 @@ async fn start_open(concurrency: usize) -> (Arc<World>, Harness) {
 }
 
 fn look(harness: &Harness) -> Look {
-    harness.backends.lanes().next().unwrap().1.breaker()
+    harness.backends.lanes()["fs"].breaker()
 }
 
 /// Makes `count` calls at once; how many were refused at once, and the answers to the others.
@@ -38,7 +39,7 @@ async fn call_many(harness: &Harness, count: usize) -> (usize, Vec<Answer>) {
 #[tokio::test(start_paused = true)]
 async fn calls_are_refused_at_once_and_told_when_to_come_back() {
     let (world, harness) = start_open(4).await;
-    let before = harness.backends.lanes().next().unwrap().1.last_call().unwrap().at;
+    let before = harness.backends.lanes()["fs"].last_call().unwrap().at;
     for (after, wait) in [(0, "in 1 s"), (999, "in 1 s")] {
         tokio::time::advance(Duration::from_millis(after)).await;
         let begin = Instant::now();
@@ -48,7 +49,7 @@ async fn calls_are_refused_at_once_and_told_when_to_come_back() {
         assert!(words.iter().all(|words| error.contains(words)), "{error}");
     }
     assert_eq!(World::count(&world.calls), 7);
-    let lane = harness.backends.lanes().next().unwrap().1;
+    let lane = &harness.backends.lanes()["fs"];
     assert_eq!((lane.in_flight(), lane.last_call().unwrap().at), (0, before), "none was made");
 }
 
@@ -126,7 +127,7 @@ async fn a_backend_that_is_away_is_not_waited_for_each_time_and_closes_when_it_i
     harness.backends.board.settled().await;
     world.dialling.send_replace(Mood::Hanging);
     world.lost.notify_one();
-    let down = |board: &Board| board.snapshot("fs").filter(|known| known.peer.is_none());
+    let down = |board: &Board| board.snapshot("fs").filter(|known| known.connection.is_none());
     harness.backends.board.wait_for(down).await;
     for _ in 0..7 {
         check_error(harness.call("fs_ls").await, "cannot be reached");
@@ -134,7 +135,7 @@ async fn a_backend_that_is_away_is_not_waited_for_each_time_and_closes_when_it_i
     assert_eq!(look(&harness), Look::Open(SECOND));
     assert_eq!(call_many(&harness, 5).await.0, 5);
     world.dialling.send_replace(Mood::Well);
-    let live = |board: &Board| board.snapshot("fs").and_then(|known| known.peer);
+    let live = |board: &Board| board.snapshot("fs").and_then(|known| known.connection);
     harness.backends.board.wait_for(live).await;
     tokio::task::yield_now().await;
     assert_eq!(look(&harness), Look::Closed, "a new connection is proof of life");

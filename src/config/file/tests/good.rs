@@ -231,6 +231,14 @@ fn servers_on_unix_sockets_and_of_the_older_transport() {
     assert_eq!(seen, expected);
 }
 
+#[cfg(feature = "grpc")]
+#[test]
+fn grpc_is_a_transport_of_agents() {
+    let config = good("upstream: {sandbox: true}\na2a: {c: {url: 'https://c', transport: grpc}}");
+    let Target::A2a(agent) = &backend(&config, "c").target else { panic!("a2a") };
+    assert_eq!(agent.binding, Some(A2aBinding::Grpc));
+}
+
 #[test]
 fn agents() {
     let config = good(

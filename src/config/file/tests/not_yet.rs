@@ -3,21 +3,6 @@
 use super::{check, parse};
 
 #[test]
-fn backends_that_this_version_cannot_reach() {
-    check(
-        r#"upstream: {sandbox: true}
-a2a:
-  f: {url: 'https://a', transport: grpc}"#,
-        r#"error: this version cannot do this yet: gRPC to A2A agents
- --> /srv/bridge.yaml:3:25 (a2a.f.transport)
-  |
-3 |   f: {url: 'https://a', transport: grpc}
-  |                         ^^^^^^^^^
-  = write `transport: jsonrpc` or `transport: http-json`, or leave it out"#,
-    );
-}
-
-#[test]
 fn calls_that_this_version_cannot_make() {
     check(
         r#"upstream: {sandbox: true}

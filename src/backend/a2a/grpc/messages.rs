@@ -1,0 +1,336 @@
+//! The messages of `lf.a2a.v1.A2AService`, with the fields that the bridge writes or reads and no
+//! others, and their JSON.
+//!
+//! Source: a2a.proto of A2A 1.0; the JSON is that of protobuf (ProtoJSON), as in A2A's other
+//! bindings. Must not: know how messages travel.
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use bytes::Bytes;
+use prost::Message as _;
+use serde::{Serialize, Serializer, ser::SerializeMap as _};
+use serde_json::value::{RawValue, to_raw_value};
+
+use crate::backend::a2a::{
+    failure::Failure,
+    link::MAX_REPLY,
+    wire::{self, Operation},
+};
+
+pub(super) const SERVICE: &str = "lf.a2a.v1.A2AService";
+
+/// `Role`.
+const ROLE_USER: i32 = 1;
+
+/// `TaskState` by number.
+const STATES: [&str; 9] = [
+    "TASK_STATE_UNSPECIFIED",
+    "TASK_STATE_SUBMITTED",
+    "TASK_STATE_WORKING",
+    "TASK_STATE_COMPLETED",
+    "TASK_STATE_FAILED",
+    "TASK_STATE_CANCELED",
+    "TASK_STATE_INPUT_REQUIRED",
+    "TASK_STATE_REJECTED",
+    "TASK_STATE_AUTH_REQUIRED",
+];
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct SendMessageRequest {
+    #[prost(string, tag = "1")]
+    tenant: String,
+    #[prost(message, optional, tag = "2")]
+    message: Option<Message>,
+    #[prost(message, optional, tag = "3")]
+    configuration: Option<SendMessageConfiguration>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct SendMessageConfiguration {
+    #[prost(bool, tag = "4")]
+    return_immediately: bool,
+}
+
+/// `GetTaskRequest`, `CancelTaskRequest` and `SubscribeToTaskRequest`, which begin alike.
+#[derive(Clone, PartialEq, prost::Message)]
+struct TaskRequest {
+    #[prost(string, tag = "1")]
+    tenant: String,
+    #[prost(string, tag = "2")]
+    id: String,
+}
+
+/// `StreamResponse`, and `SendMessageResponse`, which has the first two.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Response {
+    #[prost(oneof = "Payload", tags = "1, 2, 3, 4")]
+    payload: Option<Payload>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof, Serialize)]
+#[serde(rename_all = "camelCase")]
+enum Payload {
+    #[prost(message, tag = "1")]
+    Task(Task),
+    #[prost(message, tag = "2")]
+    Message(Message),
+    #[prost(message, tag = "3")]
+    StatusUpdate(TaskStatusUpdateEvent),
+    #[prost(message, tag = "4")]
+    ArtifactUpdate(TaskArtifactUpdateEvent),
+}
+
+#[derive(Clone, PartialEq, prost::Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Task {
+    #[prost(string, tag = "1")]
+    id: String,
+    #[prost(string, tag = "2")]
+    context_id: String,
+    #[prost(message, optional, tag = "3")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<TaskStatus>,
+    #[prost(message, repeated, tag = "4")]
+    artifacts: Vec<Artifact>,
+}
+
+#[derive(Clone, PartialEq, prost::Message, Serialize)]
+struct TaskStatus {
+    #[prost(int32, tag = "1")]
+    #[serde(serialize_with = "state")]
+    state: i32,
+    #[prost(message, optional, tag = "2")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<Message>,
+}
+
+#[derive(Clone, PartialEq, prost::Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Message {
+    #[prost(string, tag = "1")]
+    message_id: String,
+    #[prost(string, tag = "2")]
+    context_id: String,
+    #[prost(string, tag = "3")]
+    task_id: String,
+    #[prost(int32, tag = "4")]
+    #[serde(skip)]
+    role: i32,
+    #[prost(message, repeated, tag = "5")]
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, PartialEq, prost::Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Part {
+    #[prost(oneof = "Content", tags = "1, 2, 3, 4")]
+    #[serde(flatten)]
+    content: Option<Content>,
+    #[prost(string, tag = "6")]
+    #[serde(skip_serializing_if = "String::is_empty")]
+    filename: String,
+    #[prost(string, tag = "7")]
+    #[serde(skip_serializing_if = "String::is_empty")]
+    media_type: String,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof, Serialize)]
+#[serde(rename_all = "camelCase")]
+enum Content {
+    #[prost(string, tag = "1")]
+    Text(String),
+    #[prost(bytes = "bytes", tag = "2")]
+    #[serde(serialize_with = "base64")]
+    Raw(Bytes),
+    #[prost(string, tag = "3")]
+    Url(String),
+    #[prost(message, tag = "4")]
+    Data(Value),
+}
+
+#[derive(Clone, PartialEq, prost::Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Artifact {
+    #[prost(string, tag = "1")]
+    artifact_id: String,
+    #[prost(message, repeated, tag = "4")]
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, PartialEq, prost::Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TaskStatusUpdateEvent {
+    #[prost(string, tag = "1")]
+    task_id: String,
+    #[prost(string, tag = "2")]
+    context_id: String,
+    #[prost(message, optional, tag = "3")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<TaskStatus>,
+}
+
+#[derive(Clone, PartialEq, prost::Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TaskArtifactUpdateEvent {
+    #[prost(string, tag = "1")]
+    task_id: String,
+    #[prost(string, tag = "2")]
+    context_id: String,
+    #[prost(message, optional, tag = "3")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    artifact: Option<Artifact>,
+    #[prost(bool, tag = "4")]
+    append: bool,
+}
+
+/// `google.protobuf.Value`: JSON, whose numbers are all doubles.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Value {
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6")]
+    kind: Option<Kind>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum Kind {
+    #[prost(int32, tag = "1")]
+    Null(i32),
+    #[prost(double, tag = "2")]
+    Number(f64),
+    #[prost(string, tag = "3")]
+    String(String),
+    #[prost(bool, tag = "4")]
+    Bool(bool),
+    #[prost(message, tag = "5")]
+    Struct(Struct),
+    #[prost(message, tag = "6")]
+    List(List),
+}
+
+/// On the wire, a map is a list of its entries. As one, it keeps its order.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Struct {
+    #[prost(message, repeated, tag = "1")]
+    fields: Vec<Field>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Field {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(message, optional, tag = "2")]
+    value: Option<Value>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct List {
+    #[prost(message, repeated, tag = "1")]
+    values: Vec<Value>,
+}
+
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        /// All whole numbers up to here are exact; protobuf has no others than these.
+        const EXACT: f64 = 9_007_199_254_740_992.0;
+        match &self.kind {
+            None | Some(Kind::Null(_)) => serializer.serialize_unit(),
+            Some(Kind::Number(number)) if number.fract() == 0.0 && number.abs() <= EXACT => {
+                // 12 is what an agent means that has written 12.
+                #[expect(clippy::cast_possible_truncation, reason = "it is whole and small")]
+                serializer.serialize_i64(*number as i64)
+            }
+            Some(Kind::Number(number)) => serializer.serialize_f64(*number),
+            Some(Kind::String(text)) => serializer.serialize_str(text),
+            Some(Kind::Bool(bool)) => serializer.serialize_bool(*bool),
+            Some(Kind::Struct(Struct { fields })) => {
+                let mut object = serializer.serialize_map(Some(fields.len()))?;
+                for Field { key, value } in fields {
+                    object.serialize_entry(key, value)?;
+                }
+                object.end()
+            }
+            Some(Kind::List(list)) => list.values.serialize(serializer),
+        }
+    }
+}
+
+fn base64<S: Serializer>(bytes: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&BASE64_STANDARD.encode(bytes))
+}
+
+/// A state that is newer than this code stays the number that it is.
+fn state<S: Serializer>(state: &i32, serializer: S) -> Result<S::Ok, S::Error> {
+    match usize::try_from(*state).ok().and_then(|state| STATES.get(state)) {
+        Some(name) => serializer.serialize_str(name),
+        None => serializer.serialize_i32(*state),
+    }
+}
+
+pub(super) fn method(operation: Operation<'_>) -> &'static str {
+    match operation {
+        Operation::Send(_, wire::Reply::Stream) => a2a::methods::SEND_STREAMING_MESSAGE,
+        Operation::Send(_, wire::Reply::WhenDone | wire::Reply::AtOnce) => {
+            a2a::methods::SEND_MESSAGE
+        }
+        Operation::GetTask(_) => a2a::methods::GET_TASK,
+        Operation::Subscribe(_) => a2a::methods::SUBSCRIBE_TO_TASK,
+        Operation::CancelTask(_) => a2a::methods::CANCEL_TASK,
+    }
+}
+
+pub(super) fn encode(operation: Operation<'_>, tenant: Option<&str>) -> Vec<u8> {
+    let tenant = tenant.unwrap_or_default().to_owned();
+    match operation {
+        Operation::Send(sent, reply) => {
+            let text = Content::Text(sent.text.to_owned());
+            let message = Message {
+                message_id: sent.id.to_owned(),
+                context_id: sent.context.unwrap_or_default().to_owned(),
+                task_id: sent.task.unwrap_or_default().to_owned(),
+                role: ROLE_USER,
+                parts: vec![Part { content: Some(text), ..Part::default() }],
+            };
+            let configuration = reply
+                .at_once()
+                .map(|at_once| SendMessageConfiguration { return_immediately: at_once });
+            SendMessageRequest { tenant, message: Some(message), configuration }.encode_to_vec()
+        }
+        Operation::GetTask(id) | Operation::Subscribe(id) | Operation::CancelTask(id) => {
+            TaskRequest { tenant, id: id.to_owned() }.encode_to_vec()
+        }
+    }
+}
+
+/// The result of `operation` in its message, as JSON.
+pub(super) fn decode(operation: Operation<'_>, message: Bytes) -> Result<Box<RawValue>, Failure> {
+    match operation {
+        Operation::Send(..) | Operation::Subscribe(_) => decode_event(message),
+        Operation::GetTask(_) | Operation::CancelTask(_) => {
+            json(&Task::decode(message).map_err(|error| unreadable(&error))?)
+        }
+    }
+}
+
+/// The event in a message of a stream, as JSON.
+pub(super) fn decode_event(message: Bytes) -> Result<Box<RawValue>, Failure> {
+    /// An event of a kind that is newer than this code.
+    #[derive(Serialize)]
+    struct Unknown {}
+    let response = Response::decode(message).map_err(|error| unreadable(&error))?;
+    response.payload.map_or_else(|| json(&Unknown {}), |payload| json(&payload))
+}
+
+/// JSON may be several times as long as protobuf.
+fn json<T: Serialize>(value: &T) -> Result<Box<RawValue>, Failure> {
+    let json = to_raw_value(value).expect("structs of texts, numbers and lists are always JSON");
+    if json.get().len() > MAX_REPLY {
+        let why = format!("the JSON of a message is larger than {MAX_REPLY} bytes");
+        return Err(Failure::Unreadable(why));
+    }
+    Ok(json)
+}
+
+fn unreadable(error: &prost::DecodeError) -> Failure {
+    Failure::Unreadable(format!("a message is no protobuf of A2A 1.0 ({error})"))
+}
+
+#[cfg(test)]
+mod tests;

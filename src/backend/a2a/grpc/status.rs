@@ -1,0 +1,121 @@
+//! How a gRPC call has ended, as its trailers tell.
+//!
+//! Must not: decide what a failure means for the call.
+
+use a2a::error_code;
+use base64::{
+    Engine as _, alphabet,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use percent_encoding::percent_decode;
+use prost::Message as _;
+
+use crate::backend::a2a::{failure::Failure, wire};
+
+const STATUS: &str = "grpc-status";
+const MESSAGE: &str = "grpc-message";
+const DETAILS: &str = "grpc-status-details-bin";
+
+const UNAUTHENTICATED: usize = 16;
+
+/// The statuses by number: their name, and HTTP's for the same.
+const CODES: [(&str, StatusCode); 17] = [
+    ("OK", StatusCode::OK),
+    ("CANCELLED", StatusCode::INTERNAL_SERVER_ERROR),
+    ("UNKNOWN", StatusCode::INTERNAL_SERVER_ERROR),
+    ("INVALID_ARGUMENT", StatusCode::BAD_REQUEST),
+    ("DEADLINE_EXCEEDED", StatusCode::GATEWAY_TIMEOUT),
+    ("NOT_FOUND", StatusCode::NOT_FOUND),
+    ("ALREADY_EXISTS", StatusCode::CONFLICT),
+    ("PERMISSION_DENIED", StatusCode::FORBIDDEN),
+    ("RESOURCE_EXHAUSTED", StatusCode::TOO_MANY_REQUESTS),
+    ("FAILED_PRECONDITION", StatusCode::BAD_REQUEST),
+    ("ABORTED", StatusCode::CONFLICT),
+    ("OUT_OF_RANGE", StatusCode::BAD_REQUEST),
+    ("UNIMPLEMENTED", StatusCode::NOT_IMPLEMENTED),
+    ("INTERNAL", StatusCode::INTERNAL_SERVER_ERROR),
+    ("UNAVAILABLE", StatusCode::SERVICE_UNAVAILABLE),
+    ("DATA_LOSS", StatusCode::INTERNAL_SERVER_ERROR),
+    ("UNAUTHENTICATED", StatusCode::UNAUTHORIZED),
+];
+
+/// The padding is left out by some, although the encoding is the one that has it.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// `google.rpc.Status`, without what the trailers say themselves.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Status {
+    #[prost(message, repeated, tag = "3")]
+    details: Vec<Any>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Any {
+    #[prost(string, tag = "1")]
+    type_url: String,
+    #[prost(bytes = "bytes", tag = "2")]
+    value: bytes::Bytes,
+}
+
+/// `google.rpc.ErrorInfo`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct ErrorInfo {
+    #[prost(string, tag = "1")]
+    reason: String,
+}
+
+/// Whether the call was refused for its credential.
+pub(super) fn is_unauthenticated(headers: &HeaderMap) -> bool {
+    headers.get(STATUS).is_some_and(|value| number(value) == UNAUTHENTICATED)
+}
+
+/// How the call has ended; `None` where these trailers do not tell.
+pub(super) fn read(trailers: &HeaderMap) -> Option<Result<(), Failure>> {
+    let number = number(trailers.get(STATUS)?);
+    if number == 0 {
+        return Some(Ok(()));
+    }
+    let (name, status) =
+        CODES.get(number).copied().unwrap_or(("UNKNOWN", StatusCode::INTERNAL_SERVER_ERROR));
+    let message = trailers.get(MESSAGE).map(HeaderValue::as_bytes).unwrap_or_default();
+    let message = percent_decode(message).decode_utf8_lossy();
+    let reason = trailers.get(DETAILS).and_then(reason);
+    let text = match reason {
+        Some(code) => format!("A2A error {code}: {message}"),
+        None if message.is_empty() => format!("gRPC status {name}"),
+        None => format!("gRPC status {name}: {message}"),
+    };
+    let text = wire::cut(&text);
+    // What a proxy says that has lost the agent, or given it up.
+    if reason.is_none() && matches!(name, "CANCELLED" | "DEADLINE_EXCEEDED" | "UNAVAILABLE") {
+        return Some(Err(Failure::Lost(text)));
+    }
+    let code = reason.or(match name {
+        "NOT_FOUND" => Some(error_code::TASK_NOT_FOUND),
+        "INVALID_ARGUMENT" => Some(error_code::INVALID_PARAMS),
+        "UNIMPLEMENTED" => Some(error_code::METHOD_NOT_FOUND),
+        _ => None,
+    });
+    Some(Err(Failure::Refused { code: code.map(i64::from), status, text }))
+}
+
+/// What is no number is no success either.
+fn number(value: &HeaderValue) -> usize {
+    value.to_str().ok().and_then(|text| text.parse().ok()).unwrap_or(usize::MAX)
+}
+
+/// The code of JSON-RPC for the reason in the details: several errors share one status.
+fn reason(details: &HeaderValue) -> Option<i32> {
+    let details = BASE64.decode(details.as_bytes()).ok()?;
+    let details = Status::decode(details.as_slice()).ok()?.details;
+    let infos = details.into_iter().filter(|any| any.type_url.ends_with("/google.rpc.ErrorInfo"));
+    let reasons = infos.filter_map(|any| ErrorInfo::decode(any.value).ok());
+    reasons.filter_map(|info| a2a::reason_to_error_code(&info.reason)).next()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+//! Messages and the ends of responses, without a network.
+
+use std::io;
+
+use futures_util::stream;
+use http_body::Frame;
+use http_body_util::StreamBody;
+use url::Url;
+
+use super::*;
+use crate::{backend::a2a::interface::Generation, config::A2aBinding};
+
+const EMPTY: &str = r#"{"message":{"messageId":"","contextId":"","taskId":"","parts":[]}}"#;
+const HI: &str =
+    r#"{"message":{"messageId":"","contextId":"","taskId":"","parts":[{"text":"hi"}]}}"#;
+/// The same two, as they travel.
+const EMPTY_SENT: &[u8] = b"\0\0\0\0\x02\x12\0";
+const HI_SENT: &[u8] = b"\0\0\0\0\x08\x12\x06\x2a\x04\x0a\x02hi";
+
+type Sent = Result<Frame<Bytes>, io::Error>;
+
+fn data(bytes: &[u8]) -> Sent {
+    Ok(Frame::data(Bytes::copy_from_slice(bytes)))
+}
+
+fn fields(status: &str) -> HeaderMap {
+    HeaderMap::from_iter([("grpc-status".parse().unwrap(), status.parse().unwrap())])
+}
+
+fn end(status: &str) -> Sent {
+    Ok(Frame::trailers(fields(status)))
+}
+
+fn broken() -> Sent {
+    Err(io::Error::other("the test breaks it"))
+}
+
+fn response(head: HeaderMap, frames: Vec<Sent>) -> Response {
+    let mut response =
+        http::Response::new(reqwest::Body::wrap(StreamBody::new(stream::iter(frames))));
+    *response.headers_mut() = head;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc+proto"));
+    response.into()
+}
+
+fn endpoint(url: &str) -> Endpoint {
+    Endpoint {
+        url: Url::parse(url).unwrap(),
+        binding: A2aBinding::Grpc,
+        generation: Generation::V10,
+        version: "1.0".to_owned(),
+        tenant: None,
+    }
+}
+
+#[test]
+fn a_request_is_one_message_to_the_method() {
+    for (url, expected) in [
+        ("http://a:1", "http://a:1/lf.a2a.v1.A2AService/GetTask"),
+        ("https://a/below/", "https://a/below/lf.a2a.v1.A2AService/GetTask"),
+    ] {
+        let Request { method, url, body } = encode(&endpoint(url), Operation::GetTask("t"));
+        assert_eq!((method, url.as_str()), (Method::POST, expected));
+        assert_eq!(body.unwrap(), &b"\0\0\0\0\x03\x12\x01t"[..]);
+    }
+}
+
+#[tokio::test]
+async fn messages_may_be_cut_anywhere() {
+    let all = [EMPTY_SENT, HI_SENT, EMPTY_SENT].concat();
+    for size in 1..=all.len() {
+        let mut frames: Vec<Sent> = all.chunks(size).map(data).collect();
+        frames.push(end("0"));
+        let mut events = Events::new(response(HeaderMap::new(), frames));
+        for expected in [EMPTY, HI, EMPTY] {
+            assert_eq!(events.next().await.unwrap().unwrap().get(), expected, "{size}");
+        }
+        assert!(events.next().await.unwrap().is_none(), "{size}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_has_ended_well_only_where_its_status_says_so() {
+    let whole = || data(HI_SENT);
+    for (frames, expected) in [
+        (vec![whole(), end("0")], Ok(None)),
+        (vec![whole()], Err(lost("the response broke off"))),
+        (vec![whole(), Ok(Frame::trailers(HeaderMap::new()))], Err(lost("the response broke off"))),
+        (vec![whole(), data(&HI_SENT[..9]), end("0")], Err(lost("the response broke off"))),
+        (vec![whole(), end("14")], Err(lost("gRPC status UNAVAILABLE"))),
+    ] {
+        let what = format!("{frames:?}");
+        let mut events = Events::new(response(HeaderMap::new(), frames));
+        assert_eq!(events.next().await.unwrap().unwrap().get(), HI, "{what}");
+        assert_eq!(events.next().await.map(|event| event.map(|event| event.get().len())), expected);
+    }
+    let mut events = Events::new(response(HeaderMap::new(), vec![whole(), broken()]));
+    assert_eq!(events.next().await.unwrap().unwrap().get(), HI);
+    let failure = events.next().await.unwrap_err();
+    assert!(matches!(&failure, Failure::Lost(why) if why.ends_with("the test breaks it")));
+}
+
+fn lost(why: &str) -> Failure {
+    Failure::Lost(why.to_owned())
+}
+
+#[tokio::test]
+async fn a_result_is_one_message_and_a_success() {
+    let unreadable = |why: &str| Failure::Unreadable(why.to_owned());
+    let refused = Failure::Refused {
+        code: None,
+        status: StatusCode::INTERNAL_SERVER_ERROR,
+        text: "gRPC status INTERNAL".to_owned(),
+    };
+    for (head, frames, expected) in [
+        (HeaderMap::new(), vec![data(HI_SENT), end("0")], Ok(HI)),
+        (HeaderMap::new(), vec![data(HI_SENT), end("13")], Err(refused.clone())),
+        (HeaderMap::new(), vec![end("13")], Err(refused.clone())),
+        // Without a message, the status may be in the head.
+        (fields("13"), vec![], Err(refused)),
+        (fields("0"), vec![], Err(unreadable("the response has no message"))),
+        (HeaderMap::new(), vec![], Err(lost("the response broke off"))),
+        (
+            HeaderMap::new(),
+            vec![data(HI_SENT), data(HI_SENT), end("0")],
+            Err(unreadable("the response has more than one message")),
+        ),
+        (
+            HeaderMap::new(),
+            vec![data(b"\x01\0\0\0\0"), end("0")],
+            Err(unreadable("a message is compressed")),
+        ),
+        // It is refused by its length, before it has come.
+        (
+            HeaderMap::new(),
+            vec![data(b"\0\0\x80\0\x01")],
+            Err(unreadable("a message of 8388609 bytes is larger than 8388608 bytes")),
+        ),
+    ] {
+        let what = format!("{head:?} {frames:?}");
+        let message = crate::backend::a2a::wire::Message {
+            text: "hi",
+            id: "m",
+            context: None,
+            task: None,
+            trace: None,
+        };
+        let sending = Operation::Send(message, crate::backend::a2a::wire::Reply::WhenDone);
+        let result = result(response(head, frames), sending).await;
+        assert_eq!(result.as_deref().map(RawValue::get).map_err(Clone::clone), expected, "{what}");
+    }
+}
+
+#[test]
+fn a_refused_token_is_http_s_401() {
+    let refused = with_status_of_tokens(response(fields("16"), vec![]));
+    assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
+    let other = with_status_of_tokens(response(fields("7"), vec![]));
+    assert_eq!(other.status(), StatusCode::OK);
+}
+
+#[test]
+fn a_reply_of_a_proxy_is_none_of_grpc() {
+    assert!(is_reply(&response(HeaderMap::new(), vec![])));
+    let page = http::Response::builder().header(CONTENT_TYPE, "text/html").body("").unwrap();
+    assert!(!is_reply(&page.into()));
+    let failed = http::Response::builder().status(502).header(CONTENT_TYPE, MEDIA_TYPE);
+    assert!(!is_reply(&failed.body("").unwrap().into()));
+}

@@ -1,0 +1,137 @@
+//! What is known of one backend by those who have calls for it: the way there, the rules, and how
+//! many are on it.
+//!
+//! Must not: make a call.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::{
+    backend::{breaker::Look, gate::Gate, peer::Dial, supervisor::Ask},
+    metrics,
+};
+
+/// What is needed to make calls to one backend.
+#[derive(Debug)]
+pub struct Lane {
+    pub rules: LaneRules,
+    /// Says by which transport the backend is reached.
+    pub dial: Arc<dyn Dial>,
+    pub(super) permits: Arc<Semaphore>,
+    /// Keeps calls from a backend that keeps failing.
+    pub(super) gate: Arc<Gate>,
+    /// To the supervisor.
+    pub(super) asks: mpsc::Sender<Ask>,
+    traffic: Arc<Traffic>,
+}
+
+/// What the configuration says of one backend's calls.
+#[derive(Debug, Clone, Copy)]
+pub struct LaneRules {
+    /// `/readyz` waits for it.
+    pub required: bool,
+    pub limits: CallLimits,
+    /// Calls that it is given at once.
+    pub concurrency: usize,
+}
+
+/// The calls of one backend, over reloads.
+#[derive(Debug, Default)]
+struct Traffic {
+    in_flight: AtomicUsize,
+    last_call: Mutex<Option<LastCall>>,
+    metrics: Arc<metrics::Calls>,
+}
+
+/// The times of one backend's calls.
+#[derive(Debug, Clone, Copy)]
+pub struct CallLimits {
+    /// How long a call may go without a sign of life, waiting for a turn included. Without
+    /// progress, it is the longest that a call may take.
+    pub idle: Duration,
+    /// After how long a call should go on without anybody who waits for it.
+    pub pending_after: Option<Duration>,
+}
+
+/// How the last call to a backend ended.
+#[derive(Debug, Clone, Copy)]
+pub struct LastCall {
+    pub at: SystemTime,
+    /// Whether the peer gave an answer, be it an error of its tool.
+    pub answered: bool,
+}
+
+/// A call that waits in line or runs; counts itself out when it is dropped.
+pub(super) struct InFlight<'a>(&'a AtomicUsize);
+
+impl Lane {
+    /// A lane to the supervisor that listens to `asks`.
+    pub fn new(
+        rules: LaneRules,
+        dial: Arc<dyn Dial>,
+        gate: Arc<Gate>,
+        asks: mpsc::Sender<Ask>,
+    ) -> Self {
+        let permits = Arc::new(Semaphore::new(rules.concurrency));
+        Self { rules, dial, permits, gate, asks, traffic: Arc::default() }
+    }
+
+    /// The lane to the same supervisor under other rules.
+    pub fn under(&self, rules: LaneRules) -> Self {
+        let (dial, gate) = (Arc::clone(&self.dial), Arc::clone(&self.gate));
+        let mut lane = Self::new(rules, dial, gate, self.asks.clone()).after(self);
+        if rules.concurrency == self.rules.concurrency {
+            lane.permits = Arc::clone(&self.permits);
+        }
+        lane
+    }
+
+    /// The lane that comes in the place of `earlier`, whose calls are counted on.
+    pub fn after(mut self, earlier: &Self) -> Self {
+        self.traffic = Arc::clone(&earlier.traffic);
+        self
+    }
+
+    /// Counts a call as in flight for as long as the result lives.
+    pub(super) fn enter(&self) -> InFlight<'_> {
+        self.traffic.in_flight.fetch_add(1, Ordering::Relaxed);
+        InFlight(&self.traffic.in_flight)
+    }
+
+    /// A call has ended just now; `answered` as in [`LastCall`].
+    pub(super) fn leave(&self, answered: bool) {
+        let last = LastCall { at: SystemTime::now(), answered };
+        *self.traffic.last_call.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
+    }
+
+    /// Where its calls are counted.
+    pub fn metrics(&self) -> &Arc<metrics::Calls> {
+        &self.traffic.metrics
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.traffic.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// How the breaker stands that keeps calls from a backend which keeps failing.
+    pub fn breaker(&self) -> Look {
+        self.gate.look()
+    }
+
+    pub fn last_call(&self) -> Option<LastCall> {
+        *self.traffic.last_call.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,225 @@
+//! A backend is configured anew, or no more, while calls to it are under way.
+
+use globset::GlobSet;
+use tokio::time::timeout;
+
+use super::*;
+use crate::{
+    backend::{
+        board::{Entry, Seat},
+        fake::entry,
+    },
+    model::{catalog::Identity, naming::Naming},
+};
+
+/// Backends whose supervisors a test starts as a reload does.
+struct Fleet {
+    backends: Arc<Backends>,
+    tasks: tokio::task::JoinSet<()>,
+    timing: watch::Sender<Timing>,
+    /// That of the last one.
+    seat: Option<Seat>,
+}
+
+impl Fleet {
+    /// One backend, `fs`, that is connected to `world`.
+    async fn start(world: &Arc<World>) -> Self {
+        let second = Duration::from_secs(1);
+        let timing = Timing { interval: 300 * second, jitter: 0.0, timeout: 30 * second };
+        let backends = Arc::new(Backends::new(Arc::default()));
+        let timing = watch::Sender::new(timing);
+        let mut fleet = Self { backends, tasks: tokio::task::JoinSet::new(), timing, seat: None };
+        fleet.change(world, None);
+        fleet.backends.board.settled().await;
+        fleet
+    }
+
+    /// Has `fs` reached at `world`. With an `identity`, it is another peer than before.
+    fn change(&mut self, world: &Arc<World>, identity: Option<&str>) {
+        let board = &self.backends.board;
+        let seat = board.seat(BackendName::parse("fs").unwrap());
+        let (asks, asked) = mpsc::channel(8);
+        let limits = CallLimits { idle: Duration::from_secs(600), pending_after: None };
+        let dial: Arc<dyn Dial> = Arc::new(FakeDial(Arc::clone(world)));
+        let rules = LaneRules { required: true, limits, concurrency: 2 };
+        let gate = Arc::new(Gate::new(seat.name().clone()));
+        let lane = Lane::new(rules, Arc::clone(&dial), Arc::clone(&gate), asks);
+        self.backends.set(Lanes::from([(seat.name().clone(), Arc::new(lane))]), 256);
+        let identity = identity.map(Identity::of);
+        let like_before = entry(&seat);
+        board.set(vec![Entry { identity: identity.or(like_before.identity), ..like_before }]);
+        let supervisor = Supervisor {
+            seat: seat.clone(),
+            dial,
+            timing: self.timing.subscribe(),
+            board: Arc::clone(board),
+            gate,
+            asks: asked,
+        };
+        self.tasks.spawn(supervisor.run(CancellationToken::new()));
+        self.seat = Some(seat);
+    }
+
+    fn remove(&self) {
+        self.backends.set(Lanes::new(), 256);
+        self.backends.board.set(Vec::new());
+    }
+
+    fn route(&self) -> Route {
+        self.backends.board.offer().route("fs_ls").unwrap().clone()
+    }
+
+    /// Begins a call, which has reached `world` when this returns.
+    async fn begin(&self, world: &World) -> tokio::task::JoinSet<Answer> {
+        let before = World::count(&world.calls);
+        let mut call = tokio::task::JoinSet::new();
+        let (backends, route) = (Arc::clone(&self.backends), self.route());
+        call.spawn(async move { backends.call(&route, wanted(args())).await.answer });
+        until(|| World::count(&world.calls) > before).await;
+        call
+    }
+
+    async fn call(&self) -> Answer {
+        self.backends.call(&self.route(), wanted(args())).await.answer
+    }
+}
+
+fn args() -> Box<RawValue> {
+    RawValue::from_string("{}".to_owned()).unwrap()
+}
+
+async fn until(condition: impl Fn() -> bool) {
+    let waiting = async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(Duration::from_secs(600), waiting).await.expect("it should come to be");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_old_connection_serves_until_the_new_one_does_and_finishes_its_calls() {
+    let (old, new) = (World::new(), World::new());
+    let mut fleet = Fleet::start(&old).await;
+    old.calling.send_replace(Mood::Hanging);
+    new.dialling.send_replace(Mood::Hanging);
+    let mut first = fleet.begin(&old).await;
+    let seat = fleet.seat.clone().unwrap();
+    fleet.change(&new, None);
+    let mut second = fleet.begin(&old).await;
+    new.dialling.send_replace(Mood::Well);
+    seat.lost().await;
+    assert_eq!(fleet.call().await, Answer::text("ls {}"));
+    assert_eq!(World::count(&new.calls), 1, "new calls go to the new one");
+    assert_eq!(World::count(&old.closes), 0, "the old one is not closed under its calls");
+    old.calling.send_replace(Mood::Well);
+    for call in [&mut first, &mut second] {
+        assert_eq!(call.join_next().await.unwrap().unwrap(), Answer::text("ls {}"));
+    }
+    until(|| World::count(&old.closes) == 1).await;
+    fleet.tasks.join_next().await.unwrap().unwrap();
+    assert_eq!(World::count(&old.dials), 1, "its supervisor has ended, and does not dial again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_be_used_holds_at_once() {
+    let (old, new) = (World::new(), World::new());
+    let mut fleet = Fleet::start(&old).await;
+    new.dialling.send_replace(Mood::Hanging);
+    fleet.change(&new, None);
+    let mut as_configured = entry(fleet.seat.as_ref().unwrap());
+    let nothing = Naming { allow: Some(GlobSet::empty()), ..Naming::default() };
+    as_configured.source.naming = Arc::new(nothing);
+    let board = Arc::clone(&fleet.backends.board);
+    board.set(vec![as_configured]);
+    assert!(board.offer().route("fs_ls").is_none(), "the old connection serves no more than that");
+    new.dialling.send_replace(Mood::Well);
+    until(|| World::count(&old.closes) == 1).await;
+    assert!(board.offer().route("fs_ls").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_does_not_end_holds_the_old_connection_to_its_own_deadline() {
+    let (old, new) = (World::new(), World::new());
+    let mut fleet = Fleet::start(&old).await;
+    old.calling.send_replace(Mood::Hanging);
+    let mut call = fleet.begin(&old).await;
+    let begin = Instant::now();
+    fleet.change(&new, None);
+    until(|| World::count(&old.closes) == 1).await;
+    assert_eq!(begin.elapsed().as_secs(), 285);
+    check_error(call.join_next().await.unwrap().unwrap(), "no answer within 285 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_reached_takes_the_place_as_well() {
+    let (old, new) = (World::new(), World::new());
+    let mut fleet = Fleet::start(&old).await;
+    new.dialling.send_replace(Mood::Failing);
+    fleet.change(&new, None);
+    let board = Arc::clone(&fleet.backends.board);
+    let down = |board: &Board| board.snapshot("fs").filter(|known| known.phase == Phase::Down);
+    board.wait_for(down).await;
+    assert!(board.offer().route("fs_ls").is_some(), "it is the same peer: its tools are known");
+    check_error(fleet.call().await, "cannot be reached");
+    until(|| World::count(&old.closes) == 1).await;
+
+    // Another peer of that name does not inherit them.
+    fleet.change(&new, Some("another"));
+    board.wait_for(down).await;
+    assert!(board.offer().route("fs_ls").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_changes_the_later_one_counts() {
+    let [old, skipped, new] = [World::new(), World::new(), World::new()];
+    let mut fleet = Fleet::start(&old).await;
+    skipped.dialling.send_replace(Mood::Hanging);
+    new.dialling.send_replace(Mood::Hanging);
+    fleet.change(&skipped, None);
+    let seat = fleet.seat.clone().unwrap();
+    fleet.change(&new, None);
+    seat.lost().await;
+    skipped.dialling.send_replace(Mood::Well);
+    new.dialling.send_replace(Mood::Well);
+    until(|| World::count(&old.closes) == 1).await;
+    assert_eq!(fleet.call().await, Answer::text("ls {}"));
+    assert_eq!([&skipped, &new].map(|world| World::count(&world.calls)), [0, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_removed_backend_what_runs_finishes_and_what_waits_is_told() {
+    let world = World::new();
+    let mut fleet = Fleet::start(&world).await;
+    world.calling.send_replace(Mood::Hanging);
+    let mut running = [fleet.begin(&world).await, fleet.begin(&world).await];
+    let route = fleet.route();
+    // Only two at a time: this one waits for its turn.
+    let mut waiting = Box::pin(fleet.backends.call(&route, wanted(args())));
+    assert!(timeout(Duration::from_secs(1), &mut waiting).await.is_err());
+    fleet.remove();
+    assert!(fleet.backends.board.offer().route("fs_ls").is_none());
+    check_error(
+        fleet.backends.call(&route, wanted(args())).await.answer,
+        "not configured any more",
+    );
+    world.calling.send_replace(Mood::Well);
+    for call in &mut running {
+        assert_eq!(call.join_next().await.unwrap().unwrap(), Answer::text("ls {}"));
+    }
+    check_error(waiting.await.answer, "not configured any more");
+    assert_eq!(World::count(&world.calls), 2);
+    fleet.tasks.join_next().await.unwrap().unwrap();
+    assert_eq!(World::count(&world.closes), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_interval_holds_at_once_and_costs_no_connection() {
+    let world = World::new();
+    let fleet = Fleet::start(&world).await;
+    fleet.timing.send_modify(|timing| timing.interval = Duration::from_secs(10));
+    let begin = Instant::now();
+    until(|| World::count(&world.resolves) == 4).await;
+    assert!(begin.elapsed() <= Duration::from_secs(21), "{:?}", begin.elapsed());
+    assert_eq!(World::count(&world.dials), 1);
+}

@@ -1,0 +1,41 @@
+//! When two values of a configuration are the same, where a secret is in them: a reload leaves alone
+//! what is the same, and a secret that its file says anew is not.
+//!
+//! Must not: skip a field. Each value is taken apart, so that a new one is not forgotten.
+
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::{ClientCredentials, Local, Program};
+
+impl PartialEq for Program {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { command, args, env, cwd } = self;
+        let same_env = env.len() == other.env.len()
+            && env.iter().zip(&other.env).all(|(a, b)| a.0 == b.0 && same(a.1, b.1));
+        *command == other.command && *args == other.args && same_env && *cwd == other.cwd
+    }
+}
+
+impl PartialEq for ClientCredentials {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { id, secret, token_url, scopes } = self;
+        *id == other.id
+            && same(secret, &other.secret)
+            && *token_url == other.token_url
+            && *scopes == other.scopes
+    }
+}
+
+impl PartialEq for Local {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { definition, action } = self;
+        definition.get() == other.definition.get() && *action == other.action
+    }
+}
+
+fn same(a: &SecretString, b: &SecretString) -> bool {
+    a.expose_secret() == b.expose_secret()
+}
+
+#[cfg(test)]
+mod tests;

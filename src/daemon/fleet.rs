@@ -1,0 +1,300 @@
+//! The backends as they are configured now, each with its supervisor: started, and changed by a
+//! reload so that what is the same is left alone.
+//!
+//! Must not: read a configuration, or know apps and MANTYX.
+
+use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc};
+
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::warn;
+
+use super::inner_listener;
+use crate::{
+    backend::{
+        a2a::{A2aDialer, Conversations},
+        board::{Board, Entry, Seat},
+        calls::{Backends, CallLimits, Lane, LaneRules, Lanes},
+        gate::Gate,
+        local::LocalDialer,
+        mcp,
+        peer::Dial,
+        supervisor::{Supervisor, Timing},
+    },
+    catalogs,
+    config::{Backend, CardSource, Mcp, Program, Refresh, Target},
+    demo, http_client,
+    model::{
+        catalog::Identity,
+        ids::BackendName,
+        offer::{RefKind, Source},
+    },
+    state::StateDir,
+};
+
+/// Refreshes of one backend that may wait to be taken up.
+const ASKS: usize = 16;
+
+/// All backends.
+#[derive(Debug)]
+pub(super) struct Fleet {
+    shared: Shared,
+    client: reqwest::Client,
+    backends: Arc<Backends>,
+    members: BTreeMap<BackendName, Member>,
+    /// Supervisors, and bundled agents.
+    tasks: JoinSet<()>,
+}
+
+/// What all backends need.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub launcher: Option<PathBuf>,
+    pub state: StateDir,
+    pub stop: CancellationToken,
+}
+
+/// One backend that has a supervisor.
+#[derive(Debug, Clone)]
+struct Member {
+    target: Arc<Target>,
+    seat: Seat,
+    lane: Arc<Lane>,
+    timing: watch::Sender<Timing>,
+    /// With an agent.
+    conversations: Conversations,
+}
+
+/// The backends that are to be, with all done that can fail.
+#[derive(Debug)]
+pub(super) struct Prepared(Vec<(Backend, Reached)>);
+
+/// How a backend is reached.
+#[derive(Debug)]
+enum Reached {
+    AsBefore(Member),
+    Anew {
+        dial: Arc<dyn Dial>,
+        conversations: Conversations,
+        /// Of a bundled agent, which ends with its supervisor.
+        agent: Option<DropGuard>,
+    },
+}
+
+/// The names of the backends that were touched.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    pub added: Vec<String>,
+    /// Reached in another way than before.
+    pub changed: Vec<String>,
+    pub removed: Vec<String>,
+}
+
+impl Fleet {
+    /// A fleet without backends, and where calls find them.
+    pub(super) fn new(shared: Shared) -> (Self, Arc<Backends>) {
+        let backends = Arc::new(Backends::new(Arc::default()));
+        let fleet = Self {
+            shared,
+            client: http_client::new(),
+            backends: Arc::clone(&backends),
+            members: BTreeMap::new(),
+            tasks: JoinSet::new(),
+        };
+        (fleet, backends)
+    }
+
+    /// Does what can fail, so that [`Self::take`] cannot: a reload is taken whole or not at all.
+    pub(super) async fn prepare(
+        &mut self,
+        backends: BTreeMap<BackendName, Backend>,
+    ) -> io::Result<Prepared> {
+        let mut prepared = Vec::new();
+        for (name, backend) in backends {
+            let now = self.members.get(&name).filter(|now| *now.target == backend.target);
+            let reached = match now {
+                Some(member) => Reached::AsBefore(member.clone()),
+                None => self.reach(&name, &backend.target).await?,
+            };
+            prepared.push((backend, reached));
+        }
+        Ok(Prepared(prepared))
+    }
+
+    /// Makes these the backends. One that is reached in another way than before is dialled beside
+    /// the old connection; everything else that is configured holds at once.
+    pub(super) fn take(
+        &mut self,
+        Prepared(prepared): Prepared,
+        refresh: &Refresh,
+        max_concurrent: usize,
+    ) -> Changes {
+        let mut changes = Changes::default();
+        let mut before = std::mem::take(&mut self.members);
+        let (mut entries, mut supervisors) = (Vec::new(), Vec::new());
+        for (backend, reached) in prepared {
+            let name = backend.name.clone();
+            let (rules, timing) = (rules(&backend), timing(&backend, refresh));
+            let identity = identity(&backend.target);
+            let mut source = source(&backend);
+            let earlier = before.remove(&name);
+            let member = match reached {
+                Reached::AsBefore(now) => {
+                    now.timing.send_if_modified(|old| {
+                        let news = *old != timing;
+                        *old = timing;
+                        news
+                    });
+                    Member { lane: Arc::new(now.lane.under(rules)), ..now }
+                }
+                Reached::Anew { dial, conversations, agent } => {
+                    let kept = identity.as_ref();
+                    source.catalog =
+                        kept.and_then(|one| catalogs::load(&self.shared.state, &name, one));
+                    let (asks, asked) = mpsc::channel(ASKS);
+                    // How the earlier one failed says nothing of this one.
+                    let gate = Arc::new(Gate::new(name.clone()));
+                    let lane = Lane::new(rules, Arc::clone(&dial), Arc::clone(&gate), asks);
+                    let lane = match earlier {
+                        Some(earlier) => {
+                            changes.changed.push(name.to_string());
+                            lane.after(&earlier.lane)
+                        }
+                        None => {
+                            changes.added.push(name.to_string());
+                            lane
+                        }
+                    };
+                    let timing = watch::Sender::new(timing);
+                    let seat = self.backends.board.seat(name.clone());
+                    let supervisor = Supervisor {
+                        seat: seat.clone(),
+                        dial,
+                        timing: timing.subscribe(),
+                        board: Arc::clone(&self.backends.board),
+                        gate,
+                        asks: asked,
+                    };
+                    supervisors.push((supervisor, agent));
+                    let (target, lane) = (Arc::new(backend.target), Arc::new(lane));
+                    Member { target, seat, lane, timing, conversations }
+                }
+            };
+            entries.push(Entry { seat: member.seat.clone(), source, identity });
+            self.members.insert(name, member);
+        }
+        changes.removed = before.keys().map(ToString::to_string).collect();
+        let lane =
+            |(name, member): (&BackendName, &Member)| (name.clone(), Arc::clone(&member.lane));
+        // In this order: whatever is offered can be called.
+        self.backends.set(self.members.iter().map(lane).collect::<Lanes>(), max_concurrent);
+        self.backends.board.set(entries);
+        for (supervisor, agent) in supervisors {
+            let stop = self.shared.stop.clone();
+            self.tasks.spawn(async move {
+                supervisor.run(stop).await;
+                drop(agent);
+            });
+        }
+        changes
+    }
+
+    async fn reach(&mut self, name: &BackendName, target: &Target) -> io::Result<Reached> {
+        let (name, client) = (name.clone(), self.client.clone());
+        let launcher = self.shared.launcher.clone();
+        // What is said to an agent goes on where it is the same one.
+        let earlier = self.members.get(&name);
+        let same = earlier.filter(|earlier| identity(&earlier.target) == identity(target));
+        let conversations = same.map(|same| same.conversations.clone()).unwrap_or_default();
+        let mut bundled = None;
+        let dial: Arc<dyn Dial> = match target {
+            Target::Mcp(server) => Arc::new(mcp::dialer(&name, server, launcher, client)),
+            Target::A2a(agent) => {
+                let mut agent = agent.clone();
+                if matches!(agent.card, CardSource::Bundled) {
+                    let (listener, url) = inner_listener().await?;
+                    agent.card = CardSource::Base(url.into());
+                    let stop = CancellationToken::new();
+                    let serving = demo::a2a_agent::serve(listener, stop.clone().cancelled_owned());
+                    bundled = Some(stop.drop_guard());
+                    self.tasks.spawn(async move {
+                        if let Err(error) = serving.await {
+                            warn!(%error, "the bundled agent stopped");
+                        }
+                    });
+                }
+                Arc::new(A2aDialer::new(name, &agent, client, conversations.clone()))
+            }
+            Target::Local(tool) => Arc::new(LocalDialer::new(name, tool, launcher, client)),
+        };
+        Ok(Reached::Anew { dial, conversations, agent: bundled })
+    }
+
+    /// Waits for a task that ends, as those of removed backends do; a panic in one goes on here.
+    /// Pends for ever where there is none.
+    pub(super) async fn ended(&mut self) {
+        match self.tasks.join_next().await {
+            Some(Ok(())) => {}
+            Some(Err(error)) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(cancelled) => warn!(%cancelled, "a task of a backend was cancelled"),
+            },
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits for all tasks, which have been told to stop.
+    pub(super) async fn all_ended(&mut self) {
+        while !self.tasks.is_empty() {
+            self.ended().await;
+        }
+    }
+
+    pub(super) fn board(&self) -> &Arc<Board> {
+        &self.backends.board
+    }
+}
+
+fn rules(backend: &Backend) -> LaneRules {
+    let limits = CallLimits { idle: backend.call_timeout, pending_after: backend.pending_after };
+    LaneRules { required: backend.required, limits, concurrency: backend.concurrency }
+}
+
+fn timing(backend: &Backend, refresh: &Refresh) -> Timing {
+    Timing { interval: backend.refresh, jitter: refresh.jitter, timeout: refresh.timeout }
+}
+
+/// How a backend is reached, without secrets; `None` for one whose catalog is not kept.
+fn identity(target: &Target) -> Option<Identity> {
+    Some(match target {
+        Target::Mcp(Mcp::Stdio(Program { command, args, .. })) => {
+            Identity::of(&format!("{command} {args:?}"))
+        }
+        Target::Mcp(Mcp::Http { url, .. }) => Identity::of(&url.to_string()),
+        Target::A2a(agent) => Identity::of(&format!("{:?}", agent.card)),
+        // It is in the configuration, whole.
+        Target::Local(_) => return None,
+    })
+}
+
+fn source(backend: &Backend) -> Source {
+    let (kind, description) = match &backend.target {
+        Target::Mcp(_) => (RefKind::McpLocal, None),
+        Target::A2a(agent) => (RefKind::A2aLocal, agent.description.clone()),
+        Target::Local(_) => (RefKind::Local, None),
+    };
+    Source {
+        name: backend.name.clone(),
+        kind,
+        naming: Arc::new(backend.naming.clone()),
+        description,
+        on_unavailable: backend.on_unavailable,
+        catalog: None,
+        available: false,
+        can_pend: backend.pending_after.is_some(),
+        trusted: backend.trust_annotations,
+    }
+}

@@ -1,0 +1,264 @@
+//! Reads bridge.yaml again while the daemon runs, and takes what has changed.
+//!
+//! A file with a mistake changes nothing but `config.lastError` in the status and lines in the log.
+//! Of a good one, all is taken but the keys that only a restart can change ([`Fixed`]); the status
+//! names them.
+//!
+//! Must not: stop the daemon, whatever the file says.
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::SystemTime};
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+use url::Url;
+
+use super::{apps, fleet::Fleet};
+use crate::{
+    api::{Flaw, Loaded},
+    backend::board::Board,
+    config::{Audit, Auth, Config, ConfigErrors, ConfigFile, Listen, Upstream},
+    front::Front,
+    http_client::chain,
+    state::StateDir,
+    systemd,
+    watch::{News, Watch},
+};
+
+/// The most mistakes of one file that are logged.
+const MAX_TOLD: usize = 10;
+
+/// Where the configuration came from, and what tells that it may have changed.
+#[derive(Debug)]
+pub struct Reload {
+    pub file: ConfigFile,
+    pub watch: Watch,
+}
+
+/// What is configured and cannot be changed before a restart.
+#[derive(Debug)]
+pub(super) struct Fixed {
+    listen: Listen,
+    /// Where it listens in fact: a port of 0 has become another.
+    bound: Vec<SocketAddr>,
+    state_dir: PathBuf,
+    auth: Auth,
+    audit: Option<Audit>,
+    mantyx: Mantyx,
+}
+
+/// Which MANTYX the bridge stands in front of.
+#[derive(Debug, PartialEq, Eq)]
+enum Mantyx {
+    /// The one inside, which has this workspace.
+    Sandbox(String),
+    At(Url),
+}
+
+impl Mantyx {
+    fn of(upstream: &Upstream) -> Self {
+        match upstream {
+            Upstream::Sandbox { workspace } => Self::Sandbox(workspace.clone()),
+            Upstream::Mantyx { base_url, .. } => Self::At(base_url.clone()),
+        }
+    }
+}
+
+impl Fixed {
+    pub(super) fn new(config: &Config, bound: Vec<SocketAddr>) -> Self {
+        Self {
+            listen: config.listen.clone(),
+            bound,
+            state_dir: config.state_dir.clone(),
+            auth: config.auth,
+            audit: config.audit.clone(),
+            mantyx: Mantyx::of(&config.upstream),
+        }
+    }
+
+    /// The keys in which `config` wants something else.
+    fn differences(&self, config: &Config) -> Vec<&'static str> {
+        let Listen { tcp, unix } = &config.listen;
+        let as_bound = *tcp == self.bound && *unix == self.listen.unix;
+        let upstream = match (&self.mantyx, Mantyx::of(&config.upstream)) {
+            (now, new) if *now == new => None,
+            (Mantyx::Sandbox(_), Mantyx::Sandbox(_)) => Some("upstream.workspace"),
+            (Mantyx::At(_), Mantyx::At(_)) => Some("upstream.base_url"),
+            (Mantyx::At(_), Mantyx::Sandbox(_)) | (Mantyx::Sandbox(_), Mantyx::At(_)) => {
+                Some("upstream.sandbox")
+            }
+        };
+        let keys = [
+            (config.listen != self.listen && !as_bound).then_some("listen"),
+            (config.state_dir != self.state_dir).then_some("state_dir"),
+            (config.auth != self.auth).then_some("auth"),
+            (config.audit != self.audit).then_some("audit"),
+            upstream,
+        ];
+        keys.into_iter().flatten().collect()
+    }
+}
+
+/// Takes new configurations, and looks after the supervisors.
+#[derive(Debug)]
+pub(super) struct Reloader {
+    pub fleet: Fleet,
+    pub fixed: Fixed,
+    pub front: Arc<Front>,
+    pub state: StateDir,
+    pub loaded: watch::Sender<Loaded>,
+}
+
+impl Reloader {
+    /// Takes what `reload` brings until `close`; ends after `stop`, when all supervisors have.
+    pub(super) async fn run(
+        mut self,
+        mut reload: Option<Reload>,
+        close: CancellationToken,
+        stop: CancellationToken,
+    ) {
+        let board = Arc::clone(self.fleet.board());
+        // Before, a reload would tell systemd of a daemon that is ready.
+        let mut started = false;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = close.cancelled(), if reload.is_some() => reload = None,
+                () = self.fleet.ended() => {}
+                () = board.started(), if !started => started = true,
+                news = next(reload.as_mut()), if started => {
+                    if let Some(reload) = &mut reload {
+                        self.look(&mut reload.file, news).await;
+                    }
+                }
+            }
+        }
+        self.fleet.all_ended().await;
+    }
+
+    /// Reads the file if it has to be read, and takes it.
+    async fn look(&mut self, file: &mut ConfigFile, news: News) {
+        let mut reader = file.clone();
+        let reading = tokio::task::spawn_blocking(move || {
+            let read = match news {
+                News::Asked => Some(reader.reload()),
+                News::MayHaveChanged => reader.reload_if_changed(),
+            };
+            (reader, read)
+        });
+        let read = match reading.await {
+            Ok((reader, read)) => {
+                *file = reader;
+                read
+            }
+            Err(error) => return error!(%error, "the configuration could not be read again"),
+        };
+        let Some(read) = read else { return };
+        systemd::reloading();
+        match read {
+            Ok(config) => self.take(config).await,
+            Err(mistakes) => self.refuse(&mistakes),
+        }
+        let resolved = resolved(self.fleet.board());
+        systemd::ready(&match &self.loaded.borrow().flaw {
+            Some(flaw) => format!("{resolved}; configuration {flaw}"),
+            None => resolved,
+        });
+    }
+
+    async fn take(&mut self, config: Config) {
+        for warning in &config.warnings {
+            warn!("{warning}");
+        }
+        let fixed = self.fixed.differences(&config);
+        let apps = match apps(&config, &self.state) {
+            Ok(apps) => apps,
+            Err(error) => return self.failed(&chain(&error)),
+        };
+        let Config { upstream, refresh, calls, backends, .. } = config;
+        let prepared = match self.fleet.prepare(backends).await {
+            Ok(prepared) => prepared,
+            Err(error) => return self.failed(&chain(&error)),
+        };
+        // From here on, nothing fails.
+        let changes = self.fleet.take(prepared, &refresh, calls.max_concurrent);
+        let runs = &self.front.api.runs;
+        runs.set_calls(&calls);
+        let same_mantyx = Mantyx::of(&upstream) == self.fixed.mantyx;
+        let mut loaded = self.loaded.borrow().clone();
+        // A credential that is meant for one MANTYX must not go to another.
+        if same_mantyx {
+            if let Upstream::Mantyx { credential, workspace, .. } = upstream {
+                runs.upstream().set_credential(&credential);
+                loaded.workspace = workspace;
+            }
+            runs.set_apps(&apps);
+            self.front.guard.set_apps(&apps);
+        }
+        info!(
+            added = changes.added.join(", "),
+            changed = changes.changed.join(", "),
+            removed = changes.removed.join(", "),
+            "the configuration was taken"
+        );
+        loaded.at = SystemTime::now();
+        loaded.flaw = restart_needed(&fixed, same_mantyx);
+        if let Some(flaw) = &loaded.flaw {
+            warn!("{flaw}");
+        }
+        self.loaded.send_replace(loaded);
+    }
+
+    /// Says what is wrong with the file, of which nothing is taken.
+    fn refuse(&self, mistakes: &ConfigErrors) {
+        for problem in mistakes.problems.iter().take(MAX_TOLD) {
+            error!(
+                at = problem.place(&mistakes.file),
+                key = problem.path,
+                line = problem.source_line(),
+                mistake = problem.message,
+                cure = problem.cure,
+                "the configuration was not taken"
+            );
+        }
+        self.not_taken(&mistakes.summary());
+    }
+
+    /// Something else than the file is wrong.
+    fn failed(&self, why: &str) {
+        error!(why, "the configuration was not taken");
+        self.not_taken(why);
+    }
+
+    fn not_taken(&self, why: &str) {
+        let flaw = Flaw::NotTaken(why.to_owned());
+        self.loaded.send_modify(|loaded| loaded.flaw = Some(flaw));
+    }
+}
+
+/// What an operator is told of the keys that were not taken.
+fn restart_needed(keys: &[&str], same_mantyx: bool) -> Option<Flaw> {
+    let kept =
+        if same_mantyx { "" } else { "; until then, `upstream` and `apps` stay as they were" };
+    let keys = keys.join(", ");
+    let what = format!("what has changed in {keys} needs a restart{kept}");
+    (!keys.is_empty()).then_some(Flaw::NeedsRestart(what))
+}
+
+/// Pends for ever where nothing can bring news.
+async fn next(reload: Option<&mut Reload>) -> News {
+    match reload {
+        Some(reload) => reload.watch.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// How the backends are doing, in a few words.
+pub(super) fn resolved(board: &Board) -> String {
+    let known = board.snapshots();
+    let resolved = known.values().filter(|known| known.catalog.is_some()).count();
+    format!("{resolved} of {} backends resolved", known.len())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,237 @@
+//! The guides in `docs/`, and the README: what they tell to type is typed, word by word, by a new
+//! user in an empty directory.
+//!
+//! In a page, a block of `sh` is run, all blocks of a page in one shell's variables; a line that
+//! begins with `mantyx-bridge serve` is left running, once it is ready. A block of `text` that
+//! follows has lines that were printed, in their order; `…` stands for anything. A comment before a
+//! block says what else it is: `<!-- file: NAME -->`, or `<!-- not run: WHY -->`. The bridge's port
+//! is replaced by a free one.
+
+use std::{
+    fs,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    time::Duration,
+};
+
+use tempfile::TempDir;
+
+use crate::{http::Request, peers, process::Group, wait};
+
+const PORT: &str = "7717";
+const START: Duration = Duration::from_secs(60);
+
+#[derive(Debug, PartialEq, Eq)]
+enum Block {
+    Run(String),
+    File(String, String),
+    /// What the block before has printed.
+    Printed(String),
+}
+
+/// The blocks of a page that mean something here.
+fn blocks(page: &str) -> Vec<Block> {
+    let mut found = Vec::new();
+    let mut directive = None;
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        if let Some(comment) = line.strip_prefix("<!-- ") {
+            directive = comment.strip_suffix(" -->").map(str::to_owned);
+        } else if let Some(language) = line.strip_prefix("```") {
+            let inside: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
+            let text = format!("{}\n", inside.join("\n"));
+            match (directive.take().as_deref(), language) {
+                (Some(why), _) if why.starts_with("not run: ") => {}
+                (Some(name), _) => {
+                    let name = name.strip_prefix("file: ").expect("a directive that is known");
+                    found.push(Block::File(name.to_owned(), text));
+                }
+                (None, "sh") => found.push(Block::Run(text)),
+                (None, "text") => found.push(Block::Printed(text)),
+                (None, _) => {}
+            }
+        } else if !line.trim().is_empty() {
+            directive = None;
+        }
+    }
+    found
+}
+
+/// A new user at an empty directory.
+struct User {
+    port: u16,
+    home: PathBuf,
+    bridge: Option<Group>,
+    /// The last field: it must outlive the bridge.
+    dir: TempDir,
+}
+
+impl User {
+    fn new() -> Self {
+        let dir = TempDir::new().expect("the temporary directory is writable");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = listener.local_addr().expect("it is bound").port();
+        let home = dir.path().join("home");
+        fs::create_dir(&home).expect("a new directory");
+        fs::create_dir(dir.path().join("work")).expect("a new directory");
+        Self { port, home, bridge: None, dir }
+    }
+
+    fn work(&self) -> PathBuf {
+        self.dir.path().join("work")
+    }
+
+    fn here(&self, text: &str) -> String {
+        text.replace(PORT, &self.port.to_string())
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        let binary = Path::new(env!("CARGO_BIN_EXE_mantyx-bridge"));
+        let mut path = vec![binary.parent().expect("a directory").to_owned()];
+        path.push(peers::fetch::python().with_file_name(""));
+        path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+        command.env_clear().env("LANG", "C.UTF-8").env("HOME", &self.home);
+        command.env("PATH", std::env::join_paths(path).expect("ordinary paths"));
+        command.current_dir(self.work());
+        command
+    }
+
+    /// Types a block; what it printed, both streams as they came.
+    async fn run(&mut self, block: &str) -> String {
+        let mut printed = String::new();
+        let mut typed = String::new();
+        for line in self.here(block).lines() {
+            if line.starts_with("mantyx-bridge serve") {
+                printed.push_str(&self.shell(&std::mem::take(&mut typed)));
+                self.serve(line).await;
+            } else {
+                typed.push_str(line);
+                typed.push('\n');
+            }
+        }
+        printed.push_str(&self.shell(&typed));
+        printed
+    }
+
+    fn shell(&self, text: &str) -> String {
+        let vars = self.dir.path().join("vars");
+        let script = format!(
+            "set -euo pipefail\n[ -e {vars} ] && . {vars}\nexec 2>&1\nset -a\n{text}\nexport -p > {vars}\n",
+            vars = vars.display()
+        );
+        let output = self.command("bash").args(["-c", &script]).stdin(Stdio::null()).output();
+        let Output { status, stdout, .. } = output.expect("bash runs");
+        let said = String::from_utf8_lossy(&stdout).into_owned();
+        assert!(status.success(), "this failed:\n{text}\nand said:\n{said}");
+        said
+    }
+
+    async fn serve(&mut self, line: &str) {
+        // The one before is stopped, as one is told to.
+        self.bridge = None;
+        let mut command = self.command("bash");
+        command.args(["-c", &format!("exec {}", line.split(" #").next().unwrap_or(line))]);
+        let log = self.dir.path().join("log");
+        let bridge = self.bridge.insert(Group::spawn(&mut command, &log));
+        let to = ([127, 0, 0, 1], self.port).into();
+        wait::until("the bridge should be ready", START, async || {
+            assert!(bridge.exited().is_none(), "the bridge ended: {}", bridge.log());
+            tokio::net::TcpStream::connect(to).await.ok()?;
+            (Request::new("GET", "/readyz").answer(to).await.status == 200).then_some(())
+        })
+        .await;
+    }
+}
+
+/// Does what a page tells.
+async fn follow(page: &str) {
+    let text = fs::read_to_string(peers::repository(page)).expect("a page of the repository");
+    let mut user = User::new();
+    if page == "README.md" {
+        // Its reader is in a clone.
+        let config = fs::read_to_string(peers::repository("bridge.yaml")).expect("a file of ours");
+        fs::write(user.work().join("bridge.yaml"), user.here(&config)).expect("an empty directory");
+    }
+    let mut printed = String::new();
+    for block in blocks(&text) {
+        match block {
+            Block::File(name, text) => {
+                let path = user.work().join(name);
+                fs::write(path, user.here(&text)).expect("the test's directory is writable");
+            }
+            Block::Run(text) => printed = user.run(&text).await,
+            Block::Printed(text) => assert_printed(&user.here(&text), &printed),
+        }
+    }
+}
+
+#[track_caller]
+fn assert_printed(wanted: &str, printed: &str) {
+    let mut lines = printed.lines();
+    for line in wanted.lines().filter(|line| !line.trim().is_empty()) {
+        let parts: Vec<&str> = line.split('…').collect();
+        assert!(
+            lines.any(|found| has_parts(found.trim_end(), &parts)),
+            "`{line}` should be printed, in its place:\n{printed}"
+        );
+    }
+}
+
+/// Whether the parts make up the whole line, with anything between them.
+fn has_parts(line: &str, parts: &[&str]) -> bool {
+    let [first, rest @ ..] = parts else { return true };
+    let Some(mut left) = line.strip_prefix(first) else { return false };
+    let Some((last, middle)) = rest.split_last() else { return left.is_empty() };
+    for part in middle {
+        let Some((_, behind)) = left.split_once(part) else { return false };
+        left = behind;
+    }
+    left.ends_with(last)
+}
+
+#[test]
+fn a_page_is_read_as_it_is_written() {
+    let page = "Text.\n\n```sh\none\ntwo\n```\n\n```text\nprinted\n```\n<!-- file: a.py -->\n```python\n\
+                x\n```\n\n<!-- not run: why -->\n```sh\nno\n```\n```yaml\nonly: shown\n```\n";
+    let expected = [
+        Block::Run("one\ntwo\n".into()),
+        Block::Printed("printed\n".into()),
+        Block::File("a.py".into(), "x\n".into()),
+    ];
+    assert_eq!(blocks(page), expected);
+    assert!(has_parts("a line of text", &["a ", " of text"]));
+    assert!(has_parts("whole", &["whole"]) && !has_parts("whole and more", &["whole"]));
+    assert!(!has_parts("ab", &["b", ""]) && has_parts("xaby", &["", "ab", ""]));
+}
+
+#[tokio::test]
+async fn the_readme() {
+    follow("README.md").await;
+}
+
+#[tokio::test]
+async fn python() {
+    follow("docs/python.md").await;
+}
+
+#[tokio::test]
+async fn node() {
+    follow("docs/node.md").await;
+}
+
+#[tokio::test]
+async fn several_apps() {
+    follow("docs/several-apps.md").await;
+}
+
+#[test]
+fn every_guide_is_followed() {
+    let followed = include_str!("guides.rs");
+    for entry in fs::read_dir(peers::repository("docs")).expect("a directory of the repository") {
+        let name = entry.expect("an entry of it").file_name().into_string().expect("a plain name");
+        let call = format!("follow(\"docs/{name}\")");
+        assert!(followed.contains(&call), "{name} is a guide that no test follows");
+    }
+}
