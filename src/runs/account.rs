@@ -71,7 +71,7 @@ impl Runs {
     ) -> Account {
         let metrics = self.backends.metrics(&begun.backend);
         let audit = self.audit.as_ref().map(|audit| {
-            let call = audited(audit, &begun, Some(route), arguments, of);
+            let call = audited(audit, &begun, route, arguments, of);
             (Arc::clone(audit), call)
         });
         Account {
@@ -89,13 +89,13 @@ impl Runs {
 fn audited(
     audit: &Audit,
     begun: &Begun,
-    route: Option<&Route>,
+    route: &Route,
     arguments: Option<&RawValue>,
     of: Of,
 ) -> audit::Call {
     // Those that are not kept any more are `null`, which is no tool's.
     let arguments = arguments.filter(|arguments| arguments.get() != "null");
-    let to_backend = route.filter(|route| route.target != Target::Results);
+    let is_backends = route.target != Target::Results;
     audit::Call {
         app: begun.app.to_string(),
         run: begun.run.as_ref().map(ToString::to_string),
@@ -103,8 +103,8 @@ fn audited(
         workspace: of.workspace,
         tool_use_id: begun.tool_use.to_string(),
         name: begun.name.clone(),
-        backend: to_backend.map(|route| route.backend.to_string()),
-        tool: to_backend.map(|route| route.target.tool().to_owned()).unwrap_or_default(),
+        backend: is_backends.then(|| route.backend.to_string()),
+        tool: route.target.tool().to_owned(),
         arguments: arguments.map(|arguments| audit.arguments(arguments)).unwrap_or_default(),
     }
 }
@@ -124,7 +124,7 @@ impl Runs {
                 name: call.name.clone(),
                 backend: route.backend.clone(),
             };
-            let call = audited(audit, &begun, Some(route), Some(&call.args), Of::from(run));
+            let call = audited(audit, &begun, route, Some(&call.args), Of::from(run));
             audit.tell(&call, ending.as_str(), Duration::ZERO);
         }
     }
