@@ -4,23 +4,34 @@
 //!
 //! Must not: hold what another part of the daemon needs.
 
+mod call;
 pub mod check;
 mod client;
 mod demo;
+mod doctor;
+mod import;
+mod init;
+mod manual;
+mod page;
+mod run;
 mod serve;
+mod signals;
+mod status;
+mod terminal;
 mod tools;
 
 use std::{
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, Write as _},
     path::PathBuf,
     process::ExitCode,
 };
 
 use clap::{ArgAction, Args, Parser, Subcommand};
+use clap_complete::Shell;
 use tracing::error;
 
 use crate::{
-    config::{Config, ConfigErrors, Environment, find},
+    config::{ConfigErrors, Contact, Environment, find},
     telemetry::{self, LogEnvironment, LogFormat},
 };
 
@@ -55,9 +66,24 @@ struct Global {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Runs the daemon
+    #[command(after_help = "Example: mantyx-bridge serve -c /etc/mantyx-bridge/bridge.yaml")]
     Serve,
     /// Reads the configuration and says what would run, or what is wrong and where
+    #[command(after_help = "Example: mantyx-bridge check -c bridge.yaml")]
     Check {
+        /// Prints JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Dials the upstream and every backend, and says of each step how it went and what cures it
+    ///
+    /// Needs no daemon, and calls no tool. Exit code 0 if nothing failed, 1 if something did, 2 if
+    /// the configuration cannot be used.
+    #[command(after_help = "Example: mantyx-bridge doctor demo --json")]
+    Doctor {
+        /// Only these backends, and not the upstream
+        #[arg(value_name = "BACKEND")]
+        backends: Vec<String>,
         /// Prints JSON
         #[arg(long)]
         json: bool,
@@ -66,14 +92,20 @@ enum Command {
     ///
     /// Starts the sandbox runtime, a bundled MCP server, a bundled A2A agent and the bridge; runs an
     /// agent run through the proxy that calls both; prints its events as they happen, and ends.
+    #[command(after_help = "Example: mantyx-bridge demo")]
     Demo,
     /// Shows the state of the running daemon and its backends
+    #[command(after_help = "Examples:\n  mantyx-bridge status\n  mantyx-bridge status --watch")]
     Status {
-        /// Prints JSON, as GET /v1/status gives it
+        /// Goes on, every second, until Ctrl-C: in place on a terminal, else block after block
+        #[arg(long, short)]
+        watch: bool,
+        /// Prints JSON, as GET /v1/status gives it, on one line
         #[arg(long)]
         json: bool,
     },
     /// Lists the tools that runs are given, under the names that the model sees
+    #[command(after_help = "Example: mantyx-bridge tools demo")]
     Tools {
         /// Only those of this backend
         backend: Option<String>,
@@ -82,6 +114,9 @@ enum Command {
         json: bool,
     },
     /// Calls a tool of the running daemon, as a run would
+    ///
+    /// A call that takes longer than its backend's `pending_after` is waited for. Ctrl-C cancels it,
+    /// unless the bridge goes on with it by itself; then its id is told.
     #[command(after_help = "Example: mantyx-bridge call demo_add '{\"a\": 2, \"b\": 3}'")]
     Call {
         /// The name that the model sees; `mantyx-bridge tools` lists them
@@ -93,7 +128,17 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Submits an agent run to the workspace of the configuration, and shows its answer as it comes
+    ///
+    /// The answer goes to stdout, a line for each call to stderr. Exit code 0 if the run has a
+    /// result, 1 if it failed or was cancelled, which is what Ctrl-C does.
+    #[command(
+        after_help = "Examples:\n  mantyx-bridge run 'Who is on call tonight?'\n  mantyx-bridge run \
+           --backends demo --json 'demo_add {\"a\": 2, \"b\": 3}'"
+    )]
+    Run(run::Settings),
     /// Refreshes catalogs now, and shows what came of it
+    #[command(after_help = "Example: mantyx-bridge refresh demo")]
     Refresh {
         /// Only that of this backend
         backend: Option<String>,
@@ -102,7 +147,42 @@ enum Command {
         json: bool,
     },
     /// Prints the token that apps use with the bridge; makes it if there is none yet
+    #[command(after_help = "Example: export BRIDGE_TOKEN=$(mantyx-bridge token)")]
     Token,
+    /// Writes a first bridge.yaml: asks for what is missing, and looks for what there is
+    ///
+    /// On a terminal it asks, and offers the MCP servers of Claude, Cursor and VS Code; elsewhere,
+    /// and with --yes, it takes what it is told. Secrets are written as references.
+    #[command(
+        after_help = "Examples:\n  mantyx-bridge init\n  mantyx-bridge init --workspace acme \
+           --import .cursor/mcp.json --a2a https://hr.intranet.example --yes"
+    )]
+    Init(init::Settings),
+    /// Prints the servers of an mcpServers file as the `mcp:` part of a bridge.yaml
+    ///
+    /// Reads the files of Claude, Cursor and VS Code. Names are made legal, secrets become
+    /// references to environment variables, and what is left out is told on stderr.
+    #[command(after_help = "Example: mantyx-bridge import .vscode/mcp.json >> bridge.yaml")]
+    Import {
+        /// The file, JSON with or without comments
+        file: PathBuf,
+        /// Writes to this file, which must not exist yet, in place of stdout
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Prints what completes the command line in a shell
+    #[command(after_help = "Example: mantyx-bridge completions bash \\
+           > ~/.local/share/bash-completion/completions/mantyx-bridge")]
+    Completions {
+        /// The shell that is to read it
+        shell: Shell,
+    },
+    /// Prints the manual page, in roff
+    #[command(after_help = "Example: mantyx-bridge man serve | man -l -")]
+    Man {
+        /// The page of this subcommand
+        command: Option<String>,
+    },
     /// The bundled MCP server, on stdin and stdout; `demo` and the example configuration start it
     #[command(hide = true)]
     DemoMcpServer,
@@ -123,6 +203,8 @@ pub(crate) enum Failure {
     Failed(String),
     /// Exit code 2.
     Usage(String),
+    /// Whoever read stdout has seen enough (`| head`): exit code 0, and nothing to say.
+    Gone,
 }
 
 impl From<ConfigErrors> for Failure {
@@ -133,7 +215,10 @@ impl From<ConfigErrors> for Failure {
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        Self::Failed(error.to_string())
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::Gone,
+            _ => Self::Failed(error.to_string()),
+        }
     }
 }
 
@@ -150,9 +235,7 @@ pub fn run(cli: Cli) -> ExitCode {
         LogFormat::Json | LogFormat::Pretty => complain,
     };
     match carry_out(cli) {
-        Ok(()) => ExitCode::SUCCESS,
-        // A reader that has seen enough closed the pipe.
-        Err(Failure::Failed(text)) if text == broken_pipe() => ExitCode::SUCCESS,
+        Ok(()) | Err(Failure::Gone) => ExitCode::SUCCESS,
         Err(Failure::Failed(text)) => {
             complain(&text);
             ExitCode::from(1)
@@ -164,9 +247,13 @@ pub fn run(cli: Cli) -> ExitCode {
     }
 }
 
+/// Says on stderr what there is to say.
 fn complain(text: &str) {
-    // With stderr closed there is nobody to tell; the exit code says it.
-    let _closed = writeln!(io::stderr(), "{}", text.trim_end());
+    let text = text.trim_end();
+    if !text.is_empty() {
+        // With stderr closed there is nobody to tell; the exit code says it.
+        let _closed = writeln!(io::stderr(), "{text}");
+    }
 }
 
 fn complain_in_log(text: &str) {
@@ -175,10 +262,6 @@ fn complain_in_log(text: &str) {
     } else {
         complain(text);
     }
-}
-
-fn broken_pipe() -> String {
-    io::Error::from(io::ErrorKind::BrokenPipe).to_string()
 }
 
 fn carry_out(cli: Cli) -> Outcome {
@@ -193,32 +276,41 @@ fn carry_out(cli: Cli) -> Outcome {
         let level = global.verbose;
         telemetry::start(global.log_format, level, &log).map_err(Failure::Usage)?;
     }
-    let load =
-        || -> Result<Config, Failure> { Ok(Config::load(&find(global.config.as_deref())?, &env)?) };
+    let contact = || -> Result<Contact, Failure> {
+        Ok(Contact::load(&find(global.config.as_deref())?, &env)?)
+    };
     match command {
         Command::Serve => block_on(serve::serve(find(global.config.as_deref())?, env.clone())),
         Command::Check { json } => {
             let good = check::run(global.config.as_deref(), json, &mut io::stdout().lock())?;
             if good { Ok(()) } else { Err(Failure::Usage(String::new())) }
         }
+        Command::Doctor { backends, json } => {
+            block_on(doctor::doctor(global.config.as_deref(), &env, &backends, json))
+        }
         Command::Demo => block_on(demo::demo(&env)),
-        Command::Status { json } => {
-            let config = load().map_err(|failure| match failure {
+        Command::Status { watch, json } => {
+            let contact = contact().map_err(|failure| match failure {
                 Failure::Usage(mistakes) => Failure::Usage(mistakes + UNTIL_THEN),
-                failed @ Failure::Failed(_) => failed,
+                failed @ (Failure::Failed(_) | Failure::Gone) => failed,
             })?;
-            block_on(tools::status(&config, json))
+            block_on(status::status(&contact, json, watch))
         }
         Command::Tools { backend, json } => {
-            block_on(tools::tools(&load()?, backend.as_deref(), json))
+            block_on(tools::tools(&contact()?, backend.as_deref(), json))
         }
         Command::Call { tool, arguments, json } => {
-            block_on(tools::call(&load()?, &tool, &arguments, json))
+            block_on(call::call(&contact()?, &tool, &arguments, json))
         }
+        Command::Run(settings) => block_on(run::run(&contact()?, settings)),
         Command::Refresh { backend, json } => {
-            block_on(tools::refresh(&load()?, backend.as_deref(), json))
+            block_on(tools::refresh(&contact()?, backend.as_deref(), json))
         }
-        Command::Token => tools::token(&load()?),
+        Command::Token => tools::token(&contact()?),
+        Command::Init(settings) => block_on(init::init(&settings, &env)),
+        Command::Import { file, output } => import::import(&file, output.as_deref(), &env),
+        Command::Completions { shell } => manual::completions(shell),
+        Command::Man { command } => manual::man(command.as_deref()),
         Command::DemoMcpServer => block_on(async {
             crate::demo::mcp_server::serve_stdio()
                 .await
@@ -239,7 +331,5 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether stdout is a terminal that wants colours.
-pub(crate) fn colours() -> bool {
-    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
-}
+#[cfg(test)]
+mod tests;

@@ -30,6 +30,7 @@ use secrecy::SecretString;
 use serde_json::value::RawValue;
 use url::Url;
 
+pub(crate) use self::reference::looks_secret;
 pub use self::{
     environment::Environment,
     error::ConfigErrors,
@@ -57,6 +58,16 @@ pub struct Config {
     pub disabled: Vec<BackendName>,
     /// What works but should be changed, such as a secret in plain text: one sentence each.
     pub warnings: Vec<String>,
+}
+
+/// What a client of the daemon needs of its bridge.yaml. The upstream and the backends are not in
+/// it: whoever looks at a running daemon need not have their secrets.
+#[derive(Debug)]
+pub struct Contact {
+    pub listen: Listen,
+    pub state_dir: PathBuf,
+    /// The app that the client is, and its token; `None`: the one whose token is in `state_dir`.
+    pub app: Option<(AppName, SecretString)>,
 }
 
 /// Where the bridge listens.

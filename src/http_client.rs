@@ -11,6 +11,7 @@ use http::{
     HeaderMap, HeaderValue,
     header::{Entry, HeaderName},
 };
+use reqwest::{NoProxy, Proxy};
 
 use crate::model::trace::Trace;
 
@@ -48,7 +49,9 @@ fn build(builder: reqwest::ClientBuilder) -> reqwest::Client {
 fn builder() -> reqwest::ClientBuilder {
     // An error means that a provider is installed already, which is as good.
     drop(rustls::crypto::ring::default_provider().install_default());
-    reqwest::Client::builder()
+    proxies()
+        .into_iter()
+        .fold(reqwest::Client::builder().no_proxy(), reqwest::ClientBuilder::proxy)
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_keepalive(Duration::from_secs(15))
@@ -66,6 +69,23 @@ pub fn add_trace(headers: &mut HeaderMap, trace: &Trace) {
             entry.insert(value);
         }
     }
+}
+
+/// The proxies that the environment names. This machine is reached without them: they do not lead
+/// here, and what is meant for it is not theirs to see.
+fn proxies() -> Vec<Proxy> {
+    let set = |names: [&str; 2]| {
+        let value = names.into_iter().find_map(|name| std::env::var(name).ok());
+        value.filter(|value| !value.is_empty())
+    };
+    let others = set(["NO_PROXY", "no_proxy"]).unwrap_or_default();
+    let without = NoProxy::from_string(&format!("localhost,127.0.0.0/8,::1,{others}"));
+    let all = || set(["ALL_PROXY", "all_proxy"]);
+    let http = set(["HTTP_PROXY", "http_proxy"]).or_else(all).map(Proxy::http);
+    let https = set(["HTTPS_PROXY", "https_proxy"]).or_else(all).map(Proxy::https);
+    // What is no address is passed over, as the library does.
+    let named = [http, https].into_iter().flatten().filter_map(Result::ok);
+    named.map(|proxy| proxy.no_proxy(without.clone())).collect()
 }
 
 /// A body could not be read whole.

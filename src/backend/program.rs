@@ -6,7 +6,7 @@
 use std::{
     io,
     os::unix::process::ExitStatusExt as _,
-    path::Path,
+    path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     sync::{
         Arc,
@@ -38,8 +38,7 @@ pub(super) async fn start(
     program: &Program,
     launcher: Option<&Path>,
 ) -> Result<Started, PeerError> {
-    let path = variable(program, "PATH").unwrap_or_default();
-    let file = path::find(&program.command, &path, program.cwd.as_deref()).map_err(PeerError)?;
+    let file = locate(program)?;
     let mut command = match launcher {
         Some(launcher) => {
             let mut command = Command::new(launcher);
@@ -80,6 +79,12 @@ pub(super) async fn start(
             through.unwrap_or_default()
         ))
     })
+}
+
+/// The file that is started for `program`.
+pub fn locate(program: &Program) -> Result<PathBuf, PeerError> {
+    let path = variable(program, "PATH").unwrap_or_default();
+    path::find(&program.command, &path, program.cwd.as_deref()).map_err(PeerError)
 }
 
 /// A variable as the program will see it.

@@ -2,22 +2,35 @@
 //!
 //! Must not: start a daemon, or show its token.
 
-use http::{Method, StatusCode};
+use std::{
+    error::Error,
+    io,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+use http::{HeaderMap, Method, StatusCode, header};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::de::DeserializeOwned;
 
-use super::Failure;
-use crate::{config::Config, http_client, state::StateDir};
+use super::{Failure, terminal::plain};
+use crate::{config::Contact, http_client, state::StateDir};
 
 /// The largest answer that is read.
 const MAX_ANSWER: usize = 64 << 20;
+/// How long the daemon may take to show what it knows.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A connection to the daemon that a configuration describes.
 #[derive(Debug)]
 pub(super) struct Client {
     http: reqwest::Client,
     base: String,
+    /// Where it listens, for people.
+    place: String,
     token: SecretString,
+    state_dir: PathBuf,
 }
 
 /// An answer of the daemon.
@@ -28,73 +41,147 @@ pub(super) struct Reply {
 }
 
 impl Client {
-    /// The daemon that runs with `config`.
-    pub(super) fn new(config: &Config) -> Result<Self, Failure> {
-        let state = StateDir::new(config.state_dir.clone());
-        let failed = |error: &dyn std::error::Error| Failure::Failed(error.to_string());
-        let token = match config.apps.first() {
-            Some(app) => app.token.clone(),
+    /// The daemon that runs with the configuration.
+    pub(super) fn new(contact: &Contact) -> Result<Self, Failure> {
+        let state = StateDir::new(contact.state_dir.clone());
+        let failed = |error: &dyn Error| Failure::Failed(error.to_string());
+        let token = match &contact.app {
+            Some((_, token)) => token.clone(),
             None => state.existing_token().map_err(|error| failed(&error))?.ok_or_else(|| {
                 Failure::Failed(format!(
-                    "there is no token in {}: no daemon has run with this configuration; start \
-                     one with `mantyx-bridge serve`",
+                    "there is no token in {}: no daemon has run with this configuration; start it \
+                     with `mantyx-bridge serve` (is one running as another user, or under systemd? \
+                     its directory is to be named with `state_dir`)",
                     state.path().display()
                 ))
             })?,
         };
-        let address = config.listen.tcp.first();
-        let mut builder = None;
-        let base = match (address, &config.listen.unix) {
-            (Some(address), _) if address.port() != 0 => format!("http://{address}"),
-            (Some(_), _) => {
-                // The port was free to choose; the daemon noted which it got.
-                let urls = state.listen().map_err(|error| failed(&error))?;
-                urls.into_iter().find(|url| url.starts_with("http://")).unwrap_or_default()
+        let (http, base, place) = match (contact.listen.tcp.first(), &contact.listen.unix) {
+            (Some(address), _) => {
+                let base = match address.port() {
+                    // The port was free to choose; the daemon noted which it got.
+                    0 => {
+                        let urls = state.listen().map_err(|error| failed(&error))?;
+                        let url = urls.into_iter().find(|url| url.starts_with("http://"));
+                        url.ok_or_else(|| Failure::Failed("the daemon noted no port".to_owned()))?
+                    }
+                    _ => format!("http://{}", reachable(*address)),
+                };
+                (http_client::new(), base.clone(), base)
             }
             (None, Some(path)) => {
-                builder = Some(path.clone());
-                "http://localhost".to_owned()
+                let place = path.display().to_string();
+                (http_client::over_unix(path), "http://localhost".to_owned(), place)
             }
-            (None, None) => String::new(),
+            (None, None) => return Err(Failure::Usage("the daemon listens nowhere".to_owned())),
         };
-        let http = match builder {
-            Some(path) => http_client::over_unix(&path),
-            None => http_client::new(),
-        };
-        Ok(Self { http, base, token })
+        Ok(Self { http, base, place, token, state_dir: contact.state_dir.clone() })
     }
 
-    pub(super) async fn send(
+    fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+        let url = format!("{}{path}", self.base);
+        self.http.request(method, url).bearer_auth(self.token.expose_secret())
+    }
+
+    /// Sends `body`, which is JSON, and waits for the answer as long as it takes.
+    pub(super) async fn post(
         &self,
-        method: Method,
         path: &str,
+        headers: HeaderMap,
         body: Option<String>,
     ) -> Result<Reply, Failure> {
-        let mut request = self
-            .http
-            .request(method, format!("{}{path}", self.base))
-            .bearer_auth(self.token.expose_secret());
+        let mut request = self.request(Method::POST, path).headers(headers);
         if let Some(body) = body {
-            request = request.header(http::header::CONTENT_TYPE, "application/json").body(body);
+            request = request.header(header::CONTENT_TYPE, "application/json").body(body);
         }
-        let response = request.send().await.map_err(|error| {
-            Failure::Failed(format!(
-                "no daemon answers at {} ({}); start it with `mantyx-bridge serve`",
-                self.base,
-                http_client::chain(&error.without_url())
-            ))
-        })?;
-        let status = response.status();
-        let body = http_client::body(response, MAX_ANSWER)
-            .await
-            .map_err(|error| Failure::Failed(http_client::chain(&error)))?;
-        Ok(Reply { status, text: String::from_utf8_lossy(&body).into_owned() })
+        self.reply(request).await
     }
 
     /// Asks for `path`; anything but a success is a failure in the daemon's words.
     pub(super) async fn get(&self, path: &str) -> Result<String, Failure> {
-        self.send(Method::GET, path, None).await?.success()
+        self.reply(self.request(Method::GET, path).timeout(PATIENCE)).await?.success()
     }
+
+    /// Opens the event stream at `path`, behind the event `after`.
+    pub(super) async fn open(
+        &self,
+        path: &str,
+        after: Option<&str>,
+    ) -> Result<reqwest::Response, Failure> {
+        let mut request =
+            self.request(Method::GET, path).header(header::ACCEPT, "text/event-stream");
+        if let Some(id) = after {
+            request = request.header("Last-Event-ID", id);
+        }
+        let response = request.send().await.map_err(|error| self.away(error))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        Err(match self.read(response).await?.success() {
+            Err(refused) => refused,
+            Ok(_) => Failure::Failed("the daemon contradicts itself".to_owned()),
+        })
+    }
+
+    async fn reply(&self, request: reqwest::RequestBuilder) -> Result<Reply, Failure> {
+        let response = request.send().await.map_err(|error| self.away(error))?;
+        self.read(response).await
+    }
+
+    async fn read(&self, response: reqwest::Response) -> Result<Reply, Failure> {
+        let status = response.status();
+        let body = http_client::body(response, MAX_ANSWER).await;
+        let body = body.map_err(|error| Failure::Failed(http_client::chain(&error)))?;
+        if status == StatusCode::UNAUTHORIZED {
+            return Err(Failure::Failed(format!(
+                "the daemon at {} does not know the token in {}: it was started with another \
+                 configuration",
+                self.place,
+                self.state_dir.display()
+            )));
+        }
+        Ok(Reply { status, text: String::from_utf8_lossy(&body).into_owned() })
+    }
+
+    /// Why there is no answer.
+    fn away(&self, error: reqwest::Error) -> Failure {
+        let place = &self.place;
+        Failure::Failed(match nobody(&error) {
+            true => {
+                format!("nothing listens on {place}; start it with `mantyx-bridge serve`")
+            }
+            false => {
+                let why = http_client::chain(&error.without_url());
+                format!("the daemon at {place} does not answer: {why}")
+            }
+        })
+    }
+}
+
+/// How a listener on `address` is reached from here.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(match address.is_ipv4() {
+            true => Ipv4Addr::LOCALHOST.into(),
+            false => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    address
+}
+
+/// Whether the error says that there is no listener.
+fn nobody(error: &reqwest::Error) -> bool {
+    let mut next: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            return matches!(
+                error.kind(),
+                io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound
+            );
+        }
+        next = error.source();
+    }
+    false
 }
 
 impl Reply {
@@ -108,7 +195,7 @@ impl Reply {
         }
         let words = serde_json::from_str::<Refusal>(&self.text).map(|refusal| refusal.message);
         let words = words.unwrap_or(self.text);
-        Err(Failure::Failed(format!("the daemon answered {}: {words}", self.status)))
+        Err(Failure::Failed(format!("the daemon answered {}: {}", self.status, plain(&words))))
     }
 }
 

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, time::timeout};
 
-use super::{Failure, Outcome, client::parse, colours, print};
+use super::{Failure, Outcome, client::parse, print, terminal::colours};
 use crate::{
     config::{Config, Environment},
     daemon::{Daemon, Options},
@@ -113,8 +113,7 @@ impl App {
         };
         print(&format!(
             "\nThe run's answer, with what the tools said in it:\n\n{}\n\n\
-             To do this with your own servers, start from the bridge.yaml of the repository:\n  \
-             mantyx-bridge check && mantyx-bridge serve\n",
+             To do this with your own servers:\n  mantyx-bridge init\n",
             indented(&text)
         ))
     }
@@ -199,7 +198,8 @@ impl Seen {
             _ => shortened(data["text"].as_str().unwrap_or("")),
         };
         let seq = event["seq"].as_u64().unwrap_or(0);
-        let (on, off) = if colours() { ("\x1b[36m", "\x1b[0m") } else { ("", "") };
+        let (on, off) =
+            if colours(&std::io::stdout()) { ("\x1b[36m", "\x1b[0m") } else { ("", "") };
         print(&format!("< {seq:>3} {on}{kind:<21}{off} {what}\n"))
     }
 }

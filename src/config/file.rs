@@ -11,7 +11,7 @@ use std::{
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    Config, ConfigErrors, Environment,
+    Config, ConfigErrors, Contact, Environment,
     document::{Document, Kind, NotYaml},
     environment::SmallFile,
     error::{Problem, Snippet},
@@ -35,7 +35,7 @@ pub fn find(explicit: Option<&Path>) -> Result<PathBuf, ConfigErrors> {
         ConfigErrors::without_place(
             DEFAULT_FILES[0],
             format!("there is no configuration, neither {}", DEFAULT_FILES.join(" nor ")),
-            "run `mantyx-bridge demo` to see it work without one, or write one; `-c FILE` names \
+            "`mantyx-bridge init` writes one, and `mantyx-bridge demo` needs none; `-c FILE` names \
              another"
                 .into(),
         )
@@ -105,60 +105,81 @@ impl Config {
     ) -> Result<Self, ConfigErrors> {
         match read {
             Ok(file) => Self::parse(&file.text, path, env),
-            Err(error) => Err(ConfigErrors::without_place(
-                path.display().to_string(),
-                format!("the configuration cannot be read: {}", plain_reason(&error)),
-                "name an existing file with `-c FILE`; `mantyx-bridge demo` needs none".into(),
-            )),
+            Err(error) => Err(unreadable(path, &error)),
         }
     }
 
     /// Checks `text` as the content of the file `path`, at whose directory relative paths start.
     pub fn parse(text: &str, path: &Path, env: &Environment) -> Result<Self, ConfigErrors> {
-        let name = path.display().to_string();
-        // A byte order mark is no part of the first key.
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let document = Document::parse(text).map_err(|flaw| not_yaml(&name, text, flaw))?;
-        if matches!(document.root.kind, Kind::Null) {
-            let cure = "the least is `upstream: {sandbox: true}`; README.md shows more".into();
-            return Err(ConfigErrors::without_place(name, "the file is empty".into(), cure));
-        }
-        let directory = directory(path);
-        let mut left_out = HashSet::new();
-        let mut mistakes = Vec::new();
-        not_yet::find(&document.root, &mut |node, what, cure| {
-            left_out.insert(node.id);
-            mistakes.push(Mistake {
-                node: node.id,
-                at_key: true,
-                message: format!("this version cannot do this yet: {what}"),
-                cure: Some(cure.into()),
-            });
-        });
-        let file: Option<File> =
-            read::read(&document, &mut left_out, |mistake| mistakes.push(mistake));
-        let mut warnings = Vec::new();
-        let mut config = None;
-        if let Some(file) = file {
-            let lower = Lower::new(&document, env, &directory, &left_out);
-            config = lower.config(&file);
-            let findings = lower.into_findings();
-            mistakes.extend(findings.mistakes);
-            warnings = findings.warnings;
-        }
-        let Some(mut config) = config.filter(|_| mistakes.is_empty()) else {
-            return Err(errors(name, text, &document, mistakes));
-        };
-        warnings.sort_by_key(|&(node, _)| node);
-        config.warnings = warnings
-            .into_iter()
-            .map(|(node, message)| {
-                let line = document.key_place(node).line;
-                format!("{name}:{line}: {}: {message}", document.path(node))
-            })
-            .collect();
+        let (mut config, warnings) = lowered(text, path, env, |lower, file| lower.config(file))?;
+        config.warnings = warnings;
         Ok(config)
     }
+}
+
+impl Contact {
+    /// Reads the file at `path`, and of what it refers to only what a client needs.
+    pub fn load(path: &Path, env: &Environment) -> Result<Self, ConfigErrors> {
+        let file = env.read(path).map_err(|error| unreadable(path, &error))?;
+        let contact = lowered(&file.text, path, env, |lower, file| lower.contact(file));
+        contact.map(|(contact, _told_by_check)| contact)
+    }
+}
+
+/// What `lower` makes of `text`, and its warnings.
+fn lowered<T>(
+    text: &str,
+    path: &Path,
+    env: &Environment,
+    lower: impl FnOnce(&Lower<'_>, &File) -> Option<T>,
+) -> Result<(T, Vec<String>), ConfigErrors> {
+    let name = path.display().to_string();
+    // A byte order mark is no part of the first key.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let document = Document::parse(text).map_err(|flaw| not_yaml(&name, text, flaw))?;
+    if matches!(document.root.kind, Kind::Null) {
+        let cure = "the least is `upstream: {sandbox: true}`; README.md shows more".into();
+        return Err(ConfigErrors::without_place(name, "the file is empty".into(), cure));
+    }
+    let directory = directory(path);
+    let mut left_out = HashSet::new();
+    let mut mistakes = Vec::new();
+    not_yet::find(&document.root, &mut |node, what, cure| {
+        left_out.insert(node.id);
+        mistakes.push(Mistake {
+            node: node.id,
+            at_key: true,
+            message: format!("this version cannot do this yet: {what}"),
+            cure: Some(cure.into()),
+        });
+    });
+    let file: Option<File> = read::read(&document, &mut left_out, |mistake| mistakes.push(mistake));
+    let mut warnings = Vec::new();
+    let mut lowered = None;
+    if let Some(file) = file {
+        let checks = Lower::new(&document, env, &directory, &left_out);
+        lowered = lower(&checks, &file);
+        let findings = checks.into_findings();
+        mistakes.extend(findings.mistakes);
+        warnings = findings.warnings;
+    }
+    let Some(lowered) = lowered.filter(|_| mistakes.is_empty()) else {
+        return Err(errors(name, text, &document, mistakes));
+    };
+    warnings.sort_by_key(|&(node, _)| node);
+    let warnings = warnings.into_iter().map(|(node, message)| {
+        let line = document.key_place(node).line;
+        format!("{name}:{line}: {}: {message}", document.path(node))
+    });
+    Ok((lowered, warnings.collect()))
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> ConfigErrors {
+    ConfigErrors::without_place(
+        path.display().to_string(),
+        format!("the configuration cannot be read: {}", plain_reason(error)),
+        "name an existing file with `-c FILE`; `mantyx-bridge demo` needs none".into(),
+    )
 }
 
 /// The directory of the file, absolute where the working directory is known.

@@ -26,7 +26,7 @@ use std::{
 use secrecy::SecretString;
 
 use super::{
-    Audit, Calls, Config, Refresh, Written,
+    Audit, Calls, Config, Contact, Refresh, Written,
     document::{Document, NodeId},
     environment::Environment,
     read::{At, Mistake},
@@ -101,6 +101,19 @@ impl<'a> Lower<'a> {
             disabled: backends.disabled(),
             backends: backends.into_map(),
             warnings: Vec::new(),
+        })
+    }
+
+    /// What a client of the daemon needs; what else the file refers to need not be there.
+    pub(super) fn contact(&self, file: &File) -> Option<Contact> {
+        let app = match &file.apps {
+            None => None,
+            Some(apps) => Some(self.first_app(apps)?),
+        };
+        Some(Contact {
+            listen: self.listen(file.listen.as_ref())?,
+            state_dir: self.state_dir(file.state_dir.as_ref())?,
+            app,
         })
     }
 

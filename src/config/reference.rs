@@ -263,7 +263,7 @@ fn is_credential(name: &str) -> bool {
 }
 
 /// Whether a key, a header, a variable or an option of this name holds a secret by all appearance.
-pub(super) fn looks_secret(name: &str) -> bool {
+pub(crate) fn looks_secret(name: &str) -> bool {
     const SECRET: [&str; 11] = [
         "apikey",
         "accesskey",

@@ -322,7 +322,12 @@ const BINARY: &str = env!("CARGO_BIN_EXE_mantyx-bridge");
 
 /// A command line of the binary under test.
 pub(crate) fn command() -> Command {
-    clean(Command::new(BINARY))
+    command_of(BINARY)
+}
+
+/// One of another program, with as little of an environment.
+pub(crate) fn command_of(program: &str) -> Command {
+    clean(Command::new(program))
 }
 
 /// Takes the environment of the test run away, but for what any program needs.

@@ -1,5 +1,13 @@
 //! The command line: what is printed for people and for programs, and the exit codes.
 
+mod call;
+mod desk;
+mod doctor;
+mod import;
+mod init;
+mod run;
+mod status;
+
 use std::{fs, process::Output};
 
 use serde_json::Value;
@@ -40,9 +48,15 @@ impl Ran {
 
 /// Runs the binary in an empty directory.
 async fn run(args: &[&str]) -> Ran {
+    run_with(args, &[]).await
+}
+
+/// [`run`] with further environment variables.
+async fn run_with(args: &[&str], env: &[(&str, &str)]) -> Ran {
     let dir = TempDir::new().expect("the temporary directory is writable");
     let mut command = tokio::process::Command::from(bridge::command());
     command.args(args).current_dir(dir.path()).env("HOME", dir.path());
+    command.envs(env.iter().copied());
     let output = command.kill_on_drop(true).output();
     let limit = std::time::Duration::from_secs(60);
     let output = tokio::time::timeout(limit, output).await.expect("a command ends in time");
@@ -51,14 +65,24 @@ async fn run(args: &[&str]) -> Ran {
 
 /// Runs the binary against a running bridge.
 async fn with(rig: &Rig, args: &[&str]) -> Ran {
-    let config = rig.bridge.config_path();
+    run(&[args, &["-c", &rig.client_config()]].concat()).await
+}
+
+impl Rig {
+    fn client_config(&self) -> String {
+        client_config(&self.bridge)
+    }
+}
+
+/// The configuration of a running bridge as a client reads it; the path of the file.
+fn client_config(bridge: &bridge::Bridge) -> String {
+    let config = bridge.config_path();
     let listening = fs::read_to_string(&config).expect("the configuration of the test");
     // The daemon chose its port; a client of the command line reads where it is.
     let path = config.with_file_name("client.yaml");
-    let listening = listening.replace("127.0.0.1:0", &rig.bridge.addr().to_string());
+    let listening = listening.replace("127.0.0.1:0", &bridge.addr().to_string());
     fs::write(&path, listening).expect("the test's directory is writable");
-    let path = path.to_str().expect("a path of the tests is UTF-8");
-    run(&[args, &["-c", path]].concat()).await
+    path.to_str().expect("a path of the tests is UTF-8").to_owned()
 }
 
 async fn check(text: &str, more: &[&str]) -> Ran {
@@ -112,7 +136,8 @@ async fn what_it_does_not_know_is_a_usage_error() {
         &["check", "-c", "missing.yaml"],
     ] {
         let ran = run(args).await.expect(USAGE);
-        assert!(!ran.err.is_empty(), "{args:?} says what is wrong");
+        let said = format!("{}{}", ran.out, ran.err);
+        assert!(!said.trim().is_empty(), "{args:?} says what is wrong");
     }
     let help = run(&["--help"]).await.expect(OK);
     for command in ["serve", "check", "demo", "status", "tools", "call", "token"] {
@@ -148,21 +173,35 @@ async fn a_refresh_can_be_asked_for() {
 }
 
 #[tokio::test]
-async fn a_command_without_a_bridge_says_so() {
-    let mut rig = Rig::start().await;
-    rig.bridge.stop().await;
-    let status = with(&rig, &["status"]).await.expect(FAILED);
-    assert!(status.err.contains("127.0.0.1"), "where it looked: {}", status.err);
-    assert!(!status.err.contains("panicked"), "{}", status.err);
-}
-
-#[tokio::test]
 async fn demo_does_the_main_job() {
-    let demo = run(&["demo"]).await.expect(OK);
+    // A proxy is for the network, and this machine is none.
+    let nowhere = "http://127.0.0.1:1";
+    let env = [("HTTP_PROXY", nowhere), ("http_proxy", nowhere), ("ALL_PROXY", nowhere)];
+    let demo = run_with(&["demo"], &env).await.expect(OK);
     for expected in ["local_tool_result_in", "result"] {
         assert!(demo.out.contains(expected), "the event stream as it happens: {}", demo.out);
     }
     assert!(demo.out.matches("tool_call").count() >= 2, "a call of each peer: {}", demo.out);
+}
+
+#[tokio::test]
+async fn shells_and_man_are_told_of_the_command_line() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(&["completions", shell]).await.expect(OK);
+        assert!(script.out.contains("completions"), "{shell}: {}", script.out);
+    }
+    run(&["completions", "no-such-shell"]).await.expect(USAGE);
+    let page = run(&["man"]).await.expect(OK);
+    assert!(
+        page.out.contains(".TH mantyx-bridge 1") && page.out.contains("status"),
+        "{}",
+        page.out
+    );
+    let page = run(&["man", "call"]).await.expect(OK);
+    assert!(page.out.contains(".TH mantyx-bridge-call 1"), "{}", page.out);
+    assert!(page.out.contains("demo_add"), "with the example: {}", page.out);
+    let none = run(&["man", "no-such-command"]).await.expect(USAGE);
+    assert!(none.err.contains("call"), "what there is: {}", none.err);
 }
 
 #[tokio::test]

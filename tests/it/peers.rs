@@ -181,6 +181,12 @@ pub(crate) async fn a2a_v03() -> Peer {
     python_listener(fetch::python_v03(), "a2a_v03_agent.py", &[]).await
 }
 
+/// A server over TLS whose certificate nobody knows and that lets nobody in; the scheme of its
+/// `url()` is to be replaced.
+pub(crate) async fn tls() -> Peer {
+    python_listener(fetch::interpreter(), "tls_server.py", &[]).await
+}
+
 /// A script of tests/peers that takes a port, 0 for any, and tells it.
 async fn python_listener(python: PathBuf, script: &str, args: &[&str]) -> Peer {
     let script = repository("tests/peers").join(script).display().to_string();

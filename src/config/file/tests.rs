@@ -3,6 +3,7 @@
 mod auth;
 mod backends;
 mod bounds;
+mod contact;
 mod good;
 mod local;
 mod meaning;

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use secrecy::ExposeSecret as _;
+use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use super::{Lower, backend::Backends};
@@ -16,7 +16,7 @@ use crate::{
         reference::Dialect,
         shape,
     },
-    model::ids::BackendName,
+    model::ids::{AppName, BackendName},
 };
 
 const DEFAULT_BASE_URL: &str = "https://app.mantyx.io";
@@ -133,6 +133,25 @@ impl Lower<'_> {
             self.missing(*node, "`apps` names no app", "remove the section, or name an app in it");
         }
         apps
+    }
+
+    /// The app that a person is who uses the command line: one that may use all backends, if there
+    /// is one.
+    pub(super) fn first_app(
+        &self,
+        At { value: apps, node }: &At<BTreeMap<String, At<shape::App>>>,
+    ) -> Option<(AppName, SecretString)> {
+        let sees_all = |(_, app): &(&String, &At<shape::App>)| app.value.backends.is_none();
+        let Some((name, app)) = apps.iter().find(sees_all).or_else(|| apps.iter().next()) else {
+            self.missing(*node, "`apps` names no app", "remove the section, or name an app in it");
+            return None;
+        };
+        let Some(written) = &app.value.token else {
+            self.missing(app.node, "`token` is missing", "write `token: ${file:/path}`");
+            return None;
+        };
+        let token = self.secret(written.node, &written.value.0, "token")?;
+        Some((name.as_str().into(), token))
     }
 
     fn app_backends(&self, names: &At<Vec<At<String>>>, backends: &Backends) -> Vec<BackendName> {

@@ -1,0 +1,146 @@
+//! `mantyx-bridge call`: one tool of the running daemon, called by hand.
+//!
+//! Must not: make a call a second time.
+
+use std::io::{self, Read as _};
+
+use http::HeaderMap;
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
+
+use super::{
+    Failure, Outcome,
+    client::{Client, parse},
+    print,
+    signals::Stop,
+    terminal::{for_stdout, plain, tell_time},
+};
+use crate::{config::Contact, model::pending};
+
+/// How long each question for the result of a call that goes on waits, in seconds.
+const WAIT: u64 = 240;
+
+#[derive(Deserialize)]
+struct Answer {
+    result: Option<String>,
+    error: Option<String>,
+}
+
+/// What a call that goes on is answered with, for the time being.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Pending {
+    status: String,
+    call_id: String,
+}
+
+/// `mantyx-bridge call TOOL [JSON]`.
+pub(super) async fn call(contact: &Contact, tool: &str, arguments: &str, json: bool) -> Outcome {
+    let arguments = read(arguments)?;
+    let client = Client::new(contact)?;
+    let mut stop = Stop::new()?;
+    let mut goes_on = None;
+    let text = tokio::select! {
+        text = made(&client, tool, &arguments, &mut goes_on) => text?,
+        never = tell_time(tool) => match never {},
+        // The daemon cancels a call whose caller leaves, unless it has answered it already.
+        () = stop.asked() => return Err(Failure::Failed(left(goes_on.as_deref()))),
+    };
+    let answer: Answer = parse(&text)?;
+    if json {
+        print(&format!("{text}\n"))?;
+        return match answer.error {
+            None => Ok(()),
+            Some(_) => Err(Failure::Failed(String::new())),
+        };
+    }
+    match (answer.result, answer.error) {
+        (_, Some(error)) => Err(Failure::Failed(plain(&error))),
+        (result, None) => print(&format!("{}\n", for_stdout(&result.unwrap_or_default()))),
+    }
+}
+
+fn read(arguments: &str) -> Result<Box<RawValue>, Failure> {
+    let arguments = match arguments {
+        "-" => {
+            let mut text = String::new();
+            io::stdin().read_to_string(&mut text)?;
+            text
+        }
+        given => given.to_owned(),
+    };
+    let arguments = RawValue::from_string(arguments.trim().to_owned())
+        .map_err(|error| Failure::Usage(format!("the arguments are not JSON: {error}")))?;
+    if !arguments.get().starts_with('{') {
+        return Err(Failure::Usage(
+            "the arguments are a JSON object, such as '{\"a\": 2}'".to_owned(),
+        ));
+    }
+    Ok(arguments)
+}
+
+/// The last answer: that of a call which goes on is waited for, as a person would. `goes_on` is the
+/// id of such a call.
+async fn made(
+    client: &Client,
+    tool: &str,
+    arguments: &RawValue,
+    goes_on: &mut Option<String>,
+) -> Result<String, Failure> {
+    let mut text = ask(client, tool, arguments.get()).await?;
+    // Whoever asks for a result by hand wants to know what there is now.
+    while tool != pending::TOOL
+        && let Some(call) = pending_call(&text)
+    {
+        let question = serde_json::json!({ "callId": &call, "wait": WAIT });
+        *goes_on = Some(call);
+        text = ask(client, pending::TOOL, &question.to_string()).await?;
+    }
+    Ok(text)
+}
+
+async fn ask(client: &Client, tool: &str, arguments: &str) -> Result<String, Failure> {
+    let id = format!("cli_{}", uuid::Uuid::new_v4());
+    let name = Value::from(tool);
+    let body = format!("{{\"toolUseId\":\"{id}\",\"name\":{name},\"args\":{arguments}}}");
+    client.post("/v1/tool-calls", HeaderMap::new(), Some(body)).await?.success()
+}
+
+/// The id of the call, if `text` says that it goes on.
+fn pending_call(text: &str) -> Option<String> {
+    let answer: Answer = serde_json::from_str(text).ok()?;
+    let pending: Pending = serde_json::from_str(&answer.result?).ok()?;
+    (pending.status == "pending").then_some(pending.call_id)
+}
+
+fn left(goes_on: Option<&str>) -> String {
+    match goes_on {
+        None => "given up: the call is cancelled; it may have taken effect".to_owned(),
+        Some(call) => format!(
+            "given up; the call goes on in the bridge, and its result is kept for a day:\n  \
+             mantyx-bridge call {} '{{\"callId\": \"{call}\"}}'",
+            pending::TOOL
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Which answers mean that a call goes on.
+
+    use super::*;
+    use crate::model::{answer, ids::CallId};
+
+    #[test]
+    fn an_answer_for_the_time_being_is_known() {
+        let id: CallId = "call_1".to_owned().into();
+        let answer::Answer::Result { text, .. } = pending::goes_on(&id, "t", pending::TOOL) else {
+            panic!("no error");
+        };
+        let answered = |text: &str| serde_json::json!({ "result": text }).to_string();
+        assert_eq!(pending_call(&answered(&text)).as_deref(), Some("call_1"));
+        assert_eq!(pending_call(&answered("{\"status\":\"done\",\"callId\":\"call_1\"}")), None);
+        assert_eq!(pending_call(&answered("pending")), None);
+        assert_eq!(pending_call("{\"error\":\"pending\"}"), None);
+    }
+}

@@ -1,0 +1,252 @@
+//! The way to an address, one step at a time: name, connection, TLS.
+//!
+//! Must not: send a credential, or ask for more than the server's root.
+
+use std::{error::Error, io, net::SocketAddr, path::Path, time::Duration};
+
+use rustls::{AlertDescription, CertificateError};
+use tokio::{
+    net::{TcpStream, UnixStream, lookup_host},
+    time::timeout,
+};
+use url::{Host, Url};
+
+use super::report::{Visit, seconds};
+use crate::http_client::chain;
+
+/// How long each step may take.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// The variables by which requests go through a proxy.
+const PROXIES: [&str; 6] =
+    ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
+
+/// Whether the server at `url` can be spoken to. `key` is where the configuration names it.
+pub(super) async fn reach(
+    visit: &mut Visit,
+    client: &reqwest::Client,
+    url: &Url,
+    key: &str,
+) -> bool {
+    let set = |name: &&str| !is_here(url) && std::env::var_os(name).is_some();
+    let proxy = PROXIES.into_iter().find(set);
+    let Some(addresses) = dns(visit, url, key, proxy).await else { return false };
+    if !addresses.is_empty() && !tcp(visit, &addresses, key, proxy).await {
+        return false;
+    }
+    url.scheme() != "https" || tls(visit, client, url, key).await
+}
+
+/// Whether `url` is on this machine, which is reached without a proxy.
+fn is_here(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
+}
+
+/// A step that failed; with a proxy it may not matter, and the examination goes on.
+fn failed(visit: &mut Visit, proxy: Option<&str>, finding: String, cure: String) -> bool {
+    match proxy {
+        Some(name) => {
+            let cure = format!("nothing, if the proxy of {name} can do it; else: {cure}");
+            visit.warn(finding, cure);
+            true
+        }
+        None => {
+            visit.fail(finding, cure);
+            false
+        }
+    }
+}
+
+/// The addresses of the host; none where only a proxy may know them.
+async fn dns(
+    visit: &mut Visit,
+    url: &Url,
+    key: &str,
+    proxy: Option<&str>,
+) -> Option<Vec<SocketAddr>> {
+    let port = url.port_or_known_default().unwrap_or(80);
+    let name = match url.host()? {
+        Host::Ipv4(address) => return Some(vec![(address, port).into()]),
+        Host::Ipv6(address) => return Some(vec![(address, port).into()]),
+        Host::Domain(name) => name,
+    };
+    visit.begin("dns");
+    let cure = || format!("correct the host in {key}, or what this machine asks for names");
+    let finding = match timeout(PATIENCE, lookup_host((name, port))).await {
+        Ok(Ok(found)) => {
+            let found: Vec<SocketAddr> = found.collect();
+            if !found.is_empty() {
+                let shown: Vec<String> = found.iter().map(|one| one.ip().to_string()).collect();
+                visit.ok(format!("{name} is {}", shown.join(", ")));
+                return Some(found);
+            }
+            format!("{name} has no address")
+        }
+        Ok(Err(error)) => format!("{name} is not known: {error}"),
+        Err(_elapsed) => format!("nobody told within {} what {name} is", seconds(PATIENCE)),
+    };
+    failed(visit, proxy, finding, cure()).then(Vec::new)
+}
+
+async fn tcp(visit: &mut Visit, addresses: &[SocketAddr], key: &str, proxy: Option<&str>) -> bool {
+    visit.begin("tcp");
+    let mut last = None;
+    let mut share = PATIENCE;
+    for address in addresses {
+        match timeout(share, TcpStream::connect(address)).await {
+            Ok(Ok(_connection)) => {
+                visit.ok(format!("{address} accepts connections"));
+                return true;
+            }
+            Ok(Err(error)) => last = Some((*address, Some(error))),
+            Err(_elapsed) => last = Some((*address, None)),
+        }
+        // The first address may be one that this machine cannot reach at all.
+        share = PATIENCE / 4;
+    }
+    let Some((address, error)) = last else { return false };
+    let (why, cure) = match error {
+        None => (
+            format!("does not answer within {}", seconds(PATIENCE)),
+            "see whether a firewall is between, and whether the host is up",
+        ),
+        Some(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            ("refuses connections".to_owned(), "start the server there, or correct the port")
+        }
+        Some(error) => (
+            format!("cannot be reached: {error}"),
+            "see whether this machine has a route there (a VPN that is off?)",
+        ),
+    };
+    failed(visit, proxy, format!("{address} {why}"), format!("{cure} ({key})"))
+}
+
+/// Whether something listens on a unix socket.
+pub(super) async fn socket(visit: &mut Visit, path: &Path) -> bool {
+    visit.begin("socket");
+    let shown = path.display();
+    let (why, cure) = match timeout(PATIENCE, UnixStream::connect(path)).await {
+        Ok(Ok(_connection)) => {
+            visit.ok(format!("{shown} accepts connections"));
+            return true;
+        }
+        Err(_elapsed) => {
+            ("does not accept a connection".to_owned(), "see whether the server hangs")
+        }
+        Ok(Err(error)) => match error.kind() {
+            io::ErrorKind::NotFound => {
+                ("is not there".to_owned(), "start the server, or correct the path in `url`")
+            }
+            io::ErrorKind::ConnectionRefused => {
+                ("has no server behind it".to_owned(), "start the server again")
+            }
+            io::ErrorKind::PermissionDenied => (
+                "may not be opened".to_owned(),
+                "give the bridge's user write permission on the socket and its directories",
+            ),
+            _ => (format!("cannot be used: {error}"), "see whether it is a socket"),
+        },
+    };
+    visit.fail(format!("{shown} {why}"), cure);
+    false
+}
+
+async fn tls(visit: &mut Visit, client: &reqwest::Client, url: &Url, key: &str) -> bool {
+    visit.begin("tls");
+    let mut root = url.clone();
+    root.set_path("/");
+    root.set_query(None);
+    root.set_fragment(None);
+    // Who asks is none of this step's, and goes nowhere.
+    let _cannot_fail = root.set_username("").and_then(|()| root.set_password(None)).is_ok();
+    match client.head(root).timeout(PATIENCE).send().await {
+        Ok(_any_answer) => visit.ok("the certificate is good"),
+        Err(error) => match flaw(&error) {
+            Some((finding, cure)) => {
+                visit.fail(finding, format!("{cure} ({key})"));
+                return false;
+            }
+            // Whatever else it says, the handshake was no trouble.
+            None if !error.is_connect() && !error.is_timeout() => {
+                visit.ok("the certificate is good");
+            }
+            None => {
+                let why = chain(&error.without_url());
+                visit.fail(
+                    format!("there is no TLS connection: {why}"),
+                    format!("if the server does not speak TLS on this port, write http:// ({key})"),
+                );
+                return false;
+            }
+        },
+    }
+    true
+}
+
+/// What TLS finds wrong, and the cure.
+pub(super) fn flaw(error: &(dyn Error + 'static)) -> Option<(String, &'static str)> {
+    let error = rustls_error(error)?;
+    let (finding, cure) = match error {
+        rustls::Error::InvalidCertificate(certificate) => match certificate {
+            CertificateError::UnknownIssuer => (
+                "the certificate is signed by an authority that this machine does not know",
+                "add the authority to the machine's trust store (Debian: copy it to \
+                 /usr/local/share/ca-certificates and run update-ca-certificates), or name its \
+                 file in SSL_CERT_FILE",
+            ),
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => (
+                "the certificate has expired",
+                "renew it at the server; see whether this machine's clock is right",
+            ),
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                ("the certificate is not valid yet", "see whether this machine's clock is right")
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                (
+                    "the certificate is for another name",
+                    "write the name that the certificate has, or get one for this name",
+                )
+            }
+            other => {
+                let finding = format!("the certificate cannot be used: {other}");
+                return Some((finding, "get another certificate for the server"));
+            }
+        },
+        rustls::Error::InvalidMessage(_) => (
+            "the server does not speak TLS on this port",
+            "write http:// if that is meant, or correct the port",
+        ),
+        rustls::Error::AlertReceived(
+            AlertDescription::CertificateRequired | AlertDescription::BadCertificate,
+        ) => (
+            "the server wants a certificate of the bridge",
+            "this version has none to show: put a proxy with one between",
+        ),
+        other => {
+            let finding = format!("the TLS handshake failed: {other}");
+            return Some((finding, "see the server's log for the reason"));
+        }
+    };
+    Some((finding.to_owned(), cure))
+}
+
+/// The error of TLS in a chain: an `io::Error` hides what it was made of from `source`.
+fn rustls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        next = match inner {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
+    }
+    None
+}

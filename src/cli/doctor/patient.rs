@@ -1,0 +1,322 @@
+//! Who is examined: the upstream and each kind of backend, by the dialers of the daemon.
+//!
+//! Must not: call a tool, or send a message to an agent.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use http::{HeaderMap, StatusCode};
+use secrecy::ExposeSecret as _;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::time::timeout;
+use url::Url;
+
+use super::{
+    network,
+    report::{Visit, seconds},
+};
+use crate::{
+    backend::{
+        a2a::{A2aDialer, Conversations},
+        mcp,
+        peer::{Dial, PeerError},
+        program,
+    },
+    config::{
+        A2a, Action, Backend, CardSource, ClientCredentials, Config, Credential, Mcp, Program,
+        Target, Upstream,
+    },
+    http_client,
+    model::{card::Card, catalog::Content},
+    upstream::{self, Authority},
+};
+
+/// How long a program may take to end.
+const CLOSE: Duration = Duration::from_secs(8);
+
+/// What a backend is shown of the bridge.
+#[derive(Debug, Clone, Copy)]
+enum Pass {
+    Nothing,
+    /// Headers, a static token among them.
+    Headers,
+    /// The tokens of a client.
+    Client,
+}
+
+impl Pass {
+    fn new(headers: &HeaderMap, client: Option<&Arc<ClientCredentials>>) -> Self {
+        match client {
+            Some(_) => Self::Client,
+            None if headers.is_empty() => Self::Nothing,
+            None => Self::Headers,
+        }
+    }
+
+    /// What to do about a backend that does not let the bridge in.
+    fn cure(self) -> &'static str {
+        match self {
+            Self::Nothing => {
+                "give it a credential: `auth: {bearer: \"${file:/path/of/the/token}\"}`, \
+                 `auth: {oauth: …}`, or what else it wants in `headers`"
+            }
+            Self::Headers => {
+                "the credential that is configured is not taken: get a new one, and see that it is \
+                 meant for this server and may do this"
+            }
+            Self::Client => {
+                "see that the authorization server can be reached, and that `auth.oauth` has the \
+                 client_id, the client_secret, the token_url and the scopes that it knows"
+            }
+        }
+    }
+}
+
+/// What every examination needs.
+pub(super) struct Ward {
+    client: reqwest::Client,
+    launcher: Option<PathBuf>,
+    /// As patient as the daemon.
+    patience: Duration,
+}
+
+impl Ward {
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            client: http_client::new(),
+            launcher: std::env::current_exe().ok(),
+            patience: config.refresh.timeout,
+        }
+    }
+}
+
+pub(super) async fn backend(visit: &mut Visit, ward: &Ward, backend: &Backend) {
+    match &backend.target {
+        Target::Mcp(server) => {
+            let (reached, pass) = match server {
+                Mcp::Stdio(program) => (command(visit, program), Pass::Nothing),
+                Mcp::Http { url, headers, socket, oauth, .. } => {
+                    let reached = match socket {
+                        Some(path) => network::socket(visit, path).await,
+                        None => network::reach(visit, &ward.client, url, "`url`").await,
+                    };
+                    (reached, Pass::new(headers, oauth.as_ref()))
+                }
+            };
+            if reached {
+                let (launcher, client) = (ward.launcher.clone(), ward.client.clone());
+                let dialer = mcp::dialer(&backend.name, server, launcher, client);
+                mcp_server(visit, ward, &dialer, server, pass).await;
+            }
+        }
+        Target::A2a(agent) => {
+            let reached = match &agent.card {
+                CardSource::Base(url) | CardSource::Url(url) => {
+                    network::reach(visit, &ward.client, url, "`url`").await
+                }
+                CardSource::File(_) => true,
+                CardSource::Bundled => {
+                    visit.begin("card");
+                    visit.ok("it is a part of the bridge");
+                    false
+                }
+            };
+            if reached {
+                let dialer = A2aDialer::new(
+                    backend.name.clone(),
+                    agent,
+                    ward.client.clone(),
+                    Conversations::default(),
+                );
+                a2a_agent(visit, ward, &dialer, agent).await;
+            }
+        }
+        Target::Local(tool) => match &tool.action {
+            Action::Http { url, .. } => {
+                network::reach(visit, &ward.client, url, "`http.url`").await;
+            }
+            Action::Command(program) => {
+                command(visit, program);
+            }
+        },
+    }
+}
+
+fn command(visit: &mut Visit, program: &Program) -> bool {
+    visit.begin("command");
+    match program::locate(program) {
+        Ok(file) => {
+            visit.ok(file.display().to_string());
+            true
+        }
+        Err(PeerError(why)) => {
+            visit.fail(why, "install it, or correct `command`");
+            false
+        }
+    }
+}
+
+async fn mcp_server(visit: &mut Visit, ward: &Ward, dialer: &dyn Dial, server: &Mcp, pass: Pass) {
+    visit.begin("initialize");
+    let peer = match timeout(ward.patience, dialer.dial()).await {
+        Ok(Ok(peer)) => peer,
+        Ok(Err(PeerError(why))) => return refused(visit, &why, server_cure(server), pass),
+        Err(_elapsed) => return late(visit, ward, "the handshake", server_cure(server)),
+    };
+    let version = peer.about().protocol_version.unwrap_or_else(|| "an unknown revision".to_owned());
+    visit.ok(format!("MCP {version} over {}", dialer.transport()));
+    visit.begin("tools/list");
+    match timeout(ward.patience, peer.resolve()).await {
+        Ok(Ok(catalog)) => match catalog.tool_count() {
+            0 => visit.warn("the server has no tools", "see what it needs to offer some"),
+            1 => visit.ok("1 tool"),
+            many => visit.ok(format!("{many} tools")),
+        },
+        Ok(Err(PeerError(why))) => refused(visit, &why, server_cure(server), pass),
+        Err(_elapsed) => late(visit, ward, "its list of tools", server_cure(server)),
+    }
+    // A program that does not end in time is killed when it is dropped.
+    let _in_time = timeout(CLOSE, peer.close()).await.is_ok();
+}
+
+async fn a2a_agent(visit: &mut Visit, ward: &Ward, dialer: &dyn Dial, agent: &A2a) {
+    const CURE: &str = "see the agent's log; its card has to be at the address that is configured";
+    visit.begin("card");
+    let fetched = async {
+        let peer = dialer.dial().await?;
+        let catalog = peer.resolve().await?;
+        Ok::<_, PeerError>((peer, catalog))
+    };
+    let pass = Pass::new(&agent.headers, agent.oauth.as_ref());
+    match timeout(ward.patience, fetched).await {
+        Ok(Ok((peer, catalog))) => {
+            let card = match catalog.content() {
+                Content::A2a { card } => Card::read(card.get()).ok(),
+                Content::Mcp { .. } | Content::Local { .. } => None,
+            };
+            let name = card.map(|card| card.name).unwrap_or_default();
+            let version = peer.about().protocol_version.unwrap_or_default();
+            visit.ok(format!("{name:?}, A2A {version} over {}", dialer.transport()));
+        }
+        Ok(Err(PeerError(why))) => refused(visit, &why, CURE.to_owned(), pass),
+        Err(_elapsed) => late(visit, ward, "the card", CURE.to_owned()),
+    }
+}
+
+fn late(visit: &mut Visit, ward: &Ward, what: &str, cure: String) {
+    let patience = seconds(ward.patience);
+    let finding = format!("{what} did not come within {patience} (`refresh.timeout`)");
+    visit.fail(finding, cure);
+}
+
+/// What the server does not do, told apart from whom it does not let in.
+fn refused(visit: &mut Visit, why: &str, cure: String, pass: Pass) {
+    let about_auth = ["HTTP 401", "HTTP 403", "there is no token", "refuses the token"];
+    if !about_auth.iter().any(|words| why.contains(words)) {
+        return visit.fail(why, cure);
+    }
+    visit.is_about("auth");
+    visit.fail(why, pass.cure());
+}
+
+fn server_cure(server: &Mcp) -> String {
+    match server {
+        Mcp::Stdio(program) => {
+            let args = program.args.iter().map(|arg| format!(" {arg}"));
+            let line: String = std::iter::once(program.command.clone()).chain(args).collect();
+            format!(
+                "run it by hand, with no more of the environment than PATH, HOME, LANG, TMPDIR and \
+                 `env`, and read what it says (a first start may have to download it): {line}"
+            )
+        }
+        Mcp::Http { .. } => {
+            "see whether this `url` has the path of the MCP endpoint (often /mcp or \
+                             /sse), and read the server's log"
+                .to_owned()
+        }
+    }
+}
+
+pub(super) async fn upstream(visit: &mut Visit, ward: &Ward, config: &Config) {
+    visit.begin("upstream");
+    let (base, workspace, credential) = match &config.upstream {
+        Upstream::Sandbox { .. } => return visit.ok("the sandbox, which is a part of the bridge"),
+        Upstream::Mantyx { base_url, workspace, credential } => (base_url, workspace, credential),
+    };
+    if !network::reach(visit, &ward.client, base, "`upstream.base_url`").await {
+        return;
+    }
+    let apps = config.apps.iter().filter_map(|app| {
+        Some((format!("apps.{}.credential", app.name), app.credential.as_ref()?))
+    });
+    let all = std::iter::once(("upstream.credential".to_owned(), credential)).chain(apps);
+    for (key, credential) in all {
+        visit.begin("auth");
+        match (credential, workspace) {
+            (Credential::Passthrough, _) => {
+                visit.ok(format!("`{key}`: every app shows its own, so there is none to try"));
+            }
+            (Credential::Own(_), None) => visit.warn(
+                format!("`{key}` was not tried, as no workspace is configured"),
+                "write `upstream.workspace`",
+            ),
+            (Credential::Own(secret), Some(workspace)) => {
+                match Authority::bearer(secret.expose_secret()) {
+                    Some(authority) => models(visit, base, workspace, &key, &authority).await,
+                    None => visit.fail(format!("`{key}` fits into no header"), "see its value"),
+                }
+            }
+        }
+    }
+}
+
+/// The cheapest question that wants a credential (agent-runs-protocol §3).
+async fn models(visit: &mut Visit, base: &Url, workspace: &str, key: &str, authority: &Authority) {
+    #[derive(Deserialize)]
+    struct Models<'a> {
+        #[serde(borrow)]
+        models: Vec<&'a RawValue>,
+    }
+    let mantyx = upstream::Upstream::new(base.clone(), &Credential::Passthrough);
+    let path = format!("/api/v1/workspaces/{workspace}/models");
+    let response = match mantyx.ask(&path, authority).await {
+        Ok(response) => response,
+        Err(error) => {
+            return visit.fail(error.to_string(), "see whether `upstream.base_url` is MANTYX");
+        }
+    };
+    let status = response.status();
+    let answered = format!("MANTYX answers GET {path} with HTTP {status}");
+    match status {
+        StatusCode::OK => {
+            let body = mantyx.text(response).await.unwrap_or_default();
+            match serde_json::from_slice::<Models<'_>>(&body) {
+                Ok(Models { models }) => {
+                    let count = models.len();
+                    visit.ok(format!("`{key}` is good; workspace {workspace} has {count} models"));
+                }
+                Err(_) => visit.fail(
+                    "what answers is not MANTYX: it gives no list of models",
+                    "correct `upstream.base_url`",
+                ),
+            }
+        }
+        StatusCode::UNAUTHORIZED => visit.fail(
+            format!("{answered}: the credential is not known, has expired or was revoked"),
+            format!("make a new API key in MANTYX and put it where `{key}` refers to"),
+        ),
+        // A token need not be allowed to list models to be good for runs.
+        StatusCode::FORBIDDEN => visit.warn(
+            format!("{answered}: the credential is known, and may not do this"),
+            "give it the scopes models:read and runs:write, or use a key of the Developer API",
+        ),
+        StatusCode::NOT_FOUND => visit.fail(
+            format!("{answered}: the credential belongs to another workspace"),
+            "correct `upstream.workspace`, or use a credential of that workspace",
+        ),
+        _ if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
+            visit.warn(answered, "try again in a while");
+        }
+        _ => visit.fail(answered, "see whether `upstream.base_url` is MANTYX"),
+    }
+}

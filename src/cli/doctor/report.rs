@@ -1,0 +1,256 @@
+//! What the doctor found, for people and for programs.
+//!
+//! Must not: find out anything itself.
+
+use std::{fmt, time::Duration};
+
+use http::HeaderMap;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use crate::{
+    cli::terminal::{colours, plain},
+    config::{
+        Action, CardSource, ClientCredentials, Config, Credential, Mcp, Program, Target, Upstream,
+    },
+};
+
+/// How one step went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum Verdict {
+    Ok,
+    Warn,
+    Fail,
+}
+
+/// One step of an examination.
+#[derive(Debug, Serialize)]
+pub(super) struct Step {
+    pub(super) step: &'static str,
+    pub(super) verdict: Verdict,
+    ms: u64,
+    pub(super) finding: String,
+    /// What to do about it.
+    pub(super) cure: Option<String>,
+}
+
+/// All steps of one examination.
+#[derive(Debug, Serialize)]
+pub(super) struct Examined {
+    kind: &'static str,
+    name: String,
+    verdict: Verdict,
+    pub(super) steps: Vec<Step>,
+}
+
+/// All that was examined.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) ok: bool,
+    examined: Vec<Examined>,
+}
+
+/// An examination that goes on.
+#[derive(Debug, Default)]
+pub(super) struct Visit {
+    steps: Vec<Step>,
+    open: Option<(&'static str, Instant)>,
+}
+
+impl Visit {
+    /// A step begins; it lasts until its verdict.
+    pub(super) fn begin(&mut self, step: &'static str) {
+        self.open = Some((step, Instant::now()));
+    }
+
+    /// The step turns out to be another one.
+    pub(super) fn is_about(&mut self, step: &'static str) {
+        if let Some((open, _)) = &mut self.open {
+            *open = step;
+        }
+    }
+
+    pub(super) fn ok(&mut self, finding: impl Into<String>) {
+        self.end(Verdict::Ok, finding.into(), None);
+    }
+
+    pub(super) fn warn(&mut self, finding: impl Into<String>, cure: impl Into<String>) {
+        self.end(Verdict::Warn, finding.into(), Some(cure.into()));
+    }
+
+    pub(super) fn fail(&mut self, finding: impl Into<String>, cure: impl Into<String>) {
+        self.end(Verdict::Fail, finding.into(), Some(cure.into()));
+    }
+
+    fn end(&mut self, verdict: Verdict, finding: String, cure: Option<String>) {
+        let (step, begun) = self.open.take().unwrap_or_else(|| ("time", Instant::now()));
+        let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.steps.push(Step { step, verdict, ms, finding, cure });
+    }
+
+    pub(super) fn into_examined(self, kind: &'static str, name: &str) -> Examined {
+        let verdict = self.steps.iter().map(|step| step.verdict).max().unwrap_or(Verdict::Ok);
+        Examined { kind, name: name.to_owned(), verdict, steps: self.steps }
+    }
+}
+
+impl Examined {
+    pub(super) fn masked(mut self, mask: &Mask) -> Self {
+        for step in &mut self.steps {
+            step.finding = mask.apply(&step.finding);
+            step.cure = step.cure.as_deref().map(|cure| mask.apply(cure));
+        }
+        self
+    }
+}
+
+impl Default for Report {
+    fn default() -> Self {
+        Self { ok: true, examined: Vec::new() }
+    }
+}
+
+impl Report {
+    pub(super) fn take(&mut self, examined: Examined) {
+        self.ok &= examined.verdict != Verdict::Fail;
+        self.examined.push(examined);
+    }
+
+    /// One line on all of it.
+    pub(super) fn summary(&self) -> String {
+        let count = |verdict| self.examined.iter().filter(|one| one.verdict == verdict).count();
+        let (ok, warn, fail) = (count(Verdict::Ok), count(Verdict::Warn), count(Verdict::Fail));
+        format!("{ok} well, {warn} with warnings, {fail} failed")
+    }
+}
+
+impl fmt::Display for Examined {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let title = if self.kind == self.name { "" } else { self.name.as_str() };
+        writeln!(f, "{}", format!("{} {title}", self.kind).trim_end())?;
+        for step in &self.steps {
+            let (word, colour) = match step.verdict {
+                Verdict::Ok => ("ok  ", "32"),
+                Verdict::Warn => ("warn", "33"),
+                Verdict::Fail => ("FAIL", "31"),
+            };
+            let (on, off) = match colours(&std::io::stdout()) {
+                true => (format!("\x1b[{colour}m"), "\x1b[0m"),
+                false => (String::new(), ""),
+            };
+            let finding = plain(&step.finding);
+            let took = format!("{} ms", step.ms);
+            writeln!(f, "  {on}{word}{off}  {:<10}  {took:>8}  {finding}", step.step)?;
+            if let Some(cure) = &step.cure {
+                writeln!(f, "{:30}cure: {}", "", plain(cure))?;
+            }
+        }
+        writeln!(f)
+    }
+}
+
+/// The secrets of a configuration, which peers may repeat in what they answer.
+pub(super) struct Mask(Vec<String>);
+
+impl Mask {
+    /// A shorter value is no secret, and would be found everywhere.
+    const SHORTEST: usize = 8;
+
+    pub(super) fn new(config: &Config) -> Self {
+        let mut mask = Self(Vec::new());
+        if let Upstream::Mantyx { credential, .. } = &config.upstream {
+            mask.credential(credential);
+        }
+        for app in &config.apps {
+            mask.secret(&app.token);
+            app.credential.iter().for_each(|credential| mask.credential(credential));
+        }
+        for backend in config.backends.values() {
+            mask.target(&backend.target);
+        }
+        // A secret that holds another one goes first.
+        mask.0.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        mask
+    }
+
+    fn target(&mut self, target: &Target) {
+        match target {
+            Target::Mcp(Mcp::Stdio(program)) => self.program(program),
+            Target::Mcp(Mcp::Http { url, headers, oauth, .. }) => {
+                self.written(&url.as_str(), &url.to_string());
+                self.headers(headers);
+                self.oauth(oauth.as_deref());
+            }
+            Target::A2a(agent) => {
+                if let CardSource::Base(url) | CardSource::Url(url) = &agent.card {
+                    self.written(&url.as_str(), &url.to_string());
+                }
+                self.headers(&agent.headers);
+                self.oauth(agent.oauth.as_deref());
+            }
+            Target::Local(tool) => match &tool.action {
+                Action::Http { url, headers, .. } => {
+                    self.written(&url.as_str(), &url.to_string());
+                    self.headers(headers);
+                }
+                Action::Command(program) => self.program(program),
+            },
+        }
+    }
+
+    fn program(&mut self, program: &Program) {
+        for value in program.env.values() {
+            // A path is worth more than hidden.
+            if !value.expose_secret().starts_with('/') {
+                self.secret(value);
+            }
+        }
+        program.args.iter().for_each(|arg| self.written(&arg.as_str(), &arg.to_string()));
+    }
+
+    fn headers(&mut self, headers: &HeaderMap) {
+        for value in headers.values().filter_map(|value| value.to_str().ok()) {
+            self.text(value);
+            // Without its scheme, too.
+            self.text(value.rsplit(' ').next().unwrap_or_default());
+        }
+    }
+
+    fn oauth(&mut self, client: Option<&ClientCredentials>) {
+        client.into_iter().for_each(|client| self.secret(&client.secret));
+    }
+
+    fn credential(&mut self, credential: &Credential) {
+        if let Credential::Own(secret) = credential {
+            self.secret(secret);
+        }
+    }
+
+    /// A value that is shown as something else holds a secret.
+    fn written(&mut self, value: &&str, shown: &str) {
+        if *value != shown {
+            self.text(value);
+        }
+    }
+
+    fn secret(&mut self, secret: &SecretString) {
+        self.text(secret.expose_secret());
+    }
+
+    fn text(&mut self, text: &str) {
+        if text.len() >= Self::SHORTEST {
+            self.0.push(text.to_owned());
+        }
+    }
+
+    fn apply(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret, "[hidden]"))
+    }
+}
+
+/// A time limit as it is told.
+pub(super) fn seconds(time: Duration) -> String {
+    format!("{} s", time.as_secs_f64().round())
+}

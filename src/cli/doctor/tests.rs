@@ -1,0 +1,57 @@
+//! What the doctor says of certificates, of what takes too long, and of whom.
+
+use std::io;
+
+use rustls::CertificateError;
+
+use super::{report::Verdict, *};
+
+/// The error as a client reports it: wrapped in errors of input and output.
+#[track_caller]
+fn flaw(error: rustls::Error) -> String {
+    let error = io::Error::other(io::Error::new(io::ErrorKind::InvalidData, error));
+    let (finding, cure) = network::flaw(&error).expect("it is an error of TLS");
+    format!("{finding}; {cure}")
+}
+
+#[test]
+fn errors_of_tls_are_told_apart() {
+    let certificate = |why| flaw(rustls::Error::InvalidCertificate(why));
+    let unknown = certificate(CertificateError::UnknownIssuer);
+    assert!(unknown.contains("authority") && unknown.contains("SSL_CERT_FILE"), "{unknown}");
+    assert!(certificate(CertificateError::Expired).contains("has expired"));
+    assert!(certificate(CertificateError::NotValidForName).contains("another name"));
+    assert!(certificate(CertificateError::Revoked).contains("cannot be used"));
+    let none = flaw(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType));
+    assert!(none.contains("http://"), "{none}");
+    assert!(network::flaw(&io::Error::other("refused")).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_takes_too_long_is_told_with_the_steps_before() {
+    let examined = bounded("mcp", "slow", async |visit: &mut Visit| {
+        visit.begin("dns");
+        visit.ok("found");
+        visit.begin("tcp");
+        std::future::pending::<()>().await;
+    });
+    let examined = examined.await;
+    let steps: Vec<_> = examined.steps.iter().map(|step| (step.step, step.verdict)).collect();
+    assert_eq!(steps, [("dns", Verdict::Ok), ("tcp", Verdict::Fail)]);
+    assert!(examined.steps[1].finding.contains("30 s"), "{examined:?}");
+}
+
+#[test]
+fn only_those_that_were_named() {
+    let text = "upstream: {sandbox: true}\nstate_dir: /tmp/x\na2a: {a: {bundled: true}}\n\
+                mcp: {b: {command: cat}}\n";
+    let config = Config::parse(text, Path::new("bridge.yaml"), &Environment::bare()).unwrap();
+    let names = |only: &[&str]| {
+        let only: Vec<String> = only.iter().map(|name| (*name).to_owned()).collect();
+        let chosen = chosen(&config, &only)?;
+        Ok::<_, Failure>(chosen.iter().map(|one| one.name.to_string()).collect::<Vec<_>>())
+    };
+    assert_eq!(names(&[]).unwrap(), ["a", "b"]);
+    assert_eq!(names(&["b"]).unwrap(), ["b"]);
+    assert!(matches!(names(&["b", "c"]), Err(Failure::Usage(why)) if why.contains("`c`")));
+}

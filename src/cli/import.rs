@@ -1,0 +1,191 @@
+//! `mantyx-bridge import FILE`: an mcpServers file of Claude Desktop, Cursor or VS Code as the `mcp:`
+//! part of a bridge.yaml.
+//!
+//! What the file holds is translated or told: a key that the bridge has no use for, a name that had
+//! to change, and a secret, in whose place a reference to an environment variable comes.
+//!
+//! Must not: print a secret, or start what it reads of.
+
+mod entry;
+mod jsonc;
+mod secrets;
+pub(super) mod yaml;
+
+use std::{fmt::Write as _, fs, io, io::Write as _, path::Path};
+
+use self::{entry::Server, secrets::Vault};
+use super::{Failure, Outcome, complain, print};
+use crate::{
+    config::Environment,
+    model::{ids::BackendName, json::Members},
+};
+
+/// What came out of the files.
+#[derive(Debug, Default)]
+pub(super) struct Imported {
+    servers: Vec<Server>,
+    /// Names that are taken besides.
+    reserved: Vec<String>,
+    /// What the file says and the output does not, one sentence each.
+    notes: Vec<String>,
+    vault: Vault,
+}
+
+pub(super) fn import(file: &Path, output: Option<&Path>, env: &Environment) -> Outcome {
+    let mut imported = Imported::default();
+    imported.load(file, env)?;
+    let text = format!("# Imported from {}\n{}", one_line(file), imported.yaml());
+    match output {
+        None => print(&text)?,
+        Some(path) => {
+            write_new(path, &text)?;
+            complain(&format!("wrote {}", path.display()));
+        }
+    }
+    complain(&imported.remarks(env));
+    Ok(())
+}
+
+/// Writes a file that must not be there yet.
+fn write_new(path: &Path, text: &str) -> Outcome {
+    let file = fs::OpenOptions::new().write(true).create_new(true).open(path);
+    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => Failure::Failed(format!(
+            "{} exists and is left as it is; remove it, or name another file",
+            path.display()
+        )),
+        _ => Failure::Failed(format!("cannot write {}: {error}", path.display())),
+    })
+}
+
+impl Imported {
+    /// Adds the servers of the file at `path`.
+    pub(super) fn load(&mut self, path: &Path, env: &Environment) -> Outcome {
+        let failed = |why: String| Failure::Failed(format!("{}: {why}", path.display()));
+        let file = env.read(path).map_err(|error| failed(error.to_string()))?;
+        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        self.add(&file.text, workspace(&absolute)).map_err(failed)
+    }
+
+    /// `workspace` is what `${workspaceFolder}` means.
+    fn add(&mut self, text: &str, workspace: Option<&Path>) -> Result<(), String> {
+        let text = jsonc::to_json(text);
+        let root = Members::read(&text).map_err(|error| match error.is_data() {
+            // The reader's own words would repeat the value.
+            true => "it is not JSON with an object at its top".to_owned(),
+            false => format!("it is not JSON: {error}"),
+        })?;
+        let servers = section(&root).ok_or(
+            "there is no `mcpServers` in it, nor `servers`; is it the file with the MCP servers?",
+        )?;
+        let servers = Members::read(servers.get())
+            .map_err(|_other| "the servers are no JSON object".to_owned())?;
+        let inputs = entry::inputs(&root);
+        for (name, entry) in &servers.0 {
+            let legal = self.legal_name(name);
+            let reader = entry::Reader {
+                vault: &mut self.vault,
+                notes: &mut self.notes,
+                workspace,
+                inputs: &inputs,
+            };
+            let server = reader.read(name, legal, entry.get());
+            self.servers.push(server);
+        }
+        Ok(())
+    }
+
+    /// `name` as a backend can have it, different from those before.
+    pub(super) fn legal_name(&self, name: &str) -> String {
+        let legal = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+        let mut base: String = name.chars().map(legal).take(BackendName::MAX_LEN).collect();
+        if base.is_empty() {
+            base.push_str("server");
+        }
+        let servers = self.servers.iter().map(|server| &server.name);
+        let names: Vec<&String> = servers.chain(&self.reserved).collect();
+        let taken = |name: &str| names.iter().any(|taken| *taken == name);
+        let mut found = base.clone();
+        for count in 2.. {
+            if !taken(&found) {
+                break;
+            }
+            let end = format!("_{count}");
+            base.truncate(BackendName::MAX_LEN - end.len());
+            found = format!("{base}{end}");
+        }
+        found
+    }
+
+    /// How many servers there are, those that are only comments included.
+    pub(super) fn count(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// `name` is somebody else's.
+    pub(super) fn reserve(&mut self, name: &str) {
+        self.reserved.push(name.to_owned());
+    }
+
+    /// Adds the server at `url`.
+    pub(super) fn push_url(&mut self, name: String, url: String) {
+        self.servers.push(Server::at(name, url));
+    }
+
+    /// `url` of the backend `name`, references in place of its secrets.
+    pub(super) fn hide_in(&mut self, name: &str, url: &str) -> String {
+        self.vault.hide(url, secrets::Place { server: name, key: "url", is_variable: false })
+    }
+
+    /// `env` with some value for each variable that is still to be set.
+    pub(super) fn with_variables(&self, env: &Environment) -> Environment {
+        let wanted = self.vault.variables(env);
+        wanted.iter().fold(env.clone(), |env, (name, _)| env.with_var(name, "to_be_set"))
+    }
+
+    /// The `mcp:` section.
+    pub(super) fn yaml(&self) -> String {
+        let all_out = self.servers.iter().all(|server| server.left_out.is_some());
+        let mut text = String::from(if all_out { "mcp: {}\n" } else { "mcp:\n" });
+        self.servers.iter().for_each(|server| server.write(&mut text));
+        text
+    }
+
+    /// What has to be done, and what was left out.
+    pub(super) fn remarks(&self, env: &Environment) -> String {
+        let mut text = String::new();
+        for note in &self.notes {
+            writeln!(text, "note: {note}").expect("writing to a String cannot fail");
+        }
+        let wanted = self.vault.variables(env);
+        if !wanted.is_empty() {
+            text.push_str("Set these where the bridge is started, before `check`:\n");
+        }
+        for (name, why) in wanted {
+            writeln!(text, "  export {name}=…   # {why}").expect("writing to a String cannot fail");
+        }
+        text
+    }
+}
+
+/// The servers of the file: Claude Desktop and Cursor, VS Code's mcp.json, VS Code's settings.json.
+fn section<'a>(root: &Members<'a>) -> Option<&'a serde_json::value::RawValue> {
+    root.get("mcpServers")
+        .or_else(|| root.get("servers"))
+        .or_else(|| Members::read(root.get("mcp")?.get()).ok()?.get("servers"))
+}
+
+/// The folder that a project's own file belongs to.
+fn workspace(file: &Path) -> Option<&Path> {
+    let directory = file.parent()?;
+    let name = directory.file_name()?;
+    if name == ".vscode" || name == ".cursor" { directory.parent() } else { None }
+}
+
+fn one_line(path: &Path) -> String {
+    path.display().to_string().replace(char::is_control, "?")
+}
+
+#[cfg(test)]
+mod tests;

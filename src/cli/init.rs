@@ -1,0 +1,223 @@
+//! `mantyx-bridge init`: writes a first bridge.yaml, with what it is told, what it is answered, and
+//! what it finds.
+//!
+//! Must not: write over a file unasked, or write a secret into one.
+
+mod ask;
+mod draft;
+mod probe;
+
+use std::{
+    fs,
+    io::{self, IsTerminal as _, Write as _},
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+
+use self::{ask::Asker, draft::Draft, probe::Kind};
+use super::{Failure, Outcome, complain, import::Imported, print};
+use crate::config::{Config, Environment};
+
+/// What can be said on the command line.
+#[derive(Debug, Args)]
+pub(super) struct Settings {
+    /// The file to write
+    #[arg(long, value_name = "FILE", default_value = "bridge.yaml")]
+    output: PathBuf,
+    /// The MANTYX workspace that the bridge's own commands use
+    #[arg(long)]
+    workspace: Option<String>,
+    /// The sandbox inside the bridge in place of MANTYX: no account, no network
+    #[arg(long)]
+    sandbox: bool,
+    /// Takes over the servers of this mcpServers file; may stand more than once
+    #[arg(long, value_name = "FILE")]
+    import: Vec<PathBuf>,
+    /// Adds the A2A agent at this address; may stand more than once
+    #[arg(long, value_name = "URL")]
+    a2a: Vec<String>,
+    /// Adds the MCP server at this address; may stand more than once
+    #[arg(long, value_name = "URL")]
+    mcp: Vec<String>,
+    /// Asks nothing
+    #[arg(long, short)]
+    yes: bool,
+    /// Writes over an existing file
+    #[arg(long)]
+    force: bool,
+}
+
+pub(super) async fn init(settings: &Settings, env: &Environment) -> Outcome {
+    let output = &settings.output;
+    if output.exists() && !settings.force {
+        return Err(exists(output));
+    }
+    let on = !settings.yes && io::stdin().is_terminal() && io::stderr().is_terminal();
+    let mut asker = Asker { input: Box::new(io::stdin().lock()), on };
+    let draft = collect(settings, &mut asker, env).await?;
+    let text = draft.yaml();
+    write(output, &text, settings.force)?;
+    complain(&draft.imported.remarks(env));
+    if let Err(errors) = Config::parse(&text, output, &draft.imported.with_variables(env)) {
+        complain(&format!("The file needs your hand:\n{errors}"));
+    }
+    let file = match output == Path::new("bridge.yaml") {
+        true => String::new(),
+        false => format!(" -c {}", output.display()),
+    };
+    print(&format!(
+        "{} is written. What comes next:\n  mantyx-bridge check{file}\n  mantyx-bridge \
+         doctor{file}\n  mantyx-bridge serve{file}\n",
+        output.display()
+    ))
+}
+
+/// Puts together what the file will say.
+async fn collect(
+    settings: &Settings,
+    asker: &mut Asker,
+    env: &Environment,
+) -> Result<Draft, Failure> {
+    let mut draft = Draft { sandbox: settings.sandbox, ..Draft::default() };
+    if let Some(workspace) = &settings.workspace {
+        probe::check_workspace(workspace).map_err(Failure::Usage)?;
+        draft.workspace = Some(workspace.clone());
+    } else if !settings.sandbox {
+        draft.workspace = ask_workspace(asker)?;
+        draft.sandbox = draft.workspace.is_none();
+    }
+    for path in &settings.import {
+        draft.imported.load(path, env)?;
+    }
+    for path in usual_places(env) {
+        let is_named = settings.import.iter().any(|named| same_file(named, &path));
+        let mut found = Imported::default();
+        // A file that is none of ours is none of anybody's business here.
+        if is_named || found.load(&path, env).is_err() || found.count() == 0 {
+            continue;
+        }
+        let (count, shown) = (found.count(), path.display());
+        if !asker.on {
+            complain(&format!("found {count} MCP servers in {shown}: --import takes them over"));
+        } else if asker.yes(&format!("Take over {count} MCP servers from {shown}? "), true)? {
+            draft.imported.load(&path, env)?;
+        }
+    }
+    for (kind, urls) in [(Kind::Mcp, &settings.mcp), (Kind::A2a, &settings.a2a)] {
+        for url in urls {
+            add(&mut draft, kind, url, None, env).await?;
+        }
+        while let Some(url) = asker.text(kind.question())? {
+            if let Err(Failure::Usage(why) | Failure::Failed(why)) =
+                add(&mut draft, kind, &url, Some(asker), env).await
+            {
+                complain(&why);
+            }
+        }
+    }
+    Ok(draft)
+}
+
+fn ask_workspace(asker: &mut Asker) -> Result<Option<String>, Failure> {
+    let question = "Your MANTYX workspace (nothing: the sandbox, which needs no account): ";
+    while let Some(workspace) = asker.text(question)? {
+        match probe::check_workspace(&workspace) {
+            Ok(()) => return Ok(Some(workspace)),
+            Err(why) => complain(&why),
+        }
+    }
+    Ok(None)
+}
+
+/// Tries what is at `url` and adds it, up or not; where there is somebody to ask, one that is not
+/// up only on their word.
+async fn add(
+    draft: &mut Draft,
+    kind: Kind,
+    url: &str,
+    asker: Option<&mut Asker>,
+    env: &Environment,
+) -> Outcome {
+    let (tried, shown) = (probe::probe(kind, url, env).await?, shown(url));
+    let name = match tried {
+        Ok(found) => {
+            complain(&format!("{shown} answers: {}", found.what));
+            found.name
+        }
+        Err(why) => {
+            complain(&format!("{shown} does not answer: {why}"));
+            if let Some(asker) = asker
+                && !asker.yes("Add it all the same? ", false)?
+            {
+                return Ok(());
+            }
+            kind.name_of_host(url)
+        }
+    };
+    let name = draft.imported.legal_name(&name);
+    let url = draft.imported.hide_in(&name, url);
+    match kind {
+        Kind::Mcp => draft.imported.push_url(name, url),
+        Kind::A2a => {
+            draft.imported.reserve(&name);
+            draft.agents.push((name, url));
+        }
+    }
+    Ok(())
+}
+
+/// `url` without what may be secret in it; a user or a password it cannot hold.
+fn shown(url: &str) -> &str {
+    url.split(['?', '#']).next().unwrap_or_default()
+}
+
+/// Where other products keep their MCP servers on Linux.
+fn usual_places(env: &Environment) -> Vec<PathBuf> {
+    const OF_A_USER: [&str; 4] = [
+        ".claude.json",
+        ".config/Claude/claude_desktop_config.json",
+        ".cursor/mcp.json",
+        ".config/Code/User/mcp.json",
+    ];
+    const OF_A_PROJECT: [&str; 3] = [".cursor/mcp.json", ".vscode/mcp.json", ".mcp.json"];
+    let home = env.filled_var("HOME").map(Path::new);
+    let users = home.into_iter().flat_map(|home| OF_A_USER.map(|place| home.join(place)));
+    let places = users.chain(OF_A_PROJECT.map(PathBuf::from)).filter(|path| path.is_file());
+    // In the home directory, the two are one.
+    let mut known: Vec<PathBuf> = Vec::new();
+    for place in places {
+        if !known.iter().any(|known| same_file(known, &place)) {
+            known.push(place);
+        }
+    }
+    known
+}
+
+fn same_file(a: &Path, b: &Path) -> bool {
+    fs::canonicalize(a).is_ok_and(|a| fs::canonicalize(b).is_ok_and(|b| a == b))
+}
+
+fn exists(path: &Path) -> Failure {
+    Failure::Failed(format!(
+        "{} exists and is left as it is; --force writes over it, --output names another",
+        path.display()
+    ))
+}
+
+fn write(path: &Path, text: &str, force: bool) -> Outcome {
+    let mut options = fs::OpenOptions::new();
+    options.write(true);
+    let file = match force {
+        true => options.create(true).truncate(true).open(path),
+        false => options.create_new(true).open(path),
+    };
+    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => exists(path),
+        _ => Failure::Failed(format!("cannot write {}: {error}", path.display())),
+    })
+}
+
+#[cfg(test)]
+mod tests;

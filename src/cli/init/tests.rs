@@ -1,0 +1,72 @@
+//! What is asked, and what the file says afterwards.
+
+use std::io::Cursor;
+
+use super::*;
+
+fn settings(args: &[&str]) -> Settings {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        settings: Settings,
+    }
+    let line: Line = clap::Parser::try_parse_from([&["init"], args].concat()).unwrap();
+    line.settings
+}
+
+async fn draft(args: &[&str], answers: Option<&'static str>) -> (Draft, Config) {
+    let input = Box::new(Cursor::new(answers.unwrap_or_default()));
+    let mut asker = Asker { input, on: answers.is_some() };
+    let env = Environment::bare().with_var("HOME", "/nonexistent");
+    let draft = collect(&settings(args), &mut asker, &env).await.unwrap();
+    let env = draft.imported.with_variables(&env).with_var("MANTYX_API_KEY", "v");
+    let text = draft.yaml();
+    let config = Config::parse(&text, Path::new("/etc/bridge.yaml"), &env);
+    let config = config.unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+    assert!(config.warnings.is_empty(), "{:?}\n{text}", config.warnings);
+    (draft, config)
+}
+
+fn names(config: &Config) -> Vec<String> {
+    config.backends.keys().map(ToString::to_string).collect()
+}
+
+#[tokio::test]
+async fn without_a_word_it_is_the_sandbox_with_the_examples() {
+    let (_, config) = draft(&[], None).await;
+    assert!(matches!(config.upstream, crate::config::Upstream::Sandbox { .. }));
+    assert_eq!(names(&config), ["demo", "desk"]);
+}
+
+#[tokio::test]
+async fn answers_are_taken_and_what_is_down_only_on_their_word() {
+    // A port on which nothing can listen: no, then yes. Then no address, and the end of the input.
+    let answers =
+        "no slug\nacme\nhttp://127.0.0.1:1/mcp\n\nhttp://127.0.0.1:1/mcp\ny\n\nnot an address\n";
+    let (draft, config) = draft(&[], Some(answers)).await;
+    assert_eq!(draft.workspace.as_deref(), Some("acme"));
+    assert!(!draft.sandbox);
+    assert_eq!(names(&config), ["server"]);
+}
+
+#[tokio::test]
+async fn flags_are_added_up_or_not_and_their_secrets_are_not_written() {
+    let secret = "canary7Secret9Value3x";
+    let url = format!("http://127.0.0.1:1/mcp?api_key={secret}");
+    let args = [
+        "--workspace",
+        "acme",
+        "--mcp",
+        &url,
+        "--mcp",
+        &url,
+        "--a2a",
+        "http://127.0.0.1:1",
+        "--yes",
+    ];
+    let (draft, config) = draft(&args, None).await;
+    assert_eq!(names(&config), ["agent", "server", "server_2"], "every name once");
+    let text = draft.yaml();
+    assert!(!text.contains(secret) && text.contains("${env:SERVER_API_KEY}"), "{text}");
+    assert!(draft.imported.remarks(&Environment::bare()).contains("SERVER_API_KEY"));
+}

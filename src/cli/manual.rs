@@ -1,0 +1,43 @@
+//! `mantyx-bridge completions` and `man`: what shells and `man` are told of the command line.
+//!
+//! Must not: know a subcommand by name; clap knows them.
+
+use clap::{Command, CommandFactory as _};
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+use super::{Cli, Failure, Outcome, print};
+
+pub(super) fn completions(shell: Shell) -> Outcome {
+    let mut command = Cli::command();
+    let name = command.get_name().to_owned();
+    // The generators panic where they cannot write, so they write to memory.
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command, name, &mut script);
+    print(&String::from_utf8_lossy(&script))
+}
+
+/// The page of the whole command, or that of the subcommand `of`.
+pub(super) fn man(of: Option<&str>) -> Outcome {
+    let mut command = Cli::command();
+    command.build();
+    let command = match of {
+        None => command,
+        Some(name) => page_of(&command, name)?,
+    };
+    let mut page = Vec::new();
+    Man::new(command).render(&mut page)?;
+    print(&String::from_utf8_lossy(&page))
+}
+
+fn page_of(command: &Command, name: &str) -> Result<Command, Failure> {
+    let pages = || command.get_subcommands().filter(|found| !found.is_hide_set());
+    let Some(found) = pages().find(|found| found.get_name() == name) else {
+        let names: Vec<&str> = pages().map(Command::get_name).collect();
+        return Err(Failure::Usage(format!(
+            "there is no page of `{name}`; there are: {}",
+            names.join(", ")
+        )));
+    };
+    Ok(found.clone().version(env!("CARGO_PKG_VERSION")))
+}

@@ -1,0 +1,132 @@
+//! Text for people: lines of styled pieces, and tables, as wide as there is room.
+//!
+//! Must not: know what it says.
+
+use std::io;
+
+use unicode_width::UnicodeWidthStr as _;
+
+use super::terminal::{Size, colours, cut, one_line};
+
+/// How a piece looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Style {
+    Plain,
+    Heading,
+    Good,
+    Doubtful,
+    Bad,
+}
+
+impl Style {
+    /// The codes of ECMA-48 for it.
+    fn code(self) -> Option<&'static str> {
+        match self {
+            Self::Plain => None,
+            Self::Heading => Some("1"),
+            Self::Good => Some("32"),
+            Self::Doubtful => Some("33"),
+            Self::Bad => Some("31"),
+        }
+    }
+}
+
+/// What a page is written on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Paper {
+    pub(super) colours: bool,
+    /// Lines are cut here.
+    pub(super) columns: Option<usize>,
+}
+
+impl Paper {
+    /// What stdout is.
+    pub(super) fn stdout() -> Self {
+        let out = io::stdout();
+        Self { colours: colours(&out), columns: Size::of(&out).map(|size| size.columns) }
+    }
+}
+
+/// A piece of text in its style.
+pub(super) type Piece = (Style, String);
+
+/// Lines to be shown.
+#[derive(Debug, Default)]
+pub(super) struct Page(Vec<Line>);
+
+#[derive(Debug)]
+struct Line {
+    pieces: Vec<Piece>,
+    /// It is worth more than one line of a terminal.
+    is_whole: bool,
+}
+
+impl Page {
+    /// A line that is cut where there is no room for it.
+    pub(super) fn line(&mut self, style: Style, text: impl AsRef<str>) {
+        self.0.push(Line { pieces: vec![(style, one_line(text.as_ref()))], is_whole: false });
+    }
+
+    /// A line that the terminal may wrap.
+    pub(super) fn note(&mut self, style: Style, text: impl AsRef<str>) {
+        self.0.push(Line { pieces: vec![(style, one_line(text.as_ref()))], is_whole: true });
+    }
+
+    /// Rows in columns as wide as they need to be, below a heading.
+    pub(super) fn table<const N: usize>(&mut self, heading: [&str; N], rows: Vec<[Piece; N]>) {
+        let heading = heading.map(|text| (Style::Heading, text.to_owned()));
+        let rows: Vec<[Piece; N]> = std::iter::once(heading)
+            .chain(rows)
+            .map(|row| row.map(|(style, text)| (style, one_line(&text))))
+            .collect();
+        let mut widths = [0; N];
+        for row in &rows {
+            for (width, (_, text)) in widths.iter_mut().zip(row) {
+                *width = text.width().max(*width);
+            }
+        }
+        for row in rows {
+            let mut pieces = Vec::new();
+            for (at, ((style, text), width)) in row.into_iter().zip(widths).enumerate() {
+                let fill = match at + 1 == N {
+                    true => 0,
+                    false => width - text.width() + 2,
+                };
+                pieces.extend([(style, text), (Style::Plain, " ".repeat(fill))]);
+            }
+            self.0.push(Line { pieces, is_whole: false });
+        }
+    }
+
+    /// The lines as they are written; each is cut, be it worth more or not, if `strict`.
+    pub(super) fn lines(&self, paper: Paper, strict: bool) -> Vec<String> {
+        let cut_at = |line: &Line| paper.columns.filter(|_| strict || !line.is_whole);
+        self.0.iter().map(|line| write(&line.pieces, paper.colours, cut_at(line))).collect()
+    }
+
+    /// The whole page for `paper`.
+    pub(super) fn text(&self, paper: Paper) -> String {
+        self.lines(paper, false).iter().flat_map(|line| [line.as_str(), "\n"]).collect()
+    }
+}
+
+fn write(pieces: &[Piece], colours: bool, columns: Option<usize>) -> String {
+    let mut out = String::new();
+    let mut left = columns.unwrap_or(usize::MAX);
+    let end = pieces.iter().rposition(|(_, text)| !text.trim().is_empty()).map_or(0, |at| at + 1);
+    for (style, text) in pieces.iter().take(end) {
+        if left == 0 {
+            break;
+        }
+        let text = cut(text, left);
+        left -= text.width();
+        match style.code().filter(|_| colours) {
+            Some(code) => out.extend(["\x1b[", code, "m", &text, "\x1b[0m"]),
+            None => out.push_str(&text),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

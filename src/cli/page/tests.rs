@@ -1,0 +1,59 @@
+//! Tables and lines: straight, cut where there is no room, and never steering the terminal.
+
+use super::*;
+
+const WIDE: Paper = Paper { colours: false, columns: None };
+
+fn piece(text: &str) -> Piece {
+    (Style::Good, text.to_owned())
+}
+
+fn page() -> Page {
+    let mut page = Page::default();
+    page.line(Style::Plain, "a first line");
+    page.table(
+        ["NAME", "SAYS"],
+        vec![[piece("名前"), piece("two\nlines")], [piece("b"), piece("\x1b[2Jgone")]],
+    );
+    page.note(Style::Bad, "a note that is long");
+    page
+}
+
+#[test]
+fn columns_are_straight_and_nothing_steers() {
+    let text = page().text(WIDE);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "a first line",
+            "NAME  SAYS",
+            "名前  two lines",
+            "b     \u{fffd}[2Jgone",
+            "a note that is long",
+        ]
+    );
+}
+
+#[test]
+fn what_has_no_room_is_cut_and_notes_only_where_they_must_be() {
+    let narrow = Paper { colours: false, columns: Some(8) };
+    let lines = page().lines(narrow, false);
+    assert_eq!(
+        lines,
+        ["a first…", "NAME  S…", "名前  t…", "b     \u{fffd}…", "a note that is long"]
+    );
+    assert_eq!(page().lines(narrow, true)[4], "a note …");
+    // A character of two columns does not stand half outside.
+    assert_eq!(page().lines(Paper { colours: false, columns: Some(3) }, true)[2], "名…");
+    assert!(
+        page().lines(Paper { colours: false, columns: Some(0) }, true).iter().all(String::is_empty)
+    );
+}
+
+#[test]
+fn colours_take_no_room() {
+    let lines = page().lines(Paper { colours: true, columns: Some(10) }, true);
+    assert_eq!(lines[1], "\x1b[1mNAME\x1b[0m  \x1b[1mSAYS\x1b[0m");
+    assert_eq!(lines[4], "\x1b[31ma note th…\x1b[0m");
+}

@@ -1,0 +1,254 @@
+//! `mantyx-bridge run`: one agent run by the daemon, its answer as it is said.
+//!
+//! Must not: answer a call; the daemon does.
+
+mod transcript;
+
+use std::{
+    io::{self, Read as _, Write as _},
+    time::Duration,
+};
+
+use clap::Args;
+use http::{HeaderMap, HeaderValue};
+use serde::{Deserialize, Serialize};
+use tokio::time::{sleep, timeout};
+
+use self::transcript::{End, Event, Shown, Transcript};
+use super::{
+    Failure, Outcome,
+    client::{Client, parse},
+    complain, print,
+    signals::Stop,
+    terminal::{Size, colours, cut, for_stdout, one_line},
+};
+use crate::{config::Contact, wire::sse::Framer};
+
+/// MANTYX wants a system prompt of a run that names no agent (agent-runs-protocol §4).
+const SYSTEM: &str = "You are a helpful assistant.";
+/// An event of a run, at most.
+const MAX_EVENT: usize = 16 << 20;
+/// How often in a row a stream is opened again that brings nothing, and the first wait before it.
+const TRIES: u32 = 6;
+const WAIT: Duration = Duration::from_millis(250);
+/// How long MANTYX may take to say that a run is cancelled, and the daemon to name a new one.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What can be said on the command line.
+#[derive(Debug, Args)]
+pub(super) struct Settings {
+    /// What the model is asked; `-` reads it from stdin
+    prompt: String,
+    /// What the model is told to be [default: a helpful assistant]
+    #[arg(long, value_name = "TEXT", conflicts_with = "agent")]
+    system: Option<String>,
+    /// The model, by its id in MANTYX [default: that of the workspace]
+    #[arg(long, value_name = "ID")]
+    model: Option<String>,
+    /// An agent of the workspace, which has a prompt and a model of its own
+    #[arg(long, value_name = "ID")]
+    agent: Option<String>,
+    /// Whose tools the run is given: backends with commas between, or `none` [default: all]
+    #[arg(long, value_name = "BACKENDS")]
+    backends: Option<String>,
+    /// Prints the run's events as they come, one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    system_prompt: Option<&'a str>,
+    prompt: &'a str,
+}
+
+/// The run, as the daemon names it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Submitted {
+    stream_url: String,
+}
+
+/// `mantyx-bridge run PROMPT`.
+pub(super) async fn run(contact: &Contact, settings: Settings) -> Outcome {
+    let (headers, spec) = (settings.headers()?, settings.spec()?);
+    let client = Client::new(contact)?;
+    let mut stop = Stop::new()?;
+    let mut submitting = Box::pin(submit(&client, headers, spec));
+    let run = tokio::select! {
+        run = &mut submitting => run?,
+        () = stop.asked() => {
+            // It may exist by now, and would run on without anybody.
+            if let Ok(run) = timeout(PATIENCE, submitting).await {
+                cancel(&client, &run?).await?;
+            }
+            return Err(cancelled());
+        }
+    };
+    let mut following = Box::pin(follow(&client, &run, settings.json));
+    let ended = tokio::select! {
+        ended = &mut following => ended,
+        () = stop.asked() => {
+            let giving_up = async {
+                let (told, ended) =
+                    tokio::join!(cancel(&client, &run), timeout(PATIENCE, &mut following));
+                told.and(ended.unwrap_or_else(|_late| Err(cancelled())))
+            };
+            tokio::select! {
+                ended = giving_up => ended,
+                () = stop.asked() => Err(cancelled()),
+            }
+        }
+    };
+    if matches!(ended, Err(Failure::Gone)) {
+        // Whoever does not read on leaves, as with Ctrl-C.
+        cancel(&client, &run).await?;
+    }
+    ended
+}
+
+fn cancelled() -> Failure {
+    Failure::Failed("the run is cancelled".to_owned())
+}
+
+impl Settings {
+    fn headers(&self) -> Result<HeaderMap, Failure> {
+        let mut headers = HeaderMap::new();
+        if let Some(backends) = &self.backends {
+            let value = HeaderValue::try_from(backends.as_str()).map_err(|_odd| {
+                Failure::Usage("--backends takes names with commas between them".to_owned())
+            })?;
+            headers.insert("x-bridge-backends", value);
+        }
+        Ok(headers)
+    }
+
+    fn spec(&self) -> Result<String, Failure> {
+        let prompt = match self.prompt.as_str() {
+            "-" => {
+                let mut text = String::new();
+                io::stdin().read_to_string(&mut text)?;
+                text
+            }
+            given => given.to_owned(),
+        };
+        if prompt.trim().is_empty() {
+            return Err(Failure::Usage("the prompt is empty".to_owned()));
+        }
+        let system = match &self.agent {
+            Some(_) => None,
+            None => Some(self.system.as_deref().unwrap_or(SYSTEM)),
+        };
+        let spec = Spec {
+            agent_id: self.agent.as_deref(),
+            model_id: self.model.as_deref(),
+            system_prompt: system,
+            prompt: &prompt,
+        };
+        Ok(serde_json::to_string(&spec).map_err(io::Error::from)?)
+    }
+}
+
+async fn submit(client: &Client, headers: HeaderMap, spec: String) -> Result<Submitted, Failure> {
+    parse(&client.post("/v1/runs", headers, Some(spec)).await?.success()?)
+}
+
+/// Cancels the run upstream. One that has ended by itself is as well.
+async fn cancel(client: &Client, run: &Submitted) -> Outcome {
+    let Some(run) = run.stream_url.strip_suffix("/stream") else { return Ok(()) };
+    let path = format!("{run}/cancel");
+    let asked = client.post(&path, HeaderMap::new(), None);
+    match timeout(PATIENCE, asked).await {
+        Ok(Ok(reply)) if reply.status.is_client_error() => Ok(()),
+        Ok(reply) => reply?.success().map(drop),
+        Err(_elapsed) => {
+            Err(Failure::Failed("MANTYX does not say whether the run is cancelled".to_owned()))
+        }
+    }
+}
+
+/// Shows the run until its last event, over broken streams.
+async fn follow(client: &Client, run: &Submitted, json: bool) -> Outcome {
+    let mut reader = Reader { json, last: None, transcript: Transcript::default() };
+    let mut tries = 0;
+    loop {
+        let known = reader.last.clone();
+        let why = match client.open(&run.stream_url, known.as_deref()).await {
+            Ok(response) => match reader.read(response).await? {
+                Some(End::Well) => return Ok(()),
+                Some(End::Badly(why)) => return Err(Failure::Failed(why)),
+                None => Failure::Failed("the run's stream breaks off again and again".to_owned()),
+            },
+            Err(why) => why,
+        };
+        tries = if reader.last == known { tries + 1 } else { 1 };
+        if tries == TRIES {
+            return Err(why);
+        }
+        sleep(WAIT * 2_u32.pow(tries - 1)).await;
+    }
+}
+
+/// Reads the run's events.
+struct Reader {
+    json: bool,
+    /// The id of the last event.
+    last: Option<String>,
+    transcript: Transcript,
+}
+
+impl Reader {
+    /// How the run ended; `None` if the stream did before it.
+    async fn read(&mut self, mut response: reqwest::Response) -> Result<Option<End>, Failure> {
+        let mut framer = Framer::new(MAX_EVENT);
+        // A stream that breaks is opened again, however it broke.
+        while let Ok(Some(chunk)) = response.chunk().await {
+            framer.push(&chunk);
+            while let Some(frame) =
+                framer.next_frame().map_err(|error| Failure::Failed(error.to_string()))?
+            {
+                let fields = frame.fields();
+                let Some(data) = fields.data else { continue };
+                if fields.id.is_some() {
+                    self.last = fields.id;
+                }
+                if let Some(end) = self.take(&data)? {
+                    return Ok(Some(end));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn take(&mut self, data: &str) -> Result<Option<End>, Failure> {
+        if self.json {
+            print(&format!("{}\n", data.replace('\n', " ")))?;
+        }
+        // What is no event of a run is not for us.
+        let Some(event) = Event::read(data) else { return Ok(None) };
+        let (shown, end) = self.transcript.take(&event);
+        for piece in shown.into_iter().filter(|_| !self.json) {
+            match piece {
+                Shown::Said(text) => print(&for_stdout(&text))?,
+                Shown::Told(line) => tell(&line),
+            }
+        }
+        Ok(end)
+    }
+}
+
+/// One line on stderr.
+fn tell(line: &str) {
+    let err = io::stderr();
+    let line = one_line(line);
+    let Some(Size { columns, .. }) = Size::of(&err) else { return complain(&line) };
+    let (on, off) = if colours(&err) { ("\x1b[2m", "\x1b[0m") } else { ("", "") };
+    // With stderr closed there is nobody to tell.
+    let _closed = writeln!(err.lock(), "{on}{}{off}", cut(&line, columns));
+}

@@ -1,0 +1,150 @@
+//! What is shown of a run: its text, and a line for each call (agent-runs-protocol §7,
+//! wire-protocol §4). Pure.
+//!
+//! Must not: write anything.
+
+use std::collections::HashMap;
+
+use serde_json::value::RawValue;
+
+use crate::model::json::{Members, string_member};
+
+/// How much of what a tool was given, or gave, a line shows.
+const MUCH: usize = 400;
+
+/// One event of a run.
+#[derive(Debug)]
+pub(super) struct Event<'a> {
+    kind: String,
+    data: &'a RawValue,
+}
+
+/// What is shown of an event.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Shown {
+    /// A part of the answer.
+    Said(String),
+    /// A line about the run.
+    Told(String),
+}
+
+/// How the run ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Well,
+    Badly(String),
+}
+
+/// What has been shown.
+#[derive(Debug, Default)]
+pub(super) struct Transcript {
+    /// In this message.
+    said: bool,
+    /// At all.
+    said_ever: bool,
+    /// The last line of the answer has not ended.
+    in_line: bool,
+    /// The names of calls that have not been answered.
+    calls: HashMap<String, String>,
+}
+
+impl<'a> Event<'a> {
+    pub(super) fn read(text: &'a str) -> Option<Self> {
+        let kind = string_member(text, "type")?;
+        Some(Self { kind, data: Members::read(text).ok()?.get("data")? })
+    }
+
+    fn text(&self, key: &str) -> Option<String> {
+        string_member(self.data.get(), key)
+    }
+
+    fn raw(&self, key: &str) -> Option<&'a str> {
+        Some(Members::read(self.data.get()).ok()?.get(key)?.get())
+    }
+}
+
+impl Transcript {
+    pub(super) fn take(&mut self, event: &Event<'_>) -> (Vec<Shown>, Option<End>) {
+        let mut shown = Vec::new();
+        let mut end = None;
+        let text = |key: &str| event.text(key).unwrap_or_default();
+        match event.kind.as_str() {
+            "assistant_delta" => self.say(&mut shown, text("text")),
+            "assistant_message" => {
+                if !self.said {
+                    self.say(&mut shown, text("text"));
+                }
+                self.end_line(&mut shown);
+                self.said = false;
+            }
+            "tool_call" | "local_tool_call" => {
+                self.end_line(&mut shown);
+                let name = text("name");
+                let given = event.raw("input").or_else(|| event.raw("args")).unwrap_or_default();
+                shown.push(Shown::Told(format!("-> {name} {}", much(given))));
+                self.calls.insert(text("toolUseId"), name);
+            }
+            "tool_result" | "local_tool_result_in" => shown.push(Shown::Told(self.result(event))),
+            "result" => {
+                if !self.said_ever {
+                    self.say(&mut shown, text("text"));
+                }
+                self.end_line(&mut shown);
+                let subtype = text("subtype");
+                end = Some(match subtype.as_str() {
+                    "success" => End::Well,
+                    _ => End::Badly(event.text("error").unwrap_or(subtype)),
+                });
+            }
+            "error" => {
+                self.end_line(&mut shown);
+                let why = event.text("error").or_else(|| event.text("code"));
+                end = Some(End::Badly(why.unwrap_or_else(|| "the run failed".to_owned())));
+            }
+            "cancelled" => {
+                self.end_line(&mut shown);
+                end = Some(End::Badly("the run is cancelled".to_owned()));
+            }
+            _ => (),
+        }
+        (shown, end)
+    }
+
+    fn say(&mut self, shown: &mut Vec<Shown>, text: String) {
+        if text.is_empty() {
+            return;
+        }
+        (self.said, self.said_ever) = (true, true);
+        self.in_line = !text.ends_with('\n');
+        shown.push(Shown::Said(text));
+    }
+
+    fn end_line(&mut self, shown: &mut Vec<Shown>) {
+        if std::mem::take(&mut self.in_line) {
+            shown.push(Shown::Said("\n".to_owned()));
+        }
+    }
+
+    fn result(&mut self, event: &Event<'_>) -> String {
+        let called = event.text("toolUseId").and_then(|id| self.calls.remove(&id));
+        let name = event.text("name").or(called).unwrap_or_else(|| "a tool".to_owned());
+        let error = event.text("error").filter(|error| !error.is_empty());
+        let failed = error.is_some() || event.raw("ok") == Some("false");
+        let keys = ["output", "summary", "result"];
+        let said = error.or_else(|| keys.iter().find_map(|key| event.text(key)));
+        let said = said.unwrap_or_default();
+        let word = if failed { " failed:" } else { ":" };
+        format!("<- {name}{word} {}", much(&said))
+    }
+}
+
+/// The beginning of `text`.
+fn much(text: &str) -> String {
+    match text.char_indices().nth(MUCH) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

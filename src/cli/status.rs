@@ -1,0 +1,289 @@
+//! `mantyx-bridge status`: the running daemon and its backends, once or drawn anew every second.
+//!
+//! Must not: know how the daemon does what it shows.
+
+use std::{
+    io,
+    time::{Duration, SystemTime},
+};
+
+use rustix::process::{Signal, getpid, kill_process};
+use serde::Deserialize;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::{MissedTickBehavior, interval},
+};
+
+use super::{
+    Failure, Outcome,
+    client::{Client, parse},
+    complain,
+    page::{Page, Paper, Style},
+    print,
+    signals::Stop,
+    terminal::{Screen, Size},
+};
+use crate::config::Contact;
+
+/// How often it is asked again.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// What `GET /v1/status` says, as far as it is shown.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Status {
+    version: String,
+    uptime_seconds: u64,
+    upstream: Upstream,
+    pub(super) backends: Vec<Backend>,
+    runs: Runs,
+    problems: Vec<Problem>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Upstream {
+    base_url: String,
+    workspace: Option<String>,
+    reachable: Option<bool>,
+    last_error: Option<String>,
+}
+
+/// What is wrong, and what to do about it.
+#[derive(Debug, Deserialize)]
+struct Problem {
+    subject: String,
+    message: String,
+    cure: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Runs {
+    driven: usize,
+}
+
+/// One backend.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Backend {
+    pub(super) name: String,
+    kind: String,
+    pub(super) state: String,
+    transport: String,
+    protocol_version: Option<String>,
+    pub(super) tools: usize,
+    stale: bool,
+    last_refresh: Option<String>,
+    pub(super) last_error: Option<String>,
+    calls_in_flight: usize,
+    breaker: Option<Breaker>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Breaker {
+    state: String,
+    retry_at: Option<String>,
+}
+
+/// `mantyx-bridge status`.
+pub(super) async fn status(contact: &Contact, json: bool, watch: bool) -> Outcome {
+    let client = Client::new(contact)?;
+    let text = client.get("/v1/status").await?;
+    if !watch {
+        return print(&shown(&text, json)?);
+    }
+    match Size::of(&io::stdout()) {
+        Some(_) if !json => watch_screen(&client, text).await,
+        _ => watch_blocks(&client, text, json).await,
+    }
+}
+
+/// One answer of the daemon as it is printed.
+fn shown(text: &str, json: bool) -> Result<String, Failure> {
+    if json {
+        return Ok(format!("{text}\n"));
+    }
+    let page = parse::<Status>(text)?.page(SystemTime::now());
+    Ok(page.text(Paper::stdout()))
+}
+
+/// Block after block, with the time above each; JSON has a line for each.
+async fn watch_blocks(client: &Client, first: String, json: bool) -> Outcome {
+    let mut stop = Stop::new()?;
+    let mut tick = ticks();
+    tick.tick().await;
+    let mut answer = Ok(first);
+    loop {
+        match &answer {
+            Ok(text) => {
+                let block = shown(text, json)?;
+                let now = humantime::format_rfc3339_seconds(SystemTime::now());
+                print(&if json { block } else { format!("{now}\n{block}\n") })?;
+            }
+            // It may come back.
+            Err(Failure::Failed(why)) => complain(why),
+            Err(_) => return answer.map(drop),
+        }
+        answer = tokio::select! {
+            () = stop.asked() => return Ok(()),
+            answer = next(client, &mut tick) => answer,
+        };
+    }
+}
+
+/// A screen that is drawn anew in place, until Ctrl-C.
+async fn watch_screen(client: &Client, first: String) -> Outcome {
+    let mut stop = Stop::new()?;
+    let mut resized = signal(SignalKind::window_change())?;
+    let mut suspended = signal(SignalKind::from_raw(Signal::TSTP.as_raw()))?;
+    let mut tick = ticks();
+    tick.tick().await;
+    let mut screen = Screen::enter()?;
+    let mut status: Status = parse(&first)?;
+    let mut away = None;
+    loop {
+        draw(&screen, &status, away.as_deref())?;
+        tokio::select! {
+            () = stop.asked() => return Ok(()),
+            _ = resized.recv() => (),
+            _ = suspended.recv() => {
+                // The shell wants its own screen back while this is asleep.
+                drop(screen);
+                kill_process(getpid(), Signal::STOP).map_err(io::Error::from)?;
+                screen = Screen::enter()?;
+            }
+            answer = next(client, &mut tick) => match answer {
+                Ok(text) => (status, away) = (parse(&text)?, None),
+                Err(Failure::Failed(why)) => away = Some(why),
+                Err(other) => return Err(other),
+            },
+        }
+    }
+}
+
+fn ticks() -> tokio::time::Interval {
+    let mut ticks = interval(EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
+async fn next(client: &Client, tick: &mut tokio::time::Interval) -> Result<String, Failure> {
+    tick.tick().await;
+    client.get("/v1/status").await
+}
+
+fn draw(screen: &Screen, status: &Status, away: Option<&str>) -> Outcome {
+    let size = Size::of(&io::stdout()).unwrap_or(Size { columns: 80, rows: 24 });
+    // In the last column, clearing the rest of a line would clear its end.
+    let paper = Paper { columns: Some(size.columns.saturating_sub(1)), ..Paper::stdout() };
+    let mut page = Page::default();
+    if let Some(why) = away {
+        page.line(Style::Bad, why);
+        page.line(Style::Plain, "This is what it said last:");
+        page.line(Style::Plain, "");
+    }
+    let mut lines = page.lines(paper, true);
+    lines.extend(status.page(SystemTime::now()).lines(paper, true));
+    screen.draw(&lines, size.rows)
+}
+
+impl Status {
+    fn page(&self, now: SystemTime) -> Page {
+        let mut page = Page::default();
+        let up = humantime::format_duration(Duration::from_secs(self.uptime_seconds));
+        page.line(Style::Heading, format!("mantyx-bridge {}, up {up}", self.version));
+        let Upstream { base_url, workspace, reachable, last_error } = &self.upstream;
+        let (style, reachable) = match reachable {
+            Some(true) => (Style::Plain, "reachable"),
+            Some(false) => (Style::Bad, "not reachable"),
+            None => (Style::Plain, "not asked yet"),
+        };
+        let workspace = workspace.as_ref().map(|name| format!(", workspace {name}"));
+        let workspace = workspace.unwrap_or_default();
+        page.line(style, format!("upstream {base_url} ({reachable}){workspace}"));
+        page.line(
+            Style::Plain,
+            match self.runs.driven {
+                1 => "1 run driven".to_owned(),
+                many => format!("{many} runs driven"),
+            },
+        );
+        if let Some(error) = last_error {
+            page.note(Style::Plain, format!("last upstream error: {error}"));
+        }
+        page.line(Style::Plain, "");
+        let rows = self.backends.iter().map(|backend| backend.row(now)).collect();
+        page.table(["BACKEND", "STATE", "TOOLS", "CALLS", "REFRESHED", "SPEAKS"], rows);
+        for Problem { subject, message, cure } in &self.problems {
+            page.line(Style::Plain, "");
+            page.note(Style::Bad, format!("{subject}: {message}"));
+            page.note(Style::Plain, format!("cure: {cure}"));
+        }
+        let held_back = self.backends.iter().filter_map(|backend| backend.held_back(now));
+        for (at, note) in held_back.enumerate() {
+            if at == 0 {
+                page.line(Style::Plain, "");
+            }
+            page.note(Style::Doubtful, note);
+        }
+        page
+    }
+}
+
+impl Backend {
+    fn row(&self, now: SystemTime) -> [(Style, String); 6] {
+        let style = match self.state.as_str() {
+            "ready" => Style::Good,
+            "down" => Style::Bad,
+            _ => Style::Doubtful,
+        };
+        let stale = if self.stale { " (stale)" } else { "" };
+        let refreshed = self.last_refresh.as_deref().and_then(time);
+        let ago = refreshed.map_or_else(
+            || "never".to_owned(),
+            |at| format!("{} ago", seconds(now.duration_since(at).unwrap_or_default())),
+        );
+        let speaks = match &self.protocol_version {
+            Some(version) => format!("{} {version}, {}", self.kind, self.transport),
+            None if self.kind == self.transport => self.kind.clone(),
+            None => format!("{}, {}", self.kind, self.transport),
+        };
+        let plain = |text: String| (Style::Plain, text);
+        [
+            plain(self.name.clone()),
+            (style, format!("{}{stale}", self.state)),
+            plain(self.tools.to_string()),
+            plain(self.calls_in_flight.to_string()),
+            plain(ago),
+            plain(speaks),
+        ]
+    }
+
+    /// That calls are held back, if they are.
+    fn held_back(&self, now: SystemTime) -> Option<String> {
+        let (name, Breaker { state, retry_at }) = (&self.name, self.breaker.as_ref()?);
+        match state.as_str() {
+            "open" => {
+                let at = retry_at.as_deref().and_then(time);
+                let wait = at.and_then(|at| at.duration_since(now).ok()).unwrap_or_default();
+                let wait = seconds(wait + Duration::from_millis(500));
+                Some(format!("{name}: keeps failing; no call is made for another {wait}"))
+            }
+            "half-open" => Some(format!("{name}: keeps failing; the next call is a try")),
+            _ => None,
+        }
+    }
+}
+
+fn time(text: &str) -> Option<SystemTime> {
+    humantime::parse_rfc3339(text).ok()
+}
+
+/// A time in whole seconds.
+fn seconds(time: Duration) -> String {
+    humantime::format_duration(Duration::from_secs(time.as_secs())).to_string()
+}
+
+#[cfg(test)]
+mod tests;

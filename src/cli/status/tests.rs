@@ -1,0 +1,54 @@
+//! The table and the notes below it.
+
+use super::*;
+
+const TEXT: &str = r#"{"version":"1.2.3","uptimeSeconds":61,"upstream":{"baseUrl":"https://m.test",
+    "workspace":"acme","reachable":false,"lastError":"refused"},"runs":{"driven":2},
+    "problems":[{"subject":"config","message":"line 3","cure":"Mend it."},
+    {"subject":"hr","message":"is not\nthere","cure":"Start it."}],"backends":[
+    {"name":"fs","kind":"mcp","state":"ready","transport":"stdio","protocolVersion":"2025-11-25",
+     "tools":7,"stale":false,"lastRefresh":"2026-01-01T00:00:00.000Z","lastError":null,
+     "callsInFlight":3,"breaker":{"state":"closed","retryAt":null}},
+    {"name":"hr","kind":"a2a","state":"down","transport":"jsonrpc","protocolVersion":null,
+     "tools":1,"stale":true,"lastRefresh":null,"lastError":"is not\nthere","callsInFlight":0,
+     "breaker":{"state":"open","retryAt":"2026-01-01T00:01:35.000Z"}}]}"#;
+
+fn lines(columns: Option<usize>, strict: bool) -> Vec<String> {
+    let now = humantime::parse_rfc3339("2026-01-01T00:01:15Z").unwrap();
+    let status: Status = parse(TEXT).unwrap_or_else(|error| panic!("{error:?}"));
+    status.page(now).lines(Paper { colours: false, columns }, strict)
+}
+
+#[test]
+fn all_that_matters_is_there() {
+    let lines = lines(None, false);
+    assert_eq!(
+        lines,
+        [
+            "mantyx-bridge 1.2.3, up 1m 1s",
+            "upstream https://m.test (not reachable), workspace acme",
+            "2 runs driven",
+            "last upstream error: refused",
+            "",
+            "BACKEND  STATE         TOOLS  CALLS  REFRESHED   SPEAKS",
+            "fs       ready         7      3      1m 15s ago  mcp 2025-11-25, stdio",
+            "hr       down (stale)  1      0      never       a2a, jsonrpc",
+            "",
+            "config: line 3",
+            "cure: Mend it.",
+            "",
+            "hr: is not there",
+            "cure: Start it.",
+            "",
+            "hr: keeps failing; no call is made for another 20s",
+        ]
+    );
+}
+
+#[test]
+fn nothing_is_wider_than_the_screen() {
+    for columns in 1..70 {
+        let wide = |line: &&String| line.chars().count() > columns;
+        assert_eq!(lines(Some(columns), true).iter().find(wide), None, "{columns}");
+    }
+}

@@ -1,0 +1,50 @@
+//! What a client reads of a file whose secrets are another's.
+
+use std::path::Path;
+
+use secrecy::ExposeSecret as _;
+
+use crate::config::{Contact, file::tests::environment};
+
+#[track_caller]
+fn contact(rest: &str) -> Result<Contact, String> {
+    let path = "/srv/bridge.yaml";
+    let text = format!(
+        "upstream: {{credential: '${{env:GONE}}'}}\nmcp: {{a: {{url: '${{env:GONE}}'}}}}\n{rest}\n"
+    );
+    let env = environment().with_file(path, &text, 0o600);
+    Contact::load(Path::new(path), &env).map_err(|errors| errors.to_string())
+}
+
+#[test]
+fn the_secrets_of_backends_need_not_be_there() {
+    let contact = contact("listen: 127.0.0.1:1234\nstate_dir: s").unwrap();
+    assert_eq!(contact.listen.tcp, ["127.0.0.1:1234".parse().unwrap()]);
+    assert_eq!(contact.state_dir, Path::new("/srv/s"));
+    assert!(contact.app.is_none(), "its token is in the state directory");
+}
+
+#[test]
+fn a_person_is_the_app_that_sees_most() {
+    let app = |apps: &str| {
+        let (name, token) = contact(&format!("apps: {{{apps}}}"))?.app.unwrap();
+        Ok::<_, String>(format!("{name} {}", token.expose_secret()))
+    };
+    let (few, all) = ("backends: [a], token: '${env:TOKEN}'", "token: '${env:TOKEN2}'");
+    assert_eq!(app(&format!("a: {{{few}}}, b: {{{all}}}")).unwrap(), "b fedcba9876543210");
+    assert_eq!(app(&format!("a: {{{few}}}")).unwrap(), "a 0123456789abcdef");
+    // The tokens of the others need not be there, either.
+    assert_eq!(
+        app("a: {token: '${env:TOKEN}'}, b: {token: '${env:GONE}'}").unwrap(),
+        "a 0123456789abcdef"
+    );
+    assert!(app("a: {token: '${env:GONE}'}").unwrap_err().contains("GONE"));
+    assert!(app("a: {backends: []}").unwrap_err().contains("`token` is missing"));
+    assert!(app("").unwrap_err().contains("names no app"));
+}
+
+#[test]
+fn what_is_wrong_with_the_file_is_told() {
+    assert!(contact("listn: x").unwrap_err().contains("did you mean"));
+    assert!(contact("listen: nowhere").is_err());
+}

@@ -1,0 +1,80 @@
+//! `call`: what is told while it takes long, and what becomes of it when somebody gives up.
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::{FAILED, OK, desk::Desk, with};
+use crate::{rig::Rig, wait};
+
+/// The last call that the bridge was asked for.
+async fn last(rig: &Rig) -> Value {
+    let calls = rig.bridge.api("GET", "/v1/calls", None).await.expect(200);
+    calls["calls"][0].clone()
+}
+
+async fn wait_cancelled(rig: &Rig) {
+    wait::soon("the bridge should cancel the call", async || {
+        (last(rig).await["outcome"] == "cancelled").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_terminal_shows_the_time_and_ctrl_c_cancels() {
+    let rig = Rig::start().await;
+    let config = rig.client_config();
+    let mut desk = Desk::on_terminal(30, 5, &["call", "plain_hang", "-c", &config]);
+    desk.says("plain_hang: 3s").await;
+    desk.type_in("\x03");
+    let ran = desk.ended().await.expect(FAILED);
+    assert!(ran.out.contains("cancelled"), "{:?}", ran.out);
+    let lines = ran.out.split(['\r', '\n']).filter_map(|line| line.split_once("\x1b[K"));
+    for (line, _) in lines.filter(|(line, _)| !line.is_empty()) {
+        assert!(line.chars().count() < 30 && line.ends_with('…'), "it has no room: {line:?}");
+    }
+    assert!(ran.out.contains("\r\x1b[K"), "the line is gone in the end: {:?}", ran.out);
+    wait_cancelled(&rig).await;
+}
+
+#[tokio::test]
+async fn without_a_terminal_there_is_the_answer_alone() {
+    let rig = Rig::start().await;
+    let slow = with(&rig, &["call", "plain_slow", r#"{"text":"3"}"#]).await.expect(OK);
+    assert_eq!((slow.out.as_str(), slow.err.as_str()), ("slept\n", ""));
+
+    let config = rig.client_config();
+    let mut desk = Desk::start(&["call", "plain_hang", "-c", &config]);
+    rig.wait_executions(2).await;
+    desk.signal(Signal::INT);
+    let ran = desk.ended().await.expect(FAILED);
+    assert_eq!(ran.out, "");
+    assert!(ran.err.contains("cancelled"), "{}", ran.err);
+    wait_cancelled(&rig).await;
+}
+
+#[tokio::test]
+async fn a_call_that_goes_on_is_waited_for_and_can_be_fetched_later() {
+    let rig = Rig::with_keys("pending_after: 100ms, ", "", &[], "").await;
+    let slow = with(&rig, &["call", "plain_slow", r#"{"text":"1"}"#]).await.expect(OK);
+    assert_eq!(slow.out, "slept\n");
+    let json = with(&rig, &["call", "plain_slow", r#"{"text":"1"}"#, "--json"]).await.expect(OK);
+    assert_eq!(json.json()["result"], "slept");
+
+    let config = rig.client_config();
+    let arguments = r#"{"text":"2"}"#;
+    let mut desk = Desk::start(&["call", "plain_slow", arguments, "-c", &config]);
+    wait::soon("the call should go on", async || {
+        let calls = rig.bridge.api("GET", "/v1/calls", None).await.expect(200);
+        let asked =
+            |call: &Value| call["name"] == "bridge_call_result" && call["state"] == "running";
+        calls["calls"].as_array().is_some_and(|calls| calls.iter().any(asked)).then_some(())
+    })
+    .await;
+    desk.signal(Signal::INT);
+    let ran = desk.ended().await.expect(FAILED);
+    let question = ran.err.split_once("bridge_call_result '").map(|(_, rest)| rest);
+    let question = question.and_then(|rest| rest.split_once('\'')).map(|(json, _)| json);
+    let question = question.unwrap_or_else(|| panic!("what to type: {}", ran.err));
+    let later = with(&rig, &["call", "bridge_call_result", question]).await.expect(OK);
+    assert_eq!(later.out, "slept\n");
+}

@@ -1,0 +1,62 @@
+//! `import`: the files of other products, and that what is printed of them is good and no secret.
+
+use std::{fs, path::Path};
+
+use tempfile::TempDir;
+
+use super::{FAILED, OK, check, run};
+
+const CANARY: &str = "canary7Secret9Value3x";
+
+fn file(dir: &TempDir, text: &str) -> String {
+    let path = dir.path().join("mcp.json");
+    fs::write(&path, text).expect("the test's directory is writable");
+    path.to_str().expect("a path of the tests is UTF-8").to_owned()
+}
+
+#[tokio::test]
+async fn what_is_imported_passes_check() {
+    let dir = TempDir::new().expect("the temporary directory is writable");
+    let path = file(
+        &dir,
+        "{ // mine\n\"mcpServers\": {\"my-fs\": {\"command\": \"cat\", \"timeout\": 5,},\n\
+         \"web\": {\"url\": \"https://w.test/mcp\", \"headers\": {\"X-Api-Key\": \
+         \"canary7Secret9Value3x\"}}}}",
+    );
+    let shown = run(&["import", &path]).await.expect(OK);
+    assert!(!format!("{}{}", shown.out, shown.err).contains(CANARY), "{}{}", shown.out, shown.err);
+    assert!(shown.err.contains("export WEB_X_API_KEY="), "what to set: {}", shown.err);
+    assert!(shown.err.contains("`timeout`"), "what is left out: {}", shown.err);
+    // The variable is one that is set for every program here.
+    let yaml = shown.out.replace("WEB_X_API_KEY", "HOME");
+    let good = check(&format!("upstream: {{sandbox: true}}\n{yaml}"), &["--json"]).await;
+    let plan = good.expect(OK).json();
+    assert_eq!(plan["plan"]["backends"][0]["name"], "my_fs", "{plan}");
+    assert_eq!(plan["plan"]["backends"][1]["headers"][0], "x-api-key", "{plan}");
+}
+
+#[tokio::test]
+async fn a_file_is_written_and_never_over_another() {
+    let dir = TempDir::new().expect("the temporary directory is writable");
+    let path = file(&dir, "{\"servers\": {\"a\": {\"command\": \"cat\"}}}");
+    let output = dir.path().join("out.yaml");
+    let to = output.to_str().expect("a path of the tests is UTF-8");
+    let written = run(&["import", &path, "--output", to]).await.expect(OK);
+    assert!(written.out.is_empty(), "{}", written.out);
+    let text = fs::read_to_string(&output).expect("it was written");
+    assert!(text.contains("mcp:\n  a:\n    command: cat\n"), "{text}");
+    let again = run(&["import", &path, "--output", to]).await.expect(FAILED);
+    assert!(again.err.contains("exists"), "{}", again.err);
+}
+
+#[tokio::test]
+async fn what_cannot_be_imported_is_told() {
+    let dir = TempDir::new().expect("the temporary directory is writable");
+    for (text, why) in [("[", "not JSON"), ("{\"other\": {}}", "mcpServers")] {
+        let path = file(&dir, text);
+        let ran = run(&["import", &path]).await.expect(FAILED);
+        assert!(ran.err.contains(why) && ran.err.contains(&path), "{}", ran.err);
+    }
+    let missing = Path::new("no-such.json").display().to_string();
+    run(&["import", &missing]).await.expect(FAILED);
+}
