@@ -23,6 +23,7 @@ use crate::{
     backend::calls::Backends,
     config::App,
     door::{
+        code::Code,
         guard::Caller,
         reply::{self, Body},
         route::Own,
@@ -291,13 +292,13 @@ fn is_json(headers: &HeaderMap) -> bool {
 fn not_json() -> Response<Body> {
     reply::error(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        "unsupported_media_type",
+        Code::UnsupportedMediaType,
         "Send JSON with `Content-Type: application/json`.",
     )
 }
 
 fn bad_request(message: &str) -> Response<Body> {
-    reply::error(StatusCode::BAD_REQUEST, "invalid_request", message)
+    reply::error(StatusCode::BAD_REQUEST, Code::InvalidRequest, message)
 }
 
 fn matches_etag(headers: &HeaderMap, etag: &str) -> bool {

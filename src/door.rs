@@ -3,6 +3,7 @@
 //!
 //! Must not: handle a request.
 
+pub mod code;
 pub mod guard;
 pub mod reply;
 pub mod route;

@@ -14,6 +14,7 @@ use crate::{
     api::Api,
     door::{
         Arrival,
+        code::Code,
         guard::{Caller, Guard, Refusal, TokenHash},
         reply::{self, Body},
         route::Route,
@@ -147,7 +148,7 @@ impl Front {
             (Route::WrongMethod(allow), _) => reply::wrong_method(allow),
             (Route::Unknown | Route::Proxied(_), _) => reply::error(
                 StatusCode::NOT_FOUND,
-                "not_found",
+                Code::NotFound,
                 "The bridge has no such route. MANTYX's own are below /api/, the bridge's below \
                  /v1/; the README lists them.",
             ),

@@ -18,6 +18,7 @@ pub use self::forward::Outgoing;
 pub use self::inject::{MAX_SPEC, allowed, inject_error, injected_header, names, selection, trace};
 use crate::{
     door::{
+        code::Code,
         guard::Caller,
         reply::{self, Body},
         route::Proxied,
@@ -116,7 +117,7 @@ impl Proxy {
                 response
             }
             Err(OpenError::Status(status)) => {
-                reply::error(status, "stream_refused", "MANTYX did not give the run's events.")
+                reply::error(status, Code::StreamRefused, "MANTYX did not give the run's events.")
             }
             Err(error) => forward::unreachable(&error.to_string()),
         }
@@ -149,7 +150,7 @@ impl Proxy {
             warn!(run = %key.run, toolUseId = %tool_use, app = %run.app, "an app posted a result of ours");
             return reply::error(
                 StatusCode::NOT_FOUND,
-                "unknown_tool_use",
+                Code::UnknownToolUse,
                 "The bridge answers this call itself.",
             );
         }
@@ -201,7 +202,7 @@ pub struct NotYours;
 
 impl NotYours {
     pub fn reply(self, what: &str) -> Response<Body> {
-        reply::error(StatusCode::NOT_FOUND, "not_found", &format!("There is no such {what}."))
+        reply::error(StatusCode::NOT_FOUND, Code::NotFound, &format!("There is no such {what}."))
     }
 }
 

@@ -17,7 +17,10 @@ use crate::{
         breaker::Look,
         calls::Lane,
     },
-    door::reply::{self, Body},
+    door::{
+        code::Code,
+        reply::{self, Body},
+    },
     metrics::{
         self, Counter, Label as _, Requests,
         page::{self, Page, Part},
@@ -48,7 +51,7 @@ impl Api {
             error!("the metrics cannot be written");
             return reply::error(
                 StatusCode::INTERNAL_SERVER_ERROR,
-                "internal",
+                Code::Internal,
                 "The metrics cannot be written.",
             );
         };

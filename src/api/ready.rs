@@ -10,7 +10,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Api, status::LastCall};
-use crate::door::reply::{self, Body};
+use crate::door::{
+    code::Code,
+    reply::{self, Body},
+};
 
 /// The bridge can do its work.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -86,7 +89,7 @@ impl Api {
             return reply::json(StatusCode::OK, &Ready { status: "ready", now });
         }
         let not_ready = NotReady {
-            error: "not_ready",
+            error: Code::NotReady.as_str(),
             message: "Some backends have not been resolved yet; /v1/status says why.",
             missing,
             now: Now { backends, upstream },

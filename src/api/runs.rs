@@ -20,6 +20,7 @@ use super::{Api, MAX_CALL, bad_request, json_body, mine, unknown_backend};
 use crate::{
     config::App,
     door::{
+        code::Code,
         guard::Caller,
         reply::{self, Body},
     },
@@ -134,7 +135,7 @@ impl Api {
         let Some(workspace) = &loaded.workspace else {
             return reply::error(
                 StatusCode::CONFLICT,
-                "no_workspace",
+                Code::NoWorkspace,
                 "The bridge's configuration has no `upstream.workspace` to submit runs to. Set \
                  it, or post the spec to /api/v1/workspaces/{workspace}/agent-runs.",
             );
@@ -162,7 +163,7 @@ impl Api {
         let Some(run) = proxy::run_id(&text) else {
             return reply::error(
                 StatusCode::BAD_GATEWAY,
-                "upstream_broken",
+                Code::UpstreamBroken,
                 "MANTYX took the spec, and its answer names no run.",
             );
         };
@@ -191,7 +192,7 @@ impl Api {
         let Some(workspace) = &workspace.or(self.loaded().workspace) else {
             return reply::error(
                 StatusCode::CONFLICT,
-                "no_workspace",
+                Code::NoWorkspace,
                 "The bridge's configuration has no `upstream.workspace`; name the run's own as \
                  `workspace` in the body.",
             );
@@ -217,7 +218,7 @@ impl Api {
                 let status = answer.status();
                 return reply::error(
                     StatusCode::BAD_GATEWAY,
-                    "upstream_refused",
+                    Code::UpstreamRefused,
                     &format!("MANTYX does not show the run to the bridge ({status})."),
                 );
             }
@@ -331,7 +332,7 @@ fn known_run(run: &DrivenRun, app: &App) -> Response<Body> {
 fn no_such_run() -> Response<Body> {
     reply::error(
         StatusCode::NOT_FOUND,
-        "not_found",
+        Code::NotFound,
         "There is no such run; GET /v1/runs lists those that the bridge drives for this app.",
     )
 }

@@ -23,7 +23,10 @@ use super::{
 use crate::{
     metrics,
     model::{
-        answer::Answer,
+        answer::{
+            Answer,
+            codes::{OUTCOME_UNKNOWN, STORAGE_UNAVAILABLE},
+        },
         ending::{Ending, Made},
         ids::BackendName,
         offer::{Route, Target},
@@ -500,17 +503,17 @@ impl Failure {
                 )
             }
             Self::NotRecorded(NotRecorded) => format!(
-                "bridge_storage_unavailable: the bridge cannot write its journal, so the call to \
+                "{STORAGE_UNAVAILABLE}: the bridge cannot write its journal, so the call to \
                  `{name}` was not made. Do without it or try again later."
             ),
             Self::TimedOut(waited) => format!(
-                "OUTCOME_UNKNOWN: `{name}` gave no answer within {}, and the call was cancelled. It may or may not \
-                 have taken effect; check before you repeat it.",
+                "{OUTCOME_UNKNOWN}: `{name}` gave no answer within {}, and the call was cancelled. \
+                 It may or may not have taken effect; check before you repeat it.",
                 within(waited)
             ),
             Self::Call(CallError::Lost(_)) => format!(
-                "OUTCOME_UNKNOWN: the connection to `{name}` broke during the call. It may or may not have taken \
-                 effect; check before you repeat it."
+                "{OUTCOME_UNKNOWN}: the connection to `{name}` broke during the call. It may or may \
+                 not have taken effect; check before you repeat it."
             ),
             Self::Call(CallError::Unreadable(_)) => format!(
                 "`{name}` gave an answer that cannot be read. The call has probably taken effect; \

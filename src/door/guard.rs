@@ -13,10 +13,10 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 use tokio::sync::watch;
 
-use super::Arrival;
+use super::{Arrival, code::Code};
 use crate::{
     config::{App, Auth},
-    metrics::{Label as _, Refused},
+    metrics::Refused,
     upstream::X_API_KEY,
 };
 
@@ -103,8 +103,13 @@ impl Refusal {
     }
 
     /// For programs.
-    pub fn code(&self) -> &'static str {
-        self.kind().as_str()
+    pub fn code(&self) -> Code {
+        match self {
+            Self::NoHost => Code::InvalidRequest,
+            Self::ForeignHost => Code::HostRefused,
+            Self::CrossOrigin => Code::OriginRefused,
+            Self::NoToken | Self::WrongToken => Code::Unauthorized,
+        }
     }
 }
 

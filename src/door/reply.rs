@@ -22,6 +22,8 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::time::timeout;
 
+use super::code::Code;
+
 /// The body of every answer.
 pub type Body = UnsyncBoxBody<Bytes, BoxError>;
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -43,9 +45,9 @@ pub enum ReadError {
 impl ReadError {
     pub fn reply(&self) -> Response<Body> {
         let (status, code) = match self {
-            Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
-            Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "body_too_slow"),
-            Self::Broken(_) => (StatusCode::BAD_REQUEST, "invalid_request"),
+            Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, Code::BodyTooLarge),
+            Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, Code::BodyTooSlow),
+            Self::Broken(_) => (StatusCode::BAD_REQUEST, Code::InvalidRequest),
         };
         error(status, code, &self.to_string())
     }
@@ -135,18 +137,18 @@ pub fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
 }
 
 /// An error: a code for programs and a sentence for people.
-pub fn error(status: StatusCode, code: &str, message: &str) -> Response<Body> {
-    json(status, &serde_json::json!({ "error": code, "message": message }))
+pub fn error(status: StatusCode, code: Code, message: &str) -> Response<Body> {
+    json(status, &serde_json::json!({ "error": code.as_str(), "message": message }))
 }
 
 /// An error with further members, such as `candidates`.
 pub fn error_with(
     status: StatusCode,
-    code: &str,
+    code: Code,
     message: &str,
     (key, value): (&str, Value),
 ) -> Response<Body> {
-    let mut body = serde_json::json!({ "error": code, "message": message });
+    let mut body = serde_json::json!({ "error": code.as_str(), "message": message });
     if let Value::Object(members) = &mut body {
         members.insert(key.to_owned(), value);
     }
@@ -156,7 +158,7 @@ pub fn error_with(
 /// 405, with the methods that the route has.
 pub fn wrong_method(allow: &'static str) -> Response<Body> {
     let message = format!("This route takes {allow} only.");
-    let mut response = error(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", &message);
+    let mut response = error(StatusCode::METHOD_NOT_ALLOWED, Code::MethodNotAllowed, &message);
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
     response
 }

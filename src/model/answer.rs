@@ -12,6 +12,20 @@ use serde::{
 
 use files::File;
 
+/// The codes at the start of an error, where a model has to know more than words; docs/errors.md
+/// explains them.
+pub mod codes {
+    /// The arguments do not fit; nothing was called.
+    pub const TOOL_INPUT_INVALID: &str = "tool_input_invalid";
+    /// The call may or may not have taken effect.
+    pub const OUTCOME_UNKNOWN: &str = "OUTCOME_UNKNOWN";
+    /// The journal cannot be written; nothing was called.
+    pub const STORAGE_UNAVAILABLE: &str = "bridge_storage_unavailable";
+
+    #[cfg(test)]
+    pub const ALL: [&str; 3] = [TOOL_INPUT_INVALID, OUTCOME_UNKNOWN, STORAGE_UNAVAILABLE];
+}
+
 /// The outcome of a tool call in the form of MANTYX's tool-result POST
 /// (agent-runs-protocol §8): exactly one of `result` and `error`, and files beside a result.
 #[derive(Debug, Clone, PartialEq, Eq)]

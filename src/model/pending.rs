@@ -9,7 +9,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{
-    answer::Answer,
+    answer::{
+        Answer,
+        codes::{OUTCOME_UNKNOWN, TOOL_INPUT_INVALID},
+    },
     catalog::hex,
     ids::{BackendName, CallId},
     schema::{InputSchema, Verdict},
@@ -77,7 +80,7 @@ pub fn read(arguments: &str) -> Result<Asked, String> {
         return Err(mistakes);
     }
     let Arguments { call_id, wait } = serde_json::from_str(arguments)
-        .map_err(|_odd| "tool_input_invalid: the arguments cannot be read".to_owned())?;
+        .map_err(|_odd| format!("{TOOL_INPUT_INVALID}: the arguments cannot be read"))?;
     let wait = wait.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     Ok(Asked { call: call_id.into(), wait: wait.map_or(WAIT, |wait| wait.min(MAX_WAIT)) })
 }
@@ -126,8 +129,8 @@ pub fn unknown() -> Answer {
 /// The bridge was restarted while the call went on, and its peer had no name for it.
 pub fn lost(tool: &str) -> Answer {
     Answer::Error(format!(
-        "OUTCOME_UNKNOWN: the bridge was restarted while `{tool}` went on. The call may or may not \
-         have taken effect; check before you repeat it."
+        "{OUTCOME_UNKNOWN}: the bridge was restarted while `{tool}` went on. The call may or may \
+         not have taken effect; check before you repeat it."
     ))
 }
 

@@ -18,7 +18,7 @@ use std::{
 use jsonschema::{PatternOptions, ValidationError, Validator, error::ValidationErrorKind};
 use serde_json::{Value, value::RawValue};
 
-use super::json::Members;
+use super::{answer::codes::TOOL_INPUT_INVALID, json::Members};
 
 /// The largest schema that is compiled, and the deepest, in levels of JSON.
 const MAX_SCHEMA: usize = 128 * 1024;
@@ -168,7 +168,7 @@ impl Compiled {
 
 fn invalid(mistakes: &str) -> Verdict {
     Verdict::Invalid(format!(
-        "tool_input_invalid: {mistakes}. The call was not made; correct the arguments and call \
+        "{TOOL_INPUT_INVALID}: {mistakes}. The call was not made; correct the arguments and call \
          again."
     ))
 }

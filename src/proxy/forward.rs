@@ -13,6 +13,7 @@ use tracing::{error, warn};
 
 use crate::{
     door::{
+        code::Code,
         guard::Caller,
         reply::{self, Body, BoxError, Pieces},
     },
@@ -83,7 +84,7 @@ impl<'a> Outgoing<'a> {
             Ok(request) => request,
             Err(odd) => {
                 let message = odd.to_string();
-                return reply::error(StatusCode::BAD_REQUEST, "invalid_request", &message);
+                return reply::error(StatusCode::BAD_REQUEST, Code::InvalidRequest, &message);
             }
         };
         let mut headers = end_to_end(&parts.headers);
@@ -123,7 +124,7 @@ impl<'a> Outgoing<'a> {
             error!("MANTYX refuses the bridge's credential (401); check upstream.credential");
             return reply::error(
                 StatusCode::BAD_GATEWAY,
-                "upstream_unauthorized",
+                Code::UpstreamUnauthorized,
                 "MANTYX refuses the credential of the bridge (401). It is `upstream.credential` \
                  in bridge.yaml that has to be mended; your token for the bridge is right.",
             );
@@ -171,7 +172,7 @@ pub fn unreachable(error: &str) -> Response<Body> {
     warn!(error, "MANTYX cannot be reached");
     reply::error(
         StatusCode::BAD_GATEWAY,
-        "upstream_unreachable",
+        Code::UpstreamUnreachable,
         "The bridge cannot reach MANTYX at the moment; its log says why.",
     )
 }

@@ -13,7 +13,10 @@ use tracing::{info, warn};
 use super::{NotYours, forward::Outgoing, run_id, session_id};
 use crate::{
     config::App,
-    door::reply::{self, Body},
+    door::{
+        code::Code,
+        reply::{self, Body},
+    },
     model::{
         ids::{BackendName, RunKind, SessionId},
         spec::{InjectError, Injected, Selection, Spec, Table},
@@ -159,7 +162,7 @@ impl Outgoing<'_> {
         if parts.headers.contains_key(header::CONTENT_ENCODING) {
             return Err(reply::error(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "unsupported_encoding",
+                Code::UnsupportedEncoding,
                 "The bridge has to read specs; send them without Content-Encoding.",
             ));
         }
@@ -249,7 +252,7 @@ impl Outgoing<'_> {
             warn!(%error, "MANTYX's answer to a submission cannot be read");
             reply::error(
                 StatusCode::BAD_GATEWAY,
-                "upstream_broken",
+                Code::UpstreamBroken,
                 "MANTYX's answer broke off. The run may have been created; look before you send \
                  it again.",
             )
@@ -293,7 +296,7 @@ pub fn injected_header(injected: &Injected) -> HeaderValue {
 
 fn spec_error(message: &str) -> Response<Body> {
     let message = format!("The spec cannot be given tools: {message}.");
-    reply::error(StatusCode::BAD_REQUEST, "invalid_request", &message)
+    reply::error(StatusCode::BAD_REQUEST, Code::InvalidRequest, &message)
 }
 
 /// The answer to a spec that asks for what cannot be given.
@@ -303,10 +306,10 @@ pub fn inject_error(error: &InjectError) -> Response<Body> {
         InjectError::UnknownBackend { candidates, .. } => {
             let candidates = ("candidates", candidates.clone().into());
             let status = StatusCode::BAD_REQUEST;
-            reply::error_with(status, "unknown_backend", &message, candidates)
+            reply::error_with(status, Code::UnknownBackend, &message, candidates)
         }
         InjectError::Refused(_) => {
-            reply::error(StatusCode::SERVICE_UNAVAILABLE, "backend_unavailable", &message)
+            reply::error(StatusCode::SERVICE_UNAVAILABLE, Code::BackendUnavailable, &message)
         }
     }
 }

@@ -22,6 +22,7 @@ use crate::{
         record::{Change, Kept, KeptRun, KeptSession},
     },
     model::{
+        answer::codes::OUTCOME_UNKNOWN,
         ending::Ending,
         ids::{AppName, RunKind, SessionId},
         recovery::{Recovery, decide},
@@ -191,7 +192,7 @@ fn task(
 ) -> Option<Task> {
     let unknown = || {
         let why = format!(
-            "OUTCOME_UNKNOWN: the bridge was restarted while `{name}` was being called. The call \
+            "{OUTCOME_UNKNOWN}: the bridge was restarted while `{name}` was being called. The call \
              may or may not have taken effect; check before you repeat it."
         );
         Task::Refuse(why, Ending::Unknown)

@@ -1,0 +1,88 @@
+//! The codes of the bridge's own errors: for programs, and so never changed. docs/errors.md says what
+//! each means and what to do.
+//!
+//! Must not: have a code that nothing answers with.
+
+use std::fmt;
+
+macro_rules! codes {
+    ($($name:ident = $code:literal,)*) => {
+        /// What kind of error an answer is.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Code {
+            $(#[doc = $code] $name,)*
+        }
+
+        impl Code {
+            /// All that there are.
+            #[cfg(test)]
+            const ALL: &[Self] = &[$(Self::$name,)*];
+
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => $code,)*
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    BackendUnavailable = "backend_unavailable",
+    BodyTooLarge = "body_too_large",
+    BodyTooSlow = "body_too_slow",
+    HostRefused = "host_refused",
+    Internal = "internal",
+    InvalidRequest = "invalid_request",
+    MethodNotAllowed = "method_not_allowed",
+    NoWorkspace = "no_workspace",
+    NotFound = "not_found",
+    NotReady = "not_ready",
+    OriginRefused = "origin_refused",
+    StreamRefused = "stream_refused",
+    Unauthorized = "unauthorized",
+    UnknownBackend = "unknown_backend",
+    UnknownToolUse = "unknown_tool_use",
+    UnsupportedEncoding = "unsupported_encoding",
+    UnsupportedMediaType = "unsupported_media_type",
+    UpstreamBroken = "upstream_broken",
+    UpstreamRefused = "upstream_refused",
+    UpstreamUnauthorized = "upstream_unauthorized",
+    UpstreamUnreachable = "upstream_unreachable",
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! docs/errors.md has every code, and no other.
+
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::model::answer::codes;
+
+    const PAGE: &str = include_str!("../../docs/errors.md");
+
+    /// The codes that the tables below this heading explain.
+    fn explained(heading: &str) -> BTreeSet<&'static str> {
+        let section = PAGE.split("\n## ").find(|section| section.starts_with(heading)).unwrap();
+        let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+        rows.map(|row| row.split('`').next().unwrap()).collect()
+    }
+
+    #[test]
+    fn the_page_explains_every_code() {
+        let codes: BTreeSet<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
+        assert_eq!(explained("For apps"), codes);
+    }
+
+    #[test]
+    fn the_page_explains_what_models_read() {
+        assert_eq!(explained("For models"), BTreeSet::from(codes::ALL));
+    }
+}
