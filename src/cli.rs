@@ -31,6 +31,7 @@ use clap_complete::Shell;
 
 use crate::{
     config::{ConfigErrors, Contact, Environment, find},
+    server::handed,
     telemetry::{self, LogEnvironment, LogFormat},
 };
 
@@ -261,7 +262,11 @@ fn carry_out(cli: Cli) -> Outcome {
         contact.map_err(|errors| Failure::Usage(format!("{errors}{UNTIL_THEN}")))
     };
     match command {
-        Command::Serve => block_on(serve::serve(find(global.config.as_deref())?, env.clone())),
+        Command::Serve => {
+            // While there is one thread.
+            let handed = handed::take().map_err(|error| serve::cannot_start(&error))?;
+            block_on(serve::serve(find(global.config.as_deref())?, env.clone(), handed))
+        }
         Command::Check { json } => {
             let good = check::run(global.config.as_deref(), json, &mut io::stdout().lock())?;
             if good { Ok(()) } else { Err(Failure::Usage(String::new())) }

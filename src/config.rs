@@ -73,6 +73,8 @@ pub struct Contact {
 pub struct Listen {
     pub tcp: Vec<SocketAddr>,
     pub unix: Option<PathBuf>,
+    /// The file says nothing: sockets of a socket unit take the place of the default address.
+    pub by_default: bool,
 }
 
 /// The MANTYX that the bridge stands in front of.

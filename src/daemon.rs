@@ -36,7 +36,7 @@ use crate::{
     api::{Api, Facts, Loaded},
     backend::calls::Backends,
     catalogs,
-    config::{self, App, Config, Credential},
+    config::{self, App, Config, Credential, Listen},
     door::{guard::Guard, sessions::Sessions},
     front::Front,
     journal::{self, Journal},
@@ -44,7 +44,7 @@ use crate::{
     proxy::Proxy,
     runs::Runs,
     sandbox::{Sandbox, SandboxConfig},
-    server::{self, Listener},
+    server::{self, Listener, handed::Handed},
     state::{StateDir, StateError},
     systemd,
     tasks::{TaskError, Tasks},
@@ -94,6 +94,8 @@ pub enum StartError {
 pub struct Options {
     /// The binary that can start children for it (`mantyx-bridge __exec`).
     pub launcher: Option<PathBuf>,
+    /// The sockets that systemd opened for it.
+    pub handed: Vec<Handed>,
     /// Where the configuration came from; `None` where it is not to be read again.
     pub reload: Option<Reload>,
 }
@@ -112,13 +114,14 @@ impl Daemon {
         let apps = apps(&config, &state)?;
         let token = apps.first().map(|app| app.token.clone()).unwrap_or_default();
 
-        let (listeners, addresses) = bind(&config).await?;
+        let Options { launcher, handed, reload } = options;
+        let listeners = listeners(&config.listen, handed).await?;
+        let addresses: Vec<SocketAddr> = listeners.iter().filter_map(Listener::address).collect();
         let urls: Vec<String> = listeners.iter().map(Listener::url).collect();
         state.write_listen(&urls)?;
 
         let (base_url, workspace, credential) = upstream(&config, &mut back).await?;
         let upstream = Arc::new(Upstream::new(base_url.clone(), &credential));
-        let Options { launcher, reload } = options;
         let shared = Shared { launcher, state: state.clone(), stop: back.stop_token() };
         let (mut fleet, backends) = Fleet::new(shared);
         let keeping = catalogs::keep(Arc::clone(&backends.board), state.clone(), back.stop_token());
@@ -153,8 +156,15 @@ impl Daemon {
         let fixed = Fixed::new(&config, addresses);
         spawn_readiness(&mut front, Arc::clone(&backends));
         let stop = front.stop_token();
-        let board = Arc::clone(&backends);
-        let crossing = move || drop(board.board.offer());
+        let crossed = Arc::clone(&runs);
+        let crossing = move || {
+            let runs = Arc::clone(&crossed);
+            async move {
+                drop(runs.backends().board.offer());
+                runs.driven();
+                runs.journal().lives().await
+            }
+        };
         front.spawn("watchdog", systemd::watchdog(crossing, stop));
         let reloader = Reloader { fleet, fixed, front: front_door, state, loaded };
         let reloading = reloader.run(reload, front.stop_token(), back.stop_token());
@@ -231,20 +241,29 @@ fn default_app(token: SecretString) -> App {
     }
 }
 
-async fn bind(config: &Config) -> Result<(Vec<Listener>, Vec<SocketAddr>), StartError> {
-    let mut listeners = Vec::new();
-    let mut addresses = Vec::new();
-    for address in &config.listen.tcp {
-        let failed = |source| StartError::Listen { address: address.to_string(), source };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
-        addresses.push(listener.local_addr().map_err(failed)?);
-        listeners.push(Listener::Tcp(listener));
+/// The sockets that were handed over, and those of the configuration that are not among them.
+async fn listeners(listen: &Listen, handed: Vec<Handed>) -> Result<Vec<Listener>, StartError> {
+    fn failed(address: String) -> impl FnOnce(io::Error) -> StartError {
+        |source| StartError::Listen { address, source }
     }
-    if let Some(path) = &config.listen.unix {
-        let failed = |source| StartError::Listen { address: path.display().to_string(), source };
-        listeners.push(Listener::unix(path).map_err(failed)?);
+    let handed = handed.into_iter().map(Listener::handed).collect::<io::Result<Vec<_>>>();
+    let mut listeners = handed.map_err(failed("a socket of the socket unit".to_owned()))?;
+    if listen.by_default && !listeners.is_empty() {
+        return Ok(listeners);
     }
-    Ok((listeners, addresses))
+    for address in &listen.tcp {
+        if !listeners.iter().any(|one| one.address() == Some(*address)) {
+            let bound = Listener::tcp(*address).await;
+            listeners.push(bound.map_err(failed(address.to_string()))?);
+        }
+    }
+    if let Some(path) = &listen.unix
+        && !listeners.iter().any(|one| one.path().as_ref() == Some(path))
+    {
+        let bound = Listener::unix(path);
+        listeners.push(bound.map_err(failed(path.display().to_string()))?);
+    }
+    Ok(listeners)
 }
 
 /// A listener on loopback for a part that lives inside the process.

@@ -135,6 +135,13 @@ impl Journal {
         written.await.unwrap_or(Err(NotWritten))
     }
 
+    /// Whether the thread lives; known when it comes by. A disk that fails does not end it.
+    pub async fn lives(&self) -> bool {
+        let (done, passed) = oneshot::channel();
+        let job = Job::Write { changes: Vec::new(), done: Some(done) };
+        self.jobs.send(job).is_ok() && passed.await.is_ok()
+    }
+
     pub fn health(&self) -> Health {
         lock(&self.health).clone()
     }

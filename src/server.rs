@@ -5,6 +5,8 @@
 //!
 //! Must not: know a route.
 
+pub mod handed;
+
 use std::{
     io,
     net::SocketAddr,
@@ -28,6 +30,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
+use self::handed::Handed;
 use crate::{door::Arrival, front::Front};
 
 /// Time for a request's headers, and for an idle connection to send the next request.
@@ -41,11 +44,15 @@ const DRAIN: Duration = Duration::from_secs(30);
 /// How long accepting pauses when the process has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A bound socket. Dropping a unix one removes its file.
+/// A listening socket.
 #[derive(Debug)]
 pub enum Listener {
     Tcp(TcpListener),
-    Unix(UnixListener, PathBuf),
+    Unix {
+        listener: UnixListener,
+        /// Its file, where the daemon made it: removed with the listener.
+        own: Option<PathBuf>,
+    },
 }
 
 impl Listener {
@@ -61,7 +68,36 @@ impl Listener {
                 _ => {}
             }
         }
-        UnixListener::bind(path).map(|listener| Self::Unix(listener, path.to_owned()))
+        let listener = UnixListener::bind(path)?;
+        Ok(Self::Unix { listener, own: Some(path.to_owned()) })
+    }
+
+    /// One that was handed over. Must be called in a runtime.
+    pub fn handed(socket: Handed) -> io::Result<Self> {
+        Ok(match socket {
+            Handed::Tcp(listener, _) => Self::Tcp(TcpListener::from_std(listener)?),
+            Handed::Unix(listener) => {
+                Self::Unix { listener: UnixListener::from_std(listener)?, own: None }
+            }
+        })
+    }
+
+    /// Its TCP address.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr().ok(),
+            Self::Unix { .. } => None,
+        }
+    }
+
+    /// Its file. A socket in the abstract namespace has none.
+    pub fn path(&self) -> Option<PathBuf> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::Unix { listener, .. } => {
+                listener.local_addr().ok()?.as_pathname().map(Path::to_owned)
+            }
+        }
     }
 
     /// The address as one would ask for it.
@@ -71,14 +107,17 @@ impl Listener {
                 Ok(address) => format!("http://{address}"),
                 Err(error) => format!("http://? ({error})"),
             },
-            Self::Unix(_, path) => format!("unix:{}", path.display()),
+            Self::Unix { .. } => match self.path() {
+                Some(path) => format!("unix:{}", path.display()),
+                None => "unix:?".to_owned(),
+            },
         }
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Self::Unix(_, path) = self
+        if let Self::Unix { own: Some(path), .. } = self
             && let Err(error) = std::fs::remove_file(&*path)
         {
             debug!(%error, path = %path.display(), "the socket's file is gone already");
@@ -139,7 +178,7 @@ async fn accept(
             let (stream, peer) = listener.accept().await?;
             Stream::Tcp(stream, peer)
         }
-        Listener::Unix(listener, _) => Stream::Unix(listener.accept().await?.0),
+        Listener::Unix { listener, .. } => Stream::Unix(listener.accept().await?.0),
     };
     Ok((stream, place))
 }

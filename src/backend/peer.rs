@@ -155,8 +155,19 @@ pub struct Origin {
 ///
 /// The message is for operators: it may name addresses and commands, never a secret.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{0}")]
-pub struct PeerError(pub String);
+#[error("{text}")]
+pub struct PeerError {
+    pub text: String,
+    /// The peer wants another authorization (HTTP 401 or 403): trying again soon is of no use, and
+    /// may lock an account.
+    pub refused: bool,
+}
+
+impl PeerError {
+    pub fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), refused: false }
+    }
+}
 
 /// A call that brought no answer of the tool. What the model is told is made of the variant alone.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -13,10 +13,11 @@ use crate::{
     config::{ConfigFile, Environment},
     daemon::{Daemon, Options, Reload},
     http_client::chain,
+    server::handed::Handed,
     watch::Watch,
 };
 
-pub(super) async fn serve(path: PathBuf, env: Environment) -> Outcome {
+pub(super) async fn serve(path: PathBuf, env: Environment, handed: Vec<Handed>) -> Outcome {
     // Before the file is read, so that no change of it is missed.
     let watch = Watch::new(&path)?;
     let (config, file) = ConfigFile::load(path, env)?;
@@ -24,13 +25,11 @@ pub(super) async fn serve(path: PathBuf, env: Environment) -> Outcome {
         warn!("{warning}");
     }
     let reload = Some(Reload { file, watch });
-    let options = Options { launcher: std::env::current_exe().ok(), reload };
+    let options = Options { launcher: std::env::current_exe().ok(), handed, reload };
     let mut asked = Stop::new()?;
     let mut again = Stop::new()?;
     info!(version = env!("CARGO_PKG_VERSION"), "starting");
-    let daemon = Daemon::build(config, options)
-        .await
-        .map_err(|error| Failure::Failed(format!("cannot start: {}", chain(&error))))?;
+    let daemon = Daemon::build(config, options).await.map_err(|error| cannot_start(&error))?;
     let hurry = async {
         again.asked().await;
         again.asked().await;
@@ -39,6 +38,10 @@ pub(super) async fn serve(path: PathBuf, env: Environment) -> Outcome {
         error!(error = %chain(&failed), "the daemon cannot go on");
         Failure::Failed(format!("stopped because of a fault: {}", chain(&failed)))
     })
+}
+
+pub(super) fn cannot_start(error: &(dyn std::error::Error + 'static)) -> Failure {
+    Failure::Failed(format!("cannot start: {}", chain(error)))
 }
 
 /// The signals that stop the daemon.

@@ -76,7 +76,7 @@ impl Fixed {
 
     /// The keys in which `config` wants something else.
     fn differences(&self, config: &Config) -> Vec<&'static str> {
-        let Listen { tcp, unix } = &config.listen;
+        let Listen { tcp, unix, by_default: _ } = &config.listen;
         let as_bound = *tcp == self.bound && *unix == self.listen.unix;
         let upstream = match (&self.mantyx, Mantyx::of(&config.upstream)) {
             (now, new) if *now == new => None,
@@ -177,10 +177,9 @@ impl Reloader {
             Ok(prepared) => prepared,
             Err(error) => return self.failed(&chain(&error)),
         };
-        // From here on, nothing fails.
-        let changes = self.fleet.take(prepared, &refresh, calls.max_concurrent);
+        // From here on, nothing fails. Apps come first, so that none is given a backend which is
+        // new and not for it.
         let runs = &self.front.api.runs;
-        runs.set_calls(&calls);
         let same_mantyx = Mantyx::of(&upstream) == self.fixed.mantyx;
         let mut loaded = self.loaded.borrow().clone();
         // A credential that is meant for one MANTYX must not go to another.
@@ -192,18 +191,21 @@ impl Reloader {
             runs.set_apps(&apps);
             self.front.guard.set_apps(&apps);
         }
+        runs.set_calls(&calls);
+        let changes = self.fleet.take(prepared, &refresh, calls.max_concurrent);
+        let flaw = restart_needed(&fixed, same_mantyx);
+        loaded.at = SystemTime::now();
+        loaded.flaw.clone_from(&flaw);
+        self.loaded.send_replace(loaded);
         info!(
             added = changes.added.join(", "),
             changed = changes.changed.join(", "),
             removed = changes.removed.join(", "),
             "the configuration was taken"
         );
-        loaded.at = SystemTime::now();
-        loaded.flaw = restart_needed(&fixed, same_mantyx);
-        if let Some(flaw) = &loaded.flaw {
+        if let Some(flaw) = flaw {
             warn!("{flaw}");
         }
-        self.loaded.send_replace(loaded);
     }
 
     /// Says what is wrong with the file, of which nothing is taken.

@@ -115,6 +115,21 @@ async fn one_file_has_one_owner() {
     journal.close();
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_thread_that_hangs_or_is_gone_does_not_live() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, _) = Journal::open(&dir.path().join("journal.redb")).unwrap();
+    assert!(journal.lives().await);
+    journal.close();
+    assert!(!journal.lives().await, "it has ended");
+
+    let (jobs, given) = mpsc::channel();
+    let journal = Journal { jobs, health: Arc::default(), writer: Mutex::new(None) };
+    let lives = tokio::time::timeout(Duration::from_secs(3600), journal.lives()).await;
+    assert!(lives.is_err(), "it does not come by");
+    drop(given);
+}
+
 #[tokio::test]
 async fn a_damaged_file_is_set_aside() {
     let dir = tempfile::tempdir().unwrap();

@@ -33,6 +33,8 @@ mod wait;
 #[cfg(test)]
 mod a2a_peers;
 #[cfg(test)]
+mod activation;
+#[cfg(test)]
 mod afterlife;
 #[cfg(test)]
 mod api;

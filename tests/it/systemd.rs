@@ -1,5 +1,5 @@
-//! The service: what the daemon tells systemd, and that the unit of the repository is valid and
-//! shut tight. systemd itself is not run.
+//! The service: what the daemon tells systemd, and that the units of the repository are valid
+//! and shut tight. systemd itself is not run.
 
 use std::{fs, process::Command, time::Duration};
 
@@ -8,10 +8,11 @@ use tokio::{net::UnixDatagram, time::timeout};
 
 use crate::{bridge::Bridge, mantyx::Mantyx, peers, rig::ledger_in};
 
-const UNIT: &str = "systemd/mantyx-bridge.service";
+const SERVICE: &str = "mantyx-bridge.service";
+const SOCKET: &str = "mantyx-bridge.socket";
 
 /// Reads messages until one holds the line `wanted`; that message.
-async fn told(socket: &UnixDatagram, wanted: &str) -> String {
+pub(crate) async fn told(socket: &UnixDatagram, wanted: &str) -> String {
     let mut seen = Vec::new();
     let read = async {
         let mut buffer = vec![0; 4096];
@@ -95,40 +96,59 @@ async fn children_are_not_told_of_systemd() {
     }
 }
 
-/// Runs systemd-analyze over the unit, with the binary under test in the place of the installed one.
-/// `None` where the tests are told to do without systemd.
+/// Whether a program of systemd's can be run; `false` where the tests are told to do without.
 #[track_caller]
-fn analyze(args: &[&str]) -> Option<(bool, String)> {
-    let unit = fs::read_to_string(peers::repository(UNIT)).expect("the unit");
-    let installed = "/usr/bin/mantyx-bridge ";
-    assert!(unit.contains(installed), "the unit starts the installed binary");
-    let unit = unit.replace(installed, concat!(env!("CARGO_BIN_EXE_mantyx-bridge"), " "));
-    let dir = TempDir::new().expect("the temporary directory is writable");
-    let path = dir.path().join("mantyx-bridge.service");
-    fs::write(&path, unit).expect("the test's directory is writable");
-    match Command::new("systemd-analyze").args(args).arg(&path).output() {
-        Ok(output) => {
-            let text = [output.stdout, output.stderr].concat();
-            Some((output.status.success(), String::from_utf8_lossy(&text).into_owned()))
-        }
-        Err(_) if std::env::var_os("MANTYX_BRIDGE_SKIP_SYSTEMD").is_some_and(|v| v == "1") => None,
+pub(crate) fn is_there(program: &str) -> bool {
+    match Command::new(program).arg("--version").output() {
+        Ok(_) => true,
+        Err(_) if std::env::var_os("MANTYX_BRIDGE_SKIP_SYSTEMD").is_some_and(|v| v == "1") => false,
         Err(error) => panic!(
-            "The tests of the systemd unit need systemd-analyze ({error}). On Debian: apt-get \
-             install systemd. Without systemd: set MANTYX_BRIDGE_SKIP_SYSTEMD=1."
+            "The tests of the systemd units need {program} ({error}). On Debian: apt-get install \
+             systemd. Without systemd: set MANTYX_BRIDGE_SKIP_SYSTEMD=1."
         ),
     }
 }
 
-#[test]
-fn the_unit_is_valid() {
-    let Some((ok, said)) = analyze(&["verify"]) else { return };
-    assert!(ok && !said.contains("mantyx-bridge.service"), "systemd-analyze verify: {said}");
+/// Runs systemd-analyze over these units, with the binary under test in the place of the installed
+/// one, and the drop-in for Node.js if it is wanted. `None` where there is no systemd.
+#[track_caller]
+fn analyze(args: &[&str], units: &[&str], node: bool) -> Option<(bool, String)> {
+    if !is_there("systemd-analyze") {
+        return None;
+    }
+    let dir = TempDir::new().expect("the temporary directory is writable");
+    let drop_in = "mantyx-bridge.service.d/node.conf";
+    fs::create_dir(dir.path().join("mantyx-bridge.service.d")).expect("a new directory is empty");
+    for file in [SERVICE, SOCKET, drop_in].into_iter().take(if node { 3 } else { 2 }) {
+        let text = fs::read_to_string(peers::repository("systemd").join(file)).expect("a unit");
+        let installed = "/usr/bin/mantyx-bridge ";
+        assert!(file != SERVICE || text.contains(installed), "it starts the installed binary");
+        let text = text.replace(installed, concat!(env!("CARGO_BIN_EXE_mantyx-bridge"), " "));
+        fs::write(dir.path().join(file), text).expect("the test's directory is writable");
+    }
+    let paths = units.iter().map(|unit| dir.path().join(unit));
+    let output = Command::new("systemd-analyze").args(args).args(paths).output();
+    let output = output.expect("it is there");
+    let text = [output.stdout, output.stderr].concat();
+    Some((output.status.success(), String::from_utf8_lossy(&text).into_owned()))
 }
 
 #[test]
-fn the_unit_is_shut_tight() {
+fn the_units_are_valid() {
+    for node in [false, true] {
+        let Some((ok, said)) = analyze(&["verify"], &[SERVICE, SOCKET], node) else { return };
+        assert!(ok && !said.contains("mantyx-bridge"), "systemd-analyze verify: {said}");
+    }
+}
+
+#[test]
+fn the_service_is_shut_tight() {
     let threshold = ["security", "--offline=true", "--no-pager", "--threshold=13"];
-    let Some((ok, said)) = analyze(&threshold) else { return };
-    let last = said.lines().last().unwrap_or_default();
-    assert!(ok, "exposure is above 1.3: {last}");
+    for node in [false, true] {
+        let Some((ok, said)) = analyze(&threshold, &[SERVICE], node) else { return };
+        let last = said.lines().last().unwrap_or_default();
+        assert!(ok, "exposure is above 1.3: {last}");
+        let open = said.lines().any(|line| line.contains("MemoryDenyWrite") && line.contains('✗'));
+        assert_eq!(open, node, "the drop-in counts: {said}");
+    }
 }

@@ -216,7 +216,9 @@ fn nothing_is_left_undone_and_no_machine_is_named() {
     let paths = [("/tmp", "/wt"), ("/tmp", "/ref"), ("/wo", "rk/"), ("/ro", "ot/")]
         .map(|(a, b)| format!("{a}{b}"));
     let mut offenders = Vec::new();
-    for source in sources(&["rs", "py", "sh", "", "md", "yaml", "toml", "service"]) {
+    for source in
+        sources(&["rs", "py", "sh", "", "md", "yaml", "toml", "service", "socket", "conf"])
+    {
         for (number, line) in source.text.lines().enumerate() {
             let mark = marks.iter().find(|mark| names(line, mark));
             let path = paths.iter().find(|path| line.contains(path.as_str()));

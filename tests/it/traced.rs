@@ -7,12 +7,14 @@ use std::{collections::HashSet, fs, process::Command, time::Duration};
 
 use rustix::process::Signal;
 use tempfile::TempDir;
+use tokio::{net::UnixDatagram, time::timeout};
 
 use crate::{
     bridge::{self, Bridge},
     frames::Script,
     process::Group,
     scene::Scene,
+    systemd::told,
     wait,
 };
 
@@ -24,11 +26,16 @@ struct Trace {
 
 impl Trace {
     async fn attach(bridge: &mut Bridge, args: &[&str]) -> Self {
+        let pid = bridge.process().pid().as_raw_nonzero().to_string();
+        Self::attach_to(&pid, &[&["-f"], args].concat()).await
+    }
+
+    /// Without `-f`, to one thread alone.
+    async fn attach_to(id: &str, args: &[&str]) -> Self {
         let dir = TempDir::new().expect("the temporary directory is writable");
         let mut command = Command::new("strace");
-        command.args(["-f", "-yy", "-s", "1000000"]).args(args);
-        command.arg("-o").arg(dir.path().join("trace"));
-        command.arg("-p").arg(bridge.process().pid().as_raw_nonzero().to_string());
+        command.args(["-yy", "-s", "1000000"]).args(args);
+        command.arg("-o").arg(dir.path().join("trace")).arg("-p").arg(id);
         let mut strace = Group::spawn(&mut command, &dir.path().join("log"));
         wait::soon("strace should be attached (apt-get install strace)", async || {
             assert!(strace.exited().is_none(), "strace: {}", strace.log());
@@ -199,4 +206,39 @@ async fn a_disk_that_fails_once_leaves_a_journal_that_can_be_read() {
             assert!(!log.contains(r#""aside""#), "{inject}: the journal is sound");
         }
     }
+}
+
+/// The id of the journal's thread.
+fn journal_thread(bridge: &mut Bridge) -> String {
+    let tasks = format!("/proc/{}/task", bridge.process().pid().as_raw_nonzero());
+    let tasks = fs::read_dir(tasks).expect("the bridge runs");
+    let found = tasks.filter_map(Result::ok).find(|task| {
+        fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim() == "journal")
+    });
+    found.expect("the thread has its name").file_name().to_string_lossy().into_owned()
+}
+
+#[tokio::test]
+#[ignore = "needs strace"]
+async fn while_the_journal_hangs_systemd_is_not_told_that_the_bridge_lives() {
+    let dir = TempDir::new().expect("the temporary directory is writable");
+    let path = dir.path().join("notify");
+    let socket = UnixDatagram::bind(&path).expect("a new path");
+    let notify = path.to_str().expect("a path of the tests is UTF-8");
+    let env = [("NOTIFY_SOCKET", notify), ("WATCHDOG_USEC", "600000")];
+    let mut bridge = Bridge::start_with("upstream: {sandbox: true}\n", &env).await;
+    told(&socket, "WATCHDOG=1").await;
+    let thread = journal_thread(&mut bridge);
+    // Whatever it waits for next takes it ten minutes.
+    let hang = ["-e", "trace=futex", "-e", "inject=futex:delay_enter=600000000"];
+    let trace = Trace::attach_to(&thread, &hang).await;
+    wait::soon("systemd should not be told for longer than the limit", async || {
+        let next = timeout(Duration::from_secs(2), socket.recv(&mut [0; 4096])).await;
+        next.is_err().then_some(())
+    })
+    .await;
+    bridge.api("GET", "/v1/status", None).await.expect(200);
+    trace.detach().await;
+    told(&socket, "WATCHDOG=1").await;
+    bridge.stop().await;
 }

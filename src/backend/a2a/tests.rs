@@ -43,7 +43,7 @@ async fn dial(agent: &Agent) -> Arc<dyn Peer> {
 }
 
 async fn dial_error(card: CardSource) -> String {
-    dialer(card).dial().await.unwrap_err().0
+    dialer(card).dial().await.unwrap_err().text
 }
 
 fn call(arguments: &serde_json::Value) -> ToolCall {
@@ -140,7 +140,7 @@ async fn a_changed_card_takes_effect_and_a_bad_one_does_not() {
     let peer = dial(&agent).await;
     let catalog = peer.resolve().await.unwrap();
     assert!(matches!(catalog.content(), Content::A2a { card } if card.get() == moved));
-    let error = peer.resolve().await.unwrap_err().0;
+    let error = peer.resolve().await.unwrap_err().text;
     assert!(error.contains("no `name`"), "{error}");
     assert_eq!(peer.call(hello()).await.unwrap(), ok("moved"));
 }

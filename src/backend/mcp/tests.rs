@@ -47,7 +47,8 @@ async fn dial(dialer: &McpDialer) -> Arc<dyn Peer> {
 }
 
 async fn cannot_dial(dialer: &McpDialer) -> String {
-    let PeerError(why) = timeout(PATIENCE, dialer.dial()).await.expect("in time").unwrap_err();
+    let PeerError { text: why, .. } =
+        timeout(PATIENCE, dialer.dial()).await.expect("in time").unwrap_err();
     why
 }
 
@@ -145,7 +146,7 @@ async fn all_pages_are_read_and_a_circle_ends() {
     assert_eq!(resolve(&peer).await.tool_count(), 1);
 
     let peer = dial(&hostile(&["--pages", "1001"], &[])).await;
-    let PeerError(why) = timeout(PATIENCE, peer.resolve()).await.unwrap().unwrap_err();
+    let PeerError { text: why, .. } = timeout(PATIENCE, peer.resolve()).await.unwrap().unwrap_err();
     assert!(why.contains("more than 1000 pages"), "{why}");
 }
 
@@ -232,7 +233,7 @@ async fn a_crash_loses_the_call_and_tells_the_last_words() {
     let peer = dial(&hostile(&[], &[])).await;
     let (lost, closed) = tokio::join!(call(&peer, "crash", "{}"), peer.closed());
     assert!(matches!(lost, Err(CallError::Lost(_))), "{lost:?}");
-    let PeerError(why) = closed;
+    let PeerError { text: why, .. } = closed;
     assert!(why.contains("exit status 3") && why.contains("the reactor is gone"), "{why}");
     let why = call(&peer, "echo", "{}").await.unwrap_err();
     assert!(matches!(why, CallError::NotSent(_)), "{why:?}");

@@ -21,11 +21,14 @@ const FORMS: &str = "write 127.0.0.1:7717, [::1]:7717 or localhost:7717";
 
 impl Lower<'_> {
     pub(super) fn listen(&self, section: Option<&At<ListenValue>>) -> Option<Listen> {
-        let default = Listen { tcp: vec![(Ipv4Addr::LOCALHOST, DEFAULT_PORT).into()], unix: None };
-        let Some(At { value, node }) = section else { return Some(default) };
+        let Some(At { value, node }) = section else {
+            let tcp = vec![(Ipv4Addr::LOCALHOST, DEFAULT_PORT).into()];
+            return Some(Listen { tcp, unix: None, by_default: true });
+        };
         match value {
             ListenValue::Short(addresses) => {
-                Some(Listen { tcp: self.addresses(*node, addresses)?, unix: None })
+                let tcp = self.addresses(*node, addresses)?;
+                Some(Listen { tcp, unix: None, by_default: false })
             }
             ListenValue::Map(map) => {
                 let tcp = match &map.tcp {
@@ -43,7 +46,7 @@ impl Lower<'_> {
                         "write `tcp: 127.0.0.1:7717` or `unix: /run/mantyx-bridge/bridge.sock`",
                     );
                 }
-                Some(Listen { tcp: tcp?, unix })
+                Some(Listen { tcp: tcp?, unix, by_default: false })
             }
         }
     }

@@ -367,6 +367,28 @@ fn the_example_files() {
     }
 }
 
+/// As it is installed, and with all that it only suggests.
+#[test]
+fn the_file_of_the_debian_package() {
+    let path = Path::new("/etc/mantyx-bridge/bridge.yaml");
+    let text = include_str!("../../../../debian/bridge.yaml");
+    let config = Config::parse(text, path, &Environment::bare()).unwrap();
+    assert!(config.warnings.is_empty() && config.backends.is_empty() && config.listen.by_default);
+
+    let (head, sections) = text.split_once("# mcp:").unwrap();
+    let head = head.replace("  #   workspace", "  workspace");
+    let head = head.replace("  credential: passthrough", "  credential: ${cred:mantyx_api_key}");
+    let sections = sections.replace("\n#   ", "\n  ").replace("\n# a2a:", "\na2a:");
+    let text = format!("{head}mcp:{sections}");
+    let env = environment()
+        .with_file("/run/credentials/bridge/mantyx_api_key", "key", 0o400)
+        .with_file("/etc/mantyx-bridge/jira.token", "token", 0o640);
+    let config = Config::parse(&text, path, &env).unwrap_or_else(|errors| panic!("{errors}"));
+    let backends: Vec<_> = config.backends.keys().map(ToString::to_string).collect();
+    assert_eq!(backends, ["fs", "hr", "jira"]);
+    assert!(matches!(config.upstream, Upstream::Mantyx { workspace: Some(_), .. }));
+}
+
 #[test]
 fn the_root_example_needs_nothing() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("bridge.yaml");

@@ -1,0 +1,82 @@
+//! The listening sockets that systemd opened and hands over with `LISTEN_FDS` and `LISTEN_PID`.
+//!
+//! They outlive a restart of the daemon, so that apps wait where they would be refused. The files
+//! of unix ones are systemd's, and stay.
+//!
+//! Must not: bind anything, or run beside another thread, as it takes variables away.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    os::{fd::AsFd, unix::net::UnixListener},
+};
+
+use listenfd::ListenFd;
+use rustix::net::sockopt::socket_acceptconn;
+
+/// A socket that was handed over.
+#[derive(Debug)]
+pub enum Handed {
+    Tcp(TcpListener, SocketAddr),
+    Unix(UnixListener),
+}
+
+/// What was handed over cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum HandedError {
+    #[error(
+        "descriptor {0} of LISTEN_FDS is no listening TCP or unix socket; a socket unit wants \
+         ListenStream= and Accept=no"
+    )]
+    NoListener(usize),
+    #[error(
+        "the socket unit listens on {0}, which other machines reach; this version has no TLS: \
+         write ListenStream=127.0.0.1:{port} and put a TLS proxy in front", port = .0.port()
+    )]
+    Open(SocketAddr),
+    #[error("descriptor {0} of LISTEN_FDS cannot be used")]
+    Unusable(usize, #[source] io::Error),
+}
+
+/// The first descriptor that is handed over (sd_listen_fds(3)).
+const FIRST: usize = 3;
+
+/// Takes all that was handed to this process; a second time there is nothing. The variables are
+/// gone afterwards, and no program that is started inherits the sockets.
+///
+/// # Errors
+///
+/// Something was handed over that the bridge cannot or must not serve.
+pub fn take() -> Result<Vec<Handed>, HandedError> {
+    let mut given = ListenFd::from_env();
+    (0..given.len()).map(|at| one(&mut given, at)).collect()
+}
+
+fn one(given: &mut ListenFd, at: usize) -> Result<Handed, HandedError> {
+    let fd = FIRST + at;
+    let failed = |error| HandedError::Unusable(fd, error);
+    if let Ok(Some(listener)) = given.take_tcp_listener(at) {
+        must_listen(&listener, fd)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        if !address.ip().is_loopback() {
+            return Err(HandedError::Open(address));
+        }
+        return Ok(Handed::Tcp(listener, address));
+    }
+    if let Ok(Some(listener)) = given.take_unix_listener(at) {
+        must_listen(&listener, fd)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        return Ok(Handed::Unix(listener));
+    }
+    Err(HandedError::NoListener(fd))
+}
+
+/// With `Accept=yes` it would be a connection.
+fn must_listen(socket: &impl AsFd, fd: usize) -> Result<(), HandedError> {
+    match socket_acceptconn(socket) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(HandedError::NoListener(fd)),
+        Err(error) => Err(HandedError::Unusable(fd, error.into())),
+    }
+}
