@@ -14,6 +14,7 @@ use crate::model::{
     answer::Answer,
     catalog::Catalog,
     ids::{RunId, SessionId, ToolUseId},
+    trace::Trace,
 };
 
 /// Knows how to reach one peer.
@@ -79,6 +80,8 @@ pub struct ToolCall {
     pub arguments: Box<RawValue>,
     /// Which call of which run this is; `None` for calls from the command line.
     pub origin: Option<Origin>,
+    /// The trace that it belongs to, which is told to the peer; `None` where the app told none.
+    pub trace: Option<Arc<Trace>>,
     /// Where the peer says that the call is getting on.
     pub progress: Progress,
     /// Where it is written down how far the call is, if anybody does.

@@ -287,6 +287,7 @@ impl Supervisor {
             known.last_refresh = Some(now);
             known.next_refresh = Some(now + wait);
             known.last_error = None;
+            known.connections += u64::from(reason == Reason::Connected);
         });
         if news {
             info!(backend = %self.seat.name(), tools, %reason, "ready");
@@ -303,6 +304,7 @@ impl Supervisor {
             known.about = connection.peer().about();
             known.next_refresh = Some(SystemTime::now() + wait);
             known.last_error = Some(error.to_string());
+            known.failures += 1;
         });
     }
 
@@ -316,6 +318,7 @@ impl Supervisor {
             known.connection = None;
             known.next_refresh = None;
             known.last_error = Some(text);
+            known.failures += 1;
         });
         if news {
             warn!(backend = %self.seat.name(), %error, "down; the bridge keeps trying to connect");

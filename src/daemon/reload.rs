@@ -17,7 +17,7 @@ use super::{apps, fleet::Fleet};
 use crate::{
     api::{Flaw, Loaded},
     backend::board::Board,
-    config::{Auth, Config, ConfigErrors, ConfigFile, Listen, Upstream},
+    config::{Audit, Auth, Config, ConfigErrors, ConfigFile, Listen, Upstream},
     front::Front,
     http_client::chain,
     state::StateDir,
@@ -43,6 +43,7 @@ pub(super) struct Fixed {
     bound: Vec<SocketAddr>,
     state_dir: PathBuf,
     auth: Auth,
+    audit: Option<Audit>,
     mantyx: Mantyx,
 }
 
@@ -70,6 +71,7 @@ impl Fixed {
             bound,
             state_dir: config.state_dir.clone(),
             auth: config.auth,
+            audit: config.audit.clone(),
             mantyx: Mantyx::of(&config.upstream),
         }
     }
@@ -90,6 +92,7 @@ impl Fixed {
             (config.listen != self.listen && !as_bound).then_some("listen"),
             (config.state_dir != self.state_dir).then_some("state_dir"),
             (config.auth != self.auth).then_some("auth"),
+            (config.audit != self.audit).then_some("audit"),
             upstream,
         ];
         keys.into_iter().flatten().collect()

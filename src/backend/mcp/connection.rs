@@ -173,11 +173,14 @@ impl Connection {
         let arguments = std::mem::take(&mut call.arguments);
         let exchange = Exchange::of_call(arguments, call.progress.clone(), ttl);
         request.extensions.insert(Marker(Arc::clone(&exchange)));
-        let meta = call.origin.as_ref().map(|origin| {
-            let mut meta = RequestMetaObject::new();
+        let mut meta = RequestMetaObject::new();
+        if let Some(origin) = &call.origin {
             meta.insert(TOOL_USE_ID.to_owned(), origin.tool_use.as_str().into());
-            meta
-        });
+        }
+        for (name, value) in call.trace.iter().flat_map(|trace| trace.pairs()) {
+            meta.insert(name.to_owned(), value.into());
+        }
+        let meta = Some(meta).filter(|meta| !meta.is_empty());
         match self.exchange(request.into(), Arc::clone(&exchange), meta).await {
             Ok(result) => tasks::follow(self, &call, exchange, &result).await,
             Err(CallError::Refused(why)) if support == Some(Support::Required) && !takes_tasks => {

@@ -20,6 +20,7 @@ use crate::{
         answer::Answer,
         catalog::{Catalog, Content},
         ids::BackendName,
+        trace::Trace,
     },
 };
 
@@ -67,6 +68,7 @@ fn order(tool: &str, arguments: &str) -> ToolCall {
         tool: tool.into(),
         arguments,
         origin: None,
+        trace: None,
         progress: Progress::default(),
         witness: None,
     }
@@ -139,7 +141,7 @@ async fn a_catalog_is_kept_byte_for_byte_in_every_revision() {
 async fn all_pages_are_read_and_a_circle_ends() {
     let peer = dial(&hostile(&["--pages", "40"], &[])).await;
     let catalog = resolve(&peer).await;
-    assert_eq!(catalog.tool_count(), 39 + 19);
+    assert_eq!(catalog.tool_count(), 39 + 20);
     assert_eq!(tools(&catalog).first().unwrap().0, "filler_0");
 
     let peer = dial(&hostile(&["--pages", "3", "--circle"], &[])).await;
@@ -163,16 +165,20 @@ async fn arguments_go_out_verbatim_and_on_one_line() {
 }
 
 #[tokio::test]
-async fn a_call_names_the_tool_use_that_it_is_for() {
+async fn a_call_names_the_tool_use_and_the_trace_that_it_is_for() {
     for options in [&[][..], &["--modern"]] {
         let peer = dial(&hostile(options, &[])).await;
         let mut call = order("echo", "{}");
         call.origin =
             Some(Origin { run: "run_1".into(), session: None, tool_use: "toolu_7".into() });
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        call.trace = Trace::read(&[parent], &["a=1"]).map(Arc::new);
         let Ok(Answer::Result { text: request, .. }) = peer.call(call).await else {
             panic!("text")
         };
         assert!(request.contains(r#""mantyx-bridge/toolUseId":"toolu_7""#), "{request}");
+        assert!(request.contains(&format!(r#""traceparent":"{parent}""#)), "{request}");
+        assert!(request.contains(r#""tracestate":"a=1""#), "{request}");
     }
 }
 

@@ -189,6 +189,7 @@ pub(in crate::backend::mcp) fn order(arguments: &str) -> ToolCall {
         tool: "t".into(),
         arguments,
         origin: None,
+        trace: None,
         progress: Progress::default(),
         witness: None,
     }
