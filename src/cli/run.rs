@@ -85,9 +85,10 @@ pub(super) async fn run(contact: &Contact, settings: Settings) -> Outcome {
         run = &mut submitting => run?,
         () = stop.asked() => {
             // It may exist by now, and would run on without anybody.
-            if let Ok(run) = timeout(PATIENCE, submitting).await {
-                cancel(&client, &run?).await?;
-            }
+            let Ok(run) = timeout(PATIENCE, submitting).await else {
+                return Err(Failure::Failed("given up; the run may have begun".to_owned()));
+            };
+            cancel(&client, &run?).await?;
             return Err(cancelled());
         }
     };
@@ -102,7 +103,10 @@ pub(super) async fn run(contact: &Contact, settings: Settings) -> Outcome {
             };
             tokio::select! {
                 ended = giving_up => ended,
-                () = stop.asked() => Err(cancelled()),
+                () = stop.asked() => {
+                    let why = "given up before MANTYX has said that the run is cancelled";
+                    Err(Failure::Failed(why.to_owned()))
+                }
             }
         }
     };

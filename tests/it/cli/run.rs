@@ -130,7 +130,8 @@ async fn ctrl_c_cancels_the_run() {
     .await;
     // MANTYX says no more, and a second Ctrl-C waits for nothing.
     desk.signal(Signal::INT);
-    desk.ended().await.expect(FAILED);
+    let ran = desk.ended().await.expect(FAILED);
+    assert!(ran.err.contains("given up"), "{}", ran.err);
 }
 
 #[tokio::test]
