@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::{frames::Script, rig::Rig, wait};
+use crate::{frames::Script, peers::repository, rig::Rig, wait};
 
 const AUDIT: &str = "audit: {file: state/audit.jsonl}\n";
 
@@ -62,6 +62,10 @@ async fn a_line_says_who_called_what_and_what_came_of_it() {
         "argumentsSha256": digest, "outcome": "result", "ms": null,
     });
     assert_eq!(first, expected);
+    let page = fs::read_to_string(repository("docs/audit.md")).expect("the page of the audit log");
+    for key in expected.as_object().expect("an object").keys() {
+        assert!(page.contains(&format!("`{key}`")), "docs/audit.md has {key}");
+    }
     assert_eq!((&all[3]["run"], &all[3]["workspace"]), (&Value::Null, &Value::Null));
     let text = fs::read_to_string(file(&rig)).expect("the file is there");
     assert!(!text.contains("a secret"), "no arguments: {text}");
