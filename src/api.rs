@@ -4,8 +4,10 @@
 //! and for operators.
 
 mod events;
+mod metrics;
 mod openapi;
 mod problems;
+mod ready;
 mod runs;
 mod status;
 
@@ -25,6 +27,7 @@ use crate::{
         reply::{self, Body},
         route::Own,
     },
+    metrics::Requests,
     model::{
         answer::Answer,
         event::Call,
@@ -45,6 +48,8 @@ const MAX_CALL: usize = 8 << 20;
 pub struct Api {
     pub runs: Arc<Runs>,
     pub facts: Facts,
+    /// What is counted of the requests that come in.
+    pub requests: Arc<Requests>,
 }
 
 /// What the status tells of the daemon.
@@ -118,34 +123,10 @@ impl Api {
             Own::Run(id) => self.show_run(&app, &id, request.uri()),
             Own::Attach(id) => self.attach(&caller, id, request).await,
             Own::Calls => self.list_calls(&app),
+            Own::Metrics => self.metrics(),
             Own::Events => self.events(app),
             Own::OpenApi => openapi::document(),
         }
-    }
-
-    fn ready(&self) -> Response<Body> {
-        let board = &self.backends().board;
-        let started = board.is_started();
-        let missing: Vec<String> = self
-            .backends()
-            .lanes()
-            .iter()
-            .filter(|(name, lane)| {
-                let known = board.snapshot(name.as_str());
-                let resolved = known.is_some_and(|known| known.catalog.is_some());
-                !resolved && (lane.rules.required || !started)
-            })
-            .map(|(name, _)| name.to_string())
-            .collect();
-        if started && missing.is_empty() {
-            return reply::json(StatusCode::OK, &serde_json::json!({ "status": "ready" }));
-        }
-        reply::error_with(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "not_ready",
-            "Some backends have not been resolved yet; /v1/status says why.",
-            ("missing", missing.into()),
-        )
     }
 
     fn tool_refs(&self, app: &App, request: &Request<Incoming>) -> Response<Body> {
@@ -205,6 +186,7 @@ impl Api {
             #[serde(flatten)]
             answer: Answer,
         }
+        let trace = proxy::trace(request.headers());
         let body = match json_body(request, MAX_CALL).await {
             Ok(body) => body,
             Err(response) => return response,
@@ -241,7 +223,7 @@ impl Api {
                 call.name,
                 route.kind.as_str()
             )),
-            Some(route) => self.runs.call(&app.name, route, call, None).await,
+            Some(route) => self.runs.call(&app.name, route, call, None, trace).await,
         };
         let tool_use_id = tool_use.as_str();
         reply::json(StatusCode::OK, &ToolResult { tool_use_id, answer })

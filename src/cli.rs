@@ -28,6 +28,7 @@ use std::{
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
+use tracing::error;
 
 use crate::{
     config::{ConfigErrors, Contact, Environment, find},
@@ -188,6 +189,14 @@ enum Command {
     DemoMcpServer,
 }
 
+impl Command {
+    /// Whether it tells what it does in the log. The others talk to people, and say what they have
+    /// to say themselves.
+    fn logs(&self) -> bool {
+        matches!(self, Self::Serve | Self::DemoMcpServer)
+    }
+}
+
 /// How a subcommand failed. The text is for stderr.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -214,13 +223,18 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// What somebody should know who asks for the status and has a file with mistakes.
+/// What somebody should know who asks the daemon for something and has a file with mistakes.
 const UNTIL_THEN: &str = "\nA daemon that runs goes on with the configuration that it took before.";
 
 type Outcome = Result<(), Failure>;
 
 /// Does what the command line says.
 pub fn run(cli: Cli) -> ExitCode {
+    let complain = match cli.global.log_format {
+        // Who reads JSON lines wants no other, the last one included.
+        LogFormat::Json if cli.command.logs() => complain_in_log,
+        LogFormat::Json | LogFormat::Pretty => complain,
+    };
     match carry_out(cli) {
         Ok(()) | Err(Failure::Gone) => ExitCode::SUCCESS,
         Err(Failure::Failed(text)) => {
@@ -243,6 +257,14 @@ fn complain(text: &str) {
     }
 }
 
+fn complain_in_log(text: &str) {
+    if telemetry::has_started() {
+        error!("{}", text.trim_end());
+    } else {
+        complain(text);
+    }
+}
+
 fn carry_out(cli: Cli) -> Outcome {
     let Cli { global, command } = cli;
     let env = Environment::of_process();
@@ -251,14 +273,13 @@ fn carry_out(cli: Cli) -> Outcome {
         in_journal: env.filled_var("JOURNAL_STREAM").is_some(),
         no_color: env.filled_var("NO_COLOR").is_some(),
     };
-    // The commands that talk to people say what they have to say themselves.
-    let quiet = !matches!(command, Command::Serve | Command::DemoMcpServer) && global.verbose == 0;
-    if !quiet {
+    if command.logs() || global.verbose > 0 {
         let level = global.verbose;
         telemetry::start(global.log_format, level, &log).map_err(Failure::Usage)?;
     }
     let contact = || -> Result<Contact, Failure> {
-        Ok(Contact::load(&find(global.config.as_deref())?, &env)?)
+        let contact = Contact::load(&find(global.config.as_deref())?, &env);
+        contact.map_err(|errors| Failure::Usage(format!("{errors}{UNTIL_THEN}")))
     };
     match command {
         Command::Serve => {
@@ -274,13 +295,7 @@ fn carry_out(cli: Cli) -> Outcome {
             block_on(doctor::doctor(global.config.as_deref(), &env, &backends, json))
         }
         Command::Demo => block_on(demo::demo(&env)),
-        Command::Status { watch, json } => {
-            let contact = contact().map_err(|failure| match failure {
-                Failure::Usage(mistakes) => Failure::Usage(mistakes + UNTIL_THEN),
-                failed @ (Failure::Failed(_) | Failure::Gone) => failed,
-            })?;
-            block_on(status::status(&contact, json, watch))
-        }
+        Command::Status { watch, json } => block_on(status::status(&contact()?, json, watch)),
         Command::Tools { backend, json } => {
             block_on(tools::tools(&contact()?, backend.as_deref(), json))
         }

@@ -51,6 +51,8 @@ pub struct Config {
     pub apps: Vec<App>,
     pub refresh: Refresh,
     pub calls: Calls,
+    /// The audit log, if there is to be one.
+    pub audit: Option<Audit>,
     pub backends: BTreeMap<BackendName, Backend>,
     /// MCP servers that the file names and turns off with `disabled: true`.
     pub disabled: Vec<BackendName>,
@@ -132,6 +134,14 @@ pub struct Calls {
     /// How long a call may take that goes on after a first answer.
     pub pending_timeout: Duration,
     pub max_concurrent: usize,
+}
+
+/// The audit log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Audit {
+    pub file: PathBuf,
+    /// Whether the arguments of calls are written.
+    pub arguments: bool,
 }
 
 /// One thing that answers tool calls.

@@ -34,6 +34,7 @@ use self::{
 };
 use crate::{
     api::{Api, Facts, Loaded},
+    audit::{self, Audit},
     backend::calls::Backends,
     catalogs,
     config::{self, App, Config, Credential, Listen},
@@ -73,6 +74,7 @@ pub struct Daemon {
     back: Tasks,
     runs: Arc<Runs>,
     journal: Arc<Journal>,
+    audit: Option<Arc<Audit>>,
     urls: Vec<String>,
     /// The token of the first app.
     token: SecretString,
@@ -85,6 +87,8 @@ pub enum StartError {
     State(#[from] StateError),
     #[error(transparent)]
     Journal(#[from] journal::OpenError),
+    #[error(transparent)]
+    Audit(#[from] audit::OpenError),
     #[error("cannot listen on {address}; is another bridge running there?")]
     Listen { address: String, source: io::Error },
 }
@@ -122,6 +126,10 @@ impl Daemon {
 
         let (base_url, workspace, credential) = upstream(&config, &mut back).await?;
         let upstream = Arc::new(Upstream::new(base_url.clone(), &credential));
+        let audit = match &config.audit {
+            Some(audit) => Some(Arc::new(Audit::open(&audit.file, audit.arguments)?)),
+            None => None,
+        };
         let shared = Shared { launcher, state: state.clone(), stop: back.stop_token() };
         let (mut fleet, backends) = Fleet::new(shared);
         let keeping = catalogs::keep(Arc::clone(&backends.board), state.clone(), back.stop_token());
@@ -136,6 +144,7 @@ impl Daemon {
             &config.calls,
             &apps,
             Arc::clone(&journal),
+            audit.clone(),
         ));
         runs.restore(kept, &apps);
 
@@ -146,7 +155,7 @@ impl Daemon {
         let front_door = Arc::new(Front {
             guard: Guard::new(config.auth, &apps, &addresses),
             sessions: Sessions::default(),
-            api: Api { runs: Arc::clone(&runs), facts },
+            api: Api { runs: Arc::clone(&runs), facts, requests: Arc::default() },
             proxy: Proxy { runs: Arc::clone(&runs) },
         });
         for listener in listeners {
@@ -169,7 +178,7 @@ impl Daemon {
         let reloader = Reloader { fleet, fixed, front: front_door, state, loaded };
         let reloading = reloader.run(reload, front.stop_token(), back.stop_token());
         back.spawn("backends", reloading);
-        Ok(Self { front, back, runs, journal, urls, token })
+        Ok(Self { front, back, runs, journal, audit, urls, token })
     }
 
     /// Where the daemon listens.
@@ -216,6 +225,9 @@ impl Daemon {
             warn!("some backends did not close within {CLOSE:?}");
         }
         self.journal.close();
+        if let Some(audit) = &self.audit {
+            audit.close();
+        }
         info!("stopped");
         ended
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
+use tokio::time::Instant;
 use tracing::{debug, error, info};
 
 use crate::{
@@ -18,6 +19,7 @@ use crate::{
         route::Route,
         sessions::Sessions,
     },
+    metrics::Answered,
     page,
     proxy::Proxy,
 };
@@ -42,8 +44,11 @@ impl Front {
         arrival: Arrival,
     ) -> Response<Body> {
         let mut response = match self.admit(&request, arrival) {
-            Ok((route, caller)) => self.dispatch(route, caller, request).await,
-            Err(refusal) => refused(&request, arrival, &refusal),
+            Ok((route, caller)) => self.count(route, caller, request).await,
+            Err(refusal) => {
+                self.api.requests.refused.of(refusal.kind()).inc();
+                refused(&request, arrival, &refusal)
+            }
         };
         // What a browser might do with an answer that it should never have got.
         let headers = response.headers_mut();
@@ -107,6 +112,21 @@ impl Front {
                 page::sign_in(Some("The bridge cannot make a session now; its log says why."))
             }
         }
+    }
+
+    /// [`Self::dispatch`], counted.
+    async fn count(
+        &self,
+        route: Route,
+        caller: Option<Caller>,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let (kind, begun) = (route.kind(), Instant::now());
+        let response = self.dispatch(route, caller, request).await;
+        let counted = self.api.requests.by_route.of(kind);
+        counted.answered.of(Answered::of(response.status())).inc();
+        counted.duration.observe(begun.elapsed());
+        response
     }
 
     async fn dispatch(

@@ -7,7 +7,13 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use http::{
+    HeaderMap, HeaderValue,
+    header::{Entry, HeaderName},
+};
 use reqwest::{NoProxy, Proxy};
+
+use crate::model::trace::Trace;
 
 /// How long a connection to a peer on the network may take, name look-up and TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -52,6 +58,17 @@ fn builder() -> reqwest::ClientBuilder {
         .http1_only()
         .referer(false)
         .user_agent(concat!("mantyx-bridge/", env!("CARGO_PKG_VERSION")))
+}
+
+/// Adds the headers of a trace, where `headers` has none of these names.
+pub fn add_trace(headers: &mut HeaderMap, trace: &Trace) {
+    for (name, value) in trace.pairs() {
+        if let Entry::Vacant(entry) = headers.entry(HeaderName::from_static(name))
+            && let Ok(value) = HeaderValue::from_str(value)
+        {
+            entry.insert(value);
+        }
+    }
 }
 
 /// The proxies that the environment names. This machine is reached without them: they do not lead

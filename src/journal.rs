@@ -32,6 +32,7 @@ use self::{
     record::{Change, Kept, Millis},
     store::Store,
 };
+use crate::metrics;
 
 /// The most changes that one transaction takes.
 const BATCH: usize = 1_000;
@@ -49,6 +50,7 @@ const SHRINK_EVERY: Duration = Duration::from_secs(3);
 pub struct Journal {
     jobs: mpsc::Sender<Job>,
     health: Arc<Mutex<Health>>,
+    metrics: Arc<metrics::Journal>,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -105,11 +107,13 @@ impl Journal {
             Err(error) => return Err(failed(error)),
         };
         let health = Arc::new(Mutex::new(Health { error: None, bytes: store.size() }));
+        let metrics: Arc<metrics::Journal> = Arc::default();
         let (jobs, given) = mpsc::channel();
         let writer = Writer {
             path: path.to_owned(),
             store: Some(store),
             health: Arc::clone(&health),
+            metrics: Arc::clone(&metrics),
             backlog: Vec::new(),
             max_size,
             shrunk: None,
@@ -118,7 +122,7 @@ impl Journal {
             .name("journal".to_owned())
             .spawn(move || writer.run(&given))
             .map_err(|error| failed(redb::StorageError::Io(error).into()))?;
-        Ok((Self { jobs, health, writer: Mutex::new(Some(thread)) }, kept))
+        Ok((Self { jobs, health, metrics, writer: Mutex::new(Some(thread)) }, kept))
     }
 
     /// Has `changes` written some time soon, after all that were given before.
@@ -140,6 +144,11 @@ impl Journal {
         let (done, passed) = oneshot::channel();
         let job = Job::Write { changes: Vec::new(), done: Some(done) };
         self.jobs.send(job).is_ok() && passed.await.is_ok()
+    }
+
+    /// What is counted of its transactions.
+    pub fn metrics(&self) -> &metrics::Journal {
+        &self.metrics
     }
 
     pub fn health(&self) -> Health {
@@ -196,6 +205,7 @@ struct Writer {
     /// `None` while the disk fails.
     store: Option<Store>,
     health: Arc<Mutex<Health>>,
+    metrics: Arc<metrics::Journal>,
     /// What could not be written and nobody waits for.
     backlog: Vec<Change>,
     max_size: u64,
@@ -253,8 +263,10 @@ impl Writer {
         let mut all = std::mem::take(&mut self.backlog);
         let left = all.len();
         all.extend_from_slice(changes);
+        let begun = Instant::now();
         match store.apply(&all) {
             Ok(()) => {
+                self.metrics.commits.observe(begun.elapsed());
                 self.look_at_size();
                 Ok(())
             }
@@ -288,6 +300,7 @@ impl Writer {
         let why = crate::http_client::chain(error);
         error!(why, "the journal cannot be written; no calls are made until it can");
         lock(&self.health).error = Some(why);
+        self.metrics.errors.inc();
         self.store = None;
     }
 
@@ -302,6 +315,7 @@ impl Writer {
             Err(error) => {
                 let why = crate::http_client::chain(&error);
                 lock(&self.health).error = Some(why);
+                self.metrics.errors.inc();
                 false
             }
         }

@@ -5,6 +5,7 @@
 //! be tested. Must not: promise a stable interface to other crates.
 
 pub mod api;
+pub mod audit;
 pub mod backend;
 pub mod backoff;
 pub mod catalogs;
@@ -16,6 +17,7 @@ pub mod door;
 pub mod front;
 pub mod http_client;
 pub mod journal;
+pub mod metrics;
 pub mod model;
 pub mod page;
 pub mod proxy;

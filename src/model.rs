@@ -6,6 +6,7 @@
 pub mod answer;
 pub mod card;
 pub mod catalog;
+pub mod ending;
 pub mod event;
 pub mod hints;
 pub mod ids;
@@ -19,3 +20,4 @@ pub mod routes;
 pub mod run;
 pub mod schema;
 pub mod spec;
+pub mod trace;

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use tracing::{debug, warn};
 
 pub use self::forward::Outgoing;
-pub use self::inject::{MAX_SPEC, allowed, inject_error, injected_header, names, selection};
+pub use self::inject::{MAX_SPEC, allowed, inject_error, injected_header, names, selection, trace};
 use crate::{
     door::{
         guard::Caller,
@@ -146,7 +146,7 @@ impl Proxy {
         let result: Option<Result> = serde_json::from_slice(&body).ok();
         let tool_use = result.map(|result| ToolUseId::from(result.tool_use_id));
         if let Some(tool_use) = tool_use.filter(|tool_use| run.owns(&key.run, tool_use)) {
-            warn!(run = %key.run, %tool_use, app = %run.app, "an app posted a result of ours");
+            warn!(run = %key.run, toolUseId = %tool_use, app = %run.app, "an app posted a result of ours");
             return reply::error(
                 StatusCode::NOT_FOUND,
                 "unknown_tool_use",

@@ -6,6 +6,7 @@
 //!
 //! Must not: inject, route HTTP, or know what kind of backend answers.
 
+mod account;
 mod answering;
 pub mod app_stream;
 pub mod changes;
@@ -37,6 +38,7 @@ use tracing::info;
 
 pub use self::driven::{DrivenRun, Phase, RunKey};
 use self::{
+    account::Of,
     answering::Task,
     changes::Changes,
     entry::Entry,
@@ -44,6 +46,7 @@ use self::{
     pending::{InHand, LongCalls},
 };
 use crate::{
+    audit::Audit,
     backend::{
         calls::{Backends, Wanted},
         peer::{Handle, Origin},
@@ -53,12 +56,15 @@ use crate::{
         self, Journal,
         record::{Change, KeptRun, Millis, SessionRecord, Slot},
     },
+    metrics,
     model::{
         answer::Answer,
+        ending::{Ending, Made},
         event::Call,
         ids::{AppName, RunId, RunKind, SessionId},
         offer::{Route, Target},
         spec::{Selection, Table},
+        trace::Trace,
     },
     upstream::{Authority, Upstream},
 };
@@ -111,6 +117,8 @@ pub struct Runs {
     changes: Changes,
     long_calls: Arc<LongCalls>,
     journal: Arc<Journal>,
+    metrics: metrics::Runs,
+    audit: Option<Arc<Audit>>,
     /// The next run's number in the journal.
     next_slot: AtomicU64,
     tracker: TaskTracker,
@@ -171,6 +179,8 @@ pub struct NewRun {
     pub table: Arc<Table>,
     /// Others have fed it so far: what is in its log may have been answered.
     pub has_past: bool,
+    /// The trace of the request that created it, or handed it over.
+    pub trace: Option<Arc<Trace>>,
 }
 
 /// Whose model a call is made for. The call counts as in flight until this is dropped.
@@ -199,6 +209,7 @@ impl Runs {
         calls: &Calls,
         apps: &[App],
         journal: Arc<Journal>,
+        audit: Option<Arc<Audit>>,
     ) -> Self {
         let changes = Changes::default();
         Self {
@@ -209,6 +220,8 @@ impl Runs {
             changes,
             long_calls: Arc::new(LongCalls::kept_in(Arc::clone(&journal))),
             journal,
+            metrics: metrics::Runs::default(),
+            audit,
             next_slot: AtomicU64::new(1),
             tracker: TaskTracker::new(),
             drain: CancellationToken::new(),
@@ -274,6 +287,7 @@ impl Runs {
     }
 
     fn drive(self: &Arc<Self>, run: &Arc<DrivenRun>, left: Vec<(Arc<Entry>, Task)>) {
+        self.metrics.started.inc();
         self.tell(run);
         self.tracker.spawn(driver::drive(Arc::clone(self), Arc::clone(run), left));
     }
@@ -368,15 +382,18 @@ impl Runs {
         route: &Route,
         call: Call,
         asked_by: Option<Arc<AskedBy>>,
+        trace: Option<Arc<Trace>>,
     ) -> Answer {
         let Call { tool_use, name, args, .. } = call;
-        let begun = self.history.begin(Begun {
+        let begun = Begun {
             app: app.clone(),
             run: asked_by.as_ref().map(|by| by.run.clone()),
             tool_use: tool_use.clone(),
             name: name.clone(),
             backend: route.backend.clone(),
-        });
+        };
+        let of = asked_by.as_ref().map(|by| Of::from(by.driven.as_ref())).unwrap_or_default();
+        let account = self.account(begun, route, Some(&args), of);
         let origin = asked_by.as_ref().map(|by| Origin {
             run: by.run.clone(),
             session: by.driven.session.clone(),
@@ -387,12 +404,14 @@ impl Runs {
             tool: name,
             route: route.clone(),
             origin: origin.clone(),
-            begun,
+            account,
             asked_by: asked_by.clone(),
         };
         let (runs, app) = (Arc::clone(self), app.clone());
         if route.target == Target::Results {
-            let making = async move { runs.result_of(&app, args.get(), asked_by.as_deref()).await };
+            let making = async move {
+                Made::from(runs.result_of(&app, args.get(), asked_by.as_deref()).await)
+            };
             return self.answer_in_time(making, in_hand, None).await;
         }
         let patience = self.patience(route, asked_by.as_deref());
@@ -404,6 +423,7 @@ impl Runs {
         let mut wanted = Wanted {
             arguments: args,
             origin,
+            trace,
             witness: None,
             handle: None,
             deadline: Instant::now() + within,
@@ -418,7 +438,7 @@ impl Runs {
         self.answer_in_time(making, in_hand, patience).await
     }
 
-    async fn call_in_turn(&self, app: &AppName, route: &Route, wanted: Wanted) -> Answer {
+    async fn call_in_turn(&self, app: &AppName, route: &Route, wanted: Wanted) -> Made {
         let settings = self.settings();
         let patience = settings.calls.timeout / 4;
         let turn = async {
@@ -428,11 +448,12 @@ impl Runs {
             }
         };
         let Ok(_turn) = timeout(patience, turn).await else {
-            return Answer::Error(format!(
+            let why = format!(
                 "The app has as many calls running as it may, and this one got no turn within \
                  {:.0} s. It was not made; try again later.",
                 patience.as_secs_f64()
-            ));
+            );
+            return Made::failed(Ending::Busy, why);
         };
         self.backends.call(route, wanted).await
     }
@@ -440,6 +461,16 @@ impl Runs {
     /// Where runs and calls are kept.
     pub fn journal(&self) -> &Journal {
         &self.journal
+    }
+
+    /// What is counted of runs and of apps' streams.
+    pub fn metrics(&self) -> &metrics::Runs {
+        &self.metrics
+    }
+
+    /// The audit log, if there is one.
+    pub fn audit(&self) -> Option<&Audit> {
+        self.audit.as_deref()
     }
 
     /// What was called and is being called.

@@ -1,10 +1,27 @@
-//! Logs: to stderr, one line each, for people or as JSON.
+//! Logs: to stderr, one line each, for people or as JSON. Whatever a peer has sent that ends up in
+//! one, it stays one line, and a terminal has nothing to obey in it. docs/logs.md has the fields.
 //!
 //! Must not: be set up anywhere but in the binary.
 
-use std::io::{self, IsTerminal as _};
+mod plain;
 
-use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+use std::{
+    backtrace::{Backtrace, BacktraceStatus},
+    fmt::Write as _,
+    io::{self, IsTerminal as _},
+    panic::PanicHookInfo,
+};
+
+use tracing::error;
+use tracing_subscriber::{
+    EnvFilter,
+    field::MakeExt as _,
+    fmt::{self, FormatFields, format},
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
+};
+
+pub use self::plain::{is_plain, json as plain_json};
 
 /// The form of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -42,12 +59,16 @@ pub fn start(format: LogFormat, verbosity: u8, env: &LogEnvironment) -> Result<(
     let registry = tracing_subscriber::registry().with(filter);
     let started = match format {
         LogFormat::Json => {
-            let layer = fmt::layer().json().flatten_event(true).with_writer(io::stderr);
+            let layer = fmt::layer().json().flatten_event(true).with_writer(|| JsonLines);
             registry.with(layer).try_init()
         }
         LogFormat::Pretty => {
             let colours = io::stderr().is_terminal() && !env.no_color;
-            let layer = fmt::layer().with_target(false).with_ansi(colours).with_writer(io::stderr);
+            let layer = fmt::layer()
+                .with_target(false)
+                .with_ansi(colours)
+                .fmt_fields(plain_fields())
+                .with_writer(io::stderr);
             if env.in_journal {
                 registry.with(layer.without_time()).try_init()
             } else {
@@ -55,5 +76,59 @@ pub fn start(format: LogFormat, verbosity: u8, env: &LogEnvironment) -> Result<(
             }
         }
     };
-    started.map_err(|error| error.to_string())
+    started.map_err(|error| error.to_string())?;
+    std::panic::set_hook(Box::new(log_panic));
+    Ok(())
+}
+
+/// Whether somebody reads the log: what ends the program then belongs there.
+pub fn has_started() -> bool {
+    tracing::dispatcher::has_been_set()
+}
+
+/// Writes the fields of a line for people.
+fn plain_fields() -> impl for<'writer> FormatFields<'writer> + 'static {
+    let write = |writer: &mut format::Writer<'_>,
+                 field: &tracing::field::Field,
+                 value: &dyn std::fmt::Debug| {
+        match field.name() {
+            "message" => write!(plain::Escaping(writer), "{value:?}"),
+            // What is told by the `log` crate's own fields stands in the line already.
+            name if name.starts_with("log.") => Ok(()),
+            name => write!(plain::Escaping(writer), "{name}={value:?}"),
+        }
+    };
+    format::debug_fn(write).delimited(" ")
+}
+
+/// Writes lines of JSON, each of them plain.
+struct JsonLines;
+
+impl io::Write for JsonLines {
+    /// Takes a whole line.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(line);
+        if text.chars().all(|c| is_plain(c) || c == '\n') {
+            io::stderr().write_all(line)?;
+        } else {
+            io::stderr().write_all(plain_json(&text).as_bytes())?;
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// A panic is an event like any other.
+fn log_panic(info: &PanicHookInfo<'_>) {
+    let said = info.payload_as_str().unwrap_or("no message");
+    let at = info.location().map(ToString::to_string).unwrap_or_default();
+    let backtrace = Backtrace::capture();
+    if backtrace.status() == BacktraceStatus::Captured {
+        error!(at, %backtrace, "panicked: {said}");
+    } else {
+        error!(at, "panicked: {said}");
+    }
 }

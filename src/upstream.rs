@@ -29,6 +29,7 @@ use crate::{
     backoff::Backoff,
     config::{App, Credential},
     http_client,
+    metrics::{self, Answered},
 };
 
 /// MANTYX's second header for a credential (agent-runs-protocol §2).
@@ -59,6 +60,7 @@ pub struct Upstream {
     pauses: Mutex<HashMap<[u8; 32], Instant>>,
     /// Where the posts of a credential wait.
     lines: Mutex<HashMap<[u8; 32], Arc<Line>>>,
+    posts: metrics::Posts,
 }
 
 /// How the last exchange with MANTYX went.
@@ -159,7 +161,13 @@ impl Upstream {
             health: watch::Sender::default(),
             pauses: Mutex::default(),
             lines: Mutex::default(),
+            posts: metrics::Posts::default(),
         }
+    }
+
+    /// What is counted of the posts of results.
+    pub fn posts(&self) -> &metrics::Posts {
+        &self.posts
     }
 
     /// Requests that are made from now on carry this one.
@@ -278,9 +286,24 @@ impl Upstream {
         authority: &Authority,
         deadline: Instant,
     ) -> Posted {
+        let posted = self.post_until(path, body, authority, deadline).await;
+        if posted == Posted::Failed {
+            self.posts.failed.inc();
+        }
+        posted
+    }
+
+    async fn post_until(
+        &self,
+        path: &str,
+        body: Bytes,
+        authority: &Authority,
+        deadline: Instant,
+    ) -> Posted {
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
         let line = self.line(authority);
-        loop {
+        for attempt in 0_u64.. {
+            let begun = Instant::now();
             let going = line.turn(deadline.checked_sub(LAST_CHANCE).unwrap_or(deadline)).await;
             if !self.pause_over(authority, deadline).await {
                 error!(path, "a result could not be delivered: MANTYX wants no posts for too long");
@@ -294,7 +317,17 @@ impl Upstream {
                 .header(header::CONTENT_TYPE, "application/json")
                 .timeout(POST_ATTEMPT)
                 .body(body.clone());
-            match timeout_at(deadline, request.send()).await {
+            self.posts.held_back.observe(begun.elapsed());
+            if attempt > 0 {
+                self.posts.retries.inc();
+            }
+            let sent = timeout_at(deadline, request.send()).await;
+            let answered = match &sent {
+                Ok(Ok(response)) => Answered::of(response.status()),
+                Ok(Err(_)) | Err(_) => Answered::Nothing,
+            };
+            self.posts.answered.of(answered).inc();
+            match sent {
                 Ok(Ok(response)) => {
                     going.heard(Told::read(response.headers(), SystemTime::now()));
                     if let Some(posted) = verdict(response.status()) {
@@ -319,6 +352,7 @@ impl Upstream {
             }
             sleep(wait).await;
         }
+        Posted::Failed
     }
 }
 

@@ -12,7 +12,7 @@ use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{runs, status};
+use super::{ready, runs, status};
 use crate::door::{
     reply::{self, Body},
     route::Own,
@@ -178,11 +178,17 @@ fn operations(route: &Own) -> Vec<Operation> {
                 "ready",
                 "Whether every required backend has been resolved",
                 vec![
-                    (200, "They have.", Json(of::<Alive>)),
-                    error(503, "Some have not: `missing` names them."),
+                    (200, "They have.", Json(of::<ready::Ready<'_>>)),
+                    (503, "Some have not: `missing` names them.", Json(of::<ready::NotReady<'_>>)),
                 ],
             )
         },
+        Own::Metrics => get(
+            "/metrics",
+            "metrics",
+            "The metrics of the whole bridge, for Prometheus",
+            vec![(200, "OpenMetrics text.", Text("application/openmetrics-text"))],
+        ),
         Own::Status => get(
             "/v1/status",
             "status",
@@ -333,6 +339,7 @@ fn routes() -> Vec<Own> {
     vec![
         Own::Health,
         Own::Ready,
+        Own::Metrics,
         Own::Status,
         Own::ToolRefs,
         Own::Inject,

@@ -11,7 +11,7 @@ use super::status::{Backend, Daemon};
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub(super) struct Problem {
-    /// `upstream`, `journal`, `config`, or the name of a backend.
+    /// `upstream`, `journal`, `audit`, `config`, or the name of a backend.
     subject: String,
     message: String,
     cure: &'static str,
@@ -35,6 +35,9 @@ pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend]) -> Vec<Problem> {
         let cure = if daemon.config.needs_restart { RESTART } else { CONFIG };
         add("config", Some(error), "", cure);
     }
+    if let Some(error) = daemon.audit.as_ref().and_then(|audit| audit.last_error.as_deref()) {
+        add("audit", Some(error), "", AUDIT);
+    }
     for backend in backends {
         let error = backend.last_error.as_deref();
         match (backend.state, backend.breaker.state) {
@@ -51,6 +54,8 @@ pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend]) -> Vec<Problem> {
 
 const JOURNAL: &str = "No calls are made until it can be written: free space on the disk of the \
                        state directory, and look at its permissions.";
+const AUDIT: &str = "Calls are made all the same, and their lines wait, 16 MiB at most: free space \
+                     on the disk of audit.file, and look at its permissions.";
 const UPSTREAM: &str = "Look at upstream.base_url, the network and upstream.credential; \
                         `mantyx-bridge doctor` tries each step.";
 const CONFIG: &str = "The daemon goes on with the configuration that it had. Mend the file; it is \

@@ -183,6 +183,7 @@ impl Api {
         request: Request<Incoming>,
     ) -> Response<Body> {
         let from = Outgoing::new(&self.runs, caller, request.headers());
+        let trace = proxy::trace(request.headers());
         let Attach { workspace, backends } = match attach_body(request).await {
             Ok(asked) => asked,
             Err(response) => return response,
@@ -229,6 +230,7 @@ impl Api {
             authority: from.authority.clone(),
             table: Arc::new(table),
             has_past: true,
+            trace,
         };
         match self.runs.start(new).await {
             Ok(run) => {

@@ -14,7 +14,11 @@ use super::{
     problems::{self, Problem},
 };
 use crate::{
-    backend::{board::Snapshot, breaker::Look, calls::Lane},
+    backend::{
+        board::Snapshot,
+        breaker::Look,
+        calls::{self, Lane},
+    },
     config::App,
     model::{ids::BackendName, offer::RefKind},
     proxy,
@@ -37,6 +41,8 @@ pub(super) struct Daemon<'a> {
     pub(super) upstream: Upstream<'a>,
     runs: Runs,
     pub(super) journal: Journal,
+    /// `null` where none is configured.
+    pub(super) audit: Option<Audit>,
     pub(super) config: Config,
     /// What is wrong now, with its cure.
     problems: Vec<Problem>,
@@ -86,10 +92,16 @@ pub(super) struct Breaker {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-struct LastCall {
+pub(super) struct LastCall {
     at: String,
     /// Whether the peer gave an answer, be it an error of its tool.
     answered: bool,
+}
+
+impl From<calls::LastCall> for LastCall {
+    fn from(last: calls::LastCall) -> Self {
+        Self { at: time(last.at), answered: last.answered }
+    }
 }
 
 /// Where runs and calls are kept. While it has an error, no calls are made.
@@ -98,6 +110,15 @@ struct LastCall {
 pub(super) struct Journal {
     bytes: u64,
     pub(super) last_error: Option<String>,
+}
+
+/// The audit log. Whatever is wrong with it, calls are made.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Audit {
+    pub(super) last_error: Option<String>,
+    /// Lines that could not be kept until they could be written.
+    pub(super) lost: u64,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -152,6 +173,10 @@ pub(super) fn daemon<'a>(api: &'a Api, backends: &[Backend]) -> Daemon<'a> {
         },
         runs: Runs { driven: api.runs.driven() },
         journal: Journal { bytes: journal.bytes, last_error: journal.error },
+        audit: api.runs.audit().map(|audit| {
+            let health = audit.health();
+            Audit { last_error: health.error, lost: health.lost }
+        }),
         config: Config::of(&loaded),
         problems: Vec::new(),
     };
@@ -199,21 +224,18 @@ fn one(api: &Api, name: &BackendName, lane: &Lane) -> Option<Backend> {
         last_refresh: known.last_refresh.map(time),
         next_refresh: known.next_refresh.map(time),
         last_error: known.last_error,
-        last_call: lane
-            .last_call()
-            .map(|last| LastCall { at: time(last.at), answered: last.answered }),
+        last_call: lane.last_call().map(LastCall::from),
         calls_in_flight: lane.in_flight(),
         breaker: breaker(lane.breaker()),
     })
 }
 
 fn breaker(look: Look) -> Breaker {
-    let (state, wait) = match look {
-        Look::Closed => ("closed", None),
-        Look::Open(wait) => ("open", Some(wait)),
-        Look::HalfOpen => ("half-open", None),
+    let wait = match look {
+        Look::Open(wait) => Some(wait),
+        Look::Closed | Look::HalfOpen => None,
     };
-    Breaker { state, retry_at: wait.map(|wait| time(SystemTime::now() + wait)) }
+    Breaker { state: look.as_str(), retry_at: wait.map(|wait| time(SystemTime::now() + wait)) }
 }
 
 fn time(at: SystemTime) -> String {

@@ -142,7 +142,7 @@ impl Settings {
         let fresh = match (fetched, known) {
             (Fetched::Same, Some(known)) => return Ok(known),
             (Fetched::Same, None) => {
-                return Err(PeerError("the card is unchanged, but none is known".to_owned()));
+                return Err(PeerError::new("the card is unchanged, but none is known".to_owned()));
             }
             (Fetched::Card(fresh), known) => self.read(*fresh, known)?,
         };
@@ -152,7 +152,7 @@ impl Settings {
     }
 
     fn read(&self, fresh: Fresh, known: Option<Arc<Resolved>>) -> Result<Arc<Resolved>, PeerError> {
-        let bad = |why: String| PeerError(format!("the Agent Card cannot be used: {why}"));
+        let bad = |why: String| PeerError::new(format!("the Agent Card cannot be used: {why}"));
         let Fresh { bytes, url, validator } = fresh;
         // JSON has no byte order mark, yet some files begin with one.
         let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&bytes);

@@ -91,7 +91,8 @@ pub(super) enum AuthError {
 
 impl From<AuthError> for PeerError {
     fn from(error: AuthError) -> Self {
-        Self(error.to_string())
+        let refused = matches!(error, AuthError::Refused);
+        Self { refused, ..Self::new(error.to_string()) }
     }
 }
 

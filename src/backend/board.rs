@@ -44,6 +44,8 @@ pub enum Phase {
 }
 
 impl Phase {
+    pub const ALL: [Self; 4] = [Self::Connecting, Self::Ready, Self::Degraded, Self::Down];
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Connecting => "connecting",
@@ -70,6 +72,10 @@ pub struct Snapshot {
     pub next_refresh: Option<SystemTime>,
     /// For operators; cleared by the next success.
     pub last_error: Option<String>,
+    /// Connections that were made and gave a catalog.
+    pub connections: u64,
+    /// Refreshes, and attempts to connect, that failed.
+    pub failures: u64,
 }
 
 impl Snapshot {
@@ -83,6 +89,8 @@ impl Snapshot {
             last_refresh: None,
             next_refresh: None,
             last_error: None,
+            connections: 0,
+            failures: 0,
         }
     }
 

@@ -79,6 +79,19 @@ pub enum Look {
     HalfOpen,
 }
 
+impl Look {
+    /// The words of [`Self::as_str`].
+    pub const WORDS: [&'static str; 3] = ["closed", "open", "half-open"];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open(_) => "open",
+            Self::HalfOpen => "half-open",
+        }
+    }
+}
+
 /// A change that operators want to know of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {

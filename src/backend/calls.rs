@@ -20,11 +20,16 @@ use super::{
     gate::Pass,
     peer::{CallError, Handle, NotRecorded, Origin, Progress, ToolCall, Witness},
 };
-use crate::model::{
-    answer::Answer,
-    ids::BackendName,
-    offer::{Route, Target},
-    schema::{InputSchema, Verdict},
+use crate::{
+    metrics,
+    model::{
+        answer::Answer,
+        ending::{Ending, Made},
+        ids::BackendName,
+        offer::{Route, Target},
+        schema::{InputSchema, Verdict},
+        trace::Trace,
+    },
 };
 pub use lane::{CallLimits, Lane, LaneRules, LastCall};
 
@@ -65,6 +70,8 @@ pub struct Wanted {
     pub arguments: Box<RawValue>,
     /// Which call of which run this is; `None` for calls by hand.
     pub origin: Option<Origin>,
+    /// The trace that it belongs to.
+    pub trace: Option<Arc<Trace>>,
     /// Told of every step before it is taken; `None` for calls by hand.
     pub witness: Option<Arc<dyn Witness>>,
     /// The work that this call has started before; it is asked for, and nothing is started anew.
@@ -105,6 +112,11 @@ impl Backends {
         self.all().lanes.get(name)?.rules.limits.pending_after
     }
 
+    /// Where the calls to `name` are counted.
+    pub fn metrics(&self, name: &BackendName) -> Option<Arc<metrics::Calls>> {
+        self.all().lanes.get(name).map(|lane| Arc::clone(lane.metrics()))
+    }
+
     pub fn lanes(&self) -> Arc<Lanes> {
         Arc::clone(&self.all().lanes)
     }
@@ -113,11 +125,12 @@ impl Backends {
     /// which begins anew with every sign of progress, and by the call's own deadline.
     ///
     /// Dropping the future cancels the call at the peer.
-    pub async fn call(&self, route: &Route, wanted: Wanted) -> Answer {
+    pub async fn call(&self, route: &Route, wanted: Wanted) -> Made {
         let name = &route.backend;
         let all = self.all();
+        let unavailable = |why: String| Made::failed(Ending::Unavailable, why);
         let target = match &route.target {
-            Target::Results => return Answer::Error(format!("`{name}` is no backend's tool.")),
+            Target::Results => return unavailable(format!("`{name}` is no backend's tool.")),
             Target::Stub => None,
             Target::Tool { name: tool, input } => Some((Arc::clone(tool), input.as_deref())),
         };
@@ -126,14 +139,15 @@ impl Backends {
                 None => Failure::Removed,
                 Some(_) => Failure::Call(CallError::Lost(Failure::Removed.to_string())),
             };
-            return Answer::Error(failure.for_model(name));
+            return Made::failed(failure.ending(), failure.for_model(name));
         };
         let Some((tool, input)) = target else {
-            return Answer::Error(self.why_unavailable(name));
+            return unavailable(self.why_unavailable(name));
         };
         // Before the call waits for a turn: a mistake is told at once, and takes nobody's.
         if let Some(mistakes) = input.and_then(|input| mistakes(name, &tool, input, &wanted)) {
-            return Answer::Error(mistakes).within_limits();
+            let answer = Answer::Error(mistakes).within_limits();
+            return Made { answer, ending: Ending::InputInvalid };
         }
         let _in_flight = lane.enter();
         let limits = Limits::new(lane.rules.limits.idle, wanted.deadline);
@@ -141,17 +155,17 @@ impl Backends {
         let outcome = self.call_in_turn(route, places, &tool, wanted, limits).await;
         if let Err(failure @ Failure::Shut(_)) = &outcome {
             debug!(backend = %name, %failure, "a call was not made");
-            return Answer::Error(failure.for_model(name));
+            return Made::failed(failure.ending(), failure.for_model(name));
         }
         lane.leave(sign(&outcome) == Sign::Alive);
-        let answer = match outcome {
-            Ok(answer) => answer,
+        let made = match outcome {
+            Ok(answer) => Made::from(answer),
             Err(failure) => {
                 warn!(backend = %name, %failure, "a call failed");
-                Answer::Error(failure.for_model(name))
+                Made::failed(failure.ending(), failure.for_model(name))
             }
         };
-        answer.within_limits()
+        Made { answer: made.answer.within_limits(), ..made }
     }
 
     /// Makes the call when it is its turn, if the backend is one that is called at all.
@@ -172,6 +186,7 @@ impl Backends {
             (own, of_all.acquire().await)
         };
         let turn = timeout_at(limits.turn_by(), turn).await;
+        lane.metrics().turn.observe(limits.waited());
         let _permits = turn.map_err(|_elapsed| match wanted.handle {
             None => Failure::NoTurn(limits.waited()),
             Some(_) => Failure::Call(CallError::Lost("no turn to ask for it".to_owned())),
@@ -198,6 +213,7 @@ impl Backends {
                 tool: Arc::clone(tool),
                 arguments: wanted.arguments.clone(),
                 origin: wanted.origin.clone(),
+                trace: wanted.trace.clone(),
                 progress: Progress::default(),
                 witness: wanted.witness.clone(),
             };
@@ -439,6 +455,21 @@ impl Failure {
             | Self::NotRecorded(_) => true,
             Self::Call(error) => matches!(error, CallError::NotSent(_)),
             Self::TimedOut(_) => false,
+        }
+    }
+
+    fn ending(&self) -> Ending {
+        match self {
+            Self::Shut(_) => Ending::BreakerOpen,
+            Self::NoTurn(_) => Ending::Busy,
+            Self::NotConnected | Self::Removed | Self::Call(CallError::NotSent(_)) => {
+                Ending::Unavailable
+            }
+            Self::TimedOut(_) => Ending::TimedOut,
+            Self::NotRecorded(_) => Ending::Storage,
+            Self::Call(CallError::Lost(_)) => Ending::ConnectionLost,
+            Self::Call(CallError::Refused(_)) => Ending::Refused,
+            Self::Call(CallError::Unreadable(_)) => Ending::Unreadable,
         }
     }
 

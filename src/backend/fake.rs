@@ -28,6 +28,8 @@ use crate::model::{
 pub(crate) enum Mood {
     Well,
     Failing,
+    /// Another authorization is wanted.
+    Refusing,
     Hanging,
     /// Calls are not even sent; the rest fails.
     Gone,
@@ -79,8 +81,9 @@ impl World {
         let mood = mood.wait_for(|mood| *mood != Mood::Hanging).await.map(|mood| *mood);
         match mood {
             Ok(Mood::Well) => Ok(()),
+            Ok(Mood::Refusing) => Err(PeerError { refused: true, ..PeerError::new("HTTP 401") }),
             Ok(Mood::Failing | Mood::Hanging | Mood::Gone) | Err(_) => {
-                Err(PeerError("it fails".to_owned()))
+                Err(PeerError::new("it fails"))
             }
         }
     }
@@ -167,7 +170,7 @@ impl Peer for FakePeer {
     }
 
     fn closed(&self) -> BoxFuture<'_, PeerError> {
-        self.0.lost.notified().map(|()| PeerError("it is gone".to_owned())).boxed()
+        self.0.lost.notified().map(|()| PeerError::new("it is gone".to_owned())).boxed()
     }
 
     fn call(&self, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>> {
@@ -183,7 +186,7 @@ impl Peer for FakePeer {
             let mut work = std::pin::pin!(World::go(&self.0.calling));
             loop {
                 tokio::select! {
-                    done = &mut work => break done.map_err(|error| CallError::Lost(error.0))?,
+                    done = &mut work => break done.map_err(|error| CallError::Lost(error.text))?,
                     () = self.0.getting_on.notified() => call.progress.touch(),
                 }
             }

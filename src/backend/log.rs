@@ -8,6 +8,8 @@ use std::{collections::VecDeque, fmt::Write as _, time::Duration};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
 
+use crate::telemetry::is_plain;
+
 /// The longest line that is logged, in bytes.
 pub(super) const LINE_LIMIT: usize = 8 * 1024;
 
@@ -135,11 +137,10 @@ pub(super) fn printable(bytes: &[u8], more: usize) -> String {
     let mut text = String::with_capacity(kept.len());
     for c in String::from_utf8_lossy(kept).chars() {
         match c {
-            '\t' => text.push(c),
-            _ if c.is_control() || reorders(c) => {
+            _ if is_plain(c) => text.push(c),
+            _ => {
                 write!(text, "\\u{{{:x}}}", u32::from(c)).expect("writing to a String cannot fail");
             }
-            _ => text.push(c),
         }
     }
     let more = more + (bytes.len() - kept.len());
@@ -153,11 +154,6 @@ pub(super) fn printable(bytes: &[u8], more: usize) -> String {
 pub(super) fn printable_lines(bytes: &[u8]) -> String {
     let lines = bytes.trim_ascii_end().split(|byte| *byte == b'\n');
     lines.map(|line| printable(line, 0)).collect::<Vec<_>>().join("\n")
-}
-
-/// Whether `c` changes the direction of what stands around it.
-fn reorders(c: char) -> bool {
-    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')
 }
 
 #[cfg(test)]

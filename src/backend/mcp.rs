@@ -153,8 +153,10 @@ impl McpDialer {
             let streamable = failed.error.to_string();
             attempt = next;
             outcome = self.attempt(next).await;
-            if let (Err(Failed { error: PeerError(why), .. }), Attempt::Only(Era::Oldest)) =
-                (&mut outcome, next)
+            if let (
+                Err(Failed { error: PeerError { text: why, .. }, .. }),
+                Attempt::Only(Era::Oldest),
+            ) = (&mut outcome, next)
             {
                 *why = match *why == streamable {
                     true => format!("{why}, neither with Streamable HTTP nor with HTTP+SSE"),
@@ -208,7 +210,10 @@ impl McpDialer {
                     sse::Sse::open(self.backend.clone(), Arc::clone(endpoint), Arc::clone(&wire));
                 let transport = opened.await.map_err(|failure| Failed {
                     try_other: failure.is_by_server(),
-                    ..Failed::for_good(PeerError(failure.to_string()))
+                    ..Failed::for_good(PeerError {
+                        text: failure.to_string(),
+                        refused: failure.is_refusal(),
+                    })
                 })?;
                 let (running, stop) = self.shake_hands(transport, &wire, attempt).await?;
                 Ok(Connection::new(self.backend.clone(), wire, running, stop, None))
@@ -251,7 +256,7 @@ impl McpDialer {
             Err(mut failed) => {
                 let command = &program.command;
                 let ended = child.obituary(EXIT_PATIENCE).await;
-                failed.error = PeerError(match (ended, child.last_words()) {
+                failed.error = PeerError::new(match (ended, child.last_words()) {
                     (Some(obituary), _) => format!("`{command}` is no use: {obituary}"),
                     (None, Some(words)) => {
                         format!("`{command}`: {}; its last words on stderr: {words}", failed.error)
@@ -281,7 +286,9 @@ impl McpDialer {
         let serve = Box::pin(serve);
         let outcome = if attempt == Attempt::Only(Era::Modern) {
             timeout(DISCOVER_PATIENCE, serve).await.map_err(|_late| Failed {
-                error: PeerError("the server does not answer server/discover any more".to_owned()),
+                error: PeerError::new(
+                    "the server does not answer server/discover any more".to_owned(),
+                ),
                 try_other: true,
                 may_be_older: false,
             })?
@@ -289,7 +296,10 @@ impl McpDialer {
             serve.await
         };
         let running = outcome.map_err(|error| Failed {
-            error: PeerError(describe(&error, wire)),
+            error: PeerError {
+                text: describe(&error, wire),
+                refused: http_failure(&error).is_some_and(http::Failure::is_refusal),
+            },
             try_other: is_worth_another(&error),
             may_be_older: http_failure(&error).is_some_and(http::Failure::may_be_older),
         })?;

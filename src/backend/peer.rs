@@ -14,6 +14,7 @@ use crate::model::{
     answer::Answer,
     catalog::Catalog,
     ids::{RunId, SessionId, ToolUseId},
+    trace::Trace,
 };
 
 /// Knows how to reach one peer.
@@ -79,6 +80,8 @@ pub struct ToolCall {
     pub arguments: Box<RawValue>,
     /// Which call of which run this is; `None` for calls from the command line.
     pub origin: Option<Origin>,
+    /// The trace that it belongs to, which is told to the peer; `None` where the app told none.
+    pub trace: Option<Arc<Trace>>,
     /// Where the peer says that the call is getting on.
     pub progress: Progress,
     /// Where it is written down how far the call is, if anybody does.
@@ -155,8 +158,19 @@ pub struct Origin {
 ///
 /// The message is for operators: it may name addresses and commands, never a secret.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{0}")]
-pub struct PeerError(pub String);
+#[error("{text}")]
+pub struct PeerError {
+    pub text: String,
+    /// The peer wants another authorization (HTTP 401 or 403): trying again soon is of no use, and
+    /// may lock an account.
+    pub refused: bool,
+}
+
+impl PeerError {
+    pub fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), refused: false }
+    }
+}
 
 /// A call that brought no answer of the tool. What the model is told is made of the variant alone.
 #[derive(Debug, Clone, thiserror::Error)]

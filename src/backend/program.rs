@@ -72,7 +72,7 @@ pub(super) async fn start(
     spawner::spawn(command).await.map_err(|error| {
         let cwd = program.cwd.as_ref().map(|cwd| format!(" in {}", cwd.display()));
         let through = launcher.map(|path| format!(" through {}", path.display()));
-        PeerError(format!(
+        PeerError::new(format!(
             "cannot start `{}`{}{}: {error}",
             program.command,
             cwd.unwrap_or_default(),
@@ -84,7 +84,7 @@ pub(super) async fn start(
 /// The file that is started for `program`.
 pub fn locate(program: &Program) -> Result<PathBuf, PeerError> {
     let path = variable(program, "PATH").unwrap_or_default();
-    path::find(&program.command, &path, program.cwd.as_deref()).map_err(PeerError)
+    path::find(&program.command, &path, program.cwd.as_deref()).map_err(PeerError::new)
 }
 
 /// A variable as the program will see it.

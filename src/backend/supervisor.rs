@@ -36,6 +36,8 @@ use crate::{backoff::Backoff, model::ids::BackendName};
 
 /// How long a connection must have lived until the next loss is met without a longer wait.
 const PROOF_OF_LIFE: Duration = Duration::from_secs(30);
+/// How soon a peer is tried again that wants another authorization.
+const REFUSED: Duration = Duration::from_secs(60);
 /// The least time between two refreshes that the peer itself asks for, so that a flapping catalog
 /// costs no more; the first one is at once.
 const LIST_CHANGED_GAP: Duration = Duration::from_secs(5);
@@ -106,6 +108,11 @@ impl fmt::Debug for Supervisor {
     }
 }
 
+/// The least time until the next attempt after this one.
+fn least_wait(error: &PeerError) -> Duration {
+    if error.refused { REFUSED } else { Duration::ZERO }
+}
+
 /// How a connection ended.
 enum End {
     Stop,
@@ -129,6 +136,7 @@ impl Supervisor {
                 () = self.seat.lost() => return,
                 dialled = timeout(patience, self.dial.dial()) => dialled,
             };
+            let mut least = Duration::ZERO;
             match dialled {
                 Ok(Ok(peer)) => {
                     let connection = Connection::new(peer);
@@ -142,6 +150,7 @@ impl Supervisor {
                         End::Lost { error, lived } => {
                             // Before closing, which may take seconds: no call may go there any more.
                             self.down(error);
+                            least = least_wait(error);
                             if *lived >= PROOF_OF_LIFE {
                                 backoff.reset();
                             }
@@ -152,13 +161,16 @@ impl Supervisor {
                         return;
                     }
                 }
-                Ok(Err(error)) => self.down(&error),
+                Ok(Err(error)) => {
+                    self.down(&error);
+                    least = least_wait(&error);
+                }
                 Err(_elapsed) => {
-                    self.down(&PeerError(format!("no connection within {patience:?}")));
+                    self.down(&PeerError::new(format!("no connection within {patience:?}")));
                 }
             }
             answer(&mut waiting);
-            let wait = backoff.next_wait();
+            let wait = backoff.next_wait().max(least);
             debug!(backend = %self.seat.name(), ?wait, "next connection attempt");
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -203,9 +215,10 @@ impl Supervisor {
                 failed => {
                     let error = match failed {
                         Ok(Err(error)) => error,
-                        _ => {
-                            PeerError(format!("the refresh took longer than {:?}", timing.timeout))
-                        }
+                        _ => PeerError::new(format!(
+                            "the refresh took longer than {:?}",
+                            timing.timeout
+                        )),
                     };
                     failures += 1;
                     if failures == FAILURES_TO_REDIAL || !self.board.has_catalog(&self.seat) {
@@ -274,6 +287,7 @@ impl Supervisor {
             known.last_refresh = Some(now);
             known.next_refresh = Some(now + wait);
             known.last_error = None;
+            known.connections += u64::from(reason == Reason::Connected);
         });
         if news {
             info!(backend = %self.seat.name(), tools, %reason, "ready");
@@ -290,6 +304,7 @@ impl Supervisor {
             known.about = connection.peer().about();
             known.next_refresh = Some(SystemTime::now() + wait);
             known.last_error = Some(error.to_string());
+            known.failures += 1;
         });
     }
 
@@ -303,6 +318,7 @@ impl Supervisor {
             known.connection = None;
             known.next_refresh = None;
             known.last_error = Some(text);
+            known.failures += 1;
         });
         if news {
             warn!(backend = %self.seat.name(), %error, "down; the bridge keeps trying to connect");

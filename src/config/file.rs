@@ -103,34 +103,41 @@ impl Config {
         path: &Path,
         env: &Environment,
     ) -> Result<Self, ConfigErrors> {
-        match read {
-            Ok(file) => Self::parse(&file.text, path, env),
-            Err(error) => Err(unreadable(path, &error)),
-        }
+        let file = read.map_err(|error| unreadable(path, &error))?;
+        Self::parse(&file.text, path, env)
     }
 
     /// Checks `text` as the content of the file `path`, at whose directory relative paths start.
     pub fn parse(text: &str, path: &Path, env: &Environment) -> Result<Self, ConfigErrors> {
-        let (mut config, warnings) = lowered(text, path, env, |lower, file| lower.config(file))?;
+        let all = |_: &str| true;
+        let lower = |lower: &Lower<'_>, file: &File| lower.config(file);
+        let (mut config, warnings) = lowered(text, path, env, all, lower)?;
         config.warnings = warnings;
         Ok(config)
     }
 }
 
 impl Contact {
-    /// Reads the file at `path`, and of what it refers to only what a client needs.
+    /// Reads the file at `path`, and of what it refers to only what a client needs. What else is
+    /// wrong with it does not keep a client from a daemon that runs with what it read before.
     pub fn load(path: &Path, env: &Environment) -> Result<Self, ConfigErrors> {
         let file = env.read(path).map_err(|error| unreadable(path, &error))?;
-        let contact = lowered(&file.text, path, env, |lower, file| lower.contact(file));
-        contact.map(|(contact, _told_by_check)| contact)
+        let matters = |path: &str| match path.split_once(['.', '[']) {
+            Some((section, _)) => matches!(section, "listen" | "state_dir" | "apps"),
+            // It may have been meant for one of these.
+            None => true,
+        };
+        let lower = |lower: &Lower<'_>, file: &File| lower.contact(file);
+        lowered(&file.text, path, env, matters, lower).map(|(contact, _told_by_check)| contact)
     }
 }
 
-/// What `lower` makes of `text`, and its warnings.
+/// What `lower` makes of `text`, and its warnings. Mistakes count where their path `matters`.
 fn lowered<T>(
     text: &str,
     path: &Path,
     env: &Environment,
+    matters: impl Fn(&str) -> bool,
     lower: impl FnOnce(&Lower<'_>, &File) -> Option<T>,
 ) -> Result<(T, Vec<String>), ConfigErrors> {
     let name = path.display().to_string();
@@ -163,7 +170,8 @@ fn lowered<T>(
         mistakes.extend(findings.mistakes);
         warnings = findings.warnings;
     }
-    let Some(lowered) = lowered.filter(|_| mistakes.is_empty()) else {
+    let is_good = !mistakes.iter().any(|mistake| matters(&document.path(mistake.node)));
+    let Some(lowered) = lowered.filter(|_| is_good) else {
         return Err(errors(name, text, &document, mistakes));
     };
     warnings.sort_by_key(|&(node, _)| node);

@@ -26,7 +26,7 @@ use std::{
 use secrecy::SecretString;
 
 use super::{
-    Calls, Config, Contact, Refresh, Written,
+    Audit, Calls, Config, Contact, Refresh, Written,
     document::{Document, NodeId},
     environment::Environment,
     read::{At, Mistake},
@@ -83,6 +83,7 @@ impl<'a> Lower<'a> {
         let state_dir = self.state_dir(file.state_dir.as_ref());
         let refresh = self.refresh(file.refresh.as_ref());
         let calls = self.calls(file.calls.as_ref());
+        let audit = file.audit.as_ref().map(|at| self.audit(at));
         let backends = self.backends(file, &refresh, &calls);
         let apps = self.apps(file.apps.as_ref(), &backends, auth);
         Some(Config {
@@ -93,6 +94,10 @@ impl<'a> Lower<'a> {
             apps,
             refresh,
             calls,
+            audit: match audit {
+                None => None,
+                Some(audit) => Some(audit?),
+            },
             disabled: backends.disabled(),
             backends: backends.into_map(),
             warnings: Vec::new(),
@@ -146,6 +151,19 @@ impl<'a> Lower<'a> {
                 .and_then(|s| s.max_concurrent.as_ref())
                 .map_or(256, |at| at.value.0),
         }
+    }
+
+    fn audit(&self, at: &At<super::shape::Audit>) -> Option<Audit> {
+        let Some(file) = &at.value.file else {
+            self.missing(
+                at.node,
+                "`file` is missing: where is the audit log written?",
+                "write `audit: {file: /var/log/mantyx-bridge/audit.jsonl}`",
+            );
+            return None;
+        };
+        let arguments = at.value.arguments.as_ref().is_some_and(|at| at.value);
+        Some(Audit { file: self.path(file)?, arguments })
     }
 
     fn state_dir(&self, written: Option<&At<String>>) -> Option<PathBuf> {

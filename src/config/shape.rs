@@ -44,6 +44,8 @@ pub struct File {
     pub refresh: Option<Refresh>,
     /// The limits of all tool calls together.
     pub calls: Option<Calls>,
+    /// A line of JSON for each call, in a file.
+    pub audit: Option<At<Audit>>,
     /// MCP servers by name.
     pub mcp: Option<At<BTreeMap<String, At<Mcp>>>>,
     /// The same section as `mcp`, under the name that other products use.
@@ -107,6 +109,17 @@ pub struct UpstreamOauth {
     pub client_secret: Option<Unready>,
     /// As a reference.
     pub refresh_token: Option<Unready>,
+}
+
+/// The audit log.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with file")]
+pub struct Audit {
+    /// Where it is written: appended, made with mode 0600, and made anew after it was renamed.
+    pub file: Option<At<String>>,
+    /// `true`: the arguments of calls are written, too, and not only their SHA-256. They may hold
+    /// what is nobody else's business. Default: `false`.
+    pub arguments: Option<At<bool>>,
 }
 
 /// A program that uses the bridge.

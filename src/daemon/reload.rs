@@ -17,7 +17,7 @@ use super::{apps, fleet::Fleet};
 use crate::{
     api::{Flaw, Loaded},
     backend::board::Board,
-    config::{Auth, Config, ConfigErrors, ConfigFile, Listen, Upstream},
+    config::{Audit, Auth, Config, ConfigErrors, ConfigFile, Listen, Upstream},
     front::Front,
     http_client::chain,
     state::StateDir,
@@ -43,6 +43,7 @@ pub(super) struct Fixed {
     bound: Vec<SocketAddr>,
     state_dir: PathBuf,
     auth: Auth,
+    audit: Option<Audit>,
     mantyx: Mantyx,
 }
 
@@ -70,6 +71,7 @@ impl Fixed {
             bound,
             state_dir: config.state_dir.clone(),
             auth: config.auth,
+            audit: config.audit.clone(),
             mantyx: Mantyx::of(&config.upstream),
         }
     }
@@ -90,6 +92,7 @@ impl Fixed {
             (config.listen != self.listen && !as_bound).then_some("listen"),
             (config.state_dir != self.state_dir).then_some("state_dir"),
             (config.auth != self.auth).then_some("auth"),
+            (config.audit != self.audit).then_some("audit"),
             upstream,
         ];
         keys.into_iter().flatten().collect()
@@ -177,10 +180,9 @@ impl Reloader {
             Ok(prepared) => prepared,
             Err(error) => return self.failed(&chain(&error)),
         };
-        // From here on, nothing fails.
-        let changes = self.fleet.take(prepared, &refresh, calls.max_concurrent);
+        // From here on, nothing fails. Apps come first, so that none is given a backend which is
+        // new and not for it.
         let runs = &self.front.api.runs;
-        runs.set_calls(&calls);
         let same_mantyx = Mantyx::of(&upstream) == self.fixed.mantyx;
         let mut loaded = self.loaded.borrow().clone();
         // A credential that is meant for one MANTYX must not go to another.
@@ -192,18 +194,21 @@ impl Reloader {
             runs.set_apps(&apps);
             self.front.guard.set_apps(&apps);
         }
+        runs.set_calls(&calls);
+        let changes = self.fleet.take(prepared, &refresh, calls.max_concurrent);
+        let flaw = restart_needed(&fixed, same_mantyx);
+        loaded.at = SystemTime::now();
+        loaded.flaw.clone_from(&flaw);
+        self.loaded.send_replace(loaded);
         info!(
             added = changes.added.join(", "),
             changed = changes.changed.join(", "),
             removed = changes.removed.join(", "),
             "the configuration was taken"
         );
-        loaded.at = SystemTime::now();
-        loaded.flaw = restart_needed(&fixed, same_mantyx);
-        if let Some(flaw) = &loaded.flaw {
+        if let Some(flaw) = flaw {
             warn!("{flaw}");
         }
-        self.loaded.send_replace(loaded);
     }
 
     /// Says what is wrong with the file, of which nothing is taken.

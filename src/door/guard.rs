@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use super::Arrival;
 use crate::{
     config::{App, Auth},
+    metrics::{Label as _, Refused},
     upstream::X_API_KEY,
 };
 
@@ -91,13 +92,19 @@ impl Refusal {
         }
     }
 
-    pub fn code(&self) -> &'static str {
+    /// What it is counted as.
+    pub fn kind(&self) -> Refused {
         match self {
-            Self::NoHost => "invalid_request",
-            Self::ForeignHost => "host_refused",
-            Self::CrossOrigin => "origin_refused",
-            Self::NoToken | Self::WrongToken => "unauthorized",
+            Self::NoHost => Refused::NoHost,
+            Self::ForeignHost => Refused::ForeignHost,
+            Self::CrossOrigin => Refused::CrossOrigin,
+            Self::NoToken | Self::WrongToken => Refused::Unauthorized,
         }
+    }
+
+    /// For programs.
+    pub fn code(&self) -> &'static str {
+        self.kind().as_str()
     }
 }
 

@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use http::Method;
 
-use crate::model::ids::{RunId, RunKind, SessionId};
+use crate::{
+    metrics::RouteKind,
+    model::ids::{RunId, RunKind, SessionId},
+};
 
 /// Where a request goes.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,6 +42,7 @@ pub enum Own {
     Run(RunId),
     Attach(RunId),
     Calls,
+    Metrics,
     Events,
     OpenApi,
 }
@@ -101,6 +105,7 @@ impl Route {
             ["sign-out"] => with(Method::POST, "POST", Self::SignOut),
             ["healthz"] => own(Method::GET, "GET, HEAD", Own::Health),
             ["readyz"] => own(Method::GET, "GET, HEAD", Own::Ready),
+            ["metrics"] => own(Method::GET, "GET, HEAD", Own::Metrics),
             ["v1", "status"] => own(Method::GET, "GET, HEAD", Own::Status),
             ["v1", "tool-refs"] => own(Method::GET, "GET, HEAD", Own::ToolRefs),
             ["v1", "specs", "inject"] => own(Method::POST, "POST", Own::Inject),
@@ -116,6 +121,26 @@ impl Route {
             ["openapi.json"] => own(Method::GET, "GET, HEAD", Own::OpenApi),
             ["v1", "events"] => own(Method::GET, "GET, HEAD", Own::Events),
             _ => Self::Unknown,
+        }
+    }
+
+    /// What its requests are counted as.
+    pub fn kind(&self) -> RouteKind {
+        match self {
+            Self::Own(Own::Health | Own::Ready) => RouteKind::Health,
+            Self::Own(_) | Self::WrongMethod(_) => RouteKind::Own,
+            Self::Page | Self::SignIn | Self::SignOut => RouteKind::Page,
+            Self::Unknown => RouteKind::Unknown,
+            Self::Proxied(proxied) => match proxied {
+                Proxied::CreateRun { .. } => RouteKind::CreateRun,
+                Proxied::CreateSession { .. } => RouteKind::CreateSession,
+                Proxied::Message { .. } => RouteKind::Message,
+                Proxied::EndSession { .. } => RouteKind::EndSession,
+                Proxied::Stream { .. } => RouteKind::Stream,
+                Proxied::ToolResult { .. } => RouteKind::ToolResult,
+                Proxied::Cancel { .. } => RouteKind::Cancel,
+                Proxied::Other => RouteKind::Forwarded,
+            },
         }
     }
 
@@ -140,6 +165,7 @@ impl Route {
                 | Own::OpenApi => true,
                 Own::Health
                 | Own::Ready
+                | Own::Metrics
                 | Own::Inject
                 | Own::ToolCalls
                 | Own::Submit
@@ -206,6 +232,7 @@ mod tests {
     fn own_routes() {
         check("GET", "/healthz", &Route::Own(Own::Health));
         check("HEAD", "/readyz", &Route::Own(Own::Ready));
+        check("GET", "/metrics", &Route::Own(Own::Metrics));
         check("POST", "/v1/backends/fs/refresh", &Route::Own(Own::Refresh("fs".to_owned())));
         check("GET", "/v1/specs/inject", &Route::WrongMethod("POST"));
         check("GET", "/v1/status/", &Route::Unknown);
@@ -254,6 +281,7 @@ mod tests {
     fn only_health_and_readiness_are_open() {
         assert!(Route::of(&Method::GET, "/healthz").is_open());
         assert!(!Route::of(&Method::GET, "/v1/status").is_open());
+        assert!(!Route::of(&Method::GET, "/metrics").is_open());
         assert!(!Route::of(&Method::GET, "/nothing").is_open());
         assert!(!Route::of(&Method::GET, "/api/v1/workspaces/a/models").is_open());
     }

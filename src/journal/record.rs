@@ -39,6 +39,9 @@ pub struct RunRecord {
     pub has_past: bool,
     pub started_at: Millis,
     pub ended_at: Option<Millis>,
+    /// The `traceparent` and the `tracestate` that its calls carry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<(String, Option<String>)>,
 }
 
 /// What identifies a call.

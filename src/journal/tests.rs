@@ -27,6 +27,7 @@ fn run(slot: u64, ended_at: Option<Millis>) -> Vec<Change> {
         has_past: false,
         started_at: 1,
         ended_at,
+        trace: None,
     };
     vec![Change::Routes(routes), Change::Run(Slot(slot), record)]
 }
@@ -124,7 +125,8 @@ async fn a_thread_that_hangs_or_is_gone_does_not_live() {
     assert!(!journal.lives().await, "it has ended");
 
     let (jobs, given) = mpsc::channel();
-    let journal = Journal { jobs, health: Arc::default(), writer: Mutex::new(None) };
+    let journal =
+        Journal { jobs, health: Arc::default(), metrics: Arc::default(), writer: Mutex::new(None) };
     let lives = tokio::time::timeout(Duration::from_secs(3600), journal.lives()).await;
     assert!(lives.is_err(), "it does not come by");
     drop(given);

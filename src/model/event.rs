@@ -179,6 +179,25 @@ impl Call {
     }
 }
 
+/// How a run has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    Result,
+    Error,
+    Cancelled,
+}
+
+/// How the run has ended whose last event is this one, a [`Body::End`].
+pub fn end(event: Option<&str>, data: &str) -> End {
+    let envelope: Option<Envelope<'_>> = serde_json::from_str(data).ok();
+    let kind = envelope.and_then(|envelope| envelope.kind);
+    match kind.as_deref().or(event) {
+        Some("cancelled" | "run_cancelled") => End::Cancelled,
+        Some("error" | "run_error") => End::Error,
+        _ => End::Result,
+    }
+}
+
 fn fingerprint(event: Option<&str>, data: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     (event, data).hash(&mut hasher);

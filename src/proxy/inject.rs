@@ -17,6 +17,7 @@ use crate::{
     model::{
         ids::{BackendName, RunKind, SessionId},
         spec::{InjectError, Injected, Selection, Spec, Table},
+        trace::{self, Trace},
     },
     runs::{NewRun, RunKey, Session},
 };
@@ -229,6 +230,7 @@ impl Outgoing<'_> {
             authority: self.authority.clone(),
             table: Arc::new(injected.table),
             has_past: false,
+            trace: trace(&taken.parts.headers),
         };
         if let Err(run) = self.runs.start(new).await {
             warn!(run = %run.key.run, "MANTYX gave out an id again; that run is driven already");
@@ -254,6 +256,15 @@ impl Outgoing<'_> {
         })?;
         Ok((Response::from_parts(parts, reply::full(text.clone())), text))
     }
+}
+
+/// The trace that a request belongs to.
+pub fn trace(headers: &HeaderMap) -> Option<Arc<Trace>> {
+    let texts = |name| -> Option<Vec<&str>> {
+        headers.get_all(name).iter().map(|value| value.to_str().ok()).collect()
+    };
+    let states = texts(trace::STATE).unwrap_or_default();
+    Trace::read(&texts(trace::PARENT)?, &states).map(Arc::new)
 }
 
 /// Whether `app` may use the backend.

@@ -12,6 +12,7 @@ use tracing::info;
 use super::{DrivenRun, Runs, entry::Entry};
 use crate::model::{
     answer::Answer,
+    ending::Ending,
     event::Call,
     ids::{RunId, ToolUseId},
     offer::Route,
@@ -28,7 +29,7 @@ pub(super) enum Task {
     /// Ask for the work that it has started before.
     Resume(Route),
     /// Post this error; nothing is called.
-    Refuse(String),
+    Refuse(String, Ending),
     /// Post this body, which was kept.
     Post(Bytes),
 }
@@ -53,7 +54,10 @@ pub(super) async fn answer(
     let (to, tool_use) = (run.asked_by(&call), call.tool_use.clone());
     let body = match task {
         Task::Post(body) => body,
-        Task::Refuse(error) => written(&tool_use, Answer::Error(error), &entry).await,
+        Task::Refuse(error, ending) => {
+            runs.not_made(&run, &call, ending);
+            written(&tool_use, Answer::Error(error), &entry).await
+        }
         Task::Make(route) => {
             let made = make(&runs, &run, call, &route, (&to, &entry, false)).await;
             let Some(answer) = made else { return };
@@ -88,18 +92,19 @@ async fn make(
     let asked_by = run.begin_call(to.clone(), Arc::clone(entry), handle);
     runs.tell(run);
     let answer = tokio::select! {
-        answer = runs.call(&run.app, route, call, Some(asked_by)) => answer,
+        answer = runs.call(&run.app, route, call, Some(asked_by), run.trace.clone()) => answer,
         () = run.cancel.cancelled() => {
             Answer::Error("The call was cancelled because its run was.".to_owned())
         }
         () = entry.left() => {
-            info!(run = %run.key.run, %tool_use, tool, "left; it is asked for after the restart");
+            info!(run = %run.key.run, toolUseId = %tool_use, tool, "left; it is asked for after the restart");
             return None;
         }
     };
     let ok = matches!(answer, Answer::Result { .. });
     info!(
-        run = %run.key.run, %tool_use, tool, backend = %route.backend, ok,
+        run = %run.key.run, toolUseId = %tool_use, tool, backend = %route.backend,
+        app = %run.app, ok,
         ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
         "answered"
     );

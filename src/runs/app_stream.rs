@@ -63,11 +63,18 @@ pub async fn open(
             From::Replay(Box::new(Replay { response, framer, seq: last_seq }))
         }
     };
+    runs.metrics.app_streams.inc();
     let this = AppStream { runs: Arc::clone(runs), run, wake, from };
     Ok(stream::unfold(this, |mut this| async move {
         let bytes = this.next().await?;
         Some((bytes, this))
     }))
+}
+
+impl Drop for AppStream {
+    fn drop(&mut self) {
+        self.runs.metrics.app_streams_closed.inc();
+    }
 }
 
 impl AppStream {
@@ -95,6 +102,14 @@ impl AppStream {
                     return Some(bytes);
                 }
                 Ok(Turn::To(from)) => self.from = from,
+                Ok(Turn::Behind(seq)) => {
+                    self.runs.metrics.app_streams_slow.inc();
+                    info!(
+                        run = %self.run.key.run, app = %self.run.app, seq,
+                        "an app reads too slowly; its stream is closed and can be resumed"
+                    );
+                    return None;
+                }
             }
         }
     }
@@ -104,6 +119,8 @@ enum Turn {
     Bytes(Bytes),
     /// These, and then the end.
     Last(Bytes),
+    /// The app has not read as fast as events came; it has them up to this one.
+    Behind(u64),
     To(From),
 }
 
@@ -114,13 +131,7 @@ async fn read_log(run: &DrivenRun, cursor: &mut Cursor, wake: &mut watch::Receiv
         match run.log.read(cursor) {
             Read::Frames(bytes) => return Turn::Bytes(bytes),
             Read::End => return Turn::To(From::Ended),
-            Read::Behind => {
-                info!(
-                    run = %run.key.run, seq = cursor.seq,
-                    "an app reads too slowly; its stream is closed and can be resumed"
-                );
-                return Turn::To(From::Ended);
-            }
+            Read::Behind => return Turn::Behind(cursor.seq),
             Read::Pending => {
                 if wake.changed().await.is_err() {
                     return Turn::To(From::Ended);

@@ -27,6 +27,7 @@ use crate::{
         ids::{AppName, RunId, RunKind, SessionId, ToolUseId},
         run::{Run, Seen},
         spec::Table,
+        trace::Trace,
     },
     upstream::Authority,
 };
@@ -72,6 +73,8 @@ pub struct DrivenRun {
     pub authority: Authority,
     pub log: EventLog,
     pub table: Arc<Table>,
+    /// The trace that its calls belong to.
+    pub trace: Option<Arc<Trace>>,
     state: Mutex<Run>,
     /// Cancels all that its calls have begun.
     pub(super) stop: CancellationToken,
@@ -157,7 +160,7 @@ impl DrivenRun {
     }
 
     fn of(slot: Slot, new: NewRun, state: Run, log: EventLog, started_at: Millis) -> Self {
-        let NewRun { key, app, session, authority, table, has_past: _ } = new;
+        let NewRun { key, app, session, authority, table, has_past: _, trace } = new;
         let stop = CancellationToken::new();
         Self {
             key,
@@ -167,6 +170,7 @@ impl DrivenRun {
             authority,
             log,
             table,
+            trace,
             state: Mutex::new(state),
             cancel: stop.child_token(),
             stop,
@@ -191,6 +195,10 @@ impl DrivenRun {
             has_past: self.state().has_past(),
             started_at: self.started_at,
             ended_at: self.ended().map(|ended| ended.told),
+            trace: self
+                .trace
+                .as_ref()
+                .map(|trace| (trace.parent().to_owned(), trace.state().map(str::to_owned))),
         };
         vec![Change::Routes(routes.clone()), Change::Run(self.slot, record)]
     }

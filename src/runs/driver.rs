@@ -27,8 +27,10 @@ use crate::{
     backoff::Backoff,
     http_client,
     journal::record::Change,
+    metrics::RunEnding,
     model::{
-        event::{Call, Event},
+        ending::Ending,
+        event::{self, Call, Event},
         ids::RunKind,
         run::{Step, Work},
     },
@@ -56,7 +58,7 @@ const PAST_WITHIN: Duration = Duration::from_secs(15);
 /// Why a stream ended.
 enum End {
     /// The run has ended.
-    Terminal,
+    Terminal(RunEnding),
     Drain,
     Broken(String),
     Refused(OpenError),
@@ -72,6 +74,8 @@ struct Driver {
     past_until: Option<Instant>,
     /// Whether the open stream has brought anything new.
     news: bool,
+    /// Whether a stream was opened before.
+    has_read: bool,
 }
 
 /// Drives `run` until it ends or the daemon goes down.
@@ -80,15 +84,18 @@ struct Driver {
 pub(super) async fn drive(runs: Arc<Runs>, run: Arc<DrivenRun>, left: Vec<(Arc<Entry>, Task)>) {
     let backoff = Backoff::for_connections();
     let calls = JoinSet::new();
-    let mut driver = Driver { runs, run, calls, backoff, past_until: None, news: false };
+    let (past_until, news, has_read) = (None, false, false);
+    let mut driver = Driver { runs, run, calls, backoff, past_until, news, has_read };
     for (entry, task) in left {
         driver.answer(entry.call(), task, entry);
     }
     let why = driver.read_to_the_end().await;
     let Driver { runs, run, mut calls, .. } = driver;
     run.set_ended();
+    runs.metrics.ended.of(why.ending()).inc();
     runs.tell(&run);
-    if why == Why::Ended {
+    let has_ended = matches!(why, Why::Ended(_));
+    if has_ended {
         // Nobody waits for these answers any more.
         run.end_calls();
         runs.forget_calls_of(&run.key);
@@ -99,7 +106,7 @@ pub(super) async fn drive(runs: Arc<Runs>, run: Arc<DrivenRun>, left: Vec<(Arc<E
     }
     run.log.end();
     while calls.join_next().await.is_some() {}
-    if why == Why::Ended {
+    if has_ended {
         let mut changes = run.changes();
         changes.push(Change::ForgetCalls(run.slot));
         runs.journal.write(changes);
@@ -110,15 +117,23 @@ pub(super) async fn drive(runs: Arc<Runs>, run: Arc<DrivenRun>, left: Vec<(Arc<E
 /// Why a driver stopped.
 #[derive(Debug, PartialEq, Eq)]
 enum Why {
-    Ended,
+    Ended(RunEnding),
     ShuttingDown,
     GivenUp,
 }
 
 impl Why {
+    fn ending(&self) -> RunEnding {
+        match self {
+            Self::Ended(ending) => *ending,
+            Self::ShuttingDown => RunEnding::Left,
+            Self::GivenUp => RunEnding::GivenUp,
+        }
+    }
+
     fn words(&self) -> &'static str {
         match self {
-            Self::Ended => "the run has ended",
+            Self::Ended(_) => "the run has ended",
             Self::ShuttingDown => "the run is left as it is, for the bridge is going down",
             Self::GivenUp => "the run is not driven any more",
         }
@@ -132,7 +147,7 @@ impl Driver {
         loop {
             let begun = Instant::now();
             let wait = match self.read_stream().await {
-                End::Terminal => return Why::Ended,
+                End::Terminal(ending) => return Why::Ended(ending),
                 End::Drain => return Why::ShuttingDown,
                 End::Broken(why) => {
                     unknown = 0;
@@ -140,8 +155,10 @@ impl Driver {
                     if opened > begun + LIVED {
                         self.backoff.reset();
                     }
-                    if !self.news && self.is_over().await {
-                        return Why::Ended;
+                    if !self.news
+                        && let Some(ending) = self.is_over().await
+                    {
+                        return Why::Ended(ending);
                     }
                     debug!(run = %self.run.key.run, why, "the stream broke; resuming");
                     self.backoff.next_wait()
@@ -165,16 +182,16 @@ impl Driver {
         }
     }
 
-    /// Whether MANTYX says that the run has ended, though its stream does not. The events of an
-    /// eval need not be replayed: where the stream broke before the last one, it never comes.
-    async fn is_over(&self) -> bool {
+    /// How the run has ended, if MANTYX says that it has, though its stream does not. The events of
+    /// an eval need not be replayed: where the stream broke before the last one, it never comes.
+    async fn is_over(&self) -> Option<RunEnding> {
         #[derive(Deserialize)]
         struct Snapshot {
             status: String,
         }
         let (key, authority) = (&self.run.key, self.runs.authority_of(&self.run));
         if key.kind != RunKind::Eval {
-            return false;
+            return None;
         }
         let path = key.path();
         let snapshot = async {
@@ -187,8 +204,12 @@ impl Driver {
             snapshot = snapshot => snapshot,
             () = self.runs.draining().cancelled() => None,
         };
-        snapshot
-            .is_some_and(|run| matches!(run.status.as_str(), "succeeded" | "failed" | "cancelled"))
+        match snapshot?.status.as_str() {
+            "succeeded" => Some(RunEnding::Result),
+            "failed" => Some(RunEnding::Error),
+            "cancelled" => Some(RunEnding::Cancelled),
+            _ => None,
+        }
     }
 
     /// Opens the stream where the last one broke, and reads it.
@@ -200,6 +221,9 @@ impl Driver {
         let draining = self.runs.draining().clone();
         let authority = self.runs.authority_of(&self.run);
         let open = self.runs.upstream().open_stream(&path, last_seq, &authority);
+        if std::mem::replace(&mut self.has_read, true) {
+            self.runs.metrics.reconnects.inc();
+        }
         let opened = tokio::select! {
             opened = timeout(SILENCE, open) => opened,
             () = draining.cancelled() => return End::Drain,
@@ -235,8 +259,8 @@ impl Driver {
             let ended = loop {
                 match framer.next_frame() {
                     Ok(Some(frame)) => {
-                        if self.take(&frame) {
-                            break Some(End::Terminal);
+                        if let Some(ending) = self.take(&frame) {
+                            break Some(End::Terminal(ending));
                         }
                     }
                     Ok(None) => break None,
@@ -286,13 +310,13 @@ impl Driver {
         }
     }
 
-    /// Takes in one frame; `true` when the run has ended with it.
-    fn take(&mut self, frame: &Frame) -> bool {
-        let Some(event) = read(&self.run, frame) else { return false };
+    /// Takes in one frame; how the run has ended, where it has with it.
+    fn take(&mut self, frame: &Frame) -> Option<RunEnding> {
+        let event = read(&self.run, frame)?;
         let seq = event.seq;
         let step = self.run.state().on_event(event);
         match step {
-            Step::Skip => return false,
+            Step::Skip => return None,
             Step::Relay => self.run.log.push(seq, frame.raw.clone()),
             Step::Mask(call, work) => {
                 self.run.log.push(seq, masked(self.run.key.kind, seq, &call).raw);
@@ -307,13 +331,19 @@ impl Driver {
             }
             Step::Finish => {
                 self.run.log.push(seq, frame.raw.clone());
-                return true;
+                let fields = frame.fields();
+                let data = fields.data.as_deref().unwrap_or_default();
+                return Some(match event::end(fields.event.as_deref(), data) {
+                    event::End::Result => RunEnding::Result,
+                    event::End::Error => RunEnding::Error,
+                    event::End::Cancelled => RunEnding::Cancelled,
+                });
             }
         }
         // Proof of life: the next break is met at once.
         self.backoff.reset();
         self.news = true;
-        false
+        None
     }
 
     /// What is to be done for calls, with their entries; what these have to say goes to `changes`.
@@ -327,24 +357,24 @@ impl Driver {
             let (run, tool_use) = (&self.run.key.run, &call.tool_use);
             let task = match work {
                 Work::Make(route) => {
-                    info!(%run, %tool_use, tool = call.name, "call");
+                    info!(%run, toolUseId = %tool_use, tool = call.name, "call");
                     Task::Make(route)
                 }
                 Work::Refuse(error) => {
-                    warn!(%run, %tool_use, error, "call refused");
-                    Task::Refuse(error)
+                    warn!(%run, toolUseId = %tool_use, error, "call refused");
+                    Task::Refuse(error, Ending::Denied)
                 }
                 Work::Nothing | Work::Hold => continue,
                 Work::Altered => {
                     warn!(
-                        %run, %tool_use,
+                        %run, toolUseId = %tool_use,
                         "MANTYX sent a tool use again with another content; it is not run again"
                     );
                     continue;
                 }
                 Work::Astray => {
                     warn!(
-                        %run, %tool_use,
+                        %run, toolUseId = %tool_use,
                         "MANTYX sent a call that names no agent run to answer to; it is not run"
                     );
                     continue;

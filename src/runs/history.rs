@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::changes::{Change, Changes};
 use crate::model::{
-    answer::Answer,
+    ending::Ending,
     ids::{AppName, BackendName, RunId, ToolUseId},
 };
 
@@ -81,10 +81,11 @@ pub struct Running {
 }
 
 impl Outcome {
-    pub fn of(answer: &Answer) -> Self {
-        match answer {
-            Answer::Result { .. } => Self::Result,
-            Answer::Error(_) => Self::Error,
+    pub fn of(ending: Ending) -> Self {
+        match ending {
+            Ending::Result => Self::Result,
+            Ending::Cancelled | Ending::Left => Self::Cancelled,
+            _ => Self::Error,
         }
     }
 
@@ -158,6 +159,11 @@ impl History {
         let running = inner.running.values().rev().filter(|entry| entry.app == *app);
         let answered = inner.answered.get(app).into_iter().flatten().rev();
         running.chain(answered).cloned().collect()
+    }
+
+    /// How many calls go on after a first answer.
+    pub fn pending(&self) -> usize {
+        self.lock().running.values().filter(|entry| entry.pending).count()
     }
 
     fn end(&self, id: u64, outcome: Outcome) {

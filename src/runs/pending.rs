@@ -21,15 +21,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use self::kept::Work;
-use super::{
-    AskedBy, RunKey, Runs,
-    history::{Outcome, Running},
-};
+use super::{AskedBy, RunKey, Runs, account::Account};
 use crate::{
     backend::peer::Origin,
     journal::{self, Journal, record::Millis},
     model::{
         answer::Answer,
+        ending::Made,
         ids::{AppName, CallId, RunId, SessionId},
         offer::{Route, Target},
         pending,
@@ -240,13 +238,15 @@ pub(super) struct InHand {
     pub route: Route,
     /// Which call of which run this is; `None` for a call by hand.
     pub origin: Option<Origin>,
-    pub begun: Running,
+    pub account: Account,
     pub asked_by: Option<Arc<AskedBy>>,
 }
 
 impl InHand {
-    fn ends(&self, answer: &Answer) {
-        self.begun.end(Outcome::of(answer));
+    /// It has ended; its answer.
+    fn ends(&self, made: Made) -> Answer {
+        self.account.ends(made.ending);
+        made.answer
     }
 }
 
@@ -280,7 +280,7 @@ impl Runs {
     /// that, dropping the future cancels the call.
     pub(super) async fn answer_in_time(
         self: &Arc<Self>,
-        making: impl Future<Output = Answer> + Send + 'static,
+        making: impl Future<Output = Made> + Send + 'static,
         in_hand: InHand,
         patience: Option<Patience>,
     ) -> Answer {
@@ -288,21 +288,16 @@ impl Runs {
         let mut late = None;
         if let Some(Patience { after, fetch }) = patience {
             match timeout(after, &mut making).await {
-                Ok(answer) => {
-                    in_hand.ends(&answer);
-                    return answer;
-                }
+                Ok(made) => return in_hand.ends(made),
                 // There is no later to fetch it.
                 Err(_elapsed) if self.drain.is_cancelled() => {}
                 Err(_elapsed) => late = new_id().map(|id| (id, fetch)),
             }
         }
         let Some((id, fetch)) = late else {
-            let answer = making.await;
-            in_hand.ends(&answer);
-            return answer;
+            return in_hand.ends(making.await);
         };
-        in_hand.begun.pending();
+        in_hand.account.goes_on();
         info!(app = %in_hand.app, tool = in_hand.tool, call = %id, "the call goes on");
         let first = pending::goes_on(&id, &in_hand.tool, &fetch);
         let scope = Scope::new(&in_hand.app, in_hand.asked_by.as_deref());
@@ -325,16 +320,13 @@ impl Runs {
     /// Makes the call to its end, or until its run is cancelled.
     async fn go_on(
         self: Arc<Self>,
-        making: impl Future<Output = Answer> + Send + 'static,
+        making: impl Future<Output = Made> + Send + 'static,
         in_hand: InHand,
         id: CallId,
         stop: CancellationToken,
     ) {
         let answer = tokio::select! {
-            answer = making => {
-                in_hand.ends(&answer);
-                answer
-            }
+            made = making => in_hand.ends(made),
             () = stop.cancelled() => pending::cancelled(),
             () = self.left(&id) => {
                 info!(call = %id, "left; it is asked for after the restart");

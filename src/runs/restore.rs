@@ -22,11 +22,13 @@ use crate::{
         record::{Change, Kept, KeptRun, KeptSession},
     },
     model::{
+        ending::Ending,
         ids::{AppName, RunKind, SessionId},
         recovery::{Recovery, decide},
         routes::Route,
         run::Seen,
         spec::{Selection, Table},
+        trace::Trace,
     },
     upstream::Authority,
 };
@@ -162,6 +164,10 @@ impl Runs {
             authority,
             table,
             has_past: record.has_past,
+            trace: record.trace.and_then(|(parent, state)| {
+                let states: Vec<&str> = state.as_deref().into_iter().collect();
+                Trace::read(&[&parent], &states).map(Arc::new)
+            }),
         };
         let (again, at) = (left.again.len(), left.last_seq);
         let run = Arc::new(DrivenRun::left(new, left));
@@ -184,19 +190,23 @@ fn task(
     answer: Option<Bytes>,
 ) -> Option<Task> {
     let unknown = || {
-        Task::Refuse(format!(
+        let why = format!(
             "OUTCOME_UNKNOWN: the bridge was restarted while `{name}` was being called. The call \
              may or may not have taken effect; check before you repeat it."
-        ))
+        );
+        Task::Refuse(why, Ending::Unknown)
     };
     match (recovery, route, answer) {
         (Recovery::Nothing | Recovery::Make, _, _) => None,
         (Recovery::Post, _, Some(body)) => Some(Task::Post(body)),
         (Recovery::Resume, Some(route), _) => Some(Task::Resume(route)),
-        (Recovery::TooLate, _, _) => Some(Task::Refuse(format!(
-            "The bridge was down when `{name}` was to be called, and too little time was left \
-             afterwards. It was not called; call it again if it is still needed."
-        ))),
+        (Recovery::TooLate, _, _) => {
+            let why = format!(
+                "The bridge was down when `{name}` was to be called, and too little time was left \
+                 afterwards. It was not called; call it again if it is still needed."
+            );
+            Some(Task::Refuse(why, Ending::TooLate))
+        }
         (Recovery::Unknown | Recovery::Post | Recovery::Resume, _, _) => Some(unknown()),
     }
 }

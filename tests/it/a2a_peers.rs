@@ -119,6 +119,7 @@ pub(crate) fn asking(message: &str) -> ToolCall {
         tool: "".into(),
         arguments,
         origin: None,
+        trace: None,
         progress: Progress::default(),
         witness: None,
     }

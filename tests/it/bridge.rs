@@ -28,6 +28,7 @@ pub(crate) const API: &str = "/api/v1/workspaces/acme";
 pub(crate) struct Bridge {
     config: String,
     env: Vec<(String, String)>,
+    log_format: &'static str,
     /// `None` while it is down.
     process: Option<Group>,
     addr: SocketAddr,
@@ -51,22 +52,35 @@ impl Bridge {
         Self::start_with(config, &[]).await
     }
 
+    /// [`Self::start`] with a log for people.
+    pub(crate) async fn start_pretty(config: &str) -> Self {
+        let mut bridge = Self::new(config, &[("RUST_LOG", "debug")]);
+        bridge.log_format = "pretty";
+        bridge.restart().await;
+        bridge
+    }
+
     /// [`Self::start`] with further environment variables.
     pub(crate) async fn start_with(config: &str, env: &[(&str, &str)]) -> Self {
+        let mut bridge = Self::new(config, env);
+        bridge.restart().await;
+        bridge
+    }
+
+    fn new(config: &str, env: &[(&str, &str)]) -> Self {
         let dir = TempDir::new().expect("the temporary directory is writable");
         for part in ["state", "tmp", "home"] {
             fs::create_dir(dir.path().join(part)).expect("a new directory is empty");
         }
-        let mut bridge = Self {
+        Self {
             config: config.to_owned(),
             env: env.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
+            log_format: "json",
             process: None,
             addr: SocketAddr::from(([127, 0, 0, 1], 0)),
             token: String::new(),
             dir,
-        };
-        bridge.restart().await;
-        bridge
+        }
     }
 
     /// [`Self::start`], and waits until every backend that `/readyz` waits for is there.
@@ -96,7 +110,7 @@ impl Bridge {
             .arg("serve")
             .arg("-c")
             .arg(self.config_path())
-            .args(["--log-format", "json"])
+            .args(["--log-format", self.log_format])
             .env("HOME", self.dir.path().join("home"))
             .env("TMPDIR", self.tmp())
             .envs(self.env.iter().map(|(name, value)| (name, value)))

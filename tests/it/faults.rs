@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{
     bridge::Bridge,
     frames::Script,
+    http::Request,
     mantyx::Mantyx,
     peers,
     rig::{Rig, ledger_in, tool_names},
@@ -127,6 +129,21 @@ async fn the_bridge_starts_though_its_peers_do_not() {
         })
         .await;
     }
+    // Ready all the same, as none of them is required; and a stranger may see how they are.
+    let ready = Request::new("GET", "/readyz").answer(rig.bridge.addr()).await;
+    let text = ready.text();
+    let ready = ready.expect(200);
+    assert_eq!(
+        (&ready["status"], &ready["upstream"]["reachable"]),
+        (&"ready".into(), &true.into())
+    );
+    let states: Vec<_> = ready["backends"].as_array().expect("backends").iter().collect();
+    for (name, state, resolved) in [("plain", "ready", true), ("refused", "down", false)] {
+        let one = states.iter().find(|one| one["name"] == name).expect(name);
+        assert_eq!((&one["state"], &one["resolved"]), (&state.into(), &resolved.into()), "{one}");
+        assert_eq!(one["lastCall"]["answered"], if resolved { true.into() } else { Value::Null });
+    }
+    assert!(!text.contains("127.0.0.1") && !text.contains("no/such"), "no reasons: {text}");
     // A tool that explains stands in for a backend that was never there.
     let sent = rig.mantyx.requests("POST", "/agent-runs").pop().expect("a run").value();
     let names = tool_names(&sent);
@@ -143,7 +160,13 @@ async fn a_required_backend_is_waited_for() {
     let bridge = Bridge::start(&format!("{}{config}", mantyx.upstream())).await;
     let answer = bridge.api("GET", "/readyz", None).await;
     assert_eq!(answer.status, 503, "{}", answer.text());
-    assert!(answer.text().contains("must"), "it lists what is missing: {}", answer.text());
+    let body = answer.expect_error(503);
+    assert_eq!(body["error"], "not_ready");
+    assert_eq!(body["missing"], serde_json::json!(["must"]), "it lists what is missing");
+    assert_eq!(body["backends"][0]["resolved"], false);
+    assert_eq!(body["upstream"]["reachable"], Value::Null, "nobody has asked yet");
+    let text = answer.text();
+    assert!(!text.contains("127.0.0.1"), "a stranger is told no address: {text}");
     bridge.api("GET", "/healthz", None).await.expect(200);
 }
 

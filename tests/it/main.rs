@@ -39,6 +39,8 @@ mod afterlife;
 #[cfg(test)]
 mod api;
 #[cfg(test)]
+mod audit;
+#[cfg(test)]
 mod auth;
 #[cfg(test)]
 mod calls;
@@ -68,7 +70,11 @@ mod kit;
 #[cfg(test)]
 mod local;
 #[cfg(test)]
+mod logs;
+#[cfg(test)]
 mod mcp_tasks;
+#[cfg(test)]
+mod metrics;
 #[cfg(test)]
 mod names;
 #[cfg(test)]
@@ -95,6 +101,8 @@ mod streams;
 mod systemd;
 #[cfg(test)]
 mod tidy;
+#[cfg(test)]
+mod trace;
 #[cfg(test)]
 mod traced;
 #[cfg(test)]

@@ -172,6 +172,7 @@ fn order(tool: &str, arguments: &str) -> (ToolCall, Arc<Names>) {
         tool: tool.into(),
         arguments: RawValue::from_string(arguments.to_owned()).expect("JSON"),
         origin: None,
+        trace: None,
         progress: Progress::default(),
         witness: Some(Arc::clone(&names) as Arc<dyn Witness>),
     };

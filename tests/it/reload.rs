@@ -193,9 +193,10 @@ async fn a_bad_file_changes_nothing_and_is_told_with_its_place() {
     let mut shown = bridge::command();
     shown.arg("status").arg("-c").arg(rig.bridge.config_path());
     let shown = shown.output().expect("the binary starts");
-    let told = String::from_utf8_lossy(&shown.stderr);
-    assert_eq!(shown.status.code(), Some(2), "{told}");
-    assert!(told.contains("`comand`") && told.contains("goes on with the configuration"), "{told}");
+    let told = String::from_utf8_lossy(&shown.stdout);
+    assert_eq!(shown.status.code(), Some(0), "{told}");
+    assert!(told.contains("config: ") && told.contains("`comand`"), "{told}");
+    assert!(told.contains("cure: The daemon goes on with the configuration"), "{told}");
 
     write(&rig, &bad.replace("comand: [true]", "command: sh, required: perhaps"));
     wait::soon("another mistake should be told", async || {
@@ -392,7 +393,7 @@ async fn keys_that_need_a_restart_are_named_and_the_rest_is_taken() {
     shown.arg("status").arg("-c").arg(rig.bridge.config_path());
     let shown = shown.output().expect("the binary starts").stdout;
     let shown = String::from_utf8_lossy(&shown);
-    assert!(shown.contains("configuration: taken, but what has changed in upstream"), "{shown}");
+    assert!(shown.contains("config: taken, but what has changed in upstream"), "{shown}");
     rig.bridge.post_run(r#"{"modelId":"m","prompt":"hi"}"#).await;
     let sent = rig.mantyx.only("POST", "/agent-runs");
     assert_eq!(sent.header("authorization"), Some(format!("Bearer {CREDENTIAL}").as_str()));

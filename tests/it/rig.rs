@@ -72,6 +72,12 @@ impl Rig {
         self.bridge.post_run(r#"{"modelId":"m","prompt":"hi"}"#).await
     }
 
+    /// [`Self::call`] of a tool of `plain`, under an id of its own.
+    pub(crate) async fn call_again(&self, id: &str, name: &str, args: &str) -> Value {
+        self.run(Script::one_call(id, "plain", name, args)).await;
+        self.mantyx.answer(id).await
+    }
+
     /// Submits a run that makes one call and returns what is posted as its answer.
     pub(crate) async fn call(&self, backend: &str, name: &str, args: &str) -> Value {
         self.run(Script::one_call("tu_1", backend, name, args)).await;

@@ -21,6 +21,20 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "audit",
+        &[
+            "api", "backend", "cli", "config", "daemon", "door", "front", "journal", "proxy",
+            "runs", "sandbox", "server", "upstream", "wire",
+        ],
+    ),
+    (
+        "metrics",
+        &[
+            "api", "backend", "cli", "config", "daemon", "door", "front", "journal", "proxy",
+            "runs", "sandbox", "server", "upstream", "wire",
+        ],
+    ),
+    (
         "config",
         &[
             "api", "backend", "cli", "daemon", "door", "front", "proxy", "runs", "sandbox",

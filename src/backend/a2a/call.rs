@@ -64,6 +64,7 @@ pub(super) async fn call(
             id: &id,
             context: thread.context.as_deref(),
             task: thread.task.as_deref(),
+            trace: call.trace.as_deref(),
         };
         let following = Following::new(link, tracker, call);
         match deliver(Sending { link, message, following }).await {

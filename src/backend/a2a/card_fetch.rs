@@ -61,7 +61,9 @@ pub(super) async fn fetch(
     match &settings.source {
         CardSource::File(path) => file(path).await,
         // The daemon puts the address in its place before it dials.
-        CardSource::Bundled => Err(PeerError("the bundled agent is not being served".to_owned())),
+        CardSource::Bundled => {
+            Err(PeerError::new("the bundled agent is not being served".to_owned()))
+        }
         CardSource::Url(url) => get(settings, url, known)
             .await?
             .ok_or_else(|| error(url, "HTTP 404: there is no card; correct `card_url`")),
@@ -72,7 +74,7 @@ pub(super) async fn fetch(
                     return Ok(fetched);
                 }
             }
-            Err(PeerError(format!(
+            Err(PeerError::new(format!(
                 "there is no Agent Card at {} nor at {} (HTTP 404); correct `url`, or name the \
                  card's own address in `card_url`",
                 shown(&well_known(base, WELL_KNOWN[0])),
@@ -107,14 +109,20 @@ async fn get(
     }
     let response = auth::send(settings.tokens.as_deref(), headers, async |headers| {
         let response = settings.client.get(url.clone()).headers(headers).send().await;
-        response.map_err(|failure| PeerError(http_client::chain(&failure.without_url())))
+        response.map_err(|failure| PeerError::new(http_client::chain(&failure.without_url())))
     });
-    let response = response.await.map_err(|PeerError(why)| error(url, &why))?;
+    let about =
+        |failed: PeerError| PeerError { refused: failed.refused, ..error(url, &failed.text) };
+    let response = response.await.map_err(about)?;
     match response.status() {
         StatusCode::OK => {}
         StatusCode::NOT_MODIFIED if known.is_some() => return Ok(Some(Fetched::Same)),
         StatusCode::NOT_FOUND => return Ok(None),
-        status => return Err(error(url, &refusal(status, url, response.headers()))),
+        status => {
+            let refused = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+            let failed = error(url, &refusal(status, url, response.headers()));
+            return Err(PeerError { refused, ..failed });
+        }
     }
     let etag = response.headers().get(ETAG).cloned();
     let bytes = http_client::body(response, MAX_CARD).await.map_err(|failure| match failure {
@@ -150,11 +158,12 @@ fn refusal(status: StatusCode, url: &Url, headers: &HeaderMap) -> String {
 }
 
 fn error(url: &Url, why: &str) -> PeerError {
-    PeerError(format!("cannot get the Agent Card from {}: {why}", shown(url)))
+    PeerError::new(format!("cannot get the Agent Card from {}: {why}", shown(url)))
 }
 
 async fn file(path: &Path) -> Result<Fetched, PeerError> {
-    let error = |why: &str| PeerError(format!("cannot read the card {}: {why}", path.display()));
+    let error =
+        |why: &str| PeerError::new(format!("cannot read the card {}: {why}", path.display()));
     let file = tokio::fs::File::open(path).await.map_err(|e| error(&e.to_string()))?;
     let mut bytes = Vec::new();
     let mut limited = file.take(MAX_CARD as u64 + 1);

@@ -23,7 +23,7 @@ use super::grpc;
 use super::{
     failure::Failure,
     interface::{Endpoint, Generation},
-    wire::{self, Operation},
+    wire::{self, Message, Operation},
 };
 use crate::{
     backend::auth::{self, Tokens},
@@ -132,6 +132,9 @@ impl Link {
             // An agent takes a request without this header for one of 0.3.
             let name = HeaderName::from_static("a2a-version");
             headers.insert(name, HeaderValue::from_static(a2a::VERSION));
+        }
+        if let Operation::Send(Message { trace: Some(trace), .. }, _) = operation {
+            http_client::add_trace(&mut headers, trace);
         }
         if request.body.is_some() {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

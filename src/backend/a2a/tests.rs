@@ -13,7 +13,7 @@ use crate::{
         peer::{Origin, Progress},
     },
     http_client,
-    model::catalog::Content,
+    model::{catalog::Content, trace::Trace},
 };
 
 mod resume;
@@ -43,7 +43,7 @@ async fn dial(agent: &Agent) -> Arc<dyn Peer> {
 }
 
 async fn dial_error(card: CardSource) -> String {
-    dialer(card).dial().await.unwrap_err().0
+    dialer(card).dial().await.unwrap_err().text
 }
 
 fn call(arguments: &serde_json::Value) -> ToolCall {
@@ -51,6 +51,7 @@ fn call(arguments: &serde_json::Value) -> ToolCall {
         tool: "".into(),
         arguments: RawValue::from_string(arguments.to_string()).unwrap(),
         origin: Some(Origin { run: "r".into(), session: None, tool_use: "u".into() }),
+        trace: None,
         progress: Progress::default(),
         witness: None,
     }
@@ -140,7 +141,7 @@ async fn a_changed_card_takes_effect_and_a_bad_one_does_not() {
     let peer = dial(&agent).await;
     let catalog = peer.resolve().await.unwrap();
     assert!(matches!(catalog.content(), Content::A2a { card } if card.get() == moved));
-    let error = peer.resolve().await.unwrap_err().0;
+    let error = peer.resolve().await.unwrap_err().text;
     assert!(error.contains("no `name`"), "{error}");
     assert_eq!(peer.call(hello()).await.unwrap(), ok("moved"));
 }
@@ -318,4 +319,21 @@ async fn the_bundled_agent_answers() {
     };
     let (served, ()) = tokio::join!(served, asked);
     served.unwrap();
+}
+
+#[tokio::test]
+async fn a_message_carries_its_trace_and_nothing_else_does() {
+    let agent = json_rpc(|_| result(&task("completed", "done"))).await;
+    let peer = dial(&agent).await;
+    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let trace = Trace::read(&[parent], &["a=1"]).map(Arc::new);
+    peer.call(ToolCall { trace, ..hello() }).await.unwrap();
+    peer.call(hello()).await.unwrap();
+    let told: Vec<(String, String)> = agent
+        .seen()
+        .iter()
+        .filter(|seen| seen.path == "/rpc")
+        .map(|seen| (seen.header("traceparent").to_owned(), seen.header("tracestate").to_owned()))
+        .collect();
+    assert_eq!(told, [(parent.to_owned(), "a=1".to_owned()), (String::new(), String::new())]);
 }

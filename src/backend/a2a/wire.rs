@@ -17,7 +17,10 @@ use super::{
 };
 use crate::{
     config::A2aBinding,
-    model::json::{Elements, Members, string_member},
+    model::{
+        json::{Elements, Members, string_member},
+        trace::Trace,
+    },
 };
 
 /// What is asked of an agent.
@@ -39,6 +42,8 @@ pub(super) struct Message<'a> {
     /// The conversation and the task that it goes on with.
     pub context: Option<&'a str>,
     pub task: Option<&'a str>,
+    /// The trace that it belongs to; sent beside it.
+    pub trace: Option<&'a Trace>,
 }
 
 /// How the agent is to reply to a message.

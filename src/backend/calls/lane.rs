@@ -13,7 +13,10 @@ use std::{
 
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::backend::{breaker::Look, gate::Gate, peer::Dial, supervisor::Ask};
+use crate::{
+    backend::{breaker::Look, gate::Gate, peer::Dial, supervisor::Ask},
+    metrics,
+};
 
 /// What is needed to make calls to one backend.
 #[derive(Debug)]
@@ -44,6 +47,7 @@ pub struct LaneRules {
 struct Traffic {
     in_flight: AtomicUsize,
     last_call: Mutex<Option<LastCall>>,
+    metrics: Arc<metrics::Calls>,
 }
 
 /// The times of one backend's calls.
@@ -105,6 +109,11 @@ impl Lane {
     pub(super) fn leave(&self, answered: bool) {
         let last = LastCall { at: SystemTime::now(), answered };
         *self.traffic.last_call.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
+    }
+
+    /// Where its calls are counted.
+    pub fn metrics(&self) -> &Arc<metrics::Calls> {
+        &self.traffic.metrics
     }
 
     pub fn in_flight(&self) -> usize {

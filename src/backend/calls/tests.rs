@@ -61,6 +61,7 @@ fn wanted(arguments: Box<RawValue>) -> Wanted {
     Wanted {
         arguments,
         origin: None,
+        trace: None,
         witness: None,
         handle: None,
         deadline: Instant::now() + Duration::from_secs(285),
@@ -74,10 +75,14 @@ impl Harness {
         let route = offer.route(name).unwrap();
         let args = RawValue::from_string("{}".to_owned()).unwrap();
         let handle = Some(Handle("work".to_owned()));
-        self.backends.call(route, Wanted { handle, ..wanted(args) }).await
+        self.backends.call(route, Wanted { handle, ..wanted(args) }).await.answer
     }
 
     async fn call(&self, name: &str) -> Answer {
+        self.make(name).await.answer
+    }
+
+    async fn make(&self, name: &str) -> Made {
         self.backends.board.settled().await;
         let offer = self.backends.board.offer();
         let route = offer.route(name).unwrap();
@@ -113,6 +118,23 @@ async fn a_broken_connection_and_a_slow_tool_are_told() {
     check_error(harness.call("fs_ls").await, "broke during the call");
     world.calling.send_replace(Mood::Hanging);
     check_error(harness.call("fs_ls").await, "no answer within 60 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_ending_has_its_word() {
+    let world = World::new();
+    let harness = start(&[("fs", &world)], 4);
+    let ending = async || harness.make("fs_ls").await.ending;
+    assert_eq!(ending().await, Ending::Result);
+    world.calling.send_replace(Mood::Failing);
+    assert_eq!(ending().await, Ending::ConnectionLost);
+    world.calling.send_replace(Mood::Hanging);
+    assert_eq!(ending().await, Ending::TimedOut);
+    world.calling.send_replace(Mood::Failing);
+    for _ in 0..5 {
+        ending().await;
+    }
+    assert_eq!(ending().await, Ending::BreakerOpen);
 }
 
 /// A backend whose tool `reads` is trusted to read only, and `ls` is not, and whose next calls break.
@@ -181,10 +203,10 @@ async fn call_with_progress(every: u64, times: usize, within: u64) -> (Answer, u
     let offer = harness.backends.board.offer();
     let arguments = RawValue::from_string("{}".to_owned()).unwrap();
     let deadline = begin + Duration::from_secs(within);
-    let wanted = Wanted { arguments, origin: None, witness: None, handle: None, deadline };
+    let wanted = Wanted { deadline, ..wanted(arguments) };
     tokio::select! {
-        answer = harness.backends.call(offer.route("fs_ls").unwrap(), wanted) => {
-            (answer, begin.elapsed().as_secs())
+        made = harness.backends.call(offer.route("fs_ls").unwrap(), wanted) => {
+            (made.answer, begin.elapsed().as_secs())
         }
         () = worker => unreachable!("the worker never ends"),
     }
@@ -262,7 +284,7 @@ async fn one_that_hangs_delays_no_other() {
         stuck.spawn(async move {
             let offer = backends.board.offer();
             let args = RawValue::from_string("{}".to_owned()).unwrap();
-            backends.call(offer.route("slow_ls").unwrap(), wanted(args)).await
+            backends.call(offer.route("slow_ls").unwrap(), wanted(args)).await.answer
         });
     }
     let begin = Instant::now();
@@ -291,7 +313,8 @@ async fn a_turn_is_not_waited_for_as_long_as_a_call_may_take() {
         let offer = harness.backends.board.offer();
         let arguments = RawValue::from_string("{}".to_owned()).unwrap();
         let wanted = Wanted { deadline: begin + hour, ..wanted(arguments) };
-        (harness.backends.call(offer.route("fs_ls").unwrap(), wanted).await, begin.elapsed())
+        let made = harness.backends.call(offer.route("fs_ls").unwrap(), wanted).await;
+        (made.answer, begin.elapsed())
     };
     let ((first, long), (second, short)) = tokio::join!(call(), call());
     check_error(first, "no answer within 3600 s");
@@ -309,7 +332,11 @@ async fn wrong_arguments_take_no_turn_and_are_not_sent() {
     let call = async |arguments: &str| {
         let offer = harness.backends.board.offer();
         let args = RawValue::from_string(arguments.to_owned()).unwrap();
-        harness.backends.call(offer.route("fs_typed").unwrap(), wanted(args)).await
+        let made = harness.backends.call(offer.route("fs_typed").unwrap(), wanted(args)).await;
+        if matches!(made.answer, Answer::Error(_)) {
+            assert_eq!(made.ending, Ending::InputInvalid);
+        }
+        made.answer
     };
     let begin = Instant::now();
     let (_, slow) = tokio::join!(

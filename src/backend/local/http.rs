@@ -14,7 +14,7 @@ use super::text;
 use crate::{
     backend::{log::printable_lines, peer::CallError},
     http_client,
-    model::{answer::Answer, ids::BackendName, json::Members},
+    model::{answer::Answer, ids::BackendName, json::Members, trace::Trace},
 };
 
 /// What is read of a result: all that MANTYX takes, and a little, so that a result that is only
@@ -36,8 +36,15 @@ pub(super) struct Endpoint {
 
 impl Endpoint {
     /// Sends one request and reads the answer.
-    pub(super) async fn call(&self, arguments: &RawValue) -> Result<Answer, CallError> {
+    pub(super) async fn call(
+        &self,
+        arguments: &RawValue,
+        trace: Option<&Trace>,
+    ) -> Result<Answer, CallError> {
         let mut headers = self.headers.clone();
+        if let Some(trace) = trace {
+            http_client::add_trace(&mut headers, trace);
+        }
         let mut url = self.url.clone();
         let mut builder = if matches!(self.method, Method::GET | Method::HEAD | Method::DELETE) {
             put_into_query(arguments, &mut url)?;

@@ -40,6 +40,7 @@ fn order(arguments: &str) -> ToolCall {
         tool: "".into(),
         arguments,
         origin: None,
+        trace: None,
         progress: Progress::default(),
         witness: None,
     }

@@ -132,8 +132,9 @@ impl Connection {
             let exchange = Exchange::new();
             request.extensions.insert(Marker(Arc::clone(&exchange)));
             let page = self.exchange(request.into(), exchange, None).await;
-            let page = page.map_err(|error| PeerError(format!("tools/list failed: {error}")))?;
-            match pages.add(&page).map_err(|error| PeerError(format!("{error}: not used")))? {
+            let page =
+                page.map_err(|error| PeerError::new(format!("tools/list failed: {error}")))?;
+            match pages.add(&page).map_err(|error| PeerError::new(format!("{error}: not used")))? {
                 Next::Done => break,
                 Next::Page(next) => cursor = Some(next),
                 Next::Circle(cursor) => {
@@ -172,11 +173,14 @@ impl Connection {
         let arguments = std::mem::take(&mut call.arguments);
         let exchange = Exchange::of_call(arguments, call.progress.clone(), ttl);
         request.extensions.insert(Marker(Arc::clone(&exchange)));
-        let meta = call.origin.as_ref().map(|origin| {
-            let mut meta = RequestMetaObject::new();
+        let mut meta = RequestMetaObject::new();
+        if let Some(origin) = &call.origin {
             meta.insert(TOOL_USE_ID.to_owned(), origin.tool_use.as_str().into());
-            meta
-        });
+        }
+        for (name, value) in call.trace.iter().flat_map(|trace| trace.pairs()) {
+            meta.insert(name.to_owned(), value.into());
+        }
+        let meta = Some(meta).filter(|meta| !meta.is_empty());
         match self.exchange(request.into(), Arc::clone(&exchange), meta).await {
             Ok(result) => tasks::follow(self, &call, exchange, &result).await,
             Err(CallError::Refused(why)) if support == Some(Support::Required) && !takes_tasks => {
@@ -261,10 +265,10 @@ impl Connection {
         let mut closed = self.closed.clone();
         let why = closed.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
         let why = why.unwrap_or_else(|| "the connection was closed".to_owned());
-        let Some(child) = &self.child else { return PeerError(why) };
+        let Some(child) = &self.child else { return PeerError::new(why) };
         match child.obituary(EXIT_PATIENCE).await {
-            Some(obituary) => PeerError(format!("the server's process is gone: {obituary}")),
-            None => PeerError(format!("{why}, but its process is still running")),
+            Some(obituary) => PeerError::new(format!("the server's process is gone: {obituary}")),
+            None => PeerError::new(format!("{why}, but its process is still running")),
         }
     }
 

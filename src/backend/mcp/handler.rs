@@ -67,7 +67,7 @@ impl ClientHandler for Handler {
     ) {
         let data = message.data.to_string();
         let data = crate::backend::log::printable(data.as_bytes(), 0);
-        tracing::debug!(backend = %self.backend, level = ?message.level, "the server logs: {data}");
+        tracing::debug!(backend = %self.backend, severity = ?message.level, "the server logs: {data}");
     }
 }
 

@@ -335,10 +335,14 @@ impl Failure {
         match self {
             Self::Lost(_) => false,
             Self::Unreadable(_) => true,
-            Self::Status { status, .. } => {
-                !matches!(*status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
-            }
+            Self::Status { .. } => !self.is_refusal(),
         }
+    }
+
+    /// Whether the server wants another authorization.
+    pub(super) fn is_refusal(&self) -> bool {
+        let Self::Status { status, .. } = self else { return false };
+        matches!(*status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
     }
 
     /// Whether this is how a server of the older HTTP+SSE transport answers the first POST of

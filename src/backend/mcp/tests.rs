@@ -20,6 +20,7 @@ use crate::{
         answer::Answer,
         catalog::{Catalog, Content},
         ids::BackendName,
+        trace::Trace,
     },
 };
 
@@ -47,7 +48,8 @@ async fn dial(dialer: &McpDialer) -> Arc<dyn Peer> {
 }
 
 async fn cannot_dial(dialer: &McpDialer) -> String {
-    let PeerError(why) = timeout(PATIENCE, dialer.dial()).await.expect("in time").unwrap_err();
+    let PeerError { text: why, .. } =
+        timeout(PATIENCE, dialer.dial()).await.expect("in time").unwrap_err();
     why
 }
 
@@ -66,6 +68,7 @@ fn order(tool: &str, arguments: &str) -> ToolCall {
         tool: tool.into(),
         arguments,
         origin: None,
+        trace: None,
         progress: Progress::default(),
         witness: None,
     }
@@ -138,14 +141,14 @@ async fn a_catalog_is_kept_byte_for_byte_in_every_revision() {
 async fn all_pages_are_read_and_a_circle_ends() {
     let peer = dial(&hostile(&["--pages", "40"], &[])).await;
     let catalog = resolve(&peer).await;
-    assert_eq!(catalog.tool_count(), 39 + 19);
+    assert_eq!(catalog.tool_count(), 39 + 20);
     assert_eq!(tools(&catalog).first().unwrap().0, "filler_0");
 
     let peer = dial(&hostile(&["--pages", "3", "--circle"], &[])).await;
     assert_eq!(resolve(&peer).await.tool_count(), 1);
 
     let peer = dial(&hostile(&["--pages", "1001"], &[])).await;
-    let PeerError(why) = timeout(PATIENCE, peer.resolve()).await.unwrap().unwrap_err();
+    let PeerError { text: why, .. } = timeout(PATIENCE, peer.resolve()).await.unwrap().unwrap_err();
     assert!(why.contains("more than 1000 pages"), "{why}");
 }
 
@@ -162,16 +165,20 @@ async fn arguments_go_out_verbatim_and_on_one_line() {
 }
 
 #[tokio::test]
-async fn a_call_names_the_tool_use_that_it_is_for() {
+async fn a_call_names_the_tool_use_and_the_trace_that_it_is_for() {
     for options in [&[][..], &["--modern"]] {
         let peer = dial(&hostile(options, &[])).await;
         let mut call = order("echo", "{}");
         call.origin =
             Some(Origin { run: "run_1".into(), session: None, tool_use: "toolu_7".into() });
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        call.trace = Trace::read(&[parent], &["a=1"]).map(Arc::new);
         let Ok(Answer::Result { text: request, .. }) = peer.call(call).await else {
             panic!("text")
         };
         assert!(request.contains(r#""mantyx-bridge/toolUseId":"toolu_7""#), "{request}");
+        assert!(request.contains(&format!(r#""traceparent":"{parent}""#)), "{request}");
+        assert!(request.contains(r#""tracestate":"a=1""#), "{request}");
     }
 }
 
@@ -232,7 +239,7 @@ async fn a_crash_loses_the_call_and_tells_the_last_words() {
     let peer = dial(&hostile(&[], &[])).await;
     let (lost, closed) = tokio::join!(call(&peer, "crash", "{}"), peer.closed());
     assert!(matches!(lost, Err(CallError::Lost(_))), "{lost:?}");
-    let PeerError(why) = closed;
+    let PeerError { text: why, .. } = closed;
     assert!(why.contains("exit status 3") && why.contains("the reactor is gone"), "{why}");
     let why = call(&peer, "echo", "{}").await.unwrap_err();
     assert!(matches!(why, CallError::NotSent(_)), "{why:?}");

@@ -162,3 +162,18 @@ async fn a_lost_connection_is_made_anew_and_a_dead_peer_is_not_hammered() {
     let attempts = World::count(&harness.world.dials) - before;
     assert!((15..=80).contains(&attempts), "{attempts} attempts in ten minutes");
 }
+
+#[tokio::test(start_paused = true)]
+async fn one_that_wants_another_authorization_is_asked_once_a_minute() {
+    let world = World::new();
+    world.dialling.send_replace(Mood::Refusing);
+    let harness = Harness::start(world);
+    harness.phase(Phase::Down).await;
+    sleep(Duration::from_secs(600)).await;
+    assert_eq!(World::count(&harness.world.dials), 11);
+    // A person who has mended it need not wait.
+    harness.world.dialling.send_replace(Mood::Well);
+    harness.ask().await;
+    harness.phase(Phase::Ready).await;
+    harness.stop().await;
+}

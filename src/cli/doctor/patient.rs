@@ -149,7 +149,7 @@ fn command(visit: &mut Visit, program: &Program) -> bool {
             visit.ok(file.display().to_string());
             true
         }
-        Err(PeerError(why)) => {
+        Err(PeerError { text: why, .. }) => {
             visit.fail(why, "install it, or correct `command`");
             false
         }
@@ -160,7 +160,9 @@ async fn mcp_server(visit: &mut Visit, ward: &Ward, dialer: &dyn Dial, server: &
     visit.begin("initialize");
     let peer = match timeout(ward.patience, dialer.dial()).await {
         Ok(Ok(peer)) => peer,
-        Ok(Err(PeerError(why))) => return refused(visit, &why, server_cure(server), pass),
+        Ok(Err(PeerError { text: why, .. })) => {
+            return refused(visit, &why, server_cure(server), pass);
+        }
         Err(_elapsed) => return late(visit, ward, "the handshake", server_cure(server)),
     };
     let version = peer.about().protocol_version.unwrap_or_else(|| "an unknown revision".to_owned());
@@ -172,7 +174,7 @@ async fn mcp_server(visit: &mut Visit, ward: &Ward, dialer: &dyn Dial, server: &
             1 => visit.ok("1 tool"),
             many => visit.ok(format!("{many} tools")),
         },
-        Ok(Err(PeerError(why))) => refused(visit, &why, server_cure(server), pass),
+        Ok(Err(PeerError { text: why, .. })) => refused(visit, &why, server_cure(server), pass),
         Err(_elapsed) => late(visit, ward, "its list of tools", server_cure(server)),
     }
     // A program that does not end in time is killed when it is dropped.
@@ -198,7 +200,7 @@ async fn a2a_agent(visit: &mut Visit, ward: &Ward, dialer: &dyn Dial, agent: &A2
             let version = peer.about().protocol_version.unwrap_or_default();
             visit.ok(format!("{name:?}, A2A {version} over {}", dialer.transport()));
         }
-        Ok(Err(PeerError(why))) => refused(visit, &why, CURE.to_owned(), pass),
+        Ok(Err(PeerError { text: why, .. })) => refused(visit, &why, CURE.to_owned(), pass),
         Err(_elapsed) => late(visit, ward, "the card", CURE.to_owned()),
     }
 }

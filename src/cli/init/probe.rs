@@ -89,7 +89,7 @@ pub(super) async fn probe(
             let name = if found.name.is_empty() { kind.name_of_host(url) } else { found.name };
             Ok(Found { name, what: plain(&found.what) })
         }
-        Ok(Err(PeerError(why))) => Err(plain(&why)),
+        Ok(Err(PeerError { text: why, .. })) => Err(plain(&why)),
         Err(_elapsed) => Err(format!("nothing within {} s", PATIENCE.as_secs())),
     })
 }

@@ -27,7 +27,7 @@ use crate::{
         offer::{RefKind, Route, Target},
         pending,
     },
-    runs::{RunKey, Runs, history::Begun},
+    runs::{RunKey, Runs, account, history::Begun},
 };
 
 /// What is needed to ask for a call that goes on.
@@ -150,6 +150,18 @@ impl Of {
         })
     }
 
+    fn account(&self) -> account::Of {
+        let (workspace, session) = match self {
+            Self::Session { workspace, session } => (Some(workspace), Some(session)),
+            Self::Run { driven, .. } => (Some(&driven.workspace), None),
+            Self::App => (None, None),
+        };
+        account::Of {
+            workspace: workspace.map(ToString::to_string),
+            session: session.map(ToString::to_string),
+        }
+    }
+
     fn session(&self) -> Option<&SessionId> {
         match self {
             Self::Session { session, .. } => Some(session),
@@ -216,18 +228,22 @@ impl Runs {
             return Some(());
         };
         info!(app = %scope.app, tool = record.tool, call = %id, "a long call is asked for again");
-        let begun = self.history.begin(Begun {
+        let of = scope.of.account();
+        let begun = Begun {
             app: scope.app.clone(),
             run: origin.as_ref().map(|origin| origin.run.clone()),
             tool_use: origin.as_ref().map_or_else(|| "".into(), |origin| origin.tool_use.clone()),
             name: record.tool.clone(),
             backend: route.backend.clone(),
-        });
-        begun.pending();
+        };
+        let account = self.account(begun, &route, None, of);
+        account.resumed();
         let stop = self.stop_of(origin.as_ref());
         let wanted = Wanted {
             arguments: RawValue::from_string("{}".to_owned()).ok()?,
             origin: origin.clone(),
+            // It is only asked for.
+            trace: None,
             witness: Some(Arc::new(Resumed {
                 calls: Arc::clone(&self.long_calls),
                 id: id.clone(),
@@ -239,7 +255,7 @@ impl Runs {
         let (runs, to) = (Arc::clone(self), route.clone());
         let making = async move { runs.backends.call(&to, wanted).await };
         let in_hand =
-            InHand { app: scope.app, tool: record.tool, route, origin, begun, asked_by: None };
+            InHand { app: scope.app, tool: record.tool, route, origin, account, asked_by: None };
         self.tracker.spawn(Arc::clone(self).go_on(making, in_hand, id.clone(), stop));
         Some(())
     }

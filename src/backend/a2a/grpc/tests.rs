@@ -138,8 +138,13 @@ async fn a_result_is_one_message_and_a_success() {
         ),
     ] {
         let what = format!("{head:?} {frames:?}");
-        let message =
-            crate::backend::a2a::wire::Message { text: "hi", id: "m", context: None, task: None };
+        let message = crate::backend::a2a::wire::Message {
+            text: "hi",
+            id: "m",
+            context: None,
+            task: None,
+            trace: None,
+        };
         let sending = Operation::Send(message, crate::backend::a2a::wire::Reply::WhenDone);
         let result = result(response(head, frames), sending).await;
         assert_eq!(result.as_deref().map(RawValue::get).map_err(Clone::clone), expected, "{what}");

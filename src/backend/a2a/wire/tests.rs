@@ -21,7 +21,8 @@ fn sent(endpoint: &Endpoint, operation: Operation<'_>) -> (String, String) {
     (format!("{method} {url}"), body.to_string())
 }
 
-const MESSAGE: Message<'_> = Message { text: "a \"b\"", id: "m1", context: None, task: None };
+const MESSAGE: Message<'_> =
+    Message { text: "a \"b\"", id: "m1", context: None, task: None, trace: None };
 const SEND: Operation<'_> = Operation::Send(MESSAGE, Reply::WhenDone);
 const STREAM: Operation<'_> =
     Operation::Send(Message { context: Some("c"), task: Some("t"), ..MESSAGE }, Reply::Stream);

@@ -74,13 +74,13 @@ impl Fleet {
         let before = World::count(&world.calls);
         let mut call = tokio::task::JoinSet::new();
         let (backends, route) = (Arc::clone(&self.backends), self.route());
-        call.spawn(async move { backends.call(&route, wanted(args())).await });
+        call.spawn(async move { backends.call(&route, wanted(args())).await.answer });
         until(|| World::count(&world.calls) > before).await;
         call
     }
 
     async fn call(&self) -> Answer {
-        self.backends.call(&self.route(), wanted(args())).await
+        self.backends.call(&self.route(), wanted(args())).await.answer
     }
 }
 
@@ -199,12 +199,15 @@ async fn of_a_removed_backend_what_runs_finishes_and_what_waits_is_told() {
     assert!(timeout(Duration::from_secs(1), &mut waiting).await.is_err());
     fleet.remove();
     assert!(fleet.backends.board.offer().route("fs_ls").is_none());
-    check_error(fleet.backends.call(&route, wanted(args())).await, "not configured any more");
+    check_error(
+        fleet.backends.call(&route, wanted(args())).await.answer,
+        "not configured any more",
+    );
     world.calling.send_replace(Mood::Well);
     for call in &mut running {
         assert_eq!(call.join_next().await.unwrap().unwrap(), Answer::text("ls {}"));
     }
-    check_error(waiting.await, "not configured any more");
+    check_error(waiting.await.answer, "not configured any more");
     assert_eq!(World::count(&world.calls), 2);
     fleet.tasks.join_next().await.unwrap().unwrap();
     assert_eq!(World::count(&world.closes), 1);

@@ -176,7 +176,7 @@ async fn try_dial(url: &Url) -> Result<Arc<dyn Peer>, String> {
         Mcp::Http { url: url.clone().into(), headers, socket: None, transport, oauth: None };
     let name = BackendName::parse("scripted").unwrap();
     let dialer = dialer(&name, &config, None, http_client::new());
-    timeout(PATIENCE, dialer.dial()).await.expect("in time").map_err(|error| error.0)
+    timeout(PATIENCE, dialer.dial()).await.expect("in time").map_err(|error| error.text)
 }
 
 async fn dial(server: &Server) -> Arc<dyn Peer> {
@@ -189,6 +189,7 @@ pub(in crate::backend::mcp) fn order(arguments: &str) -> ToolCall {
         tool: "t".into(),
         arguments,
         origin: None,
+        trace: None,
         progress: Progress::default(),
         witness: None,
     }
@@ -529,7 +530,7 @@ async fn the_end_of_a_session_s_stream_is_the_end_of_the_connection() {
     .await;
     let peer = dial(&server).await;
     let why = timeout(PATIENCE, peer.closed()).await.expect("it is told");
-    assert!(why.0.contains("ended the session"), "{why}");
+    assert!(why.text.contains("ended the session"), "{why}");
     timeout(PATIENCE, peer.close()).await.expect("in time");
 }
 

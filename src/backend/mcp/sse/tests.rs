@@ -133,7 +133,7 @@ fn dialer_of(url: &Url, transport: HttpTransport) -> McpDialer {
 }
 
 async fn try_dial(dialer: &McpDialer) -> Result<Arc<dyn Peer>, String> {
-    timeout(PATIENCE, dialer.dial()).await.expect("in time").map_err(|error| error.0)
+    timeout(PATIENCE, dialer.dial()).await.expect("in time").map_err(|error| error.text)
 }
 
 async fn dial(server: &Server) -> Arc<dyn Peer> {
@@ -145,7 +145,7 @@ async fn call(peer: &Arc<dyn Peer>, arguments: &str) -> Result<Answer, CallError
 }
 
 async fn why_closed(peer: &Arc<dyn Peer>) -> String {
-    timeout(PATIENCE, peer.closed()).await.expect("it is told").0
+    timeout(PATIENCE, peer.closed()).await.expect("it is told").text
 }
 
 #[tokio::test]

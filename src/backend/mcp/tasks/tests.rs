@@ -225,6 +225,7 @@ fn order() -> (ToolCall, Arc<Names>) {
         tool: "t".into(),
         arguments: RawValue::from_string(r#"{"n":1e2}"#.to_owned()).unwrap(),
         origin: None,
+        trace: None,
         progress: Progress::default(),
         witness: Some(Arc::clone(&names) as Arc<dyn Witness>),
     };

@@ -44,7 +44,16 @@ fn a_person_is_the_app_that_sees_most() {
 }
 
 #[test]
+fn what_is_wrong_elsewhere_is_for_check() {
+    let wrong = "local: {x: {comand: [a]}}\na2a: {'no name': {}}\nrefresh: {interval: soon}";
+    let contact = contact(&format!("{wrong}\nlisten: 127.0.0.1:1234")).unwrap();
+    assert_eq!(contact.listen.tcp, ["127.0.0.1:1234".parse().unwrap()]);
+}
+
+#[test]
 fn what_is_wrong_with_the_file_is_told() {
+    assert!(contact("listen: {unix: 5}").is_err(), "another address is not guessed");
+    assert!(contact("apps: {a: {token: '${env:TOKEN}', tokn: x}}").is_err());
     assert!(contact("listn: x").unwrap_err().contains("did you mean"));
     assert!(contact("listen: nowhere").is_err());
 }

@@ -396,3 +396,16 @@ fn the_root_example_needs_nothing() {
     let config = Config::load(&path, &env).unwrap_or_else(|errors| panic!("{errors}"));
     assert_eq!(config.backends.len(), 2);
 }
+
+#[test]
+fn an_audit_log() {
+    let sandbox = "upstream: {sandbox: true}\n";
+    assert_eq!(good(sandbox).audit, None);
+    let audit = good(&format!("{sandbox}audit: {{file: logs/audit.jsonl}}")).audit.unwrap();
+    assert_eq!(
+        (audit.file.as_path(), audit.arguments),
+        (Path::new("/srv/logs/audit.jsonl"), false)
+    );
+    let audit = good(&format!("{sandbox}audit: {{file: /a, arguments: true}}")).audit.unwrap();
+    assert!(audit.arguments);
+}

@@ -285,3 +285,17 @@ apps: {a: {token: '${env:TOKEN}', backends: []}, b: {token: '${env:TOKEN2}', bac
   = name one below `mcp`, `a2a` or `local` first",
     );
 }
+
+#[test]
+fn an_audit_log_without_a_file() {
+    check(
+        "upstream: {sandbox: true}
+audit: {arguments: true}",
+        "error: `file` is missing: where is the audit log written?
+ --> /srv/bridge.yaml:2:1 (audit)
+  |
+2 | audit: {arguments: true}
+  | ^^^^^
+  = write `audit: {file: /var/log/mantyx-bridge/audit.jsonl}`",
+    );
+}

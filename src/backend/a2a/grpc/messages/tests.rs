@@ -9,8 +9,9 @@ fn bytes(hex: &str) -> Bytes {
 
 #[test]
 fn requests_are_those_of_the_official_library() {
-    let full = wire::Message { text: "hi é", id: "m", context: Some("c"), task: Some("t") };
-    let bare = wire::Message { text: "hi", id: "m", context: None, task: None };
+    let full =
+        wire::Message { text: "hi é", id: "m", context: Some("c"), task: Some("t"), trace: None };
+    let bare = wire::Message { text: "hi", id: "m", context: None, task: None, trace: None };
     let acme = Some("acme");
     for (operation, tenant, method_name, expected) in [
         (

@@ -1,0 +1,198 @@
+//! The audit log: one line of JSON for each call that has ended, or has had a first answer and goes
+//! on. docs/audit.md has the fields.
+//!
+//! One thread writes. What the disk does not take it keeps, within a bound, and tries again; beyond
+//! the bound lines are lost, counted and told. A file that was renamed or removed is made anew.
+//!
+//! Must not: hold up a call, or be asked what has happened (the journal knows).
+
+mod writer;
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{self, TrySendError},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, SystemTime},
+};
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+use tracing::error;
+
+use self::writer::Writer;
+use crate::{model::catalog::hex, telemetry};
+
+/// The most that waits to be written, in lines and in bytes.
+const WAITING_LINES: usize = 10_000;
+const WAITING_BYTES: usize = 16 << 20;
+
+/// The audit log. Dropping it ends its thread after what was given to it.
+#[derive(Debug)]
+pub struct Audit {
+    lines: mpsc::SyncSender<Job>,
+    shared: Arc<Shared>,
+    /// Whether arguments are written, beside their digest.
+    arguments: bool,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// How the audit log is doing.
+#[derive(Debug, Clone, Default)]
+pub struct Health {
+    /// For operators: why lines cannot be written at the moment.
+    pub error: Option<String>,
+    pub written: u64,
+    /// Lines that could not be kept until the disk took them.
+    pub lost: u64,
+}
+
+/// The audit log cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write the audit log {path}; see that its directory is there and may be written")]
+pub struct OpenError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// A call, as it is told of.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Call {
+    pub app: String,
+    /// The agent run that made it; `None` for a call by hand.
+    pub run: Option<String>,
+    pub session: Option<String>,
+    pub workspace: Option<String>,
+    pub tool_use_id: String,
+    /// The name that the model called.
+    pub name: String,
+    /// `None` for the tool that fetches results, which is the bridge's.
+    pub backend: Option<String>,
+    /// The peer's own name of the tool; empty for an agent and a local tool.
+    pub tool: String,
+    #[serde(flatten)]
+    pub arguments: Arguments,
+}
+
+/// What is told of the arguments of a call.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Arguments {
+    /// Of their exact bytes, in hex; `None` where they are not known any more.
+    arguments_sha256: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arguments: Option<Box<RawValue>>,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    time: String,
+    #[serde(flatten)]
+    call: &'a Call,
+    outcome: &'a str,
+    ms: u64,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    health: Mutex<Health>,
+    /// Bytes that wait to be written.
+    waiting: AtomicUsize,
+}
+
+enum Job {
+    Line(String),
+    Stop,
+}
+
+impl Audit {
+    /// Opens the audit log at `path`, which is made with mode 0600 where it is not there.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be opened: who wants an audit log wants no daemon without one.
+    pub fn open(path: &Path, arguments: bool) -> Result<Self, OpenError> {
+        let failed = |source| OpenError { path: path.to_owned(), source };
+        let shared = Arc::<Shared>::default();
+        let (lines, given) = mpsc::sync_channel(WAITING_LINES);
+        let writer = Writer::open(path.to_owned(), Arc::clone(&shared)).map_err(failed)?;
+        let thread = thread::Builder::new()
+            .name("audit".to_owned())
+            .spawn(move || writer.run(&given))
+            .map_err(failed)?;
+        Ok(Self { lines, shared, arguments, writer: Mutex::new(Some(thread)) })
+    }
+
+    /// What is told of these arguments.
+    pub fn arguments(&self, arguments: &RawValue) -> Arguments {
+        Arguments {
+            arguments_sha256: Some(hex(&Sha256::digest(arguments.get()))),
+            arguments: self.arguments.then(|| arguments.to_owned()),
+        }
+    }
+
+    /// Tells how `call` has ended, in a word. Never waits.
+    pub fn tell(&self, call: &Call, outcome: &str, took: Duration) {
+        let line = Line {
+            time: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
+            call,
+            outcome,
+            ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        };
+        let line = serde_json::to_string(&line).expect("strings, numbers and JSON can be written");
+        let mut line = telemetry::plain_json(&line);
+        line.push('\n');
+        let bytes = line.len();
+        if self.shared.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes > WAITING_BYTES {
+            self.shared.lost(1, bytes);
+            return;
+        }
+        match self.lines.try_send(Job::Line(line)) {
+            Ok(()) => (),
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                self.shared.lost(1, bytes);
+            }
+        }
+    }
+
+    pub fn health(&self) -> Health {
+        self.shared.health().clone()
+    }
+
+    /// Writes what was given, and ends. Blocks the thread.
+    pub fn close(&self) {
+        // Where the line is full, the end of it is the end of the daemon.
+        self.lines.send(Job::Stop).ok();
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if writer.is_some_and(|writer| writer.join().is_err()) {
+            error!("the audit log's thread panicked");
+        }
+    }
+}
+
+impl Shared {
+    fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lines of so many bytes do not wait any more, for they are given up.
+    fn lost(&self, lines: u64, bytes: usize) {
+        self.waiting.fetch_sub(bytes, Ordering::Relaxed);
+        let mut health = self.health();
+        let before = health.lost;
+        health.lost += lines;
+        // The first of a series, and then now and again.
+        if before == 0 || before.ilog2() != health.lost.ilog2() {
+            error!(lost = health.lost, "lines of the audit log are lost: they cannot be written");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

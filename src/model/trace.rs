@@ -1,0 +1,163 @@
+//! The trace that an app's request belongs to (W3C Trace Context), as it travels on to the peers
+//! that answer the calls of its run.
+//!
+//! The bridge passes it on as it came: it makes no spans, so the parent stays the app's. What is
+//! malformed is left out, as the recommendation wants it.
+//!
+//! Must not: begin a trace.
+
+/// The headers, and the members of MCP's `_meta` (SEP-414), that carry a trace.
+pub const PARENT: &str = "traceparent";
+pub const STATE: &str = "tracestate";
+
+/// The longest `traceparent` that is passed on: later versions may have more in it than 55.
+const MAX_PARENT: usize = 256;
+/// The longest `tracestate`: all that has to be passed on (W3C Trace Context §3.3.1.5).
+const MAX_STATE: usize = 512;
+/// The most members of one (§3.3.1.1).
+const MAX_MEMBERS: usize = 32;
+
+/// Where in a trace a request is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trace {
+    parent: String,
+    state: Option<String>,
+}
+
+impl Trace {
+    /// Reads the values of all headers of these names; `None` where no trace can be made of them.
+    pub fn read(parents: &[&str], states: &[&str]) -> Option<Self> {
+        let [parent] = parents else { return None };
+        let parent = parent.trim();
+        if !is_parent(parent) {
+            return None;
+        }
+        // Several headers are one list.
+        let state = states.iter().map(|state| state.trim()).collect::<Vec<_>>().join(",");
+        let state = Some(state).filter(|state| is_state(state));
+        Some(Self { parent: parent.to_owned(), state })
+    }
+
+    /// The value of `traceparent`.
+    pub fn parent(&self) -> &str {
+        &self.parent
+    }
+
+    /// The value of `tracestate`.
+    pub fn state(&self) -> Option<&str> {
+        self.state.as_deref()
+    }
+
+    /// All names that are sent, with their values.
+    pub fn pairs(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let state = self.state().map(|state| (STATE, state));
+        [(PARENT, self.parent())].into_iter().chain(state)
+    }
+}
+
+/// `version-trace-parent-flags` (§3.2.2), where a later version may go on behind that.
+fn is_parent(text: &str) -> bool {
+    let hex = |part: &str, length: usize| {
+        part.len() == length && part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    };
+    let is_zero = |part: &str| part.bytes().all(|byte| byte == b'0');
+    let mut parts = text.splitn(5, '-');
+    let mut part = || parts.next().unwrap_or_default();
+    let (version, trace, parent, flags) = (part(), part(), part(), part());
+    let rest = parts.next();
+    text.len() <= MAX_PARENT
+        && hex(version, 2)
+        && version != "ff"
+        && hex(trace, 32)
+        && !is_zero(trace)
+        && hex(parent, 16)
+        && !is_zero(parent)
+        && hex(flags, 2)
+        && rest
+            .is_none_or(|rest| version != "00" && rest.bytes().all(|byte| byte.is_ascii_graphic()))
+}
+
+/// A list of `key=value` (§3.3.1), with at least one.
+fn is_state(text: &str) -> bool {
+    let members = text.split(',').map(|member| member.trim_matches([' ', '\t']));
+    let mut members = members.filter(|member| !member.is_empty()).peekable();
+    text.len() <= MAX_STATE
+        && members.peek().is_some()
+        && members.clone().count() <= MAX_MEMBERS
+        && members
+            .all(|member| member.split_once('=').is_some_and(|(k, v)| is_key(k) && is_value(v)))
+}
+
+fn is_key(key: &str) -> bool {
+    let allowed =
+        |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'*' | b'/' | b'@');
+    let begins = key.bytes().next().is_some_and(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9'));
+    begins && key.len() <= 256 && key.bytes().all(allowed)
+}
+
+fn is_value(value: &str) -> bool {
+    let allowed = |byte: u8| matches!(byte, b' '..=b'~') && byte != b',' && byte != b'=';
+    !value.is_empty() && value.len() <= 256 && value.bytes().all(allowed) && !value.ends_with(' ')
+}
+
+#[cfg(test)]
+mod tests {
+    //! What is passed on, and what is not.
+
+    use super::*;
+
+    const PARENT_1: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    #[track_caller]
+    fn parent(text: &str, is_good: bool) {
+        let read = Trace::read(&[text], &[]);
+        assert_eq!(read.is_some(), is_good, "{text}");
+        assert_eq!(read.as_ref().map(Trace::parent), is_good.then_some(text.trim()));
+    }
+
+    #[test]
+    fn parents() {
+        parent(PARENT_1, true);
+        parent(" 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00\t", true);
+        // A later version.
+        parent("cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", true);
+        parent("cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-what.it.has", true);
+        for wrong in [
+            "",
+            "00",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more",
+            "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+            "00-0AF7651916CD43DD8448EB211C80319C-B7AD6B7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-1",
+            "0-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-\u{e9}",
+            "cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-a b",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\nx: y",
+        ] {
+            parent(wrong, false);
+        }
+        parent(&format!("cc{}-{}", PARENT_1.trim_start_matches("00"), "x".repeat(300)), false);
+        assert_eq!(Trace::read(&[], &["a=1"]), None, "no state without a parent");
+        assert_eq!(Trace::read(&[PARENT_1, PARENT_1], &[]), None, "which of them?");
+    }
+
+    #[test]
+    fn states() {
+        let state = |states: &[&str]| Trace::read(&[PARENT_1], states).unwrap().state;
+        assert_eq!(state(&[]), None);
+        assert_eq!(
+            state(&["rojo=00f067aa0ba902b7, congo=t61rcWkgMzE"]).as_deref(),
+            Some("rojo=00f067aa0ba902b7, congo=t61rcWkgMzE")
+        );
+        assert_eq!(state(&["a=1", "b@c=2"]).as_deref(), Some("a=1,b@c=2"));
+        for wrong in ["", ",", "a", "=1", "A=1", "a=", "a=1,b", "a=\u{e9}", "a=b=c", "a=1\r\nb: c"]
+        {
+            assert_eq!(state(&[wrong]), None, "{wrong:?}");
+        }
+        assert_eq!(state(&[&vec!["a=1"; 33].join(",")]), None, "too many");
+        assert_eq!(state(&[&format!("a={}", "x".repeat(511))]), None, "too long");
+    }
+}
