@@ -29,6 +29,7 @@ use crate::{
 };
 
 const BINARY: &str = env!("CARGO_BIN_EXE_mantyx-bridge");
+const OK: &str = "HTTP/1.1 200 OK";
 
 /// A daemon that its first client starts.
 struct Activated {
@@ -83,15 +84,15 @@ impl Activated {
         fs::read_to_string(self.dir.path().join("state").join(name)).unwrap_or_default()
     }
 
-    /// The status of `GET /healthz` on a unix socket.
-    async fn health_over(&self, path: &Path) -> Option<String> {
-        let mut stream = UnixStream::connect(path).await.ok()?;
+    /// The status line of `GET /healthz` on a unix socket.
+    async fn health_over(path: &Path) -> String {
+        let mut stream = UnixStream::connect(path).await.expect("somebody listens");
         let request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         stream.write_all(request).await.expect("the daemon reads");
         let mut answer = String::new();
         let read = timeout(PATIENCE, stream.read_to_string(&mut answer)).await;
         read.expect("the daemon answers in time").expect("it answers in UTF-8");
-        Some(answer.lines().next().unwrap_or_default().to_owned())
+        answer.lines().next().unwrap_or_default().to_owned()
     }
 
     async fn stop(&mut self) {
@@ -107,7 +108,7 @@ impl Activated {
     }
 
     /// The sockets that a process has open.
-    fn sockets(&self, pid: rustix::process::Pid) -> Vec<PathBuf> {
+    fn sockets(pid: rustix::process::Pid) -> Vec<PathBuf> {
         let fds = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).expect("it runs");
         let links = fds.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
         links.filter(|link| link.to_string_lossy().starts_with("socket:")).collect()
@@ -126,8 +127,7 @@ async fn what_systemd_opened_is_served_and_left_as_it_was() {
     told(&daemon.notify, "READY=1").await;
     let urls = format!("http://{}\nunix:{}\n", daemon.tcp, daemon.unix().display());
     assert_eq!(daemon.state("listen"), urls, "these two, and no default beside them");
-    let ok = Some("HTTP/1.1 200 OK".to_owned());
-    assert_eq!(daemon.health_over(&daemon.unix()).await, ok);
+    assert_eq!(Activated::health_over(&daemon.unix()).await, OK);
     let foreign = Request::new("GET", "/healthz").header("Host", "127.0.0.1:1");
     foreign.answer(daemon.tcp).await.expect_error(403);
 
@@ -137,9 +137,9 @@ async fn what_systemd_opened_is_served_and_left_as_it_was() {
         let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()));
         let environment = String::from_utf8_lossy(&environment.expect("it runs")).into_owned();
         assert!(!environment.contains("LISTEN_"), "{environment}");
-        let shared = daemon.sockets(daemon.process.pid());
+        let shared = Activated::sockets(daemon.process.pid());
         let inherited: Vec<_> =
-            daemon.sockets(pid).into_iter().filter(|own| shared.contains(own)).collect();
+            Activated::sockets(pid).into_iter().filter(|own| shared.contains(own)).collect();
         assert!(inherited.is_empty(), "a child has the daemon's sockets: {inherited:?}");
     }
 
@@ -184,8 +184,7 @@ async fn what_is_configured_is_served_as_well_and_nothing_twice() {
     let bound = bound.strip_prefix("http://").and_then(|address| address.parse().ok());
     let bound: SocketAddr = bound.unwrap_or_else(|| panic!("{urls}"));
     Request::new("GET", "/healthz").answer(bound).await.expect(200);
-    let ok = Some("HTTP/1.1 200 OK".to_owned());
-    assert_eq!(daemon.health_over(&own).await, ok);
+    assert_eq!(Activated::health_over(&own).await, OK);
     daemon.stop().await;
     assert!(!own.exists(), "the daemon removes what it made");
     assert!(daemon.unix().exists(), "and nothing else");
