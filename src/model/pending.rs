@@ -121,7 +121,7 @@ pub fn still_runs(call: &CallId, tool: &str, fetch: &str) -> Answer {
 pub fn unknown() -> Answer {
     Answer::Error(
         "There is no such call. A callId is one that a pending answer in this run or session gave; \
-         results are kept for a day, and not when the bridge is restarted."
+         results are kept for a day."
             .to_owned(),
     )
 }
