@@ -11,7 +11,7 @@ use crate::{
     http::Request,
     mantyx::CREDENTIAL,
     peers,
-    pending::{Gated, fetch, gated, learn, message, new_session, pending, shown},
+    pending::{Gated, fetch, gated, learn, message, new_session, pending},
     recovery::{messages, wait_journaled, with_agent},
     rig::{LEDGER_TOOLS, Rig, tool_names},
     runs, wait,
@@ -58,10 +58,7 @@ async fn the_result_of_a_long_call_can_be_fetched() {
     message(&rig, &session, script).await;
     learn(&rig, "tu_1", "@call").await;
     gate.open();
-    wait::soon("the call should end", async || {
-        (shown(&rig.bridge, "tu_1").await["outcome"] == "result").then_some(())
-    })
-    .await;
+    wait_journaled(&rig.bridge, "opened").await;
     rig.bridge.kill9();
     rig.bridge.restart().await;
     message(&rig, &session, fetch(Script::new(), "tu_2", 0).answered("tu_2").done()).await;

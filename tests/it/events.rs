@@ -67,12 +67,15 @@ async fn what_happens_is_told() {
 async fn a_backend_that_goes_away_is_a_problem_with_a_cure() {
     let rig = Rig::start().await;
     let mut events = Stream::open(&rig.bridge, EVENTS).await;
-    until(&mut events, "backend", |backend| backend["state"] == "ready").await;
+    let before = until(&mut events, "backend", |backend| backend["state"] == "ready").await;
     for child in rig.bridge.children() {
         kill_process(child, Signal::KILL).expect("it is the daemon's");
     }
-    until(&mut events, "backend", |backend| backend["state"] != "ready").await;
-    until(&mut events, "backend", |backend| backend["state"] == "ready").await;
+    // It may be back before anybody has looked, with tools that have been asked for anew.
+    let is_back = |backend: &Value| {
+        backend["state"] == "ready" && backend["lastRefresh"] != before["lastRefresh"]
+    };
+    until(&mut events, "backend", is_back).await;
 
     let broken = "mcp: {gone: {command: /nonexistent/program}}\n";
     let bridge = Bridge::start(&format!("{}{broken}", rig.mantyx.upstream())).await;
