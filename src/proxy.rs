@@ -9,7 +9,7 @@ mod inject;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderMap, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use serde::Deserialize;
 use tracing::{debug, warn};
@@ -108,14 +108,7 @@ impl Proxy {
         let last_seq = resume_point(request.uri().query(), request.headers());
         debug!(run = %key.run, last_seq, app = %run.app, "an app reads the run's stream");
         match app_stream::open(&self.runs, run, last_seq).await {
-            Ok(events) => {
-                let mut response = Response::new(reply::streamed(events));
-                let headers = response.headers_mut();
-                let text = HeaderValue::from_static;
-                headers.insert(header::CONTENT_TYPE, text("text/event-stream; charset=utf-8"));
-                headers.insert(header::CACHE_CONTROL, text("no-cache, no-transform"));
-                response
-            }
+            Ok(events) => reply::events(events),
             Err(OpenError::Status(status)) => {
                 reply::error(status, Code::StreamRefused, "MANTYX did not give the run's events.")
             }

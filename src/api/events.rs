@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::stream;
-use http::{HeaderValue, Response, header};
+use http::Response;
 use serde::Serialize;
 use tokio::{
     sync::{
@@ -68,14 +68,10 @@ impl Api {
             sent: now,
             api: self.clone(),
         };
-        let pieces =
-            stream::unfold(feed, |mut feed| async move { Some((feed.next().await?, feed)) });
-        let mut response = Response::new(reply::streamed(pieces));
-        let headers = response.headers_mut();
-        let text = HeaderValue::from_static;
-        headers.insert(header::CONTENT_TYPE, text("text/event-stream; charset=utf-8"));
-        headers.insert(header::CACHE_CONTROL, text("no-cache, no-transform"));
-        response
+        reply::events(stream::unfold(
+            feed,
+            |mut feed| async move { Some((feed.next().await?, feed)) },
+        ))
     }
 }
 

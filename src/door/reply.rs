@@ -91,6 +91,16 @@ pub fn streamed(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Body {
     StreamBody::new(frames).boxed_unsync()
 }
 
+/// An event stream.
+pub fn events(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
+    let mut response = Response::new(streamed(pieces));
+    let headers = response.headers_mut();
+    let text = HeaderValue::from_static;
+    headers.insert(header::CONTENT_TYPE, text("text/event-stream; charset=utf-8"));
+    headers.insert(header::CACHE_CONTROL, text("no-cache, no-transform"));
+    response
+}
+
 /// A body of known bytes in several pieces, with its length.
 #[derive(Debug)]
 pub struct Pieces(VecDeque<Bytes>);

@@ -1,7 +1,7 @@
 //! The guides in `docs/`, and the README: what they tell to type is typed, word by word, by a new
 //! user in an empty directory.
 //!
-//! In a page, a block of `sh` is run, all blocks of a page in one shell's variables; a line that
+//! In a page, a block of `sh` is run, with what blocks before have exported; a line that
 //! begins with `mantyx-bridge serve` is left running, once it is ready. A block of `text` that
 //! follows has lines that were printed, in their order; `…` stands for anything. A comment before a
 //! block says what else it is: `<!-- file: NAME -->`, or `<!-- not run: WHY -->`. The bridge's port
@@ -118,7 +118,7 @@ impl User {
     fn shell(&self, text: &str) -> String {
         let vars = self.dir.path().join("vars");
         let script = format!(
-            "set -euo pipefail\n[ -e {vars} ] && . {vars}\nexec 2>&1\nset -a\n{text}\nexport -p > {vars}\n",
+            "set -euo pipefail\n[ -e {vars} ] && . {vars}\nexec 2>&1\n{text}\nexport -p > {vars}\n",
             vars = vars.display()
         );
         let output = self.command("bash").args(["-c", &script]).stdin(Stdio::null()).output();
@@ -131,8 +131,14 @@ impl User {
     async fn serve(&mut self, line: &str) {
         // The one before is stopped, as one is told to.
         self.bridge = None;
+        let line = line.split(" #").next().unwrap_or(line);
+        // `init` may have written it, with the port of every new file.
+        let config = self.work().join("bridge.yaml");
+        let text = fs::read_to_string(&config).expect("there is a configuration");
+        fs::write(&config, self.here(&text)).expect("the test's directory is writable");
+        let vars = self.dir.path().join("vars");
         let mut command = self.command("bash");
-        command.args(["-c", &format!("exec {}", line.split(" #").next().unwrap_or(line))]);
+        command.args(["-c", &format!(". {}; exec {line}", vars.display())]);
         let log = self.dir.path().join("log");
         let bridge = self.bridge.insert(Group::spawn(&mut command, &log));
         let to = ([127, 0, 0, 1], self.port).into();
@@ -224,6 +230,16 @@ async fn node() {
 #[tokio::test]
 async fn several_apps() {
     follow("docs/several-apps.md").await;
+}
+
+#[tokio::test]
+async fn mcp_servers() {
+    follow("docs/mcp-servers.md").await;
+}
+
+#[tokio::test]
+async fn troubleshooting() {
+    follow("docs/troubleshooting.md").await;
 }
 
 #[test]
