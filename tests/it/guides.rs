@@ -238,6 +238,11 @@ async fn mcp_servers() {
 }
 
 #[tokio::test]
+async fn systemd() {
+    follow("docs/systemd.md").await;
+}
+
+#[tokio::test]
 async fn troubleshooting() {
     follow("docs/troubleshooting.md").await;
 }
