@@ -15,7 +15,7 @@ use super::{
     status::{Backend, Status},
     terminal::plain,
 };
-use crate::{config::Contact, state::StateDir};
+use crate::{config::Contact, model::pending, state::StateDir};
 
 #[derive(Deserialize)]
 struct Refs {
@@ -49,7 +49,8 @@ pub(super) async fn tools(contact: &Contact, backend: Option<&str>, json: bool) 
             let own = words(one, "description");
             let card = words(&one["agentCard"], "description");
             let text = if own.is_empty() { card } else { own };
-            rows.push(row(name.clone(), name, &text));
+            let of = if name == pending::TOOL { "(the bridge)".to_owned() } else { name.clone() };
+            rows.push(row(name, of, &text));
             continue;
         };
         for tool in tools {
