@@ -1,9 +1,8 @@
 //! People who signed in at the status page: a cookie stands for the token that they showed.
 //!
 //! The token itself is kept neither by the browser nor here, and a session lasts no longer than an
-//! app has it. Browsers send a cookie to every port of
-//! a host, so a session opens less than the token does (`Own::takes_sessions`): looking, and what
-//! the page has buttons for.
+//! app has it. Browsers send a cookie to every port of a host, so a session opens less than the
+//! token does (`Route::takes_sessions`): looking, and what the page has buttons for.
 //!
 //! Must not: let anyone in by anything but a cookie that was made here.
 
