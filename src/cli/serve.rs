@@ -5,7 +5,10 @@
 
 use std::path::PathBuf;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::Mutex,
+};
 use tracing::{error, info, warn};
 
 use super::{Failure, Outcome};
@@ -26,15 +29,12 @@ pub(super) async fn serve(path: PathBuf, env: Environment, handed: Vec<Handed>) 
     }
     let reload = Some(Reload { file, watch });
     let options = Options { launcher: std::env::current_exe().ok(), handed, reload };
-    let mut asked = Stop::new()?;
-    let mut again = Stop::new()?;
+    let signals = Mutex::new(Stop::new()?);
     info!(version = env!("CARGO_PKG_VERSION"), "starting");
     let daemon = Daemon::build(config, options).await.map_err(|error| cannot_start(&error))?;
-    let hurry = async {
-        again.asked().await;
-        again.asked().await;
-    };
-    daemon.run(asked.asked(), hurry).await.map_err(|failed| {
+    // One listener for both: a second one, which is asked later, takes two signals for one.
+    let asked = async || signals.lock().await.asked().await;
+    daemon.run(asked(), asked()).await.map_err(|failed| {
         error!(error = %chain(&failed), "the daemon cannot go on");
         Failure::Failed(format!("stopped because of a fault: {}", chain(&failed)))
     })
