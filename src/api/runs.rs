@@ -3,11 +3,7 @@
 //!
 //! Must not: show an app the runs of another, or anyone the arguments or the result of a call.
 
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use http::{Request, Response, StatusCode, Uri, header};
 use http_body::Body as _;
@@ -16,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::info;
 
-use super::{Api, MAX_CALL, bad_request, json_body, mine, unknown_backend};
+use super::{Api, MAX_CALL, bad_request, json_body, mine, time, unknown_backend};
 use crate::{
     config::App,
     door::{
@@ -75,7 +71,9 @@ pub(super) struct ShownCall<'a> {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Attach {
+    #[serde(skip_serializing_if = "Option::is_none")]
     workspace: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     backends: Option<Vec<String>>,
 }
 
@@ -335,10 +333,6 @@ fn no_such_run() -> Response<Body> {
         Code::NotFound,
         "There is no such run; GET /v1/runs lists those that the bridge drives for this app.",
     )
-}
-
-fn time(at: SystemTime) -> String {
-    humantime::format_rfc3339_millis(at).to_string()
 }
 
 fn millis(took: Duration) -> u64 {

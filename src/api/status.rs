@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use super::{
     Api, Flaw, Loaded,
     problems::{self, Problem},
+    time,
 };
 use crate::{
     backend::{
@@ -236,8 +237,4 @@ fn breaker(look: Look) -> Breaker {
         Look::Closed | Look::HalfOpen => None,
     };
     Breaker { state: look.as_str(), retry_at: wait.map(|wait| time(SystemTime::now() + wait)) }
-}
-
-fn time(at: SystemTime) -> String {
-    humantime::format_rfc3339_millis(at).to_string()
 }
