@@ -512,17 +512,22 @@ async fn a_bridge_that_was_killed_picks_its_task_up_again() {
             (rig.bridge.backend("hr").await["callsInFlight"] == 1).then_some(())
         })
         .await;
-        wait::soon("the task should be noted down", async || {
-            journal(&rig).contains(r#"\"task\":"#).then_some(())
-        })
-        .await;
-        rig.bridge.kill9();
-        rig.bridge.restart().await;
-        assert_eq!(rig.mantyx.answer("tu_1").await["result"], "worked 40");
-        assert_eq!(rig.mantyx.posts("tu_1").len(), 1);
-        rig.bridge.stop().await;
-        assert!(!agent.cancels(Duration::from_millis(50)).await, "nothing is cancelled");
+        picks_its_task_up_again(&mut rig, &mut agent).await;
     }
+}
+
+/// Kills the bridge in the middle of `tu_1`, a task of 40 steps, which it then ends once.
+pub(crate) async fn picks_its_task_up_again(rig: &mut Rig, agent: &mut Agent) {
+    wait::soon("the task should be noted down", async || {
+        journal(rig).contains(r#"\"task\":"#).then_some(())
+    })
+    .await;
+    rig.bridge.kill9();
+    rig.bridge.restart().await;
+    assert_eq!(rig.mantyx.answer("tu_1").await["result"], "worked 40");
+    assert_eq!(rig.mantyx.posts("tu_1").len(), 1);
+    rig.bridge.stop().await;
+    assert!(!agent.cancels(Duration::from_millis(50)).await, "nothing is cancelled");
 }
 
 /// What the bridge has written down of its calls.

@@ -69,6 +69,14 @@ fn wanted(arguments: Box<RawValue>) -> Wanted {
 }
 
 impl Harness {
+    /// The connection to `fs` breaks, and there will be no other until `world` says so.
+    async fn lose(&self, world: &World) {
+        world.dialling.send_replace(Mood::Hanging);
+        world.lost.notify_one();
+        let down = |board: &Board| board.snapshot("fs").filter(|known| known.connection.is_none());
+        self.backends.board.wait_for(down).await;
+    }
+
     /// Asks for work that an earlier life of the bridge has begun.
     async fn resume(&self, name: &str) -> Answer {
         let offer = self.backends.board.offer();
@@ -246,10 +254,7 @@ async fn a_lost_backend_is_waited_for_a_little() {
     let world = World::new();
     let harness = start(&[("fs", &world)], 4);
     harness.backends.board.settled().await;
-    world.dialling.send_replace(Mood::Hanging);
-    world.lost.notify_one();
-    let down = |board: &Board| board.snapshot("fs").filter(|known| known.connection.is_none());
-    harness.backends.board.wait_for(down).await;
+    harness.lose(&world).await;
     check_error(harness.call("fs_ls").await, "cannot be reached");
     let (answer, _) = tokio::join!(harness.call("fs_ls"), async {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -263,10 +268,7 @@ async fn work_that_has_begun_is_never_said_not_to_have() {
     let world = World::new();
     let harness = start(&[("fs", &world)], 4);
     harness.backends.board.settled().await;
-    world.dialling.send_replace(Mood::Hanging);
-    world.lost.notify_one();
-    let down = |board: &Board| board.snapshot("fs").filter(|known| known.connection.is_none());
-    harness.backends.board.wait_for(down).await;
+    harness.lose(&world).await;
     let start = Instant::now();
     check_error(harness.resume("fs_ls").await, "may or may not have taken effect");
     assert_eq!(start.elapsed(), Duration::from_secs(60), "the backend's own timeout");

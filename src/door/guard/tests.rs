@@ -113,3 +113,11 @@ fn without_a_right_token_nobody_comes_in() {
     identify(Auth::Token, &[("x-api-key", "t0ken-on")], Err(Refusal::WrongToken));
     identify(Auth::Off, &[], Ok("billing"));
 }
+
+#[test]
+fn a_refusal_is_counted_by_the_code_that_its_sender_reads() {
+    use Refusal::{CrossOrigin, ForeignHost, NoHost, NoToken, WrongToken};
+    for refusal in [NoHost, ForeignHost, CrossOrigin, NoToken, WrongToken] {
+        assert_eq!(crate::metrics::Label::as_str(refusal.kind()), refusal.code().as_str());
+    }
+}

@@ -125,10 +125,7 @@ async fn a_backend_that_is_away_is_not_waited_for_each_time_and_closes_when_it_i
     let world = World::new();
     let harness = start(&[("fs", &world)], 4);
     harness.backends.board.settled().await;
-    world.dialling.send_replace(Mood::Hanging);
-    world.lost.notify_one();
-    let down = |board: &Board| board.snapshot("fs").filter(|known| known.connection.is_none());
-    harness.backends.board.wait_for(down).await;
+    harness.lose(&world).await;
     for _ in 0..7 {
         check_error(harness.call("fs_ls").await, "cannot be reached");
     }
