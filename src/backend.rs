@@ -18,6 +18,7 @@ pub mod mcp;
 pub mod peer;
 pub mod program;
 pub mod supervisor;
+mod trust;
 
 #[cfg(test)]
 pub(crate) mod fake;

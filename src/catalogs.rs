@@ -45,7 +45,7 @@ struct File<'a> {
 
 /// The kept catalog of `name`, if it is one of `identity`.
 pub fn load(state: &StateDir, name: &BackendName, identity: &Identity) -> Option<Arc<Catalog>> {
-    let text = match state.read_catalog(&file(name)) {
+    let text = match state.read_kept(&file(name)) {
         Ok(text) => text?,
         Err(error) => {
             warn!(backend = %name, %error, "the kept catalog cannot be read");
@@ -82,7 +82,7 @@ pub async fn keep(board: Arc<Board>, state: StateDir, stop: CancellationToken) {
                 if on_disk.is_some_and(|old| old.digest() == catalog.digest()) {
                     return Ok(());
                 }
-                state.write_catalog(&file(&of), &write(&catalog, &identity))
+                state.write_kept(&file(&of), &write(&catalog, &identity))
             });
             match written.await {
                 Ok(Ok(())) => debug!(backend = %name, "catalog kept"),

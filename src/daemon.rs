@@ -42,6 +42,7 @@ use crate::{
     front::Front,
     journal::{self, Journal},
     model::{catalog::hex, ids::AppName},
+    pins,
     proxy::Proxy,
     runs::Runs,
     sandbox::{Sandbox, SandboxConfig},
@@ -134,6 +135,8 @@ impl Daemon {
         let (mut fleet, backends) = Fleet::new(shared);
         let keeping = catalogs::keep(Arc::clone(&backends.board), state.clone(), back.stop_token());
         back.spawn("catalogs", keeping);
+        let keeping = pins::keep(Arc::clone(&backends.board), state.clone(), back.stop_token());
+        back.spawn("pins", keeping);
         let configured = std::mem::take(&mut config.backends);
         let prepared = fleet.prepare(configured).await.map_err(inner)?;
         // Before the runs, whose calls look for their backends.

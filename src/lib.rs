@@ -20,6 +20,7 @@ pub mod journal;
 pub mod metrics;
 pub mod model;
 pub mod page;
+pub mod pins;
 pub mod proxy;
 pub mod runs;
 pub mod sandbox;

@@ -4,16 +4,20 @@
 //! Must not: do IO, know tokio, reqwest, hyper, rmcp or the file system. Time is an argument.
 
 pub mod answer;
+pub mod canonical;
 pub mod card;
 pub mod catalog;
+pub mod diff;
 pub mod ending;
 pub mod event;
 pub mod hints;
 pub mod ids;
 pub mod json;
+pub mod limits;
 pub mod naming;
 pub mod offer;
 pub mod pending;
+pub mod pin;
 pub mod recovery;
 pub mod replay;
 pub mod routes;
@@ -21,3 +25,4 @@ pub mod run;
 pub mod schema;
 pub mod spec;
 pub mod trace;
+pub mod visible;

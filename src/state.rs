@@ -1,5 +1,5 @@
-//! The state directory: the token of the app `default`, where the daemon listens, and the catalogs
-//! that `catalogs` keeps.
+//! The state directory: the token of the app `default` and that of the operator, where the daemon
+//! listens, and what `catalogs` and `pins` keep.
 //!
 //! Must not: hold anything in memory; these are files that other programs read.
 
@@ -80,8 +80,8 @@ impl StateDir {
         Ok(text.lines().map(str::to_owned).collect())
     }
 
-    /// Reads the catalog at `path` below the directory; `None` where there is none.
-    pub fn read_catalog(&self, path: &Path) -> Result<Option<String>, StateError> {
+    /// Reads what is kept at `path` below the directory; `None` where there is nothing.
+    pub fn read_kept(&self, path: &Path) -> Result<Option<String>, StateError> {
         match fs::read_to_string(self.path.join(path)) {
             Ok(text) => Ok(Some(text)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -89,8 +89,8 @@ impl StateDir {
         }
     }
 
-    /// Writes a catalog to `path` below the directory.
-    pub fn write_catalog(&self, path: &Path, text: &str) -> Result<(), StateError> {
+    /// Keeps `text` at `path` below the directory, for its owner alone.
+    pub fn write_kept(&self, path: &Path, text: &str) -> Result<(), StateError> {
         self.write(path, text)
     }
 

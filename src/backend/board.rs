@@ -23,11 +23,15 @@ use tokio_util::{
 };
 use tracing::warn;
 
-use super::peer::{About, Peer};
+use super::{
+    peer::{About, Peer},
+    trust::News,
+};
 use crate::model::{
     catalog::{Catalog, Identity},
     ids::BackendName,
     offer::{Offer, Source},
+    pin::{Accepted, NotTaken, Pins, Review, Take},
 };
 
 /// How a backend is doing; the `state` of `/v1/status`.
@@ -76,6 +80,12 @@ pub struct Snapshot {
     pub connections: u64,
     /// Refreshes, and attempts to connect, that failed.
     pub failures: u64,
+    /// The catalog, held against what was accepted.
+    pub review: Arc<Review>,
+    /// Tools that were found to be other than accepted.
+    pub changes: u64,
+    /// Why what is accepted is not on disk, if it is not.
+    pub unkept: Option<String>,
 }
 
 impl Snapshot {
@@ -91,6 +101,9 @@ impl Snapshot {
             last_error: None,
             connections: 0,
             failures: 0,
+            review: Arc::default(),
+            changes: 0,
+            unkept: None,
         }
     }
 
@@ -165,6 +178,8 @@ pub struct Entry {
     /// How it is offered. A catalog in it is one that was kept, for a new seat.
     pub source: Source,
     pub identity: Option<Identity>,
+    /// What was accepted of it before, for a backend that is not on the board yet.
+    pub accepted: Accepted,
 }
 
 /// The state of all backends.
@@ -190,6 +205,8 @@ struct Place {
     holder: Holder,
     /// Whoever gets the place with its first word.
     heir: Option<Holder>,
+    /// What the operator has accepted of it, whoever holds the place.
+    accepted: Accepted,
 }
 
 #[derive(Debug)]
@@ -201,18 +218,24 @@ struct Holder {
 }
 
 impl Holder {
-    fn new(Entry { seat, source, identity }: Entry) -> Self {
+    fn new(Entry { seat, source, identity, .. }: Entry) -> Self {
         Self { seat, known: Snapshot::new(source.catalog.clone(), identity), source }
     }
 
     /// Takes over how the backend is offered, and nothing else.
     fn offer_as(&mut self, source: Source) {
-        let (catalog, available) = (self.source.catalog.take(), self.source.available);
-        self.source = Source { catalog, available, ..source };
+        let Source { catalog, available, review, .. } = &mut self.source;
+        let (catalog, available, review) = (catalog.take(), *available, mem::take(review));
+        self.source = Source { catalog, available, review, ..source };
     }
 }
 
 impl Place {
+    fn new(mut entry: Entry) -> Self {
+        let accepted = mem::take(&mut entry.accepted);
+        Self { holder: Holder::new(entry), heir: None, accepted }
+    }
+
     /// The place as `entry` wants it.
     fn follow(mut self, entry: Entry) -> Self {
         // What may be used, and how it is called, holds at once, whoever serves.
@@ -238,9 +261,26 @@ impl Place {
         self
     }
 
+    /// Holds what would be offered against what was accepted; gives what is new.
+    fn judge(&mut self) -> Option<News> {
+        let Holder { known, source, .. } = &mut self.holder;
+        let catalog = source.catalog.as_deref();
+        let review = Arc::new(self.accepted.judge(source.pin, catalog, &source.naming));
+        let before = mem::replace(&mut source.review, Arc::clone(&review));
+        known.review = Arc::clone(&review);
+        if before == review {
+            return None;
+        }
+        let news = News::new(source.name.clone(), before, review);
+        known.changes += news.changes();
+        Some(news)
+    }
+
     /// Gives the place to the heir.
     fn hand_over(&mut self) {
-        if let Some(heir) = self.heir.take() {
+        if let Some(mut heir) = self.heir.take() {
+            // What it has found is told already.
+            heir.source.review = Arc::clone(&self.holder.source.review);
             mem::replace(&mut self.holder, heir).seat.token.cancel();
         }
     }
@@ -274,12 +314,13 @@ impl Board {
             let name = entry.seat.name.clone();
             let place = match before.remove(&name) {
                 Some(place) => place.follow(entry),
-                None => Place { holder: Holder::new(entry), heir: None },
+                None => Place::new(entry),
             };
             inner.places.insert(name, place);
         }
+        let news: Vec<News> = inner.places.values_mut().filter_map(Place::judge).collect();
         self.offer_anew(&inner);
-        for Place { holder, heir } in before.into_values() {
+        for Place { holder, heir, .. } in before.into_values() {
             holder.seat.token.cancel();
             if let Some(heir) = heir {
                 heir.seat.token.cancel();
@@ -287,6 +328,7 @@ impl Board {
         }
         drop(inner);
         self.version.send_modify(|version| *version += 1);
+        news.iter().for_each(News::tell);
     }
 
     /// Changes what is known of a backend, and the offer where that changes what is offered. A seat
@@ -309,13 +351,67 @@ impl Board {
             (None, None) => true,
             (Some(_), None) | (None, Some(_)) => false,
         };
+        let mut news = None;
         if takes_over || !same_catalog || source.available != available {
             source.catalog.clone_from(&known.catalog);
             source.available = available;
+            // Before anybody is offered it.
+            news = place.judge();
             self.offer_anew(&inner);
         }
         drop(inner);
         self.version.send_modify(|version| *version += 1);
+        if let Some(news) = news {
+            news.tell();
+        }
+    }
+
+    /// Accepts what there is of a backend, as the operator has seen it: the digest is that of
+    /// [`Snapshot::review`]. `None`: there is no such backend.
+    pub fn accept(
+        &self,
+        name: &BackendName,
+        digest: &str,
+        take: Take<'_>,
+    ) -> Option<Result<(), NotTaken>> {
+        let mut inner = self.lock();
+        let place = inner.places.get_mut(name)?;
+        let review = Arc::clone(&place.holder.source.review);
+        if let Err(error) = place.accepted.accept(&review, digest, take) {
+            return Some(Err(error));
+        }
+        let news = place.judge();
+        self.offer_anew(&inner);
+        drop(inner);
+        self.version.send_modify(|version| *version += 1);
+        if let Some(news) = news {
+            news.tell();
+        }
+        Some(Ok(()))
+    }
+
+    /// What is accepted of each backend.
+    pub fn pins(&self) -> Vec<(BackendName, Arc<Pins>)> {
+        let inner = self.lock();
+        let pins = |(name, place): (&BackendName, &Place)| match &place.accepted {
+            Accepted::Pins(pins) => Some((name.clone(), Arc::clone(pins))),
+            Accepted::Nothing | Accepted::Damaged(_) => None,
+        };
+        inner.places.iter().filter_map(pins).collect()
+    }
+
+    /// What is accepted of `name` is on disk; or why it is not.
+    pub fn pins_kept(&self, name: &BackendName, error: Option<String>) {
+        if let Some(place) = self.lock().places.get_mut(name) {
+            place.holder.known.unkept = error;
+        }
+        self.version.send_modify(|version| *version += 1);
+    }
+
+    /// Whether `tool` of `name` is withdrawn: it is neither offered nor called.
+    pub fn withdraws(&self, name: &BackendName, tool: &str) -> bool {
+        let inner = self.lock();
+        inner.places.get(name).is_some_and(|place| place.holder.source.review.withdraws(tool))
     }
 
     fn offer_anew(&self, inner: &Inner) {

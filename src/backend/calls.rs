@@ -212,6 +212,10 @@ impl Backends {
     ) -> Result<Answer, Failure> {
         let name = &route.backend;
         let attempt = async |connection: &InUse, handle: Option<Handle>| {
+            // With the connection comes what is behind it. What has begun is only asked for.
+            if handle.is_none() && self.board.withdraws(name, tool) {
+                return Err(Failure::Withdrawn);
+            }
             let call = ToolCall {
                 tool: Arc::clone(tool),
                 arguments: wanted.arguments.clone(),
@@ -357,9 +361,13 @@ fn sign(outcome: &Result<Answer, Failure>) -> Sign {
             | Failure::TimedOut(_)
             | Failure::Call(CallError::NotSent(_) | CallError::Lost(_) | CallError::Unreadable(_)),
         ) => Sign::Failed,
-        Err(Failure::Shut(_) | Failure::NoTurn(_) | Failure::Removed | Failure::NotRecorded(_)) => {
-            Sign::None
-        }
+        Err(
+            Failure::Shut(_)
+            | Failure::NoTurn(_)
+            | Failure::Removed
+            | Failure::Withdrawn
+            | Failure::NotRecorded(_),
+        ) => Sign::None,
     }
 }
 
@@ -439,6 +447,8 @@ enum Failure {
     NotConnected,
     #[error("the backend was removed from the configuration")]
     Removed,
+    #[error("the tool is not what was accepted, and is withdrawn")]
+    Withdrawn,
     #[error("timed out after {0:.0?}")]
     TimedOut(Duration),
     #[error(transparent)]
@@ -455,6 +465,7 @@ impl Failure {
             | Self::NoTurn(_)
             | Self::NotConnected
             | Self::Removed
+            | Self::Withdrawn
             | Self::NotRecorded(_) => true,
             Self::Call(error) => matches!(error, CallError::NotSent(_)),
             Self::TimedOut(_) => false,
@@ -468,6 +479,7 @@ impl Failure {
             Self::NotConnected | Self::Removed | Self::Call(CallError::NotSent(_)) => {
                 Ending::Unavailable
             }
+            Self::Withdrawn => Ending::Withdrawn,
             Self::TimedOut(_) => Ending::TimedOut,
             Self::NotRecorded(_) => Ending::Storage,
             Self::Call(CallError::Lost(_)) => Ending::ConnectionLost,
@@ -502,6 +514,10 @@ impl Failure {
                     "`{name}` is not configured any more. The call was not made; do without it."
                 )
             }
+            Self::Withdrawn => format!(
+                "This tool of `{name}` is withdrawn: its description has changed, and the operator \
+                 of the bridge has not accepted that. The call was not made; do without it."
+            ),
             Self::NotRecorded(NotRecorded) => format!(
                 "{STORAGE_UNAVAILABLE}: the bridge cannot write its journal, so the call to \
                  `{name}` was not made. Do without it or try again later."

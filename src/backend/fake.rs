@@ -21,6 +21,7 @@ use crate::model::{
     ids::BackendName,
     naming::Naming,
     offer::{OnUnavailable, RefKind, Source},
+    pin::{Accepted, Mode},
 };
 
 /// What the fake does from now on.
@@ -101,7 +102,8 @@ pub(crate) fn board<'a>(names: impl IntoIterator<Item = &'a str>) -> (Arc<Board>
 /// How the fake backend of `seat` is offered.
 pub(crate) fn entry(seat: &Seat) -> Entry {
     let identity = Some(Identity::of(seat.name().as_str()));
-    Entry { seat: seat.clone(), source: source(seat.name().as_str()), identity }
+    let source = source(seat.name().as_str());
+    Entry { seat: seat.clone(), source, identity, accepted: Accepted::Nothing }
 }
 
 /// The source of a fake backend called `name`.
@@ -116,6 +118,8 @@ fn source(name: &str) -> Source {
         available: false,
         can_pend: false,
         trusted: true,
+        pin: Mode::Off,
+        review: Arc::default(),
     }
 }
 

@@ -26,7 +26,7 @@ fn it_comes_back_byte_for_byte() {
     {
         let name = BackendName::parse(name).unwrap();
         assert!(load(&state, &name, &identity).is_none());
-        state.write_catalog(&file(&name), &write(&catalog, &identity)).unwrap();
+        state.write_kept(&file(&name), &write(&catalog, &identity)).unwrap();
         let loaded = load(&state, &name, &identity).unwrap();
         assert_eq!(loaded.digest(), catalog.digest());
     }
@@ -36,7 +36,7 @@ fn it_comes_back_byte_for_byte() {
 fn a_catalog_of_another_server_is_not_taken() {
     let (_dir, state) = state();
     let name = BackendName::parse("fs").unwrap();
-    state.write_catalog(&file(&name), &write(&server(), &Identity::of("one"))).unwrap();
+    state.write_kept(&file(&name), &write(&server(), &Identity::of("one"))).unwrap();
     assert!(load(&state, &name, &Identity::of("other")).is_none());
 }
 

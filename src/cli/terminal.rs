@@ -15,6 +15,7 @@ use tokio::time::{Instant, interval, sleep};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use super::{Failure, Outcome, print};
+use crate::model::visible;
 
 /// How long something may take before anything is said of it.
 const QUIET: Duration = Duration::from_secs(2);
@@ -47,9 +48,9 @@ impl Size {
     }
 }
 
-/// What a peer says, without characters that would steer the terminal.
+/// What a peer says, without characters that would steer the terminal or hide what stands there.
 pub(super) fn plain(text: &str) -> String {
-    let safe = |c: char| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c };
+    let safe = |c: char| if visible::hides(c) { '\u{fffd}' } else { c };
     text.replace("\r\n", "\n").chars().map(safe).collect()
 }
 

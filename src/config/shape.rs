@@ -14,7 +14,7 @@ use super::{
     read::{At, Scalar},
     words::{
         A2aTransport, AuthWord, Count, DurationText, HttpMethod, ListenValue, McpTransport,
-        OneOrMany, PendingAfter, SchemaMap, Share, UnavailableWord, Unready,
+        OneOrMany, PendingAfter, PinWord, SchemaMap, Share, UnavailableWord, Unready,
     },
 };
 
@@ -218,6 +218,10 @@ pub struct Mcp {
     /// `true`: believe the server's `readOnlyHint` and `idempotentHint`. A call of such a tool is
     /// made once more where the connection broke before its answer came.
     pub trust_annotations: Option<At<bool>>,
+    /// What becomes of a tool that the model would see in another way than the operator has accepted:
+    /// `warn` tells of it and offers it, `enforce` withdraws it until `mantyx-bridge trust accept`,
+    /// `off` does not look. What the server says first is taken. Default: `warn`.
+    pub pin: Option<At<PinWord>>,
     /// The token that a server with a `url` wants.
     pub auth: Option<At<BackendAuth>>,
 }
@@ -272,6 +276,10 @@ pub struct A2a {
     pub concurrency: Option<At<Count>>,
     /// Whether a person must approve its calls. Not in this version.
     pub approve: Option<Unready>,
+    /// What becomes of the agent when its card is not the one that the operator has accepted: `warn`
+    /// tells of it and offers it, `enforce` withdraws it until `mantyx-bridge trust accept`, `off`
+    /// does not look. The first card is taken. Default: `warn`.
+    pub pin: Option<At<PinWord>>,
     /// The token that the agent wants, for the fetch of the card and for every call.
     pub auth: Option<At<BackendAuth>>,
 }

@@ -91,6 +91,16 @@ pub enum UnavailableWord {
     Fail,
 }
 
+/// The value of `pin`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
+pub enum PinWord {
+    Off,
+    Warn,
+    Enforce,
+}
+
 /// The transport of an MCP server; `http` is what other products call `streamable-http`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

@@ -31,7 +31,9 @@ use crate::{
         catalog::Identity,
         ids::BackendName,
         offer::{RefKind, Source},
+        pin::Accepted,
     },
+    pins,
     state::StateDir,
 };
 
@@ -140,6 +142,7 @@ impl Fleet {
             let (rules, timing) = (rules(&backend), timing(&backend, refresh));
             let identity = identity(&backend.target);
             let mut source = source(&backend);
+            let mut accepted = Accepted::Nothing;
             let earlier = before.remove(&name);
             let member = match reached {
                 Reached::AsBefore(now) => {
@@ -151,6 +154,7 @@ impl Fleet {
                     Member { lane: Arc::new(now.lane.under(rules)), ..now }
                 }
                 Reached::Anew { dial, conversations, agent } => {
+                    accepted = pins::load(&self.shared.state, &name);
                     let kept = identity.as_ref();
                     source.catalog =
                         kept.and_then(|one| catalogs::load(&self.shared.state, &name, one));
@@ -183,7 +187,7 @@ impl Fleet {
                     Member { target, seat, lane, timing, conversations }
                 }
             };
-            entries.push(Entry { seat: member.seat.clone(), source, identity });
+            entries.push(Entry { seat: member.seat.clone(), source, identity, accepted });
             self.members.insert(name, member);
         }
         changes.removed = before.keys().map(ToString::to_string).collect();
@@ -296,5 +300,7 @@ fn source(backend: &Backend) -> Source {
         available: false,
         can_pend: backend.pending_after.is_some(),
         trusted: backend.trust_annotations,
+        pin: backend.pin,
+        review: Arc::default(),
     }
 }

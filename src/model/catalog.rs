@@ -8,7 +8,7 @@ use std::{collections::HashSet, fmt::Write as _, sync::Arc};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use super::schema::InputSchema;
+use super::{limits, schema::InputSchema};
 
 /// What one backend offers. Immutable: a refresh makes a new one.
 #[derive(Debug)]
@@ -55,8 +55,8 @@ pub struct LeftOut {
 impl Catalog {
     /// The catalog of an MCP server, out of the entries of its `tools/list`, in its order.
     ///
-    /// A tool that has no usable `name`, or the name of an earlier one, cannot be called and is
-    /// left out; the caller reports it.
+    /// A tool that has no usable `name`, or the name of an earlier one, cannot be called; it is left
+    /// out, and so is one that is too large (`limits`), or one too many. The caller reports it.
     pub fn mcp(
         server_info: Option<Box<RawValue>>,
         tools: Vec<Box<RawValue>>,
@@ -65,23 +65,26 @@ impl Catalog {
         let mut left_out = Vec::new();
         let mut seen = HashSet::new();
         for (index, raw) in tools.into_iter().enumerate() {
+            let mut leave_out = |why: String| left_out.push(LeftOut { index, why });
             match super::json::string_member(raw.get(), "name") {
-                Some(name) if name.is_empty() => {
-                    left_out.push(LeftOut { index, why: "its name is empty".to_owned() });
-                }
+                Some(name) if name.is_empty() => leave_out("its name is empty".to_owned()),
                 Some(name) if !seen.insert(name.clone()) => {
-                    let why = format!("an earlier tool has the same name, {name:?}");
-                    left_out.push(LeftOut { index, why });
+                    leave_out(format!("an earlier tool has the same name, {:?}", brief(&name)));
                 }
-                Some(name) => {
-                    let raw: Arc<RawValue> = raw.into();
-                    let input = Arc::new(InputSchema::of(Arc::clone(&raw)));
-                    kept.push(Tool { name, raw, input });
-                }
-                None => {
-                    let why = "it is not an object with exactly one string `name`".to_owned();
-                    left_out.push(LeftOut { index, why });
-                }
+                Some(name) => match limits::check(raw.get()) {
+                    Ok(()) if kept.len() < limits::MAX_TOOLS => {
+                        let raw: Arc<RawValue> = raw.into();
+                        let input = Arc::new(InputSchema::of(Arc::clone(&raw)));
+                        kept.push(Tool { name, raw, input });
+                    }
+                    Ok(()) => leave_out(format!(
+                        "{:?} is one more than the {} that a server may have",
+                        brief(&name),
+                        limits::MAX_TOOLS
+                    )),
+                    Err(why) => leave_out(format!("{:?} {why}", brief(&name))),
+                },
+                None => leave_out("it is not an object with exactly one string `name`".to_owned()),
             }
         }
         (Self::new(Content::Mcp { server_info, tools: kept }), left_out)
@@ -157,6 +160,11 @@ impl Identity {
     pub fn hash(&self) -> &str {
         &self.0
     }
+}
+
+/// As much of a tool's name as a line of the log has room for.
+fn brief(name: &str) -> &str {
+    name.get(..name.floor_char_boundary(100)).unwrap_or_default()
 }
 
 /// Lower-case hex of `bytes`.

@@ -23,6 +23,7 @@ use super::{
     json,
     naming::{self, Nameless, Naming},
     pending,
+    pin::{CARD, Mode, Review},
     routes::Routes,
     schema::InputSchema,
 };
@@ -91,6 +92,10 @@ pub struct Source {
     pub can_pend: bool,
     /// Whether the operator believes what an MCP server says of its own tools.
     pub trusted: bool,
+    /// What becomes of what the operator has not accepted.
+    pub pin: Mode,
+    /// The catalog, held against what was accepted.
+    pub review: Arc<Review>,
 }
 
 /// All that runs can be given at one moment.
@@ -287,8 +292,10 @@ impl<'a> Plan<'a> {
         let backend = source.name.as_str();
         let (shape, tools) = match (usable.map(Catalog::content), source.on_unavailable) {
             (Some(Content::Mcp { server_info, tools }), _) => {
-                let offered: Vec<_> =
-                    tools.iter().filter(|tool| source.naming.offers(&tool.name)).collect();
+                let is_offered = |tool: &&Tool| {
+                    source.naming.offers(&tool.name) && !source.review.withdraws(&tool.name)
+                };
+                let offered: Vec<_> = tools.iter().filter(is_offered).collect();
                 let nameless = offered.iter().map(|tool| Nameless {
                     backend,
                     tool: &tool.name,
@@ -297,6 +304,9 @@ impl<'a> Plan<'a> {
                 let nameless = nameless.collect();
                 let server_info = server_info.as_deref();
                 (Shape::Mcp { server_info, tools: offered }, nameless)
+            }
+            (Some(Content::A2a { .. }), _) if source.review.withdraws(CARD) => {
+                (Shape::Nothing, Vec::new())
             }
             (Some(Content::A2a { card }), _) => {
                 let nameless = Nameless { backend, tool: "", wanted: backend.to_owned() };

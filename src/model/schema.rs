@@ -18,11 +18,12 @@ use std::{
 use jsonschema::{PatternOptions, ValidationError, Validator, error::ValidationErrorKind};
 use serde_json::{Value, value::RawValue};
 
-use super::{answer::codes::TOOL_INPUT_INVALID, json::Members};
+use super::{
+    answer::codes::TOOL_INPUT_INVALID,
+    json::Members,
+    limits::{MAX_DEPTH, MAX_SCHEMA, Shape},
+};
 
-/// The largest schema that is compiled, and the deepest, in levels of JSON.
-const MAX_SCHEMA: usize = 128 * 1024;
-const MAX_DEPTH: usize = 32;
 /// The largest arguments that are checked.
 const MAX_ARGUMENTS: usize = 1024 * 1024;
 /// The most memory that one regular expression may take, and the most steps of one match.
@@ -183,7 +184,7 @@ fn compile(tool: &str, key: &str) -> Result<Option<Compiled>, String> {
     if text.len() > MAX_SCHEMA {
         return Err(format!("its schema has {} bytes, over {MAX_SCHEMA}", text.len()));
     }
-    if depth(text) > MAX_DEPTH {
+    if Shape::of(text).depth > MAX_DEPTH {
         return Err(format!("its schema is nested over {MAX_DEPTH} deep"));
     }
     let schema: Value =
@@ -234,27 +235,6 @@ fn cut(text: &str) -> String {
         head.push('…');
     }
     head
-}
-
-/// How deep the arrays and objects of a JSON text are nested.
-fn depth(json: &str) -> usize {
-    let (mut depth, mut deepest) = (0_usize, 0);
-    let (mut in_string, mut escaped) = (false, false);
-    for byte in json.bytes() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            _ if in_string => {}
-            b'{' | b'[' => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            b'}' | b']' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    deepest
 }
 
 #[cfg(test)]

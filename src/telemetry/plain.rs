@@ -5,16 +5,12 @@
 
 use std::fmt::{self, Write};
 
+use crate::model::visible;
+
 /// Whether `c` is seen as what it is, and where it is.
 pub fn is_plain(c: char) -> bool {
-    let hides = matches!(
-        c,
-        // Changes the direction of what stands around it, or ends a line for some.
-        '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-        // Is not seen at all: zero-width characters, the byte order mark, tags.
-        | '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}'
-    );
-    c == '\t' || !(c.is_control() || hides)
+    // What joins the parts of an emoji can as well be put where nothing is to be joined.
+    c != '\n' && !visible::hides(c) && !matches!(c, '\u{200c}' | '\u{200d}')
 }
 
 /// Writes on what is plain, and `\n` or `\u{1b}` for what is not.

@@ -35,7 +35,7 @@ use crate::{
     backend::peer::{self, About, CallError, Peer, PeerError, ToolCall},
     model::{
         answer::{Answer, mcp::from_mcp},
-        catalog::{Catalog, Content, Tool},
+        catalog::{Catalog, Content, LeftOut, Tool},
         ids::BackendName,
         json::string_member,
     },
@@ -43,6 +43,9 @@ use crate::{
 
 /// Tells a server which of MANTYX's calls it runs, so that it can recognise a repetition.
 const TOOL_USE_ID: &str = "mantyx-bridge/toolUseId";
+
+/// The most tools that are told of one by one when they are left out.
+const MOST_TOLD: usize = 20;
 
 /// How long rmcp may take to end a connection: it gives a session's DELETE five seconds.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
@@ -63,6 +66,8 @@ pub(super) struct Connection {
     repeats_arguments: bool,
     /// The tools of the last list that may be called as tasks.
     as_tasks: Mutex<HashMap<String, Support>>,
+    /// What was left out of the last list.
+    left_out: Mutex<Vec<LeftOut>>,
     /// Ends rmcp's side.
     stop: CancellationToken,
     /// rmcp's side has ended.
@@ -108,6 +113,7 @@ impl Connection {
             revision,
             repeats_arguments: modern && child.is_none(),
             as_tasks: Mutex::default(),
+            left_out: Mutex::default(),
             stop,
             ended,
             closed,
@@ -148,15 +154,28 @@ impl Connection {
         }
         let server_info = self.wire.handshake().server_info.as_deref().map(ToOwned::to_owned);
         let (catalog, left_out) = Catalog::mcp(server_info, pages.into_tools());
-        for tool in left_out {
-            let (index, why) = (tool.index, tool.why);
-            tracing::warn!(backend = %self.backend, "left out tool number {index}: {why}");
-        }
+        self.tell(left_out);
         if let Content::Mcp { tools, .. } = catalog.content() {
             let as_task = |tool: &Tool| Some((tool.name.clone(), Support::of(&tool.raw)?));
             *self.as_tasks() = tools.iter().filter_map(as_task).collect();
         }
         Ok(Arc::new(catalog))
+    }
+
+    /// Tells of tools that were left out, unless the list before had the same.
+    fn tell(&self, left_out: Vec<LeftOut>) {
+        let mut told = self.left_out.lock().unwrap_or_else(PoisonError::into_inner);
+        if *told == left_out {
+            return;
+        }
+        for LeftOut { index, why } in left_out.iter().take(MOST_TOLD) {
+            tracing::warn!(backend = %self.backend, "left out tool number {index}: {why}");
+        }
+        if left_out.len() > MOST_TOLD {
+            let more = left_out.len() - MOST_TOLD;
+            tracing::warn!(backend = %self.backend, "left out {more} more tools");
+        }
+        *told = left_out;
     }
 
     async fn call_tool(&self, mut call: ToolCall) -> Result<Answer, CallError> {

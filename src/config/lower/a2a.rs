@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     config::{
-        A2a, A2aBinding, Backend, CardSource, Naming, Target, document::NodeId, read::At,
+        A2a, A2aBinding, Backend, CardSource, Naming, Pin, Target, document::NodeId, read::At,
         reference::Dialect, shape, words::A2aTransport,
     },
     model::ids::BackendName,
@@ -37,6 +37,10 @@ impl Lower<'_> {
         let mut headers = self.headers(entry.headers.as_ref(), Dialect::Own, url)?;
         let place = Place { url, is_socket: false };
         let oauth = self.backend_auth(entry.auth.as_ref(), &mut headers, place)?;
+        let is_bundled = matches!(card, Some(CardSource::Bundled));
+        if let Some(at) = entry.pin.as_ref().filter(|_| is_bundled) {
+            self.error_at_key(at.node, "the bundled agent is the bridge's own", "leave `pin` out");
+        }
         let common = Common {
             required: entry.required.as_ref(),
             on_unavailable: entry.on_unavailable.as_ref(),
@@ -46,6 +50,9 @@ impl Lower<'_> {
             default_pending: Some(A2A_PENDING),
             concurrency: entry.concurrency.as_ref(),
             default_concurrency: 16,
+            pin: entry.pin.as_ref(),
+            // The card of the bundled agent is the bridge's own, and names a port that changes.
+            default_pin: if is_bundled { Pin::Off } else { Pin::Warn },
         };
         let target = Target::A2a(A2a {
             card: card?,

@@ -7,13 +7,13 @@ use std::{collections::BTreeMap, time::Duration};
 use super::Lower;
 use crate::{
     config::{
-        Backend, Calls, Naming, OnUnavailable, Refresh, Target,
+        Backend, Calls, Naming, OnUnavailable, Pin, Refresh, Target,
         document::{Kind, NodeId},
         error::did_you_mean,
         read::At,
         shape::File,
         value::format_duration,
-        words::{Count, DurationText, PendingAfter, UnavailableWord},
+        words::{Count, DurationText, PendingAfter, PinWord, UnavailableWord},
     },
     model::{ids::BackendName, pending},
 };
@@ -38,6 +38,8 @@ pub(super) struct Common<'s> {
     pub default_pending: Option<Duration>,
     pub concurrency: Option<&'s At<Count>>,
     pub default_concurrency: usize,
+    pub pin: Option<&'s At<PinWord>>,
+    pub default_pin: Pin,
 }
 
 /// What backends inherit from the file.
@@ -191,6 +193,7 @@ impl Lower<'_> {
             pending_after,
             concurrency: common.concurrency.map_or(common.default_concurrency, |at| at.value.0),
             trust_annotations: false,
+            pin: common.pin.map_or(common.default_pin, |at| at.value.into()),
         }
     }
 
@@ -243,6 +246,16 @@ impl From<UnavailableWord> for OnUnavailable {
             UnavailableWord::Stale => Self::Stale,
             UnavailableWord::Omit => Self::Omit,
             UnavailableWord::Fail => Self::Fail,
+        }
+    }
+}
+
+impl From<PinWord> for Pin {
+    fn from(word: PinWord) -> Self {
+        match word {
+            PinWord::Off => Self::Off,
+            PinWord::Warn => Self::Warn,
+            PinWord::Enforce => Self::Enforce,
         }
     }
 }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     config::{
-        Action, Backend, Local, Naming, Program, Target,
+        Action, Backend, Local, Naming, Pin, Program, Target,
         document::{Kind, NodeId},
         read::At,
         reference::Dialect,
@@ -44,6 +44,8 @@ impl Lower<'_> {
             concurrency: entry.concurrency.as_ref(),
             // A program costs a process a call.
             default_concurrency: if entry.command.is_some() { 4 } else { 16 },
+            pin: None,
+            default_pin: Pin::Off,
         };
         let target = Target::Local(Local { definition: definition?, action: action? });
         Some(self.backend(name, target, Naming::default(), &common, inherited))

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     config::{
-        Backend, HttpTransport, Mcp, Naming, Program, Target,
+        Backend, HttpTransport, Mcp, Naming, Pin, Program, Target,
         document::NodeId,
         read::At,
         reference::{Dialect, plain_reason},
@@ -49,6 +49,8 @@ impl Lower<'_> {
             concurrency: entry.concurrency.as_ref(),
             // A program on pipes rarely works on more than a few calls at once.
             default_concurrency: if is_stdio { 4 } else { 16 },
+            pin: entry.pin.as_ref(),
+            default_pin: Pin::Warn,
         };
         let backend = self.backend(name, Target::Mcp(target?), naming, &common, inherited);
         let trust_annotations = entry.trust_annotations.as_ref().is_some_and(|at| at.value);

@@ -22,6 +22,8 @@ pub(crate) fn server(name: &str, tools: &[&str]) -> Source {
         available: true,
         can_pend: false,
         trusted: false,
+        pin: Mode::Off,
+        review: Arc::default(),
     }
 }
 

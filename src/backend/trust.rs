@@ -1,0 +1,66 @@
+//! Tells in the log what a look at a catalog has found that is not what was accepted.
+//!
+//! Must not: decide anything (`model::pin` does).
+
+use std::sync::Arc;
+
+use tracing::{info, warn};
+
+use crate::model::{
+    ids::BackendName,
+    pin::{CARD, Change, Finding, Mode, Review},
+    visible,
+};
+
+/// The most findings that are told one by one.
+const MOST_TOLD: usize = 20;
+
+/// What a look at a catalog has found that the one before had not.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct News {
+    backend: BackendName,
+    before: Arc<Review>,
+    now: Arc<Review>,
+}
+
+impl News {
+    pub(super) fn new(backend: BackendName, before: Arc<Review>, now: Arc<Review>) -> Self {
+        Self { backend, before, now }
+    }
+
+    /// How many tools have changed since the look before.
+    pub(super) fn changes(&self) -> u64 {
+        u64::try_from(self.open().count()).unwrap_or(u64::MAX)
+    }
+
+    fn open(&self) -> impl Iterator<Item = &Finding> {
+        self.now.news(&self.before).filter(|found| found.change != Change::Gone)
+    }
+
+    /// Tells of it in the log.
+    pub(super) fn tell(&self) {
+        let Self { backend, before, now } = self;
+        if now.damaged.is_some() && now.damaged != before.damaged {
+            warn!(%backend, "nothing is known of what was accepted; `mantyx-bridge trust` shows what there is");
+        }
+        let becomes = match now.mode {
+            Mode::Enforce => "it is withdrawn until it is accepted",
+            Mode::Off | Mode::Warn => "it is offered all the same",
+        };
+        for Finding { tool, change, hidden, .. } in self.open().take(MOST_TOLD) {
+            let what = if tool == CARD { "the card of the agent" } else { "a tool" };
+            let odd = if hidden.is_empty() { "" } else { ", with characters that nobody sees" };
+            let change = change.as_str();
+            let tool = visible::shown(tool);
+            warn!(%backend, tool, change, "{what} is not what was accepted{odd}; {becomes}");
+        }
+        if let Some(more) = self.open().count().checked_sub(MOST_TOLD).filter(|more| *more > 0) {
+            warn!(%backend, more, "further tools are not what was accepted; {becomes}");
+        }
+        let gone = self.now.news(before).filter(|found| found.change == Change::Gone);
+        for Finding { tool, .. } in gone.take(MOST_TOLD) {
+            info!(%backend, tool = visible::shown(tool), "a tool that was accepted is gone");
+        }
+    }
+}

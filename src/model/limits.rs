@@ -1,0 +1,129 @@
+//! How large a tool may be: one that is larger is left out alone, before anything has looked into it.
+//!
+//! Must not: read a schema; what it means is of no interest here, and a bomb goes off in whoever asks.
+
+use super::json::Members;
+
+/// The most tools of one server.
+pub const MAX_TOOLS: usize = 2_000;
+/// The largest schema, in bytes.
+pub const MAX_SCHEMA: usize = 128 * 1024;
+/// How deep a tool may be nested, in levels of JSON: a schema within a schema takes two.
+pub const MAX_DEPTH: usize = 64;
+/// The most objects of one schema. Each subschema is one, and so is what holds them by name.
+const MAX_OBJECTS: usize = 2_000;
+/// The longest title or description, and the largest annotations, in bytes.
+const MAX_TEXT: usize = 8 * 1024;
+
+/// What JSON text looks like from afar.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// How deep arrays and objects are nested.
+    pub depth: usize,
+    pub objects: usize,
+}
+
+impl Shape {
+    /// The shape of JSON text, in one pass.
+    pub fn of(json: &str) -> Self {
+        let mut shape = Self { depth: 0, objects: 0 };
+        let mut depth = 0_usize;
+        let (mut in_string, mut escaped) = (false, false);
+        for byte in json.bytes() {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' if in_string => escaped = true,
+                b'"' => in_string = !in_string,
+                _ if in_string => {}
+                b'{' | b'[' => {
+                    shape.objects += usize::from(byte == b'{');
+                    depth += 1;
+                    shape.depth = shape.depth.max(depth);
+                }
+                b'}' | b']' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+        }
+        shape
+    }
+}
+
+/// Whether a whole `Tool` object is small enough; the error says what is not, in words that follow its
+/// name.
+pub fn check(tool: &str) -> Result<(), String> {
+    if Shape::of(tool).depth > MAX_DEPTH {
+        return Err(format!("is nested over {MAX_DEPTH} deep"));
+    }
+    let members = Members::read(tool).map_err(|error| format!("cannot be read: {error}"))?;
+    // Readers differ in which of two they take, and in what the case of a key means.
+    for (key, value) in &members.0 {
+        match key.to_ascii_lowercase().as_str() {
+            "title" | "description" => {
+                let text = serde_json::from_str::<String>(value.get());
+                let len = text.map_or(value.get().len(), |text| text.len());
+                if len > MAX_TEXT {
+                    return Err(format!("has a {key} of {len} bytes, over {MAX_TEXT}"));
+                }
+            }
+            "annotations" if value.get().len() > MAX_TEXT => {
+                return Err(format!("has {key} of {} bytes, over {MAX_TEXT}", value.get().len()));
+            }
+            "inputschema" | "outputschema" => {
+                let len = value.get().len();
+                if len > MAX_SCHEMA {
+                    return Err(format!("has an {key} of {len} bytes, over {MAX_SCHEMA}"));
+                }
+                let objects = Shape::of(value.get()).objects;
+                if objects > MAX_OBJECTS {
+                    return Err(format!("has an {key} of {objects} objects, over {MAX_OBJECTS}"));
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    //! What is too large, and by how much.
+
+    use super::*;
+
+    #[test]
+    fn a_shape_is_that_of_the_json_and_not_of_its_texts() {
+        let shape = Shape::of(r#"{"a":[{}],"b":"[[[{\"[","c":[]}"#);
+        assert_eq!(shape, Shape { depth: 3, objects: 2 });
+    }
+
+    #[track_caller]
+    fn too_large(member: &str, why: &str) {
+        let error = check(&format!(r#"{{"name":"t",{member}}}"#)).unwrap_err();
+        assert!(error.contains(why), "{error}");
+    }
+
+    #[test]
+    fn each_limit_is_named() {
+        let text = |len: usize| format!("\"{}\"", "é".repeat(len / 2));
+        too_large(&format!("\"description\":{}", text(MAX_TEXT + 2)), "description of 8194 bytes");
+        too_large(&format!("\"Title\":{}", text(MAX_TEXT + 2)), "Title of 8194 bytes");
+        too_large(&format!("\"annotations\":{{\"a\":{}}}", text(MAX_TEXT)), "annotations of");
+        too_large(&format!("\"inputSchema\":{{\"a\":{}}}", text(MAX_SCHEMA)), "inputSchema of");
+        too_large(
+            &format!("\"outputSchema\":[{}{{}}]", "{},".repeat(MAX_OBJECTS)),
+            "an outputSchema of 2001 objects",
+        );
+        too_large(
+            &format!("\"_meta\":{}{}", "[".repeat(MAX_DEPTH), "]".repeat(MAX_DEPTH)),
+            "nested over 64 deep",
+        );
+        let fits = format!(
+            r#"{{"name":"t","description":{},"_meta":{}{},"inputSchema":[{}1]}}"#,
+            text(MAX_TEXT),
+            "[".repeat(MAX_DEPTH - 1),
+            "]".repeat(MAX_DEPTH - 1),
+            "{},".repeat(MAX_OBJECTS),
+        );
+        assert_eq!(check(&fits), Ok(()));
+    }
+}

@@ -1,0 +1,343 @@
+//! Pins: what a model is shown of a backend, held against what the operator has accepted of it. A
+//! server that describes its tools in another way than it did may want something else of the model
+//! than it did.
+//!
+//! What is pinned of an MCP tool is what the model sees of it; of an agent, its card without the
+//! signatures. Both in one form (`canonical`), so that order and whitespace are no change.
+//!
+//! Must not: know where pins are kept, or what a tool does.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    canonical::Node,
+    catalog::{Catalog, Content, hex},
+    diff,
+    naming::Naming,
+    visible,
+};
+
+/// What a model sees of an MCP tool (agent-runs-protocol §4.3), in lower case.
+const VISIBLE: [&str; 6] =
+    ["annotations", "description", "inputschema", "name", "outputschema", "title"];
+
+/// What stands in place of a tool's name for an agent, which has a card and no tools.
+pub const CARD: &str = "";
+
+/// What becomes of what was not accepted; the `pin` of bridge.yaml.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Nothing is looked at.
+    Off,
+    /// It is offered, and told.
+    #[default]
+    Warn,
+    /// It is withdrawn, and told.
+    Enforce,
+}
+
+impl Mode {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Warn => "warn",
+            Self::Enforce => "enforce",
+        }
+    }
+}
+
+/// What was accepted of one backend: of each tool, by the server's name for it, what the model sees.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Pins(pub BTreeMap<String, Arc<str>>);
+
+/// What is known of what was accepted.
+#[derive(Debug, Clone, Default)]
+pub enum Accepted {
+    /// The backend has not been used yet: what it says first is taken.
+    #[default]
+    Nothing,
+    Pins(Arc<Pins>),
+    /// There was something, and it cannot be read: why.
+    Damaged(Arc<str>),
+}
+
+/// How a tool stands to what was accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// The model sees something else of it than was accepted.
+    Changed,
+    /// The backend was known, and the tool was not.
+    New,
+    /// It has not been known, and has characters that nobody sees: it is not taken by itself, the
+    /// first time included.
+    Hidden,
+    /// The backend does not have it any more. Nothing is wrong with that; its pin stays.
+    Gone,
+}
+
+impl Change {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Changed => "changed",
+            Self::New => "new",
+            Self::Hidden => "hidden",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+/// One tool that is not as it was accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The server's name for it; [`CARD`] for an agent.
+    pub tool: String,
+    pub change: Change,
+    /// The characters in it that nobody sees.
+    pub hidden: BTreeSet<char>,
+    before: Option<Arc<str>>,
+    now: Option<Arc<str>>,
+}
+
+/// A catalog, held against what was accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Review {
+    pub mode: Mode,
+    /// Why nothing is known of what was accepted.
+    pub damaged: Option<Arc<str>>,
+    /// How many tools are as they were accepted.
+    pub known: usize,
+    /// By the names of the tools.
+    pub findings: BTreeMap<String, Finding>,
+    /// SHA-256 of the findings, in hex: whoever accepts them says which they were.
+    pub digest: String,
+}
+
+/// What of the findings is accepted.
+#[derive(Debug, Clone, Copy)]
+pub enum Take<'a> {
+    All,
+    /// These tools.
+    Tools(&'a [String]),
+}
+
+/// Why nothing was accepted.
+#[derive(Debug, PartialEq, Eq)]
+pub enum NotTaken {
+    /// The findings are others than those that were looked at.
+    Moved,
+    /// The findings have no such tool.
+    NoSuchTool(String),
+}
+
+/// What a model sees of one tool.
+struct Seen {
+    text: Arc<str>,
+    hidden: BTreeSet<char>,
+}
+
+impl Seen {
+    fn of_tool(raw: &RawValue) -> Self {
+        let keep = |key: &str| VISIBLE.contains(&key.to_ascii_lowercase().as_str());
+        Self::of(raw, &keep)
+    }
+
+    fn of_card(raw: &RawValue) -> Self {
+        Self::of(raw, &|key| key != "signatures")
+    }
+
+    fn of(raw: &RawValue, keep: &dyn Fn(&str) -> bool) -> Self {
+        let mut node = Node::read(raw);
+        if let Node::Map(members) = &mut node {
+            members.retain(|(key, _)| keep(key));
+        }
+        let mut hidden = BTreeSet::new();
+        node.each_text(&mut |text| hidden.extend(visible::hidden(text)));
+        Self { text: node.canonical().into(), hidden }
+    }
+}
+
+/// What a model sees of the tools of a catalog.
+fn seen(catalog: &Catalog) -> BTreeMap<&str, Seen> {
+    match catalog.content() {
+        Content::Mcp { tools, .. } => {
+            tools.iter().map(|tool| (tool.name.as_str(), Seen::of_tool(&tool.raw))).collect()
+        }
+        Content::A2a { card } => BTreeMap::from([(CARD, Seen::of_card(card))]),
+        // It is the operator's own.
+        Content::Local { .. } => BTreeMap::new(),
+    }
+}
+
+impl Accepted {
+    /// Holds `catalog` against what was accepted. A backend that is used for the first time is taken
+    /// as it is, but for what nobody can see.
+    pub fn judge(&mut self, mode: Mode, catalog: Option<&Catalog>, naming: &Naming) -> Review {
+        let mut review = Review { mode, ..Review::default() };
+        if mode == Mode::Off {
+            return review;
+        }
+        let seen = catalog.map(seen).unwrap_or_default();
+        // One without tools has said nothing yet that could be taken.
+        if matches!(self, Self::Nothing) && !seen.is_empty() {
+            let plain = seen.iter().filter(|(_, seen)| seen.hidden.is_empty());
+            let pins = plain.map(|(tool, seen)| ((*tool).to_owned(), Arc::clone(&seen.text)));
+            *self = Self::Pins(Arc::new(Pins(pins.collect())));
+        }
+        let none = Pins::default();
+        let pins = match self {
+            Self::Nothing => &none,
+            Self::Pins(pins) => &**pins,
+            Self::Damaged(why) => {
+                review.damaged = Some(Arc::clone(why));
+                &none
+            }
+        };
+        for (&tool, seen) in seen.iter().filter(|(tool, _)| naming.offers(tool)) {
+            let before = pins.0.get(tool);
+            let change = match before {
+                Some(before) if *before == seen.text => {
+                    review.known += 1;
+                    continue;
+                }
+                Some(_) => Change::Changed,
+                None if !seen.hidden.is_empty() => Change::Hidden,
+                None => Change::New,
+            };
+            review.add(Finding {
+                tool: tool.to_owned(),
+                change,
+                hidden: seen.hidden.clone(),
+                before: before.cloned(),
+                now: Some(Arc::clone(&seen.text)),
+            });
+        }
+        let is_gone = |tool: &str| catalog.is_some() && !seen.contains_key(tool);
+        for (tool, before) in pins.0.iter().filter(|(tool, _)| is_gone(tool) && naming.offers(tool)) {
+            review.add(Finding {
+                tool: tool.clone(),
+                change: Change::Gone,
+                hidden: BTreeSet::new(),
+                before: Some(Arc::clone(before)),
+                now: None,
+            });
+        }
+        review.digest = review.digest();
+        review
+    }
+
+    /// Accepts what `review`, whose digest the operator has seen as `digest`, has found.
+    pub fn accept(
+        &mut self,
+        review: &Review,
+        digest: &str,
+        take: Take<'_>,
+    ) -> Result<(), NotTaken> {
+        if review.digest != digest {
+            return Err(NotTaken::Moved);
+        }
+        let taken: Vec<&Finding> = match take {
+            Take::All => review.findings.values().collect(),
+            Take::Tools(tools) => tools
+                .iter()
+                .map(|tool| review.findings.get(tool).ok_or(NotTaken::NoSuchTool(tool.clone())))
+                .collect::<Result<_, _>>()?,
+        };
+        if taken.is_empty() {
+            return Ok(());
+        }
+        let mut pins = match self {
+            Self::Pins(pins) => Pins::clone(pins),
+            Self::Nothing | Self::Damaged(_) => Pins::default(),
+        };
+        for Finding { tool, now, .. } in taken {
+            match now {
+                Some(now) => pins.0.insert(tool.clone(), Arc::clone(now)),
+                None => pins.0.remove(tool),
+            };
+        }
+        *self = Self::Pins(Arc::new(pins));
+        Ok(())
+    }
+}
+
+impl Review {
+    fn add(&mut self, finding: Finding) {
+        self.findings.insert(finding.tool.clone(), finding);
+    }
+
+    fn digest(&self) -> String {
+        let mut hash = Sha256::new();
+        let mut part = |text: &str| {
+            hash.update((text.len() as u64).to_be_bytes());
+            hash.update(text);
+        };
+        for Finding { tool, now, .. } in self.findings.values() {
+            part(tool);
+            part(now.as_deref().unwrap_or_default());
+        }
+        hex(&hash.finalize())
+    }
+
+    /// What the operator has not accepted and should look at.
+    pub fn open(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.values().filter(|finding| finding.change != Change::Gone)
+    }
+
+    /// Whether `tool` is not to be offered, nor called.
+    pub fn withdraws(&self, tool: &str) -> bool {
+        let found = self.findings.get(tool).is_some_and(|found| found.change != Change::Gone);
+        self.mode == Mode::Enforce && found
+    }
+
+    /// How many tools are not offered.
+    pub fn withdrawn(&self) -> usize {
+        if self.mode == Mode::Enforce { self.open().count() } else { 0 }
+    }
+
+    /// What it has found that `before` had not.
+    pub fn news<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a Finding> {
+        self.findings.values().filter(|finding| before.findings.get(&finding.tool) != Some(finding))
+    }
+}
+
+impl Finding {
+    /// What is there now against what was accepted, line by line, hidden characters written out.
+    pub fn diff(&self) -> Vec<String> {
+        let lines = |text: Option<&Arc<str>>| text.map(|text| readable(text)).unwrap_or_default();
+        diff::lines(&lines(self.before.as_ref()), &lines(self.now.as_ref()))
+    }
+}
+
+/// A pinned text in lines for people: long texts as they are, the rest as JSON.
+fn readable(canonical: &str) -> Vec<String> {
+    let Ok(raw) = serde_json::from_str::<&RawValue>(canonical) else {
+        return vec![visible::shown(canonical)];
+    };
+    let mut lines = Vec::new();
+    match Node::read(raw) {
+        Node::Map(members) => {
+            for (key, value) in members {
+                match value {
+                    Node::Text(text) if text.contains('\n') => {
+                        lines.push(format!("{key}:"));
+                        lines.extend(text.split('\n').map(|line| format!("  {line}")));
+                    }
+                    Node::Text(text) => lines.push(format!("{key}: {text}")),
+                    value => value.lines(&format!("{key}: "), 0, &mut lines),
+                }
+            }
+        }
+        other => other.lines("", 0, &mut lines),
+    }
+    // Escapes of control characters stand in JSON already.
+    lines.iter().map(|line| visible::shown(line.trim_end_matches('\r'))).collect()
+}
+
+#[cfg(test)]
+mod tests;

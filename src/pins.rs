@@ -1,0 +1,186 @@
+//! What was accepted of every backend, on disk: a restart forgets nothing of it.
+//!
+//! A file that is damaged is never taken for one that is not there: the daemon would trust whatever
+//! comes next. It stays as it is until the operator accepts what there is now.
+//!
+//! Must not: decide what is accepted.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use crate::{
+    backend::board::Board,
+    http_client,
+    model::{
+        catalog::hex,
+        ids::BackendName,
+        pin::{Accepted, Pins},
+    },
+    state::StateDir,
+};
+
+/// The format of the files; another one is not read.
+const VERSION: u32 = 1;
+/// How soon a file is tried again that could not be written.
+const AGAIN: Duration = Duration::from_secs(15);
+
+/// One file.
+#[derive(Serialize, Deserialize)]
+struct File<'a> {
+    version: u32,
+    /// SHA-256 of the text of `pins`, in hex.
+    digest: String,
+    #[serde(borrow)]
+    pins: &'a RawValue,
+}
+
+/// What was accepted of `name`.
+pub fn load(state: &StateDir, name: &BackendName) -> Accepted {
+    let damaged = |why: String| {
+        warn!(backend = %name, why, "what was accepted of the backend cannot be read");
+        Accepted::Damaged(why.into())
+    };
+    match state.read_kept(&file(name)) {
+        Ok(None) => Accepted::Nothing,
+        Ok(Some(text)) => match read(&text) {
+            Ok(pins) => Accepted::Pins(Arc::new(pins)),
+            Err(why) => damaged(format!("{} is damaged: {why}", state.path().join(file(name)).display())),
+        },
+        Err(error) => damaged(http_client::chain(&error)),
+    }
+}
+
+/// Writes all pins of `board` into `state`, until `stop`.
+pub async fn keep(board: Arc<Board>, state: StateDir, stop: CancellationToken) {
+    let mut kept = BTreeMap::new();
+    loop {
+        let news = tokio::select! {
+            () = stop.cancelled() => return,
+            news = board.wait_for(|board| fresh(board, &kept)) => news,
+        };
+        let mut failed = false;
+        for (name, pins) in news {
+            let (state, of, text) = (state.clone(), name.clone(), Arc::clone(&pins));
+            let write = move || {
+                // It may have come from there.
+                let on_disk = state.read_kept(&file(&of)).ok().flatten();
+                let same = on_disk.and_then(|text| read(&text).ok()).is_some_and(|old| old == *text);
+                if same { Ok(()) } else { state.write_kept(&file(&of), &write(&text)) }
+            };
+            let written = match tokio::task::spawn_blocking(write).await {
+                Ok(written) => written.map_err(|error| http_client::chain(&error)),
+                Err(error) => Err(error.to_string()),
+            };
+            match &written {
+                Ok(()) => {
+                    debug!(backend = %name, tools = pins.0.len(), "what is accepted was kept");
+                    kept.insert(name.clone(), pins);
+                }
+                Err(error) => {
+                    failed = true;
+                    warn!(backend = %name, error, "what is accepted was not kept; it is tried again");
+                }
+            }
+            board.pins_kept(&name, written.err());
+        }
+        if failed {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = sleep(AGAIN) => (),
+            }
+        }
+    }
+}
+
+/// The pins that are not kept yet; `None` if all are.
+fn fresh(
+    board: &Board,
+    kept: &BTreeMap<BackendName, Arc<Pins>>,
+) -> Option<Vec<(BackendName, Arc<Pins>)>> {
+    let is_kept = |name: &BackendName, pins: &Arc<Pins>| kept.get(name) == Some(pins);
+    let pins = board.pins().into_iter();
+    let news: Vec<_> = pins.filter(|(name, pins)| !is_kept(name, pins)).collect();
+    (!news.is_empty()).then_some(news)
+}
+
+fn file(name: &BackendName) -> PathBuf {
+    Path::new("pins").join(format!("{name}.json"))
+}
+
+fn write(Pins(pins): &Pins) -> String {
+    let pins: BTreeMap<&str, &str> = pins.iter().map(|(tool, text)| (&**tool, &**text)).collect();
+    let pins = serde_json::value::to_raw_value(&pins).expect("strings can be written");
+    let digest = hex(&Sha256::digest(pins.get()));
+    let file = File { version: VERSION, digest, pins: &pins };
+    serde_json::to_string(&file).expect("strings and JSON can be written")
+}
+
+fn read(text: &str) -> Result<Pins, String> {
+    let file: File<'_> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if file.version != VERSION {
+        let version = file.version;
+        return Err(format!("it has the format {version}, and this version writes {VERSION}"));
+    }
+    if hex(&Sha256::digest(file.pins.get())) != file.digest {
+        return Err("its content is not what its digest says".to_owned());
+    }
+    let pins: BTreeMap<String, String> =
+        serde_json::from_str(file.pins.get()).map_err(|error| error.to_string())?;
+    Ok(Pins(pins.into_iter().map(|(tool, text)| (tool, text.into())).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    //! Pins come back from disk as they went, or are known to be damaged.
+
+    use super::*;
+
+    fn pins() -> Pins {
+        let pin = |tool: &str, text: &str| (tool.to_owned(), Arc::from(text));
+        Pins([pin("ls", r#"{"name":"ls"}"#), pin("é\u{202e}", "{}")].into())
+    }
+
+    #[test]
+    fn they_come_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path().to_owned());
+        let name = BackendName::parse("fs").unwrap();
+        assert!(matches!(load(&state, &name), Accepted::Nothing));
+        state.write_kept(&file(&name), &write(&pins())).unwrap();
+        assert!(matches!(load(&state, &name), Accepted::Pins(read) if *read == pins()));
+    }
+
+    #[test]
+    fn whatever_happens_to_the_file_is_found_out() {
+        let whole = write(&pins());
+        for cut in (0..whole.len()).filter(|cut| whole.is_char_boundary(*cut)) {
+            assert!(read(&whole[..cut]).is_err(), "{cut}");
+        }
+        for (from, to) in [
+            ("\"version\":1", "\"version\":2"),
+            ("name", "game"),
+            ("\"ls\":", "\"lp\":"),
+            ("\"digest\":\"", "\"digest\":\"0"),
+        ] {
+            assert!(read(&whole.replacen(from, to, 1)).is_err(), "{from} to {to}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path().to_owned());
+        let name = BackendName::parse("fs").unwrap();
+        for text in ["", "{}", "\u{0}\u{0}", "null"] {
+            state.write_kept(&file(&name), text).unwrap();
+            assert!(matches!(load(&state, &name), Accepted::Damaged(_)), "{text:?}");
+        }
+    }
+}
