@@ -10,6 +10,7 @@ mod problems;
 mod ready;
 mod runs;
 mod status;
+mod trust;
 
 use std::{collections::BTreeSet, fmt, sync::Arc, time::SystemTime};
 
@@ -19,12 +20,13 @@ use hyper::body::Incoming;
 use serde::Serialize;
 use tokio::{sync::watch, time::Instant};
 
+pub use self::trust::OPERATOR;
 use crate::{
     backend::calls::Backends,
     config::App,
     door::{
         code::Code,
-        guard::Caller,
+        guard::{Caller, TokenHash},
         reply::{self, Body},
         route::Own,
     },
@@ -51,6 +53,8 @@ pub struct Api {
     pub facts: Facts,
     /// What is counted of the requests that come in.
     pub requests: Arc<Requests>,
+    /// What the operator shows, for what no app may do.
+    pub operator: TokenHash,
 }
 
 /// What the status tells of the daemon.
@@ -119,6 +123,8 @@ impl Api {
             Own::Inject => self.inject(&app, request).await,
             Own::ToolCalls => self.tool_call(&app, request).await,
             Own::Refresh(name) => self.refresh(&app, &name).await,
+            Own::Trust => self.trust(&app, request.headers()),
+            Own::Accept(name) => self.accept(&name, request).await,
             Own::Submit => self.submit(&caller, request).await,
             Own::Runs => self.list_runs(&app),
             Own::Run(id) => self.show_run(&app, &id, request.uri()),

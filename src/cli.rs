@@ -19,6 +19,7 @@ mod signals;
 mod status;
 mod terminal;
 mod tools;
+mod trust;
 
 use std::{
     io::{self, Write as _},
@@ -147,6 +148,13 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Shows what backends tell the model that you have not accepted, and accepts it
+    ///
+    /// What an MCP server or an A2A agent says first is taken. `pin` in its entry says what becomes
+    /// of what it says otherwise later.
+    #[command(after_help = "Examples:\n  mantyx-bridge trust demo\n  mantyx-bridge trust accept \
+           demo --all")]
+    Trust(trust::Settings),
     /// Prints the token that apps use with the bridge; makes it if there is none yet
     #[command(after_help = "Example: export BRIDGE_TOKEN=$(mantyx-bridge token)")]
     Token,
@@ -306,6 +314,7 @@ fn carry_out(cli: Cli) -> Outcome {
         Command::Refresh { backend, json } => {
             block_on(tools::refresh(&contact()?, backend.as_deref(), json))
         }
+        Command::Trust(settings) => block_on(trust::trust(&contact()?, settings)),
         Command::Token => tools::token(&contact()?),
         Command::Init(settings) => block_on(init::init(&settings, &env)),
         Command::Import { file, output } => import::import(&file, output.as_deref(), &env),

@@ -18,7 +18,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 use tokio::{
     net::TcpListener,
     sync::watch,
@@ -38,7 +38,10 @@ use crate::{
     backend::calls::Backends,
     catalogs,
     config::{self, App, Config, Credential, Listen},
-    door::{guard::Guard, sessions::Sessions},
+    door::{
+        guard::{Guard, TokenHash},
+        sessions::Sessions,
+    },
     front::Front,
     journal::{self, Journal},
     model::{catalog::hex, ids::AppName},
@@ -117,6 +120,7 @@ impl Daemon {
         let mut back = Tasks::default();
 
         let apps = apps(&config, &state)?;
+        let operator = TokenHash::of(state.operator()?.expose_secret().as_bytes());
         let token = apps.first().map(|app| app.token.clone()).unwrap_or_default();
 
         let Options { launcher, handed, reload } = options;
@@ -158,7 +162,7 @@ impl Daemon {
         let front_door = Arc::new(Front {
             guard: Guard::new(config.auth, &apps, &addresses),
             sessions: Sessions::default(),
-            api: Api { runs: Arc::clone(&runs), facts, requests: Arc::default() },
+            api: Api { runs: Arc::clone(&runs), facts, requests: Arc::default(), operator },
             proxy: Proxy { runs: Arc::clone(&runs) },
         });
         for listener in listeners {

@@ -55,44 +55,39 @@ pub fn load(state: &StateDir, name: &BackendName) -> Accepted {
         Ok(None) => Accepted::Nothing,
         Ok(Some(text)) => match read(&text) {
             Ok(pins) => Accepted::Pins(Arc::new(pins)),
-            Err(why) => damaged(format!("{} is damaged: {why}", state.path().join(file(name)).display())),
+            Err(why) => {
+                damaged(format!("{} is damaged: {why}", state.path().join(file(name)).display()))
+            }
         },
         Err(error) => damaged(http_client::chain(&error)),
     }
 }
 
-/// Writes all pins of `board` into `state`, until `stop`.
+/// Writes what is accepted on `board` into `state`, until `stop`.
 pub async fn keep(board: Arc<Board>, state: StateDir, stop: CancellationToken) {
-    let mut kept = BTreeMap::new();
     loop {
         let news = tokio::select! {
             () = stop.cancelled() => return,
-            news = board.wait_for(|board| fresh(board, &kept)) => news,
+            news = board.wait_for(Board::unkept) => news,
         };
         let mut failed = false;
         for (name, pins) in news {
-            let (state, of, text) = (state.clone(), name.clone(), Arc::clone(&pins));
-            let write = move || {
-                // It may have come from there.
-                let on_disk = state.read_kept(&file(&of)).ok().flatten();
-                let same = on_disk.and_then(|text| read(&text).ok()).is_some_and(|old| old == *text);
-                if same { Ok(()) } else { state.write_kept(&file(&of), &write(&text)) }
-            };
-            let written = match tokio::task::spawn_blocking(write).await {
+            let (state, file, text) = (state.clone(), file(&name), write(&pins));
+            let written = tokio::task::spawn_blocking(move || state.write_kept(&file, &text)).await;
+            let outcome = match written {
                 Ok(written) => written.map_err(|error| http_client::chain(&error)),
                 Err(error) => Err(error.to_string()),
             };
-            match &written {
+            match &outcome {
                 Ok(()) => {
-                    debug!(backend = %name, tools = pins.0.len(), "what is accepted was kept");
-                    kept.insert(name.clone(), pins);
+                    debug!(backend = %name, tools = pins.0.len(), "what is accepted was kept")
                 }
                 Err(error) => {
                     failed = true;
                     warn!(backend = %name, error, "what is accepted was not kept; it is tried again");
                 }
             }
-            board.pins_kept(&name, written.err());
+            board.kept(&name, pins, outcome);
         }
         if failed {
             tokio::select! {
@@ -101,17 +96,6 @@ pub async fn keep(board: Arc<Board>, state: StateDir, stop: CancellationToken) {
             }
         }
     }
-}
-
-/// The pins that are not kept yet; `None` if all are.
-fn fresh(
-    board: &Board,
-    kept: &BTreeMap<BackendName, Arc<Pins>>,
-) -> Option<Vec<(BackendName, Arc<Pins>)>> {
-    let is_kept = |name: &BackendName, pins: &Arc<Pins>| kept.get(name) == Some(pins);
-    let pins = board.pins().into_iter();
-    let news: Vec<_> = pins.filter(|(name, pins)| !is_kept(name, pins)).collect();
-    (!news.is_empty()).then_some(news)
 }
 
 fn file(name: &BackendName) -> PathBuf {

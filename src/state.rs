@@ -46,25 +46,44 @@ impl StateDir {
 
     /// The token of the app `default`; made at the first call, mode 0600.
     pub fn token(&self) -> Result<SecretString, StateError> {
-        if let Some(token) = self.existing_token()? {
-            return Ok(token);
-        }
-        let mut random = [0; 32];
-        getrandom::fill(&mut random).map_err(|error| {
-            self.failed("draw random bytes for", TOKEN, io::Error::other(error))
-        })?;
-        let token = SecretString::from(format!("mbt_{}", hex(&random)));
-        self.write(TOKEN, token.expose_secret())?;
-        Ok(token)
+        self.secret(TOKEN, "mbt_")
     }
 
     /// The token, if it has been made.
     pub fn existing_token(&self) -> Result<Option<SecretString>, StateError> {
-        match fs::read_to_string(self.path.join(TOKEN)) {
+        self.existing(TOKEN)
+    }
+
+    /// What the operator shows beside an app's token, for what no app may do; made at the first call,
+    /// mode 0600.
+    pub fn operator(&self) -> Result<SecretString, StateError> {
+        self.secret(OPERATOR, "mbo_")
+    }
+
+    /// The same, if it has been made.
+    pub fn existing_operator(&self) -> Result<Option<SecretString>, StateError> {
+        self.existing(OPERATOR)
+    }
+
+    /// The secret in `file`, made where there is none.
+    fn secret(&self, file: &str, prefix: &str) -> Result<SecretString, StateError> {
+        if let Some(secret) = self.existing(file)? {
+            return Ok(secret);
+        }
+        let mut random = [0; 32];
+        getrandom::fill(&mut random)
+            .map_err(|error| self.failed("draw random bytes for", file, io::Error::other(error)))?;
+        let secret = SecretString::from(format!("{prefix}{}", hex(&random)));
+        self.write(file, secret.expose_secret())?;
+        Ok(secret)
+    }
+
+    fn existing(&self, file: &str) -> Result<Option<SecretString>, StateError> {
+        match fs::read_to_string(self.path.join(file)) {
             Ok(text) if text.trim().is_empty() => Ok(None),
             Ok(text) => Ok(Some(text.trim().to_owned().into())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(self.failed("read", TOKEN, error)),
+            Err(error) => Err(self.failed("read", file, error)),
         }
     }
 
@@ -122,6 +141,7 @@ impl StateDir {
 }
 
 const TOKEN: &str = "token";
+const OPERATOR: &str = "operator";
 const LISTEN: &str = "listen";
 
 #[cfg(test)]
@@ -143,6 +163,9 @@ mod tests {
         assert_eq!(state.token().unwrap().expose_secret(), token);
         let mode = |path: &str| state.path().join(path).metadata().unwrap().permissions().mode();
         assert_eq!(mode(TOKEN) & 0o777, 0o600);
+        let operator = state.operator().unwrap().expose_secret().to_owned();
+        assert_ne!(operator, token);
+        assert_eq!(mode(OPERATOR) & 0o777, 0o600);
         assert_eq!(mode("") & 0o777, 0o700);
     }
 

@@ -104,6 +104,16 @@ fn backends(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
     for (labels, _, known) in each() {
         metric.count(&labels, known.connections.saturating_sub(1))?;
     }
+    let mut metric =
+        page.counters("backend_tool_changes", "Tools that were found to be other than accepted")?;
+    for (labels, _, known) in each() {
+        metric.count(&labels, known.changes)?;
+    }
+    let mut metric =
+        page.gauges("backend_tools_withdrawn", "Tools that are withdrawn until they are accepted")?;
+    for (labels, _, known) in each() {
+        metric.set(&labels, count(known.review.withdrawn()))?;
+    }
     Ok(())
 }
 

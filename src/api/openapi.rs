@@ -12,7 +12,7 @@ use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{ready, runs, status};
+use super::{ready, runs, status, trust};
 use crate::door::{
     reply::{self, Body},
     route::Own,
@@ -137,6 +137,9 @@ const BACKENDS_HEADER: (&str, &str, &str) = (
     "the backends that the run gets, with commas between them; `none` for none; without it all",
 );
 
+const OPERATOR_HEADER: (&str, &str, &str) =
+    ("X-Bridge-Operator", "header", "what stands in the file `operator` of the state directory");
+
 /// The operations of a route.
 #[expect(clippy::too_many_lines, reason = "a table, a few lines for each route")]
 fn operations(route: &Own) -> Vec<Operation> {
@@ -252,6 +255,39 @@ fn operations(route: &Own) -> Vec<Operation> {
                 ],
             )
         },
+        Own::Trust => Operation {
+            parameters: &[OPERATOR_HEADER],
+            ..get(
+                "/v1/trust",
+                "trust",
+                "What the backends show a model, against what the operator has accepted",
+                vec![(
+                    200,
+                    "What was accepted, and what is not as it was.",
+                    Json(of::<trust::Trust>),
+                )],
+            )
+        },
+        Own::Accept(_) => Operation {
+            parameters: &[("name", "path", "the backend's name"), OPERATOR_HEADER],
+            ..post(
+                "/v1/trust/{name}",
+                "accept",
+                "Accepts what a backend shows; for the operator",
+                of::<trust::Acceptance>,
+                vec![
+                    (200, "It is accepted.", Json(of::<trust::Pinned>)),
+                    bad(),
+                    error(
+                        404,
+                        "There is no such backend: `candidates` names those that there are.",
+                    ),
+                    error(409, "It has changed since it was looked at."),
+                    too_large(),
+                    not_json(),
+                ],
+            )
+        },
         Own::Submit => Operation {
             parameters: &[BACKENDS_HEADER],
             ..post(
@@ -345,6 +381,8 @@ fn routes() -> Vec<Own> {
         Own::Inject,
         Own::ToolCalls,
         Own::Refresh(String::new()),
+        Own::Trust,
+        Own::Accept(String::new()),
         Own::Submit,
         Own::Runs,
         Own::Run("".into()),

@@ -7,6 +7,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::status::{Backend, Daemon};
+use crate::model::{
+    pin::{CARD, Finding, Review},
+    visible,
+};
 
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -48,9 +52,50 @@ pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend]) -> Vec<Problem> {
             }
             _ => (),
         }
+        if let Some(what) = unaccepted(&backend.pin.review) {
+            add(&backend.name, Some(&what), "", PIN);
+        }
+        if let Some(error) = &backend.pin.unkept {
+            let what = format!("What was accepted of it is not on disk: {error}");
+            add(&backend.name, Some(&what), "", UNKEPT);
+        }
     }
     problems
 }
+
+/// What of a backend is not what the operator has accepted, in a sentence or two.
+fn unaccepted(review: &Review) -> Option<String> {
+    let damaged = review.damaged.as_ref().map(|why| {
+        format!("What was accepted of it cannot be read, so nothing of it counts as known: {why}. ")
+    });
+    let name = |found: &Finding| match found.tool.as_str() {
+        CARD => "its card".to_owned(),
+        tool => visible::shown(tool),
+    };
+    let named: Vec<String> = review
+        .open()
+        .take(MOST_NAMED)
+        .map(|found| format!("{} ({})", name(found), found.change.as_str()))
+        .collect();
+    let more = match review.open().count() - named.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let becomes = match review.withdrawn() {
+        0 => "offered all the same (pin: warn)",
+        _ => "withdrawn until it is accepted (pin: enforce)",
+    };
+    let open = (!named.is_empty())
+        .then(|| format!("Not as it was accepted: {}{more}; {becomes}.", named.join(", ")));
+    let text = [damaged, open].into_iter().flatten().collect::<String>();
+    (!text.is_empty()).then(|| text.trim_end().to_owned())
+}
+
+/// The most tools that are named.
+const MOST_NAMED: usize = 5;
+const PIN: &str = "`mantyx-bridge trust BACKEND` shows what changed, and how to accept it.";
+const UNKEPT: &str = "A restart would trust anew what the server then says: free space on the disk of \
+                      the state directory, and look at its permissions.";
 
 const JOURNAL: &str = "No calls are made until it can be written: free space on the disk of the \
                        state directory, and look at its permissions.";

@@ -3,7 +3,7 @@
 //!
 //! Must not: show an app a backend that it may not use, or anything secret.
 
-use std::time::SystemTime;
+use std::{sync::Arc, time::SystemTime};
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -21,7 +21,11 @@ use crate::{
         calls::{self, Lane},
     },
     config::App,
-    model::{ids::BackendName, offer::RefKind},
+    model::{
+        ids::BackendName,
+        offer::{Offer, RefKind},
+        pin::Review,
+    },
     proxy,
 };
 
@@ -80,6 +84,22 @@ pub(super) struct Backend {
     last_call: Option<LastCall>,
     calls_in_flight: usize,
     pub(super) breaker: Breaker,
+    pub(super) pin: Pin,
+}
+
+/// What of a backend is not as the operator has accepted it; `GET /v1/trust` has more.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Pin {
+    /// `off`, `warn` or `enforce`.
+    mode: &'static str,
+    /// Tools that changed, or that are new.
+    pub(super) changed: usize,
+    /// How many of them are neither offered nor called.
+    pub(super) withdrawn: usize,
+    #[serde(skip)]
+    pub(super) review: Arc<Review>,
+    #[serde(skip)]
+    pub(super) unkept: Option<String>,
 }
 
 /// Whether calls reach the backend.
@@ -200,16 +220,20 @@ pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
     one(api, name, api.runs.backends().lanes().get(name)?)
 }
 
+/// The word for what kind of backend `name` is.
+pub(super) fn kind(offer: &Offer, name: &BackendName) -> Option<&'static str> {
+    Some(match offer.backend(name.as_str())?.kind {
+        RefKind::McpLocal => "mcp",
+        RefKind::A2aLocal => "a2a",
+        RefKind::Local => "local",
+    })
+}
+
 fn one(api: &Api, name: &BackendName, lane: &Lane) -> Option<Backend> {
     let board = &api.runs.backends().board;
     let known: Snapshot = board.snapshot(name.as_str())?;
     let offer = board.offer();
-    let offered = offer.backend(name.as_str())?;
-    let kind = match offered.kind {
-        RefKind::McpLocal => "mcp",
-        RefKind::A2aLocal => "a2a",
-        RefKind::Local => "local",
-    };
+    let kind = kind(&offer, name)?;
     let stale = known.is_stale();
     Some(Backend {
         name: name.to_string(),
@@ -228,6 +252,13 @@ fn one(api: &Api, name: &BackendName, lane: &Lane) -> Option<Backend> {
         last_call: lane.last_call().map(LastCall::from),
         calls_in_flight: lane.in_flight(),
         breaker: breaker(lane.breaker()),
+        pin: Pin {
+            mode: known.review.mode.as_str(),
+            changed: known.review.open().count(),
+            withdrawn: known.review.withdrawn(),
+            review: known.review,
+            unkept: known.unkept,
+        },
     })
 }
 

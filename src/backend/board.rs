@@ -207,6 +207,8 @@ struct Place {
     heir: Option<Holder>,
     /// What the operator has accepted of it, whoever holds the place.
     accepted: Accepted,
+    /// What of that is on disk.
+    kept: Option<Arc<Pins>>,
 }
 
 #[derive(Debug)]
@@ -233,7 +235,8 @@ impl Holder {
 impl Place {
     fn new(mut entry: Entry) -> Self {
         let accepted = mem::take(&mut entry.accepted);
-        Self { holder: Holder::new(entry), heir: None, accepted }
+        let kept = accepted.pins().cloned();
+        Self { holder: Holder::new(entry), heir: None, accepted, kept }
     }
 
     /// The place as `entry` wants it.
@@ -390,22 +393,34 @@ impl Board {
         Some(Ok(()))
     }
 
-    /// What is accepted of each backend.
-    pub fn pins(&self) -> Vec<(BackendName, Arc<Pins>)> {
+    /// What is accepted and not on disk; `None` if all is.
+    pub fn unkept(&self) -> Option<Vec<(BackendName, Arc<Pins>)>> {
         let inner = self.lock();
-        let pins = |(name, place): (&BackendName, &Place)| match &place.accepted {
-            Accepted::Pins(pins) => Some((name.clone(), Arc::clone(pins))),
-            Accepted::Nothing | Accepted::Damaged(_) => None,
+        let unkept = |(name, place): (&BackendName, &Place)| {
+            let pins = place.accepted.pins().filter(|pins| place.kept.as_ref() != Some(*pins))?;
+            Some((name.clone(), Arc::clone(pins)))
         };
-        inner.places.iter().filter_map(pins).collect()
+        let unkept: Vec<_> = inner.places.iter().filter_map(unkept).collect();
+        (!unkept.is_empty()).then_some(unkept)
     }
 
-    /// What is accepted of `name` is on disk; or why it is not.
-    pub fn pins_kept(&self, name: &BackendName, error: Option<String>) {
+    /// `pins` of `name` are on disk, or why they are not.
+    pub fn kept(&self, name: &BackendName, pins: Arc<Pins>, outcome: Result<(), String>) {
         if let Some(place) = self.lock().places.get_mut(name) {
-            place.holder.known.unkept = error;
+            place.holder.known.unkept = outcome.as_ref().err().cloned();
+            if outcome.is_ok() {
+                place.kept = Some(pins);
+            }
         }
         self.version.send_modify(|version| *version += 1);
+    }
+
+    /// Whether what is accepted of `name` is on disk, or has been found not to get there.
+    pub fn is_kept(&self, name: &BackendName) -> bool {
+        let inner = self.lock();
+        inner.places.get(name).is_none_or(|place| {
+            place.holder.known.unkept.is_some() || place.accepted.pins() == place.kept.as_ref()
+        })
     }
 
     /// Whether `tool` of `name` is withdrawn: it is neither offered nor called.

@@ -64,6 +64,8 @@ pub struct BackendPlan {
     pub prefix: Option<String>,
     /// Whether an MCP server's annotations are believed.
     pub trust_annotations: bool,
+    /// What becomes of what was not accepted.
+    pub pin: &'static str,
     pub required: bool,
     pub on_unavailable: &'static str,
     pub refresh: String,
@@ -212,6 +214,7 @@ impl BackendPlan {
             reached,
             prefix,
             trust_annotations: backend.trust_annotations,
+            pin: backend.pin.as_str(),
             required: backend.required,
             on_unavailable: match backend.on_unavailable {
                 OnUnavailable::Stub => "stub",
@@ -374,7 +377,15 @@ impl fmt::Display for BackendPlan {
             f,
             "  limits   {} calls at once, {} each{pending}; refreshed every {}; {} while down{required}",
             self.concurrency, self.call_timeout, self.refresh, self.on_unavailable
-        )
+        )?;
+        match (self.pin, &self.reached) {
+            ("enforce", _) => {
+                writeln!(f, "  pin      what changes is withdrawn until it is accepted")
+            }
+            // The bundled agent has none.
+            ("warn", _) | (_, Reached::Bundled) => Ok(()),
+            _ => writeln!(f, "  pin      off: nobody is told what changes"),
+        }
     }
 }
 

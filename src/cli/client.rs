@@ -10,12 +10,12 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderMap, Method, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::de::DeserializeOwned;
 
 use super::{Failure, terminal::plain};
-use crate::{config::Contact, http_client, state::StateDir};
+use crate::{api::OPERATOR, config::Contact, http_client, state::StateDir};
 
 /// The largest answer that is read.
 const MAX_ANSWER: usize = 64 << 20;
@@ -100,6 +100,20 @@ impl Client {
     /// Asks for `path`; anything but a success is a failure in the daemon's words.
     pub(super) async fn get(&self, path: &str) -> Result<String, Failure> {
         self.reply(self.request(Method::GET, path).timeout(PATIENCE)).await?.success()
+    }
+
+    /// [`Self::get`] with further headers.
+    pub(super) async fn get_with(&self, path: &str, headers: HeaderMap) -> Result<String, Failure> {
+        let request = self.request(Method::GET, path).headers(headers).timeout(PATIENCE);
+        self.reply(request).await?.success()
+    }
+
+    /// What shows the daemon that this is its operator: empty where the state directory has no such
+    /// thing for whoever asks.
+    pub(super) fn operator(&self) -> HeaderMap {
+        let secret = StateDir::new(self.state_dir.clone()).existing_operator().ok().flatten();
+        let value = secret.and_then(|secret| HeaderValue::try_from(secret.expose_secret()).ok());
+        value.into_iter().map(|value| (HeaderName::from_static(OPERATOR), value)).collect()
     }
 
     /// Opens the event stream at `path`, behind the event `after`.

@@ -6,7 +6,7 @@ use std::io;
 
 use unicode_width::UnicodeWidthStr as _;
 
-use super::terminal::{Size, colours, cut, one_line};
+use super::terminal::{Size, colours, cut, one_line, plain};
 
 /// How a piece looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +70,12 @@ impl Page {
     /// A line that the terminal may wrap.
     pub(super) fn note(&mut self, style: Style, text: impl AsRef<str>) {
         self.0.push(Line { pieces: vec![(style, one_line(text.as_ref()))], is_whole: true });
+    }
+
+    /// A line with its spaces as they are, which the terminal may wrap.
+    pub(super) fn verbatim(&mut self, style: Style, text: &str) {
+        let text = plain(text).replace(['\n', '\t'], " ");
+        self.0.push(Line { pieces: vec![(style, text)], is_whole: true });
     }
 
     /// Rows in columns as wide as they need to be, below a heading.

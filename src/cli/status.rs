@@ -77,6 +77,12 @@ pub(super) struct Backend {
     pub(super) last_error: Option<String>,
     calls_in_flight: usize,
     breaker: Option<Breaker>,
+    pin: Option<Pin>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Pin {
+    withdrawn: usize,
 }
 
 #[derive(Debug, Deserialize)]
@@ -253,11 +259,20 @@ impl Backend {
         [
             plain(self.name.clone()),
             (style, format!("{}{stale}", self.state)),
-            plain(self.tools.to_string()),
+            plain(match &self.pin {
+                Some(Pin { withdrawn: 1.. }) => format!("{} of {}", self.offered(), self.tools),
+                _ => self.tools.to_string(),
+            }),
             plain(self.calls_in_flight.to_string()),
             plain(ago),
             plain(speaks),
         ]
+    }
+
+    /// Tools that are not withdrawn.
+    fn offered(&self) -> usize {
+        let withdrawn = self.pin.as_ref().map_or(0, |pin| pin.withdrawn);
+        self.tools.saturating_sub(withdrawn)
     }
 
     /// That calls are held back, if they are.

@@ -37,6 +37,8 @@ pub enum Own {
     Inject,
     ToolCalls,
     Refresh(String),
+    Trust,
+    Accept(String),
     Submit,
     Runs,
     Run(RunId),
@@ -113,6 +115,8 @@ impl Route {
             ["v1", "backends", name, "refresh"] => {
                 own(Method::POST, "POST", Own::Refresh((*name).to_owned()))
             }
+            ["v1", "trust"] => own(Method::GET, "GET, HEAD", Own::Trust),
+            ["v1", "trust", name] => own(Method::POST, "POST", Own::Accept((*name).to_owned())),
             ["v1", "runs"] if *method == Method::POST => Self::Own(Own::Submit),
             ["v1", "runs"] => own(Method::GET, "GET, HEAD, POST", Own::Runs),
             ["v1", "runs", id] => own(Method::GET, "GET, HEAD", Own::Run((*id).into())),
@@ -158,6 +162,7 @@ impl Route {
                 Own::Status
                 | Own::ToolRefs
                 | Own::Refresh(_)
+                | Own::Trust
                 | Own::Runs
                 | Own::Run(_)
                 | Own::Calls
@@ -168,6 +173,7 @@ impl Route {
                 | Own::Metrics
                 | Own::Inject
                 | Own::ToolCalls
+                | Own::Accept(_)
                 | Own::Submit
                 | Own::Attach(_) => false,
             },
@@ -244,6 +250,8 @@ mod tests {
         check("GET", "/v1/runs/r", &Route::Own(Own::Run("r".into())));
         check("POST", "/v1/runs/r/attach", &Route::Own(Own::Attach("r".into())));
         check("GET", "/v1/calls", &Route::Own(Own::Calls));
+        check("GET", "/v1/trust", &Route::Own(Own::Trust));
+        check("POST", "/v1/trust/fs", &Route::Own(Own::Accept("fs".to_owned())));
     }
 
     #[test]

@@ -103,6 +103,47 @@ impl<'a> Node<'a> {
     }
 }
 
+/// The text of a JSON string. Half of a surrogate pair, which no text holds, becomes a character of
+/// private use, so that it stays different from others, and something that nobody sees.
+fn text(raw: &str) -> String {
+    serde_json::from_str(raw).unwrap_or_else(|_half_a_pair| {
+        let lone = |half: u16| char::from_u32(0x10_f800 + u32::from(half & 0x7ff));
+        let chars = char::decode_utf16(units(raw));
+        chars
+            .map(|c| c.or_else(|error| lone(error.unpaired_surrogate()).ok_or(error)))
+            .map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER))
+            .collect()
+    })
+}
+
+/// The UTF-16 units of a JSON string.
+fn units(raw: &str) -> Vec<u16> {
+    let mut units = Vec::with_capacity(raw.len());
+    let inside = raw.strip_prefix('"').and_then(|raw| raw.strip_suffix('"')).unwrap_or(raw);
+    let mut chars = inside.chars();
+    while let Some(c) = chars.next() {
+        let c = match c {
+            '\\' => match chars.next() {
+                Some('u') => {
+                    let hex: String = chars.by_ref().take(4).collect();
+                    units.extend(u16::from_str_radix(&hex, 16));
+                    continue;
+                }
+                Some('n') => '\n',
+                Some('r') => '\r',
+                Some('t') => '\t',
+                Some('b') => '\u{8}',
+                Some('f') => '\u{c}',
+                Some(c) => c,
+                None => break,
+            },
+            c => c,
+        };
+        units.extend_from_slice(c.encode_utf16(&mut [0; 2]));
+    }
+    units
+}
+
 fn quoted(text: &str) -> String {
     serde_json::to_string(text).expect("a string can be written")
 }
@@ -125,10 +166,7 @@ impl<'a> Reader<'a> {
                 }
                 Node::List(elements)
             }
-            Some(b'"') => {
-                let raw = self.skip_string();
-                serde_json::from_str(raw).map_or(Node::Raw(raw), Node::Text)
-            }
+            Some(b'"') => Node::Text(text(self.skip_string())),
             _ => {
                 let rest = self.text.get(self.at..).unwrap_or_default();
                 let ends = |c: char| matches!(c, ',' | ']' | '}') || c.is_ascii_whitespace();
@@ -141,8 +179,7 @@ impl<'a> Reader<'a> {
     fn members(&mut self, depth: usize) -> Vec<(String, Node<'a>)> {
         let mut members = Vec::new();
         while self.has_next(b'}') {
-            let raw = self.skip_string();
-            let key = serde_json::from_str(raw).unwrap_or_else(|_| raw.to_owned());
+            let key = text(self.skip_string());
             self.peek();
             // The colon.
             self.at += 1;

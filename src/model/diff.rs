@@ -32,7 +32,8 @@ fn middle<'a>(a: &'a [String], b: &'a [String]) -> Vec<(char, &'a String)> {
     // How long the common subsequence of the rests from (i, j) on is.
     let width = b.len() + 1;
     let mut common = vec![0_u32; (a.len() + 1) * width];
-    let length = |common: &[u32], i: usize, j: usize| common.get(i * width + j).copied().unwrap_or(0);
+    let length =
+        |common: &[u32], i: usize, j: usize| common.get(i * width + j).copied().unwrap_or(0);
     for (i, x) in a.iter().enumerate().rev() {
         for (j, y) in b.iter().enumerate().rev() {
             let best = match x == y {
@@ -90,14 +91,18 @@ mod tests {
     use super::*;
 
     fn diff(before: &str, after: &str) -> String {
-        let lines_of = |text: &str| text.split_terminator(' ').map(str::to_owned).collect::<Vec<_>>();
+        let lines_of =
+            |text: &str| text.split_terminator(' ').map(str::to_owned).collect::<Vec<_>>();
         lines(&lines_of(before), &lines_of(after)).join("|")
     }
 
     #[test]
     fn what_is_equal_and_far_is_left_out() {
         assert_eq!(diff("a b c", "a x c"), "  a|- b|+ x|  c");
-        assert_eq!(diff("1 2 3 4 5 x 6 7 8 9", "1 2 3 4 5 6 7 8 9"), "…|  3|  4|  5|- x|  6|  7|  8|…");
+        assert_eq!(
+            diff("1 2 3 4 5 x 6 7 8 9", "1 2 3 4 5 6 7 8 9"),
+            "…|  3|  4|  5|- x|  6|  7|  8|…"
+        );
         assert_eq!(diff("", "a b"), "+ a|+ b");
         assert_eq!(diff("a", ""), "- a");
         assert_eq!(diff("a", "a"), "…");

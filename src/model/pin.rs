@@ -175,6 +175,14 @@ fn seen(catalog: &Catalog) -> BTreeMap<&str, Seen> {
 }
 
 impl Accepted {
+    /// The pins, where there are some.
+    pub fn pins(&self) -> Option<&Arc<Pins>> {
+        match self {
+            Self::Pins(pins) => Some(pins),
+            Self::Nothing | Self::Damaged(_) => None,
+        }
+    }
+
     /// Holds `catalog` against what was accepted. A backend that is used for the first time is taken
     /// as it is, but for what nobody can see.
     pub fn judge(&mut self, mode: Mode, catalog: Option<&Catalog>, naming: &Naming) -> Review {
@@ -218,7 +226,8 @@ impl Accepted {
             });
         }
         let is_gone = |tool: &str| catalog.is_some() && !seen.contains_key(tool);
-        for (tool, before) in pins.0.iter().filter(|(tool, _)| is_gone(tool) && naming.offers(tool)) {
+        for (tool, before) in pins.0.iter().filter(|(tool, _)| is_gone(tool) && naming.offers(tool))
+        {
             review.add(Finding {
                 tool: tool.clone(),
                 change: Change::Gone,

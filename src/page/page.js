@@ -4,7 +4,7 @@
 "use strict";
 
 const SHOWN = 100;
-const state = { status: null, backends: new Map(), tools: [], runs: new Map(), calls: new Map() };
+const state = { status: null, backends: new Map(), trust: [], tools: [], runs: new Map(), calls: new Map() };
 const at = (id) => document.getElementById(id);
 
 /** An element with a class, and children that are texts or elements. */
@@ -89,13 +89,34 @@ function drawBackends() {
       cell("", make("strong", "", one.name)),
       cell("", make("span", "", dot(one.state), stale, breaker)),
       cell("Reached by", how),
-      cell("Tools", String(one.tools), "number"),
+      cell("Tools", one.pin?.withdrawn ? `${Math.max(0, one.tools - one.pin.withdrawn)} of ${one.tools}` : String(one.tools), "number"),
       cell("In flight", String(one.callsInFlight), "number"),
       cell("Last call", last),
       cell("Last refresh", ago(one.lastRefresh)),
       cell("", refresh));
   });
   fill("backends", rows, "No backends. Add mcp, a2a or local entries to bridge.yaml.");
+}
+
+/** What is not as it was accepted, line by line. Accepting is done where the operator is. */
+function drawTrust() {
+  const tones = { "+": "added", "-": "removed" };
+  const drawn = state.trust.filter((one) => one.damaged || one.findings.some((found) => found.change !== "gone")).map((one) => {
+    const found = one.findings.map((found) => {
+      const becomes = found.withdrawn ? ", withdrawn" : found.change === "gone" ? "" : ", offered all the same";
+      const unseen = found.hidden.length ? make("span", "soft", ` with characters that nobody sees: ${found.hidden.join(" ")}`) : null;
+      const lines = found.diff.map((line) => make("span", tones[line[0]] ?? "", `${line}\n`));
+      const name = found.tool === null ? make("span", "", "the card") : make("code", "", found.tool);
+      return make("details", "", make("summary", "", name, make("span", "soft", found.change + becomes), unseen), make("pre", "", ...lines));
+    });
+    const command = `mantyx-bridge trust accept ${one.name} --all --digest ${one.digest.slice(0, 16)}`;
+    return make("section", "",
+      make("p", "", make("strong", "", one.name), one.damaged ? ` What was accepted of it cannot be read: ${one.damaged}` : null),
+      make("div", "", ...found),
+      make("p", "soft", "As the user that the bridge runs as: ", make("code", "", command)));
+  });
+  at("trust").hidden = !drawn.length;
+  at("findings").replaceChildren(...drawn);
 }
 
 /** The tools of one ref, under the names that models see. */
@@ -181,6 +202,15 @@ async function refreshed(button, name) {
   }
 }
 
+let trust = 0;
+async function readTrust() {
+  const mine = ++trust;
+  const { backends } = await get("/v1/trust");
+  if (mine !== trust) return;
+  state.trust = backends;
+  drawTrust();
+}
+
 let tools = 0;
 async function readTools() {
   const mine = ++tools;
@@ -205,9 +235,9 @@ function take(event, data) {
     const before = state.backends.get(data.name);
     if (data.state === "removed") state.backends.delete(data.name);
     else state.backends.set(data.name, data);
-    if (before?.digest !== data.digest || (before?.state === "ready") !== (data.state === "ready")) {
-      readTools().catch(lost);
-    }
+    const isOther = before?.digest !== data.digest || JSON.stringify(before?.pin) !== JSON.stringify(data.pin);
+    if (isOther) readTrust().catch(lost);
+    if (isOther || (before?.state === "ready") !== (data.state === "ready")) readTools().catch(lost);
     drawSoon(drawBackends);
   } else if (event === "run") {
     state.runs.set(key(data), data);
@@ -219,7 +249,7 @@ function take(event, data) {
 }
 
 async function readAll() {
-  const [status, runs, calls] = await Promise.all([get("/v1/status"), get("/v1/runs"), get("/v1/calls"), readTools()]);
+  const [status, runs, calls] = await Promise.all([get("/v1/status"), get("/v1/runs"), get("/v1/calls"), readTools(), readTrust()]);
   at("version").textContent = status.version;
   state.backends = new Map(status.backends.map((one) => [one.name, one]));
   state.runs = new Map(runs.runs.map((one) => [key(one), one]));

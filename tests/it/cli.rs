@@ -15,14 +15,14 @@ use tempfile::TempDir;
 
 use crate::{bridge, mantyx::CREDENTIAL, rig::Rig, wait};
 
-const OK: Option<i32> = Some(0);
-const FAILED: Option<i32> = Some(1);
+pub(crate) const OK: Option<i32> = Some(0);
+pub(crate) const FAILED: Option<i32> = Some(1);
 const USAGE: Option<i32> = Some(2);
 
-struct Ran {
-    code: Option<i32>,
-    out: String,
-    err: String,
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 impl From<Output> for Ran {
@@ -34,13 +34,13 @@ impl From<Output> for Ran {
 
 impl Ran {
     #[track_caller]
-    fn expect(self, code: Option<i32>) -> Self {
+    pub(crate) fn expect(self, code: Option<i32>) -> Self {
         assert_eq!(self.code, code, "exit code; stdout: {} stderr: {}", self.out, self.err);
         self
     }
 
     #[track_caller]
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.out)
             .unwrap_or_else(|error| panic!("--json prints JSON ({error}): {}", self.out))
     }
@@ -64,7 +64,7 @@ async fn run_with(args: &[&str], env: &[(&str, &str)]) -> Ran {
 }
 
 /// Runs the binary against a running bridge.
-async fn with(rig: &Rig, args: &[&str]) -> Ran {
+pub(crate) async fn with(rig: &Rig, args: &[&str]) -> Ran {
     run(&[args, &["-c", &rig.client_config()]].concat()).await
 }
 

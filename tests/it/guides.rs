@@ -243,6 +243,11 @@ async fn systemd() {
 }
 
 #[tokio::test]
+async fn trust() {
+    follow("docs/trust.md").await;
+}
+
+#[tokio::test]
 async fn troubleshooting() {
     follow("docs/troubleshooting.md").await;
 }

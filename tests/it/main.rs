@@ -84,6 +84,8 @@ mod page;
 #[cfg(test)]
 mod pending;
 #[cfg(test)]
+mod pins;
+#[cfg(test)]
 mod proxy;
 #[cfg(test)]
 mod recovery;

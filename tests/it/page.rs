@@ -84,18 +84,22 @@ async fn a_session_opens_what_the_page_needs_and_no_more() {
 async fn in_a_browser() {
     let dir = tempfile::TempDir::new().expect("the temporary directory is writable");
     let plain = peers::ledger(&ledger_in(&dir), &[]);
+    let catalog = dir.path().join("catalog.json");
+    fs::write(&catalog, r#"{"tools":[{"name":"read","description":"Reads."}]}"#).expect("writable");
+    let fickle = peers::with(&peers::changing(&catalog, &[]), "pin: enforce");
     let config = format!(
-        "upstream: {{sandbox: true, workspace: acme}}\nmcp:\n  plain: {plain}\n  \
+        "upstream: {{sandbox: true, workspace: acme}}\nmcp:\n  plain: {plain}\n  fickle: {fickle}\n  \
          gone: {{command: /nonexistent/program}}\na2a:\n  desk: {{bundled: true}}\n"
     );
     let bridge = Bridge::ready(&config).await;
     bridge.wait_backend("plain", "ready").await;
+    bridge.wait_backend("fickle", "ready").await;
     bridge.wait_backend("gone", "down").await;
     let shots = Path::new(env!("CARGO_TARGET_TMPDIR")).join("screenshots");
     fs::create_dir_all(&shots).expect("the target directory is writable");
     let mut browser = Command::new(peers::fetch::node());
     browser.arg(peers::repository("tests/browser/page.mjs")).arg(peers::fetch::puppeteer());
-    browser.arg(bridge.url()).arg(bridge.token()).arg(&shots);
+    browser.arg(bridge.url()).arg(bridge.token()).arg(&shots).arg(&catalog);
     let output = browser.stdin(Stdio::null()).kill_on_drop(true).output();
     let output = tokio::time::timeout(std::time::Duration::from_secs(120), output).await;
     let output = output.expect("the browser should be done in time").expect("node runs");

@@ -215,6 +215,13 @@ pub(crate) fn effects(ledger: &Path, args: &[&str]) -> String {
     stdio(&fetch::interpreter(), &[&paths, args].concat())
 }
 
+/// The stdio server whose catalog is the file `catalog` (tests/peers/changing_mcp.py).
+pub(crate) fn changing(catalog: &Path, args: &[&str]) -> String {
+    let script = repository("tests/peers/changing_mcp.py");
+    let paths = [script.to_str(), catalog.to_str()].map(|path| path.expect("a path is UTF-8"));
+    stdio(&fetch::interpreter(), &[&paths, args].concat())
+}
+
 /// The stdio server that does what no server should (tests/peers/hostile_mcp.py).
 pub(crate) fn hostile_mcp(args: &[&str]) -> String {
     let script = repository("tests/peers/hostile_mcp.py");

@@ -35,12 +35,13 @@ mcp:
     prefix: ''
     required: true
     trust_annotations: true
+    pin: enforce
   off: {command: x, disabled: true}
   own: {command: mantyx-bridge, args: [demo-mcp-server]}
 a2a:
   card: {card_file: card.json}
   desk: {bundled: true}
-  hr: {url: https://hr.acme, on_unavailable: omit, refresh: 90s}
+  hr: {url: https://hr.acme, on_unavailable: omit, refresh: 90s, pin: off}
 ";
     let report = check(Some(Path::new(FILE)), &environment(yaml));
     let expected = r#"/srv/bridge.yaml is good: 6 backends
@@ -70,12 +71,14 @@ mcp fs
 a2a hr
   at       https://hr.acme/
   limits   16 calls at once, 1h each, pending after 4m; refreshed every 90s; omit while down
+  pin      off: nobody is told what changes
 
 mcp jira
   at       https://jira.acme/mcp?key=${env:TOKEN}
   headers  authorization
   tools    names as they are; their annotations are believed
   limits   16 calls at once, 285s each; refreshed every 5m; stale while down, required
+  pin      what changes is withdrawn until it is accepted
 
 mcp own
   runs     /usr/bin/mantyx-bridge demo-mcp-server

@@ -112,3 +112,73 @@ proptest! {
         prop_assert_eq!(turned_names, names);
     }
 }
+
+/// The prefix of a backend: its own, none, or that of another one.
+fn prefixes() -> impl Strategy<Value = &'static str> {
+    prop_oneof![Just("a_"), Just("a_b_"), Just("b_"), Just("")]
+}
+
+/// Names that get into each other's way: equal ones, twins but for the case or a mark, Cyrillic and
+/// full-width letters, those that end where another prefix begins, long ones, the bridge's own.
+fn tool_names() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[ab]{1,2}(_[abc]){0,3}".prop_map(String::from),
+        "[aAеａ][_.\\- ][bBЬ]".prop_map(String::from),
+        "(a_|a_b_|b_){0,3}c{0,70}".prop_map(String::from),
+        Just("bridge_call_result".to_owned()),
+        "c_[0-9a-f]{8}".prop_map(String::from),
+        any::<String>().prop_filter("servers' tools have names", |name| !name.is_empty()),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    /// A28: every name leads to one tool, and the same ones do so whatever the order; a server that
+    /// comes later, or whose tools are named to look like another's, takes over no name.
+    #[test]
+    fn no_name_leads_astray(
+        backends in prop::collection::btree_map(
+            "[abc]{1,2}",
+            (prefixes(), prop::collection::btree_set(tool_names(), 1..12)),
+            1..4,
+        ),
+        turn in any::<prop::sample::Index>(),
+    ) {
+        let wanted = |(backend, (prefix, tools)): (&String, &(&str, std::collections::BTreeSet<String>))| {
+            let naming = naming(prefix);
+            let all = tools.iter().map(|tool| (backend.clone(), tool.clone(), naming.wanted(tool)));
+            all.collect::<Vec<_>>()
+        };
+        let mut all: Vec<(String, String, String)> = backends.iter().flat_map(wanted).collect();
+        // The bridge's own tool, as the offer adds it.
+        let own = "bridge_call_result".to_owned();
+        all.push((own.clone(), String::new(), own.clone()));
+        let assigned = |all: &[(String, String, String)]| {
+            let nameless: Vec<Nameless<'_>> = all
+                .iter()
+                .map(|(backend, tool, wanted)| Nameless { backend, tool, wanted: wanted.clone() })
+                .collect();
+            let names = assign(&nameless).into_iter();
+            let places = all.iter().map(|(backend, tool, _)| (backend.clone(), tool.clone()));
+            names.zip(places).collect::<BTreeMap<_, _>>()
+        };
+        let routes = assigned(&all);
+        prop_assert_eq!(routes.len(), all.len(), "two tools of one name");
+        for name in routes.keys() {
+            let legal = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+            prop_assert!(legal && (1..=MAX_LEN).contains(&name.len()), "{name}");
+        }
+        let mut turned = all.clone();
+        turned.rotate_left(turn.index(all.len()));
+        prop_assert_eq!(&assigned(&turned), &routes, "the order matters");
+
+        // Without the last backend, no name leads to a tool other than the one it had led to.
+        let last = backends.keys().next_back().unwrap();
+        all.retain(|(backend, ..)| backend != last);
+        for (name, place) in assigned(&all) {
+            let then = routes.get(&name);
+            prop_assert!(then.is_none_or(|then| *then == place), "{name} was taken over");
+        }
+    }
+}

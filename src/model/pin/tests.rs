@@ -37,7 +37,8 @@ fn after(tools: &[&str]) -> Vec<(String, Change)> {
 fn an_order_of_keys_and_whitespace_are_no_change() {
     let same = "{ \"description\": \"Lists \\u0066iles.\",\n\"inputSchema\":{\"properties\":{\"b\":{ },\"a\":{}},\"type\":\"object\"},\"name\":\"ls\"}";
     assert_eq!(after(&[CP, same]), []);
-    let unseen = r#"{"name":"cp","_meta":{"x":1},"execution":{},"icons":[],"description":"Copies."}"#;
+    let unseen =
+        r#"{"name":"cp","_meta":{"x":1},"execution":{},"icons":[],"description":"Copies."}"#;
     assert_eq!(after(&[LS, unseen]), [], "the model does not see them");
 }
 

@@ -1,0 +1,246 @@
+//! `mantyx-bridge trust`: what backends show a model that the operator has not accepted, and accepting
+//! it.
+//!
+//! Must not: accept anything that it does not show, or that is not what was looked at before.
+
+use clap::{Args, Subcommand};
+use serde::Deserialize;
+
+use super::{
+    Failure, Outcome,
+    client::{Client, parse},
+    page::{Page, Paper, Style},
+    print,
+};
+use crate::{config::Contact, model::visible};
+
+/// How much of a digest is shown, and the least that says which one is meant.
+const SHORT: usize = 16;
+
+/// What is asked for.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(super) struct Settings {
+    /// Only this backend
+    backend: Option<String>,
+    /// Prints JSON, as GET /v1/trust gives it
+    #[arg(long)]
+    json: bool,
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Accepts what a backend shows now; needs to read the daemon's state directory
+    #[command(after_help = "Example: mantyx-bridge trust accept demo demo_add --digest 3f8a1c20")]
+    Accept(Acceptance),
+}
+
+#[derive(Debug, Args)]
+struct Acceptance {
+    backend: String,
+    /// The tools, by the server's own names, as `mantyx-bridge trust` shows them
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    tools: Vec<String>,
+    /// All that `mantyx-bridge trust BACKEND` shows
+    #[arg(long)]
+    all: bool,
+    /// Only if it still is what was looked at: the digest that `mantyx-bridge trust` showed, or 8
+    /// digits of it
+    #[arg(long, value_name = "DIGEST", value_parser = digest)]
+    digest: Option<String>,
+    /// Prints JSON, as POST /v1/trust/BACKEND gives it
+    #[arg(long)]
+    json: bool,
+}
+
+fn digest(text: &str) -> Result<String, String> {
+    let is_one = text.len() >= 8 && text.chars().all(|c| c.is_ascii_hexdigit());
+    is_one.then(|| text.to_ascii_lowercase()).ok_or_else(|| "8 or more hex digits".to_owned())
+}
+
+#[derive(Debug, Deserialize)]
+struct Trust {
+    backends: Vec<Pinned>,
+}
+
+/// What `GET /v1/trust` says of a backend, as far as it is shown.
+#[derive(Debug, Deserialize)]
+struct Pinned {
+    name: String,
+    mode: String,
+    accepted: usize,
+    digest: String,
+    findings: Vec<Found>,
+    damaged: Option<String>,
+    unkept: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Found {
+    tool: Option<String>,
+    change: String,
+    withdrawn: bool,
+    hidden: Vec<String>,
+    diff: Vec<String>,
+}
+
+/// `mantyx-bridge trust`.
+pub(super) async fn trust(contact: &Contact, settings: Settings) -> Outcome {
+    let client = Client::new(contact)?;
+    match settings.action {
+        Some(Action::Accept(acceptance)) => accept(&client, acceptance).await,
+        None => show(&client, settings.backend.as_deref(), settings.json).await,
+    }
+}
+
+async fn show(client: &Client, backend: Option<&str>, json: bool) -> Outcome {
+    let text = client.get_with("/v1/trust", client.operator()).await?;
+    if json && backend.is_none() {
+        return print(&format!("{text}\n"));
+    }
+    let Trust { backends } = parse(&text)?;
+    let shown = match backend {
+        Some(name) => vec![find(backends, name)?],
+        None => backends,
+    };
+    if json {
+        let all: serde_json::Value = parse(&text)?;
+        let one = all["backends"].as_array().into_iter().flatten();
+        let one = one.filter(|one| one["name"].as_str() == backend).collect::<Vec<_>>();
+        return print(&format!("{}\n", serde_json::json!({ "backends": one })));
+    }
+    let mut page = Page::default();
+    if shown.is_empty() {
+        page.line(Style::Plain, "There is no MCP server and no A2A agent.");
+    }
+    for (at, one) in shown.iter().enumerate() {
+        if at > 0 {
+            page.line(Style::Plain, "");
+        }
+        one.write(&mut page);
+        one.write_cure(&mut page);
+    }
+    print(&page.text(Paper::stdout()))
+}
+
+fn find(backends: Vec<Pinned>, name: &str) -> Result<Pinned, Failure> {
+    let known: Vec<String> = backends.iter().map(|one| one.name.clone()).collect();
+    backends.into_iter().find(|one| one.name == name).ok_or_else(|| {
+        let known = known.join(", ");
+        Failure::Failed(format!(
+            "no MCP server or A2A agent is called `{name}`; there are: {known}"
+        ))
+    })
+}
+
+async fn accept(client: &Client, wanted: Acceptance) -> Outcome {
+    let operator = client.operator();
+    let Trust { backends } = parse(&client.get_with("/v1/trust", operator.clone()).await?)?;
+    let found = find(backends, &wanted.backend)?;
+    if wanted.digest.as_ref().is_some_and(|digest| !found.digest.starts_with(digest)) {
+        return Err(Failure::Failed(format!(
+            "`{}` has changed since you looked at it, and nothing was accepted; look again with \
+             `mantyx-bridge trust {}`",
+            found.name, found.name
+        )));
+    }
+    let is_taken = |one: &Found| match &one.tool {
+        Some(tool) => wanted.all || wanted.tools.contains(tool),
+        None => wanted.all,
+    };
+    let (taken, left): (Vec<Found>, Vec<Found>) = found.findings.into_iter().partition(is_taken);
+    let accept = match wanted.all {
+        true => serde_json::json!("all"),
+        false => serde_json::json!(wanted.tools),
+    };
+    let body = serde_json::json!({ "accept": accept, "digest": found.digest }).to_string();
+    let path = format!("/v1/trust/{}", found.name);
+    let text = client.post(&path, operator, Some(body)).await?.success()?;
+    let now: Pinned = parse(&text)?;
+    if wanted.json {
+        print(&format!("{text}\n"))?;
+    } else {
+        let mut page = Page::default();
+        for one in &taken {
+            one.write(&mut page);
+        }
+        let many =
+            |count: usize| if count == 1 { "1 tool".into() } else { format!("{count} tools") };
+        let left = if left.is_empty() { String::new() } else { format!(", {} left", left.len()) };
+        page.note(Style::Good, format!("{}: accepted {}{left}", now.name, many(taken.len())));
+        print(&page.text(Paper::stdout()))?;
+    }
+    match now.unkept {
+        None => Ok(()),
+        Some(why) => Err(Failure::Failed(format!(
+            "it is accepted until the daemon is restarted, and not on disk: {why}"
+        ))),
+    }
+}
+
+impl Pinned {
+    fn write(&self, page: &mut Page) {
+        let Self { name, mode, accepted, findings, damaged, unkept, .. } = self;
+        if mode == "off" {
+            page.note(Style::Heading, format!("{name} (pin: off): nothing is looked at"));
+            return;
+        }
+        let open = findings.iter().filter(|found| found.change != "gone").count();
+        let state = match (open, damaged) {
+            (0, None) => format!("{accepted} as accepted"),
+            _ => format!("{accepted} as accepted, {open} not"),
+        };
+        page.note(Style::Heading, format!("{name} (pin: {mode}): {state}"));
+        if let Some(why) = damaged {
+            page.note(Style::Bad, format!("what was accepted cannot be read: {why}"));
+        }
+        if let Some(why) = unkept {
+            page.note(Style::Bad, format!("what is accepted is not on disk: {why}"));
+        }
+        for found in findings {
+            page.line(Style::Plain, "");
+            found.write(page);
+        }
+    }
+
+    fn write_cure(&self, page: &mut Page) {
+        if self.findings.is_empty() {
+            return;
+        }
+        let short = self.digest.get(..SHORT).unwrap_or(&self.digest);
+        let name = &self.name;
+        page.line(Style::Plain, "");
+        page.note(
+            Style::Plain,
+            format!("accept it: mantyx-bridge trust accept {name} --all --digest {short}"),
+        );
+    }
+}
+
+impl Found {
+    fn write(&self, page: &mut Page) {
+        let Self { tool, change, withdrawn, hidden, diff } = self;
+        let tool = tool.as_deref().map_or_else(|| "the card".into(), visible::shown);
+        let offered = match (change.as_str(), withdrawn) {
+            ("gone", _) => "",
+            (_, true) => ", withdrawn",
+            (_, false) => ", offered all the same",
+        };
+        let hidden = match hidden.as_slice() {
+            [] => String::new(),
+            some => format!("; with characters that nobody sees: {}", some.join(" ")),
+        };
+        let style = if *withdrawn { Style::Bad } else { Style::Doubtful };
+        page.note(style, format!("{tool}: {change}{offered}{hidden}"));
+        for line in diff {
+            let style = match line.chars().next() {
+                Some('+') => Style::Good,
+                Some('-') => Style::Bad,
+                _ => Style::Plain,
+            };
+            page.verbatim(style, line);
+        }
+    }
+}
