@@ -74,20 +74,17 @@ pub async fn keep(board: Arc<Board>, state: StateDir, stop: CancellationToken) {
         for (name, pins) in news {
             let (state, file, text) = (state.clone(), file(&name), write(&pins));
             let written = tokio::task::spawn_blocking(move || state.write_kept(&file, &text)).await;
-            let outcome = match written {
-                Ok(written) => written.map_err(|error| http_client::chain(&error)),
-                Err(error) => Err(error.to_string()),
+            let error = match written {
+                Ok(written) => written.err().map(|error| http_client::chain(&error)),
+                Err(error) => Some(error.to_string()),
             };
-            match &outcome {
-                Ok(()) => {
-                    debug!(backend = %name, tools = pins.0.len(), "what is accepted was kept")
-                }
-                Err(error) => {
-                    failed = true;
-                    warn!(backend = %name, error, "what is accepted was not kept; it is tried again");
-                }
+            if let Some(error) = &error {
+                failed = true;
+                warn!(backend = %name, error, "what is accepted was not kept; it is tried again");
+            } else {
+                debug!(backend = %name, tools = pins.0.len(), "what is accepted was kept");
             }
-            board.kept(&name, pins, outcome);
+            board.kept(&name, pins, error);
         }
         if failed {
             tokio::select! {
@@ -148,8 +145,8 @@ mod tests {
     #[test]
     fn whatever_happens_to_the_file_is_found_out() {
         let whole = write(&pins());
-        for cut in (0..whole.len()).filter(|cut| whole.is_char_boundary(*cut)) {
-            assert!(read(&whole[..cut]).is_err(), "{cut}");
+        for part in (0..whole.len()).filter_map(|cut| whole.get(..cut)) {
+            assert!(read(part).is_err(), "{part}");
         }
         for (from, to) in [
             ("\"version\":1", "\"version\":2"),

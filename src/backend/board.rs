@@ -405,12 +405,12 @@ impl Board {
     }
 
     /// `pins` of `name` are on disk, or why they are not.
-    pub fn kept(&self, name: &BackendName, pins: Arc<Pins>, outcome: Result<(), String>) {
+    pub fn kept(&self, name: &BackendName, pins: Arc<Pins>, error: Option<String>) {
         if let Some(place) = self.lock().places.get_mut(name) {
-            place.holder.known.unkept = outcome.as_ref().err().cloned();
-            if outcome.is_ok() {
+            if error.is_none() {
                 place.kept = Some(pins);
             }
+            place.holder.known.unkept = error;
         }
         self.version.send_modify(|version| *version += 1);
     }

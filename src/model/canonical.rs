@@ -18,9 +18,9 @@ pub enum Node<'a> {
     Text(String),
     /// A number, a word, or what cannot be looked into: as it was written.
     Raw(&'a str),
-    List(Vec<Node<'a>>),
+    List(Vec<Self>),
     /// The members, sorted by their keys.
-    Map(Vec<(String, Node<'a>)>),
+    Map(Vec<(String, Self)>),
 }
 
 impl<'a> Node<'a> {

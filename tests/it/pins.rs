@@ -406,7 +406,7 @@ async fn only_the_operator_accepts_and_only_what_was_looked_at() {
     scene.becomes(&[tool("read", POISON)]).await;
     let late = accept("chg", &all, Some(&operator)).await.expect_error(409);
     assert_eq!(late["error"], "catalog_changed");
-    let short = &digest[..16];
+    let short = digest.get(..16).expect("a digest is longer");
     let told = scene.cli(&["trust", "accept", "chg", "--all", "--digest", short]).await;
     assert!(told.expect(FAILED).err.contains("has changed since you looked"));
     assert_eq!(scene.offered().await, Vec::<String>::new(), "nothing was accepted");
@@ -457,7 +457,8 @@ async fn what_nobody_sees_is_withdrawn_and_shown() {
 async fn reason_phrases_are_not_repeated() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let addr = listener.local_addr().expect("it is bound");
-    let answering = tokio::spawn(async move {
+    let mut answering = tokio::task::JoinSet::new();
+    answering.spawn(async move {
         loop {
             let (mut stream, _) = listener.accept().await.expect("a connection");
             let mut head = [0; 4096];
@@ -479,7 +480,6 @@ async fn reason_phrases_are_not_repeated() {
         assert!(!line.contains(is_odd), "{line:?}");
         serde_json::from_str::<serde_json::Map<String, Value>>(line).expect("one object a line");
     }
-    answering.abort();
 }
 
 /// A30

@@ -2,6 +2,7 @@
 
 mod failing;
 mod reload;
+mod withdrawn;
 
 use std::sync::atomic::Ordering;
 
@@ -10,6 +11,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::*;
 use crate::backend::{
+    board::Seat,
     fake::{FakeDial, Mood, World, board},
     gate::Gate,
     peer::Dial,
@@ -18,6 +20,7 @@ use crate::backend::{
 
 struct Harness {
     backends: Arc<Backends>,
+    seats: Vec<Seat>,
     _tasks: tokio::task::JoinSet<()>,
     _stop: DropGuard,
 }
@@ -34,7 +37,7 @@ fn start_with(worlds: &[(&str, &Arc<World>)], concurrency: usize, idle: Duration
     let second = Duration::from_secs(1);
     let timing = Timing { interval: 300 * second, jitter: 0.0, timeout: 30 * second };
     let timing = watch::Sender::new(timing);
-    for ((_, world), seat) in worlds.iter().zip(seats) {
+    for ((_, world), seat) in worlds.iter().zip(seats.clone()) {
         let (asks, asked) = mpsc::channel(8);
         let limits = CallLimits { idle, pending_after: None };
         let rules = LaneRules { required: true, limits, concurrency };
@@ -54,7 +57,7 @@ fn start_with(worlds: &[(&str, &Arc<World>)], concurrency: usize, idle: Duration
     }
     let backends = Arc::new(Backends::new(board));
     backends.set(lanes, 256);
-    Harness { backends, _tasks: tasks, _stop: stop.drop_guard() }
+    Harness { backends, seats, _tasks: tasks, _stop: stop.drop_guard() }
 }
 
 fn wanted(arguments: Box<RawValue>) -> Wanted {

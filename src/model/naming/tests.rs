@@ -153,7 +153,7 @@ proptest! {
         let mut all: Vec<(String, String, String)> = backends.iter().flat_map(wanted).collect();
         // The bridge's own tool, as the offer adds it.
         let own = "bridge_call_result".to_owned();
-        all.push((own.clone(), String::new(), own.clone()));
+        all.push((own.clone(), String::new(), own));
         let assigned = |all: &[(String, String, String)]| {
             let nameless: Vec<Nameless<'_>> = all
                 .iter()

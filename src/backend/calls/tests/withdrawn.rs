@@ -3,15 +3,61 @@
 use super::*;
 use crate::{
     backend::fake::entry,
-    model::pin::{Mode, Take},
+    model::{offer::RefKind, pin::Mode},
 };
 
-/// The backend `fs`, under `pin: enforce`.
-fn enforced(harness: &Harness, seats: &[crate::backend::board::Seat]) {
-    let entries = seats.iter().map(|seat| {
+fn enforce(harness: &Harness) {
+    let entries = harness.seats.iter().map(|seat| {
         let mut entry = entry(seat);
         entry.source.pin = Mode::Enforce;
         entry
     });
     harness.backends.board.set(entries.collect());
+}
+
+/// What a run has that knows the tool.
+fn route(tool: &str) -> Route {
+    let target = Target::Tool { name: tool.into(), input: None };
+    let backend = BackendName::parse("fs").unwrap();
+    Route { backend, kind: RefKind::McpLocal, target, repeatable: false }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_with_the_connection_is_looked_at_before_the_call() {
+    let world = World::new();
+    let harness = start(&[("fs", &world)], 1);
+    enforce(&harness);
+    assert_eq!(harness.call("fs_ls").await, Answer::text(r#"ls {"a":1e400}"#));
+    harness.lose(&world).await;
+    world.tools.lock().unwrap().push("reads");
+    let board = &harness.backends.board;
+    assert!(!board.withdraws(&route("reads").backend, "reads"), "nobody knows of it yet");
+
+    let route = route("reads");
+    let args = RawValue::from_string("{}".to_owned()).unwrap();
+    let waiting = harness.backends.call(&route, wanted(args));
+    let connecting = async { world.dialling.send_replace(Mood::Well) };
+    let (made, _) = tokio::join!(waiting, connecting);
+    assert_eq!(made.ending, Ending::Withdrawn);
+    check_error(made.answer, "the operator of the bridge has not accepted");
+    assert_eq!(World::count(&world.calls), 1, "it was not called");
+    assert!(board.offer().route("fs_reads").is_none(), "nor offered");
+    assert_eq!(harness.call("fs_ls").await, Answer::text(r#"ls {"a":1e400}"#));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_mode_holds_at_once_and_pins_stay() {
+    let world = World::new();
+    let harness = start(&[("fs", &world)], 1);
+    enforce(&harness);
+    harness.backends.board.settled().await;
+    world.tools.lock().unwrap().push("reads");
+    harness.backends.refresh("fs").await;
+    let offered = || harness.backends.board.offer().route("fs_reads").is_some();
+    assert!(!offered());
+    // As the fakes are without more being said.
+    harness.backends.board.set(harness.seats.iter().map(entry).collect());
+    assert!(offered(), "nothing is looked at");
+    enforce(&harness);
+    assert!(!offered(), "what was accepted is known as before");
 }
