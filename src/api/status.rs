@@ -93,9 +93,9 @@ pub(super) struct Pin {
     /// `off`, `warn` or `enforce`.
     mode: &'static str,
     /// Tools that changed, or that are new.
-    pub(super) changed: usize,
+    changed: usize,
     /// How many of them are neither offered nor called.
-    pub(super) withdrawn: usize,
+    withdrawn: usize,
     #[serde(skip)]
     pub(super) review: Arc<Review>,
     #[serde(skip)]

@@ -515,8 +515,8 @@ impl Failure {
                 )
             }
             Self::Withdrawn => format!(
-                "This tool of `{name}` is withdrawn: its description has changed, and the operator \
-                 of the bridge has not accepted that. The call was not made; do without it."
+                "This tool of `{name}` is withdrawn: it does not say of itself what the operator of \
+                 the bridge has accepted. The call was not made; do without it."
             ),
             Self::NotRecorded(NotRecorded) => format!(
                 "{STORAGE_UNAVAILABLE}: the bridge cannot write its journal, so the call to \

@@ -39,6 +39,7 @@ enum Action {
 
 #[derive(Debug, Args)]
 struct Acceptance {
+    /// The backend that shows it
     backend: String,
     /// The tools, by the server's own names, as `mantyx-bridge trust` shows them
     #[arg(required_unless_present = "all", conflicts_with = "all")]
@@ -145,6 +146,9 @@ async fn accept(client: &Client, wanted: Acceptance) -> Outcome {
              `mantyx-bridge trust {}`",
             found.name, found.name
         )));
+    }
+    if found.findings.is_empty() && wanted.all && !wanted.json {
+        return print(&format!("{}: there is nothing to accept\n", found.name));
     }
     let is_taken = |one: &Found| match &one.tool {
         Some(tool) => wanted.all || wanted.tools.contains(tool),

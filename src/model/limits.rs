@@ -12,6 +12,8 @@ pub const MAX_SCHEMA: usize = 128 * 1024;
 pub const MAX_DEPTH: usize = 64;
 /// The most objects of one schema. Each subschema is one, and so is what holds them by name.
 const MAX_OBJECTS: usize = 2_000;
+/// The longest name, in bytes.
+const MAX_NAME: usize = 1024;
 /// The longest title or description, and the largest annotations, in bytes.
 const MAX_TEXT: usize = 8 * 1024;
 
@@ -65,6 +67,9 @@ pub fn check(tool: &str) -> Result<(), String> {
                     return Err(format!("has a {key} of {len} bytes, over {MAX_TEXT}"));
                 }
             }
+            "name" if value.get().len() > MAX_NAME => {
+                return Err(format!("has a {key} of {} bytes, over {MAX_NAME}", value.get().len()));
+            }
             "annotations" if value.get().len() > MAX_TEXT => {
                 return Err(format!("has {key} of {} bytes, over {MAX_TEXT}", value.get().len()));
             }
@@ -107,6 +112,7 @@ mod tests {
         let text = |len: usize| format!("\"{}\"", "é".repeat(len / 2));
         too_large(&format!("\"description\":{}", text(MAX_TEXT + 2)), "description of 8194 bytes");
         too_large(&format!("\"Title\":{}", text(MAX_TEXT + 2)), "Title of 8194 bytes");
+        too_large(&format!("\"Name\":{}", text(MAX_NAME)), "Name of 1026 bytes");
         too_large(&format!("\"annotations\":{{\"a\":{}}}", text(MAX_TEXT)), "annotations of");
         too_large(&format!("\"inputSchema\":{{\"a\":{}}}", text(MAX_SCHEMA)), "inputSchema of");
         too_large(
