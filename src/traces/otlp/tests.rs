@@ -56,7 +56,9 @@ async fn a_batch_is_full_or_has_waited() {
 async fn trouble_is_told_once_in_a_while() {
     let counted = metrics::Spans::default();
     let mut trouble = Trouble::default();
-    let lose = |why, count| drop(counted.dropped.of(why).inc_by(count));
+    let lose = |why, count| {
+        counted.dropped.of(why).inc_by(count);
+    };
     assert_eq!(trouble.news(&counted, Instant::now()), None, "nothing is lost");
     lose(Dropped::Full, 2);
     assert_eq!(trouble.news(&counted, Instant::now()), Some(2));

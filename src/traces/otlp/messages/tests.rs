@@ -57,7 +57,7 @@ fn a_request_is_that_of_the_official_library() {
         took: Duration::ZERO,
         attributes: Vec::new(),
         failed: false,
-        ..first.clone()
+        ..first
     };
     let resource = Resource::of(&[("service.name".to_owned(), "here".to_owned())]);
     assert_eq!(request(&resource, &[first, second]), bytes(TWO_SPANS));
