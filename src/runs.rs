@@ -402,6 +402,9 @@ impl Runs {
         let of = asked_by.as_ref().map(|by| Of::from(by.driven.as_ref())).unwrap_or_default();
         let account = self.account(begun, route, Some(&args), (of, &trace));
         let trace = account.trace().clone();
+        if asked_by.as_ref().is_some_and(|by| by.handle.is_some()) {
+            account.resumed();
+        }
         let origin = asked_by.as_ref().map(|by| Origin {
             run: by.run.clone(),
             session: by.driven.session.clone(),

@@ -179,8 +179,13 @@ impl Account {
     }
 
     /// The same, where an earlier process has told so.
-    pub(super) fn resumed(&self) {
+    pub(super) fn goes_on_again(&self) {
         self.running.pending();
+        self.resumed();
+    }
+
+    /// What the call has begun in an earlier process is asked for.
+    pub(super) fn resumed(&self) {
         self.note("bridge.resumed");
     }
 

@@ -239,7 +239,7 @@ impl Runs {
         };
         let trace = self.trace_of(&scope.of, origin.as_ref());
         let account = self.account(begun, &route, None, (of, &trace));
-        account.resumed();
+        account.goes_on_again();
         let stop = self.stop_of(origin.as_ref());
         let wanted = Wanted {
             arguments: RawValue::from_string("{}".to_owned()).ok()?,

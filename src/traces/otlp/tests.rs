@@ -8,9 +8,13 @@ const DELAY: Duration = Duration::from_secs(5);
 
 /// An exporter with batches of 3, whose collector is nowhere.
 fn exporter() -> (Traces, Exporter) {
+    exporter_to("http://127.0.0.1:1")
+}
+
+fn exporter_to(collector: &str) -> (Traces, Exporter) {
     let look = |name: &str| {
         let value = match name {
-            "OTEL_EXPORTER_OTLP_ENDPOINT" => "http://127.0.0.1:1",
+            "OTEL_EXPORTER_OTLP_ENDPOINT" => collector,
             "OTEL_BSP_MAX_EXPORT_BATCH_SIZE" => "3",
             _ => return None,
         };
@@ -80,4 +84,18 @@ async fn a_stop_makes_one_attempt_and_ends() {
     exporter.run(stop).await;
     assert_eq!(counted.dropped.of(Dropped::Undelivered).get(), 7, "none is forgotten");
     assert_eq!(counted.exported.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_waits_two_seconds_for_a_collector_that_hangs() {
+    // Connections are made, and nobody takes them.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (traces, exporter) = exporter_to(&format!("http://{}", listener.local_addr().unwrap()));
+    let counted = Arc::clone(&exporter.counted);
+    spans(&traces, 7);
+    let (stop, begun) = (CancellationToken::new(), Instant::now());
+    stop.cancel();
+    exporter.run(stop).await;
+    assert_eq!(begun.elapsed(), FLUSH_WITHIN);
+    assert_eq!(counted.dropped.of(Dropped::Undelivered).get(), 7, "sent or not, none is forgotten");
 }
