@@ -17,6 +17,7 @@ use crate::backend::{
     peer::Dial,
     supervisor::{Supervisor, Timing},
 };
+use crate::traces::Context;
 
 struct Harness {
     backends: Arc<Backends>,
@@ -64,7 +65,7 @@ fn wanted(arguments: Box<RawValue>) -> Wanted {
     Wanted {
         arguments,
         origin: None,
-        trace: None,
+        trace: Context::default(),
         witness: None,
         handle: None,
         deadline: Instant::now() + Duration::from_secs(285),
