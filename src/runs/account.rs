@@ -5,6 +5,7 @@
 use std::{
     sync::{
         Arc,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -16,14 +17,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     DrivenRun, Runs,
+    approvals::Decision,
     history::{Begun, Outcome, Running},
 };
 use crate::{
     audit::{self, Audit},
     metrics,
     model::{
+        approval::Outcome as Approval,
         ending::Ending,
         event::Call,
+        ids::AppName,
         offer::{Route, Target},
     },
 };
@@ -39,9 +43,46 @@ pub(super) struct Account {
     /// `None` for what is no call to a backend: fetching a result.
     metrics: Option<Arc<metrics::Calls>>,
     audit: Option<(Arc<Audit>, audit::Call)>,
+    app: AppName,
     begun: Instant,
+    asking: Mutex<Asking>,
     leaving: CancellationToken,
     has_ended: AtomicBool,
+}
+
+/// How far a person has been asked about a call.
+#[derive(Debug, Default)]
+enum Asking {
+    #[default]
+    Never,
+    Since(Instant),
+    Ended {
+        waited: Duration,
+        told: audit::Approval,
+    },
+}
+
+impl Asking {
+    /// It ends so; what `by` has said to it.
+    fn end(&mut self, outcome: Approval, by: Option<(&AppName, &Decision)>) {
+        let Self::Since(since) = self else { return };
+        let waited = since.elapsed();
+        let told = audit::Approval {
+            outcome: outcome.as_str(),
+            by: by.map(|(app, _)| app.to_string()),
+            reason: by.and_then(|(_, decision)| decision.reason.clone()),
+            ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
+        };
+        *self = Self::Ended { waited, told };
+    }
+
+    /// What the audit log is told of it.
+    fn told(&self) -> Option<&audit::Approval> {
+        match self {
+            Self::Ended { told, .. } => Some(told),
+            Self::Never | Self::Since(_) => None,
+        }
+    }
 }
 
 /// What a call belongs to; nothing for a call by hand.
@@ -69,7 +110,7 @@ impl Runs {
         arguments: Option<&RawValue>,
         of: Of,
     ) -> Account {
-        let metrics = self.backends.metrics(&begun.backend);
+        let (app, metrics) = (begun.app.clone(), self.backends.metrics(&begun.backend));
         let audit = self.audit.as_ref().map(|audit| {
             let call = audited(audit, &begun, route, arguments, of);
             (Arc::clone(audit), call)
@@ -78,7 +119,9 @@ impl Runs {
             running: self.history.begin(begun),
             metrics,
             audit,
+            app,
             begun: Instant::now(),
+            asking: Mutex::default(),
             leaving: self.leave.clone(),
             has_ended: AtomicBool::new(false),
         }
@@ -125,7 +168,7 @@ impl Runs {
                 backend: route.backend.clone(),
             };
             let call = audited(audit, &begun, route, Some(&call.args), Of::from(run));
-            audit.tell(&call, ending.as_str(), Duration::ZERO);
+            audit.tell(&call, ending.as_str(), Duration::ZERO, None);
         }
     }
 }
@@ -135,8 +178,45 @@ impl Account {
     pub(super) fn goes_on(&self) {
         self.running.pending();
         if let Some((audit, call)) = &self.audit {
-            audit.tell(call, PENDING, self.begun.elapsed());
+            let asking = self.asking();
+            audit.tell(call, PENDING, self.took(&asking), asking.told());
         }
+    }
+
+    /// A person is asked about the call.
+    pub(super) fn waits(&self) {
+        *self.asking() = Asking::Since(Instant::now());
+        self.running.waits(true);
+    }
+
+    /// Whether a person is being asked.
+    pub(super) fn is_waiting(&self) -> bool {
+        matches!(*self.asking(), Asking::Since(_))
+    }
+
+    /// What a person has said; `None` if nobody has in time.
+    pub(super) fn decided(&self, decision: Option<&Decision>) {
+        let outcome = match decision {
+            Some(Decision { approved: true, .. }) => Approval::Approved,
+            Some(_) => Approval::Denied,
+            None => Approval::Expired,
+        };
+        self.asking().end(outcome, decision.map(|decision| (&self.app, decision)));
+        self.running.waits(false);
+    }
+
+    fn asking(&self) -> MutexGuard<'_, Asking> {
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the call took, without the time that a person has taken.
+    fn took(&self, asking: &Asking) -> Duration {
+        let waited = match asking {
+            Asking::Never => Duration::ZERO,
+            Asking::Since(since) => since.elapsed(),
+            Asking::Ended { waited, .. } => *waited,
+        };
+        self.begun.elapsed().saturating_sub(waited)
     }
 
     /// The same, where an earlier process has told so.
@@ -150,14 +230,17 @@ impl Account {
             return;
         }
         self.running.end(Outcome::of(ending));
+        let mut asking = self.asking();
+        asking.end(Approval::Withdrawn, None);
+        let took = self.took(&asking);
         if let Some((audit, call)) = &self.audit {
-            audit.tell(call, ending.as_str(), self.begun.elapsed());
+            audit.tell(call, ending.as_str(), took, asking.told());
         }
         if let Some(metrics) = &self.metrics {
             metrics.ended.of(ending).inc();
             // A call that is left has not come to its end.
             if ending != Ending::Left {
-                metrics.duration.observe(self.begun.elapsed());
+                metrics.duration.observe(took);
             }
         }
     }

@@ -3,7 +3,10 @@
 //!
 //! Must not: decide what becomes of a call (model/recovery.rs does), or read the journal.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    collections::HashSet,
+    sync::{Arc, atomic::Ordering},
+};
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -19,13 +22,13 @@ use crate::{
     config::App,
     journal::{
         self,
-        record::{Change, Kept, KeptRun, KeptSession},
+        record::{Change, Kept, KeptRun, KeptSession, LongRecord},
     },
     model::{
         answer::codes::OUTCOME_UNKNOWN,
         ending::Ending,
         ids::{AppName, RunKind, SessionId},
-        recovery::{Recovery, decide},
+        recovery::{Recovery, Stage, decide},
         routes::Route,
         run::Seen,
         spec::{Selection, Table},
@@ -49,6 +52,7 @@ impl Runs {
             self.journal.write(vec![Change::Upstream(now)]);
             return;
         }
+        let long = self.told(long, &runs);
         for session in sessions {
             self.restore_session(session);
         }
@@ -73,6 +77,28 @@ impl Runs {
             }
         }
         self.restore_long_calls(long);
+    }
+
+    /// The long calls without those whose first answer was not kept: nobody has been told their ids,
+    /// and their runs make them anew. Had they reached their tools, their runs would know.
+    fn told(&self, long: Vec<(String, LongRecord)>, runs: &[KeptRun]) -> Vec<(String, LongRecord)> {
+        let calls = runs.iter().flat_map(|run| run.calls.iter().map(move |call| (run, call)));
+        let received: HashSet<(&str, &str)> = calls
+            .filter(|(_, call)| call.record.stage == Stage::Received)
+            .map(|(run, call)| {
+                let of_eval = Some(call.key.agent_run.as_str()).filter(|run| !run.is_empty());
+                (of_eval.unwrap_or(&run.record.run), call.key.tool_use.as_str())
+            })
+            .collect();
+        let untold = |record: &LongRecord| {
+            let origin = record.origin.as_ref();
+            origin.is_some_and(|(run, tool_use)| received.contains(&(run, tool_use)))
+        };
+        let (untold, told): (Vec<_>, Vec<_>) =
+            long.into_iter().partition(|(_, record)| untold(record));
+        let untold = untold.into_iter().map(|(id, _)| Change::ForgetLong(id));
+        self.journal.write(untold.collect());
+        told
     }
 
     /// The run of an earlier process that `app` asks for with its own credential, if there is one.
