@@ -153,13 +153,7 @@ impl Audit {
     }
 
     /// Tells how `call` has ended, in a word, and what a person has said to it. Never waits.
-    pub fn tell(
-        &self,
-        call: &Call,
-        outcome: &str,
-        took: Duration,
-        approval: Option<&Approval>,
-    ) {
+    pub fn tell(&self, call: &Call, outcome: &str, took: Duration, approval: Option<&Approval>) {
         let line = Line {
             time: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
             call,

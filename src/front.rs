@@ -72,9 +72,8 @@ impl Front {
             Ok(caller) => Ok((route, Some(caller))),
             Err(Refusal::NoToken) if route.takes_sessions() => {
                 let caller = self.in_session(request);
-                let caller = caller.filter(|_| {
-                    !route.wants_key() || self.sessions.has_key(request.headers())
-                });
+                let caller = caller
+                    .filter(|_| !route.wants_key() || self.sessions.has_key(request.headers()));
                 match route {
                     Route::Page => Ok((route, caller)),
                     _ => Ok((route, Some(caller.ok_or(Refusal::NoToken)?))),

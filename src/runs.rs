@@ -38,24 +38,17 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::info;
 
+use self::{
+    answering::Task, approvals::Approvals, changes::Changes, entry::Entry, history::History,
+    pending::LongCalls,
+};
 pub use self::{
     calling::Left,
     driven::{DrivenRun, Phase, RunKey},
 };
-use self::{
-    answering::Task,
-    approvals::Approvals,
-    changes::Changes,
-    entry::Entry,
-    history::History,
-    pending::LongCalls,
-};
 use crate::{
     audit::Audit,
-    backend::{
-        calls::Backends,
-        peer::Handle,
-    },
+    backend::{calls::Backends, peer::Handle},
     config::{App, Calls},
     journal::{
         self, Journal,

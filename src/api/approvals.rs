@@ -65,6 +65,12 @@ pub(super) struct Shown<'a> {
     reason: Option<&'a str>,
 }
 
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ApprovalList<'a> {
+    /// Those that wait, in the order in which they were asked; then the others, the latest first.
+    approvals: Vec<Shown<'a>>,
+}
+
 /// What a person decides.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -116,8 +122,9 @@ impl Api {
     /// The questions of `app`: those that wait first.
     pub(super) fn list_approvals(&self, app: &App) -> Response<Body> {
         let all = self.runs.approvals().of(&app.name);
-        let approvals: Vec<Shown<'_>> = all.iter().map(Shown::whole).collect();
-        reply::json(StatusCode::OK, &serde_json::json!({ "approvals": approvals }))
+        // Not by way of a `Value`, which would lose digits of the arguments.
+        let list = ApprovalList { approvals: all.iter().map(Shown::whole).collect() };
+        reply::json(StatusCode::OK, &list)
     }
 
     pub(super) async fn decide(

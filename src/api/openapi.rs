@@ -98,12 +98,6 @@ struct CallList<'a> {
     calls: Vec<runs::ShownCall<'a>>,
 }
 
-#[derive(Serialize, JsonSchema)]
-struct ApprovalList<'a> {
-    /// Those that wait, in the order in which they were asked; then the others, the latest first.
-    approvals: Vec<approvals::Shown<'a>>,
-}
-
 /// What a body is.
 enum Content {
     Json(Schema),
@@ -324,7 +318,7 @@ fn operations(route: &Own) -> Vec<Operation> {
             "/v1/approvals",
             "approvals",
             "The calls that wait for a person, and what was decided of late",
-            vec![(200, "The questions.", Json(of::<ApprovalList<'_>>))],
+            vec![(200, "The questions.", Json(of::<approvals::ApprovalList<'_>>))],
         ),
         Own::Decide(_) => Operation {
             parameters: &[("id", "path", "the question's id")],

@@ -46,7 +46,12 @@ fn a_line_has_the_digest_of_the_exact_bytes() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("audit.jsonl");
     let audit = Audit::open(&path, false).unwrap();
-    audit.tell(&call("tu_1", &audit, "{ \"a\": 1.10 }"), "tool_error", Duration::from_millis(7), None);
+    audit.tell(
+        &call("tu_1", &audit, "{ \"a\": 1.10 }"),
+        "tool_error",
+        Duration::from_millis(7),
+        None,
+    );
     audit.close();
     let text = fs::read_to_string(&path).unwrap();
     let (time, rest) = text.split_once(r#"Z","#).unwrap();

@@ -96,14 +96,25 @@ function ask(one) {
   const buttons = [button("Approve", "approve"), button("Deny", "deny")];
   setTimeout(() => buttons.forEach((button) => { button.disabled = false; }), UNTOUCHED);
   const answer = make("div", "answer", reason, ...buttons);
-  const word = make("span", "soft", "");
+  const word = make("p", "word soft", "");
   const card = make("article", "ask",
     make("p", "", make("code", "", one.name), make("span", "soft", ` of ${one.backend}, `),
       one.runId ? make("code", "", one.runId) : "by hand", make("span", "soft", ", asked at "), clock(one.since),
-      make("span", "soft", ", denied by itself at "), clock(one.deadline), " ", word),
-    make("pre", "", one.argumentsText), answer);
-  card.dataset.id = one.id;
+      make("span", "soft", ", denied by itself at "), clock(one.deadline)),
+    make("pre", "", one.argumentsText), answer, word);
   return { card, answer, buttons, word };
+}
+
+function say(word, text) {
+  word.textContent = text;
+  word.title = text;
+}
+
+/** A card that is over keeps its size: what stands below it must not come under the pointer. */
+function settle({ card, answer, word }, text) {
+  say(word, text);
+  card.classList.add("over");
+  answer.inert = true;
 }
 
 /** Draws what waits: new cards come last, and those that are over go when nobody points at the list. */
@@ -116,18 +127,13 @@ function drawApprovals(all) {
       asks.set(one.id, made);
       at("asks").append(made.card);
     } else if (known) {
-      known.word.textContent = one.reason ? `${one.state}: ${one.reason}` : one.state;
-      known.card.classList.add("over");
-      known.answer.remove();
+      settle(known, one.reason ? `${one.state}: ${one.reason}` : one.state);
     }
   }
   // Over, and not among those that are remembered: the bridge was started anew, or much was asked.
   const named = new Set(all.map((one) => one.id));
-  for (const [id, { card, answer, word }] of asks) {
-    if (named.has(id)) continue;
-    word.textContent = "not asked any more";
-    card.classList.add("over");
-    answer.remove();
+  for (const [id, known] of asks) {
+    if (!named.has(id)) settle(known, "not asked any more");
   }
   sweep();
 }
@@ -267,10 +273,10 @@ async function decide(id, decision, reason) {
     const body = JSON.stringify(reason ? { decision, reason } : { decision });
     const response = await fetch(`/v1/approvals/${id}`, { method: "POST", headers, body });
     if (response.status === 401) location.reload();
-    if (!response.ok) word.textContent = (await response.json()).message;
+    if (!response.ok) say(word, (await response.json()).message);
     await readApprovals();
   } catch {
-    word.textContent = "The bridge was not reached.";
+    say(word, "The bridge was not reached.");
   } finally {
     buttons.forEach((button) => { button.disabled = false; });
   }

@@ -4,8 +4,7 @@
 
 use std::{
     sync::{
-        Arc,
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,

@@ -154,7 +154,9 @@ impl Runs {
         account.decided(decision.as_ref());
         match decision {
             Some(Decision { approved: true, .. }) => Ok(None),
-            Some(Decision { reason, .. }) => not_made(approval::denied(&told_as, reason.as_deref())),
+            Some(Decision { reason, .. }) => {
+                not_made(approval::denied(&told_as, reason.as_deref()))
+            }
             None => not_made(approval::expired(&told_as)),
         }
     }

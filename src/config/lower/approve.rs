@@ -4,7 +4,7 @@
 
 use super::Lower;
 use crate::{
-    config::{document::NodeId, read::At, words::OneOrMany},
+    config::{document::NodeId, read::At, words::{Globs, OneOrMany}},
     model::{approval::Policy, ids::BackendName},
 };
 
@@ -13,7 +13,7 @@ const DESTRUCTIVE: &str = "destructive";
 
 impl Lower<'_> {
     /// What an MCP server's `approve` says: globs of its own names, and the word.
-    pub(super) fn approve(&self, at: Option<&At<OneOrMany>>) -> Policy {
+    pub(super) fn approve(&self, at: Option<&At<Globs>>) -> Policy {
         let Some(At { value, node }) = at else { return Policy::default() };
         let written = written(value, *node);
         let word = |(text, _): &(&str, NodeId)| *text == DESTRUCTIVE;
@@ -23,10 +23,11 @@ impl Lower<'_> {
     }
 
     /// What an agent's says: its one tool goes by its own name, and says nothing of itself.
-    pub(super) fn approve_agent(&self, name: &BackendName, at: Option<&At<OneOrMany>>) -> Policy {
+    pub(super) fn approve_agent(&self, name: &BackendName, at: Option<&At<Globs>>) -> Policy {
         let policy = self.approve(at);
         let Some(At { value, node }) = at else { return policy };
-        let cure = "write `approve: [\"*\"]` to be asked before every message to it, or leave it out";
+        let cure =
+            "write `approve: [\"*\"]` to be asked before every message to it, or leave it out";
         for (_, node) in written(value, *node).iter().filter(|(text, _)| *text == DESTRUCTIVE) {
             let message = "an agent does not say what may destroy something";
             self.error(*node, message, cure);
@@ -41,7 +42,7 @@ impl Lower<'_> {
 }
 
 /// The texts, each with its place.
-fn written(value: &OneOrMany, node: NodeId) -> Vec<(&str, NodeId)> {
+fn written(Globs(value): &Globs, node: NodeId) -> Vec<(&str, NodeId)> {
     match value {
         OneOrMany::One(text) => vec![(text, node)],
         OneOrMany::Many(items) => items.iter().map(|at| (at.value.as_str(), at.node)).collect(),
