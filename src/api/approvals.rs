@@ -78,6 +78,7 @@ pub(super) struct Decide {
     decision: Verdict,
     /// The model is told why a call was denied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1000))]
     reason: Option<String>,
 }
 
