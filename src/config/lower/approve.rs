@@ -4,7 +4,11 @@
 
 use super::Lower;
 use crate::{
-    config::{document::NodeId, read::At, words::{Globs, OneOrMany}},
+    config::{
+        document::NodeId,
+        read::At,
+        words::{Globs, OneOrMany},
+    },
     model::{approval::Policy, ids::BackendName},
 };
 

@@ -34,8 +34,8 @@ use crate::{
     runs::{DrivenRun, RunKey, Runs, account, history::Begun},
 };
 
-/// What is needed to ask for a call that goes on.
-#[derive(Debug)]
+/// What is needed to ask for a call that goes on, or to make it.
+#[derive(Debug, Clone)]
 pub(in crate::runs) struct Work {
     pub route: Route,
     /// Which call of which run began it; `None` for a call by hand.
@@ -281,50 +281,61 @@ impl Runs {
             self.long_calls.erase(std::slice::from_ref(id));
             return Some(());
         }
-        let (handle, arguments) = (record.handle.map(Handle), record.arguments);
         let goes_on = record.ended.is_none();
-        let work = Work {
-            route: route.clone(),
-            origin: origin.clone(),
-            handle: handle.clone(),
-            arguments: arguments.clone(),
-            begun_at: record.begun_at,
-        };
+        let (handle, arguments) = (record.handle.map(Handle), record.arguments);
+        let work = Work { route, origin, handle, arguments, begun_at: record.begun_at };
         let finished = record.ended.map(|(told, answer)| Finished {
             at: Instant::now(),
             told,
             answer: Arc::new(answer),
         });
         let tool = record.tool;
-        let call =
-            LongCall { scope: scope.clone(), tool: tool.clone(), work: Some(work), finished };
+        let call = LongCall {
+            scope: scope.clone(),
+            tool: tool.clone(),
+            work: Some(work.clone()),
+            finished,
+        };
         self.long_calls.lock().insert(id.clone(), call);
         if !goes_on {
             return Some(());
         }
         let left = self.settings().calls.pending_timeout.saturating_sub(age(record.begun_at));
-        let over = match (&handle, &arguments) {
+        let over = match (&work.handle, &work.arguments) {
             (None, Some(_)) => (left < LEAST_BUDGET).then(|| pending::too_late(&tool)),
             (Some(_), _) if !left.is_zero() => None,
             _ => Some(pending::lost(&tool)),
         };
-        if let Some(answer) = over {
-            self.long_calls.finish(id, answer);
-            return Some(());
+        match over {
+            Some(answer) => self.long_calls.finish(id, answer),
+            None => self.take_up(id, scope, tool, work, left)?,
         }
+        Some(())
+    }
+
+    /// Asks for a long call of an earlier process, or makes it where nothing had reached its tool.
+    fn take_up(
+        self: &Arc<Self>,
+        id: &CallId,
+        Scope { app, of }: Scope,
+        tool: String,
+        work: Work,
+        left: Duration,
+    ) -> Option<()> {
+        let Work { route, origin, handle, arguments, .. } = work;
         let what = if handle.is_some() { "is asked for again" } else { "is made now" };
-        info!(app = %scope.app, tool, call = %id, "a long call {what}");
+        info!(%app, tool, call = %id, "a long call {what}");
         let begun = Begun {
-            app: scope.app.clone(),
+            app: app.clone(),
             run: origin.as_ref().map(|origin| origin.run.clone()),
             tool_use: origin.as_ref().map_or_else(|| "".into(), |origin| origin.tool_use.clone()),
             name: tool.clone(),
             backend: route.backend.clone(),
         };
         let told = arguments.as_deref();
-        let account = Arc::new(self.account(begun.clone(), &route, told, scope.of.account()));
+        let account = Arc::new(self.account(begun.clone(), &route, told, of.account()));
         account.resumed();
-        let driven = self.run_of(&scope.of, origin.as_ref());
+        let driven = self.run_of(&of, origin.as_ref());
         let stop = driven.as_ref().map(|run| run.stop.clone()).unwrap_or_default();
         let nothing = || RawValue::from_string("{}".to_owned()).ok();
         let arguments = arguments.or_else(nothing)?;
@@ -346,7 +357,7 @@ impl Runs {
                 None => runs.make(begun, &to, wanted, &kept).await,
             }
         };
-        let (app, asked_by, alone) = (scope.app, None, Some(alone));
+        let (asked_by, alone) = (None, Some(alone));
         let in_hand = InHand { app, tool, route, origin, account, asked_by, alone };
         self.tracker.spawn(Arc::clone(self).go_on(making, in_hand, id.clone(), stop));
         Some(())
