@@ -122,7 +122,9 @@ function drawApprovals(all) {
   for (const one of all) {
     const known = asks.get(one.id);
     if (one.state === "waiting") {
-      if (known) continue;
+      // One that was over is asked anew by a bridge that was started again.
+      if (known && !known.card.classList.contains("over")) continue;
+      known?.card.remove();
       const made = ask(one);
       asks.set(one.id, made);
       at("asks").append(made.card);

@@ -251,7 +251,7 @@ pub(super) struct InHand {
     pub origin: Option<Origin>,
     pub account: Arc<Account>,
     pub asked_by: Option<Arc<AskedBy>>,
-    /// Where it is kept how far a call is that nobody asked for, if it may go on.
+    /// Where it is kept how far a call is that no run waits for, if it may go on.
     pub alone: Option<Arc<Alone>>,
 }
 
