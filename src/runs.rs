@@ -58,8 +58,8 @@ use crate::{
     model::{
         ids::{AppName, RunId, RunKind, SessionId},
         spec::{Selection, Table},
-        trace::Trace,
     },
+    traces::{Context, Traces},
     upstream::{Authority, Upstream},
 };
 
@@ -114,6 +114,7 @@ pub struct Runs {
     journal: Arc<Journal>,
     metrics: metrics::Runs,
     audit: Option<Arc<Audit>>,
+    traces: Traces,
     /// The next run's number in the journal.
     next_slot: AtomicU64,
     tracker: TaskTracker,
@@ -174,8 +175,8 @@ pub struct NewRun {
     pub table: Arc<Table>,
     /// Others have fed it so far: what is in its log may have been answered.
     pub has_past: bool,
-    /// The trace of the request that created it, or handed it over.
-    pub trace: Option<Arc<Trace>>,
+    /// Where in a trace the request was that created it, or handed it over.
+    pub trace: Context,
 }
 
 /// Whose model a call is made for. The call counts as in flight until this is dropped.
@@ -218,12 +219,18 @@ impl Runs {
             journal,
             metrics: metrics::Runs::default(),
             audit,
+            traces: Traces::default(),
             next_slot: AtomicU64::new(1),
             tracker: TaskTracker::new(),
             drain: CancellationToken::new(),
             leave: CancellationToken::new(),
             inner: Mutex::default(),
         }
+    }
+
+    /// The same, whose calls have spans.
+    pub fn traced(self, traces: Traces) -> Self {
+        Self { traces, ..self }
     }
 
     /// Calls that are made from now on have these limits.
@@ -383,6 +390,11 @@ impl Runs {
     /// The audit log, if there is one.
     pub fn audit(&self) -> Option<&Audit> {
         self.audit.as_deref()
+    }
+
+    /// Where spans go.
+    pub fn traces(&self) -> &Traces {
+        &self.traces
     }
 
     /// What was called and is being called.

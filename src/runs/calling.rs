@@ -22,8 +22,8 @@ use crate::{
         event::Call,
         ids::AppName,
         offer::{Route, Target},
-        trace::Trace,
     },
+    traces::Context,
 };
 
 /// The bridge goes down before a person has decided: the next process asks anew.
@@ -43,7 +43,7 @@ impl Runs {
         route: &Route,
         call: Call,
         asked_by: Option<Arc<AskedBy>>,
-        trace: Option<Arc<Trace>>,
+        trace: Context,
     ) -> Result<Answer, Left> {
         let Call { tool_use, name, args, .. } = call;
         let begun = Begun {
@@ -54,7 +54,11 @@ impl Runs {
             backend: route.backend.clone(),
         };
         let of = asked_by.as_ref().map(|by| Of::from(by.driven.as_ref())).unwrap_or_default();
-        let account = Arc::new(self.account(begun.clone(), route, Some(&args), of));
+        let account = Arc::new(self.account(begun.clone(), route, Some(&args), (of, &trace)));
+        let trace = account.trace().clone();
+        if asked_by.as_ref().is_some_and(|by| by.handle.is_some()) {
+            account.resumed();
+        }
         let origin = asked_by.as_ref().map(|by| Origin {
             run: by.run.clone(),
             session: by.driven.session.clone(),

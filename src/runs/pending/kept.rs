@@ -32,6 +32,7 @@ use crate::{
         recovery::LEAST_BUDGET,
     },
     runs::{DrivenRun, RunKey, Runs, account, history::Begun},
+    traces::Context,
 };
 
 /// What is needed to ask for a call that goes on, or to make it.
@@ -333,10 +334,12 @@ impl Runs {
             backend: route.backend.clone(),
         };
         let told = arguments.as_deref();
-        let account = Arc::new(self.account(begun.clone(), &route, told, of.account()));
-        account.resumed();
+        let trace = self.trace_of(&of, origin.as_ref());
+        let account = self.account(begun.clone(), &route, told, (of.account(), &trace));
+        let account = Arc::new(account);
+        account.goes_on_again(handle.is_some());
         let driven = self.run_of(&of, origin.as_ref());
-        let stop = driven.as_ref().map(|run| run.stop.clone()).unwrap_or_default();
+        let stop = driven.map(|run| run.stop.clone()).unwrap_or_default();
         let nothing = || RawValue::from_string("{}".to_owned()).ok();
         let arguments = arguments.or_else(nothing)?;
         let alone = Arc::new(Alone::new(arguments.clone(), self.leave.clone()));
@@ -344,7 +347,7 @@ impl Runs {
         let wanted = Wanted {
             arguments,
             origin: origin.clone(),
-            trace: driven.and_then(|run| run.trace.clone()),
+            trace: account.trace().clone(),
             witness: Some(Arc::clone(&alone) as _),
             handle,
             deadline: Instant::now() + left,
@@ -370,5 +373,20 @@ impl Runs {
         }
         let (inner, origin) = (self.lock(), origin?);
         inner.runs.values().find(|run| run.key.run == origin.run).cloned()
+    }
+
+    /// Where in a trace the run is that began a call, if it is known: the one that `of` or `origin`
+    /// names.
+    fn trace_of(&self, of: &Of, origin: Option<&Origin>) -> Context {
+        let is_it = |key: &RunKey| match of {
+            Of::Run { driven, .. } => key == driven,
+            Of::Session { .. } | Of::App => origin.is_some_and(|origin| origin.run == key.run),
+        };
+        let inner = self.lock();
+        if let Some((_, run)) = inner.runs.iter().find(|(key, _)| is_it(key)) {
+            return run.trace.clone();
+        }
+        let asleep = inner.asleep.iter().find(|(key, _)| is_it(key));
+        asleep.map(|(_, kept)| self.kept_trace(&kept.record)).unwrap_or_default()
     }
 }
