@@ -37,7 +37,7 @@ pub use self::{
     file::{ConfigFile, find},
 };
 use crate::model::ids::{AppName, BackendName};
-pub use crate::model::{naming::Naming, offer::OnUnavailable, pin::Mode as Pin};
+pub use crate::model::{approval::Policy, naming::Naming, offer::OnUnavailable, pin::Mode as Pin};
 
 /// One loaded bridge.yaml.
 #[derive(Debug)]
@@ -166,6 +166,8 @@ pub struct Backend {
     pub trust_annotations: bool,
     /// What becomes of tools that are not what the operator has accepted.
     pub pin: Pin,
+    /// Which calls a person has to approve.
+    pub approve: Policy,
 }
 
 /// How a backend is reached.

@@ -91,14 +91,14 @@ pub(super) struct Acceptance {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 enum Accept {
-    Word(Word),
+    Everything(Everything),
     /// The tools, by the server's own names.
     Tools(Vec<String>),
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum Word {
+enum Everything {
     All,
 }
 
@@ -175,7 +175,7 @@ impl Api {
             Err(error) => return bad_request(&format!("The body cannot be used: {error}.")),
         };
         let take = match &wanted.accept {
-            Accept::Word(Word::All) => Take::All,
+            Accept::Everything(Everything::All) => Take::All,
             Accept::Tools(tools) => Take::Tools(tools),
         };
         let board = &self.backends().board;

@@ -15,8 +15,6 @@ struct NotYet {
     cure: &'static str,
 }
 
-const LEAVE_OUT: &str = "leave it out";
-
 const TABLE: &[NotYet] = &[
     NotYet {
         path: &["listen", "tls"],
@@ -27,16 +25,6 @@ const TABLE: &[NotYet] = &[
         path: &["upstream", "oauth"],
         what: "renewing an upstream OAuth token",
         cure: "write `credential` with an API key or an access token",
-    },
-    NotYet {
-        path: &["mcp", "*", "approve"],
-        what: "calls that a person approves",
-        cure: "keep such tools from the model: `tools: {deny: […]}`",
-    },
-    NotYet {
-        path: &["a2a", "*", "approve"],
-        what: "calls that a person approves",
-        cure: LEAVE_OUT,
     },
 ];
 

@@ -28,6 +28,8 @@ pub enum Ending {
     Denied,
     /// Its tool is not what was accepted, and is withdrawn; it was not called.
     Withdrawn,
+    /// A person denied it, or nobody decided in time; it was not called.
+    NotApproved,
     /// No answer came in time.
     TimedOut,
     /// The connection broke during the call.
@@ -53,7 +55,7 @@ impl Ending {
         }
     }
 
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Result,
         Self::ToolError,
         Self::InputInvalid,
@@ -64,6 +66,7 @@ impl Ending {
         Self::TooLate,
         Self::Denied,
         Self::Withdrawn,
+        Self::NotApproved,
         Self::TimedOut,
         Self::ConnectionLost,
         Self::Unknown,
@@ -91,6 +94,7 @@ impl Ending {
             Self::TooLate => "too_late",
             Self::Denied => "denied",
             Self::Withdrawn => "withdrawn",
+            Self::NotApproved => "not_approved",
             Self::TimedOut => "timed_out",
             Self::ConnectionLost => "connection_lost",
             Self::Unknown => "unknown",

@@ -15,7 +15,7 @@ use crate::{
         value::format_duration,
         words::{Count, DurationText, PendingAfter, PinWord, UnavailableWord},
     },
-    model::{ids::BackendName, pending},
+    model::{approval::Policy, ids::BackendName, pending},
 };
 
 const SECTIONS: [&str; 4] = ["mcp", "mcpServers", "a2a", "local"];
@@ -194,6 +194,7 @@ impl Lower<'_> {
             concurrency: common.concurrency.map_or(common.default_concurrency, |at| at.value.0),
             trust_annotations: false,
             pin: common.pin.map_or(common.default_pin, |at| at.value.into()),
+            approve: Policy::default(),
         }
     }
 

@@ -19,7 +19,7 @@ fn enforce(harness: &Harness) {
 fn route(tool: &str) -> Route {
     let target = Target::Tool { name: tool.into(), input: None };
     let backend = BackendName::parse("fs").unwrap();
-    Route { backend, kind: RefKind::McpLocal, target, repeatable: false }
+    Route { backend, kind: RefKind::McpLocal, target, repeatable: false, destructive: false }
 }
 
 #[tokio::test(start_paused = true)]
