@@ -36,8 +36,11 @@ pub use self::{
     error::ConfigErrors,
     file::{ConfigFile, find},
 };
-use crate::model::ids::{AppName, BackendName};
 pub use crate::model::{naming::Naming, offer::OnUnavailable};
+use crate::{
+    http_client::Tls,
+    model::ids::{AppName, BackendName},
+};
 
 /// One loaded bridge.yaml.
 #[derive(Debug)]
@@ -188,6 +191,7 @@ pub enum Mcp {
         socket: Option<PathBuf>,
         transport: HttpTransport,
         oauth: Option<Arc<ClientCredentials>>,
+        tls: Option<Tls>,
     },
 }
 
@@ -237,6 +241,7 @@ pub struct A2a {
     /// Hosts (`host` or `host:port`) beyond the card's own origin that its endpoints may name.
     pub allow_hosts: Vec<String>,
     pub oauth: Option<Arc<ClientCredentials>>,
+    pub tls: Option<Tls>,
 }
 
 /// An OAuth client that fetches the tokens for a backend itself.
@@ -297,7 +302,7 @@ pub struct Local {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Sends a request. The header values are marked sensitive.
-    Http { method: Method, url: Written<Url>, headers: HeaderMap },
+    Http { method: Method, url: Written<Url>, headers: HeaderMap, tls: Option<Tls> },
     /// Runs a program.
     Command(Program),
 }

@@ -4,6 +4,9 @@
 //!
 //! Must not: know what is asked of whom.
 
+mod link_local;
+mod tls;
+
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -12,6 +15,10 @@ use http::{
     header::{Entry, HeaderName},
 };
 use reqwest::{NoProxy, Proxy};
+use url::{Origin, Url};
+
+pub use link_local::{is_link_local, names_link_local};
+pub use tls::{Tls, TlsFlaw};
 
 use crate::model::trace::Trace;
 
@@ -26,32 +33,66 @@ pub fn new() -> reqwest::Client {
     build(builder())
 }
 
+/// The same, for the one server that `tls` is of.
+fn with_tls(tls: &Tls) -> reqwest::Client {
+    build(tls.apply(builder()))
+}
+
 /// The same, for a server on the unix socket `path`; the host in a URL is then only a name.
 pub fn over_unix(path: &std::path::Path) -> reqwest::Client {
     build(builder().unix_socket(path))
 }
 
+/// The client of one server, and the one for the others that it may send us to: what is configured
+/// of the one's TLS is nothing to them.
+#[derive(Debug, Clone)]
+pub struct Clients {
+    own: reqwest::Client,
+    /// `None` where the server has no URL.
+    origin: Option<Origin>,
+    others: reqwest::Client,
+}
+
+impl Clients {
+    /// For the server at `url`, to which `tls` belongs; `others` is from [`new`].
+    pub fn of(url: Option<&Url>, tls: Option<&Tls>, others: reqwest::Client) -> Self {
+        let own = tls.map_or_else(|| others.clone(), with_tls);
+        Self { own, origin: url.map(Url::origin), others }
+    }
+
+    pub fn own(&self) -> &reqwest::Client {
+        &self.own
+    }
+
+    /// The one for a request to `url`.
+    pub fn to(&self, url: &Url) -> &reqwest::Client {
+        if self.origin.as_ref() == Some(&url.origin()) { &self.own } else { &self.others }
+    }
+}
+
 /// A client that speaks HTTP/2 alone, as gRPC does, for one peer whose calls are few at a time.
 #[cfg(feature = "grpc")]
-pub fn http2() -> reqwest::Client {
+pub fn http2(tls: Option<&Tls>) -> reqwest::Client {
     /// gRPC servers take more pings than one in 5 minutes for abuse, and hang up. A host that is
     /// gone shows by TCP's keep-alive long before.
     const PING_INTERVAL: Duration = Duration::from_secs(310);
     const PING_TIMEOUT: Duration = Duration::from_secs(20);
-    let builder = builder().http2_prior_knowledge();
+    let builder = tls.map_or_else(builder, |tls| tls.apply(builder())).http2_prior_knowledge();
     build(builder.http2_keep_alive_interval(PING_INTERVAL).http2_keep_alive_timeout(PING_TIMEOUT))
 }
 
 fn build(builder: reqwest::ClientBuilder) -> reqwest::Client {
-    builder.build().expect("the settings are constants and the root store needs no file")
+    builder.build().expect("the settings are constants, files were checked when they were read")
 }
 
 fn builder() -> reqwest::ClientBuilder {
     // An error means that a provider is installed already, which is as good.
     drop(rustls::crypto::ring::default_provider().install_default());
-    proxies()
-        .into_iter()
+    // The first that takes a request has it.
+    std::iter::once(link_local::refuse_literals())
+        .chain(proxies())
         .fold(reqwest::Client::builder().no_proxy(), reqwest::ClientBuilder::proxy)
+        .dns_resolver(link_local::Names)
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_keepalive(Duration::from_secs(15))

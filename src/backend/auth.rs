@@ -21,7 +21,9 @@ use tokio::{sync::Semaphore, time::Instant};
 use url::Url;
 
 use super::peer::PeerError;
-use crate::{backoff::Backoff, config::ClientCredentials, model::ids::BackendName};
+use crate::{
+    backoff::Backoff, config::ClientCredentials, http_client::Clients, model::ids::BackendName,
+};
 
 /// A token is renewed when this much of its life is left, or a fifth of it if that is less.
 const MARGIN: Duration = Duration::from_secs(60);
@@ -126,14 +128,14 @@ struct Token {
 
 impl Tokens {
     /// The tokens of a client at an MCP server or an A2A agent. `resource` is the server's own name
-    /// for itself in requests for tokens (RFC 8707). `client` is from [`crate::http_client::new`].
+    /// for itself in requests for tokens (RFC 8707). `clients` are those of the backend.
     pub(super) fn new(
         backend: BackendName,
         credentials: Arc<ClientCredentials>,
         resource: Option<&Url>,
-        client: reqwest::Client,
+        clients: Clients,
     ) -> Self {
-        let issuer = grant::Issuer::new(backend.clone(), credentials, resource, client);
+        let issuer = grant::Issuer::new(backend.clone(), credentials, resource, clients);
         Self::from(backend, Box::new(issuer))
     }
 

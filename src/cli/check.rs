@@ -253,7 +253,7 @@ impl Reached {
 
     fn local(action: &Action) -> Self {
         match action {
-            Action::Http { method, url, headers } => Self::Request {
+            Action::Http { method, url, headers, .. } => Self::Request {
                 method: method.to_string(),
                 url: url.to_string(),
                 headers: names(headers),

@@ -104,7 +104,10 @@ impl Config {
         env: &Environment,
     ) -> Result<Self, ConfigErrors> {
         let file = read.map_err(|error| unreadable(path, &error))?;
-        Self::parse(&file.text, path, env)
+        let told = who_may_change(&file, path)?;
+        let mut config = Self::parse(&file.text, path, env)?;
+        config.warnings.splice(0..0, told);
+        Ok(config)
     }
 
     /// Checks `text` as the content of the file `path`, at whose directory relative paths start.
@@ -122,6 +125,7 @@ impl Contact {
     /// wrong with it does not keep a client from a daemon that runs with what it read before.
     pub fn load(path: &Path, env: &Environment) -> Result<Self, ConfigErrors> {
         let file = env.read(path).map_err(|error| unreadable(path, &error))?;
+        who_may_change(&file, path)?;
         let matters = |path: &str| match path.split_once(['.', '[']) {
             Some((section, _)) => matches!(section, "listen" | "state_dir" | "apps"),
             // It may have been meant for one of these.
@@ -188,6 +192,28 @@ fn unreadable(path: &Path, error: &io::Error) -> ConfigErrors {
         format!("the configuration cannot be read: {}", plain_reason(error)),
         "name an existing file with `-c FILE`; `mantyx-bridge demo` needs none".into(),
     )
+}
+
+/// Refuses a file that everybody may change, since it says which programs are started; gives a
+/// warning where others than root and the bridge's own user may.
+fn who_may_change(file: &SmallFile, path: &Path) -> Result<Vec<String>, ConfigErrors> {
+    let shown = path.display();
+    if file.mode & 0o002 != 0 {
+        return Err(ConfigErrors::without_place(
+            shown.to_string(),
+            "every user can change this file, and it says which programs are started".to_owned(),
+            format!("chmod o-w {shown}, after a look at what is in it"),
+        ));
+    }
+    let mut warnings = Vec::new();
+    if !file.is_ours {
+        let why = "the file belongs to a user who is neither root nor the bridge's, and can change";
+        warnings.push(format!("{shown}: {why} it; run chown root on it"));
+    }
+    if file.mode & 0o020 != 0 {
+        warnings.push(format!("{shown}: its group can change this file; run chmod g-w on it"));
+    }
+    Ok(warnings)
 }
 
 /// The directory of the file, absolute where the working directory is known.

@@ -13,6 +13,7 @@ mod local;
 mod mcp;
 mod program;
 mod socket;
+mod tls;
 mod upstream;
 mod web;
 

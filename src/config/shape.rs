@@ -223,6 +223,8 @@ pub struct Mcp {
     pub trust_annotations: Option<At<bool>>,
     /// The token that a server with a `url` wants.
     pub auth: Option<At<BackendAuth>>,
+    /// The TLS of a server with a `url`, where it is not what this machine trusts anyway.
+    pub tls: Option<At<BackendTls>>,
 }
 
 /// Which tools of an MCP server there are, and their names.
@@ -277,6 +279,21 @@ pub struct A2a {
     pub approve: Option<Unready>,
     /// The token that the agent wants, for the fetch of the card and for every call.
     pub auth: Option<At<BackendAuth>>,
+    /// The TLS of the agent, where it is not what this machine trusts anyway.
+    pub tls: Option<At<BackendTls>>,
+}
+
+/// The TLS of one backend: `ca`, or `cert` and `key`, or all three, as PEM files.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with ca, cert, key")]
+pub struct BackendTls {
+    /// The authorities of which one must have signed the backend's certificate. They take the place
+    /// of those that this machine trusts. Default: these.
+    pub ca: Option<At<String>>,
+    /// The certificate that the backend is shown, with those that lead to its authority.
+    pub cert: Option<At<String>>,
+    /// Its private key, without a passphrase.
+    pub key: Option<At<String>>,
 }
 
 /// How a backend lets the bridge in: exactly one of `bearer` and `oauth`.
@@ -368,4 +385,6 @@ pub struct LocalHttp {
     pub url: Option<At<String>>,
     /// Sent with it, and to nowhere else.
     pub headers: Option<At<BTreeMap<String, At<Scalar>>>>,
+    /// The TLS of the server, where it is not what this machine trusts anyway.
+    pub tls: Option<At<BackendTls>>,
 }

@@ -34,6 +34,7 @@ fn dialer_of(card: CardSource, conversations: Conversations) -> A2aDialer {
         binding: None,
         allow_hosts: Vec::new(),
         oauth: None,
+        tls: None,
     };
     A2aDialer::new(BackendName::parse("hr").unwrap(), &config, http_client::new(), conversations)
 }

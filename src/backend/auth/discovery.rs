@@ -14,8 +14,8 @@ use super::{
     grant::{PATIENCE, Shows},
 };
 use crate::{
-    backend::address::{is_link_local, is_loopback, shown},
-    http_client,
+    backend::address::{is_loopback, shown},
+    http_client::{self, Clients},
     model::json::{Elements, Members},
 };
 
@@ -38,19 +38,16 @@ struct Resource {
 }
 
 /// Finds out where the server that gave `challenge` has its tokens issued.
-pub(super) async fn find(
-    client: &reqwest::Client,
-    challenge: &Challenge,
-) -> Result<Found, IssueError> {
+pub(super) async fn find(clients: &Clients, challenge: &Challenge) -> Result<Found, IssueError> {
     let base = &challenge.url;
-    let resource = match resource(client, challenge).await? {
+    let resource = match resource(clients, challenge).await? {
         Some(resource) => resource,
         // Servers of MCP's 2025-03-26 issue tokens themselves and have no such metadata.
         None => Resource { issuer: root(base), name: None },
     };
     let Resource { issuer, name } = resource;
     for url in issuer_metadata(&issuer) {
-        let Some(text) = get(client, &url).await? else { continue };
+        let Some(text) = get(clients, &url).await? else { continue };
         let wrong = |why: &str| unusable(&url, why);
         let metadata = Members::read(&text).map_err(|_bad| wrong("is no JSON object"))?;
         let named = string(&metadata, "issuer").unwrap_or_default();
@@ -90,7 +87,8 @@ pub(super) fn endpoint(base: Option<&Url>, named: &str) -> Result<Url, String> {
 /// none.
 fn may_name(base: Option<&Url>, url: &Url) -> bool {
     let anonymous = url.username().is_empty() && url.password().is_none();
-    if !matches!(url.scheme(), "http" | "https") || !anonymous || is_link_local(url) {
+    if !matches!(url.scheme(), "http" | "https") || !anonymous || http_client::names_link_local(url)
+    {
         return false;
     }
     let Some(base) = base else { return true };
@@ -102,7 +100,7 @@ fn may_name(base: Option<&Url>, url: &Url) -> bool {
 
 /// What the server says of itself; `None` where it says nothing.
 async fn resource(
-    client: &reqwest::Client,
+    clients: &Clients,
     challenge: &Challenge,
 ) -> Result<Option<Resource>, IssueError> {
     let base = &challenge.url;
@@ -114,7 +112,7 @@ async fn resource(
         None => resource_metadata(base),
     };
     for url in places {
-        let Some(text) = get(client, &url).await? else { continue };
+        let Some(text) = get(clients, &url).await? else { continue };
         let wrong = |why: &str| unusable(&url, why);
         let metadata = Members::read(&text).map_err(|_bad| wrong("is no JSON object"))?;
         let name = string(&metadata, "resource");
@@ -173,9 +171,10 @@ fn root(url: &Url) -> Url {
 }
 
 /// The text at `url`; `None` where there is nothing.
-async fn get(client: &reqwest::Client, url: &Url) -> Result<Option<String>, IssueError> {
+async fn get(clients: &Clients, url: &Url) -> Result<Option<String>, IssueError> {
     let exchange = async {
-        let response = client.get(url.clone()).header(ACCEPT, "application/json").send().await?;
+        let response =
+            clients.to(url).get(url.clone()).header(ACCEPT, "application/json").send().await?;
         let status = response.status();
         Ok::<_, reqwest::Error>((status, http_client::body(response, MAX_METADATA).await))
     };

@@ -24,9 +24,9 @@ use super::{
     discovery::{self, Found},
 };
 use crate::{
-    backend::address::{is_link_local, shown},
+    backend::address::shown,
     config::ClientCredentials,
-    http_client,
+    http_client::{self, Clients},
     model::{ids::BackendName, json::Members},
 };
 
@@ -55,7 +55,7 @@ const ERRORS: [&str; 10] = [
 /// Gets tokens for one client.
 pub(super) struct Issuer {
     backend: BackendName,
-    client: reqwest::Client,
+    clients: Clients,
     credentials: Arc<ClientCredentials>,
     known: Mutex<Known>,
 }
@@ -99,7 +99,7 @@ impl Issuer {
         backend: BackendName,
         credentials: Arc<ClientCredentials>,
         resource: Option<&Url>,
-        client: reqwest::Client,
+        clients: Clients,
     ) -> Self {
         let endpoint = credentials.token_url.as_ref().map(|url| Endpoint {
             url: Url::clone(url),
@@ -108,7 +108,7 @@ impl Issuer {
             told: Told::Operator,
         });
         let known = Mutex::new(Known { endpoint, shows: Shows::default() });
-        Self { backend, client, credentials, known }
+        Self { backend, clients, credentials, known }
     }
 
     /// Where tokens are issued, found out if need be.
@@ -125,7 +125,7 @@ impl Issuer {
             passes: true,
         })?;
         let Found { token_endpoint, resource, shows } =
-            discovery::find(&self.client, challenge).await?;
+            discovery::find(&self.clients, challenge).await?;
         tracing::info!(
             backend = %self.backend,
             token_url = shown(&token_endpoint),
@@ -157,7 +157,7 @@ impl Issuer {
 
     async fn ask(&self, endpoint: &Endpoint, shows: Shows) -> Result<Issued, Refusal> {
         let place = shown(&endpoint.url);
-        if is_link_local(&endpoint.url) {
+        if http_client::names_link_local(&endpoint.url) {
             let text = format!("{place} is a link-local address, which is never called");
             return Err(IssueError { text, passes: false }.into());
         }
@@ -201,7 +201,8 @@ impl Issuer {
                 form.append_pair(name, value);
             }
         }
-        let request = self.client.post(endpoint.url.clone()).header(ACCEPT, "application/json");
+        let client = self.clients.to(&endpoint.url);
+        let request = client.post(endpoint.url.clone()).header(ACCEPT, "application/json");
         let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
         match shows {
             Shows::InHeader => request.header(AUTHORIZATION, basic(id, secret)).body(form.finish()),

@@ -26,7 +26,7 @@ use crate::{
         A2a, Action, Backend, CardSource, ClientCredentials, Config, Credential, Mcp, Program,
         Target, Upstream,
     },
-    http_client,
+    http_client::{self, Clients, Tls},
     model::{card::Card, catalog::Content},
     upstream::{self, Authority},
 };
@@ -88,6 +88,12 @@ impl Ward {
             patience: config.refresh.timeout,
         }
     }
+
+    /// The way to a backend, with its own TLS.
+    async fn reach(&self, visit: &mut Visit, url: &Url, tls: Option<&Tls>, key: &str) -> bool {
+        let clients = Clients::of(Some(url), tls, self.client.clone());
+        network::reach(visit, clients.own(), url, key).await
+    }
 }
 
 pub(super) async fn backend(visit: &mut Visit, ward: &Ward, backend: &Backend) {
@@ -95,10 +101,10 @@ pub(super) async fn backend(visit: &mut Visit, ward: &Ward, backend: &Backend) {
         Target::Mcp(server) => {
             let (reached, pass) = match server {
                 Mcp::Stdio(program) => (command(visit, program), Pass::Nothing),
-                Mcp::Http { url, headers, socket, oauth, .. } => {
+                Mcp::Http { url, headers, socket, oauth, tls, .. } => {
                     let reached = match socket {
                         Some(path) => network::socket(visit, path).await,
-                        None => network::reach(visit, &ward.client, url, "`url`").await,
+                        None => ward.reach(visit, url, tls.as_ref(), "`url`").await,
                     };
                     (reached, Pass::new(headers, oauth.as_ref()))
                 }
@@ -112,7 +118,7 @@ pub(super) async fn backend(visit: &mut Visit, ward: &Ward, backend: &Backend) {
         Target::A2a(agent) => {
             let reached = match &agent.card {
                 CardSource::Base(url) | CardSource::Url(url) => {
-                    network::reach(visit, &ward.client, url, "`url`").await
+                    ward.reach(visit, url, agent.tls.as_ref(), "`url`").await
                 }
                 CardSource::File(_) => true,
                 CardSource::Bundled => {
@@ -132,8 +138,8 @@ pub(super) async fn backend(visit: &mut Visit, ward: &Ward, backend: &Backend) {
             }
         }
         Target::Local(tool) => match &tool.action {
-            Action::Http { url, .. } => {
-                network::reach(visit, &ward.client, url, "`http.url`").await;
+            Action::Http { url, tls, .. } => {
+                ward.reach(visit, url, tls.as_ref(), "`http.url`").await;
             }
             Action::Command(program) => {
                 command(visit, program);

@@ -37,6 +37,7 @@ impl Lower<'_> {
         let mut headers = self.headers(entry.headers.as_ref(), Dialect::Own, url)?;
         let place = Place { url, is_socket: false };
         let oauth = self.backend_auth(entry.auth.as_ref(), &mut headers, place)?;
+        let tls = self.backend_tls(entry.tls.as_ref(), Dialect::Own, url)?;
         let common = Common {
             required: entry.required.as_ref(),
             on_unavailable: entry.on_unavailable.as_ref(),
@@ -54,6 +55,7 @@ impl Lower<'_> {
             binding: entry.transport.as_ref().and_then(|at| self.binding(at)),
             allow_hosts,
             oauth,
+            tls,
         });
         Some(self.backend(name, target, Naming::default(), &common, inherited))
     }

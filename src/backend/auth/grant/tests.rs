@@ -1,6 +1,5 @@
 //! What is sent to a token endpoint, and what is made of its answers.
 
-use http_client::new as client;
 use secrecy::SecretString;
 use serde_json::json;
 
@@ -8,6 +7,10 @@ use super::*;
 use crate::backend::fake_http::{Agent, Reply, Seen};
 
 const SECRET: &str = "s3cret/+";
+
+fn clients() -> Clients {
+    Clients::of(None, None, http_client::new())
+}
 
 fn issuer(token_url: Option<Url>, resource: Option<&str>, scopes: &[&str]) -> Issuer {
     let config = ClientCredentials {
@@ -17,7 +20,7 @@ fn issuer(token_url: Option<Url>, resource: Option<&str>, scopes: &[&str]) -> Is
         scopes: scopes.iter().map(ToString::to_string).collect(),
     };
     let resource = resource.map(|url| Url::parse(url).unwrap());
-    Issuer::new(BackendName::parse("b").unwrap(), Arc::new(config), resource.as_ref(), client())
+    Issuer::new(BackendName::parse("b").unwrap(), Arc::new(config), resource.as_ref(), clients())
 }
 
 async fn endpoint(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> (Agent, Url) {
