@@ -12,6 +12,8 @@ mod pending;
 mod reading_again;
 mod secrets;
 mod shape;
+mod tls;
+mod trust;
 
 use std::path::Path;
 
