@@ -15,14 +15,14 @@ use tempfile::TempDir;
 
 use crate::{bridge, mantyx::CREDENTIAL, rig::Rig, wait};
 
-const OK: Option<i32> = Some(0);
+pub(crate) const OK: Option<i32> = Some(0);
 const FAILED: Option<i32> = Some(1);
-const USAGE: Option<i32> = Some(2);
+pub(crate) const USAGE: Option<i32> = Some(2);
 
-struct Ran {
+pub(crate) struct Ran {
     code: Option<i32>,
-    out: String,
-    err: String,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 impl From<Output> for Ran {
@@ -34,7 +34,7 @@ impl From<Output> for Ran {
 
 impl Ran {
     #[track_caller]
-    fn expect(self, code: Option<i32>) -> Self {
+    pub(crate) fn expect(self, code: Option<i32>) -> Self {
         assert_eq!(self.code, code, "exit code; stdout: {} stderr: {}", self.out, self.err);
         self
     }
@@ -47,12 +47,12 @@ impl Ran {
 }
 
 /// Runs the binary in an empty directory.
-async fn run(args: &[&str]) -> Ran {
+pub(crate) async fn run(args: &[&str]) -> Ran {
     run_with(args, &[]).await
 }
 
 /// [`run`] with further environment variables.
-async fn run_with(args: &[&str], env: &[(&str, &str)]) -> Ran {
+pub(crate) async fn run_with(args: &[&str], env: &[(&str, &str)]) -> Ran {
     let dir = TempDir::new().expect("the temporary directory is writable");
     let mut command = tokio::process::Command::from(bridge::command());
     command.args(args).current_dir(dir.path()).env("HOME", dir.path());

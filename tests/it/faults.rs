@@ -195,32 +195,6 @@ async fn cancelling_a_run_cancels_its_calls() {
 }
 
 #[tokio::test]
-async fn a_backends_headers_reach_no_other_origin() {
-    let (trap, target) = (Mantyx::start().await, Mantyx::start().await);
-    let location = format!("Location: {}/mcp", target.url());
-    for (method, path) in
-        [("POST", "/mcp"), ("GET", "/mcp"), ("GET", "/.well-known/agent-card.json")]
-    {
-        trap.canned(method, path, &["HTTP/1.1 307 Temporary Redirect", &location], "");
-    }
-    let headers = "headers: {X-API-Key: backend-canary-77}";
-    let config = format!(
-        "mcp:\n  one: {{url: \"{url}/mcp\", {headers}}}\na2a:\n  two: {{url: \"{url}\", {headers}}}\n",
-        url = trap.url()
-    );
-    let rig = Rig::bare(&config).await;
-    for name in ["one", "two"] {
-        wait::soon(&format!("{name} should be refused"), async || {
-            rig.bridge.backend(name).await["lastError"].is_string().then_some(())
-        })
-        .await;
-    }
-    assert!(!trap.recorded().is_empty(), "the redirect was met");
-    assert!(target.recorded().is_empty(), "and not followed: {:?}", target.recorded());
-    assert!(!rig.bridge.log().contains("backend-canary-77"), "the log shows a header's value");
-}
-
-#[tokio::test]
 async fn a_catalog_outlives_its_peer() {
     let mut server = peers::everything_http().await;
     let mantyx = Mantyx::start().await;

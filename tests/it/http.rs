@@ -213,6 +213,14 @@ impl Connection {
         self.writer.write_all(bytes).await.expect("the server should read the request");
     }
 
+    /// Writes `bytes` again and again; fails when the server takes no more.
+    pub(crate) async fn flood(&mut self, bytes: &[u8], times: usize) -> io::Result<()> {
+        for _ in 0..times {
+            timeout(PATIENCE, self.writer.write_all(bytes)).await??;
+        }
+        Ok(())
+    }
+
     /// Waits until the server closes the connection.
     pub(crate) async fn closed(mut self) {
         let mut rest = Vec::new();

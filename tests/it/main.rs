@@ -43,10 +43,16 @@ mod audit;
 #[cfg(test)]
 mod auth;
 #[cfg(test)]
+mod backend_tls;
+#[cfg(test)]
 mod calls;
+#[cfg(test)]
+mod canaries;
 mod children;
 #[cfg(test)]
 mod cli;
+#[cfg(test)]
+mod commands;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
@@ -59,6 +65,10 @@ mod evals;
 mod events;
 #[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod forged;
+#[cfg(test)]
+mod giants;
 #[cfg(feature = "grpc")]
 #[cfg(test)]
 mod grpc;
@@ -89,11 +99,15 @@ mod proxy;
 #[cfg(test)]
 mod recovery;
 #[cfg(test)]
+mod redirects;
+#[cfg(test)]
 mod reload;
 #[cfg(test)]
 mod runs;
 #[cfg(test)]
 mod sdk;
+#[cfg(test)]
+mod ssrf;
 #[cfg(test)]
 mod storage;
 #[cfg(test)]

@@ -186,3 +186,24 @@ async fn a_configuration_that_cannot_be_used_is_another_exit_code() {
     let none = doctor("upstream: {sandbox: true}\n", &["nobody"], &[]).await.expect(USAGE);
     assert!(none.err.contains("nobody"), "{}", none.err);
 }
+
+#[tokio::test]
+async fn the_tls_of_a_backend_is_examined_with_its_own_files() {
+    let everything = peers::everything_http().await;
+    let front = peers::tls_before(everything.url()).await;
+    let url = front.url().replace("http://", "https://");
+    let file = |name: &str| peers::repository("tests/peers").join(name).display().to_string();
+    let (ca, own) = (file("tls.pem"), file("client.pem"));
+    let config = format!(
+        "upstream: {{sandbox: true}}\nmcp:\n  \
+         known: {{url: '{url}/mcp', tls: {{ca: {ca}, cert: {own}, key: {own}}}}}\n  \
+         shy: {{url: '{url}/mcp', tls: {{ca: {ca}}}}}\n  \
+         wary: {{url: '{url}/mcp', tls: {{ca: {own}}}}}\n"
+    );
+    let report = doctor(&config, &["--json"], &[]).await.expect(FAILED).json();
+    assert_eq!(steps(&report, "known"), well(&["tcp", "tls", "initialize", "tools/list"]));
+    let text = failure(&report, "shy", "tls");
+    assert!(text.contains("wants a certificate") && text.contains("tls: {cert"), "{text}");
+    let text = failure(&report, "wary", "tls");
+    assert!(text.contains("authority") && text.contains("tls: {ca"), "{text}");
+}
