@@ -225,80 +225,79 @@ fn config(mantyx: &Mantyx, server: &Mantyx, tls: &str, dir: &Path) -> String {
     )
 }
 
-/// A12: at the most talkative that the log can be.
-#[tokio::test]
-async fn no_secret_is_anywhere_but_where_it_belongs() {
-    let dir = tempfile::TempDir::new().expect("the temporary directory is writable");
-    let (mantyx, server, tls) = (Mantyx::start().await, Mantyx::start().await, peers::tls().await);
-    careless(&server);
-    let text = config(&mantyx, &server, &tls.url().replace("http", "https"), dir.path());
-    let mut bridge =
-        Bridge::start_with(&text, &[("RUST_LOG", "trace"), ("RUST_BACKTRACE", "1")]).await;
-    let to = bridge.addr();
-    let ask = |app: &str, method: &str, target: &str| {
-        Request::new(method, target).bearer(secret(&format!("apps.{app}.token")))
-    };
+fn ask(app: &str, method: &str, target: &str) -> Request {
+    Request::new(method, target).bearer(secret(&format!("apps.{app}.token")))
+}
+
+/// Waits until all that can be refused is.
+async fn wait_refused(bridge: &Bridge) {
     for name in [
         "refused", "old", "moved", "gone", "wary", "plain", "bearer", "issued", "unissued",
         "dying", "card",
     ] {
         wait::soon(&format!("{name} should be refused"), async || {
-            let status = ask("one", "GET", "/v1/status").answer(to).await.value();
+            let status = ask("one", "GET", "/v1/status").answer(bridge.addr()).await.value();
             let all = status["backends"].as_array().cloned().unwrap_or_default();
             all.iter().find(|one| one["name"] == name)?["lastError"].is_string().then_some(())
         })
         .await;
     }
-    let mut found = Found::default();
-    // Runs of both apps, whose calls go well and wrong.
+}
+
+/// A run of `app`, whose calls go well and wrong.
+async fn run(found: &mut Found, bridge: &Bridge, mantyx: &Mantyx, app: &str) {
+    let id = |id: &str| format!("{id}_{app}");
+    let script = Script::new()
+        .mcp(&id("tu_note"), "ledger", "ledger_note", r#"{"text":"x"}"#)
+        .local(&id("tu_page"), "page", "{}")
+        .local(&id("tu_run"), "run", "{}")
+        .a2a(&id("tu_call"), "call", "hi")
+        .local(&id("tu_card"), "card_unavailable", "{}");
     let ids = ["tu_note", "tu_page", "tu_run", "tu_call", "tu_card"];
-    for app in ["one", "two"] {
-        let id = |id: &str| format!("{id}_{app}");
-        let script = Script::new()
-            .mcp(&id("tu_note"), "ledger", "ledger_note", r#"{"text":"x"}"#)
-            .local(&id("tu_page"), "page", "{}")
-            .local(&id("tu_run"), "run", "{}")
-            .a2a(&id("tu_call"), "call", "hi")
-            .local(&id("tu_card"), "card_unavailable", "{}");
-        let script = ids.iter().fold(script, |script, one| script.answered(&id(one)));
-        mantyx.script(script.done());
-        let request = ask(app, "POST", &format!("{API}/agent-runs")).json(r#"{"prompt":"x"}"#);
-        let created = request.answer(to).await;
-        found.answer("the answer to a run", &created);
-        let stream = created.value()["streamUrl"].as_str().expect("a stream").to_owned();
-        found.answer("a stream", &ask(app, "GET", &stream).answer(to).await);
-        assert_eq!(mantyx.answer(&id("tu_note")).await["result"], "noted: x");
-        for one in ["tu_page", "tu_run", "tu_call"] {
-            let answer = mantyx.answer(&id(one)).await;
-            assert!(answer["error"].is_string(), "{one}: {answer}");
-        }
+    let script = ids.iter().fold(script, |script, one| script.answered(&id(one)));
+    mantyx.script(script.done());
+    let request = ask(app, "POST", &format!("{API}/agent-runs")).json(r#"{"prompt":"x"}"#);
+    let created = request.answer(bridge.addr()).await;
+    found.answer("the answer to a run", &created);
+    let stream = created.value()["streamUrl"].as_str().expect("a stream").to_owned();
+    found.answer("a stream", &ask(app, "GET", &stream).answer(bridge.addr()).await);
+    assert_eq!(mantyx.answer(&id("tu_note")).await["result"], "noted: x");
+    for one in ["tu_page", "tu_run", "tu_call"] {
+        let answer = mantyx.answer(&id(one)).await;
+        assert!(answer["error"].is_string(), "{one}: {answer}");
     }
-    // Refusals of the bridge's own.
-    mantyx.canned("GET", &format!("{API}/models"), &["HTTP/1.1 401 Unauthorized"], CREDENTIAL);
+}
+
+/// Every answer of the bridge's own, refusals among them.
+async fn ask_all(found: &mut Found, bridge: &Bridge) {
     for (method, target, body) in [
-        ("GET", format!("{API}/models"), None),
-        ("GET", "/v1/status".to_owned(), None),
-        ("GET", "/v1/tool-refs".to_owned(), None),
-        ("GET", "/v1/runs".to_owned(), None),
-        ("GET", "/v1/calls".to_owned(), None),
-        ("GET", "/metrics".to_owned(), None),
-        ("GET", "/openapi.json".to_owned(), None),
-        ("GET", "/readyz".to_owned(), None),
-        ("GET", "/".to_owned(), None),
-        ("GET", "/nothing".to_owned(), None),
-        ("POST", "/v1/backends/refused/refresh".to_owned(), Some("{}")),
-        ("POST", "/v1/specs/inject".to_owned(), Some(r#"{"prompt":"x"}"#)),
-        ("POST", "/v1/tool-calls".to_owned(), Some(r#"{"toolUseId":"t","name":"page","args":{}}"#)),
-        ("POST", "/v1/tool-calls".to_owned(), Some("{")),
+        ("GET", &*format!("{API}/models"), None),
+        ("GET", "/v1/status", None),
+        ("GET", "/v1/tool-refs", None),
+        ("GET", "/v1/runs", None),
+        ("GET", "/v1/calls", None),
+        ("GET", "/metrics", None),
+        ("GET", "/openapi.json", None),
+        ("GET", "/readyz", None),
+        ("GET", "/", None),
+        ("GET", "/nothing", None),
+        ("POST", "/v1/backends/refused/refresh", Some("{}")),
+        ("POST", "/v1/specs/inject", Some(r#"{"prompt":"x"}"#)),
+        ("POST", "/v1/tool-calls", Some(r#"{"toolUseId":"t","name":"page","args":{}}"#)),
+        ("POST", "/v1/tool-calls", Some("{")),
     ] {
-        let mut request = ask("one", method, &target);
+        let mut request = ask("one", method, target);
         if let Some(body) = body {
             request = request.json(body);
         }
-        found.answer(&format!("{method} {target}"), &request.answer(to).await);
+        found.answer(&format!("{method} {target}"), &request.answer(bridge.addr()).await);
     }
-    let wrong = Request::new("GET", "/v1/status").bearer("wrong").answer(to).await;
+    let wrong = Request::new("GET", "/v1/status").bearer("wrong").answer(bridge.addr()).await;
     found.answer("a refusal", &wrong);
+}
+
+/// What the command line prints, of a file with a mistake beside every secret, too.
+async fn print_all(found: &mut Found, bridge: &mut Bridge) {
     for args in [
         &["check"][..],
         &["check", "--json"],
@@ -309,40 +308,59 @@ async fn no_secret_is_anywhere_but_where_it_belongs() {
         &["tools"],
         &["call", "page", "{}"],
     ] {
-        found.command(&format!("{args:?}"), &cli(&bridge, args).await);
+        found.command(&format!("{args:?}"), &cli(bridge, args).await);
     }
-    // A mistake beside every secret is shown with its line.
-    let mistaken = text
-        .replace("credential: \"${file:", "credential: \"x${file:")
-        .replace("  page:", "  pa ge:");
     let good = fs::read_to_string(bridge.config_path()).expect("the configuration");
-    bridge.set_config(&mistaken);
-    found.command("a mistake", &cli(&bridge, &["check"]).await);
-    fs::write(bridge.config_path(), good).expect("the test's directory is writable");
-    // What MANTYX is told, less what it is to be shown.
+    let mistaken = good.replace(": \"${file:", ": \"${file:/x").replace("  page:", "  pa ge:");
+    for text in [mistaken, good] {
+        fs::write(bridge.config_path(), text).expect("the test's directory is writable");
+        found.command("check of another file", &cli(bridge, &["check"]).await);
+    }
+}
+
+/// What others were sent, but for each one's own secret in its own place.
+fn sent(found: &mut Found, mantyx: &Mantyx, server: &Mantyx) {
     for request in mantyx.recorded() {
         let shown = request.headers.iter().filter(|(name, _)| name != "authorization");
         found.add(&request.target, format!("{:?}", shown.collect::<Vec<_>>()));
         found.add(&format!("the body of {}", request.target), request.body);
     }
-    // What servers are shown is each one's own, in its place.
     for request in server.recorded() {
-        let headers = request.headers.iter();
-        let shown = headers.filter(|(name, _)| !matches!(name.as_str(), "authorization" | "x-key"));
-        found.add(&request.target, format!("{:?}", shown.collect::<Vec<_>>()));
-        assert!(!request.text().contains(CREDENTIAL), "{}", request.target);
-        let seen = format!("{:?}", request.headers);
+        let seen = format!("{:?}{}", request.headers, request.text());
         for (place, value) in SECRETS {
             let is_upstreams = place.starts_with("upstream") || place.starts_with("apps");
             assert!(!is_upstreams || !seen.contains(value), "{place} at {}", request.target);
         }
+        let own = |name: &str| matches!(name, "authorization" | "x-key");
+        let shown = request.headers.iter().filter(|(name, _)| !own(name));
+        found.add(&request.target, format!("{:?}", shown.collect::<Vec<_>>()));
     }
+}
+
+/// A12: at the most talkative that the log can be.
+#[tokio::test]
+async fn no_secret_is_anywhere_but_where_it_belongs() {
+    let dir = tempfile::TempDir::new().expect("the temporary directory is writable");
+    let (mantyx, server, tls) = (Mantyx::start().await, Mantyx::start().await, peers::tls().await);
+    careless(&server);
+    let text = config(&mantyx, &server, &tls.url().replace("http", "https"), dir.path());
+    let env = [("RUST_LOG", "trace"), ("RUST_BACKTRACE", "1")];
+    let mut bridge = Bridge::start_with(&text, &env).await;
+    wait_refused(&bridge).await;
+    let mut found = Found::default();
+    for app in ["one", "two"] {
+        run(&mut found, &bridge, &mantyx, app).await;
+    }
+    mantyx.canned("GET", &format!("{API}/models"), &["HTTP/1.1 401 Unauthorized"], CREDENTIAL);
+    ask_all(&mut found, &bridge).await;
+    print_all(&mut found, &mut bridge).await;
+    sent(&mut found, &mantyx, &server);
     bridge.kill9();
+    assert!(bridge.log().lines().count() > 100, "the log is talkative");
     found.add("the log", bridge.log());
     let state = bridge.state("");
     found.files(&state, &[state.join("token")]);
     found.add("the audit", fs::read(dir.path().join("audit.jsonl")).expect("calls were made"));
-    assert!(bridge.log().lines().count() > 100, "the log is talkative");
     let hits = found.hits();
     assert!(hits.is_empty(), "{} hits:\n{}", hits.len(), hits.join("\n"));
 }
