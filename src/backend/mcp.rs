@@ -40,6 +40,8 @@ use crate::{
 
 mod child;
 mod connection;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod handler;
 mod http;
 mod lines;
