@@ -3,6 +3,7 @@
 
 use crate::{
     frames::Script,
+    gate::{CLIENT, Gate, Rules},
     mantyx::Mantyx,
     peers::{self, Peer},
     rig::Rig,
@@ -77,4 +78,19 @@ async fn a_reload_takes_other_files() {
     .await;
     rig.bridge.set_config(&right);
     rig.bridge.wait_backend("ev", "ready").await;
+}
+
+/// Whoever issues tokens on the backend's own origin is that backend.
+#[tokio::test]
+async fn tokens_of_the_same_origin_are_fetched_by_the_same_tls() {
+    let (gate, everything) = (Gate::start(Rules::default()).await, peers::everything_http().await);
+    gate.leads_to(everything.url());
+    let front = peers::tls_before(&gate.url()).await;
+    let (url, (id, secret)) = (https(&front), CLIENT);
+    let oauth = format!("client_id: {id}, client_secret: {secret}, token_url: '{url}/token'");
+    let config =
+        format!("mcp:\n  ev: {{url: '{url}/mcp', {}, auth: {{oauth: {{{oauth}}}}}}}\n", tls());
+    let rig = Rig::bare(&config).await;
+    rig.bridge.wait_backend("ev", "ready").await;
+    assert_eq!(gate.issued(), 1);
 }

@@ -92,8 +92,18 @@ fn what_cannot_be_used_is_told_with_its_place() {
         let [problem] = &errors.problems[..] else { panic!("{entry}: {errors}") };
         assert_eq!(problem.path, place, "{errors}");
         assert!(problem.message.contains(expected), "{entry}: {errors}");
-        assert!(!errors.to_string().contains("hunter22"), "{errors}");
+        let text = errors.to_string();
+        assert!(!text.contains("hunter22") && !text.contains("***"), "names of files: {text}");
     }
+}
+
+#[test]
+fn a_key_that_stands_in_place_of_its_file_is_not_shown() {
+    let key = "-----BEGIN PRIVATE KEY-----\\nhunter22hunter22\\n-----END PRIVATE KEY-----";
+    let entry =
+        format!("mcp:\n  a: {{url: 'https://a/mcp', tls: {{cert: me.pem, key: \"{key}\"}}}}\n");
+    let text = parse(&files(), &entry).unwrap_err().to_string();
+    assert!(text.contains("mcp.a.tls.key") && !text.contains("hunter22"), "{text}");
 }
 
 #[test]
