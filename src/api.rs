@@ -39,6 +39,7 @@ use crate::{
     },
     proxy::{self, MAX_SPEC},
     runs::Runs,
+    tls::Tls,
 };
 
 /// The largest `local_tool_call` event that is taken.
@@ -59,6 +60,8 @@ pub struct Facts {
     pub base_url: String,
     pub since: Instant,
     pub loaded: watch::Receiver<Loaded>,
+    /// That of the listeners.
+    pub tls: Option<Arc<Tls>>,
 }
 
 /// What the last look at bridge.yaml brought.

@@ -37,7 +37,10 @@ pub use self::{
     file::{ConfigFile, find},
 };
 use crate::model::ids::{AppName, BackendName};
-pub use crate::model::{naming::Naming, offer::OnUnavailable};
+pub use crate::{
+    model::{naming::Naming, offer::OnUnavailable, san::San},
+    tls::files::Files,
+};
 
 /// One loaded bridge.yaml.
 #[derive(Debug)]
@@ -75,6 +78,10 @@ pub struct Contact {
 pub struct Listen {
     pub tcp: Vec<SocketAddr>,
     pub unix: Option<PathBuf>,
+    /// Every TCP address speaks TLS with these; `None`: none does, and all are loopback.
+    pub tls: Option<Files>,
+    /// What else the bridge is called: `name` or `name:port`, in lower case.
+    pub hosts: Vec<String>,
     /// The file says nothing: sockets of a socket unit take the place of the default address.
     pub by_default: bool,
 }
@@ -109,7 +116,11 @@ pub enum Auth {
 #[derive(Debug, Clone)]
 pub struct App {
     pub name: AppName,
-    pub token: SecretString,
+    /// It has this token, or a certificate, or both.
+    pub token: Option<SecretString>,
+    /// Over TLS it is known by one of these names in its certificate, and by nothing else; `None`:
+    /// by its token.
+    pub certificate: Option<Vec<San>>,
     /// The backends it may use; `None` means all.
     pub backends: Option<Vec<BackendName>>,
     pub max_concurrent_calls: Option<usize>,

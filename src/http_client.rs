@@ -31,6 +31,11 @@ pub fn over_unix(path: &std::path::Path) -> reqwest::Client {
     build(builder().unix_socket(path))
 }
 
+/// The same, with settings of TLS that are not the usual ones.
+pub fn over_tls(settings: rustls::ClientConfig) -> reqwest::Client {
+    build(builder().tls_backend_preconfigured(settings))
+}
+
 /// A client that speaks HTTP/2 alone, as gRPC does, for one peer whose calls are few at a time.
 #[cfg(feature = "grpc")]
 pub fn http2() -> reqwest::Client {
@@ -139,4 +144,20 @@ pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
         cause = error.source();
     }
     text
+}
+
+/// The error of TLS in a chain: an `io::Error` hides what it was made of from `source`.
+pub fn tls_error<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e rustls::Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        next = match inner {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
+    }
+    None
 }

@@ -19,11 +19,6 @@ const LEAVE_OUT: &str = "leave it out";
 
 const TABLE: &[NotYet] = &[
     NotYet {
-        path: &["listen", "tls"],
-        what: "TLS on the bridge's listeners",
-        cure: "listen on 127.0.0.1 and put a TLS proxy in front",
-    },
-    NotYet {
         path: &["upstream", "oauth"],
         what: "renewing an upstream OAuth token",
         cure: "write `credential` with an API key or an access token",

@@ -44,8 +44,13 @@ pub struct NoRandom(#[from] getrandom::Error);
 
 impl Sessions {
     /// Begins a session with `token`; what this gives is for `Set-Cookie`. `headers` are those of
-    /// the request.
-    pub fn begin(&self, token: TokenHash, headers: &HeaderMap) -> Result<HeaderValue, NoRandom> {
+    /// the request, and `secure` says that the browser's connection is encrypted.
+    pub fn begin(
+        &self,
+        token: TokenHash,
+        headers: &HeaderMap,
+        secure: bool,
+    ) -> Result<HeaderValue, NoRandom> {
         let mut random = [0; 32];
         getrandom::fill(&mut random)?;
         let value = hex(&random);
@@ -59,7 +64,7 @@ impl Sessions {
             }
         }
         open.insert(hash(&value), Session { token, until: now + LIFE });
-        Ok(cookie(headers, &value, LIFE))
+        Ok(cookie(headers, &value, LIFE, secure))
     }
 
     /// The token that the request's cookie stands for.
@@ -75,7 +80,7 @@ impl Sessions {
         if let Some(value) = value_of(headers) {
             self.lock().remove(&hash(value));
         }
-        cookie(headers, "", Duration::ZERO)
+        cookie(headers, "", Duration::ZERO, false)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 32], Session>> {
@@ -96,9 +101,11 @@ fn name_of(headers: &HeaderMap) -> String {
     format!("mantyx_bridge_{port}")
 }
 
-fn cookie(headers: &HeaderMap, value: &str, life: Duration) -> HeaderValue {
+fn cookie(headers: &HeaderMap, value: &str, life: Duration, secure: bool) -> HeaderValue {
     let (name, seconds) = (name_of(headers), life.as_secs());
-    let cookie = format!("{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict");
+    let secure = if secure { "; Secure" } else { "" };
+    let cookie =
+        format!("{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}");
     HeaderValue::try_from(cookie).expect("letters, digits and marks")
 }
 
@@ -128,7 +135,7 @@ mod tests {
     }
 
     fn begin(sessions: &Sessions, token: &str) -> String {
-        let cookie = sessions.begin(TokenHash::of(token.as_bytes()), &request(&[])).unwrap();
+        let cookie = sessions.begin(TokenHash::of(token.as_bytes()), &request(&[]), false).unwrap();
         let cookie = cookie.to_str().unwrap();
         assert!(cookie.ends_with("; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict"), "{cookie}");
         cookie.split(';').next().unwrap().to_owned()
