@@ -7,11 +7,13 @@
 //! Must not: open a socket, or know an app.
 
 pub mod certificate;
+#[cfg(test)]
+pub(crate) mod fake;
 pub mod files;
 pub mod handshake;
 pub mod pin;
 
-use std::{io, path::Path, sync::Arc, time::SystemTime};
+use std::{io, net::IpAddr, path::Path, sync::Arc, time::SystemTime};
 
 use rustls::crypto::{CryptoProvider, ring};
 use tokio::{net::TcpStream, sync::watch};
@@ -151,7 +153,8 @@ impl Tls {
 }
 
 fn told(what: &str, facts: &Facts) {
-    let names: Vec<String> = facts.names.iter().map(San::to_string).collect();
+    let names = facts.names.iter().map(San::to_string);
+    let names: Vec<String> = names.chain(facts.addresses.iter().map(IpAddr::to_string)).collect();
     let until = humantime::format_rfc3339_seconds(facts.not_after);
     info!(names = names.join(", "), %until, "{what}");
 }

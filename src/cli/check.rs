@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::config::{
     A2a, Action, Auth, Backend, CardSource, ClientCredentials, Config, ConfigErrors, Credential,
-    Environment, Mcp, OnUnavailable, Program, Target, Upstream, error::Problem, find,
+    Environment, Files, Mcp, OnUnavailable, Program, Target, Upstream, error::Problem, find,
     value::format_duration,
 };
 
@@ -162,6 +162,12 @@ impl fmt::Display for CheckReport {
 
 impl Plan {
     fn new(config: &Config) -> Self {
+        let tls = match &config.listen.tls {
+            None => "",
+            Some(Files { client_ca: None, .. }) => " (TLS)",
+            Some(Files { client_ca: Some(_), .. }) => " (TLS, for callers with a certificate)",
+        };
+        let tcp = config.listen.tcp.iter().map(|address| format!("{address}{tls}"));
         let unix = config.listen.unix.iter().map(|path| format!("unix:{}", path.display()));
         let (upstream, workspace, credential) = match &config.upstream {
             Upstream::Sandbox { workspace } => {
@@ -183,7 +189,7 @@ impl Plan {
                 .map(|backends| backends.iter().map(ToString::to_string).collect()),
         });
         Self {
-            listen: config.listen.tcp.iter().map(ToString::to_string).chain(unix).collect(),
+            listen: tcp.chain(unix).collect(),
             upstream,
             workspace,
             credential,

@@ -19,7 +19,7 @@ const HANDSHAKE: u8 = 22;
 
 /// What a client is told that does not speak TLS.
 const PLAIN: &str = "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\n\
-    Content-Length: 87\r\nConnection: close\r\n\r\n\
+    Content-Length: 88\r\nConnection: close\r\n\r\n\
     {\"error\":\"invalid_request\",\"message\":\"This port speaks TLS: write https:// in the URL.\"}";
 
 /// A connection on which TLS is spoken.
@@ -90,7 +90,8 @@ fn kind(error: &io::Error) -> HandshakeFailure {
         )) => HandshakeFailure::ExpiredCertificate,
         Some(Error::InvalidCertificate(_)) => HandshakeFailure::BadCertificate,
         Some(Error::AlertReceived(
-            AlertDescription::BadCertificate
+            AlertDescription::AccessDenied
+            | AlertDescription::BadCertificate
             | AlertDescription::UnknownCA
             | AlertDescription::CertificateExpired
             | AlertDescription::CertificateUnknown,

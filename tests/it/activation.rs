@@ -198,7 +198,7 @@ async fn what_other_machines_reach_is_refused() {
     let status = daemon.process.ended(Duration::from_secs(20)).await;
     assert_eq!(status.code(), Some(1));
     let log = daemon.process.log();
-    let cure = format!("write ListenStream=127.0.0.1:{}", daemon.tcp.port());
+    let cure = format!("ListenStream=127.0.0.1:{}", daemon.tcp.port());
     assert!(log.contains(&daemon.tcp.to_string()) && log.contains(&cure), "{log}");
 }
 

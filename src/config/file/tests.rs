@@ -12,6 +12,7 @@ mod pending;
 mod reading_again;
 mod secrets;
 mod shape;
+mod tls;
 
 use std::path::Path;
 
