@@ -160,9 +160,14 @@ impl Daemon {
 
         let (loaded, taken) =
             watch::channel(Loaded { at: SystemTime::now(), workspace, flaw: None });
-        let facts =
-            Facts { base_url: shown_url(&config, &base_url), since: Instant::now(), loaded: taken, tls: tls.clone() };
-        let names = Names { addresses: addresses.clone(), others: config.listen.hosts.clone(), tls };
+        let facts = Facts {
+            base_url: shown_url(&config, &base_url),
+            since: Instant::now(),
+            loaded: taken,
+            tls: tls.clone(),
+        };
+        let names =
+            Names { addresses: addresses.clone(), others: config.listen.hosts.clone(), tls };
         let front_door = Arc::new(Front {
             guard: Guard::new(config.auth, &apps, names.hosts()),
             sessions: Sessions::default(),

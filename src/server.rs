@@ -6,6 +6,7 @@
 //! Must not: know a route.
 
 mod activity;
+mod answer;
 mod connection;
 mod framing;
 pub mod handed;
@@ -68,7 +69,8 @@ pub async fn serve(listener: Listener, front: Arc<Front>, stop: CancellationToke
             place = places.place() => place,
         };
         counted.opened.inc();
-        let connection = Connection { socket, place, front: Arc::clone(&front), stop: stop.clone() };
+        let connection =
+            Connection { socket, place, front: Arc::clone(&front), stop: stop.clone() };
         let front = Arc::clone(&front);
         connections.spawn(async move {
             connection.run().await;

@@ -146,7 +146,9 @@ impl Tls {
             let cert = self.files.cert.display();
             match now {
                 Validity::Ended => error!(%cert, %until, "the certificate has ended"),
-                Validity::Ending | Validity::Good => warn!(%cert, %until, "the certificate ends soon"),
+                Validity::Ending | Validity::Good => {
+                    warn!(%cert, %until, "the certificate ends soon")
+                }
             }
         }
     }

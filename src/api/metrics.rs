@@ -228,8 +228,8 @@ fn connections(page: &mut Page<'_>, counted: &Connections) -> fmt::Result {
         let open = counted.opened.get().saturating_sub(closed);
         metric.set(&[(way, kind.as_str())], as_f64(open))?;
     }
-    let mut metric = page
-        .counters("connections_evicted", "Unused connections that were closed to make room")?;
+    let mut metric =
+        page.counters("connections_evicted", "Unused connections that were closed to make room")?;
     for (kind, counted) in counted.by_way.iter() {
         metric.count(&[(way, kind.as_str())], counted.evicted.get())?;
     }

@@ -43,7 +43,9 @@ pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend]) -> Vec<Problem> {
             Validity::Ending => {
                 add("tls", None, &format!("The certificate ends on {until}."), RENEW);
             }
-            Validity::Ended => add("tls", None, &format!("The certificate ended on {until}."), RENEW),
+            Validity::Ended => {
+                add("tls", None, &format!("The certificate ended on {until}."), RENEW)
+            }
         }
         if let Some(error) = &tls.last_error {
             add("tls", None, &format!("The new certificate was not taken: {error}."), tls.cure);

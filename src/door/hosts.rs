@@ -181,7 +181,11 @@ mod tests {
     #[test]
     fn the_usual_port_is_left_out() {
         check(&hosts("10.0.0.5:443", &[], Some(&["a.b"])), &["a.b", "a.b:443", "10.0.0.5"], &["b"]);
-        check(&hosts("127.0.0.1:80", &[], None), &["localhost", "127.0.0.1:80"], &["localhost:443"]);
+        check(
+            &hosts("127.0.0.1:80", &[], None),
+            &["localhost", "127.0.0.1:80"],
+            &["localhost:443"],
+        );
     }
 
     #[test]

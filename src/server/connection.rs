@@ -5,15 +5,12 @@
 use std::{
     convert::Infallible,
     net::SocketAddr,
-    pin::{Pin, pin},
+    pin::pin,
     sync::{Arc, Mutex, PoisonError},
-    task::{Context, Poll},
     time::Duration,
 };
 
-use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, Version, header};
-use http_body::{Frame, SizeHint};
 use hyper::{
     body::Incoming,
     rt::Executor,
@@ -33,7 +30,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::debug;
 
 use super::{
-    activity::{Activity, Doing, Open},
+    activity::{Activity, Doing},
+    answer::{Answer, Taking},
     framing::{Framing, Head},
     places::Place,
     stream::{Requests, Watched},
@@ -42,7 +40,7 @@ use crate::{
     door::{
         Arrival,
         code::Code,
-        reply::{self, Body, BoxError},
+        reply::{self, Body},
     },
     front::Front,
     http_client::chain,
@@ -160,8 +158,8 @@ async fn http1<S>(
             let mut head = head.lock().unwrap_or_else(PoisonError::into_inner);
             head.take(request.method(), request.uri())
         };
-        let last = framing == Framing::Unseen
-            && request.headers().contains_key(header::TRANSFER_ENCODING);
+        let last =
+            framing == Framing::Unseen && request.headers().contains_key(header::TRANSFER_ENCODING);
         let (front, arrival, open) = (Arc::clone(&front), arrival.clone(), activity.request());
         async move {
             let mut answer = match framing {
@@ -172,7 +170,7 @@ async fn http1<S>(
                 // Nobody can be sure where the next one begins.
                 answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
-            Ok::<_, Infallible>(answer.map(|body| Answer { body, _open: open }))
+            Ok::<_, Infallible>(answer.map(|body| Answer::new(body, open, None)))
         }
     });
     let connection = http1::Builder::new()
@@ -200,7 +198,8 @@ async fn http2<S>(
         name_host(&mut request);
         async move {
             let answer = front.handle(request, arrival).await;
-            Ok::<_, Infallible>(answer.map(|body| Answer { body, _open: open }))
+            let taking = TAKING.try_with(Arc::clone).ok();
+            Ok::<_, Infallible>(answer.map(|body| Answer::new(body, open, taking)))
         }
     });
     let connection = http2::Builder::new(Streams(streams.clone()))
@@ -275,30 +274,9 @@ fn refused() -> Response<Body> {
     )
 }
 
-/// The body of an answer; its request is open until it has gone.
-struct Answer {
-    body: Body,
-    _open: Open,
-}
-
-impl http_body::Body for Answer {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
+tokio::task_local! {
+    /// How the answer is taken to the request that runs here.
+    static TAKING: Arc<Taking>;
 }
 
 /// Where the requests of an HTTP/2 connection run.
@@ -310,6 +288,13 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, stream: F) {
-        self.0.spawn(stream);
+        let taking = Arc::new(Taking::new());
+        self.0.spawn(async move {
+            tokio::select! {
+                () = TAKING.scope(Arc::clone(&taking), stream) => (),
+                // Without its task, the stream is reset.
+                () = taking.given_up() => debug!("nobody takes an answer"),
+            }
+        });
     }
 }

@@ -83,9 +83,10 @@ impl Places {
 impl Taken {
     /// Whether there was one to cut.
     fn evict(&mut self) -> bool {
-        let unused = self.places.iter().filter_map(|(id, (activity, _))| {
-            Some((activity.unused_since()?, *id))
-        });
+        let unused = self
+            .places
+            .iter()
+            .filter_map(|(id, (activity, _))| Some((activity.unused_since()?, *id)));
         let Some((_, id)) = unused.min() else { return false };
         if let Some((_, cut)) = self.places.remove(&id) {
             cut.cancel();

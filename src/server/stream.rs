@@ -19,7 +19,7 @@ use tokio::{
 use super::{activity::Activity, framing::Head};
 
 /// How long a peer may take nothing of what waits for it.
-const STALL: Duration = Duration::from_secs(30);
+pub(super) const STALL: Duration = Duration::from_secs(30);
 
 /// A watched stream.
 #[derive(Debug)]

@@ -119,7 +119,8 @@ impl Files {
             .expect("ring has the default versions");
         let builder = match &self.client_ca {
             Some(path) => {
-                let authorities = certificates(Which::ClientCa, path, &text(Which::ClientCa, path)?)?;
+                let authorities =
+                    certificates(Which::ClientCa, path, &text(Which::ClientCa, path)?)?;
                 let roots = roots(path, authorities)?;
                 let verifier =
                     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());

@@ -5,13 +5,14 @@
 use std::{
     io,
     net::SocketAddr,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType,
-};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
 use rustls::{
     ClientConfig, RootCertStore,
     crypto::ring,
@@ -33,7 +34,10 @@ pub(crate) struct Pair {
 
 impl Authority {
     pub(crate) fn new() -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let mut params = CertificateParams::default();
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        params.distinguished_name.push(DnType::CommonName, format!("authority {number}"));
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().expect("a key");
         Self(CertifiedIssuer::self_signed(params, key).expect("an authority"))
@@ -61,7 +65,11 @@ impl Authority {
         params.subject_alt_names = names.iter().map(|name| san(name)).collect();
         let now = SystemTime::now();
         params.not_before = (now - DAY * 100).into();
-        let end = if days < 0 { now - DAY * days.unsigned_abs() } else { now + DAY * days.unsigned_abs() };
+        let end = if days < 0 {
+            now - DAY * days.unsigned_abs()
+        } else {
+            now + DAY * days.unsigned_abs()
+        };
         params.not_after = end.into();
         let key = KeyPair::generate().expect("a key");
         let cert = params.signed_by(&key, &self.0).expect("a certificate");

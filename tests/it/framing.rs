@@ -49,7 +49,11 @@ async fn what_is_ambiguous_is_refused_and_carries_nothing() {
         ("chunked, but not last", "Transfer-Encoding: chunked, identity\r\n", chunked),
         ("a chunk without a size", "Transfer-Encoding: chunked\r\n", "x\r\n{}\r\n0\r\n\r\n"),
         ("a signed chunk", "Transfer-Encoding: chunked\r\n", "+2\r\n{}\r\n0\r\n\r\n"),
-        ("a chunk extension with a line feed", "Transfer-Encoding: chunked\r\n", "2;a\n{}\r\n0\r\n\r\n"),
+        (
+            "a chunk extension with a line feed",
+            "Transfer-Encoding: chunked\r\n",
+            "2;a\n{}\r\n0\r\n\r\n",
+        ),
         ("a chunk that is too long", "Transfer-Encoding: chunked\r\n", "2\r\n{}}}\r\n0\r\n\r\n"),
         ("a huge chunk", "Transfer-Encoding: chunked\r\n", "fffffffffffffffff\r\n{}\r\n0\r\n\r\n"),
     ];

@@ -9,8 +9,8 @@ use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
-use rustls::version::TLS12;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use rustls::version::TLS12;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::{
@@ -23,6 +23,7 @@ use crate::{
     bridge::{self, Bridge},
     certs::{Authority, Client, Pair},
     http::{Answer, Connection, PATIENCE, Request, Response},
+    metrics::WITH_TLS,
     wait,
 };
 
@@ -182,6 +183,7 @@ async fn without_a_good_certificate_there_is_no_connection() {
         let line = format!("mantyx_bridge_tls_handshakes_failed_total{{reason=\"{reason}\"}} 1");
         assert!(counted.contains(&line), "{line} is in\n{counted}");
     }
+    assert!(counted.contains(&format!("\n{WITH_TLS} ")), "{counted}");
 }
 
 /// A35: identity is a name in subjectAltName, compared as it is; the common name is none.
@@ -265,7 +267,8 @@ async fn an_open_address_without_tls_is_refused() {
         for command in ["check", "serve"] {
             let output = bridge::command().args([command, "-c"]).arg(&config).output();
             let output = output.expect("the binary starts");
-            let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+            let said =
+                String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
             assert_eq!(output.status.code(), Some(2), "{command}: {said}");
             assert!(said.contains(told), "{command}: {said}");
         }

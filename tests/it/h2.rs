@@ -1,6 +1,6 @@
 //! HTTP/2 over TLS: frames that are the test's own.
 
-use std::{fs, net::SocketAddr};
+use std::{fs, net::SocketAddr, time::Duration};
 
 use tempfile::TempDir;
 use tokio::{
@@ -18,6 +18,7 @@ use crate::{
 };
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
@@ -26,6 +27,7 @@ const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
+const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
 
@@ -50,7 +52,8 @@ fn fields(pairs: &[(&str, &str)]) -> Vec<u8> {
     for (name, value) in pairs {
         block.push(0);
         for text in [name, value] {
-            block.push(u8::try_from(text.len()).ok().filter(|len| *len < 127).expect("it is short"));
+            block
+                .push(u8::try_from(text.len()).ok().filter(|len| *len < 127).expect("it is short"));
             block.extend(text.as_bytes());
         }
     }
@@ -68,16 +71,24 @@ impl Speaker {
     }
 
     fn get(&self, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
-        let mut pairs =
-            vec![(":method", "GET"), (":scheme", "https"), (":path", path), (":authority", &self.host)];
+        let mut pairs = vec![
+            (":method", "GET"),
+            (":scheme", "https"),
+            (":path", path),
+            (":authority", &self.host),
+        ];
         pairs.extend(more);
         fields(&pairs)
     }
 
     /// The next frame; `None` at the end of the connection.
     async fn next(&mut self) -> Option<Frame> {
+        self.next_within(PATIENCE).await
+    }
+
+    async fn next_within(&mut self, limit: Duration) -> Option<Frame> {
         let mut head = [0; 9];
-        let read = timeout(PATIENCE, self.stream.read_exact(&mut head)).await;
+        let read = timeout(limit, self.stream.read_exact(&mut head)).await;
         read.expect("there should be a frame, or the end").ok()?;
         let [a, b, c, kind, _, s0, s1, s2, s3] = head;
         let mut payload = vec![0; usize::try_from(u32::from_be_bytes([0, a, b, c])).ok()?];
@@ -171,15 +182,46 @@ async fn requests_share_a_connection() {
     assert!(answered[&7].contains("host_refused"), "{answered:?}");
 }
 
+/// A21: an answer that its client does not take is given up, and the connection goes on.
+#[tokio::test]
+async fn an_answer_that_nobody_takes_is_given_up() {
+    let gateway = Gateway::start().await;
+    let mut speaker = gateway.connect().await;
+    // SETTINGS_INITIAL_WINDOW_SIZE
+    speaker.send(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0])).await.expect("it reads");
+    let block = speaker.get("/healthz", &[]);
+    speaker.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &block)).await.expect("it reads");
+    let reset = loop {
+        let frame = speaker.next_within(PATIENCE * 2).await.expect("it goes on");
+        match frame.kind {
+            RST_STREAM => break frame,
+            // They come while nothing else does.
+            PING => {
+                speaker.send(&self::frame(PING, ACK, 0, &frame.payload)).await.expect("it reads")
+            }
+            kind => assert_ne!(kind, DATA, "there is no room for it"),
+        }
+    };
+    assert_eq!(reset.stream, 1);
+    speaker.send(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 255, 255])).await.expect("it reads");
+    speaker.send(&frame(HEADERS, END_HEADERS | END_STREAM, 3, &block)).await.expect("it reads");
+    assert_eq!(speaker.until(DATA).await.expect("an answer").stream, 3);
+}
+
 /// A31: a field that belongs to a connection is an error of its stream.
 #[tokio::test]
 async fn fields_of_http_1_are_refused() {
     let gateway = Gateway::start().await;
     let mut speaker = gateway.connect().await;
-    for (at, field) in [("transfer-encoding", "chunked"), ("connection", "close")].iter().enumerate() {
+    for (at, field) in
+        [("transfer-encoding", "chunked"), ("connection", "close")].iter().enumerate()
+    {
         let stream = u32::try_from(at * 2 + 1).expect("a few");
         let block = speaker.get("/healthz", &[*field]);
-        speaker.send(&frame(HEADERS, END_HEADERS | END_STREAM, stream, &block)).await.expect("it reads");
+        speaker
+            .send(&frame(HEADERS, END_HEADERS | END_STREAM, stream, &block))
+            .await
+            .expect("it reads");
         let reset = speaker.until(RST_STREAM).await.expect("it is refused");
         assert_eq!((reset.stream, &reset.payload[..]), (stream, &[0, 0, 0, 1][..]), "{field:?}");
     }

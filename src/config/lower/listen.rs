@@ -170,12 +170,7 @@ impl Lower<'_> {
         Auth::Off
     }
 
-    fn addresses(
-        &self,
-        node: NodeId,
-        written: &OneOrMany,
-        cure: Cure,
-    ) -> Option<Vec<SocketAddr>> {
+    fn addresses(&self, node: NodeId, written: &OneOrMany, cure: Cure) -> Option<Vec<SocketAddr>> {
         let items: Vec<(NodeId, &str)> = match written {
             OneOrMany::One(text) => vec![(node, text)],
             OneOrMany::Many(items) => items.iter().map(|at| (at.node, at.value.as_str())).collect(),

@@ -161,9 +161,8 @@ impl Lower<'_> {
         listen: Option<&Listen>,
         apps: &[App],
     ) -> Vec<San> {
-        let asked = |listen: &Listen| {
-            listen.tls.as_ref().is_some_and(|files| files.client_ca.is_some())
-        };
+        let asked =
+            |listen: &Listen| listen.tls.as_ref().is_some_and(|files| files.client_ca.is_some());
         if listen.is_some_and(|listen| !asked(listen)) {
             self.error_at_key(
                 at.node,
@@ -182,7 +181,8 @@ impl Lower<'_> {
                     continue;
                 }
             };
-            let others = apps.iter().find(|app| app.certificate.iter().flatten().any(|n| *n == name));
+            let others =
+                apps.iter().find(|app| app.certificate.iter().flatten().any(|n| *n == name));
             if let Some(other) = others {
                 self.error(
                     *node,

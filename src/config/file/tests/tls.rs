@@ -36,7 +36,10 @@ fn a_gateway() {
     let config = parse(yaml, &pair(&["bridge.acme"], 50), 0o600).unwrap();
     assert_eq!(config.warnings, [] as [&str; 0]);
     let tls = config.listen.tls.unwrap();
-    assert_eq!((tls.cert.as_path(), tls.key.as_path()), (Path::new("/srv/cert"), Path::new("/srv/key")));
+    assert_eq!(
+        (tls.cert.as_path(), tls.key.as_path()),
+        (Path::new("/srv/cert"), Path::new("/srv/key"))
+    );
     assert_eq!(tls.client_ca.as_deref(), Some(Path::new("/srv/ca")));
     assert_eq!(config.listen.hosts, ["bridge.acme", "b:8443"]);
     let [hr, web] = &config.apps[..] else { panic!("two apps") };
@@ -75,7 +78,10 @@ fn files_that_are_of_no_use() {
 #[test]
 fn names_that_are_none() {
     for host in ["https://b.acme", "b.acme/x", "'*.acme'", "b acme", "u@b.acme", "''"] {
-        refused(&format!("listen: {{tcp: '127.0.0.1:1', hosts: [{host}]}}"), &["no name of a host"]);
+        refused(
+            &format!("listen: {{tcp: '127.0.0.1:1', hosts: [{host}]}}"),
+            &["no name of a host"],
+        );
     }
 }
 
