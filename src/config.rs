@@ -221,6 +221,18 @@ pub struct Program {
     /// Its environment, besides the little that every program is given.
     pub env: BTreeMap<String, SecretString>,
     pub cwd: Option<PathBuf>,
+    /// What it may see of the file system; `None` means what the daemon's user may.
+    pub sandbox: Option<Confinement>,
+}
+
+/// What a sandboxed program may see of the file system, besides what it takes to run at all
+/// (`backend::program::confine`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Confinement {
+    /// Files and directories, with all below them, to read and to run.
+    pub read: Vec<PathBuf>,
+    /// The same, to change as well.
+    pub write: Vec<PathBuf>,
 }
 
 /// An A2A agent.

@@ -46,6 +46,7 @@ mod audit;
 mod auth;
 #[cfg(test)]
 mod calls;
+mod children;
 #[cfg(test)]
 mod cli;
 #[cfg(test)]
