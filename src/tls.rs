@@ -147,7 +147,7 @@ impl Tls {
             match now {
                 Validity::Ended => error!(%cert, %until, "the certificate has ended"),
                 Validity::Ending | Validity::Good => {
-                    warn!(%cert, %until, "the certificate ends soon")
+                    warn!(%cert, %until, "the certificate ends soon");
                 }
             }
         }

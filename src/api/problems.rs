@@ -44,7 +44,7 @@ pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend]) -> Vec<Problem> {
                 add("tls", None, &format!("The certificate ends on {until}."), RENEW);
             }
             Validity::Ended => {
-                add("tls", None, &format!("The certificate ended on {until}."), RENEW)
+                add("tls", None, &format!("The certificate ended on {until}."), RENEW);
             }
         }
         if let Some(error) = &tls.last_error {

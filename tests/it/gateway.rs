@@ -391,6 +391,33 @@ async fn the_page_has_a_secure_cookie() {
     sign_in(format!("http://{to}")).await.expect_error(403);
 }
 
+#[tokio::test]
+async fn a_proxy_in_front_hands_on_a_name_that_is_listed() {
+    let listen = "listen: {tcp: '127.0.0.1:0', hosts: [bridge.acme]}";
+    let config = format!("{listen}\nupstream: {{sandbox: true}}\n");
+    let mut bridge = Bridge::start(&config).await;
+    let form = format!("token={}", bridge.token());
+    let sign_in = async |bridge: &Bridge, origin: &str| {
+        let request = Request::new("POST", "/sign-in").header("Host", "bridge.acme");
+        let request = request.header("Origin", origin);
+        let request = request.body("application/x-www-form-urlencoded", form.clone());
+        request.answer(bridge.addr()).await
+    };
+    let answer = sign_in(&bridge, "https://bridge.acme").await;
+    assert_eq!(answer.status, 303, "{}", answer.text());
+    let cookie = answer.header("set-cookie").expect("a session");
+    assert!(cookie.ends_with("; Secure"), "the browser speaks TLS with the proxy: {cookie}");
+    sign_in(&bridge, "http://bridge.acme").await.expect_error(403);
+
+    bridge.set_config(&config.replace("bridge.acme", "other.acme"));
+    wait::soon("the names should be taken", async || {
+        (sign_in(&bridge, "https://bridge.acme").await.status == 403).then_some(())
+    })
+    .await;
+    let status = bridge.status().await;
+    assert_eq!(status["config"]["lastError"], Value::Null, "they need no restart: {status}");
+}
+
 /// Runs the command line beside the bridge.
 async fn command(config: &str, args: &[&str]) -> (Option<i32>, String) {
     let mut command = tokio::process::Command::from(bridge::command());

@@ -197,7 +197,8 @@ async fn an_answer_that_nobody_takes_is_given_up() {
             RST_STREAM => break frame,
             // They come while nothing else does.
             PING => {
-                speaker.send(&self::frame(PING, ACK, 0, &frame.payload)).await.expect("it reads")
+                let pong = self::frame(PING, ACK, 0, &frame.payload);
+                speaker.send(&pong).await.expect("it reads");
             }
             kind => assert_ne!(kind, DATA, "there is no room for it"),
         }

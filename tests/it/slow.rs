@@ -27,7 +27,7 @@ async fn drip(bridge: &Bridge, head: &str) -> String {
         while writer.write_all(b"x").await.is_ok() {
             sleep(Duration::from_millis(500)).await;
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     };
     tokio::select! {
         // A reset is an end as well.

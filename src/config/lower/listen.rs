@@ -43,10 +43,7 @@ impl Lower<'_> {
                     Some(at) => self.addresses(at.node, &at.value, cure),
                     None => Some(Vec::new()),
                 };
-                let tls = match &map.tls {
-                    Some(at) => Some(self.tls(at, map.tcp.is_some())),
-                    None => None,
-                };
+                let tls = map.tls.as_ref().map(|at| self.tls(at, map.tcp.is_some()));
                 let hosts = map.hosts.iter().flat_map(|at| &at.value);
                 let hosts = hosts.filter_map(|at| self.host_name(at)).collect();
                 let unix = match &map.unix {

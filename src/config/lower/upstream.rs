@@ -100,10 +100,7 @@ impl Lower<'_> {
             }
             let backends = app.backends.as_ref().map(|at| self.app_backends(at, backends));
             let credential = app.credential.as_ref().and_then(|at| self.credential(at));
-            let certificate = match &app.cert {
-                Some(at) => Some(self.app_names(at, listen, &apps)),
-                None => None,
-            };
+            let certificate = app.cert.as_ref().map(|at| self.app_names(at, listen, &apps));
             if app.token.is_none() && app.cert.is_none() {
                 let cure = format!("write `token: ${{file:/etc/mantyx-bridge/{name}.token}}`");
                 self.missing(*node, "`token` is missing", cure);
