@@ -53,6 +53,7 @@ use crate::{
     systemd,
     tasks::{TaskError, Tasks},
     tls::{Tls, files::FileError},
+    traces::{Exporter, Traces},
     upstream::Upstream,
 };
 
@@ -110,6 +111,8 @@ pub struct Options {
     pub handed: Vec<Handed>,
     /// Where the configuration came from; `None` where it is not to be read again.
     pub reload: Option<Reload>,
+    /// Where its spans go, and what sends them on.
+    pub traces: Option<(Traces, Exporter)>,
 }
 
 impl Daemon {
@@ -126,7 +129,12 @@ impl Daemon {
         let apps = apps(&config, &state)?;
         let token = apps.iter().find_map(|app| app.token.clone()).unwrap_or_default();
 
-        let Options { launcher, handed, reload } = options;
+        let Options { launcher, handed, reload, traces } = options;
+        let traces = traces.map(|(traces, exporter)| {
+            back.spawn("traces", exporter.run(back.stop_token()));
+            traces
+        });
+        let traces = traces.unwrap_or_default();
         let tls = tls(&config.listen).await?;
         handed::check(&handed, tls.is_some() && config.auth == Auth::Token)?;
         let listeners = listeners(&config.listen, handed, tls.as_ref()).await?;
@@ -148,14 +156,15 @@ impl Daemon {
         let prepared = fleet.prepare(configured).await.map_err(inner)?;
         // Before the runs, whose calls look for their backends.
         fleet.take(prepared, &config.refresh, config.calls.max_concurrent);
-        let runs = Arc::new(Runs::new(
+        let runs = Runs::new(
             upstream,
             Arc::clone(&backends),
             &config.calls,
             &apps,
             Arc::clone(&journal),
             audit.clone(),
-        ));
+        );
+        let runs = Arc::new(runs.traced(traces.clone()));
         runs.restore(kept, &apps);
 
         let (loaded, taken) =
@@ -173,6 +182,7 @@ impl Daemon {
             sessions: Sessions::default(),
             api: Api { runs: Arc::clone(&runs), facts, requests: Arc::default() },
             proxy: Proxy { runs: Arc::clone(&runs) },
+            traces,
         });
         for listener in listeners {
             let serving = server::serve(listener, Arc::clone(&front_door), front.stop_token());

@@ -29,6 +29,7 @@ pub mod systemd;
 pub mod tasks;
 pub mod telemetry;
 pub mod tls;
+pub mod traces;
 pub mod upstream;
 pub mod watch;
 pub mod wire;

@@ -30,6 +30,7 @@ use crate::{
     config::{App, Credential},
     http_client,
     metrics::{self, Answered},
+    model::trace::Trace,
 };
 
 /// MANTYX's second header for a credential (agent-runs-protocol §2).
@@ -114,6 +115,17 @@ pub enum Posted {
     Unwanted(StatusCode),
     /// It could not be delivered; the reason is in the log.
     Failed,
+}
+
+impl Posted {
+    /// How it ended, in a word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Unwanted(_) => "unwanted",
+            Self::Failed => "failed",
+        }
+    }
 }
 
 impl Authority {
@@ -278,15 +290,20 @@ impl Upstream {
     }
 
     /// Posts a tool's result, the same bytes again and again, until MANTYX has taken a stand or
-    /// `deadline` has come (wire-protocol §5).
+    /// `deadline` has come (wire-protocol §5). `trace` goes along.
     pub async fn post_result(
         &self,
         path: &str,
         body: Bytes,
-        authority: &Authority,
+        (authority, trace): (&Authority, Option<Arc<Trace>>),
         deadline: Instant,
     ) -> Posted {
-        let posted = self.post_until(path, body, authority, deadline).await;
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(trace) = trace {
+            http_client::set_trace(&mut headers, &trace);
+        }
+        let posted = self.post_until(path, (headers, body), authority, deadline).await;
         if posted == Posted::Failed {
             self.posts.failed.inc();
         }
@@ -296,7 +313,7 @@ impl Upstream {
     async fn post_until(
         &self,
         path: &str,
-        body: Bytes,
+        (headers, body): (HeaderMap, Bytes),
         authority: &Authority,
         deadline: Instant,
     ) -> Posted {
@@ -313,10 +330,7 @@ impl Upstream {
                 error!(path, "a result cannot be posted: {OddPath}");
                 return Posted::Failed;
             };
-            let request = request
-                .header(header::CONTENT_TYPE, "application/json")
-                .timeout(POST_ATTEMPT)
-                .body(body.clone());
+            let request = request.headers(headers.clone()).timeout(POST_ATTEMPT).body(body.clone());
             self.posts.held_back.observe(begun.elapsed());
             if attempt > 0 {
                 self.posts.retries.inc();
