@@ -190,17 +190,7 @@ impl Daemon {
         }
         let fixed = Fixed::new(&config, addresses);
         spawn_readiness(&mut front, Arc::clone(&backends));
-        let stop = front.stop_token();
-        let crossed = Arc::clone(&runs);
-        let crossing = move || {
-            let runs = Arc::clone(&crossed);
-            async move {
-                drop(runs.backends().board.offer());
-                runs.driven();
-                runs.journal().lives().await
-            }
-        };
-        front.spawn("watchdog", systemd::watchdog(crossing, stop));
+        spawn_watchdog(&mut front, Arc::clone(&runs));
         let reloader = Reloader { fleet, fixed, names, front: front_door, state, loaded };
         let reloading = reloader.run(reload, front.stop_token(), back.stop_token());
         back.spawn("backends", reloading);
@@ -376,4 +366,18 @@ fn spawn_readiness(front: &mut Tasks, backends: Arc<Backends>) {
         systemd::ready(&status);
         stop.cancelled().await;
     });
+}
+
+/// Tells systemd that the daemon lives for as long as its parts answer.
+fn spawn_watchdog(front: &mut Tasks, runs: Arc<Runs>) {
+    let stop = front.stop_token();
+    let crossing = move || {
+        let runs = Arc::clone(&runs);
+        async move {
+            drop(runs.backends().board.offer());
+            runs.driven();
+            runs.journal().lives().await
+        }
+    };
+    front.spawn("watchdog", systemd::watchdog(crossing, stop));
 }
