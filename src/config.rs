@@ -38,7 +38,7 @@ pub use self::{
 };
 use crate::model::ids::{AppName, BackendName};
 pub use crate::{
-    model::{naming::Naming, offer::OnUnavailable, san::San},
+    model::{approval::Policy, naming::Naming, offer::OnUnavailable, san::San},
     tls::files::Files,
 };
 
@@ -175,6 +175,8 @@ pub struct Backend {
     /// Whether what an MCP server says of its tools is believed: that a call reads only, or is
     /// idempotent.
     pub trust_annotations: bool,
+    /// Which calls a person has to approve.
+    pub approve: Policy,
 }
 
 /// How a backend is reached.

@@ -18,7 +18,7 @@ use crate::{
         guard::{Caller, Guard, Refusal, TokenHash},
         reply::{self, Body},
         route::Route,
-        sessions::Sessions,
+        sessions::{Begun, Sessions},
     },
     http_client,
     metrics::Answered,
@@ -73,11 +73,14 @@ impl Front {
         }
         match self.guard.identify(request.headers(), arrival) {
             Ok(caller) => Ok((route, Some(caller))),
-            Err(Refusal::NoToken) if route == Route::Page => {
-                Ok((route, self.in_session(request, arrival)))
-            }
             Err(Refusal::NoToken) if route.takes_sessions() => {
-                Ok((route, Some(self.in_session(request, arrival).ok_or(Refusal::NoToken)?)))
+                let caller = self.in_session(request, arrival);
+                let caller = caller
+                    .filter(|_| !route.wants_key() || self.sessions.has_key(request.headers()));
+                match route {
+                    Route::Page => Ok((route, caller)),
+                    _ => Ok((route, Some(caller.ok_or(Refusal::NoToken)?))),
+                }
             }
             Err(refusal) => Err(refusal),
         }
@@ -113,9 +116,9 @@ impl Front {
         let secure = matches!(arrival, Arrival::Tls { .. })
             || origin.is_some_and(|origin| origin.starts_with(b"https://"));
         match self.sessions.begin(token, &parts.headers, secure) {
-            Ok(cookie) => {
+            Ok(Begun { cookie, key }) => {
                 info!(app = %app.name, "somebody signed in at the status page");
-                page::see_page(cookie)
+                page::see_page(cookie, Some(&key))
             }
             Err(error) => {
                 error!(%error, "no session can be begun");
@@ -183,7 +186,7 @@ impl Front {
             (Route::Page, Some(_)) => page::page(self.sessions.token(request.headers()).is_some()),
             (Route::Page, None) => page::sign_in(None),
             (Route::SignIn, _) => self.sign_in(request, arrival).await,
-            (Route::SignOut, _) => page::see_page(self.sessions.end(request.headers())),
+            (Route::SignOut, _) => page::see_page(self.sessions.end(request.headers()), None),
             (Route::WrongMethod(allow), _) => reply::wrong_method(allow),
             (Route::Unknown | Route::Proxied(_), _) => reply::error(
                 StatusCode::NOT_FOUND,
