@@ -137,18 +137,28 @@ pub async fn body_up_to(
     Ok((read.freeze(), true))
 }
 
-/// An error and what caused it, down to the root, in one line: reqwest's own text stops at "error
-/// sending request".
+/// What reqwest and hyper say above the cause, and nobody learns anything from.
+const SAYS_NOTHING: [&str; 4] = [
+    "error sending request",
+    "client error (Connect)",
+    "client error (SendRequest)",
+    "tcp connect error",
+];
+
+/// An error and what caused it, down to the root, in one line.
 pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.ends_with(&next) {
-            text.push_str(": ");
-            text.push_str(&next);
+    let layers = std::iter::successors(Some(error), |error| error.source());
+    let mut text = String::new();
+    for layer in layers {
+        let next = layer.to_string();
+        let is_root = layer.source().is_none();
+        if text.ends_with(&next) || SAYS_NOTHING.contains(&next.as_str()) && !is_root {
+            continue;
         }
-        cause = error.source();
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&next);
     }
     text
 }

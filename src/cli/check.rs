@@ -67,6 +67,8 @@ pub struct BackendPlan {
     pub prefix: Option<String>,
     /// Whether an MCP server's annotations are believed.
     pub trust_annotations: bool,
+    /// Whether a person is asked before some of its calls.
+    pub approve: bool,
     pub required: bool,
     pub on_unavailable: &'static str,
     pub refresh: String,
@@ -230,6 +232,7 @@ impl BackendPlan {
             reached,
             prefix,
             trust_annotations: backend.trust_annotations,
+            approve: !backend.approve.is_empty(),
             required: backend.required,
             on_unavailable: match backend.on_unavailable {
                 OnUnavailable::Stub => "stub",
@@ -401,6 +404,9 @@ impl fmt::Display for BackendPlan {
             let trust =
                 if self.trust_annotations { "; their annotations are believed" } else { "" };
             writeln!(f, "  tools    {tools}{trust}")?;
+        }
+        if self.approve {
+            writeln!(f, "  asks     a person, before the calls that `approve` names")?;
         }
         let required = if self.required { ", required" } else { "" };
         let pending = self.pending_after.as_ref();
