@@ -36,10 +36,13 @@ pub use self::{
     error::ConfigErrors,
     file::{ConfigFile, find},
 };
-pub use crate::model::{naming::Naming, offer::OnUnavailable};
 use crate::{
     http_client::Tls,
     model::ids::{AppName, BackendName},
+};
+pub use crate::{
+    model::{approval::Policy, naming::Naming, offer::OnUnavailable, san::San},
+    tls::files::Files,
 };
 
 /// One loaded bridge.yaml.
@@ -78,6 +81,10 @@ pub struct Contact {
 pub struct Listen {
     pub tcp: Vec<SocketAddr>,
     pub unix: Option<PathBuf>,
+    /// Every TCP address speaks TLS with these; `None`: none does, and all are loopback.
+    pub tls: Option<Files>,
+    /// What else the bridge is called: `name` or `name:port`, in lower case.
+    pub hosts: Vec<String>,
     /// The file says nothing: sockets of a socket unit take the place of the default address.
     pub by_default: bool,
 }
@@ -112,7 +119,11 @@ pub enum Auth {
 #[derive(Debug, Clone)]
 pub struct App {
     pub name: AppName,
-    pub token: SecretString,
+    /// It has this token, or a certificate, or both.
+    pub token: Option<SecretString>,
+    /// Over TLS it is known by one of these names in its certificate, and by nothing else; `None`:
+    /// by its token.
+    pub certificate: Option<Vec<San>>,
     /// The backends it may use; `None` means all.
     pub backends: Option<Vec<BackendName>>,
     pub max_concurrent_calls: Option<usize>,
@@ -167,6 +178,8 @@ pub struct Backend {
     /// Whether what an MCP server says of its tools is believed: that a call reads only, or is
     /// idempotent.
     pub trust_annotations: bool,
+    /// Which calls a person has to approve.
+    pub approve: Policy,
 }
 
 /// How a backend is reached.

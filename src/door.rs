@@ -5,15 +5,26 @@
 
 pub mod code;
 pub mod guard;
+pub mod hosts;
 pub mod reply;
 pub mod route;
 pub mod sessions;
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
+
+use crate::model::san::San;
 
 /// How a connection came in.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub enum Arrival {
-    Tcp { peer: SocketAddr },
+    Tcp {
+        peer: SocketAddr,
+    },
+    Tls {
+        peer: SocketAddr,
+        /// The names in the caller's certificate, which a known authority has signed; `None` where
+        /// none is asked for.
+        names: Option<Arc<[San]>>,
+    },
     Unix,
 }

@@ -18,7 +18,7 @@ use crate::{
         guard::{Caller, Guard, Refusal, TokenHash},
         reply::{self, Body},
         route::Route,
-        sessions::Sessions,
+        sessions::{Begun, Sessions},
     },
     http_client,
     metrics::Answered,
@@ -47,11 +47,11 @@ impl Front {
         request: Request<Incoming>,
         arrival: Arrival,
     ) -> Response<Body> {
-        let mut response = match self.admit(&request, arrival) {
-            Ok((route, caller)) => self.count(route, caller, request).await,
+        let mut response = match self.admit(&request, &arrival) {
+            Ok((route, caller)) => self.count(route, caller, request, &arrival).await,
             Err(refusal) => {
                 self.api.requests.refused.of(refusal.kind()).inc();
-                refused(&request, arrival, &refusal)
+                refused(&request, &arrival, &refusal)
             }
         };
         // What a browser might do with an answer that it should never have got.
@@ -64,36 +64,41 @@ impl Front {
     fn admit(
         &self,
         request: &Request<Incoming>,
-        arrival: Arrival,
+        arrival: &Arrival,
     ) -> Result<(Route, Option<Caller>), Refusal> {
         self.guard.check_browser(request.uri(), request.headers(), arrival)?;
         let route = Route::of(request.method(), request.uri().path());
         if route.is_open() {
             return Ok((route, None));
         }
-        match self.guard.identify(request.headers()) {
+        match self.guard.identify(request.headers(), arrival) {
             Ok(caller) => Ok((route, Some(caller))),
-            Err(Refusal::NoToken) if route == Route::Page => Ok((route, self.in_session(request))),
             Err(Refusal::NoToken) if route.takes_sessions() => {
-                Ok((route, Some(self.in_session(request).ok_or(Refusal::NoToken)?)))
+                let caller = self.in_session(request, arrival);
+                let caller = caller
+                    .filter(|_| !route.wants_key() || self.sessions.has_key(request.headers()));
+                match route {
+                    Route::Page => Ok((route, caller)),
+                    _ => Ok((route, Some(caller.ok_or(Refusal::NoToken)?))),
+                }
             }
             Err(refusal) => Err(refusal),
         }
     }
 
     /// The caller whose session the request's cookie stands for.
-    fn in_session(&self, request: &Request<Incoming>) -> Option<Caller> {
+    fn in_session(&self, request: &Request<Incoming>, arrival: &Arrival) -> Option<Caller> {
         // The page's own requests say so; the guard has seen that it is no other page.
         let looks = matches!(*request.method(), Method::GET | Method::HEAD);
         if !looks && !request.headers().contains_key(header::ORIGIN) {
             return None;
         }
-        let app = self.guard.app_of(self.sessions.token(request.headers())?)?;
+        let app = self.guard.app_of(self.sessions.token(request.headers())?, arrival)?;
         Some(Caller { app, token_in: None })
     }
 
     /// Begins a session, if the form has the token of an app.
-    async fn sign_in(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn sign_in(&self, request: Request<Incoming>, arrival: &Arrival) -> Response<Body> {
         let (parts, body) = request.into_parts();
         let form = match reply::read(body, MAX_FORM).await {
             Ok(form) => form,
@@ -102,14 +107,18 @@ impl Front {
         let token = url::form_urlencoded::parse(&form).find(|(key, _)| key == "token");
         let token = token.map(|(_, token)| token.trim().to_owned()).unwrap_or_default();
         let token = TokenHash::of(token.as_bytes());
-        let Some(app) = self.guard.app_of(token) else {
+        let Some(app) = self.guard.app_of(token, arrival) else {
             info!("somebody tried to sign in at the status page with a wrong token");
             return page::sign_in(Some("That is no token of this bridge."));
         };
-        match self.sessions.begin(token, &parts.headers) {
-            Ok(cookie) => {
+        // Behind a proxy, only the origin of the form tells what the browser speaks.
+        let origin = parts.headers.get(header::ORIGIN).map(HeaderValue::as_bytes);
+        let secure = matches!(arrival, Arrival::Tls { .. })
+            || origin.is_some_and(|origin| origin.starts_with(b"https://"));
+        match self.sessions.begin(token, &parts.headers, secure) {
+            Ok(Begun { cookie, key }) => {
                 info!(app = %app.name, "somebody signed in at the status page");
-                page::see_page(cookie)
+                page::see_page(cookie, Some(&key))
             }
             Err(error) => {
                 error!(%error, "no session can be begun");
@@ -124,10 +133,11 @@ impl Front {
         route: Route,
         caller: Option<Caller>,
         mut request: Request<Incoming>,
+        arrival: &Arrival,
     ) -> Response<Body> {
         let (kind, begun) = (route.kind(), Instant::now());
         let mut span = self.span(&route, caller.as_ref(), &mut request);
-        let response = self.dispatch(route, caller, request).await;
+        let response = self.dispatch(route, caller, request, arrival).await;
         span.set("http.response.status_code", response.status().as_u16());
         span.set_failed(response.status().is_server_error());
         drop(span);
@@ -166,6 +176,7 @@ impl Front {
         route: Route,
         caller: Option<Caller>,
         request: Request<Incoming>,
+        arrival: &Arrival,
     ) -> Response<Body> {
         match (route, caller) {
             (Route::Own(own), caller) => self.api.handle(own, caller, request).await,
@@ -174,8 +185,8 @@ impl Front {
             }
             (Route::Page, Some(_)) => page::page(self.sessions.token(request.headers()).is_some()),
             (Route::Page, None) => page::sign_in(None),
-            (Route::SignIn, _) => self.sign_in(request).await,
-            (Route::SignOut, _) => page::see_page(self.sessions.end(request.headers())),
+            (Route::SignIn, _) => self.sign_in(request, arrival).await,
+            (Route::SignOut, _) => page::see_page(self.sessions.end(request.headers()), None),
             (Route::WrongMethod(allow), _) => reply::wrong_method(allow),
             (Route::Unknown | Route::Proxied(_), _) => reply::error(
                 StatusCode::NOT_FOUND,
@@ -187,7 +198,7 @@ impl Front {
     }
 }
 
-fn refused(request: &Request<Incoming>, arrival: Arrival, refusal: &Refusal) -> Response<Body> {
+fn refused(request: &Request<Incoming>, arrival: &Arrival, refusal: &Refusal) -> Response<Body> {
     debug!(?arrival, path = request.uri().path(), %refusal, "refused");
     let mut response = reply::error(refusal.status(), refusal.code(), &refusal.to_string());
     if refusal.status() == StatusCode::UNAUTHORIZED {

@@ -20,9 +20,22 @@ pub use self::{
     histogram::Histogram,
     label::{ByLabel, Label},
 };
-use crate::model::ending::Ending;
+use crate::model::{approval, ending::Ending};
 
 impl Label for Ending {
+    const NAME: &'static str = "outcome";
+    const ALL: &'static [Self] = &Self::ALL;
+
+    fn as_str(self) -> &'static str {
+        Self::as_str(self)
+    }
+
+    fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl Label for approval::Outcome {
     const NAME: &'static str = "outcome";
     const ALL: &'static [Self] = &Self::ALL;
 
@@ -95,6 +108,36 @@ label! {
 }
 
 label! {
+    /// How a connection came in.
+    pub enum Way: "listener" {
+        Tcp = "tcp",
+        Tls = "tls",
+        Unix = "unix",
+    }
+}
+
+label! {
+    /// Why a TLS handshake failed.
+    pub enum HandshakeFailure: "reason" {
+        /// The client does not speak TLS.
+        NotTls = "not_tls",
+        /// No version, cipher or extension that both have.
+        Protocol = "protocol",
+        /// The client showed none, and has to.
+        NoCertificate = "no_certificate",
+        /// The client's is none of an authority in `client_ca`.
+        BadCertificate = "bad_certificate",
+        ExpiredCertificate = "expired_certificate",
+        /// The client does not trust the bridge's.
+        Distrusted = "distrusted",
+        /// It took too long.
+        Slow = "timeout",
+        /// The client went away.
+        Gone = "gone",
+    }
+}
+
+label! {
     /// Why a span reached no collector.
     pub enum Dropped: "why" {
         /// Too many waited.
@@ -122,7 +165,8 @@ impl Answered {
 #[derive(Debug)]
 pub struct Calls {
     pub ended: ByLabel<Ending, Counter>,
-    /// From the moment that the bridge has the call to its answer.
+    /// From the moment that the bridge has the call to its answer, without the time that a person
+    /// was asked.
     pub duration: Histogram,
     /// How long calls waited for their turn.
     pub turn: Histogram,
@@ -180,6 +224,24 @@ impl Default for Posts {
 pub struct Requests {
     pub by_route: ByLabel<RouteKind, Route>,
     pub refused: ByLabel<Refused, Counter>,
+    /// What they came on.
+    pub connections: Connections,
+}
+
+/// The connections that came in.
+#[derive(Debug, Default)]
+pub struct Connections {
+    pub by_way: ByLabel<Way, OfListener>,
+    pub handshakes_failed: ByLabel<HandshakeFailure, Counter>,
+}
+
+/// The connections of one kind of listener.
+#[derive(Debug, Default)]
+pub struct OfListener {
+    pub opened: Counter,
+    pub closed: Counter,
+    /// Closed before their time, to make room.
+    pub evicted: Counter,
 }
 
 /// The requests of one kind.

@@ -4,6 +4,7 @@
 //! Must not: do IO, know tokio, reqwest, hyper, rmcp or the file system. Time is an argument.
 
 pub mod answer;
+pub mod approval;
 pub mod card;
 pub mod catalog;
 pub mod ending;
@@ -18,6 +19,7 @@ pub mod recovery;
 pub mod replay;
 pub mod routes;
 pub mod run;
+pub mod san;
 pub mod schema;
 pub mod spec;
 pub mod trace;

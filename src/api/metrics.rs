@@ -22,23 +22,27 @@ use crate::{
         reply::{self, Body},
     },
     metrics::{
-        self, Counter, Label as _, Requests,
+        self, Connections, Counter, Label as _, Requests,
         page::{self, Page, Part},
         process,
     },
     model::ids::BackendName,
     runs::Runs,
+    tls::Tls,
 };
 
 impl Api {
     pub(super) fn metrics(&self) -> Response<Body> {
         let (runs, requests) = (Arc::clone(&self.runs), Arc::clone(&self.requests));
+        let tls = self.facts.tls.clone();
         let own: Part = Box::new(move |page| {
             backends(page, &runs)?;
             calls(page, &runs)?;
+            approvals(page, &runs)?;
             of_runs(page, &runs)?;
             posts(page, &runs)?;
             of_requests(page, &requests)?;
+            certificate(page, tls.as_deref())?;
             journal(page, &runs)?;
             audit(page, &runs)?;
             spans(page, &runs)?;
@@ -118,7 +122,7 @@ fn calls(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
         by_backend(&mut metric, name, &lane.metrics().ended)?;
     }
     let mut metric =
-        page.histograms("call_duration_seconds", "What calls took, waiting for a turn included")?;
+        page.histograms("call_duration_seconds", "What calls took, a turn included, a person not")?;
     for (name, lane) in &lanes {
         metric.times(&[("backend", name)], &lane.metrics().duration)?;
     }
@@ -132,6 +136,14 @@ fn calls(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
     }
     let pending = count(runs.history().pending());
     page.gauge("calls_pending", "Calls that go on after a first answer", pending)
+}
+
+/// What people are asked.
+fn approvals(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
+    let approvals = runs.approvals();
+    let waiting = count(approvals.waiting(None));
+    page.gauge("approvals_waiting", "Calls that wait for a person", waiting)?;
+    page.by_label("approvals", "Questions to people that have ended, by how", &approvals.ended)
 }
 
 fn by_backend<L: metrics::Label>(
@@ -209,7 +221,40 @@ fn of_requests(page: &mut Page<'_>, requests: &Requests) -> fmt::Result {
         "refused_requests",
         "Requests that were turned away at the door",
         &requests.refused,
+    )?;
+    connections(page, &requests.connections)
+}
+
+fn connections(page: &mut Page<'_>, counted: &Connections) -> fmt::Result {
+    let way = metrics::Way::NAME;
+    let mut metric = page.counters("connections", "Connections that came in")?;
+    for (kind, counted) in counted.by_way.iter() {
+        metric.count(&[(way, kind.as_str())], counted.opened.get())?;
+    }
+    let mut metric = page.gauges("connections_open", "Connections that are open now")?;
+    for (kind, counted) in counted.by_way.iter() {
+        // In this order: one that is closed meanwhile was opened before.
+        let closed = counted.closed.get();
+        let open = counted.opened.get().saturating_sub(closed);
+        metric.set(&[(way, kind.as_str())], as_f64(open))?;
+    }
+    let mut metric =
+        page.counters("connections_evicted", "Unused connections that were closed to make room")?;
+    for (kind, counted) in counted.by_way.iter() {
+        metric.count(&[(way, kind.as_str())], counted.evicted.get())?;
+    }
+    page.by_label(
+        "tls_handshakes_failed",
+        "TLS handshakes that failed, by why",
+        &counted.handshakes_failed,
     )
+}
+
+/// Until when the listeners' certificate is good, where they have one.
+fn certificate(page: &mut Page<'_>, tls: Option<&Tls>) -> fmt::Result {
+    let Some(tls) = tls else { return Ok(()) };
+    let until = timestamp(tls.health().settings.facts.not_after);
+    page.gauge("tls_certificate_end_timestamp_seconds", "When the certificate ends", until)
 }
 
 fn journal(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {

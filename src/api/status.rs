@@ -23,6 +23,7 @@ use crate::{
     config::App,
     model::{ids::BackendName, offer::RefKind},
     proxy,
+    tls::{self, certificate::Validity},
 };
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -41,9 +42,12 @@ pub(super) struct Status<'a> {
 pub(super) struct Daemon<'a> {
     pub(super) upstream: Upstream<'a>,
     runs: Runs,
+    approvals: Approvals,
     pub(super) journal: Journal,
     /// `null` where none is configured.
     pub(super) audit: Option<Audit>,
+    /// `null` where the listeners speak none.
+    pub(super) tls: Option<Tls>,
     pub(super) config: Config,
     /// What is wrong now, with its cure.
     problems: Vec<Problem>,
@@ -122,9 +126,46 @@ pub(super) struct Audit {
     pub(super) lost: u64,
 }
 
+/// The certificate of the listeners.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Tls {
+    /// Whom it is for: its DNS names and addresses.
+    names: Vec<String>,
+    /// Until when it is good.
+    pub(super) not_after: String,
+    /// Why newer files are not used.
+    pub(super) last_error: Option<String>,
+    #[serde(skip)]
+    pub(super) cure: &'static str,
+    #[serde(skip)]
+    pub(super) validity: Validity,
+}
+
+impl From<tls::Health> for Tls {
+    fn from(health: tls::Health) -> Self {
+        let facts = &health.settings.facts;
+        let names = facts.names.iter().map(ToString::to_string);
+        Self {
+            names: names.chain(facts.addresses.iter().map(ToString::to_string)).collect(),
+            not_after: time(facts.not_after),
+            last_error: health.flaw.as_ref().map(ToString::to_string),
+            cure: health.flaw.as_ref().map_or("", |flaw| flaw.cure),
+            validity: health.validity,
+        }
+    }
+}
+
 #[derive(Debug, Serialize, JsonSchema)]
 struct Runs {
     driven: usize,
+}
+
+/// What the app's people are asked.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Approvals {
+    /// Calls of the app that wait for a person.
+    waiting: usize,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -155,13 +196,13 @@ pub(super) fn status<'a>(api: &'a Api, app: &App) -> Status<'a> {
     Status {
         version: env!("CARGO_PKG_VERSION"),
         uptime_seconds: api.facts.since.elapsed().as_secs(),
-        daemon: daemon(api, &backends),
+        daemon: daemon(api, app, &backends),
         backends,
     }
 }
 
-/// How the daemon is doing, to one who sees these backends.
-pub(super) fn daemon<'a>(api: &'a Api, backends: &[Backend]) -> Daemon<'a> {
+/// How the daemon is doing, to `app`, which sees these backends.
+pub(super) fn daemon<'a>(api: &'a Api, app: &App, backends: &[Backend]) -> Daemon<'a> {
     let health = api.runs.upstream().health();
     let loaded = api.loaded();
     let journal = api.runs.journal().health();
@@ -173,11 +214,13 @@ pub(super) fn daemon<'a>(api: &'a Api, backends: &[Backend]) -> Daemon<'a> {
             last_error: health.last_error,
         },
         runs: Runs { driven: api.runs.driven() },
+        approvals: Approvals { waiting: api.runs.approvals().waiting(Some(&app.name)) },
         journal: Journal { bytes: journal.bytes, last_error: journal.error },
         audit: api.runs.audit().map(|audit| {
             let health = audit.health();
             Audit { last_error: health.error, lost: health.lost }
         }),
+        tls: api.facts.tls.as_ref().map(|tls| tls.health().into()),
         config: Config::of(&loaded),
         problems: Vec::new(),
     };

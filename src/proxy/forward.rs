@@ -3,7 +3,7 @@
 //!
 //! Must not: read a body into memory.
 
-use std::sync::Arc;
+use std::{error::Error, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Request, Response, StatusCode, header, request::Parts};
@@ -15,7 +15,7 @@ use crate::{
     door::{
         code::Code,
         guard::Caller,
-        reply::{self, Body, BoxError, Pieces},
+        reply::{self, Body, BoxError, Paced, Pieces, ReadError},
     },
     http_client,
     runs::Runs,
@@ -63,7 +63,7 @@ impl<'a> Outgoing<'a> {
         let (parts, body) = request.into_parts();
         let length = parts.headers.get(header::CONTENT_LENGTH).cloned();
         let has_body = !http_body::Body::is_end_stream(&body);
-        let body = has_body.then(|| reqwest::Body::wrap(body));
+        let body = has_body.then(|| reqwest::Body::wrap(Paced::new(body)));
         self.send(&parts, body, length).await
     }
 
@@ -110,6 +110,10 @@ impl<'a> Outgoing<'a> {
                 self.back(response)
             }
             Err(error) => {
+                // It is the app's own doing, where its body did not come.
+                if let Some(error) = body_error(&error) {
+                    return error.reply();
+                }
                 let error = http_client::chain(&error.without_url());
                 upstream.note(Err(&error));
                 unreachable(&error)
@@ -138,6 +142,18 @@ impl<'a> Outgoing<'a> {
         });
         Response::from_parts(parts, body.boxed_unsync())
     }
+}
+
+/// Why the body of the request could not be read, if that is why it could not be sent.
+fn body_error(error: &reqwest::Error) -> Option<&ReadError> {
+    let mut next: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
 }
 
 /// Whose credential goes to MANTYX for `caller`.

@@ -7,6 +7,8 @@
 #[cfg(test)]
 mod bridge;
 #[cfg(test)]
+mod certs;
+#[cfg(test)]
 mod effects;
 #[cfg(test)]
 mod frames;
@@ -39,6 +41,8 @@ mod afterlife;
 #[cfg(test)]
 mod api;
 #[cfg(test)]
+mod approvals;
+#[cfg(test)]
 mod audit;
 #[cfg(test)]
 mod auth;
@@ -68,12 +72,18 @@ mod faults;
 #[cfg(test)]
 mod forged;
 #[cfg(test)]
+mod framing;
+#[cfg(test)]
+mod gateway;
+#[cfg(test)]
 mod giants;
 #[cfg(feature = "grpc")]
 #[cfg(test)]
 mod grpc;
 #[cfg(test)]
 mod guides;
+#[cfg(test)]
+mod h2;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
@@ -109,6 +119,8 @@ mod reload;
 mod runs;
 #[cfg(test)]
 mod sdk;
+#[cfg(test)]
+mod slow;
 #[cfg(test)]
 mod ssrf;
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Whole files, and what is made of them.
 
+mod approve;
 mod auth;
+mod backend_tls;
 mod backends;
 mod bounds;
 mod contact;

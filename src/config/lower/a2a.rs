@@ -57,7 +57,9 @@ impl Lower<'_> {
             oauth,
             tls,
         });
-        Some(self.backend(name, target, Naming::default(), &common, inherited))
+        let backend = self.backend(name, target, Naming::default(), &common, inherited);
+        let approve = self.approve_agent(name, entry.approve.as_ref());
+        Some(Backend { approve, ..backend })
     }
 
     fn card(&self, node: NodeId, entry: &shape::A2a) -> Option<CardSource> {

@@ -10,7 +10,7 @@ use url::Url;
 use super::{Lower, backend::Backends};
 use crate::{
     config::{
-        App, Auth, Credential, Upstream,
+        App, Auth, Credential, Listen, San, Upstream,
         document::NodeId,
         read::{At, Scalar},
         reference::Dialect,
@@ -80,6 +80,7 @@ impl Lower<'_> {
         section: Option<&At<BTreeMap<String, At<shape::App>>>>,
         backends: &Backends,
         auth: Auth,
+        listen: Option<&Listen>,
     ) -> Vec<App> {
         let Some(At { value: entries, node }) = section else { return Vec::new() };
         if auth == Auth::Off && !entries.is_empty() {
@@ -99,31 +100,23 @@ impl Lower<'_> {
             }
             let backends = app.backends.as_ref().map(|at| self.app_backends(at, backends));
             let credential = app.credential.as_ref().and_then(|at| self.credential(at));
-            let Some(written) = &app.token else {
+            let certificate = app.cert.as_ref().map(|at| self.app_names(at, listen, &apps));
+            if app.token.is_none() && app.cert.is_none() {
                 let cure = format!("write `token: ${{file:/etc/mantyx-bridge/{name}.token}}`");
                 self.missing(*node, "`token` is missing", cure);
                 continue;
-            };
-            let Some(token) = self.secret(written.node, &written.value.0, "token") else {
-                continue;
-            };
-            if token.expose_secret().len() < SHORT_TOKEN {
-                self.warn(
-                    written.node,
-                    "the token is short enough to be guessed; take 32 random bytes",
-                );
             }
-            let same = |app: &&App| app.token.expose_secret() == token.expose_secret();
-            if let Some(other) = apps.iter().find(same) {
-                self.error(
-                    written.node,
-                    format!("the app `{}` has the same token", other.name),
-                    "every app needs its own, by which it is known",
-                );
-            }
+            let token = match &app.token {
+                Some(written) => match self.app_token(written, &apps) {
+                    Some(token) => Some(token),
+                    None => continue,
+                },
+                None => None,
+            };
             apps.push(App {
                 name: name.as_str().into(),
                 token,
+                certificate,
                 backends,
                 max_concurrent_calls: app.max_concurrent_calls.as_ref().map(|at| at.value.0),
                 credential,
@@ -135,6 +128,70 @@ impl Lower<'_> {
         apps
     }
 
+    /// The token of an app that stands behind these.
+    fn app_token(&self, written: &At<Scalar>, apps: &[App]) -> Option<SecretString> {
+        let token = self.secret(written.node, &written.value.0, "token")?;
+        if token.expose_secret().len() < SHORT_TOKEN {
+            self.warn(
+                written.node,
+                "the token is short enough to be guessed; take 32 random bytes",
+            );
+        }
+        let same = |app: &&App| {
+            let its = app.token.as_ref().map(SecretString::expose_secret);
+            its == Some(token.expose_secret())
+        };
+        if let Some(other) = apps.iter().find(same) {
+            self.error(
+                written.node,
+                format!("the app `{}` has the same token", other.name),
+                "every app needs its own, by which it is known",
+            );
+        }
+        Some(token)
+    }
+
+    /// The names in certificates by which an app is known that stands behind these.
+    fn app_names(
+        &self,
+        at: &At<Vec<At<String>>>,
+        listen: Option<&Listen>,
+        apps: &[App],
+    ) -> Vec<San> {
+        let asked =
+            |listen: &Listen| listen.tls.as_ref().is_some_and(|files| files.client_ca.is_some());
+        if listen.is_some_and(|listen| !asked(listen)) {
+            self.error_at_key(
+                at.node,
+                "nobody is asked for a certificate",
+                "write `client_ca` into `listen.tls`: the authority that signs those of apps",
+            );
+        }
+        let mut names = Vec::new();
+        for At { value, node } in &at.value {
+            let Some(text) = self.open_text(*node, value, Dialect::Own) else { continue };
+            let name = match San::parse(&text) {
+                Ok(name) => name,
+                Err(bad) => {
+                    let cure = "write a DNS name, a URI or a mail address of its subjectAltName";
+                    self.error(*node, format!("`{value}` is no name: {bad}"), cure);
+                    continue;
+                }
+            };
+            let others =
+                apps.iter().find(|app| app.certificate.iter().flatten().any(|n| *n == name));
+            if let Some(other) = others {
+                self.error(
+                    *node,
+                    format!("the app `{}` has the same name", other.name),
+                    "a certificate stands for one app",
+                );
+            }
+            names.push(name);
+        }
+        names
+    }
+
     /// The app that a person is who uses the command line: one that may use all backends, if there
     /// is one.
     pub(super) fn first_app(
@@ -142,14 +199,16 @@ impl Lower<'_> {
         At { value: apps, node }: &At<BTreeMap<String, At<shape::App>>>,
     ) -> Option<(AppName, SecretString)> {
         let sees_all = |(_, app): &(&String, &At<shape::App>)| app.value.backends.is_none();
-        let Some((name, app)) = apps.iter().find(sees_all).or_else(|| apps.iter().next()) else {
+        let with_token = || apps.iter().filter(|(_, app)| app.value.token.is_some());
+        if apps.is_empty() {
             self.missing(*node, "`apps` names no app", "remove the section, or name an app in it");
+        }
+        let Some((name, app)) = with_token().find(sees_all).or_else(|| with_token().next()) else {
+            let message = "no app has a token, by which the command line could be let in";
+            self.missing(*node, message, "give one of them a `token: ${file:/path}`");
             return None;
         };
-        let Some(written) = &app.value.token else {
-            self.missing(app.node, "`token` is missing", "write `token: ${file:/path}`");
-            return None;
-        };
+        let written = app.value.token.as_ref()?;
         let token = self.secret(written.node, &written.value.0, "token")?;
         Some((name.as_str().into(), token))
     }

@@ -1,21 +1,26 @@
 //! The matrix of names, origins and tokens.
 
 use super::*;
-use crate::model::ids::AppName;
+use crate::model::{ids::AppName, san::San};
 
 fn app(name: &str, token: &str) -> App {
     App {
         name: AppName::from(name),
-        token: token.to_owned().into(),
+        token: Some(token.to_owned().into()),
+        certificate: None,
         backends: None,
         max_concurrent_calls: None,
         credential: None,
     }
 }
 
+fn hosts() -> Hosts {
+    Hosts::new(&["127.0.0.1:7717".parse().unwrap()], &[], None)
+}
+
 fn guard(auth: Auth) -> Guard {
     let apps = vec![app("billing", "t0ken-one"), app("hr", "t0ken-two")];
-    Guard::new(auth, &apps, &["127.0.0.1:7717".parse().unwrap()])
+    Guard::new(auth, &apps, hosts())
 }
 
 fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
@@ -29,7 +34,7 @@ fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
 fn browser(pairs: &[(&str, &str)], expected: &Result<(), Refusal>) {
     let arrival = Arrival::Tcp { peer: "127.0.0.1:50000".parse().unwrap() };
     let uri = Uri::from_static("/v1/status");
-    assert_eq!(guard(Auth::Token).check_browser(&uri, &headers(pairs), arrival), *expected);
+    assert_eq!(guard(Auth::Token).check_browser(&uri, &headers(pairs), &arrival), *expected);
 }
 
 #[test]
@@ -61,10 +66,10 @@ fn two_hosts_and_another_authority_are_refused() {
     two.append(header::HOST, "evil.com".parse().unwrap());
     let guard = guard(Auth::Token);
     let plain = Uri::from_static("/v1/status");
-    assert_eq!(guard.check_browser(&plain, &two, arrival), Err(Refusal::NoHost));
+    assert_eq!(guard.check_browser(&plain, &two, &arrival), Err(Refusal::NoHost));
     let absolute = Uri::from_static("http://evil.com/v1/status");
     let one = headers(&[("host", "127.0.0.1:7717")]);
-    assert_eq!(guard.check_browser(&absolute, &one, arrival), Err(Refusal::ForeignHost));
+    assert_eq!(guard.check_browser(&absolute, &one, &arrival), Err(Refusal::ForeignHost));
 }
 
 #[test]
@@ -88,7 +93,7 @@ fn foreign_pages_are_refused() {
 
 #[track_caller]
 fn identify(auth: Auth, pairs: &[(&str, &str)], expected: Result<&str, Refusal>) {
-    let found = guard(auth).identify(&headers(pairs));
+    let found = guard(auth).identify(&headers(pairs), &Arrival::Unix);
     let found = found.map(|caller| caller.app.name.as_str().to_owned());
     assert_eq!(found, expected.map(str::to_owned));
 }
@@ -116,8 +121,70 @@ fn without_a_right_token_nobody_comes_in() {
 
 #[test]
 fn a_refusal_is_counted_by_the_code_that_its_sender_reads() {
-    use Refusal::{CrossOrigin, ForeignHost, NoHost, NoToken, WrongToken};
-    for refusal in [NoHost, ForeignHost, CrossOrigin, NoToken, WrongToken] {
+    use Refusal::{
+        CrossOrigin, ForeignHost, NoHost, NoToken, OtherApp, OtherCertificate, WrongToken,
+    };
+    let all = [NoHost, ForeignHost, CrossOrigin, NoToken, WrongToken, OtherApp, OtherCertificate];
+    for refusal in all {
         assert_eq!(crate::metrics::Label::as_str(refusal.kind()), refusal.code().as_str());
     }
+}
+
+/// `billing` has a token, `hr` a certificate, `ops` both.
+fn certified() -> Guard {
+    let named = |name: &str| Some(vec![San::parse(name).unwrap()]);
+    let apps = vec![
+        app("billing", "t0ken-one"),
+        App { token: None, certificate: named("spiffe://acme/hr"), ..app("hr", "") },
+        App { certificate: named("ops.acme"), ..app("ops", "t0ken-ops") },
+    ];
+    Guard::new(Auth::Token, &apps, hosts())
+}
+
+/// A connection that was made with a certificate of these names.
+fn with_certificate(names: &[&str]) -> Arrival {
+    let names = names.iter().map(|name| San::parse(name).unwrap()).collect();
+    Arrival::Tls { peer: "10.0.0.9:50000".parse().unwrap(), names: Some(names) }
+}
+
+#[track_caller]
+fn known(guard: &Guard, arrival: &Arrival, token: Option<&str>, expected: Result<&str, Refusal>) {
+    let pairs: Vec<(&str, &str)> = token.map(|token| ("x-api-key", token)).into_iter().collect();
+    let found = guard.identify(&headers(&pairs), arrival);
+    let found = found.map(|caller| caller.app.name.as_str().to_owned());
+    assert_eq!(found, expected.map(str::to_owned));
+}
+
+#[test]
+fn a_certificate_says_who_it_is() {
+    let guard = certified();
+    let hr = with_certificate(&["other.acme", "spiffe://acme/hr"]);
+    known(&guard, &hr, None, Ok("hr"));
+    known(&guard, &hr, Some("a key of MANTYX"), Ok("hr"));
+    known(&guard, &hr, Some("t0ken-one"), Err(Refusal::OtherApp));
+    let ops = with_certificate(&["ops.acme"]);
+    known(&guard, &ops, Some("t0ken-ops"), Ok("ops"));
+    known(&guard, &ops, None, Ok("ops"));
+}
+
+#[test]
+fn a_certificate_that_is_nobodys_needs_a_token() {
+    let guard = certified();
+    for names in [&["acme/hr", "SPIFFE://acme/hr", "ops.acme.evil"][..], &[]] {
+        let other = with_certificate(names);
+        known(&guard, &other, None, Err(Refusal::NoToken));
+        known(&guard, &other, Some("t0ken-one"), Ok("billing"));
+        // A stolen token does not stand in for the certificate.
+        known(&guard, &other, Some("t0ken-ops"), Err(Refusal::OtherCertificate));
+        assert!(guard.app_of(TokenHash::of(b"t0ken-ops"), &other).is_none());
+    }
+    known(&guard, &Arrival::Unix, Some("t0ken-ops"), Ok("ops"));
+}
+
+#[test]
+fn what_is_taken_from_the_list_is_taken_at_once() {
+    let (guard, hr) = (certified(), with_certificate(&["spiffe://acme/hr"]));
+    known(&guard, &hr, None, Ok("hr"));
+    guard.set_apps(&[app("billing", "t0ken-one")]);
+    known(&guard, &hr, None, Err(Refusal::NoToken));
 }

@@ -3,51 +3,15 @@
 use super::{check, parse};
 
 #[test]
-fn calls_that_this_version_cannot_make() {
+fn oauth() {
     check(
-        r#"upstream: {sandbox: true}
-mcp:
-  a: {command: a, approve: ['*']}
-a2a:
-  b: {url: 'https://a', approve: ['*']}"#,
-        r#"error: this version cannot do this yet: calls that a person approves
- --> /srv/bridge.yaml:3:19 (mcp.a.approve)
+        r#"upstream: {oauth: {token_url: 'https://a'}}"#,
+        r#"error: this version cannot do this yet: renewing an upstream OAuth token
+ --> /srv/bridge.yaml:1:12 (upstream.oauth)
   |
-3 |   a: {command: a, approve: ['*']}
-  |                   ^^^^^^^
-  = keep such tools from the model: `tools: {deny: […]}`
-
-error: this version cannot do this yet: calls that a person approves
- --> /srv/bridge.yaml:5:25 (a2a.b.approve)
-  |
-5 |   b: {url: 'https://a', approve: ['*']}
-  |                         ^^^^^^^
-  = leave it out
-
-2 errors in /srv/bridge.yaml"#,
-    );
-}
-
-#[test]
-fn tls_and_oauth() {
-    check(
-        r#"listen: {tcp: 127.0.0.1:7717, tls: {cert: a, key: b}}
-upstream: {oauth: {token_url: 'https://a'}}"#,
-        r#"error: this version cannot do this yet: TLS on the bridge's listeners
- --> /srv/bridge.yaml:1:31 (listen.tls)
-  |
-1 | listen: {tcp: 127.0.0.1:7717, tls: {cert: a, key: b}}
-  |                               ^^^
-  = listen on 127.0.0.1 and put a TLS proxy in front
-
-error: this version cannot do this yet: renewing an upstream OAuth token
- --> /srv/bridge.yaml:2:12 (upstream.oauth)
-  |
-2 | upstream: {oauth: {token_url: 'https://a'}}
+1 | upstream: {oauth: {token_url: 'https://a'}}
   |            ^^^^^
-  = write `credential` with an API key or an access token
-
-2 errors in /srv/bridge.yaml"#,
+  = write `credential` with an API key or an access token"#,
     );
 }
 

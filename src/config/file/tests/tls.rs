@@ -1,115 +1,95 @@
-//! `tls` of backends: what is made of it, and what is wrong with it.
+//! `listen.tls`, and apps that are known by their certificates.
 
 use std::path::Path;
 
 use super::environment;
-use crate::config::{A2a, Action, Config, ConfigErrors, Environment, Mcp, Target};
+use crate::{
+    config::{Config, San},
+    tls::fake::pair,
+};
 
-/// A certificate and its key, in one file.
-const SERVER: &str = include_str!("../../../../tests/peers/tls.pem");
-const CLIENT: &str = include_str!("../../../../tests/peers/client.pem");
+const REST: &str = "upstream: {sandbox: true}\n";
 
-fn files() -> Environment {
-    environment()
-        .with_file("/srv/ca.pem", SERVER, 0o644)
-        .with_file("/srv/me.pem", CLIENT, 0o600)
-        .with_file("/srv/open.pem", CLIENT, 0o644)
-        .with_file("/srv/text", "hunter22", 0o600)
+/// What is made of `yaml` where `cert`, `key` and `ca` lie beside it.
+fn parse(yaml: &str, (cert, key): &(String, String), mode: u32) -> Result<Config, String> {
+    let env = environment()
+        .with_file("/srv/cert", cert, 0o644)
+        .with_file("/srv/key", key, mode)
+        .with_file("/srv/ca", cert, 0o644);
+    let config = Config::parse(&format!("{yaml}\n{REST}"), Path::new("/srv/bridge.yaml"), &env);
+    config.map_err(|errors| errors.to_string())
 }
 
-fn parse(env: &Environment, entry: &str) -> Result<Config, ConfigErrors> {
-    let yaml = format!("upstream: {{sandbox: true}}\n{entry}");
-    Config::parse(&yaml, Path::new("/srv/bridge.yaml"), env)
-}
-
-#[test]
-fn each_kind_of_backend_has_its_own() {
-    let config = parse(
-        &files(),
-        "mcp:\n  a: {url: 'https://a/mcp', tls: {ca: ca.pem, cert: me.pem, key: me.pem}}\n\
-         a2a:\n  b: {url: 'https://b', tls: {ca: /srv/ca.pem}}\n  c: {url: 'https://c'}\n\
-         local:\n  d: {description: d, parameters: {type: object}, \
-         http: {url: 'https://d', tls: {cert: me.pem, key: me.pem}}}\n",
-    )
-    .unwrap();
-    assert_eq!(config.warnings, [] as [String; 0]);
-    let tls = |name: &str| match &config.backends[name].target {
-        Target::Mcp(Mcp::Http { tls, .. }) | Target::A2a(A2a { tls, .. }) => tls.clone(),
-        Target::Local(local) => match &local.action {
-            Action::Http { tls, .. } => tls.clone(),
-            Action::Command(_) => None,
-        },
-        Target::Mcp(Mcp::Stdio(_)) => None,
-    };
-    let shown = |name: &str| tls(name).map(|tls| format!("{tls:?}"));
-    assert_eq!(shown("a").unwrap(), "Tls { authorities: Some(1), identity: true }");
-    assert_eq!(shown("b").unwrap(), "Tls { authorities: Some(1), identity: false }");
-    assert_eq!(shown("c"), None);
-    assert_eq!(shown("d").unwrap(), "Tls { authorities: None, identity: true }");
-}
-
-/// A reload goes by it, so that a certificate that was renewed in its place is taken.
-#[test]
-fn other_files_under_the_same_names_are_another_backend() {
-    let entry = "mcp:\n  a: {url: 'https://a/mcp', tls: {ca: ca.pem}}\n";
-    let target = |env: &Environment| {
-        let mut config = parse(env, entry).unwrap();
-        config.backends.remove("a").unwrap().target
-    };
-    assert_eq!(target(&files()), target(&files()));
-    assert_ne!(target(&files()), target(&files().with_file("/srv/ca.pem", CLIENT, 0o644)));
-}
-
-#[test]
-fn what_cannot_be_used_is_told_with_its_place() {
-    let url = "url: 'https://a/mcp'";
-    for (entry, place, expected) in [
-        (format!("{{{url}, tls: {{}}}}"), "mcp.a.tls", "`tls` says nothing"),
-        (format!("{{{url}, tls: {{cert: me.pem}}}}"), "mcp.a.tls.cert", "stand together"),
-        (format!("{{{url}, tls: {{key: me.pem}}}}"), "mcp.a.tls.key", "stand together"),
-        (format!("{{{url}, tls: {{ca: none.pem}}}}"), "mcp.a.tls.ca", "there is no such file"),
-        (format!("{{{url}, tls: {{ca: text}}}}"), "mcp.a.tls.ca", "there is no certificate in it"),
-        (
-            format!("{{{url}, tls: {{cert: text, key: me.pem}}}}"),
-            "mcp.a.tls.cert",
-            "there is no certificate in it",
-        ),
-        (
-            format!("{{{url}, tls: {{cert: me.pem, key: text}}}}"),
-            "mcp.a.tls.key",
-            "there is no private key in it",
-        ),
-        (
-            format!("{{{url}, tls: {{cert: ca.pem, key: me.pem}}}}"),
-            "mcp.a.tls.key",
-            "the key of another certificate",
-        ),
-        ("{url: 'http://a/mcp', tls: {ca: ca.pem}}".into(), "mcp.a.tls", "not https://"),
-        ("{url: 'unix:/run/x', tls: {ca: ca.pem}}".into(), "mcp.a.tls", "not https://"),
-        ("{command: x, tls: {ca: ca.pem}}".into(), "mcp.a.tls", "nothing beside `command`"),
-    ] {
-        let errors = parse(&files(), &format!("mcp:\n  a: {entry}\n")).unwrap_err();
-        let [problem] = &errors.problems[..] else { panic!("{entry}: {errors}") };
-        assert_eq!(problem.path, place, "{errors}");
-        assert!(problem.message.contains(expected), "{entry}: {errors}");
-        let text = errors.to_string();
-        assert!(!text.contains("hunter22") && !text.contains("***"), "names of files: {text}");
+#[track_caller]
+fn refused(yaml: &str, expected: &[&str]) {
+    let error = parse(yaml, &pair(&["bridge.acme"], 50), 0o600).expect_err("it has a mistake");
+    for part in expected {
+        assert!(error.contains(part), "`{part}` should be in\n{error}");
     }
 }
 
 #[test]
-fn a_key_that_stands_in_place_of_its_file_is_not_shown() {
-    let key = "-----BEGIN PRIVATE KEY-----\\nhunter22hunter22\\n-----END PRIVATE KEY-----";
-    let entry =
-        format!("mcp:\n  a: {{url: 'https://a/mcp', tls: {{cert: me.pem, key: \"{key}\"}}}}\n");
-    let text = parse(&files(), &entry).unwrap_err().to_string();
-    assert!(text.contains("mcp.a.tls.key") && !text.contains("hunter22"), "{text}");
+fn a_gateway() {
+    let yaml = "listen: {tcp: '0.0.0.0:7717', unix: b.sock, tls: {cert: cert, key: key, client_ca: \
+                ca}, hosts: [Bridge.acme, 'b:8443']}\napps:\n  hr: {cert: ['spiffe://acme/hr', \
+                ops@acme, hr.acme]}\n  web: {token: '${env:TOKEN}'}";
+    let config = parse(yaml, &pair(&["bridge.acme"], 50), 0o600).unwrap();
+    assert_eq!(config.warnings, [] as [&str; 0]);
+    let tls = config.listen.tls.unwrap();
+    assert_eq!(
+        (tls.cert.as_path(), tls.key.as_path()),
+        (Path::new("/srv/cert"), Path::new("/srv/key"))
+    );
+    assert_eq!(tls.client_ca.as_deref(), Some(Path::new("/srv/ca")));
+    assert_eq!(config.listen.hosts, ["bridge.acme", "b:8443"]);
+    let [hr, web] = &config.apps[..] else { panic!("two apps") };
+    let names = ["spiffe://acme/hr", "ops@acme", "hr.acme"].map(|name| San::parse(name).unwrap());
+    assert_eq!(hr.certificate.as_deref(), Some(&names[..]));
+    assert!(hr.token.is_none() && web.token.is_some() && web.certificate.is_none());
 }
 
 #[test]
-fn a_key_that_everybody_can_read_is_told() {
-    let entry = "mcp:\n  a: {url: 'https://a/mcp', tls: {cert: open.pem, key: open.pem}}\n";
-    let warnings = parse(&files(), entry).unwrap().warnings;
-    let [warning] = &warnings[..] else { panic!("{warnings:?}") };
-    assert!(warning.contains("every user can read /srv/open.pem"), "{warning}");
+fn what_works_and_should_be_changed() {
+    let yaml = "listen: {tcp: '0.0.0.0:7717', tls: {cert: cert, key: key, client_ca: ca}}";
+    let warnings = parse(yaml, &pair(&[], 3), 0o644).unwrap().warnings.join("\n");
+    for part in [
+        "listen.tls.key: every user can read /srv/key; run chmod o-rwx on it",
+        "listen.tls.cert: the certificate ends on ",
+        "listen.tls.cert: the certificate has no DNS name and no address",
+        "listen.tls.client_ca: without a unix socket",
+    ] {
+        assert!(warnings.contains(part), "`{part}` should be in\n{warnings}");
+    }
+}
+
+#[test]
+fn files_that_are_of_no_use() {
+    let tls = |text: &str| format!("listen: {{tcp: '0.0.0.0:7717', tls: {{{text}}}}}");
+    refused(&tls("cert: cert"), &["(listen.tls)", "`key` is missing"]);
+    refused(&tls("cert: gone, key: key"), &["(listen.tls.cert)", "/srv/gone cannot be read"]);
+    refused(&tls("cert: cert, key: cert"), &["(listen.tls.key)", "there is no private key"]);
+    refused(&tls("cert: cert, key: key, client_ca: key"), &["(listen.tls.client_ca)"]);
+    refused("listen: {unix: b.sock, tls: {cert: cert, key: key}}", &["a unix socket has no TLS"]);
+    refused("listen: {tcp: '0.0.0.0:7717'}", &["needs TLS", "write `tls: {cert: bridge.pem"]);
+    let open = format!("{}\nauth: off", tls("cert: cert, key: key"));
+    refused(&open, &["whoever reaches 0.0.0.0:7717 could use the bridge"]);
+}
+
+#[test]
+fn names_that_are_none() {
+    for host in ["https://b.acme", "b.acme/x", "'*.acme'", "b acme", "u@b.acme", "''"] {
+        refused(
+            &format!("listen: {{tcp: '127.0.0.1:1', hosts: [{host}]}}"),
+            &["no name of a host"],
+        );
+    }
+}
+
+#[test]
+fn certificates_of_apps() {
+    let asked = "listen: {tcp: '127.0.0.1:1', tls: {cert: cert, key: key, client_ca: ca}}";
+    refused("apps: {a: {cert: [a.acme]}}", &["(apps.a.cert)", "nobody is asked for a certificate"]);
+    refused(&format!("{asked}\napps: {{a: {{cert: ['*.acme']}}}}"), &["a pattern matches nothing"]);
+    let twice = format!("{asked}\napps: {{a: {{cert: [x]}}, b: {{cert: [x]}}}}");
+    refused(&twice, &["(apps.b.cert[0])", "the app `a` has the same name"]);
 }
