@@ -1,3 +1,5 @@
+//! What is made of the files of a server's TLS, and what is wrong with them.
+
 use super::*;
 
 /// A certificate and its key, in one file.
