@@ -93,8 +93,20 @@ pub enum Upstream {
 pub enum Credential {
     /// The bridge's own API key or OAuth access token.
     Own(SecretString),
+    /// Access tokens that the bridge fetches itself.
+    Oauth(Arc<RefreshGrant>),
     /// Whatever the app sends besides its bridge token.
     Passthrough,
+}
+
+/// A registered application, and the access to a workspace that somebody has granted it.
+#[derive(Debug, Clone)]
+pub struct RefreshGrant {
+    /// Where tokens are issued.
+    pub token_url: Written<Url>,
+    pub client_id: String,
+    pub client_secret: SecretString,
+    pub refresh_token: SecretString,
 }
 
 /// Whether a caller has to show a token.

@@ -125,7 +125,7 @@ impl Daemon {
         state.write_listen(&urls)?;
 
         let (base_url, workspace, credential) = upstream(&config, &mut back).await?;
-        let upstream = Arc::new(Upstream::new(base_url.clone(), &credential));
+        let upstream = Arc::new(Upstream::new(base_url.clone(), &credential, state.clone()));
         let audit = match &config.audit {
             Some(audit) => Some(Arc::new(Audit::open(&audit.file, audit.arguments)?)),
             None => None,
@@ -157,6 +157,13 @@ impl Daemon {
             sessions: Sessions::default(),
             api: Api { runs: Arc::clone(&runs), facts, requests: Arc::default() },
             proxy: Proxy { runs: Arc::clone(&runs) },
+        });
+        let (upstream, stop) = (Arc::clone(runs.upstream()), back.stop_token());
+        back.spawn("credential", async move {
+            tokio::select! {
+                () = stop.cancelled() => (),
+                () = upstream.keep_authorized() => (),
+            }
         });
         for listener in listeners {
             let serving = server::serve(listener, Arc::clone(&front_door), front.stop_token());

@@ -4,12 +4,12 @@
 //!
 //! Must not: know what is asked of whom.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use http::{
     HeaderMap, HeaderValue,
-    header::{Entry, HeaderName},
+    header::{Entry, HeaderName, RETRY_AFTER},
 };
 use reqwest::{NoProxy, Proxy};
 
@@ -123,6 +123,15 @@ pub async fn body_up_to(
         }
     }
     Ok((read.freeze(), true))
+}
+
+/// How long a server wants to be left alone: `Retry-After`, in seconds or as a date.
+pub fn retry_after(headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
+    match text.trim().parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(wall).ok(),
+    }
 }
 
 /// An error and what caused it, down to the root, in one line: reqwest's own text stops at "error

@@ -29,7 +29,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    auth::Tokens,
+    auth,
     peer::{Dial, Peer, PeerError},
 };
 use crate::{
@@ -130,7 +130,7 @@ pub fn dialer(
             let resource = Some(&url).filter(|_| socket.is_none());
             let tokens = oauth
                 .as_ref()
-                .map(|oauth| Tokens::new(name.clone(), oauth.clone(), resource, client.clone()));
+                .map(|oauth| auth::tokens(name.clone(), oauth.clone(), resource, client.clone()));
             let socket = socket.as_deref();
             let endpoint = http::Endpoint::new(client, url, headers.clone(), socket, tokens);
             Target::Http { endpoint: Arc::new(endpoint), transport: *transport }

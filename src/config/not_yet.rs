@@ -24,11 +24,6 @@ const TABLE: &[NotYet] = &[
         cure: "listen on 127.0.0.1 and put a TLS proxy in front",
     },
     NotYet {
-        path: &["upstream", "oauth"],
-        what: "renewing an upstream OAuth token",
-        cure: "write `credential` with an API key or an access token",
-    },
-    NotYet {
         path: &["mcp", "*", "approve"],
         what: "calls that a person approves",
         cure: "keep such tools from the model: `tools: {deny: […]}`",

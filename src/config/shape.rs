@@ -93,22 +93,23 @@ pub struct Upstream {
     pub workspace: Option<At<String>>,
     /// An API key or an OAuth access token, as a reference; or `passthrough`: what each app sends.
     pub credential: Option<At<Scalar>>,
-    /// Instead of `credential`. Not in this version.
-    pub oauth: Option<UpstreamOauth>,
+    /// Instead of `credential`: access tokens that the bridge fetches, and renews before they expire.
+    pub oauth: Option<At<UpstreamOauth>>,
 }
 
-/// An OAuth grant that is renewed before it expires. Not in this version.
+/// An OAuth application that somebody has given access to a workspace.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a map with token_url, client_id and refresh_token")]
+#[serde(deny_unknown_fields, expecting = "a map with client_id, client_secret, refresh_token")]
 pub struct UpstreamOauth {
-    /// Where tokens are issued.
-    pub token_url: Option<String>,
-    /// Who the bridge is there.
-    pub client_id: Option<String>,
+    /// Where tokens are issued. Default: `<base_url>/api/oauth/token`.
+    pub token_url: Option<At<String>>,
+    /// The application.
+    pub client_id: Option<At<Scalar>>,
     /// As a reference.
-    pub client_secret: Option<Unready>,
-    /// As a reference.
-    pub refresh_token: Option<Unready>,
+    pub client_secret: Option<At<Scalar>>,
+    /// What the application was given when somebody logged in, as a reference. One that the issuer
+    /// puts in its place is kept in `state_dir`, and used until this one changes.
+    pub refresh_token: Option<At<Scalar>>,
 }
 
 /// The audit log.

@@ -109,3 +109,5 @@ mod traced;
 mod transports;
 #[cfg(test)]
 mod trust;
+#[cfg(test)]
+mod upstream_oauth;

@@ -223,8 +223,13 @@ impl Mask {
     }
 
     fn credential(&mut self, credential: &Credential) {
-        if let Credential::Own(secret) = credential {
-            self.secret(secret);
+        match credential {
+            Credential::Own(secret) => self.secret(secret),
+            Credential::Oauth(grant) => {
+                self.secret(&grant.client_secret);
+                self.secret(&grant.refresh_token);
+            }
+            Credential::Passthrough => {}
         }
     }
 

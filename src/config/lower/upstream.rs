@@ -2,7 +2,7 @@
 //!
 //! Must not: show a token or a credential.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
@@ -10,7 +10,7 @@ use url::Url;
 use super::{Lower, backend::Backends};
 use crate::{
     config::{
-        App, Auth, Credential, Upstream,
+        App, Auth, Credential, RefreshGrant, Upstream,
         document::NodeId,
         read::{At, Scalar},
         reference::Dialect,
@@ -20,6 +20,8 @@ use crate::{
 };
 
 const DEFAULT_BASE_URL: &str = "https://app.mantyx.io";
+/// Where MANTYX issues tokens, below the base URL.
+const TOKEN_PATH: &str = "/api/oauth/token";
 const PASSTHROUGH: &str = "passthrough";
 /// The workspace of the sandbox that nobody named.
 const SANDBOX_WORKSPACE: &str = "sandbox";
@@ -46,6 +48,7 @@ impl Lower<'_> {
             let clashes = [
                 upstream.base_url.as_ref().map(|at| ("base_url", at.node)),
                 upstream.credential.as_ref().map(|at| ("credential", at.node)),
+                upstream.oauth.as_ref().map(|at| ("oauth", at.node)),
             ];
             for (key, node) in clashes.into_iter().flatten() {
                 self.error_at_key(
@@ -57,16 +60,22 @@ impl Lower<'_> {
             let workspace = workspace?.unwrap_or_else(|| SANDBOX_WORKSPACE.to_owned());
             return Some(Upstream::Sandbox { workspace });
         }
-        let credential = match &upstream.credential {
-            Some(at) => self.credential(at),
-            None => {
-                self.missing(*node, "`credential` is missing", CREDENTIAL_CURE);
-                None
-            }
-        };
         let base_url = match &upstream.base_url {
             Some(at) => self.base_url(at),
             None => Some(Url::parse(DEFAULT_BASE_URL).expect("the constant is a URL")),
+        };
+        let credential = match (&upstream.credential, &upstream.oauth) {
+            (Some(at), None) => self.credential(at),
+            (None, Some(at)) => self.refresh_grant(at, base_url.as_ref()),
+            (Some(_), Some(oauth)) => {
+                let message = "`upstream` has either `credential` or `oauth`";
+                self.error_at_key(oauth.node, message, "remove one of the two");
+                None
+            }
+            (None, None) => {
+                self.missing(*node, "`credential` is missing", CREDENTIAL_CURE);
+                None
+            }
         };
         Some(Upstream::Mantyx {
             base_url: base_url?,
@@ -178,6 +187,53 @@ impl Lower<'_> {
             return Some(Credential::Passthrough);
         }
         self.secret(at.node, text, "credential").map(Credential::Own)
+    }
+
+    fn refresh_grant(
+        &self,
+        At { value: oauth, node }: &At<shape::UpstreamOauth>,
+        base: Option<&Url>,
+    ) -> Option<Credential> {
+        let client_id = match &oauth.client_id {
+            Some(at) => self.client_id(at),
+            None => {
+                let cure = "write the client id of the application that is registered at MANTYX";
+                self.missing(*node, "`client_id` is missing", cure);
+                None
+            }
+        };
+        let secret = |at: &Option<At<Scalar>>, key: &str| match at {
+            Some(at) => self.secret(at.node, &at.value.0, key),
+            None => {
+                let cure =
+                    format!("write `{key}: ${{file:/path}}`, or ${{env:NAME}} or ${{cred:NAME}}");
+                self.missing(*node, format!("`{key}` is missing"), cure);
+                None
+            }
+        };
+        let client_secret = secret(&oauth.client_secret, "client_secret");
+        let refresh_token = secret(&oauth.refresh_token, "refresh_token");
+        let token_url = match &oauth.token_url {
+            Some(at) => {
+                let url = self.url(at, Dialect::Own)?;
+                if url.scheme() == "http" && !super::web::is_loopback(&url) {
+                    let message = "without TLS everybody on the way could read the secrets";
+                    let cure = "write https://; http:// is for loopback addresses only";
+                    self.error(at.node, message, cure);
+                }
+                url
+            }
+            None => {
+                let base = base?.as_str().trim_end_matches('/');
+                Url::parse(&format!("{base}{TOKEN_PATH}")).expect("a base URL and a path").into()
+            }
+        };
+        Some(Credential::Oauth(Arc::new(RefreshGrant {
+            token_url,
+            client_id: client_id?,
+            client_secret: client_secret?,
+            refresh_token: refresh_token?,
+        })))
     }
 
     fn workspace(&self, at: &At<String>) -> Option<String> {

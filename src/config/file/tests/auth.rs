@@ -3,7 +3,7 @@
 use secrecy::ExposeSecret as _;
 
 use super::{check, parse};
-use crate::config::{A2a, ClientCredentials, Config, Mcp, Target};
+use crate::config::{A2a, ClientCredentials, Config, Credential, Mcp, Target, Upstream};
 
 fn oauth<'c>(config: &'c Config, name: &str) -> &'c ClientCredentials {
     let backend = config.backends.values().find(|backend| backend.name.as_str() == name);
@@ -170,5 +170,61 @@ error: unknown key `token`
   = Known keys here: bearer, oauth
 
 6 errors in /srv/bridge.yaml",
+    );
+}
+
+#[test]
+fn an_application_at_mantyx() {
+    let grant = |more: &str| {
+        let yaml = format!(
+            "upstream: {{oauth: {{client_id: bridge, client_secret: '${{env:TOKEN}}', \
+             refresh_token: '${{file:/etc/closed}}'{more}}}}}"
+        );
+        let config = parse(&yaml).unwrap();
+        assert_eq!(config.warnings, Vec::<String>::new());
+        assert!(!format!("{config:?}").contains("hunter22"));
+        let Upstream::Mantyx { credential: Credential::Oauth(grant), .. } = config.upstream else {
+            panic!("a grant");
+        };
+        grant
+    };
+    let by_default = grant("");
+    assert_eq!(by_default.token_url.as_str(), "https://app.mantyx.io/api/oauth/token");
+    assert_eq!(by_default.client_id, "bridge");
+    assert_eq!(by_default.client_secret.expose_secret(), "0123456789abcdef");
+    assert_eq!(by_default.refresh_token.expose_secret(), "hunter22-closed-secret");
+    let told = grant(", token_url: 'https://idp/t'");
+    assert_eq!(told.token_url.as_str(), "https://idp/t");
+}
+
+#[test]
+fn mistakes_of_an_application() {
+    check(
+        r"upstream: {credential: passthrough, oauth: {client_id: a}}",
+        r"error: `upstream` has either `credential` or `oauth`
+ --> /srv/bridge.yaml:1:37 (upstream.oauth)
+  |
+1 | upstream: {credential: passthrough, oauth: {client_id: a}}
+  |                                     ^^^^^
+  = remove one of the two",
+    );
+    check(
+        r"upstream:
+  oauth: {client_id: a, client_secret: '${env:TOKEN}', token_url: 'http://idp/t'}",
+        r"error: `refresh_token` is missing
+ --> /srv/bridge.yaml:2:3 (upstream.oauth)
+  |
+2 |   oauth: {client_id: a, client_secret: '${env:TOKEN}', token_url: 'http://idp/t'}
+  |   ^^^^^
+  = write `refresh_token: ${file:/path}`, or ${env:NAME} or ${cred:NAME}
+
+error: without TLS everybody on the way could read the secrets
+ --> /srv/bridge.yaml:2:67 (upstream.oauth.token_url)
+  |
+2 |   oauth: {client_id: a, client_secret: '${env:TOKEN}', token_url: 'http://idp/t'}
+  |                                                                   ^^^^^^^^^^^^^^
+  = write https://; http:// is for loopback addresses only
+
+2 errors in /srv/bridge.yaml",
     );
 }
