@@ -17,6 +17,7 @@ mod reference;
 mod same;
 pub mod schema;
 pub mod shape;
+mod token;
 pub mod value;
 pub mod words;
 
@@ -35,6 +36,7 @@ pub use self::{
     environment::Environment,
     error::ConfigErrors,
     file::{ConfigFile, find},
+    token::TokenHash,
 };
 use crate::model::ids::{AppName, BackendName};
 pub use crate::model::{naming::Naming, offer::OnUnavailable};
@@ -121,7 +123,10 @@ pub enum Auth {
 #[derive(Debug, Clone)]
 pub struct App {
     pub name: AppName,
-    pub token: SecretString,
+    /// It has this token, or users, or both.
+    pub token: Option<TokenHash>,
+    /// The users of this machine that it is on a unix socket, where they need no token.
+    pub users: Vec<u32>,
     /// The backends it may use; `None` means all.
     pub backends: Option<Vec<BackendName>>,
     pub max_concurrent_calls: Option<usize>,

@@ -18,7 +18,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 use tokio::{
     net::TcpListener,
     sync::watch,
@@ -37,7 +37,7 @@ use crate::{
     audit::{self, Audit},
     backend::calls::Backends,
     catalogs,
-    config::{self, App, Config, Credential, Listen},
+    config::{self, App, Config, Credential, Listen, TokenHash},
     door::{guard::Guard, sessions::Sessions},
     front::Front,
     journal::{self, Journal},
@@ -76,7 +76,7 @@ pub struct Daemon {
     journal: Arc<Journal>,
     audit: Option<Arc<Audit>>,
     urls: Vec<String>,
-    /// The token of the first app.
+    /// The token of the app `default`; empty where others are configured.
     token: SecretString,
 }
 
@@ -116,7 +116,7 @@ impl Daemon {
         let mut back = Tasks::default();
 
         let apps = apps(&config, &state)?;
-        let token = apps.first().map(|app| app.token.clone()).unwrap_or_default();
+        let token = if config.apps.is_empty() { state.token()? } else { SecretString::default() };
 
         let Options { launcher, handed, reload } = options;
         let listeners = listeners(&config.listen, handed).await?;
@@ -193,7 +193,7 @@ impl Daemon {
         &self.urls
     }
 
-    /// The token of the first app.
+    /// The token of the app `default`; empty where others are configured.
     pub fn token(&self) -> &SecretString {
         &self.token
     }
@@ -244,16 +244,17 @@ impl Daemon {
 /// token.
 fn apps(config: &Config, state: &StateDir) -> Result<Vec<App>, StateError> {
     if config.apps.is_empty() {
-        Ok(vec![default_app(state.token()?)])
+        Ok(vec![default_app(&state.token()?)])
     } else {
         Ok(config.apps.clone())
     }
 }
 
-fn default_app(token: SecretString) -> App {
+fn default_app(token: &SecretString) -> App {
     App {
         name: AppName::from("default"),
-        token,
+        token: Some(TokenHash::of(token.expose_secret().as_bytes())),
+        users: Vec::new(),
         backends: None,
         max_concurrent_calls: None,
         credential: None,

@@ -16,6 +16,7 @@ use crate::{
         Arrival,
         code::Code,
         guard::{Caller, Guard, Refusal, TokenHash},
+        rate,
         reply::{self, Body},
         route::Route,
         sessions::Sessions,
@@ -44,12 +45,9 @@ impl Front {
         request: Request<Incoming>,
         arrival: Arrival,
     ) -> Response<Body> {
-        let mut response = match self.admit(&request, arrival) {
-            Ok((route, caller)) => self.count(route, caller, request).await,
-            Err(refusal) => {
-                self.api.requests.refused.of(refusal.kind()).inc();
-                refused(&request, arrival, &refusal)
-            }
+        let mut response = match self.admit(&request, &arrival) {
+            Ok((route, caller)) => self.count(route, caller, request, &arrival).await,
+            Err(refusal) => self.refuse(request.uri().path(), &arrival, &refusal),
         };
         // What a browser might do with an answer that it should never have got.
         let headers = response.headers_mut();
@@ -61,14 +59,26 @@ impl Front {
     fn admit(
         &self,
         request: &Request<Incoming>,
-        arrival: Arrival,
+        arrival: &Arrival,
     ) -> Result<(Route, Option<Caller>), Refusal> {
         self.guard.check_browser(request.uri(), request.headers(), arrival)?;
         let route = Route::of(request.method(), request.uri().path());
         if route.is_open() {
             return Ok((route, None));
         }
-        match self.guard.identify(request.headers()) {
+        self.guard.check_failures(arrival)?;
+        self.identify(route, request, arrival)
+            .map_err(|refusal| self.guard.turned_away(refusal, arrival))
+    }
+
+    /// Finds out who the caller of a route is that not everybody may see.
+    fn identify(
+        &self,
+        route: Route,
+        request: &Request<Incoming>,
+        arrival: &Arrival,
+    ) -> Result<(Route, Option<Caller>), Refusal> {
+        match self.guard.identify(request.headers(), arrival) {
             Ok(caller) => Ok((route, Some(caller))),
             Err(Refusal::NoToken) if route == Route::Page => Ok((route, self.in_session(request))),
             Err(Refusal::NoToken) if route.takes_sessions() => {
@@ -90,7 +100,10 @@ impl Front {
     }
 
     /// Begins a session, if the form has the token of an app.
-    async fn sign_in(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn sign_in(&self, request: Request<Incoming>, arrival: &Arrival) -> Response<Body> {
+        if let Err(refusal) = self.guard.check_failures(arrival) {
+            return self.refuse(request.uri().path(), arrival, &refusal);
+        }
         let (parts, body) = request.into_parts();
         let form = match reply::read(body, MAX_FORM).await {
             Ok(form) => form,
@@ -100,7 +113,11 @@ impl Front {
         let token = token.map(|(_, token)| token.trim().to_owned()).unwrap_or_default();
         let token = TokenHash::of(token.as_bytes());
         let Some(app) = self.guard.app_of(token) else {
-            info!("somebody tried to sign in at the status page with a wrong token");
+            info!(peer = %arrival, "somebody tried to sign in at the status page with a wrong token");
+            let refusal = self.guard.turned_away(Refusal::WrongToken, arrival);
+            if matches!(refusal, Refusal::TooManyFailures(_)) {
+                return self.refuse(parts.uri.path(), arrival, &refusal);
+            }
             return page::sign_in(Some("That is no token of this bridge."));
         };
         match self.sessions.begin(token, &parts.headers) {
@@ -121,9 +138,10 @@ impl Front {
         route: Route,
         caller: Option<Caller>,
         request: Request<Incoming>,
+        arrival: &Arrival,
     ) -> Response<Body> {
         let (kind, begun) = (route.kind(), Instant::now());
-        let response = self.dispatch(route, caller, request).await;
+        let response = self.dispatch(route, caller, request, arrival).await;
         let counted = self.api.requests.by_route.of(kind);
         counted.answered.of(Answered::of(response.status())).inc();
         counted.duration.observe(begun.elapsed());
@@ -135,6 +153,7 @@ impl Front {
         route: Route,
         caller: Option<Caller>,
         request: Request<Incoming>,
+        arrival: &Arrival,
     ) -> Response<Body> {
         match (route, caller) {
             (Route::Own(own), caller) => self.api.handle(own, caller, request).await,
@@ -143,7 +162,7 @@ impl Front {
             }
             (Route::Page, Some(_)) => page::page(self.sessions.token(request.headers()).is_some()),
             (Route::Page, None) => page::sign_in(None),
-            (Route::SignIn, _) => self.sign_in(request).await,
+            (Route::SignIn, _) => self.sign_in(request, arrival).await,
             (Route::SignOut, _) => page::see_page(self.sessions.end(request.headers())),
             (Route::WrongMethod(allow), _) => reply::wrong_method(allow),
             (Route::Unknown | Route::Proxied(_), _) => reply::error(
@@ -154,14 +173,27 @@ impl Front {
             ),
         }
     }
-}
 
-fn refused(request: &Request<Incoming>, arrival: Arrival, refusal: &Refusal) -> Response<Body> {
-    debug!(?arrival, path = request.uri().path(), %refusal, "refused");
-    let mut response = reply::error(refusal.status(), refusal.code(), &refusal.to_string());
-    if refusal.status() == StatusCode::UNAUTHORIZED {
-        let challenge = HeaderValue::from_static("Bearer realm=\"mantyx-bridge\"");
-        response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+    /// Answers a request that is turned away.
+    fn refuse(&self, path: &str, arrival: &Arrival, refusal: &Refusal) -> Response<Body> {
+        self.api.requests.refused.of(refusal.kind()).inc();
+        let mut response = reply::error(refusal.status(), refusal.code(), &refusal.to_string());
+        match refusal {
+            // Not often: more of them are `TooManyFailures`.
+            Refusal::NoToken | Refusal::WrongToken => {
+                info!(peer = %arrival, path, %refusal, "refused");
+                let challenge = HeaderValue::from_static("Bearer realm=\"mantyx-bridge\"");
+                response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+            }
+            Refusal::TooManyFailures(wait) => {
+                debug!(peer = %arrival, path, %refusal, "refused");
+                let seconds = HeaderValue::from(rate::seconds(*wait));
+                response.headers_mut().insert(header::RETRY_AFTER, seconds);
+            }
+            Refusal::NoHost | Refusal::ForeignHost | Refusal::CrossOrigin => {
+                debug!(peer = %arrival, path, %refusal, "refused");
+            }
+        }
+        response
     }
-    response
 }

@@ -91,6 +91,7 @@ label! {
         ForeignHost = "host_refused",
         CrossOrigin = "origin_refused",
         Unauthorized = "unauthorized",
+        TooManyFailures = "too_many_failures",
     }
 }
 

@@ -31,7 +31,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use self::handed::Handed;
-use crate::{door::Arrival, front::Front};
+use crate::{
+    door::{Arrival, Process},
+    front::Front,
+};
 
 /// Time for a request's headers, and for an idle connection to send the next request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -147,7 +150,7 @@ pub async fn serve(listener: Listener, front: Arc<Front>, stop: CancellationToke
                 connections.spawn(connection);
             }
             Ok((Stream::Unix(stream), place)) => {
-                let arrival = Arrival::Unix;
+                let arrival = Arrival::Unix { peer: process(&stream) };
                 let connection = connection(stream, arrival, Arc::clone(&front), &graceful, place);
                 connections.spawn(connection);
             }
@@ -183,6 +186,18 @@ async fn accept(
     Ok((stream, place))
 }
 
+/// The process that opened the connection. The kernel notes it then, and it does not change when the
+/// socket is handed to another.
+fn process(stream: &tokio::net::UnixStream) -> Option<Process> {
+    match stream.peer_cred() {
+        Ok(peer) => Some(Process { uid: peer.uid(), pid: peer.pid() }),
+        Err(error) => {
+            warn!(%error, "the kernel does not say who has connected");
+            None
+        }
+    }
+}
+
 /// One connection to its end. Not `async`, so that it is watched before it is spawned.
 fn connection<S>(
     stream: S,
@@ -194,8 +209,10 @@ fn connection<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let from = arrival.clone();
     let service = service_fn(move |request| {
         let front = Arc::clone(&front);
+        let arrival = arrival.clone();
         async move { Ok::<_, std::convert::Infallible>(front.handle(request, arrival).await) }
     });
     let connection = http1::Builder::new()
@@ -206,7 +223,7 @@ where
     let connection = graceful.watch(connection);
     async move {
         if let Err(error) = connection.await {
-            debug!(?arrival, error = %crate::http_client::chain(&error), "connection ended");
+            debug!(%from, error = %crate::http_client::chain(&error), "connection ended");
         }
         drop(place);
     }

@@ -125,10 +125,13 @@ pub struct Audit {
 
 /// A program that uses the bridge.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a map with token")]
+#[serde(deny_unknown_fields, expecting = "a map with token or users")]
 pub struct App {
     /// What the app shows as `Authorization: Bearer` or `X-API-Key`, as a reference.
     pub token: Option<At<Scalar>>,
+    /// Users of this machine, by number or by their names in `/etc/passwd`: what one of them sends
+    /// over a unix socket is this app's, without a token.
+    pub users: Option<At<Vec<At<Scalar>>>>,
     /// The backends that it may use. Left out: all. `[]`: none.
     pub backends: Option<At<Vec<At<String>>>>,
     /// Tool calls of this app that may run at once.

@@ -40,6 +40,7 @@ codes! {
     NotReady = "not_ready",
     OriginRefused = "origin_refused",
     StreamRefused = "stream_refused",
+    TooManyFailures = "too_many_failures",
     Unauthorized = "unauthorized",
     UnknownBackend = "unknown_backend",
     UnknownToolUse = "unknown_tool_use",

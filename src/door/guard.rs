@@ -1,19 +1,22 @@
 //! Who may come in: checks that run before any handler.
 //!
 //! A web page can make a browser send requests to loopback, by name (DNS rebinding) or blindly
-//! (cross-site requests); `Host`, `Origin` and their kin give it away. A program shows a token.
+//! (cross-site requests); `Host`, `Origin` and their kin give it away. A program shows a token, or the
+//! kernel says whose it is.
 //!
 //! Must not: look at a body, or say in a refusal which part of a token was wrong.
 
-use std::{collections::BTreeSet, net::SocketAddr, sync::Arc};
+use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Duration};
 
 use http::{HeaderMap, HeaderName, StatusCode, Uri, header};
-use secrecy::ExposeSecret as _;
-use sha2::{Digest as _, Sha256};
-use subtle::ConstantTimeEq as _;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
-use super::{Arrival, code::Code};
+use super::{
+    Arrival,
+    code::Code,
+    failures::{Failures, Peer},
+};
+pub use crate::config::TokenHash;
 use crate::{
     config::{App, Auth},
     metrics::Refused,
@@ -24,31 +27,10 @@ use crate::{
 #[derive(Debug)]
 pub struct Guard {
     auth: Auth,
-    apps: watch::Sender<Arc<[KnownApp]>>,
+    apps: watch::Sender<Arc<[Arc<App>]>>,
+    failures: Failures,
     /// What `Host` may say, in lower case, with the port.
     hosts: BTreeSet<String>,
-}
-
-#[derive(Debug)]
-struct KnownApp {
-    app: Arc<App>,
-    token: TokenHash,
-}
-
-/// Compared in place of a token, so that the time tells nothing about it.
-#[derive(Debug, Clone, Copy, Eq)]
-pub struct TokenHash([u8; 32]);
-
-impl PartialEq for TokenHash {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.ct_eq(&other.0).into()
-    }
-}
-
-impl TokenHash {
-    pub fn of(token: &[u8]) -> Self {
-        Self(Sha256::digest(token).into())
-    }
 }
 
 /// A caller that has been let in.
@@ -81,6 +63,8 @@ pub enum Refusal {
          MANTYX was not asked."
     )]
     WrongToken,
+    #[error("Too many requests from there came without a right token; wait before the next one.")]
+    TooManyFailures(Duration),
 }
 
 impl Refusal {
@@ -89,6 +73,7 @@ impl Refusal {
             Self::NoHost => StatusCode::BAD_REQUEST,
             Self::ForeignHost | Self::CrossOrigin => StatusCode::FORBIDDEN,
             Self::NoToken | Self::WrongToken => StatusCode::UNAUTHORIZED,
+            Self::TooManyFailures(_) => StatusCode::TOO_MANY_REQUESTS,
         }
     }
 
@@ -99,6 +84,7 @@ impl Refusal {
             Self::ForeignHost => Refused::ForeignHost,
             Self::CrossOrigin => Refused::CrossOrigin,
             Self::NoToken | Self::WrongToken => Refused::Unauthorized,
+            Self::TooManyFailures(_) => Refused::TooManyFailures,
         }
     }
 
@@ -109,6 +95,7 @@ impl Refusal {
             Self::ForeignHost => Code::HostRefused,
             Self::CrossOrigin => Code::OriginRefused,
             Self::NoToken | Self::WrongToken => Code::Unauthorized,
+            Self::TooManyFailures(_) => Code::TooManyFailures,
         }
     }
 }
@@ -117,7 +104,7 @@ impl Guard {
     /// A guard of `apps` behind listeners on `addresses`.
     pub fn new(auth: Auth, apps: &[App], addresses: &[SocketAddr]) -> Self {
         let hosts = addresses.iter().flat_map(|address| names_of(*address)).collect();
-        Self { auth, apps: watch::Sender::new(known(apps)), hosts }
+        Self { auth, apps: watch::Sender::new(known(apps)), failures: Failures::default(), hosts }
     }
 
     /// Lets these apps in from now on, and no others.
@@ -131,7 +118,7 @@ impl Guard {
         &self,
         uri: &Uri,
         headers: &HeaderMap,
-        arrival: Arrival,
+        arrival: &Arrival,
     ) -> Result<(), Refusal> {
         if matches!(arrival, Arrival::Tcp { .. }) {
             let mut hosts = headers.get_all(header::HOST).iter();
@@ -156,8 +143,23 @@ impl Guard {
         if foreign { Err(Refusal::CrossOrigin) } else { Ok(()) }
     }
 
-    /// Finds the app that the token belongs to.
-    pub fn identify(&self, headers: &HeaderMap) -> Result<Caller, Refusal> {
+    /// Turns away who has shown no right token too often, whatever it shows now.
+    pub fn check_failures(&self, arrival: &Arrival) -> Result<(), Refusal> {
+        let wait = self.failures.brake(Peer::of(arrival), Instant::now());
+        wait.map_or(Ok(()), |wait| Err(Refusal::TooManyFailures(wait)))
+    }
+
+    /// Notes that a caller is turned away; what it is told.
+    pub fn turned_away(&self, refusal: Refusal, arrival: &Arrival) -> Refusal {
+        if refusal.status() != StatusCode::UNAUTHORIZED {
+            return refusal;
+        }
+        let wait = self.failures.note(Peer::of(arrival), Instant::now());
+        wait.map_or(refusal, Refusal::TooManyFailures)
+    }
+
+    /// Finds the app that the caller is: by the token that it shows, or by its user.
+    pub fn identify(&self, headers: &HeaderMap, arrival: &Arrival) -> Result<Caller, Refusal> {
         let bearer = headers.get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
         let key = headers.get(X_API_KEY).map(http::HeaderValue::as_bytes);
         let shown = [(header::AUTHORIZATION, bearer), (X_API_KEY, key)];
@@ -166,7 +168,10 @@ impl Guard {
                 return Ok(Caller { app, token_in: Some(name.clone()) });
             }
         }
-        let first = self.apps.borrow().first().map(|known| Arc::clone(&known.app));
+        if let Some(app) = self.app_of_user(arrival) {
+            return Ok(Caller { app, token_in: None });
+        }
+        let first = self.apps.borrow().first().cloned();
         match (self.auth, first) {
             (Auth::Off, Some(app)) => Ok(Caller { app, token_in: None }),
             _ if shown.iter().any(|(_, token)| token.is_some()) => Err(Refusal::WrongToken),
@@ -179,11 +184,18 @@ impl Guard {
         // All are compared, whichever matches.
         let mut found = None;
         for known in self.apps.borrow().iter() {
-            if known.token == token {
-                found = Some(Arc::clone(&known.app));
+            if known.token == Some(token) {
+                found = Some(Arc::clone(known));
             }
         }
         found
+    }
+
+    /// The app whose user has opened the connection.
+    fn app_of_user(&self, arrival: &Arrival) -> Option<Arc<App>> {
+        let Arrival::Unix { peer: Some(peer) } = arrival else { return None };
+        let apps = self.apps.borrow();
+        apps.iter().find(|app| app.users.contains(&peer.uid)).cloned()
     }
 
     fn is_ours(&self, host: &str) -> bool {
@@ -191,12 +203,8 @@ impl Guard {
     }
 }
 
-fn known(apps: &[App]) -> Arc<[KnownApp]> {
-    let known = |app: &App| {
-        let token = TokenHash::of(app.token.expose_secret().as_bytes());
-        KnownApp { app: Arc::new(app.clone()), token }
-    };
-    apps.iter().map(known).collect()
+fn known(apps: &[App]) -> Arc<[Arc<App>]> {
+    apps.iter().cloned().map(Arc::new).collect()
 }
 
 /// The token of an `Authorization` header with the scheme `Bearer`.

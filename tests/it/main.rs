@@ -43,6 +43,8 @@ mod audit;
 #[cfg(test)]
 mod auth;
 #[cfg(test)]
+mod callers;
+#[cfg(test)]
 mod calls;
 #[cfg(test)]
 mod cli;

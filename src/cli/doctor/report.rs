@@ -164,7 +164,6 @@ impl Mask {
             mask.credential(credential);
         }
         for app in &config.apps {
-            mask.secret(&app.token);
             app.credential.iter().for_each(|credential| mask.credential(credential));
         }
         for backend in config.backends.values() {

@@ -2,7 +2,7 @@
 //!
 //! Must not: show a token or a credential.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
@@ -10,7 +10,7 @@ use url::Url;
 use super::{Lower, backend::Backends};
 use crate::{
     config::{
-        App, Auth, Credential, RefreshGrant, Upstream,
+        App, Auth, Credential, RefreshGrant, TokenHash, Upstream,
         document::NodeId,
         read::{At, Scalar},
         reference::Dialect,
@@ -108,31 +108,23 @@ impl Lower<'_> {
             }
             let backends = app.backends.as_ref().map(|at| self.app_backends(at, backends));
             let credential = app.credential.as_ref().and_then(|at| self.credential(at));
-            let Some(written) = &app.token else {
+            if app.token.is_none() && app.users.is_none() {
                 let cure = format!("write `token: ${{file:/etc/mantyx-bridge/{name}.token}}`");
                 self.missing(*node, "`token` is missing", cure);
                 continue;
-            };
-            let Some(token) = self.secret(written.node, &written.value.0, "token") else {
-                continue;
-            };
-            if token.expose_secret().len() < SHORT_TOKEN {
-                self.warn(
-                    written.node,
-                    "the token is short enough to be guessed; take 32 random bytes",
-                );
             }
-            let same = |app: &&App| app.token.expose_secret() == token.expose_secret();
-            if let Some(other) = apps.iter().find(same) {
-                self.error(
-                    written.node,
-                    format!("the app `{}` has the same token", other.name),
-                    "every app needs its own, by which it is known",
-                );
-            }
+            let token = match &app.token {
+                Some(written) => match self.app_token(written, &apps) {
+                    Some(token) => Some(token),
+                    None => continue,
+                },
+                None => None,
+            };
+            let users = app.users.as_ref().map(|at| self.app_users(at, &apps));
             apps.push(App {
                 name: name.as_str().into(),
                 token,
+                users: users.unwrap_or_default(),
                 backends,
                 max_concurrent_calls: app.max_concurrent_calls.as_ref().map(|at| at.value.0),
                 credential,
@@ -144,6 +136,60 @@ impl Lower<'_> {
         apps
     }
 
+    /// The token of an app that stands behind these.
+    fn app_token(&self, written: &At<Scalar>, apps: &[App]) -> Option<TokenHash> {
+        let token = self.secret(written.node, &written.value.0, "token")?;
+        if token.expose_secret().len() < SHORT_TOKEN {
+            self.warn(
+                written.node,
+                "the token is short enough to be guessed; take 32 random bytes",
+            );
+        }
+        let token = TokenHash::of(token.expose_secret().as_bytes());
+        if let Some(other) = apps.iter().find(|app| app.token == Some(token)) {
+            self.error(
+                written.node,
+                format!("the app `{}` has the same token", other.name),
+                "every app needs its own, by which it is known",
+            );
+        }
+        Some(token)
+    }
+
+    /// The users that an app is which stands behind these.
+    fn app_users(&self, at: &At<Vec<At<Scalar>>>, apps: &[App]) -> Vec<u32> {
+        let mut users = Vec::new();
+        for At { value, node } in &at.value {
+            let Some(text) = self.open_text(*node, &value.0, Dialect::Own) else { continue };
+            let Some(uid) = self.uid(&text) else {
+                let cure =
+                    "write a name that is in /etc/passwd, or the number of the user (`id -u`)";
+                self.error(*node, format!("there is no user `{text}`"), cure);
+                continue;
+            };
+            let other = apps.iter().find(|app| app.users.contains(&uid));
+            if users.contains(&uid) {
+                self.error(*node, format!("the user {uid} is here twice"), "remove one");
+            } else if let Some(other) = other {
+                let message = format!("the user {uid} is the app `{}` already", other.name);
+                self.error(*node, message, "a user is one app; tell them apart by their tokens");
+            }
+            users.push(uid);
+        }
+        users
+    }
+
+    /// The number of the user with this name, or with this number.
+    fn uid(&self, user: &str) -> Option<u32> {
+        if let Ok(uid) = user.parse() {
+            return Some(uid);
+        }
+        let passwd = self.env.read(Path::new("/etc/passwd")).ok()?;
+        let mut users = passwd.text.lines().map(|line| line.split(':'));
+        let mut found = users.find(|fields| fields.clone().next() == Some(user))?;
+        found.nth(2)?.parse().ok()
+    }
+
     /// The app that a person is who uses the command line: one that may use all backends, if there
     /// is one.
     pub(super) fn first_app(
@@ -151,14 +197,16 @@ impl Lower<'_> {
         At { value: apps, node }: &At<BTreeMap<String, At<shape::App>>>,
     ) -> Option<(AppName, SecretString)> {
         let sees_all = |(_, app): &(&String, &At<shape::App>)| app.value.backends.is_none();
-        let Some((name, app)) = apps.iter().find(sees_all).or_else(|| apps.iter().next()) else {
+        let with_token = || apps.iter().filter(|(_, app)| app.value.token.is_some());
+        if apps.is_empty() {
             self.missing(*node, "`apps` names no app", "remove the section, or name an app in it");
+        }
+        let Some((name, app)) = with_token().find(sees_all).or_else(|| with_token().next()) else {
+            let message = "no app has a token, by which the command line could be let in";
+            self.missing(*node, message, "give one of them a `token: ${file:/path}`");
             return None;
         };
-        let Some(written) = &app.value.token else {
-            self.missing(app.node, "`token` is missing", "write `token: ${file:/path}`");
-            return None;
-        };
+        let written = app.value.token.as_ref()?;
         let token = self.secret(written.node, &written.value.0, "token")?;
         Some((name.as_str().into(), token))
     }

@@ -1,8 +1,10 @@
 //! `auth` of backends: what is made of it, and what is wrong with it.
 
+use std::path::Path;
+
 use secrecy::ExposeSecret as _;
 
-use super::{check, parse};
+use super::{check, environment, parse};
 use crate::config::{A2a, ClientCredentials, Config, Credential, Mcp, Target, Upstream};
 
 fn oauth<'c>(config: &'c Config, name: &str) -> &'c ClientCredentials {
@@ -227,4 +229,24 @@ error: without TLS everybody on the way could read the secrets
 
 2 errors in /srv/bridge.yaml",
     );
+}
+
+#[test]
+fn users_by_name_and_by_number() {
+    let passwd = "root:x:0:0:root:/root:/bin/sh\nalice:x:1007:100::/home/alice:/bin/sh\n";
+    let env = environment().with_file("/etc/passwd", passwd, 0o644);
+    let yaml = "upstream: {sandbox: true}\napps: {a: {users: [alice, 1001]}, b: {users: [root]}}";
+    let config = Config::parse(yaml, Path::new("/srv/bridge.yaml"), &env).unwrap();
+    let [a, b] = &config.apps[..] else { panic!("two apps") };
+    assert_eq!((&a.users[..], a.token, &b.users[..]), (&[1007, 1001][..], None, &[0][..]));
+    let yaml = "upstream: {sandbox: true}\n\
+                apps: {a: {users: [alice, 1007]}, b: {users: [1007, alicia]}}";
+    let wrong = Config::parse(yaml, Path::new("/srv/bridge.yaml"), &env).unwrap_err().to_string();
+    for expected in [
+        "the user 1007 is here twice",
+        "the user 1007 is the app `a` already",
+        "there is no user `alicia`",
+    ] {
+        assert!(wrong.contains(expected), "{expected}: {wrong}");
+    }
 }
