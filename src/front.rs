@@ -18,7 +18,7 @@ use crate::{
         guard::{Caller, Guard, Refusal, TokenHash},
         rate,
         reply::{self, Body},
-        route::Route,
+        route::{Own, Route},
         sessions::Sessions,
     },
     metrics::Answered,
@@ -52,6 +52,8 @@ impl Front {
         // What a browser might do with an answer that it should never have got.
         let headers = response.headers_mut();
         headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+        let unframed = HeaderValue::from_static("frame-ancestors 'none'");
+        headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(unframed);
         response
     }
 
@@ -64,7 +66,10 @@ impl Front {
         self.guard.check_browser(request.uri(), request.headers(), arrival)?;
         let route = Route::of(request.method(), request.uri().path());
         if route.is_open() {
-            return Ok((route, None));
+            // Whoever watches over the bridge may be told more, and is never turned away.
+            let wants_more = route == Route::Own(Own::Ready);
+            let caller = wants_more.then(|| self.guard.recognize(request.headers(), arrival));
+            return Ok((route, caller.flatten()));
         }
         self.guard.check_failures(arrival)?;
         self.identify(route, request, arrival)

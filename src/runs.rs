@@ -18,6 +18,7 @@ pub mod log;
 mod mask;
 pub mod pending;
 mod restore;
+mod whose;
 
 use std::{
     collections::HashMap,
@@ -36,7 +37,6 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::info;
 
-pub use self::driven::{DrivenRun, Phase, RunKey};
 use self::{
     account::Of,
     answering::Task,
@@ -44,6 +44,10 @@ use self::{
     entry::Entry,
     history::{Begun, History},
     pending::{InHand, LongCalls},
+};
+pub use self::{
+    driven::{DrivenRun, Phase, RunKey},
+    whose::Thing,
 };
 use crate::{
     audit::Audit,

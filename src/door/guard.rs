@@ -149,6 +149,19 @@ impl Guard {
         wait.map_or(Ok(()), |wait| Err(Refusal::TooManyFailures(wait)))
     }
 
+    /// The app that the caller is, for a route that is everybody's. A guess is a guess here, too.
+    pub fn recognize(&self, headers: &HeaderMap, arrival: &Arrival) -> Option<Caller> {
+        self.check_failures(arrival).ok()?;
+        match self.identify(headers, arrival) {
+            Ok(caller) => Some(caller),
+            Err(Refusal::NoToken) => None,
+            Err(refusal) => {
+                self.turned_away(refusal, arrival);
+                None
+            }
+        }
+    }
+
     /// Notes that a caller is turned away; what it is told.
     pub fn turned_away(&self, refusal: Refusal, arrival: &Arrival) -> Refusal {
         if refusal.status() != StatusCode::UNAUTHORIZED {

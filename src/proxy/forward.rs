@@ -45,6 +45,9 @@ const NOT_UPSTREAM: [HeaderName; 5] =
 /// The headers that apps give to the bridge alone.
 const OWN_PREFIX: &str = "x-bridge-";
 
+/// The headers by which a server lets pages of other origins in.
+const CORS_PREFIX: &str = "access-control-";
+
 /// A request on its way to MANTYX.
 #[derive(Debug)]
 pub struct Outgoing<'a> {
@@ -130,6 +133,11 @@ impl<'a> Outgoing<'a> {
         let response: Response<reqwest::Body> = response.into();
         let (mut parts, body) = response.into_parts();
         parts.headers = end_to_end(&parts.headers);
+        // What MANTYX allows to pages, the bridge does not.
+        let cors = parts.headers.keys().filter(|name| name.as_str().starts_with(CORS_PREFIX));
+        for name in cors.cloned().collect::<Vec<_>>() {
+            parts.headers.remove(name);
+        }
         let body = body.map_err(|error| {
             warn!(error = %http_client::chain(&error), "MANTYX's answer broke off");
             BoxError::from(error.without_url())

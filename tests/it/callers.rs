@@ -7,8 +7,11 @@ use tokio::process::Command;
 
 use crate::{
     bridge::{API, Bridge},
-    http::Request,
+    frames::Script,
+    http::{Answer, Request},
     mantyx::Mantyx,
+    peers,
+    rig::ledger_in,
 };
 
 const TOKEN: &str = "a-token-of-one-app-canary";
@@ -110,4 +113,75 @@ async fn who_guesses_has_to_wait() {
         }
     }
     assert!(statuses.starts_with("401 "), "{statuses}");
+}
+
+/// A11: what is one app's is not there for another, though both share MANTYX's credential.
+#[tokio::test]
+async fn what_is_one_apps_is_not_there_for_another() {
+    let dir = TempDir::new().expect("the temporary directory is writable");
+    let plain = peers::ledger(&ledger_in(&dir), &[]);
+    let mantyx = Mantyx::start().await;
+    let apps = "apps:\n  one: {token: token-of-one-canary}\n  two: {token: token-of-two-canary}\n";
+    let config = format!("{}mcp:\n  plain: {plain}\n{apps}", mantyx.upstream());
+    let mut bridge = Bridge::ready(&config).await;
+    let ask = async |bridge: &Bridge, app: &str, method: &str, target: &str| -> Answer {
+        let request = Request::new(method, target).bearer(&format!("token-of-{app}-canary"));
+        let request = if method == "POST" { request.json("{}") } else { request };
+        request.answer(bridge.addr()).await
+    };
+    mantyx.script(Script::new().delta("a").until("later").done());
+    let created = ask(&bridge, "one", "POST", &format!("{API}/agent-runs")).await.expect(202);
+    let run = created["runId"].as_str().expect("an id").to_owned();
+    let created = ask(&bridge, "one", "POST", &format!("{API}/agent-sessions")).await;
+    assert!(matches!(created.status, 200..=299), "{}", created.text());
+    let session = created.value()["sessionId"].as_str().expect("an id").to_owned();
+
+    let encoded = run.replacen(char::is_alphabetic, "%72", 1);
+    assert!(run.starts_with('r') && encoded != run);
+    let theirs = [
+        ("GET", format!("{API}/agent-runs/{run}/stream")),
+        ("GET", format!("{API}/agent-runs/{run}")),
+        ("GET", format!("{API}/agent-runs/{encoded}")),
+        ("GET", format!("{API}//agent-runs/{run}/")),
+        ("GET", format!("{API}/eval-runs/{run}/stream")),
+        ("POST", format!("{API}/agent-runs/{run}/cancel")),
+        ("POST", format!("{API}/agent-runs/{run}/tool-results")),
+        ("POST", format!("{API}/agent-runs/{run}/feedback")),
+        ("POST", format!("{API}/agent-sessions/{session}/messages")),
+        ("GET", format!("{API}/agent-sessions/{session}")),
+        ("GET", format!("{API}/agent-sessions/{session}/events")),
+        ("DELETE", format!("{API}/agent-sessions/{session}")),
+    ];
+    for restarted in [false, true] {
+        if restarted {
+            bridge.kill9();
+            bridge.restart().await;
+            bridge.wait_ready().await;
+        }
+        mantyx.forget_requests();
+        let before = mantyx.recorded().len();
+        for (method, target) in &theirs {
+            let body = ask(&bridge, "two", method, target).await.expect_error(404);
+            assert_eq!(body["error"], "not_found", "{method} {target}");
+        }
+        // The run is driven meanwhile, by the app that it is.
+        let asked = mantyx.recorded().split_off(before);
+        let others = asked.iter().filter(|seen| !seen.target.contains("/stream"));
+        assert_eq!(others.count(), 0, "MANTYX is not asked");
+        // The bridge's own: not yours is the same as not there.
+        let theirs = ask(&bridge, "two", "GET", &format!("/v1/runs/{run}")).await;
+        let absent = ask(&bridge, "two", "GET", "/v1/runs/run_absent").await;
+        assert_eq!((theirs.status, theirs.text()), (404, absent.text()));
+        let attach = format!("/v1/runs/{run}/attach");
+        ask(&bridge, "two", "POST", &attach).await.expect_error(404);
+        for list in ["runs", "calls"] {
+            let shown = ask(&bridge, "two", "GET", &format!("/v1/{list}")).await.expect(200);
+            assert_eq!(shown[list], serde_json::json!([]), "{shown}");
+        }
+    }
+    let mine = ask(&bridge, "one", "GET", &format!("/v1/runs/{run}")).await;
+    assert_eq!(mine.status, 200, "{}", mine.text());
+    mantyx.release("later");
+    let ended = ask(&bridge, "one", "GET", &format!("{API}/agent-runs/{run}/stream")).await;
+    assert!(ended.text().contains("event: result"), "{}", ended.text());
 }
