@@ -130,8 +130,18 @@ pub struct App {
     /// The backends it may use; `None` means all.
     pub backends: Option<Vec<BackendName>>,
     pub max_concurrent_calls: Option<usize>,
+    /// The requests that it may send; `None`: as many as it likes.
+    pub rate: Option<Rate>,
     /// Goes to MANTYX in place of the upstream's credential.
     pub credential: Option<Credential>,
+}
+
+/// How often something may happen.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rate {
+    pub per_second: f64,
+    /// Those that may come at once.
+    pub burst: f64,
 }
 
 /// How catalogs are kept fresh, for all backends that do not say otherwise.
@@ -227,6 +237,18 @@ pub struct Program {
     /// Its environment, besides the little that every program is given.
     pub env: BTreeMap<String, SecretString>,
     pub cwd: Option<PathBuf>,
+    /// What it may see of the file system; `None` means what the daemon's user may.
+    pub sandbox: Option<Confinement>,
+}
+
+/// What a sandboxed program may see of the file system, besides what it takes to run at all
+/// (`backend::program::confine`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Confinement {
+    /// Files and directories, with all below them, to read and to run.
+    pub read: Vec<PathBuf>,
+    /// The same, to change as well.
+    pub write: Vec<PathBuf>,
 }
 
 /// An A2A agent.

@@ -257,6 +257,7 @@ fn default_app(token: &SecretString) -> App {
         users: Vec::new(),
         backends: None,
         max_concurrent_calls: None,
+        rate: None,
         credential: None,
     }
 }

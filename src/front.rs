@@ -72,8 +72,13 @@ impl Front {
             return Ok((route, caller.flatten()));
         }
         self.guard.check_failures(arrival)?;
-        self.identify(route, request, arrival)
-            .map_err(|refusal| self.guard.turned_away(refusal, arrival))
+        let (route, caller) = self
+            .identify(route, request, arrival)
+            .map_err(|refusal| self.guard.turned_away(refusal, arrival))?;
+        if let Some(caller) = &caller {
+            self.guard.check_rate(&caller.app)?;
+        }
+        Ok((route, caller))
     }
 
     /// Finds out who the caller of a route is that not everybody may see.
@@ -190,7 +195,7 @@ impl Front {
                 let challenge = HeaderValue::from_static("Bearer realm=\"mantyx-bridge\"");
                 response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
             }
-            Refusal::TooManyFailures(wait) => {
+            Refusal::TooManyFailures(wait) | Refusal::TooManyRequests(wait) => {
                 debug!(peer = %arrival, path, %refusal, "refused");
                 let seconds = HeaderValue::from(rate::seconds(*wait));
                 response.headers_mut().insert(header::RETRY_AFTER, seconds);

@@ -6,15 +6,29 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use mantyx_bridge::{
-    backend::program::launcher,
+    backend::program::{guard, launcher},
     cli::{self, Cli},
 };
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
-    // Before clap and before any thread: this process is about to become another program.
-    if args.next().is_some_and(|first| first == launcher::SUBCOMMAND) {
-        return launcher::exec(args);
+    // Before clap and before any thread: these two are no commands of a user's.
+    match args.next() {
+        Some(first) if first == launcher::SUBCOMMAND => return launcher::exec(args),
+        Some(first) if first == guard::SUBCOMMAND => return guard::stand(),
+        _ => (),
     }
+    keep_to_ourselves();
     cli::run(Cli::parse())
+}
+
+/// Lets no other process of the same user, such as a program that the bridge starts, look into the
+/// memory and the environment of this one, where secrets are. It leaves no core dump, either.
+fn keep_to_ourselves() {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+        // Linux refuses it to nobody.
+        let _kept = set_dumpable_behavior(DumpableBehavior::NotDumpable).is_ok();
+    }
 }

@@ -92,6 +92,7 @@ label! {
         CrossOrigin = "origin_refused",
         Unauthorized = "unauthorized",
         TooManyFailures = "too_many_failures",
+        TooManyRequests = "too_many_requests",
     }
 }
 

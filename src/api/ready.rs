@@ -102,7 +102,7 @@ impl Api {
             });
         }
         let reachable = self.runs.upstream().health().reachable;
-        let now = app.is_some().then(|| Now { backends, upstream: Upstream { reachable } });
+        let now = app.is_some().then_some(Now { backends, upstream: Upstream { reachable } });
         if started && unresolved == 0 {
             return reply::json(StatusCode::OK, &Ready { status: "ready", now });
         }

@@ -25,8 +25,10 @@ use tokio::{
 use super::peer::PeerError;
 use crate::config::Program;
 
+pub mod guard;
 pub mod launcher;
 
+mod confine;
 mod path;
 mod spawner;
 
@@ -42,8 +44,15 @@ pub(super) async fn start(
     let mut command = match launcher {
         Some(launcher) => {
             let mut command = Command::new(launcher);
-            command.args(launcher::arguments(&file, &program.args));
+            command.args(launcher::arguments(&file, program));
             command
+        }
+        None if program.sandbox.is_some() => {
+            return Err(PeerError::new(
+                "its `sandbox` needs the bridge's own binary, which cannot be found: restart the \
+                 bridge"
+                    .to_owned(),
+            ));
         }
         None => {
             let mut command = Command::new(&file);
@@ -69,7 +78,7 @@ pub(super) async fn start(
     if let Some(cwd) = &program.cwd {
         command.current_dir(cwd);
     }
-    spawner::spawn(command).await.map_err(|error| {
+    let started = spawner::spawn(command).await.map_err(|error| {
         let cwd = program.cwd.as_ref().map(|cwd| format!(" in {}", cwd.display()));
         let through = launcher.map(|path| format!(" through {}", path.display()));
         PeerError::new(format!(
@@ -78,7 +87,11 @@ pub(super) async fn start(
             cwd.unwrap_or_default(),
             through.unwrap_or_default()
         ))
-    })
+    })?;
+    if let Some(binary) = launcher {
+        guard::add(started.group.leader(), binary);
+    }
+    Ok(started)
 }
 
 /// The file that is started for `program`.
@@ -143,12 +156,15 @@ impl Group {
     pub(super) fn kill(&self) {
         if !self.gone.swap(true, Ordering::AcqRel) {
             let _sent = kill_process_group(self.leader, Signal::KILL).is_ok();
+            guard::remove(self.leader());
         }
     }
 
     /// Leaves the group alone from now on: no process of it is left.
     pub(super) fn forget(&self) {
-        self.gone.store(true, Ordering::Release);
+        if !self.gone.swap(true, Ordering::AcqRel) {
+            guard::remove(self.leader());
+        }
     }
 
     /// Gives the processes that the leader has left behind the time to end by themselves.

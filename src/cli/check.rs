@@ -2,13 +2,16 @@
 //!
 //! Must not: start a program, open a socket, or print a secret.
 
-use std::{fmt, io, path::Path};
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+};
 
 use serde::Serialize;
 
 use crate::config::{
-    A2a, Action, Auth, Backend, CardSource, ClientCredentials, Config, ConfigErrors, Credential,
-    Environment, Mcp, OnUnavailable, Program, Target, Upstream, error::Problem, find,
+    A2a, Action, Auth, Backend, CardSource, ClientCredentials, Config, ConfigErrors, Confinement,
+    Credential, Environment, Mcp, OnUnavailable, Program, Target, Upstream, error::Problem, find,
     value::format_duration,
 };
 
@@ -98,6 +101,15 @@ pub struct Line {
     /// The names alone.
     pub env: Vec<String>,
     pub cwd: Option<String>,
+    /// What it may see of the file system, where it is shut in.
+    pub sandbox: Option<SandboxLine>,
+}
+
+/// The paths of a sandbox.
+#[derive(Debug, Serialize)]
+pub struct SandboxLine {
+    pub read: Vec<String>,
+    pub write: Vec<String>,
 }
 
 /// Checks the file `path`, or the first default one.
@@ -265,13 +277,31 @@ impl Reached {
 }
 
 impl Line {
-    fn new(Program { command, args, env, cwd }: &Program) -> Self {
+    fn new(Program { command, args, env, cwd, sandbox }: &Program) -> Self {
         let args = args.iter().map(ToString::to_string);
         Self {
             argv: std::iter::once(command.clone()).chain(args).collect(),
             env: env.keys().cloned().collect(),
             cwd: cwd.as_ref().map(|path| path.display().to_string()),
+            sandbox: sandbox.as_ref().map(SandboxLine::new),
         }
+    }
+}
+
+impl SandboxLine {
+    fn new(Confinement { read, write }: &Confinement) -> Self {
+        let shown = |paths: &[PathBuf]| paths.iter().map(|p| p.display().to_string()).collect();
+        Self { read: shown(read), write: shown(write) }
+    }
+}
+
+impl fmt::Display for SandboxLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |paths: &[String]| match paths {
+            [] => "nothing".to_owned(),
+            paths => paths.join(", "),
+        };
+        write!(f, "besides the system, reads {}; writes {}", list(&self.read), list(&self.write))
     }
 }
 
@@ -326,7 +356,8 @@ impl fmt::Display for BackendPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} {}", self.kind, self.name)?;
         match &self.reached {
-            Reached::Stdio(Line { argv, env, cwd }) | Reached::Command(Line { argv, env, cwd }) => {
+            Reached::Stdio(line) | Reached::Command(line) => {
+                let Line { argv, env, cwd, sandbox } = line;
                 let argv: Vec<String> = argv.iter().map(|arg| quoted(arg)).collect();
                 writeln!(f, "  runs     {}", argv.join(" "))?;
                 if !env.is_empty() {
@@ -334,6 +365,9 @@ impl fmt::Display for BackendPlan {
                 }
                 if let Some(cwd) = cwd {
                     writeln!(f, "  in       {cwd}")?;
+                }
+                if let Some(sandbox) = sandbox {
+                    writeln!(f, "  shut in  {sandbox}")?;
                 }
             }
             Reached::Url { url, headers, oauth } => {

@@ -136,8 +136,20 @@ pub struct App {
     pub backends: Option<At<Vec<At<String>>>>,
     /// Tool calls of this app that may run at once.
     pub max_concurrent_calls: Option<At<Count>>,
+    /// The requests that it may send. Left out: as many as it likes.
+    pub rate: Option<At<Rate>>,
     /// Goes to MANTYX in place of the upstream's credential, for this app.
     pub credential: Option<At<Scalar>>,
+}
+
+/// How many requests an app may send.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with per_second and burst")]
+pub struct Rate {
+    /// So many a second, in the long run.
+    pub per_second: Option<At<Count>>,
+    /// So many at once, after a time of rest. Default: twice `per_second`.
+    pub burst: Option<At<Count>>,
 }
 
 /// How catalogs are kept fresh, for all backends that do not say otherwise.
@@ -182,6 +194,9 @@ pub struct Mcp {
     pub env_file: Option<At<String>>,
     /// The directory that it is started in.
     pub cwd: Option<At<String>>,
+    /// Shuts it in: of the file system it sees what is listed here and what programs need to run
+    /// at all (README). It wants a kernel with Landlock, Linux 5.13 or newer.
+    pub sandbox: Option<At<Sandbox>>,
     /// The address of a server that speaks Streamable HTTP, or the older HTTP+SSE. On a unix
     /// socket: `unix:/run/x.sock`, where the path is `/mcp`, or `unix:/run/x.sock:/path`; its Host
     /// is `localhost:80`, unless `headers` has another.
@@ -322,6 +337,9 @@ pub struct Local {
     pub env: Option<At<BTreeMap<String, At<Scalar>>>>,
     /// The directory that the program is started in.
     pub cwd: Option<At<String>>,
+    /// Shuts the program in: of the file system it sees what is listed here and what programs need to run
+    /// at all (README). It wants a kernel with Landlock, Linux 5.13 or newer.
+    pub sandbox: Option<At<Sandbox>>,
     /// The JSON Schema of its result, which reaches MANTYX as it stands here.
     #[serde(rename = "outputSchema")]
     pub output_schema: Option<At<SchemaMap>>,
@@ -344,6 +362,16 @@ pub struct Local {
     pub concurrency: Option<At<Count>>,
     /// `true`: the bridge is not ready before this backend is.
     pub required: Option<At<bool>>,
+}
+
+/// What a program may see of the file system. Relative paths start at the directory of this file.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with read, write")]
+pub struct Sandbox {
+    /// Files and directories, with all below them, to read and to run.
+    pub read: Option<At<Vec<At<String>>>>,
+    /// The same, to change as well.
+    pub write: Option<At<Vec<At<String>>>>,
 }
 
 /// The request of a local tool.

@@ -11,10 +11,8 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{
-    Arrival,
-    rate::{Bucket, Rate},
-};
+use super::{Arrival, rate::Bucket};
+use crate::config::Rate;
 
 /// Failures of one peer before it is told to wait.
 const RATE: Rate = Rate { per_second: 10.0, burst: 10.0 };

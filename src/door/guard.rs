@@ -6,7 +6,12 @@
 //!
 //! Must not: look at a body, or say in a refusal which part of a token was wrong.
 
-use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use http::{HeaderMap, HeaderName, StatusCode, Uri, header};
 use tokio::{sync::watch, time::Instant};
@@ -15,11 +20,13 @@ use super::{
     Arrival,
     code::Code,
     failures::{Failures, Peer},
+    rate::Bucket,
 };
 pub use crate::config::TokenHash;
 use crate::{
     config::{App, Auth},
     metrics::Refused,
+    model::ids::AppName,
     upstream::X_API_KEY,
 };
 
@@ -29,6 +36,8 @@ pub struct Guard {
     auth: Auth,
     apps: watch::Sender<Arc<[Arc<App>]>>,
     failures: Failures,
+    /// What is left to apps whose requests are limited.
+    left: Mutex<HashMap<AppName, Bucket>>,
     /// What `Host` may say, in lower case, with the port.
     hosts: BTreeSet<String>,
 }
@@ -65,6 +74,8 @@ pub enum Refusal {
     WrongToken,
     #[error("Too many requests from there came without a right token; wait before the next one.")]
     TooManyFailures(Duration),
+    #[error("The app sends more requests than it may (`rate` in bridge.yaml); wait a moment.")]
+    TooManyRequests(Duration),
 }
 
 impl Refusal {
@@ -73,7 +84,7 @@ impl Refusal {
             Self::NoHost => StatusCode::BAD_REQUEST,
             Self::ForeignHost | Self::CrossOrigin => StatusCode::FORBIDDEN,
             Self::NoToken | Self::WrongToken => StatusCode::UNAUTHORIZED,
-            Self::TooManyFailures(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooManyFailures(_) | Self::TooManyRequests(_) => StatusCode::TOO_MANY_REQUESTS,
         }
     }
 
@@ -85,6 +96,7 @@ impl Refusal {
             Self::CrossOrigin => Refused::CrossOrigin,
             Self::NoToken | Self::WrongToken => Refused::Unauthorized,
             Self::TooManyFailures(_) => Refused::TooManyFailures,
+            Self::TooManyRequests(_) => Refused::TooManyRequests,
         }
     }
 
@@ -96,6 +108,7 @@ impl Refusal {
             Self::CrossOrigin => Code::OriginRefused,
             Self::NoToken | Self::WrongToken => Code::Unauthorized,
             Self::TooManyFailures(_) => Code::TooManyFailures,
+            Self::TooManyRequests(_) => Code::TooManyRequests,
         }
     }
 }
@@ -104,12 +117,15 @@ impl Guard {
     /// A guard of `apps` behind listeners on `addresses`.
     pub fn new(auth: Auth, apps: &[App], addresses: &[SocketAddr]) -> Self {
         let hosts = addresses.iter().flat_map(|address| names_of(*address)).collect();
-        Self { auth, apps: watch::Sender::new(known(apps)), failures: Failures::default(), hosts }
+        let apps = watch::Sender::new(known(apps));
+        Self { auth, apps, failures: Failures::default(), left: Mutex::default(), hosts }
     }
 
     /// Lets these apps in from now on, and no others.
     pub fn set_apps(&self, apps: &[App]) {
         self.apps.send_replace(known(apps));
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.retain(|name, _| apps.iter().any(|app| app.name == *name));
     }
 
     /// Refuses what only a browser sends on behalf of a foreign page, and requests by a name that
@@ -147,6 +163,15 @@ impl Guard {
     pub fn check_failures(&self, arrival: &Arrival) -> Result<(), Refusal> {
         let wait = self.failures.brake(Peer::of(arrival), Instant::now());
         wait.map_or(Ok(()), |wait| Err(Refusal::TooManyFailures(wait)))
+    }
+
+    /// Counts a request of an app whose requests are limited.
+    pub fn check_rate(&self, app: &App) -> Result<(), Refusal> {
+        let Some(rate) = app.rate else { return Ok(()) };
+        let now = Instant::now();
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let bucket = left.entry(app.name.clone()).or_insert_with(|| Bucket::full(rate, now));
+        bucket.take(rate, now).map_err(Refusal::TooManyRequests)
     }
 
     /// The app that the caller is, for a route that is everybody's. A guess is a guess here, too.

@@ -6,13 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A limit.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Rate {
-    pub per_second: f64,
-    /// Those that may come at once.
-    pub burst: f64,
-}
+use crate::config::Rate;
 
 /// What is left of a limit.
 #[derive(Debug, Clone, Copy)]

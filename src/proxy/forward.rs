@@ -67,7 +67,7 @@ impl<'a> Outgoing<'a> {
         let (parts, body) = request.into_parts();
         let length = parts.headers.get(header::CONTENT_LENGTH).cloned();
         if http_body::Body::is_end_stream(&body) {
-            return self.send(&parts, |request| Ok(request)).await;
+            return self.send(&parts, Ok).await;
         }
         let body = Mutex::new(Some(reqwest::Body::wrap(body)));
         let fill = |request: RequestBuilder| {

@@ -29,6 +29,8 @@ pub(crate) struct Bridge {
     config: String,
     env: Vec<(String, String)>,
     log_format: &'static str,
+    /// What starts the daemon, if it is not the test.
+    under: &'static [&'static str],
     /// `None` while it is down.
     process: Option<Group>,
     addr: SocketAddr,
@@ -67,6 +69,17 @@ impl Bridge {
         bridge
     }
 
+    /// [`Self::start`] without a capability, as the service runs.
+    pub(crate) async fn start_powerless(config: &str) -> Self {
+        let mut bridge = Self::new(config, &[]);
+        // Those of others than root have none.
+        if rustix::process::geteuid().is_root() {
+            bridge.under = &["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
+        }
+        bridge.restart().await;
+        bridge
+    }
+
     fn new(config: &str, env: &[(&str, &str)]) -> Self {
         let dir = TempDir::new().expect("the temporary directory is writable");
         for part in ["state", "tmp", "home"] {
@@ -76,6 +89,7 @@ impl Bridge {
             config: config.to_owned(),
             env: env.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
             log_format: "json",
+            under: &[],
             process: None,
             addr: SocketAddr::from(([127, 0, 0, 1], 0)),
             token: String::new(),
@@ -106,8 +120,9 @@ impl Bridge {
         // write beyond a limit is an error and not a signal, as a full disk is.
         let mut command = clean(Command::new("sh"));
         command
-            .args(["-c", "exec 9</dev/null; trap '' XFSZ; exec \"$0\" \"$@\"", BINARY])
-            .arg("serve")
+            .args(["-c", "exec 9</dev/null; trap '' XFSZ; exec \"$@\"", "sh"])
+            .args(self.under)
+            .args([BINARY, "serve"])
             .arg("-c")
             .arg(self.config_path())
             .args(["--log-format", self.log_format])

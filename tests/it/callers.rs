@@ -185,3 +185,25 @@ async fn what_is_one_apps_is_not_there_for_another() {
     let ended = ask(&bridge, "one", "GET", &format!("{API}/agent-runs/{run}/stream")).await;
     assert!(ended.text().contains("event: result"), "{}", ended.text());
 }
+
+/// A limit of one app's requests, and of no other's.
+#[tokio::test]
+async fn an_app_sends_no_more_requests_than_it_may() {
+    let apps = "apps:\n  one: {token: token-of-one-canary, rate: {per_second: 1, burst: 5}}\n  \
+                two: {token: token-of-two-canary}\n";
+    let bridge = Bridge::ready(&format!("upstream: {{sandbox: true}}\n{apps}")).await;
+    let ask = |app: &str| {
+        let token = format!("token-of-{app}-canary");
+        Request::new("GET", "/v1/calls").bearer(&token).answer(bridge.addr())
+    };
+    let answers = futures_util::future::join_all((0..50).map(|_| ask("one"))).await;
+    let went = answers.iter().filter(|answer| answer.status == 200).count();
+    assert!((5..50).contains(&went), "{went}");
+    for answer in answers.iter().filter(|answer| answer.status != 200) {
+        assert_eq!(answer.expect_error(429)["error"], "too_many_requests");
+        assert_eq!(answer.header("retry-after"), Some("1"));
+    }
+    for answer in futures_util::future::join_all((0..50).map(|_| ask("two"))).await {
+        answer.expect(200);
+    }
+}

@@ -46,6 +46,7 @@ mod auth;
 mod callers;
 #[cfg(test)]
 mod calls;
+mod children;
 #[cfg(test)]
 mod cli;
 #[cfg(test)]

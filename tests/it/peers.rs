@@ -222,6 +222,12 @@ pub(crate) fn hostile_mcp(args: &[&str]) -> String {
     stdio(&fetch::interpreter(), &[&[script], args].concat())
 }
 
+/// Where the interpreter of the scripts has its library.
+pub(crate) fn python_home() -> PathBuf {
+    let home = fetch::interpreter().parent().and_then(Path::parent).map(Path::to_owned);
+    home.expect("an interpreter is at HOME/bin/python3")
+}
+
 /// A library that moves the wall clock of whoever preloads it by `CLOCK_MOVED_BY` seconds.
 pub(crate) fn clock() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();

@@ -17,6 +17,7 @@ one line each, as it came. It needs nothing but the standard library.
 """
 
 import argparse
+import errno
 import json
 import os
 import signal
@@ -58,6 +59,7 @@ TOOLS = [
     ("ask", "Asks the client for everything a server may ask and returns the replies."),
     ("change", "Adds a tool and says so three times."),
     ("insult", "Says on stderr, in a log message and in an error what a terminal would obey."),
+    ("pry", "Tries to open the paths in `read` and `write`, and to signal the process `signal`."),
     ("environment", "Returns its environment, descriptors and process group."),
 ]
 
@@ -167,6 +169,36 @@ def fork():
     return str(child)
 
 
+def attempt(act, *args):
+    """Whether `act` went well, or the name of its error."""
+    try:
+        act(*args)
+        return "done"
+    except OSError as error:
+        return errno.errorcode.get(error.errno, str(error))
+
+
+def look(path):
+    if os.path.isdir(path):
+        os.listdir(path)
+        return
+    with open(path, "rb") as file:
+        file.read(1)
+
+
+def scribble(path):
+    with open(path, "ab"):
+        pass
+
+
+def pry(arguments):
+    seen = {path: attempt(look, path) for path in arguments.get("read", [])}
+    seen.update({"w:" + path: attempt(scribble, path) for path in arguments.get("write", [])})
+    if "signal" in arguments:
+        seen["signal"] = attempt(os.kill, arguments["signal"], 0)
+    return json.dumps(seen)
+
+
 def tell_change(times):
     for _ in range(times):
         if subscription is None:
@@ -262,6 +294,8 @@ def call(id, params, line):
         added.append("added_%d" % len(added))
         tell_change(3)
         respond(id, text("changed"))
+    elif name == "pry":
+        respond(id, text(pry(arguments)))
     elif name == "environment":
         seen = {
             "env": dict(os.environ),

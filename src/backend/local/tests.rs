@@ -31,6 +31,7 @@ fn command(line: &[&str], env: &[(&str, &str)]) -> LocalDialer {
         args: args.iter().map(|arg| (*arg).to_owned().into()).collect(),
         env: env.collect::<BTreeMap<_, _>>(),
         cwd: None,
+        sandbox: None,
     }))
 }
 

@@ -39,6 +39,7 @@ fn program(command: &str, args: &[&str], env: &[(&str, &str)], cwd: Option<PathB
         args: args.iter().map(|arg| (*arg).to_owned().into()).collect(),
         env: env.collect::<BTreeMap<_, _>>(),
         cwd,
+        sandbox: None,
     });
     dialer(&BackendName::parse("hostile").unwrap(), &config, None, http_client::new())
 }
@@ -141,7 +142,7 @@ async fn a_catalog_is_kept_byte_for_byte_in_every_revision() {
 async fn all_pages_are_read_and_a_circle_ends() {
     let peer = dial(&hostile(&["--pages", "40"], &[])).await;
     let catalog = resolve(&peer).await;
-    assert_eq!(catalog.tool_count(), 39 + 20);
+    assert_eq!(catalog.tool_count(), 39 + 21);
     assert_eq!(tools(&catalog).first().unwrap().0, "filler_0");
 
     let peer = dial(&hostile(&["--pages", "3", "--circle"], &[])).await;

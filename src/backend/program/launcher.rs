@@ -1,16 +1,19 @@
 //! The last step before a server's program, run as a process of its own: it asks the kernel to
 //! kill the program when the daemon dies, whatever the daemon dies of, lets it inherit stdin, stdout
-//! and stderr alone, and becomes the program.
+//! and stderr alone, shuts it in where the configuration says so, and becomes the program.
 //!
 //! Must not: read the configuration, start threads, or write to stdout, which is the program's.
 
 use std::{
     ffi::{OsStr, OsString},
     io::Write as _,
-    os::unix::process::CommandExt as _,
-    path::Path,
+    os::unix::{ffi::OsStrExt as _, process::CommandExt as _},
+    path::{Path, PathBuf},
     process::{Command, ExitCode, ExitStatus},
 };
+
+use super::confine;
+use crate::config::{Confinement, Program};
 
 /// The hidden subcommand of the daemon's binary that calls [`exec`].
 pub const SUBCOMMAND: &str = "__exec";
@@ -18,22 +21,38 @@ pub const SUBCOMMAND: &str = "__exec";
 /// What precedes the process id of the daemon that the program must not outlive.
 const PARENT: &str = "--parent=";
 
+/// Says that the program is shut in.
+const SHUT_IN: &str = "--sandbox";
+
+/// What precedes a path that it may then read, or write.
+const READ: &str = "--read=";
+const WRITE: &str = "--write=";
+
 /// How the words on stderr begin of a launcher that could not become the program.
 const APOLOGY: &str = "mantyx-bridge: ";
 
 /// The exit code for a program that could not be started, as shells have it.
 const CANNOT_START: u8 = 127;
 
-/// The arguments after the binary's own name that make it run `program`.
-pub(super) fn arguments(program: &Path, args: &[impl AsRef<OsStr>]) -> Vec<OsString> {
-    let mut line = vec![
-        OsString::from(SUBCOMMAND),
-        OsString::from(format!("{PARENT}{}", std::process::id())),
-        OsString::from("--"),
-        program.as_os_str().to_owned(),
-    ];
-    line.extend(args.iter().map(|arg| arg.as_ref().to_owned()));
+/// The arguments after the binary's own name that make it run `program`, which is the file `file`.
+pub(super) fn arguments(file: &Path, program: &Program) -> Vec<OsString> {
+    let mut line =
+        vec![OsString::from(SUBCOMMAND), OsString::from(format!("{PARENT}{}", std::process::id()))];
+    if let Some(Confinement { read, write }) = &program.sandbox {
+        line.push(SHUT_IN.into());
+        line.extend(read.iter().map(|path| option(READ, path)));
+        line.extend(write.iter().map(|path| option(WRITE, path)));
+    }
+    line.push("--".into());
+    line.push(file.as_os_str().to_owned());
+    line.extend(program.args.iter().map(|arg| OsStr::new(arg.as_str()).to_owned()));
     line
+}
+
+fn option(name: &str, path: &Path) -> OsString {
+    let mut option = OsString::from(name);
+    option.push(path);
+    option
 }
 
 /// Whether it was the launcher that ended so, with these words, and not the program.
@@ -41,8 +60,8 @@ pub(in crate::backend) fn could_not_start(status: ExitStatus, stderr: &[u8]) -> 
     status.code() == Some(CANNOT_START.into()) && stderr.starts_with(APOLOGY.as_bytes())
 }
 
-/// Becomes the program that `args`, those after the subcommand, name: `[--parent=PID] -- PROG
-/// ARGS...`. Comes back only where that failed, and has then said why on stderr.
+/// Becomes the program that `args`, those after the subcommand, name: `[--parent=PID]
+/// [--sandbox [--read=PATH]... [--write=PATH]...] -- PROG ARGS...`. Comes back only where that failed, and has then said why on stderr.
 ///
 /// Call it before any thread is started: the signal is bound to the calling thread's parent.
 pub fn exec(args: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -59,24 +78,35 @@ pub fn exec(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 #[derive(Debug, PartialEq, Eq)]
 struct Order {
     parent: Option<u32>,
+    sandbox: Option<Confinement>,
     program: OsString,
     args: Vec<OsString>,
 }
 
 impl Order {
     fn read(args: impl IntoIterator<Item = OsString>) -> Result<Self, &'static str> {
-        const USAGE: &str = "this subcommand is internal: __exec [--parent=PID] -- PROGRAM ARGS";
+        const USAGE: &str = "this subcommand is internal: __exec [--parent=PID] [--sandbox \
+                             [--read=PATH]... [--write=PATH]...] -- PROGRAM ARGS";
         let mut args = args.into_iter();
         let mut parent = None;
+        let mut sandbox = None;
         loop {
             let arg = args.next().ok_or(USAGE)?;
             if arg == OsStr::new("--") {
                 break;
             }
-            let pid = arg.to_str().and_then(|arg| arg.strip_prefix(PARENT)).ok_or(USAGE)?;
-            parent = Some(pid.parse().ok().ok_or(USAGE)?);
+            if arg == OsStr::new(SHUT_IN) {
+                sandbox.get_or_insert_with(Confinement::default);
+            } else if let Some(path) = value(&arg, READ) {
+                sandbox.as_mut().ok_or(USAGE)?.read.push(path);
+            } else if let Some(path) = value(&arg, WRITE) {
+                sandbox.as_mut().ok_or(USAGE)?.write.push(path);
+            } else {
+                let pid = arg.to_str().and_then(|arg| arg.strip_prefix(PARENT)).ok_or(USAGE)?;
+                parent = Some(pid.parse().ok().ok_or(USAGE)?);
+            }
         }
-        Ok(Self { parent, program: args.next().ok_or(USAGE)?, args: args.collect() })
+        Ok(Self { parent, sandbox, program: args.next().ok_or(USAGE)?, args: args.collect() })
     }
 
     /// Comes back with what went wrong.
@@ -90,9 +120,20 @@ impl Order {
         }
         // What the daemon itself inherited from whoever started it is not the program's either.
         close_fds::set_fds_cloexec(3, &[]);
+        if let Some(sandbox) = &self.sandbox
+            && let Err(why) = confine::enter(sandbox, &self.program)
+        {
+            return why;
+        }
         let error = Command::new(&self.program).args(self.args).exec();
         format!("cannot start {}: {error}", self.program.display())
     }
+}
+
+/// The path behind an option's name.
+fn value(arg: &OsStr, name: &str) -> Option<PathBuf> {
+    let path = arg.as_bytes().strip_prefix(name.as_bytes())?;
+    Some(OsStr::from_bytes(path).into())
 }
 
 #[cfg(target_os = "linux")]

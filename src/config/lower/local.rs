@@ -108,6 +108,7 @@ impl Lower<'_> {
                 let keys = [
                     entry.env.as_ref().map(|at| ("env", at.node)),
                     entry.cwd.as_ref().map(|at| ("cwd", at.node)),
+                    entry.sandbox.as_ref().map(|at| ("sandbox", at.node)),
                 ];
                 self.check_foreign_keys(keys.into_iter().flatten(), "http");
                 self.local_http(http)
@@ -129,7 +130,12 @@ impl Lower<'_> {
                     Some(at) => Some(self.path(at)?),
                     None => None,
                 };
-                Some(Action::Command(Program { command: command?, args: args?, env: env?, cwd }))
+                let sandbox = match &entry.sandbox {
+                    Some(at) => Some(self.sandbox(&at.value, Dialect::Own)?),
+                    None => None,
+                };
+                let (command, args, env) = (command?, args?, env?);
+                Some(Action::Command(Program { command, args, env, cwd, sandbox }))
             }
         }
     }

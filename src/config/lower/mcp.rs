@@ -97,6 +97,7 @@ impl Lower<'_> {
                     entry.env.as_ref().map(|at| ("env", at.node)),
                     entry.env_file.as_ref().map(|at| ("envFile", at.node)),
                     entry.cwd.as_ref().map(|at| ("cwd", at.node)),
+                    entry.sandbox.as_ref().map(|at| ("sandbox", at.node)),
                 ];
                 self.check_foreign_keys(stdio_keys.into_iter().flatten(), "url");
                 self.http(url, entry)
@@ -164,7 +165,11 @@ impl Lower<'_> {
             Some(at) => Some(self.path_in(at, Dialect::Foreign)?),
             None => None,
         };
-        Some(Mcp::Stdio(Program { command: command?, args: args?, env: env?, cwd }))
+        let sandbox = match &entry.sandbox {
+            Some(at) => Some(self.sandbox(&at.value, Dialect::Foreign)?),
+            None => None,
+        };
+        Some(Mcp::Stdio(Program { command: command?, args: args?, env: env?, cwd, sandbox }))
     }
 
     /// NAME=value lines, as VS Code and Cursor read them: blank lines and # comments are skipped.

@@ -2,16 +2,17 @@
 //!
 //! Must not: start the program or look for it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use secrecy::SecretString;
 
 use super::{Lower, plain_secret};
 use crate::config::{
-    Written,
+    Confinement, Written,
     document::NodeId,
     read::{At, Scalar},
     reference::{Dialect, looks_secret},
+    shape,
 };
 
 /// As a command it means the program that reads this file, which need not be on the PATH.
@@ -108,6 +109,22 @@ impl Lower<'_> {
             after_secret_option = is_secret_option && !text.contains('=');
         }
         complete.then_some(args)
+    }
+
+    /// What it may see of the file system.
+    pub(super) fn sandbox(
+        &self,
+        sandbox: &shape::Sandbox,
+        dialect: Dialect,
+    ) -> Option<Confinement> {
+        let paths = |list: &Option<At<Vec<At<String>>>>| -> Option<Vec<PathBuf>> {
+            let list = list.iter().flat_map(|at| &at.value);
+            // Each is looked at, so that all mistakes are told.
+            let paths: Vec<_> = list.map(|at| self.path_in(at, dialect)).collect();
+            paths.into_iter().collect()
+        };
+        let (read, write) = (paths(&sandbox.read), paths(&sandbox.write));
+        Some(Confinement { read: read?, write: write? })
     }
 
     /// Its environment: what is set `before`, and `section`, which wins.

@@ -10,11 +10,12 @@ use url::Url;
 use super::{Lower, backend::Backends};
 use crate::{
     config::{
-        App, Auth, Credential, RefreshGrant, TokenHash, Upstream,
+        App, Auth, Credential, Rate, RefreshGrant, TokenHash, Upstream,
         document::NodeId,
         read::{At, Scalar},
         reference::Dialect,
         shape,
+        words::Count,
     },
     model::ids::{AppName, BackendName},
 };
@@ -127,6 +128,7 @@ impl Lower<'_> {
                 users: users.unwrap_or_default(),
                 backends,
                 max_concurrent_calls: app.max_concurrent_calls.as_ref().map(|at| at.value.0),
+                rate: app.rate.as_ref().and_then(|at| self.rate(at)),
                 credential,
             });
         }
@@ -134,6 +136,18 @@ impl Lower<'_> {
             self.missing(*node, "`apps` names no app", "remove the section, or name an app in it");
         }
         apps
+    }
+
+    fn rate(&self, At { value: rate, node }: &At<shape::Rate>) -> Option<Rate> {
+        let Some(per_second) = &rate.per_second else {
+            let cure = "write how many requests a second it may send: `per_second: 50`";
+            self.missing(*node, "`per_second` is missing", cure);
+            return None;
+        };
+        // Exact up to 2^53, and nobody sends more.
+        let number = |at: &At<Count>| at.value.0 as f64;
+        let per_second = number(per_second);
+        Some(Rate { per_second, burst: rate.burst.as_ref().map_or(2.0 * per_second, number) })
     }
 
     /// The token of an app that stands behind these.

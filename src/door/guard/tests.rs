@@ -10,6 +10,7 @@ fn app(name: &str, token: &str) -> App {
         users: Vec::new(),
         backends: None,
         max_concurrent_calls: None,
+        rate: None,
         credential: None,
     }
 }
@@ -120,9 +121,12 @@ fn without_a_right_token_nobody_comes_in() {
 
 #[test]
 fn a_refusal_is_counted_by_the_code_that_its_sender_reads() {
-    use Refusal::{CrossOrigin, ForeignHost, NoHost, NoToken, TooManyFailures, WrongToken};
-    let too_many = TooManyFailures(Duration::ZERO);
-    for refusal in [NoHost, ForeignHost, CrossOrigin, NoToken, WrongToken, too_many] {
+    use Refusal::{CrossOrigin, ForeignHost, NoHost, NoToken, WrongToken};
+    let too_many =
+        [Refusal::TooManyFailures(Duration::ZERO), Refusal::TooManyRequests(Duration::ZERO)];
+    for refusal in
+        [NoHost, ForeignHost, CrossOrigin, NoToken, WrongToken].into_iter().chain(too_many)
+    {
         assert_eq!(crate::metrics::Label::as_str(refusal.kind()), refusal.code().as_str());
     }
 }
@@ -166,4 +170,21 @@ fn who_fails_too_often_has_to_wait() {
     assert!(matches!(told, Refusal::TooManyFailures(wait) if wait <= Duration::from_millis(100)));
     assert!(guard.check_failures(&guesser).is_err());
     guard.check_failures(&other).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_app_sends_no_more_than_it_may() {
+    use crate::config::Rate;
+    let mut apps = vec![app("billing", "t0ken-one"), app("hr", "t0ken-two")];
+    apps[0].rate = Some(Rate { per_second: 10.0, burst: 20.0 });
+    let guard = Guard::new(Auth::Token, &apps, &[]);
+    let went = |app: &App| (0..100).filter(|_| guard.check_rate(app).is_ok()).count();
+    assert_eq!((went(&apps[0]), went(&apps[1])), (20, 100));
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(went(&apps[0]), 10);
+    // A reload gives nothing, and takes away what is no app any more.
+    guard.set_apps(&apps);
+    assert_eq!(went(&apps[0]), 0);
+    guard.set_apps(&apps[1..]);
+    assert!(guard.left.lock().unwrap().is_empty());
 }

@@ -62,7 +62,7 @@ impl Scene {
 
 async fn get(upstream: &Upstream) -> Result<u16, SendError> {
     let own = upstream.own().unwrap();
-    let sent = upstream.send((Method::GET, "/api/x"), &own, |request| Ok(request)).await;
+    let sent = upstream.send((Method::GET, "/api/x"), &own, Ok).await;
     sent.map(|response| response.status().as_u16())
 }
 

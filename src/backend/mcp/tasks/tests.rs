@@ -90,6 +90,7 @@ impl Fake {
             args: Vec::new(),
             env: BTreeMap::new(),
             cwd: None,
+            sandbox: None,
         };
         let dialer = dialer(&name, &Mcp::Stdio(program), None, http_client::new());
         let wire = Arc::<Wire>::default();

@@ -1,9 +1,10 @@
 //! The launcher's command line; that the program dies with the daemon needs the real binary and is
 //! in the integration tests.
 
-use std::{ffi::OsString, path::Path};
+use std::{collections::BTreeMap, ffi::OsString, path::Path};
 
 use super::{Order, SUBCOMMAND, arguments};
+use crate::config::{Confinement, Program, Written};
 
 fn read(args: &[&str]) -> Result<Order, &'static str> {
     Order::read(args.iter().map(OsString::from))
@@ -11,24 +12,41 @@ fn read(args: &[&str]) -> Result<Order, &'static str> {
 
 #[test]
 fn what_is_written_is_what_is_read() {
-    let mut line =
-        arguments(Path::new("/bin/x"), &["--".to_owned(), "-a b".to_owned()]).into_iter();
-    assert_eq!(line.next().unwrap(), SUBCOMMAND);
-    let order = Order::read(line).unwrap();
-    assert_eq!(order.parent, Some(std::process::id()));
-    assert_eq!(order.program, "/bin/x");
-    assert_eq!(order.args, ["--", "-a b"]);
+    let sandbox = Confinement { read: vec!["/a b".into(), "--".into()], write: vec!["/=c".into()] };
+    for sandbox in [None, Some(Confinement::default()), Some(sandbox)] {
+        let program = Program {
+            command: "x".into(),
+            args: ["--", "-a b"].map(|arg| Written::from(arg.to_owned())).into(),
+            env: BTreeMap::new(),
+            cwd: None,
+            sandbox: sandbox.clone(),
+        };
+        let mut line = arguments(Path::new("/bin/x"), &program).into_iter();
+        assert_eq!(line.next().unwrap(), SUBCOMMAND);
+        let order = Order::read(line).unwrap();
+        assert_eq!(order.parent, Some(std::process::id()));
+        assert_eq!(order.sandbox, sandbox);
+        assert_eq!(order.program, "/bin/x");
+        assert_eq!(order.args, ["--", "-a b"]);
+    }
 }
 
 #[test]
 fn the_parent_may_be_left_out() {
     let order = read(&["--", "x"]).unwrap();
-    assert_eq!(order, Order { parent: None, program: "x".into(), args: Vec::new() });
+    assert_eq!(order, Order { parent: None, sandbox: None, program: "x".into(), args: Vec::new() });
 }
 
 #[test]
 fn anything_else_is_refused() {
-    for args in [&[][..], &["--"], &["x"], &["--parent=", "--", "x"], &["--parent=1"]] {
+    for args in [
+        &[][..],
+        &["--"],
+        &["x"],
+        &["--parent=", "--", "x"],
+        &["--parent=1"],
+        &["--read=/", "--", "x"],
+    ] {
         assert!(read(args).is_err(), "{args:?}");
     }
 }

@@ -250,3 +250,18 @@ fn users_by_name_and_by_number() {
         assert!(wrong.contains(expected), "{expected}: {wrong}");
     }
 }
+
+#[test]
+fn rates_of_apps() {
+    let rate = |keys: &str| {
+        let apps = format!("apps: {{a: {{token: '${{env:TOKEN}}', rate: {{{keys}}}}}}}");
+        let config = parse(&format!("upstream: {{sandbox: true}}\n{apps}"));
+        config.map(|config| config.apps[0].rate.map(|rate| (rate.per_second, rate.burst)))
+    };
+    assert_eq!(rate("per_second: 50").unwrap(), Some((50.0, 100.0)));
+    assert_eq!(rate("per_second: 50, burst: 1").unwrap(), Some((50.0, 1.0)));
+    for (wrong, why) in [("burst: 5", "`per_second` is missing"), ("per_second: 0", "at least 1")] {
+        let error = rate(wrong).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+}

@@ -6,8 +6,8 @@ use secrecy::ExposeSecret as _;
 
 use super::{environment, parse};
 use crate::config::{
-    A2aBinding, Auth, Backend, CardSource, Config, Credential, Environment, HttpTransport, Mcp,
-    OnUnavailable, Program, Target, TokenHash, Upstream,
+    A2aBinding, Auth, Backend, CardSource, Config, Confinement, Credential, Environment,
+    HttpTransport, Mcp, OnUnavailable, Program, Target, TokenHash, Upstream,
 };
 
 #[track_caller]
@@ -119,13 +119,14 @@ fn stdio_servers() {
              args: [-y, 8080, 1.10, true, '${env:TOKEN}', 'x${userHome}']\n    \
              env: {PORT: 0080, ON: yes, BIG: 1e999, KEY: '${TOKEN}', DEF: '${GONE:-d}'}\n    \
              cwd: docs\n    \
+             sandbox: {read: [docs, /srv/more], write: [out]}\n    \
              on_unavailable: fail\n    \
              required: true\n    \
              trust_annotations: true\n    \
              tools: {allow: ['get_*'], deny: ['*_x'], rename: {get_a: got}}\n",
     );
     let fs = backend(&config, "fs");
-    let Target::Mcp(Mcp::Stdio(Program { command, args, env, cwd })) = &fs.target else {
+    let Target::Mcp(Mcp::Stdio(Program { command, args, env, cwd, sandbox })) = &fs.target else {
         panic!("stdio")
     };
     assert_eq!(command, "npx");
@@ -146,6 +147,8 @@ fn stdio_servers() {
         ]
     );
     assert_eq!(cwd.as_deref(), Some(Path::new("/srv/docs")));
+    let read = vec!["/srv/docs".into(), "/srv/more".into()];
+    assert_eq!(*sandbox, Some(Confinement { read, write: vec!["/srv/out".into()] }));
     assert_eq!((fs.concurrency, fs.required, fs.on_unavailable), (4, true, OnUnavailable::Fail));
     assert!(fs.trust_annotations);
     assert_eq!((fs.refresh, fs.call_timeout), (Duration::from_secs(60), Duration::from_secs(285)));

@@ -31,6 +31,7 @@ local:
     command: [bin/disk, -h, '${env:TOKEN}', 1.0]
     env: {KEY: '${env:TOKEN}'}
     cwd: data
+    sandbox: {}
   own: {command: [mantyx-bridge]}
 ",
     );
@@ -50,7 +51,7 @@ local:
     assert!(matches!(&local.action, Action::Http { method, .. } if method == "GET"));
     let (disk, local) = tool(&config, "disk");
     assert_eq!(disk.concurrency, 4);
-    let Action::Command(Program { command, args, env, cwd }) = &local.action else {
+    let Action::Command(Program { command, args, env, cwd, sandbox }) = &local.action else {
         panic!("a program")
     };
     let args: Vec<&str> = args.iter().map(|arg| arg.as_str()).collect();
@@ -60,6 +61,11 @@ local:
     );
     assert_eq!(env["KEY"].expose_secret(), "0123456789abcdef");
     assert_eq!(cwd.as_deref(), Some(std::path::Path::new("/srv/data")));
+    assert_eq!(
+        *sandbox,
+        Some(crate::config::Confinement::default()),
+        "it sees what it needs to run"
+    );
     let (_, local) = tool(&config, "own");
     assert!(
         matches!(&local.action, Action::Command(own) if own.command == "/usr/bin/mantyx-bridge")
@@ -240,21 +246,21 @@ error: unknown key `call_timeout`
   |
 6 |   d: {command: [a], timeout: 300s, call_timeout: 1s}
   |                                    ^^^^^^^^^^^^
-  = write `timeout: 60s`. Known keys here: command, concurrency, cwd, description, env, http, longRunning, outputSchema, parameters, pending_after, readOnly, required, retain, timeout
+  = write `timeout: 60s`. Known keys here: command, concurrency, cwd, description, env, http, longRunning, outputSchema, parameters, pending_after, readOnly, required, retain, sandbox, timeout
 
 error: unknown key `args`
  --> /srv/bridge.yaml:7:21 (local.e.args)
   |
 7 |   e: {command: [a], args: [x]}
   |                     ^^^^
-  = write them behind the program: `command: [PROGRAM, ARGUMENT, …]`. Known keys here: command, concurrency, cwd, description, env, http, longRunning, outputSchema, parameters, pending_after, readOnly, required, retain, timeout
+  = write them behind the program: `command: [PROGRAM, ARGUMENT, …]`. Known keys here: command, concurrency, cwd, description, env, http, longRunning, outputSchema, parameters, pending_after, readOnly, required, retain, sandbox, timeout
 
 error: unknown key `url`
  --> /srv/bridge.yaml:8:7 (local.f.url)
   |
 8 |   f: {url: 'http://a'}
   |       ^^^
-  = write `http: {url: https://…}`. Known keys here: command, concurrency, cwd, description, env, http, longRunning, outputSchema, parameters, pending_after, readOnly, required, retain, timeout
+  = write `http: {url: https://…}`. Known keys here: command, concurrency, cwd, description, env, http, longRunning, outputSchema, parameters, pending_after, readOnly, required, retain, sandbox, timeout
 
 8 errors in /srv/bridge.yaml"#,
     );

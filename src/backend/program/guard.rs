@@ -1,0 +1,159 @@
+//! The guard: a process beside the daemon that outlives it for a moment. It is told of every process
+//! group that the daemon starts; when the daemon has died, of whatever, it kills those that are
+//! left. The kernel alone would kill the programs (`launcher`), and not what they have started.
+//!
+//! Must not: kill anything while the daemon lives.
+
+use std::{
+    collections::BTreeSet,
+    io::{self, BufRead, Write as _},
+    num::NonZeroI32,
+    os::{
+        fd::OwnedFd,
+        unix::{net::UnixStream, process::CommandExt as _},
+    },
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitCode, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tracing::warn;
+
+/// The hidden subcommand of the daemon's binary that calls [`stand`].
+pub const SUBCOMMAND: &str = "__guard";
+
+/// The number of a process group.
+type Id = NonZeroI32;
+
+/// The groups of this process. Not more than one guard: its end is the process's end.
+static GROUPS: Mutex<Groups> = Mutex::new(Groups { living: BTreeSet::new(), guard: None });
+
+/// The groups that live, and who has been told of them.
+struct Groups {
+    living: BTreeSet<Id>,
+    guard: Option<Guard>,
+}
+
+/// The guard as the daemon sees it.
+struct Guard {
+    binary: PathBuf,
+    process: Child,
+    /// Its stdin; never waited for.
+    line: UnixStream,
+}
+
+/// Has `group` killed when this process dies. `binary` is the daemon's own.
+pub(super) fn add(group: Id, binary: &Path) {
+    let mut groups = lock();
+    groups.living.insert(group);
+    match &groups.guard {
+        Some(_) => groups.tell('+', group),
+        None => groups.post(binary.to_owned()),
+    }
+}
+
+/// Takes back what [`add`] said: `group` is gone, and its number may soon be another's.
+pub(super) fn remove(group: Id) {
+    let mut groups = lock();
+    if groups.living.remove(&group) {
+        groups.tell('-', group);
+    }
+}
+
+fn lock() -> MutexGuard<'static, Groups> {
+    // Nothing panics between two steps that belong together.
+    GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Groups {
+    /// Tells the guard, and posts another one in its place if it is dead or deaf.
+    fn tell(&mut self, sign: char, group: Id) {
+        let Some(guard) = &mut self.guard else { return };
+        let Err(error) = guard.tell(sign, group) else { return };
+        warn!(%error, "the guard of the programs does not listen: another one takes its place");
+        if let Some(guard) = self.guard.take() {
+            self.post(guard.dismiss());
+        }
+    }
+
+    /// Starts a guard and tells it all. Without one, programs die with the daemon, and what they
+    /// have started may not.
+    fn post(&mut self, binary: PathBuf) {
+        let told = Guard::start(binary).and_then(|mut guard| {
+            self.living.iter().try_for_each(|group| guard.tell('+', *group))?;
+            Ok(guard)
+        });
+        match told {
+            Ok(guard) => self.guard = Some(guard),
+            Err(error) => warn!(
+                %error,
+                "no guard could be started: if the bridge is killed, what programs have started \
+                 may outlive it"
+            ),
+        }
+    }
+}
+
+impl Guard {
+    fn start(binary: PathBuf) -> io::Result<Self> {
+        let (line, stdin) = UnixStream::pair()?;
+        line.set_nonblocking(true)?;
+        let process = Command::new(&binary)
+            .arg(SUBCOMMAND)
+            .env_clear()
+            .current_dir("/")
+            // Signals from a terminal are for the daemon.
+            .process_group(0)
+            .stdin(OwnedFd::from(stdin))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        Ok(Self { binary, process, line })
+    }
+
+    fn tell(&mut self, sign: char, group: Id) -> io::Result<()> {
+        // One write: a short line is taken whole or not at all.
+        self.line.write_all(format!("{sign}{group}\n").as_bytes())
+    }
+
+    /// Ends it, before it could take the end of its stdin for the daemon's.
+    fn dismiss(mut self) -> PathBuf {
+        let _ended = self.process.kill().and_then(|()| self.process.wait()).is_ok();
+        self.binary
+    }
+}
+
+/// Stands guard: reads from stdin which groups there are, until the daemon has died, and kills those
+/// that are left.
+pub fn stand() -> ExitCode {
+    for group in left(io::stdin().lock()) {
+        // It fails where the group has ended by itself.
+        let group = Pid::from_raw(group.get());
+        let _killed = group.map(|group| kill_process_group(group, Signal::KILL).is_ok());
+    }
+    ExitCode::SUCCESS
+}
+
+/// The groups that are there when `lines` end. A line that was cut off counts for nothing: it may be
+/// the beginning of another number.
+fn left(mut lines: impl BufRead) -> BTreeSet<Id> {
+    let mut groups = BTreeSet::new();
+    let mut line = String::new();
+    while lines.read_line(&mut line).is_ok() && line.ends_with('\n') {
+        let group = line.trim_end().get(1..).and_then(|id| id.parse::<Id>().ok());
+        // 1 is nobody's program, and -1 would be everyone's.
+        if let Some(group) = group.filter(|group| group.get() > 1) {
+            match line.as_bytes().first() {
+                Some(b'+') => groups.insert(group),
+                Some(b'-') => groups.remove(&group),
+                _ => false,
+            };
+        }
+        line.clear();
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests;
