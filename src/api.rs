@@ -193,7 +193,7 @@ impl Api {
             #[serde(flatten)]
             answer: Answer,
         }
-        let trace = proxy::trace(request.headers());
+        let trace = self.runs.traces().context(proxy::trace(request.headers()));
         let body = match json_body(request, MAX_CALL).await {
             Ok(body) => body,
             Err(response) => return response,

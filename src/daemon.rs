@@ -49,6 +49,7 @@ use crate::{
     state::{StateDir, StateError},
     systemd,
     tasks::{TaskError, Tasks},
+    traces::{Exporter, Traces},
     upstream::Upstream,
 };
 
@@ -102,6 +103,8 @@ pub struct Options {
     pub handed: Vec<Handed>,
     /// Where the configuration came from; `None` where it is not to be read again.
     pub reload: Option<Reload>,
+    /// Where its spans go, and what sends them on.
+    pub traces: Option<(Traces, Exporter)>,
 }
 
 impl Daemon {
@@ -118,7 +121,12 @@ impl Daemon {
         let apps = apps(&config, &state)?;
         let token = if config.apps.is_empty() { state.token()? } else { SecretString::default() };
 
-        let Options { launcher, handed, reload } = options;
+        let Options { launcher, handed, reload, traces } = options;
+        let traces = traces.map(|(traces, exporter)| {
+            back.spawn("traces", exporter.run(back.stop_token()));
+            traces
+        });
+        let traces = traces.unwrap_or_default();
         let listeners = listeners(&config.listen, handed).await?;
         let addresses: Vec<SocketAddr> = listeners.iter().filter_map(Listener::address).collect();
         let urls: Vec<String> = listeners.iter().map(Listener::url).collect();
@@ -138,14 +146,15 @@ impl Daemon {
         let prepared = fleet.prepare(configured).await.map_err(inner)?;
         // Before the runs, whose calls look for their backends.
         fleet.take(prepared, &config.refresh, config.calls.max_concurrent);
-        let runs = Arc::new(Runs::new(
+        let runs = Runs::new(
             upstream,
             Arc::clone(&backends),
             &config.calls,
             &apps,
             Arc::clone(&journal),
             audit.clone(),
-        ));
+        );
+        let runs = Arc::new(runs.traced(traces.clone()));
         runs.restore(kept, &apps);
 
         let (loaded, taken) =
@@ -157,6 +166,7 @@ impl Daemon {
             sessions: Sessions::default(),
             api: Api { runs: Arc::clone(&runs), facts, requests: Arc::default() },
             proxy: Proxy { runs: Arc::clone(&runs) },
+            traces,
         });
         let (upstream, stop) = (Arc::clone(runs.upstream()), back.stop_token());
         back.spawn("credential", async move {

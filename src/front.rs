@@ -21,9 +21,11 @@ use crate::{
         route::{Own, Route},
         sessions::Sessions,
     },
+    http_client,
     metrics::Answered,
     page,
-    proxy::Proxy,
+    proxy::{self, Proxy},
+    traces::{Span, Traces},
 };
 
 /// A form with one token.
@@ -36,6 +38,7 @@ pub struct Front {
     pub sessions: Sessions,
     pub api: Api,
     pub proxy: Proxy,
+    pub traces: Traces,
 }
 
 impl Front {
@@ -142,20 +145,48 @@ impl Front {
         }
     }
 
-    /// [`Self::dispatch`], counted.
+    /// [`Self::dispatch`], counted and traced.
     async fn count(
         &self,
         route: Route,
         caller: Option<Caller>,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         arrival: &Arrival,
     ) -> Response<Body> {
         let (kind, begun) = (route.kind(), Instant::now());
+        let mut span = self.span(&route, caller.as_ref(), &mut request);
         let response = self.dispatch(route, caller, request, arrival).await;
+        span.set("http.response.status_code", response.status().as_u16());
+        span.set_failed(response.status().is_server_error());
+        drop(span);
         let counted = self.api.requests.by_route.of(kind);
         counted.answered.of(Answered::of(response.status())).inc();
         counted.duration.observe(begun.elapsed());
         response
+    }
+
+    /// The span of a request that others follow from. The request's headers then tell of the span,
+    /// so that all that comes of it, at MANTYX too, belongs there.
+    fn span(
+        &self,
+        route: &Route,
+        caller: Option<&Caller>,
+        request: &mut Request<Incoming>,
+    ) -> Span {
+        let Some(pattern) = route.traced() else { return Span::default() };
+        let method = request.method().clone();
+        let mut span = self
+            .traces
+            .request(proxy::trace(request.headers()), format_args!("{method} {pattern}"));
+        if let Some(trace) = span.told() {
+            http_client::set_trace(request.headers_mut(), trace);
+        }
+        span.set("http.request.method", method.as_str());
+        span.set("http.route", pattern);
+        if let Some(caller) = caller {
+            span.set("bridge.app", caller.app.name.as_str());
+        }
+        span
     }
 
     async fn dispatch(

@@ -13,7 +13,7 @@ use http::{
 };
 use reqwest::{NoProxy, Proxy};
 
-use crate::model::trace::Trace;
+use crate::model::trace::{self, Trace};
 
 /// How long a connection to a peer on the network may take, name look-up and TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -69,6 +69,13 @@ pub fn add_trace(headers: &mut HeaderMap, trace: &Trace) {
             entry.insert(value);
         }
     }
+}
+
+/// Puts the headers of a trace in the place of others of these names.
+pub fn set_trace(headers: &mut HeaderMap, trace: &Trace) {
+    headers.remove(trace::PARENT);
+    headers.remove(trace::STATE);
+    add_trace(headers, trace);
 }
 
 /// The proxies that the environment names. This machine is reached without them: they do not lead

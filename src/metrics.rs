@@ -96,6 +96,18 @@ label! {
     }
 }
 
+label! {
+    /// Why a span reached no collector.
+    pub enum Dropped: "why" {
+        /// Too many waited.
+        Full = "full",
+        /// The collector did not want it.
+        Refused = "refused",
+        /// The collector could not be reached, or took too long.
+        Undelivered = "undelivered",
+    }
+}
+
 impl Answered {
     pub fn of(status: StatusCode) -> Self {
         match status.as_u16() {
@@ -184,6 +196,14 @@ impl Default for Route {
     fn default() -> Self {
         Self { answered: ByLabel::default(), duration: Histogram::of_calls() }
     }
+}
+
+/// The bridge's own spans.
+#[derive(Debug, Default)]
+pub struct Spans {
+    /// The collector has taken them.
+    pub exported: Counter,
+    pub dropped: ByLabel<Dropped, Counter>,
 }
 
 /// What the journal's thread does.

@@ -68,8 +68,8 @@ use crate::{
         ids::{AppName, RunId, RunKind, SessionId},
         offer::{Route, Target},
         spec::{Selection, Table},
-        trace::Trace,
     },
+    traces::{Context, Traces},
     upstream::{Authority, Upstream},
 };
 
@@ -123,6 +123,7 @@ pub struct Runs {
     journal: Arc<Journal>,
     metrics: metrics::Runs,
     audit: Option<Arc<Audit>>,
+    traces: Traces,
     /// The next run's number in the journal.
     next_slot: AtomicU64,
     tracker: TaskTracker,
@@ -183,8 +184,8 @@ pub struct NewRun {
     pub table: Arc<Table>,
     /// Others have fed it so far: what is in its log may have been answered.
     pub has_past: bool,
-    /// The trace of the request that created it, or handed it over.
-    pub trace: Option<Arc<Trace>>,
+    /// Where in a trace the request was that created it, or handed it over.
+    pub trace: Context,
 }
 
 /// Whose model a call is made for. The call counts as in flight until this is dropped.
@@ -226,12 +227,18 @@ impl Runs {
             journal,
             metrics: metrics::Runs::default(),
             audit,
+            traces: Traces::default(),
             next_slot: AtomicU64::new(1),
             tracker: TaskTracker::new(),
             drain: CancellationToken::new(),
             leave: CancellationToken::new(),
             inner: Mutex::default(),
         }
+    }
+
+    /// The same, whose calls have spans.
+    pub fn traced(self, traces: Traces) -> Self {
+        Self { traces, ..self }
     }
 
     /// Calls that are made from now on have these limits.
@@ -386,7 +393,7 @@ impl Runs {
         route: &Route,
         call: Call,
         asked_by: Option<Arc<AskedBy>>,
-        trace: Option<Arc<Trace>>,
+        trace: Context,
     ) -> Answer {
         let Call { tool_use, name, args, .. } = call;
         let begun = Begun {
@@ -397,7 +404,11 @@ impl Runs {
             backend: route.backend.clone(),
         };
         let of = asked_by.as_ref().map(|by| Of::from(by.driven.as_ref())).unwrap_or_default();
-        let account = self.account(begun, route, Some(&args), of);
+        let account = self.account(begun, route, Some(&args), (of, &trace));
+        let trace = account.trace().clone();
+        if asked_by.as_ref().is_some_and(|by| by.handle.is_some()) {
+            account.resumed();
+        }
         let origin = asked_by.as_ref().map(|by| Origin {
             run: by.run.clone(),
             session: by.driven.session.clone(),
@@ -475,6 +486,11 @@ impl Runs {
     /// The audit log, if there is one.
     pub fn audit(&self) -> Option<&Audit> {
         self.audit.as_deref()
+    }
+
+    /// Where spans go.
+    pub fn traces(&self) -> &Traces {
+        &self.traces
     }
 
     /// What was called and is being called.

@@ -15,7 +15,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, Method, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use tokio::{
     sync::watch,
     time::{Instant, sleep, sleep_until, timeout_at},
@@ -30,6 +30,7 @@ use crate::{
     config::{App, Credential},
     http_client,
     metrics::{self, Answered},
+    model::trace::Trace,
     oauth::{IssueError, TokenError},
     state::StateDir,
 };
@@ -126,6 +127,17 @@ pub enum Posted {
     Unwanted(StatusCode),
     /// It could not be delivered; the reason is in the log.
     Failed,
+}
+
+impl Posted {
+    /// How it ended, in a word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Unwanted(_) => "unwanted",
+            Self::Failed => "failed",
+        }
+    }
 }
 
 impl Upstream {
@@ -302,15 +314,20 @@ impl Upstream {
     }
 
     /// Posts a tool's result, the same bytes again and again, until MANTYX has taken a stand or
-    /// `deadline` has come (wire-protocol §5).
+    /// `deadline` has come (wire-protocol §5). `trace` goes along.
     pub async fn post_result(
         &self,
         path: &str,
         body: Bytes,
-        authority: &Authority,
+        (authority, trace): (&Authority, Option<Arc<Trace>>),
         deadline: Instant,
     ) -> Posted {
-        let posted = self.post_until(path, body, authority, deadline).await;
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(trace) = trace {
+            http_client::set_trace(&mut headers, &trace);
+        }
+        let posted = self.post_until(path, (headers, body), authority, deadline).await;
         if posted == Posted::Failed {
             self.posts.failed.inc();
         }
@@ -320,7 +337,7 @@ impl Upstream {
     async fn post_until(
         &self,
         path: &str,
-        body: Bytes,
+        (headers, body): (HeaderMap, Bytes),
         authority: &Authority,
         deadline: Instant,
     ) -> Posted {
@@ -338,8 +355,7 @@ impl Upstream {
                 self.posts.retries.inc();
             }
             let sent = self.send((Method::POST, path), authority, |request| {
-                let request = request.header(header::CONTENT_TYPE, "application/json");
-                Ok(request.timeout(POST_ATTEMPT).body(body.clone()))
+                Ok(request.headers(headers.clone()).timeout(POST_ATTEMPT).body(body.clone()))
             });
             let sent = timeout_at(deadline, sent).await;
             let answered = match &sent {

@@ -41,6 +41,7 @@ impl Api {
             of_requests(page, &requests)?;
             journal(page, &runs)?;
             audit(page, &runs)?;
+            spans(page, &runs)?;
             let version = env!("CARGO_PKG_VERSION");
             page.gauges("build_info", "Always 1; the version is a label")?
                 .set(&[("version", version)], 1.0)
@@ -238,6 +239,12 @@ fn audit(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
     page.counter("audit_lines_lost", "Lines that could not be kept until then", health.lost)?;
     let writable = if health.error.is_none() { 1.0 } else { 0.0 };
     page.gauge("audit_writable", "0 while the audit log cannot be written", writable)
+}
+
+fn spans(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
+    let Some(counted) = runs.traces().counted() else { return Ok(()) };
+    page.counter("spans_exported", "Spans that the collector took", counted.exported.get())?;
+    page.by_label("spans_dropped", "Spans that reached no collector", &counted.dropped)
 }
 
 fn of_process(page: &mut Page<'_>, started: Option<SystemTime>) -> fmt::Result {

@@ -182,7 +182,7 @@ impl Api {
         request: Request<Incoming>,
     ) -> Response<Body> {
         let from = Outgoing::new(&self.runs, caller, request.headers());
-        let trace = proxy::trace(request.headers());
+        let trace = self.runs.traces().context(proxy::trace(request.headers()));
         let Attach { workspace, backends } = match attach_body(request).await {
             Ok(asked) => asked,
             Err(response) => return response,

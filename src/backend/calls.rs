@@ -31,8 +31,8 @@ use crate::{
         ids::BackendName,
         offer::{Route, Target},
         schema::{InputSchema, Verdict},
-        trace::Trace,
     },
+    traces::{Context, Kind, Span},
 };
 pub use lane::{CallLimits, Lane, LaneRules, LastCall};
 
@@ -73,8 +73,8 @@ pub struct Wanted {
     pub arguments: Box<RawValue>,
     /// Which call of which run this is; `None` for calls by hand.
     pub origin: Option<Origin>,
-    /// The trace that it belongs to.
-    pub trace: Option<Arc<Trace>>,
+    /// Where in a trace it belongs.
+    pub trace: Context,
     /// Told of every step before it is taken; `None` for calls by hand.
     pub witness: Option<Arc<dyn Witness>>,
     /// The work that this call has started before; it is asked for, and nothing is started anew.
@@ -216,11 +216,11 @@ impl Backends {
                 tool: Arc::clone(tool),
                 arguments: wanted.arguments.clone(),
                 origin: wanted.origin.clone(),
-                trace: wanted.trace.clone(),
+                trace: None,
                 progress: Progress::default(),
                 witness: wanted.witness.clone(),
             };
-            attempt(connection, call, handle, limits).await
+            attempt(connection, call, handle, (route, &wanted.trace), limits).await
         };
         let connection = match wanted.handle {
             None => self.connected(name, None).await?,
@@ -321,6 +321,43 @@ impl Backends {
 /// Makes the call once, or asks for the outcome of what `handle` names.
 async fn attempt(
     connection: &InUse,
+    mut call: ToolCall,
+    handle: Option<Handle>,
+    (route, trace): (&Route, &Context),
+    limits: Limits,
+) -> Result<Answer, Failure> {
+    if handle.is_none()
+        && let Some(witness) = &call.witness
+    {
+        witness.dispatching().await?;
+    }
+    let mut span = span(trace, route, handle.is_some());
+    // The peer goes on from here.
+    call.trace = span.context().trace().cloned();
+    let outcome = dispatch(connection, call, handle, limits).await;
+    let ending = match &outcome {
+        Ok(answer) => Ending::of(answer),
+        Err(failure) => failure.ending(),
+    };
+    span.outcome(ending.as_str(), ending.is_failure());
+    outcome
+}
+
+/// The span of one dispatch to a peer.
+fn span(trace: &Context, route: &Route, again: bool) -> Span {
+    let mut span = trace.begin(Kind::Client, format_args!("dispatch {}", route.backend));
+    span.set("bridge.backend", route.backend.as_str());
+    span.set("bridge.tool", route.target.tool());
+    span.set("bridge.kind", route.kind.as_str());
+    if again {
+        span.set("bridge.resumed", true);
+    }
+    span
+}
+
+/// Has the peer make the call, or tell the outcome of what `handle` names, and waits for it.
+async fn dispatch(
+    connection: &InUse,
     call: ToolCall,
     handle: Option<Handle>,
     limits: Limits,
@@ -329,12 +366,7 @@ async fn attempt(
     let progress = call.progress.clone();
     let mut outcome = match handle {
         Some(handle) => peer.resume(handle, call),
-        None => {
-            if let Some(witness) = &call.witness {
-                witness.dispatching().await?;
-            }
-            peer.call(call)
-        }
+        None => peer.call(call),
     };
     let mut silent_until = std::pin::pin!(sleep_until(limits.first_end()));
     loop {

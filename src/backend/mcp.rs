@@ -39,6 +39,8 @@ use crate::{
 
 mod child;
 mod connection;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod handler;
 mod http;
 mod lines;

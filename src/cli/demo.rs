@@ -61,8 +61,12 @@ pub(super) async fn demo(env: &Environment) -> Outcome {
     let state = std::env::temp_dir().join(format!("mantyx-bridge-demo-{}", std::process::id()));
     let text = format!("{BRIDGE_YAML}state_dir: {}\n", Value::from(state.display().to_string()));
     let config = Config::parse(&text, Path::new("demo"), env)?;
-    let options =
-        Options { launcher: std::env::current_exe().ok(), handed: Vec::new(), reload: None };
+    let options = Options {
+        launcher: std::env::current_exe().ok(),
+        handed: Vec::new(),
+        reload: None,
+        traces: None,
+    };
     let shown = async {
         let daemon = Daemon::build(config, options)
             .await

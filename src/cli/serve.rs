@@ -17,20 +17,22 @@ use crate::{
     daemon::{Daemon, Options, Reload},
     http_client::chain,
     server::handed::Handed,
+    traces,
     watch::Watch,
 };
 
 pub(super) async fn serve(path: PathBuf, env: Environment, handed: Vec<Handed>) -> Outcome {
     // Before the file is read, so that no change of it is missed.
     let watch = Watch::new(&path)?;
-    let (config, file) = ConfigFile::load(path, env)?;
+    let (config, file) = ConfigFile::load(path, env.clone())?;
     for warning in &config.warnings {
         warn!("{warning}");
     }
     let reload = Some(Reload { file, watch });
-    let options = Options { launcher: std::env::current_exe().ok(), handed, reload };
-    let signals = Mutex::new(Stop::new()?);
     info!(version = env!("CARGO_PKG_VERSION"), "starting");
+    let traces = traces::start(&|name| env.filled_var(name).map(str::to_owned));
+    let options = Options { launcher: std::env::current_exe().ok(), handed, reload, traces };
+    let signals = Mutex::new(Stop::new()?);
     let daemon = Daemon::build(config, options).await.map_err(|error| cannot_start(&error))?;
     // One listener for both: a second one, which is asked later, takes two signals for one.
     let asked = async || signals.lock().await.asked().await;

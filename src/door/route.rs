@@ -144,6 +144,26 @@ impl Route {
         }
     }
 
+    /// The pattern of the path, where a request begins a run or a call, or hands a run over: what
+    /// traces tell of.
+    pub fn traced(&self) -> Option<&'static str> {
+        match self {
+            Self::Own(Own::Submit) => Some("/v1/runs"),
+            Self::Own(Own::Attach(_)) => Some("/v1/runs/{run}/attach"),
+            Self::Own(Own::ToolCalls) => Some("/v1/tool-calls"),
+            Self::Proxied(Proxied::CreateRun { kind: RunKind::Agent, .. }) => {
+                Some("/api/v1/workspaces/{workspace}/agent-runs")
+            }
+            Self::Proxied(Proxied::CreateRun { kind: RunKind::Eval, .. }) => {
+                Some("/api/v1/workspaces/{workspace}/eval-runs")
+            }
+            Self::Proxied(Proxied::Message { .. }) => {
+                Some("/api/v1/workspaces/{workspace}/agent-sessions/{session}/messages")
+            }
+            _ => None,
+        }
+    }
+
     /// Whether the route is answered without a token.
     pub fn is_open(&self) -> bool {
         matches!(self, Self::Own(Own::Health | Own::Ready) | Self::SignIn | Self::SignOut)

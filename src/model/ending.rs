@@ -43,6 +43,14 @@ pub enum Ending {
 }
 
 impl Ending {
+    /// How the call ended whose tool gave this answer.
+    pub fn of(answer: &Answer) -> Self {
+        match answer {
+            Answer::Result { .. } => Self::Result,
+            Answer::Error(_) => Self::ToolError,
+        }
+    }
+
     pub const ALL: [Self; 16] = [
         Self::Result,
         Self::ToolError,
@@ -61,6 +69,11 @@ impl Ending {
         Self::Cancelled,
         Self::Left,
     ];
+
+    /// Whether something went wrong; a call that nobody wants any more has not failed.
+    pub fn is_failure(self) -> bool {
+        !matches!(self, Self::Result | Self::Cancelled | Self::Left)
+    }
 
     /// The word.
     pub fn as_str(self) -> &'static str {
@@ -102,11 +115,7 @@ impl Made {
 /// The tool's own answer.
 impl From<Answer> for Made {
     fn from(answer: Answer) -> Self {
-        let ending = match &answer {
-            Answer::Result { .. } => Ending::Result,
-            Answer::Error(_) => Ending::ToolError,
-        };
-        Self { answer, ending }
+        Self { ending: Ending::of(&answer), answer }
     }
 }
 

@@ -1,10 +1,12 @@
 //! The trace that an app's request belongs to (W3C Trace Context), as it travels on to the peers
 //! that answer the calls of its run.
 //!
-//! The bridge passes it on as it came: it makes no spans, so the parent stays the app's. What is
-//! malformed is left out, as the recommendation wants it.
+//! It is passed on as it came or, where the bridge has a span of its own (`traces`), as that span's.
+//! What is malformed is left out, as the recommendation wants it.
 //!
-//! Must not: begin a trace.
+//! Must not: draw an id, or decide what is sampled.
+
+use std::num::{NonZeroU64, NonZeroU128};
 
 /// The headers, and the members of MCP's `_meta` (SEP-414), that carry a trace.
 pub const PARENT: &str = "traceparent";
@@ -17,11 +19,31 @@ const MAX_STATE: usize = 512;
 /// The most members of one (§3.3.1.1).
 const MAX_MEMBERS: usize = 32;
 
+/// The trace is recorded by whoever has sent this (§3.2.2.5).
+const SAMPLED: u8 = 1;
+/// The trace's id is random (Trace Context Level 2), which holds for the whole trace.
+const RANDOM: u8 = 2;
+
 /// Where in a trace a request is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace {
     parent: String,
     state: Option<String>,
+}
+
+/// What a `traceparent` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ids {
+    pub trace: NonZeroU128,
+    pub span: NonZeroU64,
+    pub flags: u8,
+}
+
+impl Ids {
+    /// Whether the trace is recorded by whoever has sent this.
+    pub fn is_sampled(&self) -> bool {
+        self.flags & SAMPLED != 0
+    }
 }
 
 impl Trace {
@@ -36,6 +58,22 @@ impl Trace {
         let state = states.iter().map(|state| state.trim()).collect::<Vec<_>>().join(",");
         let state = Some(state).filter(|state| is_state(state));
         Some(Self { parent: parent.to_owned(), state })
+    }
+
+    /// A trace that begins with the span `span`, which is recorded.
+    pub fn begin(trace: NonZeroU128, span: NonZeroU64) -> Self {
+        Self { parent: written(Ids { trace, span, flags: SAMPLED }), state: None }
+    }
+
+    /// The same trace in its span `span`, which is recorded: what is told to others from there.
+    pub fn within(&self, span: NonZeroU64) -> Self {
+        let Ids { trace, flags, .. } = self.ids();
+        let flags = flags & RANDOM | SAMPLED;
+        Self { parent: written(Ids { trace, span, flags }), state: self.state.clone() }
+    }
+
+    pub fn ids(&self) -> Ids {
+        ids(&self.parent).expect("it was read, or written out of ids")
     }
 
     /// The value of `traceparent`.
@@ -53,6 +91,20 @@ impl Trace {
         let state = self.state().map(|state| (STATE, state));
         [(PARENT, self.parent())].into_iter().chain(state)
     }
+}
+
+/// A `traceparent` of the version that is written here.
+fn written(Ids { trace, span, flags }: Ids) -> String {
+    format!("00-{trace:032x}-{span:016x}-{flags:02x}")
+}
+
+/// The ids in a `traceparent`.
+fn ids(parent: &str) -> Option<Ids> {
+    let mut parts = parent.split('-').skip(1);
+    let trace = u128::from_str_radix(parts.next()?, 16).ok().and_then(NonZeroU128::new)?;
+    let span = u64::from_str_radix(parts.next()?, 16).ok().and_then(NonZeroU64::new)?;
+    let flags = u8::from_str_radix(parts.next()?, 16).ok()?;
+    Some(Ids { trace, span, flags })
 }
 
 /// `version-trace-parent-flags` (§3.2.2), where a later version may go on behind that.
@@ -142,6 +194,33 @@ mod tests {
         parent(&format!("cc{}-{}", PARENT_1.trim_start_matches("00"), "x".repeat(300)), false);
         assert_eq!(Trace::read(&[], &["a=1"]), None, "no state without a parent");
         assert_eq!(Trace::read(&[PARENT_1, PARENT_1], &[]), None, "which of them?");
+    }
+
+    #[test]
+    fn a_span_of_ours_takes_the_place_of_the_one_before() {
+        let within = |parent: &str| {
+            let trace = Trace::read(&[parent], &["a=1"]).unwrap();
+            trace.within(NonZeroU64::new(0xab).unwrap())
+        };
+        let ours = "00-0af7651916cd43dd8448eb211c80319c-00000000000000ab-01";
+        assert_eq!(within(PARENT_1).parent(), ours);
+        assert_eq!(within(PARENT_1).state(), Some("a=1"), "what others have noted stays");
+        assert_eq!(within(&PARENT_1.replace("-01", "-00")).parent(), ours, "it is recorded now");
+        assert_eq!(within(&PARENT_1.replace("-01", "-fe")).parent(), ours.replace("-01", "-03"));
+        let later = format!("cc{}-more", PARENT_1.trim_start_matches("00"));
+        assert_eq!(within(&later).parent(), ours, "in the version that is spoken here");
+    }
+
+    #[test]
+    fn a_trace_that_begins_here() {
+        let id = NonZeroU128::new(7).unwrap();
+        let trace = Trace::begin(id, NonZeroU64::new(9).unwrap());
+        assert_eq!(trace.parent(), "00-00000000000000000000000000000007-0000000000000009-01");
+        assert_eq!(Trace::read(&[trace.parent()], &[]), Some(trace.clone()), "others can read it");
+        assert_eq!((trace.ids().trace, trace.ids().span.get()), (id, 9));
+        assert!(trace.ids().is_sampled());
+        let unsampled = Trace::read(&[&PARENT_1.replace("-01", "-02")], &[]).unwrap();
+        assert!(!unsampled.ids().is_sampled());
     }
 
     #[test]

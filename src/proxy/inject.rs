@@ -230,7 +230,7 @@ impl Outgoing<'_> {
             authority: self.authority.clone(),
             table: Arc::new(injected.table),
             has_past: false,
-            trace: trace(&taken.parts.headers),
+            trace: self.runs.traces().context(trace(&taken.parts.headers)),
         };
         if let Err(run) = self.runs.start(new).await {
             warn!(run = %run.key.run, "MANTYX gave out an id again; that run is driven already");

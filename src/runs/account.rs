@@ -1,12 +1,10 @@
-//! Keeps account of one call for those who look: the history, the metrics and the audit log.
+//! Keeps account of one call for those who look: the history, the metrics, the audit log and the
+//! trace.
 //!
 //! Must not: decide anything, or wait.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -26,6 +24,7 @@ use crate::{
         event::Call,
         offer::{Route, Target},
     },
+    traces::{Context, Kind, Span},
 };
 
 /// What the audit log calls a call that goes on after a first answer.
@@ -41,7 +40,10 @@ pub(super) struct Account {
     audit: Option<(Arc<Audit>, audit::Call)>,
     begun: Instant,
     leaving: CancellationToken,
-    has_ended: AtomicBool,
+    /// What the call is done in.
+    trace: Context,
+    /// `None` once the call has ended.
+    span: Mutex<Option<Span>>,
 }
 
 /// What a call belongs to; nothing for a call by hand.
@@ -67,8 +69,9 @@ impl Runs {
         begun: Begun,
         route: &Route,
         arguments: Option<&RawValue>,
-        of: Of,
+        (of, trace): (Of, &Context),
     ) -> Account {
+        let span = span(trace, &begun, route, of.session.as_deref());
         let metrics = self.backends.metrics(&begun.backend);
         let audit = self.audit.as_ref().map(|audit| {
             let call = audited(audit, &begun, route, arguments, of);
@@ -80,9 +83,36 @@ impl Runs {
             audit,
             begun: Instant::now(),
             leaving: self.leave.clone(),
-            has_ended: AtomicBool::new(false),
+            trace: span.context().clone(),
+            span: Mutex::new(Some(span)),
         }
     }
+}
+
+/// The span of a call. Arguments and results are nobody's who reads traces.
+fn span(trace: &Context, begun: &Begun, route: &Route, session: Option<&str>) -> Span {
+    let mut span = trace.begin(Kind::Internal, format_args!("call {}", begun.name));
+    span.set("gen_ai.operation.name", "execute_tool");
+    span.set("gen_ai.tool.name", begun.name.as_str());
+    span.set("bridge.app", begun.app.as_str());
+    if route.target != Target::Results {
+        span.set("bridge.backend", route.backend.as_str());
+        span.set("bridge.tool", route.target.tool());
+    }
+    span.set("bridge.kind", route.kind.as_str());
+    span.set("mantyx.tool_use_id", begun.tool_use.as_str());
+    if let Some(run) = &begun.run {
+        span.set("mantyx.run_id", run.as_str());
+    }
+    if let Some(session) = session {
+        span.set("mantyx.session_id", session);
+    }
+    span
+}
+
+/// How the call of `span` ended.
+fn end(mut span: Span, ending: Ending) {
+    span.outcome(ending.as_str(), ending.is_failure());
 }
 
 /// The call as the audit log tells of it.
@@ -116,39 +146,63 @@ impl Runs {
         if let Some(metrics) = route.and_then(|route| self.backends.metrics(&route.backend)) {
             metrics.ended.of(ending).inc();
         }
-        if let (Some(audit), Some(route)) = (&self.audit, route) {
-            let begun = Begun {
-                app: run.app.clone(),
-                run: Some(run.asked_by(call)),
-                tool_use: call.tool_use.clone(),
-                name: call.name.clone(),
-                backend: route.backend.clone(),
-            };
-            let call = audited(audit, &begun, route, Some(&call.args), Of::from(run));
+        let Some(route) = route else { return };
+        let begun = Begun {
+            app: run.app.clone(),
+            run: Some(run.asked_by(call)),
+            tool_use: call.tool_use.clone(),
+            name: call.name.clone(),
+            backend: route.backend.clone(),
+        };
+        let of = Of::from(run);
+        end(span(&run.trace, &begun, route, of.session.as_deref()), ending);
+        if let Some(audit) = &self.audit {
+            let call = audited(audit, &begun, route, Some(&call.args), of);
             audit.tell(&call, ending.as_str(), Duration::ZERO);
         }
     }
 }
 
 impl Account {
+    /// Where in a trace the call is made.
+    pub(super) fn trace(&self) -> &Context {
+        &self.trace
+    }
+
     /// The call has had a first answer, and goes on.
     pub(super) fn goes_on(&self) {
         self.running.pending();
+        self.note("bridge.pending");
         if let Some((audit, call)) = &self.audit {
             audit.tell(call, PENDING, self.begun.elapsed());
         }
     }
 
     /// The same, where an earlier process has told so.
-    pub(super) fn resumed(&self) {
+    pub(super) fn goes_on_again(&self) {
         self.running.pending();
+        self.resumed();
+    }
+
+    /// What the call has begun in an earlier process is asked for.
+    pub(super) fn resumed(&self) {
+        self.note("bridge.resumed");
+    }
+
+    /// Notes in the span that this is so.
+    fn note(&self, key: &'static str) {
+        let mut span = self.span.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(span) = span.as_mut() {
+            span.set(key, true);
+        }
     }
 
     /// The call has ended.
     pub(super) fn ends(&self, ending: Ending) {
-        if self.has_ended.swap(true, Ordering::Relaxed) {
+        let Some(span) = self.span.lock().unwrap_or_else(PoisonError::into_inner).take() else {
             return;
-        }
+        };
+        end(span, ending);
         self.running.end(Outcome::of(ending));
         if let Some((audit, call)) = &self.audit {
             audit.tell(call, ending.as_str(), self.begun.elapsed());

@@ -10,12 +10,16 @@ use tokio::time::Instant;
 use tracing::info;
 
 use super::{DrivenRun, Runs, entry::Entry};
-use crate::model::{
-    answer::Answer,
-    ending::Ending,
-    event::Call,
-    ids::{RunId, ToolUseId},
-    offer::Route,
+use crate::{
+    model::{
+        answer::Answer,
+        ending::Ending,
+        event::Call,
+        ids::{RunId, ToolUseId},
+        offer::Route,
+    },
+    traces::Kind,
+    upstream::Posted,
 };
 
 /// MANTYX waits so long for a result (`localToolTimeoutMs`, wire-protocol §5); later, nobody does.
@@ -73,7 +77,13 @@ pub(super) async fn answer(
         let (path, deadline) =
             (run.key.results_path(&to), Instant::now() + entry.post_within(POST_WITHIN));
         let authority = runs.authority_of(&run);
-        runs.upstream().post_result(&path, body, &authority, deadline).await;
+        let mut span = run.trace.begin(Kind::Client, "POST tool-results");
+        span.set("mantyx.run_id", to.as_str());
+        span.set("mantyx.tool_use_id", tool_use.as_str());
+        let trace = span.told().cloned();
+        let upstream = runs.upstream();
+        let posted = upstream.post_result(&path, body, (&authority, trace), deadline).await;
+        span.outcome(posted.as_str(), posted == Posted::Failed);
     }
     entry.close();
 }

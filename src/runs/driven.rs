@@ -27,8 +27,8 @@ use crate::{
         ids::{AppName, RunId, RunKind, SessionId, ToolUseId},
         run::{Run, Seen},
         spec::Table,
-        trace::Trace,
     },
+    traces::Context,
     upstream::Authority,
 };
 
@@ -73,8 +73,8 @@ pub struct DrivenRun {
     pub authority: Authority,
     pub log: EventLog,
     pub table: Arc<Table>,
-    /// The trace that its calls belong to.
-    pub trace: Option<Arc<Trace>>,
+    /// Where in a trace its calls belong.
+    pub trace: Context,
     state: Mutex<Run>,
     /// Cancels all that its calls have begun.
     pub(super) stop: CancellationToken,
@@ -197,7 +197,7 @@ impl DrivenRun {
             ended_at: self.ended().map(|ended| ended.told),
             trace: self
                 .trace
-                .as_ref()
+                .trace()
                 .map(|trace| (trace.parent().to_owned(), trace.state().map(str::to_owned))),
         };
         vec![Change::Routes(routes.clone()), Change::Run(self.slot, record)]

@@ -19,7 +19,7 @@ use crate::{
     config::App,
     journal::{
         self,
-        record::{Change, Kept, KeptRun, KeptSession},
+        record::{Change, Kept, KeptRun, KeptSession, RunRecord},
     },
     model::{
         answer::codes::OUTCOME_UNKNOWN,
@@ -31,6 +31,7 @@ use crate::{
         spec::{Selection, Table},
         trace::Trace,
     },
+    traces::Context,
     upstream::Authority,
 };
 
@@ -130,9 +131,18 @@ impl Runs {
         self.lock().sessions.insert(key, Arc::new(session));
     }
 
+    /// Where in a trace the calls of a run belong.
+    pub(super) fn kept_trace(&self, record: &RunRecord) -> Context {
+        self.traces.context(record.trace.as_ref().and_then(|(parent, state)| {
+            let states: Vec<&str> = state.as_deref().into_iter().collect();
+            Trace::read(&[parent], &states).map(Arc::new)
+        }))
+    }
+
     fn wake(self: &Arc<Self>, kept: KeptRun, authority: Authority) {
         let Some(key) = key(&kept) else { return };
         let KeptRun { slot, record, routes, calls } = kept;
+        let trace = self.kept_trace(&record);
         let table = Arc::new(Table::restore(&record.table, routes));
         let mut left = Left {
             slot,
@@ -165,10 +175,7 @@ impl Runs {
             authority,
             table,
             has_past: record.has_past,
-            trace: record.trace.and_then(|(parent, state)| {
-                let states: Vec<&str> = state.as_deref().into_iter().collect();
-                Trace::read(&[&parent], &states).map(Arc::new)
-            }),
+            trace,
         };
         let (again, at) = (left.again.len(), left.last_seq);
         let run = Arc::new(DrivenRun::left(new, left));

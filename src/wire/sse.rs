@@ -65,7 +65,18 @@ impl Framer {
 
     /// The next whole frame, `None` until more bytes are pushed.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameTooLarge> {
-        self.skip_byte_order_mark();
+        if self.at_start {
+            if self.buffer.len() < BYTE_ORDER_MARK.len()
+                && BYTE_ORDER_MARK.starts_with(&self.buffer)
+            {
+                // It may be the beginning of a mark.
+                return Ok(None);
+            }
+            self.at_start = false;
+            if self.buffer.starts_with(BYTE_ORDER_MARK) {
+                bytes::Buf::advance(&mut self.buffer, BYTE_ORDER_MARK.len());
+            }
+        }
         while let Some(&byte) = self.buffer.get(self.searched) {
             if self.after_cr {
                 self.after_cr = false;
@@ -117,20 +128,6 @@ impl Framer {
         let rest = self.buffer.get(self.searched..).unwrap_or_default();
         let body = rest.iter().position(|byte| matches!(byte, b'\r' | b'\n'));
         self.searched += body.unwrap_or(rest.len());
-    }
-
-    fn skip_byte_order_mark(&mut self) {
-        if !self.at_start {
-            return;
-        }
-        if self.buffer.len() >= BYTE_ORDER_MARK.len() {
-            self.at_start = false;
-            if self.buffer.starts_with(BYTE_ORDER_MARK) {
-                bytes::Buf::advance(&mut self.buffer, BYTE_ORDER_MARK.len());
-            }
-        } else if !BYTE_ORDER_MARK.starts_with(&self.buffer) {
-            self.at_start = false;
-        }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
     mantyx::CREDENTIAL,
     peers,
     pending::{Gated, fetch, gated, learn, message, new_session, pending},
-    recovery::{messages, wait_journaled, with_agent},
+    recovery::{begun_task, messages, wait_journaled, with_agent},
     rig::{LEDGER_TOOLS, Rig, tool_names},
     runs, wait,
 };
@@ -91,10 +91,7 @@ async fn the_long_task_of_an_agent_goes_on_over_a_crash() {
     let script = Script::new().a2a("tu_1", "hr", "long 40").answered("tu_1").until("@call");
     rig.run(fetch(script, "tu_2", 60).answered("tu_2").done()).await;
     pending(&rig.mantyx.answer("tu_1").await);
-    let task = wait::soon("the agent should begin a task", async || {
-        agent.log().lines().find_map(|line| Some(line.strip_prefix("TASK ")?.to_owned()))
-    })
-    .await;
+    let task = begun_task(&agent).await;
     wait_journaled(&rig.bridge, &task).await;
     rig.bridge.kill9();
     rig.bridge.restart().await;
@@ -109,10 +106,7 @@ async fn a_stop_leaves_the_task_of_an_agent_to_the_next_start() {
     let (mut bridge, mantyx) = with_agent("1.0", &agent).await;
     mantyx.script(Script::new().a2a("tu_1", "hr", "long 40").answered("tu_1").done());
     bridge.post_run(r#"{"modelId":"m","prompt":"hi"}"#).await;
-    let task = wait::soon("the agent should begin a task", async || {
-        agent.log().lines().find_map(|line| Some(line.strip_prefix("TASK ")?.to_owned()))
-    })
-    .await;
+    let task = begun_task(&agent).await;
     wait_journaled(&bridge, &task).await;
     // The second signal spares the test the 30 s that calls have to end.
     bridge.process().signal(Signal::TERM);

@@ -82,6 +82,9 @@ mod metrics;
 mod names;
 #[cfg(test)]
 mod openapi;
+#[cfg(feature = "otlp")]
+#[cfg(test)]
+mod otlp;
 #[cfg(test)]
 mod page;
 #[cfg(test)]

@@ -187,6 +187,12 @@ pub(crate) async fn tls() -> Peer {
     python_listener(fetch::interpreter(), "tls_server.py", &[]).await
 }
 
+/// A collector of OTLP's traces that answers so (tests/peers/otlp_collector.py).
+#[cfg(feature = "otlp")]
+pub(crate) async fn otlp_collector(answers: &str) -> Peer {
+    python_listener(fetch::python_otlp(), "otlp_collector.py", &["--answers", answers]).await
+}
+
 /// A script of tests/peers that takes a port, 0 for any, and tells it.
 async fn python_listener(python: PathBuf, script: &str, args: &[&str]) -> Peer {
     let script = repository("tests/peers").join(script).display().to_string();

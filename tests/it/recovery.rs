@@ -79,6 +79,14 @@ fn assert_unknown(answer: &Value, what: &str) {
     assert!(error.contains("heck"), "{what}: the model is to check before it repeats: {error}");
 }
 
+/// Waits until `agent` has begun a task; its id.
+pub(crate) async fn begun_task(agent: &Peer) -> String {
+    wait::soon("the agent should begin a task", async || {
+        agent.log().lines().find_map(|line| Some(line.strip_prefix("TASK ")?.to_owned()))
+    })
+    .await
+}
+
 /// Waits until the journal holds `text`.
 pub(crate) async fn wait_journaled(bridge: &Bridge, text: &str) {
     wait::soon(&format!("the journal should hold {text}"), async || {
@@ -350,10 +358,7 @@ async fn check_task(message: &str, expected: &str) {
     let (mut bridge, mantyx) = with_agent("1.0", &agent).await;
     mantyx.script(Script::new().a2a("tu_1", "hr", message).answered("tu_1").done());
     bridge.post_run(r#"{"modelId":"m","prompt":"hi"}"#).await;
-    let task = wait::soon("the agent should begin a task", async || {
-        agent.log().lines().find_map(|line| Some(line.strip_prefix("TASK ")?.to_owned()))
-    })
-    .await;
+    let task = begun_task(&agent).await;
     wait_journaled(&bridge, &task).await;
     bridge.kill9();
     bridge.restart().await;

@@ -61,8 +61,15 @@ impl Rig {
 
     /// A bridge with exactly the backends that `config` names; the upstream is added.
     pub(crate) async fn bare(config: &str) -> Self {
+        Self::bare_with(config, &[]).await
+    }
+
+    /// [`Self::bare`] with further environment variables.
+    pub(crate) async fn bare_with(config: &str, env: &[(&str, &str)]) -> Self {
         let mantyx = Mantyx::start().await;
-        let bridge = Bridge::ready(&format!("{}{config}", mantyx.upstream())).await;
+        let config = format!("{}{config}", mantyx.upstream());
+        let bridge = Bridge::start_with(&config, env).await;
+        bridge.wait_ready().await;
         Self { bridge, mantyx, dir: new_dir() }
     }
 

@@ -42,6 +42,13 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "traces",
+        &[
+            "api", "audit", "backend", "cli", "config", "daemon", "door", "front", "journal",
+            "proxy", "runs", "sandbox", "server", "upstream", "wire",
+        ],
+    ),
+    (
         "config",
         &[
             "api", "backend", "cli", "daemon", "door", "front", "proxy", "runs", "sandbox",

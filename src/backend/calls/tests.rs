@@ -15,6 +15,7 @@ use crate::backend::{
     peer::Dial,
     supervisor::{Supervisor, Timing},
 };
+use crate::traces::Context;
 
 struct Harness {
     backends: Arc<Backends>,
@@ -61,7 +62,7 @@ fn wanted(arguments: Box<RawValue>) -> Wanted {
     Wanted {
         arguments,
         origin: None,
-        trace: None,
+        trace: Context::default(),
         witness: None,
         handle: None,
         deadline: Instant::now() + Duration::from_secs(285),

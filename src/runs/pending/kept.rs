@@ -28,6 +28,7 @@ use crate::{
         pending,
     },
     runs::{RunKey, Runs, account, history::Begun},
+    traces::Context,
 };
 
 /// What is needed to ask for a call that goes on.
@@ -236,14 +237,14 @@ impl Runs {
             name: record.tool.clone(),
             backend: route.backend.clone(),
         };
-        let account = self.account(begun, &route, None, of);
-        account.resumed();
+        let trace = self.trace_of(&scope.of, origin.as_ref());
+        let account = self.account(begun, &route, None, (of, &trace));
+        account.goes_on_again();
         let stop = self.stop_of(origin.as_ref());
         let wanted = Wanted {
             arguments: RawValue::from_string("{}".to_owned()).ok()?,
             origin: origin.clone(),
-            // It is only asked for.
-            trace: None,
+            trace: account.trace().clone(),
             witness: Some(Arc::new(Resumed {
                 calls: Arc::clone(&self.long_calls),
                 id: id.clone(),
@@ -262,9 +263,24 @@ impl Runs {
 
     /// What cancels the calls of the run that `origin` names, if it is known.
     fn stop_of(&self, origin: Option<&Origin>) -> CancellationToken {
-        let inner = self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let inner = self.lock();
         let run =
             origin.and_then(|origin| inner.runs.values().find(|run| run.key.run == origin.run));
         run.map(|run| run.stop.clone()).unwrap_or_default()
+    }
+
+    /// Where in a trace the run is that began a call, if it is known: the one that `of` or `origin`
+    /// names.
+    fn trace_of(&self, of: &Of, origin: Option<&Origin>) -> Context {
+        let is_it = |key: &RunKey| match of {
+            Of::Run { driven, .. } => key == driven,
+            Of::Session { .. } | Of::App => origin.is_some_and(|origin| origin.run == key.run),
+        };
+        let inner = self.lock();
+        if let Some((_, run)) = inner.runs.iter().find(|(key, _)| is_it(key)) {
+            return run.trace.clone();
+        }
+        let asleep = inner.asleep.iter().find(|(key, _)| is_it(key));
+        asleep.map(|(_, kept)| self.kept_trace(&kept.record)).unwrap_or_default()
     }
 }

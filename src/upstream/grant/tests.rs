@@ -236,7 +236,7 @@ async fn a_result_waits_for_a_token_and_is_posted() {
     let upstream = scene.upstream("r1");
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     let own = upstream.own().unwrap();
-    let posted = upstream.post_result("/api/result", "{}".into(), &own, deadline).await;
+    let posted = upstream.post_result("/api/result", "{}".into(), (&own, None), deadline).await;
     assert_eq!(posted, crate::upstream::Posted::Accepted);
     assert_eq!(scene.asked().len(), 2);
 }

@@ -50,6 +50,7 @@ fn data_lines_join_and_one_space_goes() {
 #[test]
 fn comments_have_no_data_and_a_byte_order_mark_goes() {
     check("\u{feff}: ping\n\ndata: x\n\n", &[(None, None, None), (None, None, Some("x"))]);
+    check("\u{feff}\ndata: x\n\n", &[(None, None, None), (None, None, Some("x"))]);
 }
 
 #[test]

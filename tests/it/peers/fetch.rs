@@ -24,6 +24,9 @@ const PYTHON: &[&str] = &[
 const PYTHON_V03: &[&str] = &["a2a-sdk[http-server]==0.3.26", "uvicorn==0.54.0"];
 const NODE: &[&str] = &["@modelcontextprotocol/server-everything@2026.8.31"];
 const SCHEMATHESIS: &[&str] = &["schemathesis==4.32.5"];
+/// The messages of OTLP.
+#[cfg(feature = "otlp")]
+const OTLP: &[&str] = &["opentelemetry-proto==1.45.2"];
 const BROWSER: &[&str] = &["puppeteer-core@24.9.0"];
 
 const NO_PYTHON: &str = "The tests need python3 (3.11 or newer) with its venv module for the peers that \
@@ -44,6 +47,13 @@ pub(crate) fn python() -> PathBuf {
 pub(crate) fn python_v03() -> PathBuf {
     static FETCHED: OnceLock<Fetched> = OnceLock::new();
     or_fail(FETCHED.get_or_init(|| part("python-v03", PYTHON_V03, venv))).join("bin/python")
+}
+
+/// The interpreter that has the messages of OTLP.
+#[cfg(feature = "otlp")]
+pub(crate) fn python_otlp() -> PathBuf {
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    or_fail(FETCHED.get_or_init(|| part("python-otlp", OTLP, venv))).join("bin/python")
 }
 
 /// The start script of `server-everything`.

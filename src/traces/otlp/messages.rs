@@ -1,0 +1,201 @@
+//! The messages of OTLP's trace service, with the fields that are written or read here and no
+//! others.
+//!
+//! Source: opentelemetry-proto 1.x (collector/trace/v1, trace/v1, common/v1, resource/v1). Must not:
+//! know how messages travel.
+
+use std::time::SystemTime;
+
+use prost::Message as _;
+
+use crate::traces::{Finished, Kind, Value as Given};
+
+/// Who says that the spans are.
+const SCOPE: &str = env!("CARGO_PKG_NAME");
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// `StatusCode`.
+const ERROR: i32 = 2;
+/// `SpanFlags`, beside the flags of the trace: it is known whether the parent is remote; it is.
+const KNOWS_REMOTE: u32 = 0x100;
+const IS_REMOTE: u32 = 0x200;
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ExportTraceServiceRequest {
+    #[prost(message, repeated, tag = "1")]
+    resource_spans: Vec<ResourceSpans>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ResourceSpans {
+    #[prost(message, optional, tag = "1")]
+    resource: Option<Resource>,
+    #[prost(message, repeated, tag = "2")]
+    scope_spans: Vec<ScopeSpans>,
+}
+
+/// Whose spans they are.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Resource {
+    #[prost(message, repeated, tag = "1")]
+    attributes: Vec<KeyValue>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ScopeSpans {
+    #[prost(message, optional, tag = "1")]
+    scope: Option<InstrumentationScope>,
+    #[prost(message, repeated, tag = "2")]
+    spans: Vec<Span>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct InstrumentationScope {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    version: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Span {
+    #[prost(bytes = "vec", tag = "1")]
+    trace_id: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    span_id: Vec<u8>,
+    #[prost(string, tag = "3")]
+    trace_state: String,
+    #[prost(bytes = "vec", tag = "4")]
+    parent_span_id: Vec<u8>,
+    #[prost(string, tag = "5")]
+    name: String,
+    #[prost(int32, tag = "6")]
+    kind: i32,
+    #[prost(fixed64, tag = "7")]
+    start_time_unix_nano: u64,
+    #[prost(fixed64, tag = "8")]
+    end_time_unix_nano: u64,
+    #[prost(message, repeated, tag = "9")]
+    attributes: Vec<KeyValue>,
+    #[prost(message, optional, tag = "15")]
+    status: Option<Status>,
+    #[prost(fixed32, tag = "16")]
+    flags: u32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Status {
+    #[prost(int32, tag = "3")]
+    code: i32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct KeyValue {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(message, optional, tag = "2")]
+    value: Option<AnyValue>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct AnyValue {
+    #[prost(oneof = "Value", tags = "1, 2, 3")]
+    value: Option<Value>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum Value {
+    #[prost(string, tag = "1")]
+    Text(String),
+    #[prost(bool, tag = "2")]
+    Flag(bool),
+    #[prost(int64, tag = "3")]
+    Number(i64),
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ExportTraceServiceResponse {
+    #[prost(message, optional, tag = "1")]
+    partial_success: Option<ExportTracePartialSuccess>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ExportTracePartialSuccess {
+    #[prost(int64, tag = "1")]
+    rejected_spans: i64,
+}
+
+/// The body that exports `spans`.
+pub(super) fn request(resource: &Resource, spans: &[Finished]) -> Vec<u8> {
+    let scope = InstrumentationScope { name: SCOPE.to_owned(), version: VERSION.to_owned() };
+    let spans = spans.iter().map(Span::from).collect();
+    let scope_spans = vec![ScopeSpans { scope: Some(scope), spans }];
+    let resource = Some(resource.clone());
+    let resource_spans = vec![ResourceSpans { resource, scope_spans }];
+    ExportTraceServiceRequest { resource_spans }.encode_to_vec()
+}
+
+/// How many spans the collector did not want, by its answer. What cannot be read tells of none.
+pub(super) fn rejected(reply: &[u8]) -> u64 {
+    let partial = ExportTraceServiceResponse::decode(reply).ok().and_then(|it| it.partial_success);
+    partial.and_then(|partial| u64::try_from(partial.rejected_spans).ok()).unwrap_or(0)
+}
+
+impl Resource {
+    pub(super) fn of(attributes: &[(String, String)]) -> Self {
+        let pair =
+            |(key, text): &(String, String)| KeyValue::new(key.clone(), Value::Text(text.clone()));
+        Self { attributes: attributes.iter().map(pair).collect() }
+    }
+}
+
+impl From<&Finished> for Span {
+    fn from(span: &Finished) -> Self {
+        let ids = span.trace.ids();
+        let parent = span.parent.map(|parent| parent.get().to_be_bytes().to_vec());
+        let remote = if span.remote_parent { IS_REMOTE } else { 0 };
+        Self {
+            trace_id: ids.trace.get().to_be_bytes().to_vec(),
+            span_id: ids.span.get().to_be_bytes().to_vec(),
+            trace_state: span.trace.state().unwrap_or_default().to_owned(),
+            parent_span_id: parent.unwrap_or_default(),
+            name: span.name.clone(),
+            kind: match span.kind {
+                Kind::Internal => 1,
+                Kind::Server => 2,
+                Kind::Client => 3,
+            },
+            start_time_unix_nano: nanos(span.begun_at),
+            end_time_unix_nano: nanos(span.begun_at + span.took),
+            attributes: span.attributes.iter().map(KeyValue::from).collect(),
+            status: span.failed.then_some(Status { code: ERROR }),
+            flags: u32::from(ids.flags) | KNOWS_REMOTE | remote,
+        }
+    }
+}
+
+impl KeyValue {
+    fn new(key: String, value: Value) -> Self {
+        Self { key, value: Some(AnyValue { value: Some(value) }) }
+    }
+}
+
+impl From<&(&'static str, Given)> for KeyValue {
+    fn from((key, value): &(&'static str, Given)) -> Self {
+        let value = match value {
+            Given::Text(text) => Value::Text(text.clone()),
+            Given::Number(number) => Value::Number(*number),
+            Given::Flag(flag) => Value::Flag(*flag),
+        };
+        Self::new((*key).to_owned(), value)
+    }
+}
+
+/// Nanoseconds since the epoch, which last until the year 2554.
+fn nanos(at: SystemTime) -> u64 {
+    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

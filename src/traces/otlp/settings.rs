@@ -1,0 +1,232 @@
+//! What the environment says about traces, in the variables of the OpenTelemetry specification.
+//!
+//! What cannot be carried out is told and passed over: telemetry never keeps a daemon from its
+//! start, and these variables are often set for all programs of a host. Must not: log.
+
+use std::{fmt, time::Duration};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use percent_encoding::percent_decode_str;
+use url::Url;
+
+use crate::traces::{Look, Sampler, asked_by};
+
+/// Where the collector is if nobody says so.
+const LOCAL: &str = "http://localhost:4318";
+/// What is appended to an endpoint for all signals.
+const PATH: &str = "v1/traces";
+/// `service.name`, and the client's name.
+const SERVICE: &str = env!("CARGO_PKG_NAME");
+
+/// The most that may be asked for: spans that wait, those of a batch, and milliseconds.
+const MAX_QUEUE: u64 = 65_536;
+const MAX_BATCH: u64 = 8_192;
+const MAX_MILLIS: u64 = 60_000;
+
+/// What of the specification is not here, by variable, with what it asks for and what happens now.
+const LACKING: [(&str, &str); 4] = [
+    ("COMPRESSION", "spans are sent uncompressed"),
+    ("CERTIFICATE", "the collector is trusted by the authorities of this host"),
+    ("CLIENT_CERTIFICATE", "no certificate is shown to the collector"),
+    ("CLIENT_KEY", "no certificate is shown to the collector"),
+];
+
+/// How spans are exported.
+pub(super) struct Settings {
+    pub(super) endpoint: Url,
+    /// May be secrets.
+    pub(super) headers: HeaderMap,
+    /// For one attempt.
+    pub(super) timeout: Duration,
+    /// The attributes that all spans have in common.
+    pub(super) resource: Vec<(String, String)>,
+    pub(super) sampler: Sampler,
+    /// How many spans may wait.
+    pub(super) queue: usize,
+    /// How many are sent at once.
+    pub(super) batch: usize,
+    /// How long the first of a batch waits for others.
+    pub(super) delay: Duration,
+}
+
+// An address may hold a password, and headers are mostly secrets.
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Settings");
+        shown.field("endpoint", &self.shown()).field("headers", &self.headers.len());
+        shown.field("sampler", &self.sampler).finish_non_exhaustive()
+    }
+}
+
+impl Settings {
+    /// The settings, if traces are asked for and can be exported, and what is wrong with them.
+    pub(super) fn read(look: Look<'_>) -> (Option<Self>, Vec<String>) {
+        let mut reader = Reader { look, flaws: Vec::new() };
+        let settings = reader.settings();
+        (settings, reader.flaws)
+    }
+
+    /// The collector's address, without what may be secret in it.
+    pub(super) fn shown(&self) -> String {
+        let origin = self.endpoint.origin().ascii_serialization();
+        format!("{origin}{}", self.endpoint.path())
+    }
+}
+
+struct Reader<'a> {
+    look: Look<'a>,
+    flaws: Vec<String>,
+}
+
+impl Reader<'_> {
+    fn settings(&mut self) -> Option<Settings> {
+        asked_by(self.look)?;
+        if let Some((name, exporter)) = self.var("OTEL_TRACES_EXPORTER")
+            && exporter != "otlp"
+        {
+            return self.flaw(&name, "is not `otlp`, the only one here; no spans are exported");
+        }
+        if let Some((name, protocol)) = self.of_otlp("PROTOCOL")
+            && protocol != "http/protobuf"
+        {
+            return self
+                .flaw(&name, "is not `http/protobuf`, the only one here; no spans are exported");
+        }
+        let endpoint = self.endpoint()?;
+        for (what, instead) in LACKING {
+            if let Some((name, value)) = self.of_otlp(what)
+                && value != "none"
+            {
+                self.flaws.push(format!("{name} is set, which this version cannot do: {instead}"));
+            }
+        }
+        let millis = |number: u64| Duration::from_millis(number);
+        let queue = self.number("OTEL_BSP_MAX_QUEUE_SIZE", 2048, MAX_QUEUE);
+        let batch = self.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512, MAX_BATCH);
+        let timeout = match self.var("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT") {
+            Some(_) => "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT",
+            None => "OTEL_EXPORTER_OTLP_TIMEOUT",
+        };
+        Some(Settings {
+            endpoint,
+            headers: self.headers(),
+            timeout: millis(self.number(timeout, 10_000, MAX_MILLIS)),
+            resource: self.resource(),
+            sampler: self.sampler(),
+            queue: usize::try_from(queue).unwrap_or(usize::MAX),
+            batch: usize::try_from(batch).unwrap_or(usize::MAX),
+            delay: millis(self.number("OTEL_BSP_SCHEDULE_DELAY", 5_000, MAX_MILLIS)),
+        })
+    }
+
+    /// The variable with its name, without white space around it.
+    fn var(&self, name: &str) -> Option<(String, String)> {
+        let value = (self.look)(name)?;
+        Some((name.to_owned(), value.trim().to_owned()))
+    }
+
+    /// The variable of the exporter for traces, or else the one for all signals.
+    fn of_otlp(&self, what: &str) -> Option<(String, String)> {
+        let traces = self.var(&format!("OTEL_EXPORTER_OTLP_TRACES_{what}"));
+        traces.or_else(|| self.var(&format!("OTEL_EXPORTER_OTLP_{what}")))
+    }
+
+    fn flaw<T>(&mut self, name: &str, what: &str) -> Option<T> {
+        self.flaws.push(format!("{name} {what}"));
+        None
+    }
+
+    fn endpoint(&mut self) -> Option<Url> {
+        let (name, text) =
+            if let Some((name, text)) = self.var("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") {
+                (name, text)
+            } else {
+                let (name, base) = self
+                    .var("OTEL_EXPORTER_OTLP_ENDPOINT")
+                    .unwrap_or_else(|| ("OTEL_TRACES_EXPORTER".to_owned(), LOCAL.to_owned()));
+                (name, format!("{}/{PATH}", base.trim_end_matches('/')))
+            };
+        match Url::parse(&text) {
+            Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Some(url),
+            _ => self.flaw(&name, "is no http or https address; no spans are exported"),
+        }
+    }
+
+    /// A number of 1 to `most`.
+    fn number(&mut self, name: &str, usual: u64, most: u64) -> u64 {
+        let Some((name, text)) = self.var(name) else { return usual };
+        match text.parse() {
+            Ok(number) if (1..=most).contains(&number) => number,
+            _ => {
+                let what = format!("is not a number of 1 to {most}; it is {usual}");
+                self.flaw(&name, &what).unwrap_or(usual)
+            }
+        }
+    }
+
+    fn headers(&mut self) -> HeaderMap {
+        let Some((name, text)) = self.of_otlp("HEADERS") else { return HeaderMap::new() };
+        let header = |(key, value): (String, String)| {
+            let mut value = HeaderValue::try_from(value).ok()?;
+            value.set_sensitive(true);
+            Some((HeaderName::try_from(key).ok()?, value))
+        };
+        let read: Option<HeaderMap> =
+            pairs(&text).and_then(|pairs| pairs.into_iter().map(header).collect());
+        // What is wrong with it may be secret.
+        read.or_else(|| self.flaw(&name, "is no list of `name=value`; no headers are sent"))
+            .unwrap_or_default()
+    }
+
+    /// The attributes of the resource, each key once.
+    fn resource(&mut self) -> Vec<(String, String)> {
+        let mut attributes = match self.var("OTEL_RESOURCE_ATTRIBUTES") {
+            None => Vec::new(),
+            Some((name, text)) => pairs(&text)
+                .or_else(|| self.flaw(&name, "is no list of `key=value`; it is passed over"))
+                .unwrap_or_default(),
+        };
+        let given = |key: &str| attributes.iter().any(|(known, _)| known == key);
+        let service = self.var("OTEL_SERVICE_NAME").map(|(_, name)| name);
+        let usual = (!given("service.name")).then(|| SERVICE.to_owned());
+        let version = (!given("service.version")).then(|| env!("CARGO_PKG_VERSION").to_owned());
+        for (key, value) in [("service.name", service.or(usual)), ("service.version", version)] {
+            if let Some(value) = value {
+                attributes.retain(|(known, _)| known != key);
+                attributes.push((key.to_owned(), value));
+            }
+        }
+        attributes
+    }
+
+    fn sampler(&mut self) -> Sampler {
+        let Some((name, sampler)) = self.var("OTEL_TRACES_SAMPLER") else {
+            return Sampler::default();
+        };
+        let mut ratio = 1.0;
+        if sampler.ends_with("traceidratio")
+            && let Some((name, text)) = self.var("OTEL_TRACES_SAMPLER_ARG")
+        {
+            let read = text.parse().ok().filter(|read| (0.0..=1.0).contains(read));
+            let read = read.or_else(|| self.flaw(&name, "is not a number of 0 to 1; it is 1"));
+            ratio = read.unwrap_or(ratio);
+        }
+        let what = "is no sampler of this version; it is parentbased_always_on";
+        Sampler::of(&sampler, ratio).or_else(|| self.flaw(&name, what)).unwrap_or_default()
+    }
+}
+
+/// A list as W3C Baggage has it: `key=value,…`, where values are percent-encoded. What is behind a
+/// `;` belongs to the value, as in other implementations.
+fn pairs(text: &str) -> Option<Vec<(String, String)>> {
+    let pair = |pair: &str| {
+        let (key, value) = pair.split_once('=')?;
+        let value = percent_decode_str(value.trim()).decode_utf8().ok()?;
+        let key = key.trim();
+        (!key.is_empty()).then(|| (key.to_owned(), value.into_owned()))
+    };
+    text.split(',').filter(|part| !part.trim().is_empty()).map(pair).collect()
+}
+
+#[cfg(test)]
+mod tests;

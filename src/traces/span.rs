@@ -1,0 +1,184 @@
+//! One span, from its begin to its end.
+//!
+//! Must not: hold arguments, results or secrets; whoever sets an attribute sees to that.
+
+use std::{
+    fmt,
+    num::{NonZeroU64, NonZeroU128},
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use tokio::time::Instant;
+
+use super::{Context, Recorder};
+use crate::model::trace::Trace;
+
+/// The longest name, and the longest text of an attribute, in bytes: peers name their own tools.
+const MAX_TEXT: usize = 256;
+
+const OUTCOME: &str = "bridge.outcome";
+
+/// What a span is to others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Internal,
+    /// Somebody asked for it.
+    Server,
+    /// It asks somebody.
+    Client,
+}
+
+/// The value of an attribute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    Text(String),
+    Number(i64),
+    Flag(bool),
+}
+
+/// A span that is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finished {
+    /// The trace in this span.
+    pub trace: Arc<Trace>,
+    /// `None` where the trace begins with it.
+    pub parent: Option<NonZeroU64>,
+    /// Whether the parent is another program's.
+    pub remote_parent: bool,
+    pub kind: Kind,
+    pub name: String,
+    pub begun_at: SystemTime,
+    pub took: Duration,
+    /// Each key once.
+    pub attributes: Vec<(&'static str, Value)>,
+    pub failed: bool,
+}
+
+/// A span that is not over, or nothing where it is not recorded. It ends when it is dropped.
+#[derive(Debug, Default)]
+pub struct Span {
+    context: Context,
+    open: Option<Box<Open>>,
+}
+
+#[derive(Debug)]
+struct Open {
+    recorder: Arc<Recorder>,
+    /// Without its time.
+    span: Finished,
+    /// The wall clock may be set in between.
+    begun: Instant,
+}
+
+/// What a span is begun in.
+#[derive(Debug)]
+pub(super) enum Parent {
+    /// A trace of this id begins.
+    None(NonZeroU128),
+    Local(Arc<Trace>),
+    Remote(Arc<Trace>),
+}
+
+impl Span {
+    pub(super) fn begin(
+        recorder: Arc<Recorder>,
+        parent: Parent,
+        kind: Kind,
+        name: impl fmt::Display,
+    ) -> Self {
+        let id: NonZeroU64 = rand::random();
+        let remote_parent = matches!(parent, Parent::Remote(_));
+        let (trace, parent) = match parent {
+            Parent::None(trace) => (Trace::begin(trace, id), None),
+            Parent::Local(trace) | Parent::Remote(trace) => {
+                (trace.within(id), Some(trace.ids().span))
+            }
+        };
+        let trace = Arc::new(trace);
+        let context =
+            Context { trace: Some(Arc::clone(&trace)), recorder: Some(Arc::clone(&recorder)) };
+        let span = Finished {
+            trace,
+            parent,
+            remote_parent,
+            kind,
+            name: cut(name.to_string()),
+            begun_at: SystemTime::now(),
+            took: Duration::ZERO,
+            attributes: Vec::new(),
+            failed: false,
+        };
+        Self { context, open: Some(Box::new(Open { recorder, span, begun: Instant::now() })) }
+    }
+
+    /// A span that nobody will see: what is done in it is done in `context`.
+    pub(super) fn unrecorded(context: Context) -> Self {
+        Self { context, open: None }
+    }
+
+    /// What is done in this span.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// What others are told of this span; `None` where there is nothing new to tell them.
+    pub fn told(&self) -> Option<&Arc<Trace>> {
+        self.open.as_ref().map(|open| &open.span.trace)
+    }
+
+    /// Sets an attribute. One that was set before is replaced.
+    pub fn set(&mut self, key: &'static str, value: impl Into<Value>) {
+        let Some(open) = &mut self.open else { return };
+        let attributes = &mut open.span.attributes;
+        attributes.retain(|(known, _)| *known != key);
+        attributes.push((key, value.into()));
+    }
+
+    /// Sets how it ended, in a word, and whether that is a failure.
+    pub fn outcome(&mut self, word: &str, is_failure: bool) {
+        self.set(OUTCOME, word);
+        self.set_failed(is_failure);
+    }
+
+    /// Sets whether what it stands for has failed.
+    pub fn set_failed(&mut self, is_failure: bool) {
+        if let Some(open) = &mut self.open {
+            open.span.failed = is_failure;
+        }
+    }
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        if let Some(open) = self.open.take() {
+            let Open { recorder, mut span, begun } = *open;
+            span.took = begun.elapsed();
+            recorder.take(span);
+        }
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(cut(text.to_owned()))
+    }
+}
+
+impl From<u16> for Value {
+    fn from(number: u16) -> Self {
+        Self::Number(number.into())
+    }
+}
+
+impl From<bool> for Value {
+    fn from(flag: bool) -> Self {
+        Self::Flag(flag)
+    }
+}
+
+/// At most [`MAX_TEXT`] bytes of `text`, in whole characters.
+fn cut(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(MAX_TEXT));
+    text
+}

@@ -1,0 +1,140 @@
+//! Spans and their contexts: what is joined, what is recorded, and what passes as it came.
+
+use std::time::Duration;
+
+use super::*;
+
+const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+fn trace(parent: &str) -> Option<Arc<Trace>> {
+    Some(Arc::new(Trace::read(&[parent], &["a=1"]).unwrap()))
+}
+
+fn sampled(name: &str, size: usize) -> (Traces, mpsc::Receiver<Finished>) {
+    let (sender, queue) = mpsc::channel(size);
+    let sampler = Sampler::of(name, 1.0).unwrap();
+    (Traces::new(sampler, sender, Arc::default()), queue)
+}
+
+#[tokio::test(start_paused = true)]
+async fn spans_of_one_request_are_joined() {
+    let (traces, mut queue) = sampled("parentbased_always_on", 9);
+    let mut request = traces.request(trace(PARENT), "POST /x");
+    request.set("http.response.status_code", 500_u16);
+    request.set_failed(true);
+    let mut call = request.context().begin(Kind::Internal, format_args!("call {}", "t"));
+    let told = call.told().unwrap().parent().to_owned();
+    assert_eq!(told.get(..36), PARENT.get(..36), "the app's trace");
+    let dispatch = call.context().begin(Kind::Client, "dispatch");
+    assert_eq!(dispatch.context().trace().unwrap().state(), Some("a=1"));
+    tokio::time::advance(Duration::from_millis(1500)).await;
+    drop(dispatch);
+    call.set("bridge.pending", false);
+    call.set("bridge.pending", true);
+    call.outcome("timed_out", true);
+    drop((call, request));
+
+    let mut next = || queue.try_recv().unwrap();
+    let (dispatch, call, request) = (next(), next(), next());
+    let id = |span: &Finished| span.trace.ids().span;
+    assert_eq!(request.parent, Some(trace(PARENT).unwrap().ids().span));
+    assert_eq!((call.parent, dispatch.parent), (Some(id(&request)), Some(id(&call))));
+    assert_eq!([&dispatch, &call, &request].map(|span| span.remote_parent), [false, false, true]);
+    assert_eq!(
+        (request.kind, call.kind, dispatch.kind),
+        (Kind::Server, Kind::Internal, Kind::Client)
+    );
+    assert_eq!((call.name.as_str(), call.trace.parent()), ("call t", told.as_str()));
+    assert_eq!(dispatch.took, Duration::from_millis(1500));
+    let outcome = ("bridge.outcome", Value::from("timed_out"));
+    assert_eq!(call.attributes, [("bridge.pending", Value::Flag(true)), outcome]);
+    assert_eq!(request.attributes, [("http.response.status_code", Value::Number(500))]);
+    assert_eq!((call.failed, request.failed, dispatch.failed), (true, true, false));
+}
+
+#[track_caller]
+fn passes(traces: &Traces, given: Option<&str>) {
+    let given = given.and_then(trace);
+    let mut request = traces.request(given.clone(), "POST /x");
+    request.set("a", "b");
+    assert_eq!(request.told(), None, "nobody is told of a span that nobody sees");
+    let call = request.context().begin(Kind::Client, "dispatch");
+    assert_eq!(call.context().trace(), given.as_ref());
+    assert_eq!(traces.context(given.clone()).trace(), given.as_ref());
+}
+
+#[test]
+fn what_is_not_recorded_passes_as_it_came() {
+    passes(&Traces::default(), None);
+    passes(&Traces::default(), Some(PARENT));
+    let (traces, mut queue) = sampled("parentbased_always_on", 9);
+    let unsampled = PARENT.replace("-01", "-00");
+    passes(&traces, Some(&unsampled));
+    passes(&traces, Some(&format!("cc{}-more", unsampled.trim_start_matches("00"))));
+    assert!(queue.try_recv().is_err());
+    let (traces, mut queue) = sampled("always_off", 9);
+    passes(&traces, Some(PARENT));
+    passes(&traces, None);
+    assert!(queue.try_recv().is_err());
+}
+
+#[test]
+fn a_trace_is_begun_where_none_came() {
+    let (traces, mut queue) = sampled("parentbased_always_on", 9);
+    let told = traces.request(None, "POST /x").told().cloned().unwrap();
+    let other = traces.request(None, "POST /x").told().cloned().unwrap();
+    assert_ne!(told.ids().trace, other.ids().trace);
+    let span = queue.try_recv().unwrap();
+    assert_eq!((span.parent, span.remote_parent, &span.trace), (None, false, &told));
+    // What goes on in it later, in another process too, is recorded, and begins nothing.
+    drop(traces.context(Some(told)).begin(Kind::Client, "later"));
+    drop(traces.context(None).begin(Kind::Client, "nowhere"));
+    assert!(queue.try_recv().is_ok_and(|span| span.name == "POST /x"));
+    assert!(queue.try_recv().is_ok_and(|span| span.name == "later"));
+    assert!(queue.try_recv().is_err());
+}
+
+#[test]
+fn what_finds_no_room_is_counted() {
+    let (traces, mut queue) = sampled("always_on", 2);
+    for _ in 0..5 {
+        drop(traces.request(None, "POST /x"));
+    }
+    assert_eq!(traces.counted().unwrap().dropped.of(Dropped::Full).get(), 3);
+    queue.try_recv().unwrap();
+    drop(traces.request(None, "POST /x"));
+    assert_eq!(traces.counted().unwrap().dropped.of(Dropped::Full).get(), 3);
+}
+
+#[test]
+fn texts_of_peers_are_cut() {
+    let (traces, mut queue) = sampled("always_on", 2);
+    let long = format!("x{}", "é".repeat(200));
+    traces.request(None, &long).set("bridge.tool", long.as_str());
+    let span = queue.try_recv().unwrap();
+    assert_eq!(span.name.len(), 255, "in whole characters");
+    assert_eq!(span.attributes, [("bridge.tool", Value::Text(span.name.clone()))]);
+}
+
+#[track_caller]
+fn asks(vars: &[(&str, &str)], by: Option<&str>) {
+    let look = |name: &str| {
+        let found = vars.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| (*value).to_owned())
+    };
+    assert_eq!(asked_by(&look), by, "{vars:?}");
+}
+
+#[test]
+fn who_asks_for_traces() {
+    let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://x:4318");
+    let traces = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://x:4318/v1/traces");
+    asks(&[], None);
+    asks(&[("OTEL_SERVICE_NAME", "x"), ("OTEL_EXPORTER_OTLP_HEADERS", "a=b")], None);
+    asks(&[endpoint], Some(endpoint.0));
+    asks(&[endpoint, traces], Some(traces.0));
+    asks(&[("OTEL_TRACES_EXPORTER", "otlp")], Some("OTEL_TRACES_EXPORTER"));
+    asks(&[endpoint, ("OTEL_TRACES_EXPORTER", "none")], None);
+    asks(&[endpoint, ("OTEL_SDK_DISABLED", "True")], None);
+    asks(&[endpoint, ("OTEL_SDK_DISABLED", "false")], Some(endpoint.0));
+}
