@@ -3,6 +3,7 @@
 //! Must not: do what a run driver does; these routes are for apps that talk to MANTYX themselves,
 //! and for operators.
 
+mod approvals;
 mod events;
 mod metrics;
 mod openapi;
@@ -31,6 +32,7 @@ use crate::{
     metrics::Requests,
     model::{
         answer::Answer,
+        approval,
         event::Call,
         ids::BackendName,
         json,
@@ -38,7 +40,7 @@ use crate::{
         spec::{InjectError, Spec},
     },
     proxy::{self, MAX_SPEC},
-    runs::Runs,
+    runs::{Left, Runs},
 };
 
 /// The largest `local_tool_call` event that is taken.
@@ -130,6 +132,8 @@ impl Api {
             Own::Run(id) => self.show_run(&app, &id, request.uri()),
             Own::Attach(id) => self.attach(&caller, id, request).await,
             Own::Calls => self.list_calls(&app),
+            Own::Approvals => self.list_approvals(&app),
+            Own::Decide(id) => self.decide(&app, &id, request).await,
             Own::Metrics => self.metrics(),
             Own::Events => self.events(app),
             Own::OpenApi => openapi::document(),
@@ -230,7 +234,11 @@ impl Api {
                 call.name,
                 route.kind.as_str()
             )),
-            Some(route) => self.runs.call(&app.name, route, call, None, trace).await,
+            Some(route) => {
+                let name = call.name.clone();
+                let made = self.runs.call(&app.name, route, call, None, trace).await;
+                made.unwrap_or_else(|Left| Answer::Error(approval::going_down(&name)))
+            }
         };
         let tool_use_id = tool_use.as_str();
         reply::json(StatusCode::OK, &ToolResult { tool_use_id, answer })

@@ -90,6 +90,18 @@ pub struct Arguments {
     arguments: Option<Box<RawValue>>,
 }
 
+/// What came of asking a person to approve a call.
+#[derive(Debug, Clone, Serialize)]
+pub struct Approval {
+    /// [`crate::model::approval::Outcome`].
+    pub outcome: &'static str,
+    /// The app by which it was decided; `None` where nobody did.
+    pub by: Option<String>,
+    pub reason: Option<String>,
+    /// How long the call has waited.
+    pub ms: u64,
+}
+
 #[derive(Serialize)]
 struct Line<'a> {
     time: String,
@@ -97,6 +109,9 @@ struct Line<'a> {
     call: &'a Call,
     outcome: &'a str,
     ms: u64,
+    /// Only of a call that a person was asked about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approval: Option<&'a Approval>,
 }
 
 #[derive(Debug, Default)]
@@ -137,13 +152,14 @@ impl Audit {
         }
     }
 
-    /// Tells how `call` has ended, in a word. Never waits.
-    pub fn tell(&self, call: &Call, outcome: &str, took: Duration) {
+    /// Tells how `call` has ended, in a word, and what a person has said to it. Never waits.
+    pub fn tell(&self, call: &Call, outcome: &str, took: Duration, approval: Option<&Approval>) {
         let line = Line {
             time: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
             call,
             outcome,
             ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            approval,
         };
         let line = serde_json::to_string(&line).expect("strings, numbers and JSON can be written");
         let mut line = telemetry::plain_json(&line);

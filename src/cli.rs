@@ -4,6 +4,7 @@
 //!
 //! Must not: hold what another part of the daemon needs.
 
+mod approvals;
 mod call;
 pub mod check;
 mod client;
@@ -138,6 +139,16 @@ enum Command {
            --backends demo --json 'demo_add {\"a\": 2, \"b\": 3}'"
     )]
     Run(run::Settings),
+    /// Shows the calls that wait for a person, and decides them
+    ///
+    /// Calls wait where `approve` in bridge.yaml says so. What is shown is what is made: each id
+    /// stands for one call with its exact arguments.
+    #[command(
+        after_help = "Examples:\n  mantyx-bridge approvals\n  mantyx-bridge approvals approve \
+           apr_6f1d0b7a52c94e83a1b0c2d4\n  mantyx-bridge approvals deny \
+           apr_6f1d0b7a52c94e83a1b0c2d4 --reason 'Use the test server.'"
+    )]
+    Approvals(approvals::Settings),
     /// Refreshes catalogs now, and shows what came of it
     #[command(after_help = "Example: mantyx-bridge refresh demo")]
     Refresh {
@@ -302,6 +313,7 @@ fn carry_out(cli: Cli) -> Outcome {
         Command::Call { tool, arguments, json } => {
             block_on(call::call(&contact()?, &tool, &arguments, json))
         }
+        Command::Approvals(settings) => block_on(approvals::approvals(&contact()?, settings)),
         Command::Run(settings) => block_on(run::run(&contact()?, settings)),
         Command::Refresh { backend, json } => {
             block_on(tools::refresh(&contact()?, backend.as_deref(), json))

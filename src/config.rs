@@ -39,7 +39,7 @@ pub use self::{
     token::TokenHash,
 };
 use crate::model::ids::{AppName, BackendName};
-pub use crate::model::{naming::Naming, offer::OnUnavailable};
+pub use crate::model::{approval::Policy, naming::Naming, offer::OnUnavailable};
 
 /// One loaded bridge.yaml.
 #[derive(Debug)]
@@ -191,6 +191,8 @@ pub struct Backend {
     /// Whether what an MCP server says of its tools is believed: that a call reads only, or is
     /// idempotent.
     pub trust_annotations: bool,
+    /// Which calls a person has to approve.
+    pub approve: Policy,
 }
 
 /// How a backend is reached.

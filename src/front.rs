@@ -19,7 +19,7 @@ use crate::{
         rate,
         reply::{self, Body},
         route::{Own, Route},
-        sessions::Sessions,
+        sessions::{Begun, Sessions},
     },
     http_client,
     metrics::Answered,
@@ -93,9 +93,14 @@ impl Front {
     ) -> Result<(Route, Option<Caller>), Refusal> {
         match self.guard.identify(request.headers(), arrival) {
             Ok(caller) => Ok((route, Some(caller))),
-            Err(Refusal::NoToken) if route == Route::Page => Ok((route, self.in_session(request))),
             Err(Refusal::NoToken) if route.takes_sessions() => {
-                Ok((route, Some(self.in_session(request).ok_or(Refusal::NoToken)?)))
+                let caller = self.in_session(request);
+                let caller = caller
+                    .filter(|_| !route.wants_key() || self.sessions.has_key(request.headers()));
+                match route {
+                    Route::Page => Ok((route, caller)),
+                    _ => Ok((route, Some(caller.ok_or(Refusal::NoToken)?))),
+                }
             }
             Err(refusal) => Err(refusal),
         }
@@ -134,9 +139,9 @@ impl Front {
             return page::sign_in(Some("That is no token of this bridge."));
         };
         match self.sessions.begin(token, &parts.headers) {
-            Ok(cookie) => {
+            Ok(Begun { cookie, key }) => {
                 info!(app = %app.name, "somebody signed in at the status page");
-                page::see_page(cookie)
+                page::see_page(cookie, Some(&key))
             }
             Err(error) => {
                 error!(%error, "no session can be begun");
@@ -204,7 +209,7 @@ impl Front {
             (Route::Page, Some(_)) => page::page(self.sessions.token(request.headers()).is_some()),
             (Route::Page, None) => page::sign_in(None),
             (Route::SignIn, _) => self.sign_in(request, arrival).await,
-            (Route::SignOut, _) => page::see_page(self.sessions.end(request.headers())),
+            (Route::SignOut, _) => page::see_page(self.sessions.end(request.headers()), None),
             (Route::WrongMethod(allow), _) => reply::wrong_method(allow),
             (Route::Unknown | Route::Proxied(_), _) => reply::error(
                 StatusCode::NOT_FOUND,

@@ -20,9 +20,22 @@ pub use self::{
     histogram::Histogram,
     label::{ByLabel, Label},
 };
-use crate::model::ending::Ending;
+use crate::model::{approval, ending::Ending};
 
 impl Label for Ending {
+    const NAME: &'static str = "outcome";
+    const ALL: &'static [Self] = &Self::ALL;
+
+    fn as_str(self) -> &'static str {
+        Self::as_str(self)
+    }
+
+    fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl Label for approval::Outcome {
     const NAME: &'static str = "outcome";
     const ALL: &'static [Self] = &Self::ALL;
 
@@ -124,7 +137,8 @@ impl Answered {
 #[derive(Debug)]
 pub struct Calls {
     pub ended: ByLabel<Ending, Counter>,
-    /// From the moment that the bridge has the call to its answer.
+    /// From the moment that the bridge has the call to its answer, without the time that a person
+    /// was asked.
     pub duration: Histogram,
     /// How long calls waited for their turn.
     pub turn: Histogram,

@@ -4,6 +4,7 @@
 //! Must not: do IO, know tokio, reqwest, hyper, rmcp or the file system. Time is an argument.
 
 pub mod answer;
+pub mod approval;
 pub mod card;
 pub mod catalog;
 pub mod ending;

@@ -43,11 +43,15 @@ pub fn sign_in(refused: Option<&'static str>) -> Response<Body> {
     document(StatusCode::UNAUTHORIZED, &form.replace("{{refused}}", &refused.unwrap_or_default()))
 }
 
-/// To the page, with this `Set-Cookie`.
-pub fn see_page(cookie: HeaderValue) -> Response<Body> {
+/// To the page, with this `Set-Cookie`, and with the session's key where no server is told of it:
+/// the script takes it out of the address.
+pub fn see_page(cookie: HeaderValue, key: Option<&str>) -> Response<Body> {
     let mut response = Response::new(reply::full(""));
     *response.status_mut() = StatusCode::SEE_OTHER;
-    response.headers_mut().insert(header::LOCATION, HeaderValue::from_static("/"));
+    let location = key.map_or_else(|| "/".to_owned(), |key| format!("/#key={key}"));
+    let location = HeaderValue::try_from(location).expect("letters, digits and marks");
+    response.headers_mut().insert(header::LOCATION, location);
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response.headers_mut().insert(header::SET_COOKIE, cookie);
     response
 }

@@ -9,6 +9,8 @@
 mod account;
 mod answering;
 pub mod app_stream;
+pub mod approvals;
+mod calling;
 pub mod changes;
 mod driven;
 mod driver;
@@ -38,23 +40,17 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::info;
 
 use self::{
-    account::Of,
-    answering::Task,
-    changes::Changes,
-    entry::Entry,
-    history::{Begun, History},
-    pending::{InHand, LongCalls},
+    answering::Task, approvals::Approvals, changes::Changes, entry::Entry, history::History,
+    pending::LongCalls,
 };
 pub use self::{
+    calling::Left,
     driven::{DrivenRun, Phase, RunKey},
     whose::Thing,
 };
 use crate::{
     audit::Audit,
-    backend::{
-        calls::{Backends, Wanted},
-        peer::{Handle, Origin},
-    },
+    backend::{calls::Backends, peer::Handle},
     config::{App, Calls},
     journal::{
         self, Journal,
@@ -62,11 +58,7 @@ use crate::{
     },
     metrics,
     model::{
-        answer::Answer,
-        ending::{Ending, Made},
-        event::Call,
         ids::{AppName, RunId, RunKind, SessionId},
-        offer::{Route, Target},
         spec::{Selection, Table},
     },
     traces::{Context, Traces},
@@ -118,6 +110,7 @@ pub struct Runs {
     /// Replaced whole by a reload; a call keeps what it began with.
     settings: watch::Sender<Arc<Settings>>,
     history: Arc<History>,
+    approvals: Approvals,
     changes: Changes,
     long_calls: Arc<LongCalls>,
     journal: Arc<Journal>,
@@ -222,6 +215,7 @@ impl Runs {
             upstream,
             backends,
             history: Arc::new(History::telling(changes.clone())),
+            approvals: Approvals::telling(changes.clone()),
             changes,
             long_calls: Arc::new(LongCalls::kept_in(Arc::clone(&journal))),
             journal,
@@ -385,94 +379,6 @@ impl Runs {
         self.journal.write(vec![Change::ForgetSession(key)]);
     }
 
-    /// Makes one call on behalf of `app`, when it is the app's turn; `asked_by` is the agent run
-    /// that waits for it. One that takes long is answered before it has ended, and goes on.
-    pub async fn call(
-        self: &Arc<Self>,
-        app: &AppName,
-        route: &Route,
-        call: Call,
-        asked_by: Option<Arc<AskedBy>>,
-        trace: Context,
-    ) -> Answer {
-        let Call { tool_use, name, args, .. } = call;
-        let begun = Begun {
-            app: app.clone(),
-            run: asked_by.as_ref().map(|by| by.run.clone()),
-            tool_use: tool_use.clone(),
-            name: name.clone(),
-            backend: route.backend.clone(),
-        };
-        let of = asked_by.as_ref().map(|by| Of::from(by.driven.as_ref())).unwrap_or_default();
-        let account = self.account(begun, route, Some(&args), (of, &trace));
-        let trace = account.trace().clone();
-        if asked_by.as_ref().is_some_and(|by| by.handle.is_some()) {
-            account.resumed();
-        }
-        let origin = asked_by.as_ref().map(|by| Origin {
-            run: by.run.clone(),
-            session: by.driven.session.clone(),
-            tool_use,
-        });
-        let in_hand = InHand {
-            app: app.clone(),
-            tool: name,
-            route: route.clone(),
-            origin: origin.clone(),
-            account,
-            asked_by: asked_by.clone(),
-        };
-        let (runs, app) = (Arc::clone(self), app.clone());
-        if route.target == Target::Results {
-            let making = async move {
-                Made::from(runs.result_of(&app, args.get(), asked_by.as_deref()).await)
-            };
-            return self.answer_in_time(making, in_hand, None).await;
-        }
-        let patience = self.patience(route, asked_by.as_deref());
-        let settings = self.settings();
-        let within = match patience {
-            Some(_) => settings.calls.pending_timeout,
-            None => settings.calls.timeout,
-        };
-        let mut wanted = Wanted {
-            arguments: args,
-            origin,
-            trace,
-            witness: None,
-            handle: None,
-            deadline: Instant::now() + within,
-        };
-        if let Some(by) = asked_by {
-            wanted.deadline = Instant::now() + by.entry.left_of(within);
-            wanted.witness = Some(Arc::clone(&by.entry) as _);
-            wanted.handle.clone_from(&by.handle);
-        }
-        let route = route.clone();
-        let making = async move { runs.call_in_turn(&app, &route, wanted).await };
-        self.answer_in_time(making, in_hand, patience).await
-    }
-
-    async fn call_in_turn(&self, app: &AppName, route: &Route, wanted: Wanted) -> Made {
-        let settings = self.settings();
-        let patience = settings.calls.timeout / 4;
-        let turn = async {
-            match settings.apps.get(app).and_then(|app| app.turns.as_ref()) {
-                Some(turns) => turns.acquire().await.ok(),
-                None => None,
-            }
-        };
-        let Ok(_turn) = timeout(patience, turn).await else {
-            let why = format!(
-                "The app has as many calls running as it may, and this one got no turn within \
-                 {:.0} s. It was not made; try again later.",
-                patience.as_secs_f64()
-            );
-            return Made::failed(Ending::Busy, why);
-        };
-        self.backends.call(route, wanted).await
-    }
-
     /// Where runs and calls are kept.
     pub fn journal(&self) -> &Journal {
         &self.journal
@@ -498,7 +404,12 @@ impl Runs {
         &self.history
     }
 
-    /// What changes of runs and calls.
+    /// What people are asked, and were asked of late.
+    pub fn approvals(&self) -> &Approvals {
+        &self.approvals
+    }
+
+    /// What changes of runs, calls and questions.
     pub fn changes(&self) -> &Changes {
         &self.changes
     }

@@ -1,6 +1,6 @@
 //! `GET /v1/events`: what the bridge does, as it happens.
 //!
-//! Runs and calls are told by `runs::changes`; how the daemon and its backends are doing is looked
+//! Runs, calls and questions are told by `runs::changes`; how the daemon and its backends are doing is looked
 //! at a little after anything has changed, at least every second, and told where it differs from
 //! what was told before.
 //!
@@ -20,7 +20,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{Api, runs, status};
+use super::{Api, approvals, runs, status};
 use crate::{
     config::App,
     door::reply::{self, Body},
@@ -136,6 +136,11 @@ impl Feed {
                     frame(out, "run", &runs::Shown::of(&run));
                 }
             }
+            Change::Approval(app, id) => {
+                if let Some(approval) = runs.approvals().get(app, id.as_str()) {
+                    frame(out, "approval", &approvals::Shown::of(&approval));
+                }
+            }
             Change::Call(app, number) => {
                 if let Some(call) = runs.history().get(app, *number) {
                     frame(out, "call", &runs::ShownCall::of(&call));
@@ -151,7 +156,7 @@ impl Feed {
         self.looked = Instant::now();
         self.changed = false;
         let backends = status::backends(&self.api, &self.app);
-        let daemon = written(&status::daemon(&self.api, &backends));
+        let daemon = written(&status::daemon(&self.api, &self.app, &backends));
         if daemon != self.daemon {
             text_frame(out, "status", &daemon);
         }

@@ -36,6 +36,7 @@ impl Api {
         let own: Part = Box::new(move |page| {
             backends(page, &runs)?;
             calls(page, &runs)?;
+            approvals(page, &runs)?;
             of_runs(page, &runs)?;
             posts(page, &runs)?;
             of_requests(page, &requests)?;
@@ -118,7 +119,7 @@ fn calls(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
         by_backend(&mut metric, name, &lane.metrics().ended)?;
     }
     let mut metric =
-        page.histograms("call_duration_seconds", "What calls took, waiting for a turn included")?;
+        page.histograms("call_duration_seconds", "What calls took, a turn included, a person not")?;
     for (name, lane) in &lanes {
         metric.times(&[("backend", name)], &lane.metrics().duration)?;
     }
@@ -132,6 +133,14 @@ fn calls(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
     }
     let pending = count(runs.history().pending());
     page.gauge("calls_pending", "Calls that go on after a first answer", pending)
+}
+
+/// What people are asked.
+fn approvals(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
+    let approvals = runs.approvals();
+    let waiting = count(approvals.waiting(None));
+    page.gauge("approvals_waiting", "Calls that wait for a person", waiting)?;
+    page.by_label("approvals", "Questions to people that have ended, by how", &approvals.ended)
 }
 
 fn by_backend<L: metrics::Label>(

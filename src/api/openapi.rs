@@ -12,7 +12,7 @@ use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{ready, runs, status};
+use super::{approvals, ready, runs, status};
 use crate::door::{
     reply::{self, Body},
     route::Own,
@@ -314,14 +314,37 @@ fn operations(route: &Own) -> Vec<Operation> {
             "The calls that run, and the last that were answered",
             vec![(200, "The calls.", Json(of::<CallList<'_>>))],
         ),
+        Own::Approvals => get(
+            "/v1/approvals",
+            "approvals",
+            "The calls that wait for a person, and what was decided of late",
+            vec![(200, "The questions.", Json(of::<approvals::ApprovalList<'_>>))],
+        ),
+        Own::Decide(_) => Operation {
+            parameters: &[("id", "path", "the question's id")],
+            ..post(
+                "/v1/approvals/{id}",
+                "decide",
+                "Approves or denies a call",
+                of::<approvals::Decide>,
+                vec![
+                    (200, "It is decided.", Json(of::<approvals::Shown<'_>>)),
+                    bad(),
+                    error(404, "There is no such question of this app."),
+                    error(409, "It has ended already."),
+                    too_large(),
+                    not_json(),
+                ],
+            )
+        },
         Own::Events => get(
             "/v1/events",
             "events",
             "What happens, as server-sent events",
             vec![(
                 200,
-                "`status`, `backend`, `run`, `call` and `missed` events, until the caller or the daemon \
-             ends.",
+                "`status`, `backend`, `run`, `call`, `approval` and `missed` events, until the caller \
+             or the daemon ends.",
                 Text("text/event-stream"),
             )],
         ),
@@ -350,6 +373,8 @@ fn routes() -> Vec<Own> {
         Own::Run("".into()),
         Own::Attach("".into()),
         Own::Calls,
+        Own::Approvals,
+        Own::Decide(String::new()),
         Own::Events,
         Own::OpenApi,
     ]

@@ -114,7 +114,11 @@ impl<'a> ShownCall<'a> {
             name: &call.name,
             backend: call.backend.as_str(),
             started_at: time(call.started_at),
-            state: if ended.is_some() { "answered" } else { "running" },
+            state: match ended {
+                Some(_) => "answered",
+                None if call.is_waiting() => "waiting",
+                None => "running",
+            },
             pending: call.is_pending(),
             outcome: ended.map(|(outcome, _)| outcome.as_str()),
             ms: millis(call.took()),

@@ -41,6 +41,7 @@ pub(super) struct Status<'a> {
 pub(super) struct Daemon<'a> {
     pub(super) upstream: Upstream<'a>,
     runs: Runs,
+    approvals: Approvals,
     pub(super) journal: Journal,
     /// `null` where none is configured.
     pub(super) audit: Option<Audit>,
@@ -132,6 +133,13 @@ struct Runs {
     driven: usize,
 }
 
+/// What the app's people are asked.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Approvals {
+    /// Calls of the app that wait for a person.
+    waiting: usize,
+}
+
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Config {
@@ -160,13 +168,13 @@ pub(super) fn status<'a>(api: &'a Api, app: &App) -> Status<'a> {
     Status {
         version: env!("CARGO_PKG_VERSION"),
         uptime_seconds: api.facts.since.elapsed().as_secs(),
-        daemon: daemon(api, &backends),
+        daemon: daemon(api, app, &backends),
         backends,
     }
 }
 
-/// How the daemon is doing, to one who sees these backends.
-pub(super) fn daemon<'a>(api: &'a Api, backends: &[Backend]) -> Daemon<'a> {
+/// How the daemon is doing, to `app`, which sees these backends.
+pub(super) fn daemon<'a>(api: &'a Api, app: &App, backends: &[Backend]) -> Daemon<'a> {
     let health = api.runs.upstream().health();
     let token_failure = api.runs.upstream().token_failure();
     let loaded = api.loaded();
@@ -181,6 +189,7 @@ pub(super) fn daemon<'a>(api: &'a Api, backends: &[Backend]) -> Daemon<'a> {
             token_error: token_failure.map(|failure| failure.text),
         },
         runs: Runs { driven: api.runs.driven() },
+        approvals: Approvals { waiting: api.runs.approvals().waiting(Some(&app.name)) },
         journal: Journal { bytes: journal.bytes, last_error: journal.error },
         audit: api.runs.audit().map(|audit| {
             let health = audit.health();

@@ -22,7 +22,7 @@ fn call(id: &str, audit: &Audit, arguments: &str) -> Call {
 }
 
 fn tell(audit: &Audit, id: &str) {
-    audit.tell(&call(id, audit, "{}"), "result", Duration::from_millis(7));
+    audit.tell(&call(id, audit, "{}"), "result", Duration::from_millis(7), None);
 }
 
 fn ids(path: &Path) -> Vec<String> {
@@ -46,7 +46,12 @@ fn a_line_has_the_digest_of_the_exact_bytes() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("audit.jsonl");
     let audit = Audit::open(&path, false).unwrap();
-    audit.tell(&call("tu_1", &audit, "{ \"a\": 1.10 }"), "tool_error", Duration::from_millis(7));
+    audit.tell(
+        &call("tu_1", &audit, "{ \"a\": 1.10 }"),
+        "tool_error",
+        Duration::from_millis(7),
+        None,
+    );
     audit.close();
     let text = fs::read_to_string(&path).unwrap();
     let (time, rest) = text.split_once(r#"Z","#).unwrap();
@@ -72,7 +77,7 @@ fn arguments_are_written_where_that_is_wanted_and_stay_one_plain_line() {
     let path = dir.path().join("audit.jsonl");
     let audit = Audit::open(&path, true).unwrap();
     let arguments = "{\n\"n\": 1e400,\r\n\"s\": \"\u{9b}\\n\"}";
-    audit.tell(&call("tu_1", &audit, arguments), "result", Duration::ZERO);
+    audit.tell(&call("tu_1", &audit, arguments), "result", Duration::ZERO, None);
     audit.close();
     let text = fs::read_to_string(&path).unwrap();
     assert!(text.contains(r#""arguments":{ "n": 1e400,  "s": "\u009b\n"}"#), "{text}");
@@ -138,7 +143,7 @@ fn beyond_its_bound_lines_are_lost_and_counted() {
     fs::remove_dir_all(&inner).unwrap();
     let arguments = format!("{{\"a\":\"{}\"}}", "x".repeat(1 << 20));
     for _ in 0..20 {
-        audit.tell(&call("tu", &audit, &arguments), "result", Duration::ZERO);
+        audit.tell(&call("tu", &audit, &arguments), "result", Duration::ZERO, None);
     }
     assert_eq!(audit.health().lost, 5, "16 MiB wait, in lines of a little more than 1 MiB");
     audit.close();

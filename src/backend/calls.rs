@@ -110,6 +110,20 @@ impl Backends {
         Arc::clone(&self.all.borrow())
     }
 
+    /// Whether a person has to approve a call that leads along `route`, as it is configured now.
+    pub fn asks(&self, route: &Route) -> bool {
+        let all = self.all();
+        all.lanes.get(&route.backend).is_some_and(|lane| lane.rules.approve.asks(route))
+    }
+
+    /// What is wrong with the arguments, if [`Self::call`] would not make the call for that.
+    pub fn mistaken(&self, route: &Route, wanted: &Wanted) -> Option<Made> {
+        let Target::Tool { name, input: Some(input) } = &route.target else { return None };
+        let mistakes = mistakes(&route.backend, name, input, wanted)?;
+        let answer = Answer::Error(mistakes).within_limits();
+        Some(Made { answer, ending: Ending::InputInvalid })
+    }
+
     /// After how long a call to `name` should go on without anybody who waits for it.
     pub fn pending_after(&self, name: &BackendName) -> Option<Duration> {
         self.all().lanes.get(name)?.rules.limits.pending_after
@@ -135,7 +149,7 @@ impl Backends {
         let target = match &route.target {
             Target::Results => return unavailable(format!("`{name}` is no backend's tool.")),
             Target::Stub => None,
-            Target::Tool { name: tool, input } => Some((Arc::clone(tool), input.as_deref())),
+            Target::Tool { name: tool, .. } => Some(Arc::clone(tool)),
         };
         let Some(lane) = all.lanes.get(name) else {
             let failure = match wanted.handle {
@@ -144,13 +158,12 @@ impl Backends {
             };
             return Made::failed(failure.ending(), failure.for_model(name));
         };
-        let Some((tool, input)) = target else {
+        let Some(tool) = target else {
             return unavailable(self.why_unavailable(name));
         };
         // Before the call waits for a turn: a mistake is told at once, and takes nobody's.
-        if let Some(mistakes) = input.and_then(|input| mistakes(name, &tool, input, &wanted)) {
-            let answer = Answer::Error(mistakes).within_limits();
-            return Made { answer, ending: Ending::InputInvalid };
+        if let Some(mistaken) = self.mistaken(route, &wanted) {
+            return mistaken;
         }
         let _in_flight = lane.enter();
         let limits = Limits::new(lane.rules.limits.idle, wanted.deadline);

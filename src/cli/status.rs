@@ -37,6 +37,8 @@ pub(super) struct Status {
     upstream: Upstream,
     pub(super) backends: Vec<Backend>,
     runs: Runs,
+    /// `None` from an earlier version.
+    approvals: Option<Approvals>,
     problems: Vec<Problem>,
 }
 
@@ -60,6 +62,11 @@ struct Problem {
 #[derive(Debug, Deserialize)]
 struct Runs {
     driven: usize,
+}
+
+#[derive(Debug, Deserialize)]
+struct Approvals {
+    waiting: usize,
 }
 
 /// One backend.
@@ -209,6 +216,15 @@ impl Status {
                 many => format!("{many} runs driven"),
             },
         );
+        let calls = match self.approvals.as_ref().map_or(0, |approvals| approvals.waiting) {
+            0 => None,
+            1 => Some("1 call waits".to_owned()),
+            many => Some(format!("{many} calls wait")),
+        };
+        if let Some(calls) = calls {
+            let told = format!("{calls} for a person to approve: mantyx-bridge approvals");
+            page.line(Style::Doubtful, told);
+        }
         if let Some(error) = last_error {
             page.note(Style::Plain, format!("last upstream error: {error}"));
         }

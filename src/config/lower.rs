@@ -5,6 +5,7 @@
 //! Must not: put a resolved reference into a message.
 
 mod a2a;
+mod approve;
 mod auth;
 mod backend;
 mod json;

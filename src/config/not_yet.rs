@@ -15,25 +15,11 @@ struct NotYet {
     cure: &'static str,
 }
 
-const LEAVE_OUT: &str = "leave it out";
-
-const TABLE: &[NotYet] = &[
-    NotYet {
-        path: &["listen", "tls"],
-        what: "TLS on the bridge's listeners",
-        cure: "listen on 127.0.0.1 and put a TLS proxy in front",
-    },
-    NotYet {
-        path: &["mcp", "*", "approve"],
-        what: "calls that a person approves",
-        cure: "keep such tools from the model: `tools: {deny: […]}`",
-    },
-    NotYet {
-        path: &["a2a", "*", "approve"],
-        what: "calls that a person approves",
-        cure: LEAVE_OUT,
-    },
-];
+const TABLE: &[NotYet] = &[NotYet {
+    path: &["listen", "tls"],
+    what: "TLS on the bridge's listeners",
+    cure: "listen on 127.0.0.1 and put a TLS proxy in front",
+}];
 
 /// Tells `report` every value below `root` that uses what this version lacks: the value, what it
 /// would use, and the cure.

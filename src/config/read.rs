@@ -127,6 +127,9 @@ impl de::Error for ReadError {
             {
                 Some("put it in quotes")
             }
+            Unexpected::Bool(_) if wanted.starts_with("a glob") => {
+                Some("write `[\"*\"]` for all, `[]` for none")
+            }
             _ => form,
         };
         let cure = cure.map(str::to_owned);
@@ -170,7 +173,9 @@ fn foreign_key(key: &str, expected: &[&str]) -> String {
         "args" if expected.contains(&"http") => {
             "write them behind the program: `command: [PROGRAM, ARGUMENT, …]`. "
         }
-        "autoApprove" | "alwaysAllow" => "nobody is asked before a call: leave it out. ",
+        "autoApprove" | "alwaysAllow" => {
+            "nobody is asked but where `approve` says so: leave it out. "
+        }
         "disabledTools" | "excludeTools" => "write `tools: {deny: […]}`. ",
         "includeTools" => "write `tools: {allow: […]}`. ",
         _ => "",

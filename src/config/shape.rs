@@ -13,8 +13,8 @@ use serde::Deserialize;
 use super::{
     read::{At, Scalar},
     words::{
-        A2aTransport, AuthWord, Count, DurationText, HttpMethod, ListenValue, McpTransport,
-        OneOrMany, PendingAfter, SchemaMap, Share, UnavailableWord, Unready,
+        A2aTransport, AuthWord, Count, DurationText, Globs, HttpMethod, ListenValue, McpTransport,
+        OneOrMany, PendingAfter, SchemaMap, Share, UnavailableWord,
     },
 };
 
@@ -232,8 +232,10 @@ pub struct Mcp {
     pub pending_after: Option<At<PendingAfter>>,
     /// Calls that it is given at once. Default: 16, for a program 4.
     pub concurrency: Option<At<Count>>,
-    /// Globs of tools whose calls a person must approve. Not in this version.
-    pub approve: Option<Unready>,
+    /// Globs of tools whose calls a person has to approve, by the server's own names; `"*"` for all.
+    /// The word `destructive` stands for those that may destroy something, as far as the server
+    /// says: `destructiveHint` is true, or neither it nor `readOnlyHint` says otherwise.
+    pub approve: Option<At<Globs>>,
     /// `true`: believe the server's `readOnlyHint` and `idempotentHint`. A call of such a tool is
     /// made once more where the connection broke before its answer came.
     pub trust_annotations: Option<At<bool>>,
@@ -289,8 +291,9 @@ pub struct A2a {
     pub pending_after: Option<At<PendingAfter>>,
     /// Calls that it is given at once. Default: 16.
     pub concurrency: Option<At<Count>>,
-    /// Whether a person must approve its calls. Not in this version.
-    pub approve: Option<Unready>,
+    /// `["*"]`: a person has to approve every message to it. A glob of the agent's name, which its
+    /// one tool has.
+    pub approve: Option<At<Globs>>,
     /// The token that the agent wants, for the fetch of the card and for every call.
     pub auth: Option<At<BackendAuth>>,
 }

@@ -42,6 +42,10 @@ pub enum OneOrMany {
     Many(Vec<At<String>>),
 }
 
+/// One glob or a list of globs.
+#[derive(Debug)]
+pub struct Globs(pub OneOrMany);
+
 /// The value of `listen`: the short form or the map with everything.
 #[derive(Debug)]
 pub enum ListenValue {
@@ -214,25 +218,32 @@ impl<'de> Deserialize<'de> for Share {
 
 impl<'de> Deserialize<'de> for OneOrMany {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OneOrManyVisitor;
+        deserializer.deserialize_any(OneOrManyVisitor("a string or a list of strings"))
+    }
+}
 
-        impl<'de> Visitor<'de> for OneOrManyVisitor {
-            type Value = OneOrMany;
+impl<'de> Deserialize<'de> for Globs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(OneOrManyVisitor("a glob or a list of globs")).map(Self)
+    }
+}
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string or a list of strings")
-            }
+/// Reads one text or many; what it is called that it reads.
+struct OneOrManyVisitor(&'static str);
 
-            fn visit_str<E>(self, text: &str) -> Result<OneOrMany, E> {
-                Ok(OneOrMany::One(text.to_owned()))
-            }
+impl<'de> Visitor<'de> for OneOrManyVisitor {
+    type Value = OneOrMany;
 
-            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<OneOrMany, A::Error> {
-                many(seq)
-            }
-        }
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
 
-        deserializer.deserialize_any(OneOrManyVisitor)
+    fn visit_str<E>(self, text: &str) -> Result<OneOrMany, E> {
+        Ok(OneOrMany::One(text.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<OneOrMany, A::Error> {
+        many(seq)
     }
 }
 
@@ -333,6 +344,7 @@ inline_schema! {
         "type": ["string", "array"],
         "items": { "type": "string" },
     });
+    Globs => |generator| OneOrMany::json_schema(generator);
     ListenValue => |generator| json_schema!({
         "anyOf": [
             OneOrMany::json_schema(generator),

@@ -260,7 +260,12 @@ impl Fleet {
 
 fn rules(backend: &Backend) -> LaneRules {
     let limits = CallLimits { idle: backend.call_timeout, pending_after: backend.pending_after };
-    LaneRules { required: backend.required, limits, concurrency: backend.concurrency }
+    LaneRules {
+        required: backend.required,
+        limits,
+        concurrency: backend.concurrency,
+        approve: backend.approve.clone(),
+    }
 }
 
 fn timing(backend: &Backend, refresh: &Refresh) -> Timing {

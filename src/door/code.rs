@@ -28,6 +28,7 @@ macro_rules! codes {
 }
 
 codes! {
+    AlreadyDecided = "already_decided",
     BackendUnavailable = "backend_unavailable",
     BodyTooLarge = "body_too_large",
     BodyTooSlow = "body_too_slow",

@@ -42,6 +42,8 @@ pub enum Own {
     Run(RunId),
     Attach(RunId),
     Calls,
+    Approvals,
+    Decide(String),
     Metrics,
     Events,
     OpenApi,
@@ -118,6 +120,8 @@ impl Route {
             ["v1", "runs", id] => own(Method::GET, "GET, HEAD", Own::Run((*id).into())),
             ["v1", "runs", id, "attach"] => own(Method::POST, "POST", Own::Attach((*id).into())),
             ["v1", "calls"] => own(Method::GET, "GET, HEAD", Own::Calls),
+            ["v1", "approvals"] => own(Method::GET, "GET, HEAD", Own::Approvals),
+            ["v1", "approvals", id] => own(Method::POST, "POST", Own::Decide((*id).to_owned())),
             ["openapi.json"] => own(Method::GET, "GET, HEAD", Own::OpenApi),
             ["v1", "events"] => own(Method::GET, "GET, HEAD", Own::Events),
             _ => Self::Unknown,
@@ -181,6 +185,8 @@ impl Route {
                 | Own::Runs
                 | Own::Run(_)
                 | Own::Calls
+                | Own::Approvals
+                | Own::Decide(_)
                 | Own::Events
                 | Own::OpenApi => true,
                 Own::Health
@@ -197,6 +203,14 @@ impl Route {
             | Self::WrongMethod(_)
             | Self::Unknown => false,
         }
+    }
+}
+
+impl Route {
+    /// Whether a session opens it only with its key, which no cookie is: what a call is made with,
+    /// and whether it is.
+    pub fn wants_key(&self) -> bool {
+        matches!(self, Self::Own(Own::Approvals | Own::Decide(_)))
     }
 }
 
@@ -292,6 +306,9 @@ mod tests {
         check("GET", "/v1/runs/r", &Route::Own(Own::Run("r".into())));
         check("POST", "/v1/runs/r/attach", &Route::Own(Own::Attach("r".into())));
         check("GET", "/v1/calls", &Route::Own(Own::Calls));
+        check("GET", "/v1/approvals", &Route::Own(Own::Approvals));
+        check("POST", "/v1/approvals/a", &Route::Own(Own::Decide("a".to_owned())));
+        check("GET", "/v1/approvals/a", &Route::WrongMethod("POST"));
     }
 
     #[test]

@@ -2,7 +2,9 @@
 //!
 //! The token itself is kept neither by the browser nor here, and a session lasts no longer than an
 //! app has it. Browsers send a cookie to every port of a host, so a session opens less than the
-//! token does (`Route::takes_sessions`): looking, and what the page has buttons for.
+//! token does (`Route::takes_sessions`): looking, and what the page has buttons for. What calls are
+//! made with, and whether they are, it opens only with its key (`Route::wants_key`), which the page
+//! is given once and keeps where browsers keep what belongs to one port alone.
 //!
 //! Must not: let anyone in by anything but a cookie that was made here.
 
@@ -24,6 +26,9 @@ const LIFE: Duration = Duration::from_secs(12 * 60 * 60);
 /// The most sessions at once; the oldest end first.
 const MOST: usize = 256;
 
+/// Where the page shows the key of its session.
+pub const KEY_HEADER: &str = "x-bridge-key";
+
 /// All sessions of this process.
 #[derive(Debug, Default)]
 pub struct Sessions {
@@ -34,7 +39,18 @@ pub struct Sessions {
 #[derive(Debug)]
 struct Session {
     token: TokenHash,
+    /// The hash of its key.
+    key: [u8; 32],
     until: Instant,
+}
+
+/// What a browser is given for a session.
+#[derive(Debug)]
+pub struct Begun {
+    /// For `Set-Cookie`.
+    pub cookie: HeaderValue,
+    /// For the page's script, which shows it in [`KEY_HEADER`].
+    pub key: String,
 }
 
 /// The operating system gave no random bytes.
@@ -43,12 +59,9 @@ struct Session {
 pub struct NoRandom(#[from] getrandom::Error);
 
 impl Sessions {
-    /// Begins a session with `token`; what this gives is for `Set-Cookie`. `headers` are those of
-    /// the request.
-    pub fn begin(&self, token: TokenHash, headers: &HeaderMap) -> Result<HeaderValue, NoRandom> {
-        let mut random = [0; 32];
-        getrandom::fill(&mut random)?;
-        let value = hex(&random);
+    /// Begins a session with `token`. `headers` are those of the request.
+    pub fn begin(&self, token: TokenHash, headers: &HeaderMap) -> Result<Begun, NoRandom> {
+        let (value, key) = (random()?, random()?);
         let now = Instant::now();
         let mut open = self.lock();
         open.retain(|_, session| session.until > now);
@@ -58,8 +71,9 @@ impl Sessions {
                 open.remove(&oldest);
             }
         }
-        open.insert(hash(&value), Session { token, until: now + LIFE });
-        Ok(cookie(headers, &value, LIFE))
+        let session = Session { token, key: hash(&key), until: now + LIFE };
+        open.insert(hash(&value), session);
+        Ok(Begun { cookie: cookie(headers, &value, LIFE), key })
     }
 
     /// The token that the request's cookie stands for.
@@ -68,6 +82,13 @@ impl Sessions {
         let open = self.lock();
         let session = open.get(&wanted)?;
         (session.until > Instant::now()).then_some(session.token)
+    }
+
+    /// Whether the request shows the key of its cookie's session.
+    pub fn has_key(&self, headers: &HeaderMap) -> bool {
+        let shown = headers.get(KEY_HEADER).and_then(|key| key.to_str().ok());
+        let (Some(value), Some(shown)) = (value_of(headers), shown) else { return false };
+        self.lock().get(&hash(value)).is_some_and(|session| session.key == hash(shown))
     }
 
     /// Ends the session of the request's cookie; what this gives is for `Set-Cookie`.
@@ -81,6 +102,12 @@ impl Sessions {
     fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 32], Session>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn random() -> Result<String, NoRandom> {
+    let mut random = [0; 32];
+    getrandom::fill(&mut random)?;
+    Ok(hex(&random))
 }
 
 /// Looked up by its hash, so that the time tells nothing about the values that there are.
@@ -128,8 +155,8 @@ mod tests {
     }
 
     fn begin(sessions: &Sessions, token: &str) -> String {
-        let cookie = sessions.begin(TokenHash::of(token.as_bytes()), &request(&[])).unwrap();
-        let cookie = cookie.to_str().unwrap();
+        let begun = sessions.begin(TokenHash::of(token.as_bytes()), &request(&[])).unwrap();
+        let cookie = begun.cookie.to_str().unwrap();
         assert!(cookie.ends_with("; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict"), "{cookie}");
         cookie.split(';').next().unwrap().to_owned()
     }
@@ -156,6 +183,24 @@ mod tests {
         assert_eq!(sessions.token(&request(&[&one])), None);
         tokio::time::advance(LIFE).await;
         assert_eq!(sessions.token(&request(&[&two])), None, "too old");
+    }
+
+    #[test]
+    fn a_key_is_of_its_session_alone() {
+        let sessions = Sessions::default();
+        let begun = || sessions.begin(TokenHash::of(b"one"), &request(&[])).unwrap();
+        let (one, two) = (begun(), begun());
+        let with = |cookie: &HeaderValue, key: &str| {
+            let cookie = cookie.to_str().unwrap().split(';').next().unwrap();
+            let mut headers = request(&[cookie]);
+            headers.insert(KEY_HEADER, HeaderValue::try_from(key).unwrap());
+            sessions.has_key(&headers)
+        };
+        assert!(with(&one.cookie, &one.key) && with(&two.cookie, &two.key));
+        assert!(!with(&one.cookie, &two.key) && !with(&one.cookie, ""));
+        let value = one.cookie.to_str().unwrap().split(['=', ';']).nth(1).unwrap();
+        assert!(!with(&one.cookie, value), "the cookie is none");
+        assert!(!sessions.has_key(&request(&[])));
     }
 
     #[tokio::test(start_paused = true)]

@@ -104,6 +104,9 @@ pub struct LongRecord {
     pub origin: Option<(String, String)>,
     /// What the peer calls the work.
     pub handle: Option<String>,
+    /// Verbatim, while nothing has reached the tool: it is made after a restart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<Box<RawValue>>,
     pub begun_at: Millis,
     /// When it ended, and how.
     pub ended: Option<(Millis, Answer)>,

@@ -26,6 +26,8 @@ pub enum Ending {
     TooLate,
     /// The bridge refused it: it is not what the run was given.
     Denied,
+    /// A person denied it, or nobody decided in time; it was not called.
+    NotApproved,
     /// No answer came in time.
     TimedOut,
     /// The connection broke during the call.
@@ -51,7 +53,7 @@ impl Ending {
         }
     }
 
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Result,
         Self::ToolError,
         Self::InputInvalid,
@@ -61,6 +63,7 @@ impl Ending {
         Self::Storage,
         Self::TooLate,
         Self::Denied,
+        Self::NotApproved,
         Self::TimedOut,
         Self::ConnectionLost,
         Self::Unknown,
@@ -87,6 +90,7 @@ impl Ending {
             Self::Storage => "storage",
             Self::TooLate => "too_late",
             Self::Denied => "denied",
+            Self::NotApproved => "not_approved",
             Self::TimedOut => "timed_out",
             Self::ConnectionLost => "connection_lost",
             Self::Unknown => "unknown",

@@ -1,4 +1,4 @@
-//! What a tool says of itself that allows a call to be made twice.
+//! What a tool says of itself: that a call may be made twice, or that it may destroy something.
 //!
 //! Must not: decide whether the word of the server counts; the operator does.
 
@@ -12,17 +12,39 @@ const HINTS: [&str; 2] = ["readOnlyHint", "idempotentHint"];
 ///
 /// Annotations that are not what MCP says are no promise, nor is a hint that stands twice.
 pub fn mcp_tool_is_repeatable(tool: &str) -> bool {
-    let Some(annotations) = json::member(tool, "annotations") else { return false };
-    let Ok(Members(members)) = Members::read(annotations.get()) else { return false };
-    let said = HINTS.map(|hint| {
+    let Some([read_only, idempotent]) = said(tool, HINTS) else { return false };
+    read_only == Some(true) || idempotent == Some(true)
+}
+
+/// Whether an MCP tool, given as its server sent it, may destroy something: it says so, or says
+/// neither the contrary nor that it reads only. MCP's defaults are the same: `destructiveHint` is
+/// true and `readOnlyHint` false where they are left out.
+///
+/// Annotations that are not what MCP says speak for nothing.
+pub fn mcp_tool_is_destructive(tool: &str) -> bool {
+    match said(tool, ["destructiveHint", "readOnlyHint"]) {
+        Some([Some(destructive), _]) => destructive,
+        Some([None, read_only]) => read_only != Some(true),
+        None => true,
+    }
+}
+
+/// What the annotations of a tool say of each of `hints`; `None` for all where they are not what MCP
+/// says, or one stands twice.
+fn said<const N: usize>(tool: &str, hints: [&str; N]) -> Option<[Option<bool>; N]> {
+    let annotations = json::member(tool, "annotations")?;
+    let Members(members) = Members::read(annotations.get()).ok()?;
+    let mut said = [None; N];
+    for (hint, said) in hints.iter().zip(&mut said) {
         let mut values = members.iter().filter(|(name, _)| name == hint);
-        match (values.next().map(|(_, value)| value.get()), values.next()) {
+        *said = match (values.next().map(|(_, value)| value.get()), values.next()) {
             (Some("true"), None) => Some(true),
-            (None | Some("false" | "null"), None) => Some(false),
-            _ => None,
-        }
-    });
-    said.iter().all(Option::is_some) && said.contains(&Some(true))
+            (Some("false"), None) => Some(false),
+            (None | Some("null"), None) => None,
+            _ => return None,
+        };
+    }
+    Some(said)
 }
 
 /// Whether the definition of a local tool says `readOnly: true`.
@@ -82,6 +104,37 @@ mod tests {
         ] {
             assert!(!mcp_tool_is_repeatable(tool), "{tool}");
         }
+    }
+
+    #[test]
+    fn what_may_destroy() {
+        let harmless = [
+            r#"{"readOnlyHint":true}"#,
+            r#"{"destructiveHint":false}"#,
+            r#"{"readOnlyHint":false,"destructiveHint":false}"#,
+            r#"{"readOnlyHint":true,"destructiveHint":null,"idempotentHint":"odd"}"#,
+        ];
+        let may_destroy = [
+            "{}",
+            "null",
+            "[]",
+            r#"{"title":"T"}"#,
+            r#"{"destructiveHint":true}"#,
+            r#"{"readOnlyHint":false}"#,
+            r#"{"readOnlyHint":true,"destructiveHint":true}"#,
+            r#"{"readOnlyHint":"true"}"#,
+            r#"{"destructiveHint":"false"}"#,
+            r#"{"destructiveHint":false,"readOnlyHint":1}"#,
+            r#"{"destructiveHint":false,"destructiveHint":false}"#,
+            r#"{"idempotentHint":true}"#,
+        ];
+        let cases =
+            harmless.map(|one| (one, false)).into_iter().chain(may_destroy.map(|one| (one, true)));
+        for (annotations, expected) in cases {
+            let tool = format!(r#"{{"name":"t","annotations":{annotations}}}"#);
+            assert_eq!(mcp_tool_is_destructive(&tool), expected, "{annotations}");
+        }
+        assert!(mcp_tool_is_destructive(r#"{"name":"t"}"#), "one that says nothing");
     }
 
     #[test]

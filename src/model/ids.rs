@@ -137,6 +137,10 @@ opaque_id! {
     AppName
 }
 opaque_id! {
+    /// One question whether a call may be made, as the bridge named it.
+    ApprovalId
+}
+opaque_id! {
     /// One call that goes on after its run had a first answer, as the bridge named it.
     CallId
 }

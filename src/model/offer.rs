@@ -326,24 +326,26 @@ impl<'a> Plan<'a> {
     fn route(&self, at: usize) -> Route {
         let name: Arc<str> = self.tools.get(at).map_or("", |tool| tool.tool).into();
         let source = self.source;
-        let (kind, target, repeatable) = match &self.shape {
-            Shape::Stub => (RefKind::Local, Target::Stub, false),
+        let (kind, target, repeatable, destructive) = match &self.shape {
+            Shape::Stub => (RefKind::Local, Target::Stub, false, false),
             Shape::Mcp { tools, .. } => {
                 let tool = tools.get(at);
                 let input = tool.map(|tool| Arc::clone(&tool.input));
                 let says_so = |tool: &&Tool| hints::mcp_tool_is_repeatable(tool.raw.get());
                 let repeatable = source.trusted && tool.is_some_and(says_so);
-                (source.kind, Target::Tool { name, input }, repeatable)
+                let destructive =
+                    tool.is_none_or(|tool| hints::mcp_tool_is_destructive(tool.raw.get()));
+                (source.kind, Target::Tool { name, input }, repeatable, destructive)
             }
             Shape::Local { definition, input } => {
                 let target = Target::Tool { name, input: Some(Arc::clone(input)) };
-                (source.kind, target, hints::local_tool_is_repeatable(definition.get()))
+                (source.kind, target, hints::local_tool_is_repeatable(definition.get()), false)
             }
             Shape::Nothing | Shape::A2a { .. } => {
-                (source.kind, Target::Tool { name, input: None }, false)
+                (source.kind, Target::Tool { name, input: None }, false, false)
             }
         };
-        Route { backend: source.name.clone(), kind, target, repeatable }
+        Route { backend: source.name.clone(), kind, target, repeatable, destructive }
     }
 
     fn write(&self, names: &[Arc<str>]) -> Vec<Ref> {
@@ -414,7 +416,8 @@ impl<'a> Plan<'a> {
 /// The way to the bridge itself.
 fn to_results() -> Route {
     let backend = pending::backend();
-    Route { backend, kind: RefKind::Local, target: Target::Results, repeatable: true }
+    let (kind, target) = (RefKind::Local, Target::Results);
+    Route { backend, kind, target, repeatable: true, destructive: false }
 }
 
 /// The ref of a local tool, its members in the order of the definition.

@@ -108,6 +108,25 @@ pub fn goes_on(call: &CallId, tool: &str, fetch: &str) -> Answer {
     pending(call, tool, message)
 }
 
+/// The answer of a call of `tool` that a person has to approve before it is made.
+pub fn waits(call: &CallId, tool: &str, fetch: &str) -> Answer {
+    let message = format!(
+        "A person has to approve the call before it is made, and is being asked. Call {fetch} with \
+         this callId later to get its result; do not make the call again."
+    );
+    pending(call, tool, message)
+}
+
+/// The answer to a question for a call of `tool` that has not been made yet.
+pub fn still_waits(call: &CallId, tool: &str, fetch: &str) -> Answer {
+    let message = format!(
+        "The call has not been made yet: it waits for a person to approve it, or for its turn. Call \
+         {fetch} again later; `wait` makes it wait up to {} seconds.",
+        MAX_WAIT.as_secs()
+    );
+    pending(call, tool, message)
+}
+
 /// The answer to a question for a call of `tool` that still runs.
 pub fn still_runs(call: &CallId, tool: &str, fetch: &str) -> Answer {
     let message = format!(
@@ -131,6 +150,14 @@ pub fn lost(tool: &str) -> Answer {
     Answer::Error(format!(
         "{OUTCOME_UNKNOWN}: the bridge was restarted while `{tool}` went on. The call may or may \
          not have taken effect; check before you repeat it."
+    ))
+}
+
+/// The bridge was down when the call was to be made, and its time is over.
+pub fn too_late(tool: &str) -> Answer {
+    Answer::Error(format!(
+        "The bridge was restarted before `{tool}` was called, and too little time was left \
+         afterwards. It was not called; call it again if it is still needed."
     ))
 }
 

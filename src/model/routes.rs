@@ -25,6 +25,8 @@ pub struct Route {
     /// Whether making the call twice does no more than making it once, on the word of somebody
     /// whom the operator trusts. Such a call may be made again where its outcome was lost.
     pub repeatable: bool,
+    /// Whether a call may destroy something, as far as an MCP server says of its own tool.
+    pub destructive: bool,
 }
 
 /// What stands behind a name.
@@ -93,6 +95,13 @@ struct Line<'a> {
     #[serde(borrow, default)]
     input: Option<&'a RawValue>,
     repeatable: bool,
+    /// Routes that were written before there was this word say nothing against it.
+    #[serde(default = "unsaid")]
+    destructive: bool,
+}
+
+fn unsaid() -> bool {
+    true
 }
 
 impl Routes {
@@ -168,6 +177,7 @@ impl<'a> Line<'a> {
             tool,
             input: input.and_then(|input| input.schema()),
             repeatable: route.repeatable,
+            destructive: route.destructive,
         }
     }
 
@@ -180,7 +190,8 @@ impl<'a> Line<'a> {
             None if backend.as_str() == pending::TOOL => Target::Results,
             None => Target::Stub,
         };
-        Ok(Route { backend, kind, target, repeatable: self.repeatable })
+        let (repeatable, destructive) = (self.repeatable, self.destructive);
+        Ok(Route { backend, kind, target, repeatable, destructive })
     }
 }
 
@@ -191,7 +202,8 @@ mod tests {
     use super::*;
 
     fn route(backend: &str, kind: RefKind, target: Target, repeatable: bool) -> Route {
-        Route { backend: BackendName::parse(backend).unwrap(), kind, target, repeatable }
+        let (backend, destructive) = (BackendName::parse(backend).unwrap(), !repeatable);
+        Route { backend, kind, target, repeatable, destructive }
     }
 
     fn tool(name: &str, input: Option<&str>) -> Target {
@@ -223,11 +235,18 @@ mod tests {
         assert_eq!(after.stored(), stored);
         assert_eq!(after.get("fs_ls").unwrap().target.tool(), "ls");
         assert!(after.get("fs_ls").unwrap().repeatable && !after.get("hr").unwrap().repeatable);
+        assert!(!after.get("fs_ls").unwrap().destructive && after.get("hr").unwrap().destructive);
         assert_eq!(after.get("x_unavailable").unwrap().target, Target::Stub);
         assert_eq!(after.get("fetch").unwrap().target, Target::Results);
         assert_eq!(after.get("x_unavailable").unwrap().kind, RefKind::Local);
         let fs = BackendName::parse("fs").unwrap();
         assert!(before.agree_on(&after, &fs) && !before.agree_on(&Routes::default(), &fs));
+    }
+
+    #[test]
+    fn what_an_earlier_version_has_not_said_may_destroy() {
+        let stored = some().stored().text.replace(",\"destructive\":false", "");
+        assert!(Routes::restore(&stored).unwrap().get("fs_ls").unwrap().destructive);
     }
 
     #[test]

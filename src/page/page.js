@@ -24,7 +24,7 @@ function cell(label, content, kind) {
 
 const TONES = {
   ready: "good", answered: "good", result: "good", driven: "good", live: "good",
-  degraded: "warn", connecting: "warn", running: "warn", pending: "warn", attaching: "warn",
+  degraded: "warn", connecting: "warn", running: "warn", waiting: "warn", pending: "warn", attaching: "warn",
   down: "bad", error: "bad", cancelled: "warn",
 };
 const dot = (word) => make("span", `state ${TONES[word] ?? ""}`, word);
@@ -64,14 +64,92 @@ function fill(table, rows, empty) {
 // What is drawn.
 
 function drawStatus() {
-  const { upstream, runs, problems } = state.status;
+  const { upstream, runs, problems, approvals } = state.status;
   const reached = { true: "reachable", false: "not reachable", null: "not asked yet" }[String(upstream.reachable)];
   at("upstream").replaceChildren("MANTYX: ", make("code", "", upstream.baseUrl), make("span", "soft", ` ${reached}`));
   at("driven").textContent = `${runs.driven} driven now`;
   at("problems").replaceChildren(...problems.map((problem) => make("div", "problem",
     make("p", "", make("strong", "", problem.subject), `: ${problem.message}`),
     make("p", "soft", problem.cure))));
-  document.title = problems.length ? `(${problems.length}) mantyx-bridge` : "mantyx-bridge";
+  const news = problems.length + approvals.waiting;
+  document.title = news ? `(${news}) mantyx-bridge` : "mantyx-bridge";
+}
+
+/** The cards of what somebody is asked, by its id. */
+const asks = new Map();
+/** A button that comes up under the pointer is not to be hit by a click that was meant for another. */
+const UNTOUCHED = 700;
+
+/** A card; it stays where it is, and only what it says changes. */
+function ask(one) {
+  const reason = make("input");
+  reason.placeholder = "Reason, which the model is told if you deny";
+  reason.maxLength = 1000;
+  reason.setAttribute("aria-label", `Reason, ${one.name}`);
+  const button = (word, decision) => {
+    const made = make("button", "", word);
+    made.setAttribute("aria-label", `${word} ${one.name}`);
+    made.disabled = true;
+    made.onclick = () => decide(one.id, decision, reason.value);
+    return made;
+  };
+  const buttons = [button("Approve", "approve"), button("Deny", "deny")];
+  setTimeout(() => buttons.forEach((button) => { button.disabled = false; }), UNTOUCHED);
+  const answer = make("div", "answer", reason, ...buttons);
+  const word = make("p", "word soft", "");
+  const card = make("article", "ask",
+    make("p", "", make("code", "", one.name), make("span", "soft", ` of ${one.backend}, `),
+      one.runId ? make("code", "", one.runId) : "by hand", make("span", "soft", ", asked at "), clock(one.since),
+      make("span", "soft", ", denied by itself at "), clock(one.deadline)),
+    make("pre", "", one.argumentsText), answer, word);
+  return { card, answer, buttons, word };
+}
+
+function say(word, text) {
+  word.textContent = text;
+  word.title = text;
+}
+
+/** A card that is over keeps its size: what stands below it must not come under the pointer. */
+function settle({ card, answer, word }, text) {
+  say(word, text);
+  card.classList.add("over");
+  answer.inert = true;
+}
+
+/** Draws what waits: new cards come last, and those that are over go when nobody points at the list. */
+function drawApprovals(all) {
+  for (const one of all) {
+    const known = asks.get(one.id);
+    if (one.state === "waiting") {
+      // One that was over is asked anew by a bridge that was started again.
+      if (known && !known.card.classList.contains("over")) continue;
+      known?.card.remove();
+      const made = ask(one);
+      asks.set(one.id, made);
+      at("asks").append(made.card);
+    } else if (known) {
+      settle(known, one.reason ? `${one.state}: ${one.reason}` : one.state);
+    }
+  }
+  // Over, and not among those that are remembered: the bridge was started anew, or much was asked.
+  const named = new Set(all.map((one) => one.id));
+  for (const [id, known] of asks) {
+    if (!named.has(id)) settle(known, "not asked any more");
+  }
+  sweep();
+}
+
+function sweep() {
+  const section = at("approvals");
+  if (!section.matches(":hover") && !section.contains(document.activeElement)) {
+    for (const [id, { card }] of asks) {
+      if (!card.classList.contains("over")) continue;
+      card.remove();
+      asks.delete(id);
+    }
+  }
+  section.hidden = !asks.size && at("keyless").hidden;
 }
 
 function drawBackends() {
@@ -170,6 +248,42 @@ async function get(path) {
   return response.json();
 }
 
+// The key of the session, which the bridge gives when somebody signs in: unlike the cookie, a browser
+// shows it to no other port of the host.
+const KEY = "mantyx-bridge-key";
+if (location.hash.startsWith("#key=")) {
+  localStorage.setItem(KEY, location.hash.slice(5));
+  history.replaceState(null, "", "/");
+}
+const keyed = () => ({ "x-bridge-key": localStorage.getItem(KEY) ?? "" });
+
+let approvals = 0;
+async function readApprovals() {
+  const mine = ++approvals;
+  const response = await fetch("/v1/approvals", { headers: keyed() });
+  if (mine !== approvals) return;
+  at("keyless").hidden = response.status !== 401 || !state.status?.approvals.waiting;
+  if (response.ok) drawApprovals((await response.json()).approvals);
+  else sweep();
+}
+
+async function decide(id, decision, reason) {
+  const { buttons, word } = asks.get(id);
+  buttons.forEach((button) => { button.disabled = true; });
+  try {
+    const headers = { ...keyed(), "content-type": "application/json" };
+    const body = JSON.stringify(reason ? { decision, reason } : { decision });
+    const response = await fetch(`/v1/approvals/${id}`, { method: "POST", headers, body });
+    if (response.status === 401) location.reload();
+    if (!response.ok) say(word, (await response.json()).message);
+    await readApprovals();
+  } catch {
+    say(word, "The bridge was not reached.");
+  } finally {
+    buttons.forEach((button) => { button.disabled = false; });
+  }
+}
+
 async function refreshed(button, name) {
   button.disabled = true;
   try {
@@ -201,6 +315,10 @@ function take(event, data) {
   if (event === "status") {
     state.status = data;
     drawSoon(drawStatus);
+    // Whether there is something that only the key would show.
+    if (!at("keyless").hidden || data.approvals.waiting) readApprovals().catch(lost);
+  } else if (event === "approval") {
+    readApprovals().catch(lost);
   } else if (event === "backend") {
     const before = state.backends.get(data.name);
     if (data.state === "removed") state.backends.delete(data.name);
@@ -226,6 +344,7 @@ async function readAll() {
   state.calls = new Map(calls.calls.map((one) => [key(one), one]));
   state.status = status;
   [drawStatus, drawBackends, drawRuns, drawCalls].forEach((draw) => draw());
+  await readApprovals();
 }
 
 function live(word, tone) {
@@ -240,7 +359,7 @@ function lost() {
 function follow() {
   const events = new EventSource("/v1/events");
   events.onopen = () => { live("live", "good"); readAll().catch(lost); };
-  for (const name of ["status", "backend", "run", "call"]) {
+  for (const name of ["status", "backend", "run", "call", "approval"]) {
     events.addEventListener(name, (event) => take(name, JSON.parse(event.data)));
   }
   events.addEventListener("missed", () => readAll().catch(lost));
@@ -253,6 +372,7 @@ function follow() {
 }
 
 at("search").addEventListener("input", drawTools);
+for (const leaving of ["pointerleave", "focusout"]) at("approvals").addEventListener(leaving, () => setTimeout(sweep));
 // Times grow old, and running calls longer.
 setInterval(() => { if (state.status) [drawBackends, drawCalls].forEach(drawSoon); }, 30000);
 follow();

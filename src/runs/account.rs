@@ -4,7 +4,7 @@
 //! Must not: decide anything, or wait.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -14,14 +14,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     DrivenRun, Runs,
+    approvals::Decision,
     history::{Begun, Outcome, Running},
 };
 use crate::{
     audit::{self, Audit},
     metrics,
     model::{
+        approval::Outcome as Approval,
         ending::Ending,
         event::Call,
+        ids::AppName,
         offer::{Route, Target},
     },
     traces::{Context, Kind, Span},
@@ -38,12 +41,49 @@ pub(super) struct Account {
     /// `None` for what is no call to a backend: fetching a result.
     metrics: Option<Arc<metrics::Calls>>,
     audit: Option<(Arc<Audit>, audit::Call)>,
+    app: AppName,
     begun: Instant,
+    asking: Mutex<Asking>,
     leaving: CancellationToken,
     /// What the call is done in.
     trace: Context,
     /// `None` once the call has ended.
     span: Mutex<Option<Span>>,
+}
+
+/// How far a person has been asked about a call.
+#[derive(Debug, Default)]
+enum Asking {
+    #[default]
+    Never,
+    Since(Instant),
+    Ended {
+        waited: Duration,
+        told: audit::Approval,
+    },
+}
+
+impl Asking {
+    /// It ends so; what `by` has said to it.
+    fn end(&mut self, outcome: Approval, by: Option<(&AppName, &Decision)>) {
+        let Self::Since(since) = self else { return };
+        let waited = since.elapsed();
+        let told = audit::Approval {
+            outcome: outcome.as_str(),
+            by: by.map(|(app, _)| app.to_string()),
+            reason: by.and_then(|(_, decision)| decision.reason.clone()),
+            ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
+        };
+        *self = Self::Ended { waited, told };
+    }
+
+    /// What the audit log is told of it.
+    fn told(&self) -> Option<&audit::Approval> {
+        match self {
+            Self::Ended { told, .. } => Some(told),
+            Self::Never | Self::Since(_) => None,
+        }
+    }
 }
 
 /// What a call belongs to; nothing for a call by hand.
@@ -72,7 +112,7 @@ impl Runs {
         (of, trace): (Of, &Context),
     ) -> Account {
         let span = span(trace, &begun, route, of.session.as_deref());
-        let metrics = self.backends.metrics(&begun.backend);
+        let (app, metrics) = (begun.app.clone(), self.backends.metrics(&begun.backend));
         let audit = self.audit.as_ref().map(|audit| {
             let call = audited(audit, &begun, route, arguments, of);
             (Arc::clone(audit), call)
@@ -81,7 +121,9 @@ impl Runs {
             running: self.history.begin(begun),
             metrics,
             audit,
+            app,
             begun: Instant::now(),
+            asking: Mutex::default(),
             leaving: self.leave.clone(),
             trace: span.context().clone(),
             span: Mutex::new(Some(span)),
@@ -158,7 +200,7 @@ impl Runs {
         end(span(&run.trace, &begun, route, of.session.as_deref()), ending);
         if let Some(audit) = &self.audit {
             let call = audited(audit, &begun, route, Some(&call.args), of);
-            audit.tell(&call, ending.as_str(), Duration::ZERO);
+            audit.tell(&call, ending.as_str(), Duration::ZERO, None);
         }
     }
 }
@@ -174,14 +216,53 @@ impl Account {
         self.running.pending();
         self.note("bridge.pending");
         if let Some((audit, call)) = &self.audit {
-            audit.tell(call, PENDING, self.begun.elapsed());
+            let asking = self.asking();
+            audit.tell(call, PENDING, self.took(&asking), asking.told());
         }
     }
 
-    /// The same, where an earlier process has told so.
-    pub(super) fn goes_on_again(&self) {
+    /// A person is asked about the call.
+    pub(super) fn waits(&self) {
+        *self.asking() = Asking::Since(Instant::now());
+        self.running.waits(true);
+    }
+
+    /// Whether a person is being asked.
+    pub(super) fn is_waiting(&self) -> bool {
+        matches!(*self.asking(), Asking::Since(_))
+    }
+
+    /// What a person has said; `None` if nobody has in time.
+    pub(super) fn decided(&self, decision: Option<&Decision>) {
+        let outcome = match decision {
+            Some(Decision { approved: true, .. }) => Approval::Approved,
+            Some(_) => Approval::Denied,
+            None => Approval::Expired,
+        };
+        self.asking().end(outcome, decision.map(|decision| (&self.app, decision)));
+        self.running.waits(false);
+    }
+
+    fn asking(&self) -> MutexGuard<'_, Asking> {
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the call took, without the time that a person has taken.
+    fn took(&self, asking: &Asking) -> Duration {
+        let waited = match asking {
+            Asking::Never => Duration::ZERO,
+            Asking::Since(since) => since.elapsed(),
+            Asking::Ended { waited, .. } => *waited,
+        };
+        self.begun.elapsed().saturating_sub(waited)
+    }
+
+    /// The same, where an earlier process has told so; what it has begun is asked for if `is_resumed`.
+    pub(super) fn goes_on_again(&self, is_resumed: bool) {
         self.running.pending();
-        self.resumed();
+        if is_resumed {
+            self.resumed();
+        }
     }
 
     /// What the call has begun in an earlier process is asked for.
@@ -204,14 +285,17 @@ impl Account {
         };
         end(span, ending);
         self.running.end(Outcome::of(ending));
+        let mut asking = self.asking();
+        asking.end(Approval::Withdrawn, None);
+        let took = self.took(&asking);
         if let Some((audit, call)) = &self.audit {
-            audit.tell(call, ending.as_str(), self.begun.elapsed());
+            audit.tell(call, ending.as_str(), took, asking.told());
         }
         if let Some(metrics) = &self.metrics {
             metrics.ended.of(ending).inc();
             // A call that is left has not come to its end.
             if ending != Ending::Left {
-                metrics.duration.observe(self.begun.elapsed());
+                metrics.duration.observe(took);
             }
         }
     }

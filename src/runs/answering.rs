@@ -9,7 +9,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 use tracing::info;
 
-use super::{DrivenRun, Runs, entry::Entry};
+use super::{DrivenRun, Left, Runs, entry::Entry};
 use crate::{
     model::{
         answer::Answer,
@@ -102,7 +102,16 @@ async fn make(
     let asked_by = run.begin_call(to.clone(), Arc::clone(entry), handle);
     runs.tell(run);
     let answer = tokio::select! {
-        answer = runs.call(&run.app, route, call, Some(asked_by), run.trace.clone()) => answer,
+        answer = runs.call(&run.app, route, call, Some(asked_by), run.trace.clone()) => match answer {
+            Ok(answer) => answer,
+            Err(Left) => {
+                info!(
+                    run = %run.key.run, toolUseId = %tool_use, tool,
+                    "left; a person is asked again after the restart"
+                );
+                return None;
+            }
+        },
         () = run.cancel.cancelled() => {
             Answer::Error("The call was cancelled because its run was.".to_owned())
         }

@@ -1,11 +1,11 @@
-//! What has just changed of runs and calls, told to whoever looks on. What it is now, they look up.
+//! What has just changed of runs, calls and questions, told to whoever looks on. What it is now, they look up.
 //!
 //! Must not: hold anything up. Whoever is slow misses changes, and is told so.
 
 use tokio::sync::broadcast;
 
 use super::RunKey;
-use crate::model::ids::AppName;
+use crate::model::ids::{AppName, ApprovalId};
 
 /// So many changes wait for one who is slow.
 const WAITING: usize = 1024;
@@ -17,6 +17,8 @@ pub enum Change {
     Run(AppName, RunKey),
     /// The call of this number in the history has begun, goes on, or has ended.
     Call(AppName, u64),
+    /// A person is asked this, or is not any more.
+    Approval(AppName, ApprovalId),
 }
 
 /// Where changes are told.
@@ -32,7 +34,7 @@ impl Default for Changes {
 impl Change {
     pub fn app(&self) -> &AppName {
         match self {
-            Self::Run(app, _) | Self::Call(app, _) => app,
+            Self::Run(app, _) | Self::Call(app, _) | Self::Approval(app, _) => app,
         }
     }
 }

@@ -9,6 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use serde_json::value::RawValue;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -166,10 +167,32 @@ impl Entry {
         vec![self.change(), Change::ForgetAnswer(self.key.clone())]
     }
 
-    /// The call has had a first answer, and goes on as `id`.
-    pub(super) fn goes_on(&self, calls: Arc<LongCalls>, id: CallId) {
+    /// The call has had a first answer, and goes on as this.
+    pub(super) fn goes_on(&self, to: (Arc<LongCalls>, CallId)) {
         // It cannot go on twice.
-        self.long.set((calls, id)).ok();
+        self.long.set(to).ok();
+    }
+
+    /// The arguments, if nothing has reached the tool.
+    pub(super) fn unreached(&self) -> Option<Box<RawValue>> {
+        let record = self.record();
+        record.args.clone().filter(|_| record.stage == Stage::Received)
+    }
+
+    /// A call that goes on is about to reach its tool for the first time. What is kept of it as a
+    /// call of its run and as a long one is written in one piece: neither is made after a crash.
+    ///
+    /// Its run may be answered at the same time, so the order of what is written is that in which
+    /// the record changes.
+    fn reaches(&self, calls: &LongCalls, id: &CallId) {
+        calls.reaches(id, |long| {
+            let mut record = self.record();
+            if record.stage == Stage::Received {
+                record.stage = Stage::Dispatched;
+                record.attempts += 1;
+            }
+            self.journal.write(vec![Change::Call(self.key.clone(), record.clone()), long]);
+        });
     }
 
     fn is_answered(&self) -> bool {
@@ -184,12 +207,13 @@ impl Entry {
 impl Witness for Entry {
     fn dispatching(&self) -> BoxFuture<'_, Result<(), NotRecorded>> {
         Box::pin(async {
-            // A call that goes on: it has had its answer, and is never made again.
-            if self.is_answered() {
-                return Ok(());
-            }
             if !self.journal.is_open() {
                 return Err(NotRecorded);
+            }
+            // It has had its answer, or is about to have it: what it brings is kept elsewhere.
+            if let Some((calls, id)) = self.long.get() {
+                self.reaches(calls, id);
+                return self.journal.commit(Vec::new()).await.map_err(|_told| NotRecorded);
             }
             {
                 let mut record = self.record();

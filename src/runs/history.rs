@@ -51,6 +51,8 @@ pub struct Entry {
     begun: Instant,
     /// It had a first answer, and goes on.
     pending: bool,
+    /// A person has to approve it first.
+    waiting: bool,
     ended: Option<(Outcome, Duration)>,
 }
 
@@ -64,7 +66,7 @@ pub enum Outcome {
 }
 
 /// What is told of a call when it begins.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Begun {
     pub app: AppName,
     pub run: Option<RunId>,
@@ -114,6 +116,11 @@ impl Entry {
         self.pending && self.ended.is_none()
     }
 
+    /// Whether it has not been made yet, as a person has to approve it.
+    pub fn is_waiting(&self) -> bool {
+        self.waiting && self.ended.is_none()
+    }
+
     /// What it took, or has taken so far.
     pub fn took(&self) -> Duration {
         self.ended.map_or_else(|| self.begun.elapsed(), |(_, took)| took)
@@ -130,13 +137,24 @@ impl History {
     pub fn begin(self: &Arc<Self>, begun: Begun) -> Running {
         let Begun { app, run, tool_use, name, backend } = begun;
         let (started_at, begun) = (SystemTime::now(), Instant::now());
-        let (pending, ended) = (false, None);
+        let (pending, waiting, ended) = (false, false, None);
         let mut inner = self.lock();
         let id = inner.next;
         inner.next += 1;
         let of = app.clone();
-        let entry =
-            Entry { id, app, run, tool_use, name, backend, started_at, begun, pending, ended };
+        let entry = Entry {
+            id,
+            app,
+            run,
+            tool_use,
+            name,
+            backend,
+            started_at,
+            begun,
+            pending,
+            waiting,
+            ended,
+        };
         inner.running.insert(id, entry);
         drop(inner);
         self.changes.tell(|| Change::Call(of, id));
@@ -188,9 +206,18 @@ impl History {
 impl Running {
     /// The call has had a first answer, and goes on.
     pub fn pending(&self) {
+        self.change(|entry| entry.pending = true);
+    }
+
+    /// The call waits for a person, or does not any more.
+    pub fn waits(&self, waiting: bool) {
+        self.change(|entry| entry.waiting = waiting);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Entry)) {
         let mut inner = self.history.lock();
         let Some(entry) = inner.running.get_mut(&self.id) else { return };
-        entry.pending = true;
+        change(entry);
         let of = entry.app.clone();
         drop(inner);
         self.history.changes.tell(|| Change::Call(of, self.id));

@@ -20,14 +20,16 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+pub(super) use self::kept::Alone;
 use self::kept::Work;
-use super::{AskedBy, RunKey, Runs, account::Account};
+use super::{AskedBy, Left, RunKey, Runs, account::Account};
 use crate::{
     backend::peer::Origin,
     journal::{self, Journal, record::Millis},
     model::{
         answer::Answer,
-        ending::Made,
+        approval,
+        ending::{Ending, Made},
         ids::{AppName, CallId, RunId, SessionId},
         offer::{Route, Target},
         pending,
@@ -61,8 +63,12 @@ pub enum Of {
 /// What there is of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fetched {
-    /// It runs; the name that the model called.
-    Running(String),
+    Running {
+        /// The name that the model called.
+        tool: String,
+        /// Nothing has reached the tool yet.
+        waits: bool,
+    },
     Finished(Arc<Answer>),
     /// There is none, or it is another's.
     Unknown,
@@ -139,6 +145,9 @@ impl LongCalls {
         let Some(call) = calls.get_mut(id) else { return };
         let (at, told, answer) = (Instant::now(), journal::now(), Arc::new(answer));
         call.finished = Some(Finished { at, told, answer });
+        if let Some(work) = &mut call.work {
+            work.arguments = None;
+        }
         self.write(id, call);
         let app = call.scope.app.clone();
         self.erase(&make_room(&mut calls, &app));
@@ -149,7 +158,9 @@ impl LongCalls {
     pub fn fetch(&self, id: &CallId, scope: &Scope) -> Fetched {
         match self.lock().get(id).filter(|call| call.scope == *scope) {
             None => Fetched::Unknown,
-            Some(LongCall { finished: None, tool, .. }) => Fetched::Running(tool.clone()),
+            Some(call @ LongCall { finished: None, tool, .. }) => {
+                Fetched::Running { tool: tool.clone(), waits: call.waits() }
+            }
             Some(LongCall { finished: Some(Finished { at, answer, .. }), .. }) => {
                 if at.elapsed() < KEEP {
                     Fetched::Finished(Arc::clone(answer))
@@ -167,7 +178,7 @@ impl LongCalls {
             let mut news = pin!(self.finished.notified());
             news.as_mut().enable();
             match self.fetch(id, scope) {
-                running @ Fetched::Running(_) => {
+                running @ Fetched::Running { .. } => {
                     if timeout_at(deadline, news).await.is_err() {
                         return running;
                     }
@@ -238,8 +249,10 @@ pub(super) struct InHand {
     pub route: Route,
     /// Which call of which run this is; `None` for a call by hand.
     pub origin: Option<Origin>,
-    pub account: Account,
+    pub account: Arc<Account>,
     pub asked_by: Option<Arc<AskedBy>>,
+    /// Where it is kept how far a call is that no run waits for, if it may go on.
+    pub alone: Option<Arc<Alone>>,
 }
 
 impl InHand {
@@ -247,6 +260,47 @@ impl InHand {
     fn ends(&self, made: Made) -> Answer {
         self.account.ends(made.ending);
         made.answer
+    }
+
+    /// The same, of a call that is waited for.
+    fn ends_or_is_left(&self, made: Result<Made, Left>) -> Result<Answer, Left> {
+        match made {
+            Ok(made) => Ok(self.ends(made)),
+            Err(Left) if self.asked_by.is_some() => {
+                self.account.ends(Ending::Left);
+                Err(Left)
+            }
+            Err(Left) => {
+                self.account.ends(Ending::Cancelled);
+                Ok(Answer::Error(approval::going_down(&self.tool)))
+            }
+        }
+    }
+
+    /// What is needed to ask for the call, or to make it, after a restart.
+    fn work(&self) -> Work {
+        let (handle, arguments) = match (&self.asked_by, &self.alone) {
+            (Some(by), _) => (by.entry.handle(), by.entry.unreached()),
+            (None, Some(alone)) => (alone.handle(), alone.unreached()),
+            (None, None) => (None, None),
+        };
+        Work {
+            route: self.route.clone(),
+            origin: self.origin.clone(),
+            handle,
+            arguments,
+            begun_at: journal::now(),
+        }
+    }
+
+    /// It goes on as `id`, and is kept as such.
+    fn goes_on(&self, calls: &Arc<LongCalls>, id: &CallId) {
+        let to = || (Arc::clone(calls), id.clone());
+        match (&self.asked_by, &self.alone) {
+            (Some(by), _) => by.entry.goes_on(to()),
+            (None, Some(alone)) => alone.goes_on(to()),
+            (None, None) => {}
+        }
     }
 }
 
@@ -280,53 +334,53 @@ impl Runs {
     /// that, dropping the future cancels the call.
     pub(super) async fn answer_in_time(
         self: &Arc<Self>,
-        making: impl Future<Output = Made> + Send + 'static,
+        making: impl Future<Output = Result<Made, Left>> + Send + 'static,
         in_hand: InHand,
         patience: Option<Patience>,
-    ) -> Answer {
+    ) -> Result<Answer, Left> {
         let mut making = Box::pin(making);
         let mut late = None;
         if let Some(Patience { after, fetch }) = patience {
             match timeout(after, &mut making).await {
-                Ok(made) => return in_hand.ends(made),
+                Ok(made) => return in_hand.ends_or_is_left(made),
                 // There is no later to fetch it.
                 Err(_elapsed) if self.drain.is_cancelled() => {}
                 Err(_elapsed) => late = new_id().map(|id| (id, fetch)),
             }
         }
         let Some((id, fetch)) = late else {
-            return in_hand.ends(making.await);
+            return in_hand.ends_or_is_left(making.await);
         };
         in_hand.account.goes_on();
         info!(app = %in_hand.app, tool = in_hand.tool, call = %id, "the call goes on");
-        let first = pending::goes_on(&id, &in_hand.tool, &fetch);
+        let waits = in_hand.account.is_waiting();
+        let first = if waits { pending::waits } else { pending::goes_on };
+        let first = first(&id, &in_hand.tool, &fetch);
         let scope = Scope::new(&in_hand.app, in_hand.asked_by.as_deref());
-        let entry = in_hand.asked_by.as_ref().map(|by| &by.entry);
-        let work = Work {
-            route: in_hand.route.clone(),
-            origin: in_hand.origin.clone(),
-            handle: entry.and_then(|entry| entry.handle()),
-            begun_at: journal::now(),
-        };
-        self.long_calls.begin(id.clone(), scope, in_hand.tool.clone(), Some(work));
-        if let Some(entry) = entry {
-            entry.goes_on(Arc::clone(&self.long_calls), id.clone());
-        }
+        self.long_calls.begin(id.clone(), scope, in_hand.tool.clone(), Some(in_hand.work()));
+        in_hand.goes_on(&self.long_calls, &id);
         let stop = in_hand.asked_by.as_ref().map(|by| by.driven.stop.clone()).unwrap_or_default();
         self.tracker.spawn(Arc::clone(self).go_on(making, in_hand, id, stop));
-        first
+        Ok(first)
     }
 
     /// Makes the call to its end, or until its run is cancelled.
     async fn go_on(
         self: Arc<Self>,
-        making: impl Future<Output = Made> + Send + 'static,
+        making: impl Future<Output = Result<Made, Left>> + Send + 'static,
         in_hand: InHand,
         id: CallId,
         stop: CancellationToken,
     ) {
         let answer = tokio::select! {
-            made = making => in_hand.ends(made),
+            made = making => match made {
+                Ok(made) => in_hand.ends(made),
+                Err(Left) => {
+                    in_hand.account.ends(Ending::Left);
+                    info!(call = %id, "left; a person is asked again after the restart");
+                    return;
+                }
+            },
             () = stop.cancelled() => pending::cancelled(),
             () = self.left(&id) => {
                 info!(call = %id, "left; it is asked for after the restart");
@@ -365,9 +419,10 @@ impl Runs {
             () = self.drain.cancelled() => self.long_calls.fetch(&asked.call, &scope),
         };
         match fetched {
-            Fetched::Running(tool) => {
+            Fetched::Running { tool, waits } => {
                 let fetch = self.fetch_tool(asked_by);
-                pending::still_runs(&asked.call, &tool, fetch.as_deref().unwrap_or(pending::TOOL))
+                let still = if waits { pending::still_waits } else { pending::still_runs };
+                still(&asked.call, &tool, fetch.as_deref().unwrap_or(pending::TOOL))
             }
             Fetched::Finished(answer) => Answer::clone(&answer),
             Fetched::Unknown => pending::unknown(),

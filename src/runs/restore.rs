@@ -19,13 +19,13 @@ use crate::{
     config::App,
     journal::{
         self,
-        record::{Change, Kept, KeptRun, KeptSession, RunRecord},
+        record::{Change, Kept, KeptCall, KeptRun, KeptSession, LongRecord, RunRecord},
     },
     model::{
         answer::codes::OUTCOME_UNKNOWN,
         ending::Ending,
         ids::{AppName, RunKind, SessionId},
-        recovery::{Recovery, decide},
+        recovery::{Recovery, Stage, decide},
         routes::Route,
         run::Seen,
         spec::{Selection, Table},
@@ -50,6 +50,10 @@ impl Runs {
             self.journal.write(vec![Change::Upstream(now)]);
             return;
         }
+        let (untold, long): (Vec<_>, Vec<_>) =
+            long.into_iter().partition(|(_, record)| is_untold(record, &runs));
+        let untold = untold.into_iter().map(|(id, _)| Change::ForgetLong(id));
+        self.journal.write(untold.collect());
         for session in sessions {
             self.restore_session(session);
         }
@@ -190,6 +194,19 @@ impl Runs {
     }
 }
 
+/// Whether the first answer of a long call was not kept: nobody has been told its id, and its run
+/// makes the call anew. Had it reached its tool, its run would know.
+fn is_untold(record: &LongRecord, runs: &[KeptRun]) -> bool {
+    let Some((asked_by, tool_use)) = &record.origin else { return false };
+    let is_it = |run: &KeptRun, call: &KeptCall| {
+        let of_eval = Some(&call.key.agent_run).filter(|run| !run.is_empty());
+        call.record.stage == Stage::Received
+            && call.key.tool_use == *tool_use
+            && of_eval.unwrap_or(&run.record.run) == asked_by
+    };
+    runs.iter().any(|run| run.calls.iter().any(|call| is_it(run, call)))
+}
+
 /// How a call is answered that is not simply made again; `None` where nothing is left to do.
 fn task(
     recovery: Recovery,
@@ -227,4 +244,83 @@ fn key(run: &KeptRun) -> Option<RunKey> {
     };
     let (workspace, run) = (record.workspace.as_str().into(), record.run.as_str().into());
     Some(RunKey { workspace, kind, run })
+}
+
+#[cfg(test)]
+mod tests {
+    //! A crash between what is kept of a long call and its first answer.
+
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::{
+        journal::record::{CallKey, CallRecord, LongOf, RunRecord, Slot},
+        model::{offer::Offer, routes::Routes},
+    };
+
+    fn run(id: &str, agent_run: &str, tool_use: &str, stage: Stage) -> KeptRun {
+        let table = Table::assumed(&Offer::empty(), BTreeSet::new());
+        let (table, _) = table.stored();
+        let slot = Slot(1);
+        let record = RunRecord {
+            workspace: "acme".to_owned(),
+            kind: "agent-runs".to_owned(),
+            run: id.to_owned(),
+            app: "a".to_owned(),
+            session: None,
+            callers_credential: false,
+            table,
+            has_past: false,
+            started_at: 1,
+            ended_at: None,
+            trace: None,
+        };
+        let call = CallRecord {
+            stage,
+            attempts: 0,
+            handle: None,
+            seq: 1,
+            received_at: 1,
+            content: 1,
+            name: "fs_rm".to_owned(),
+            kind: None,
+            mcp_server: None,
+            args: None,
+        };
+        let (agent_run, tool_use) = (agent_run.to_owned(), tool_use.to_owned());
+        let call =
+            KeptCall { key: CallKey { slot, agent_run, tool_use }, record: call, answer: None };
+        KeptRun { slot, record, routes: Arc::new(Routes::default()), calls: vec![call] }
+    }
+
+    #[test]
+    fn a_long_call_that_nobody_was_told_of_is_its_runs() {
+        let long = |origin: Option<(&str, &str)>| LongRecord {
+            app: "a".to_owned(),
+            of: LongOf::App,
+            tool: "fs_rm".to_owned(),
+            backend: "fs".to_owned(),
+            kind: "mcp_local".to_owned(),
+            target: "rm".to_owned(),
+            origin: origin.map(|(run, tool_use)| (run.to_owned(), tool_use.to_owned())),
+            handle: None,
+            arguments: None,
+            begun_at: 1,
+            ended: None,
+        };
+        let (received, answered) = (Stage::Received, Stage::Answered);
+        for (run, origin, expected) in [
+            (run("r", "", "t", received), Some(("r", "t")), true),
+            (run("r", "", "t", answered), Some(("r", "t")), false),
+            (run("r", "", "t", Stage::Dispatched), Some(("r", "t")), false),
+            (run("r", "", "t", received), Some(("r", "u")), false),
+            (run("r", "", "t", received), Some(("q", "t")), false),
+            (run("r", "", "t", received), None, false),
+            (run("eval", "r", "t", received), Some(("r", "t")), true),
+            (run("eval", "r", "t", received), Some(("eval", "t")), false),
+        ] {
+            let told = format!("{run:?} {origin:?}");
+            assert_eq!(is_untold(&long(origin), &[run]), expected, "{told}");
+        }
+    }
 }

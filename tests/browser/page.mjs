@@ -37,7 +37,13 @@ async function call(name, input) {
   const body = JSON.stringify({ toolUseId: `tu_${name}`, name, args: input });
   const answer = await fetch(`${url}/v1/tool-calls`, { method: "POST", headers, body });
   assert.equal(answer.status, 200);
+  return answer.json();
 }
+
+/** Waits until so many cards wait for somebody and may be touched. */
+const waiting = (page, count) => page.waitForFunction(
+  (count) => document.querySelectorAll(".ask:not(.over) button:enabled").length === 2 * count, {}, count);
+const press = (page, card, word) => page.click(`${card} button[aria-label^="${word}"]`);
 
 try {
   const page = await open(1280, 1600, "light");
@@ -48,6 +54,7 @@ try {
   await page.screenshot({ path: `${shots}/sign-in.png` });
   await signIn(page, token);
   assert.ok(!page.url().includes(token), "the token is not in the address");
+  assert.equal(new URL(page.url()).hash, "", "nor is the key");
   assert.equal(await page.evaluate(() => document.cookie), "", "no script reads the cookie");
 
   // What there is.
@@ -74,6 +81,36 @@ try {
   await has(page, "#runs", runId);
   await has(page, "#runs", "ended");
 
+  // What waits for somebody, with its exact arguments, which are no markup.
+  assert.equal(await page.$eval("#approvals", (section) => section.hidden), true);
+  const evil = { b: "<img src=x onerror=document.title='taken'>", a: "\u202e" };
+  const one = call("plain_args", evil);
+  await waiting(page, 1);
+  const two = call("plain_args", { deny: "me" });
+  await waiting(page, 2);
+  await has(page, "#calls", "waiting");
+  assert.equal(await text(page, ".ask pre"), JSON.stringify(evil).replace("\u202e", "\\u202e"));
+  assert.match(await page.title(), /^\(\d+\) mantyx-bridge$/);
+  await page.screenshot({ path: `${shots}/approvals.png` });
+  const three = call("plain_args", { later: true });
+  await waiting(page, 3);
+  const place = (card) => page.$eval(card, (card) => card.getBoundingClientRect().top);
+  const before3 = await place(".ask:nth-child(3)");
+  await press(page, ".ask:nth-child(1)", "Approve");
+  assert.equal((await one).result, JSON.stringify(evil), "those very arguments");
+  await has(page, ".ask:nth-child(1)", "approved");
+  await page.type(".ask:nth-child(2) input", "Rather <b>not</b>.");
+  await press(page, ".ask:nth-child(2)", "Deny");
+  assert.match((await two).error, /Rather <b>not<\/b>\.$/);
+  await has(page, ".ask:nth-child(2)", "denied: Rather <b>not</b>.");
+  assert.equal(await place(".ask:nth-child(3)"), before3, "nothing has moved under the pointer");
+  assert.equal(await page.$$eval(".ask", (cards) => cards.length), 3, "none goes while the pointer is there");
+  await press(page, ".ask:nth-child(3)", "Approve");
+  await three;
+  await page.mouse.move(5, 1500);
+  await page.evaluate(() => document.activeElement.blur());
+  await page.waitForFunction(() => document.querySelector("#approvals").hidden);
+
   // Searching, and the schema of what was found.
   await page.type("#search", "plain note");
   await page.waitForFunction(() => document.querySelectorAll("#tools details").length === 1);
@@ -97,6 +134,20 @@ try {
   const dark = await phone.evaluate(() => getComputedStyle(document.body).backgroundColor);
   assert.notEqual(light, dark);
   await phone.screenshot({ path: `${shots}/phone.png`, fullPage: true });
+
+  // Without the key of the session, a browser may look, and not decide.
+  await phone.evaluate(() => localStorage.clear());
+  const keyless = call("plain_args", {});
+  await phone.reload();
+  await has(phone, "#approvals", "sign out and in again");
+  assert.equal(await phone.$(".ask"), null, "no arguments are shown");
+  const id = (await (await fetch(`${url}/v1/approvals`, { headers: { authorization: `Bearer ${token}` } })).json()).approvals[0].id;
+  await fetch(`${url}/v1/approvals/${id}`, {
+    method: "POST",
+    headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
+    body: '{"decision":"approve"}',
+  });
+  assert.equal((await keyless).result, "{}");
 
   // Signing out ends the session everywhere.
   await page.bringToFront();

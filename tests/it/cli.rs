@@ -1,5 +1,6 @@
 //! The command line: what is printed for people and for programs, and the exit codes.
 
+mod approvals;
 mod call;
 mod desk;
 mod doctor;

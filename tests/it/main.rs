@@ -39,6 +39,8 @@ mod afterlife;
 #[cfg(test)]
 mod api;
 #[cfg(test)]
+mod approvals;
+#[cfg(test)]
 mod audit;
 #[cfg(test)]
 mod auth;

@@ -5,7 +5,9 @@ use std::{fs, path::Path, process::Stdio};
 use tokio::process::Command;
 
 use crate::{
+    approvals,
     bridge::Bridge,
+    frames::Script,
     http::{Answer, Request},
     peers,
     rig::{Rig, ledger_in},
@@ -22,12 +24,20 @@ async fn sign_in(bridge: &Bridge, token: &str) -> Answer {
 
 /// The cookie of somebody who has signed in.
 pub(crate) async fn session(bridge: &Bridge) -> String {
+    session_and_key(bridge).await.0
+}
+
+/// The cookie, and the key that the page's script is given beside it.
+async fn session_and_key(bridge: &Bridge) -> (String, String) {
     let answer = sign_in(bridge, bridge.token()).await;
-    assert_eq!((answer.status, answer.header("location")), (303, Some("/")));
+    assert_eq!(answer.status, 303);
+    let key = answer.header("location").and_then(|to| to.strip_prefix("/#key=")).expect("a key");
     let cookie = answer.header("set-cookie").expect("a cookie");
     assert!(cookie.contains("; HttpOnly; SameSite=Strict"), "{cookie}");
     assert!(!cookie.contains(bridge.token()), "the token is not kept");
-    cookie.split(';').next().expect("a pair").to_owned()
+    let cookie = cookie.split(';').next().expect("a pair").to_owned();
+    assert!(key.len() == 64 && !cookie.contains(key), "the key is not the cookie");
+    (cookie, key.to_owned())
 }
 
 #[tokio::test]
@@ -80,10 +90,49 @@ async fn a_session_opens_what_the_page_needs_and_no_more() {
     assert!(rig.mantyx.recorded().is_empty() && rig.executions().is_empty());
 }
 
+/// Browsers send a host's cookies to all of its ports: whoever listens on another one has the cookie.
+#[tokio::test]
+async fn a_cookie_alone_decides_nothing_and_shows_no_arguments() {
+    let rig = Rig::with_keys(approvals::ALL, "", &[], "").await;
+    let (cookie, key) = session_and_key(&rig.bridge).await;
+    let (_, another) = session_and_key(&rig.bridge).await;
+    rig.run(Script::one_call("tu_1", "plain", "plain_note", r#"{"text":"x"}"#)).await;
+    let target = format!("/v1/approvals/{}", approvals::asked(&rig.bridge).await);
+    let own = rig.bridge.url();
+    let ask = async |method: &str, target: &str, key: Option<&str>, origin: Option<&str>| {
+        let mut request = Request::new(method, target).header("Cookie", &cookie);
+        for (name, value) in [("X-Bridge-Key", key), ("Origin", origin)] {
+            if let Some(value) = value {
+                request = request.header(name, value);
+            }
+        }
+        request
+    };
+    let deny = r#"{"decision":"deny"}"#;
+    let at = rig.bridge.addr();
+    for wrong in [None, Some(""), Some(another.as_str())] {
+        let looked = ask("GET", "/v1/approvals", wrong, None).await.answer(at).await;
+        assert_eq!(looked.status, 401, "{wrong:?}");
+        let decided = ask("POST", &target, wrong, Some(&own)).await.json(deny).answer(at).await;
+        assert_eq!(decided.status, 401, "{wrong:?}");
+    }
+    let key = Some(key.as_str());
+    let evil = Some("http://evil.example");
+    assert_eq!(ask("POST", &target, key, evil).await.json(deny).answer(at).await.status, 403);
+    assert_eq!(ask("POST", &target, key, None).await.json(deny).answer(at).await.status, 401);
+    let form = ask("POST", &target, key, Some(&own)).await.body("text/plain", deny);
+    assert_eq!(form.answer(at).await.status, 415);
+    assert!(rig.mantyx.posts("tu_1").is_empty(), "nothing was decided");
+    let looked = ask("GET", "/v1/approvals", key, None).await.answer(at).await.expect(200);
+    assert_eq!(looked["approvals"][0]["argumentsText"], r#"{"text":"x"}"#);
+    let decided = ask("POST", &target, key, Some(&own)).await.json(deny).answer(at).await;
+    assert_eq!(decided.expect(200)["state"], "denied");
+}
+
 #[tokio::test]
 async fn in_a_browser() {
     let dir = tempfile::TempDir::new().expect("the temporary directory is writable");
-    let plain = peers::ledger(&ledger_in(&dir), &[]);
+    let plain = peers::with(&peers::ledger(&ledger_in(&dir), &[]), "approve: [args]");
     let config = format!(
         "upstream: {{sandbox: true, workspace: acme}}\nmcp:\n  plain: {plain}\n  \
          gone: {{command: /nonexistent/program}}\na2a:\n  desk: {{bundled: true}}\n"

@@ -16,6 +16,7 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::{
     backend::{breaker::Look, gate::Gate, peer::Dial, supervisor::Ask},
     metrics,
+    model::approval::Policy,
 };
 
 /// What is needed to make calls to one backend.
@@ -33,13 +34,15 @@ pub struct Lane {
 }
 
 /// What the configuration says of one backend's calls.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct LaneRules {
     /// `/readyz` waits for it.
     pub required: bool,
     pub limits: CallLimits,
     /// Calls that it is given at once.
     pub concurrency: usize,
+    /// Which of them a person has to approve.
+    pub approve: Policy,
 }
 
 /// The calls of one backend, over reloads.
@@ -87,7 +90,7 @@ impl Lane {
     pub fn under(&self, rules: LaneRules) -> Self {
         let (dial, gate) = (Arc::clone(&self.dial), Arc::clone(&self.gate));
         let mut lane = Self::new(rules, dial, gate, self.asks.clone()).after(self);
-        if rules.concurrency == self.rules.concurrency {
+        if lane.rules.concurrency == self.rules.concurrency {
             lane.permits = Arc::clone(&self.permits);
         }
         lane

@@ -15,7 +15,7 @@ use crate::backend::{
     peer::Dial,
     supervisor::{Supervisor, Timing},
 };
-use crate::traces::Context;
+use crate::{model::approval::Policy, traces::Context};
 
 struct Harness {
     backends: Arc<Backends>,
@@ -38,7 +38,7 @@ fn start_with(worlds: &[(&str, &Arc<World>)], concurrency: usize, idle: Duration
     for ((_, world), seat) in worlds.iter().zip(seats) {
         let (asks, asked) = mpsc::channel(8);
         let limits = CallLimits { idle, pending_after: None };
-        let rules = LaneRules { required: true, limits, concurrency };
+        let rules = LaneRules { required: true, limits, concurrency, approve: Policy::default() };
         let dial: Arc<dyn Dial> = Arc::new(FakeDial(Arc::clone(world)));
         let gate = Arc::new(Gate::new(seat.name().clone()));
         let lane = Lane::new(rules, Arc::clone(&dial), Arc::clone(&gate), asks);

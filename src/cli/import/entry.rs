@@ -154,7 +154,9 @@ impl Reader<'_> {
     /// A key that the bridge does not have.
     fn foreign(&mut self, server: &Server, key: &str, value: &Value) {
         let hint = match key {
-            "autoApprove" | "alwaysAllow" | "trust" => "; the bridge asks nobody before a call",
+            "autoApprove" | "alwaysAllow" | "trust" => {
+                "; the bridge asks only where `approve` says so"
+            }
             "disabledTools" | "excludeTools" => "; write `tools: {deny: […]}`",
             "includeTools" | "enabledTools" => "; write `tools: {allow: […]}`",
             "timeout" => "; write `call_timeout: 60s`",

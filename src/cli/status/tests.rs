@@ -3,7 +3,7 @@
 use super::*;
 
 const TEXT: &str = r#"{"version":"1.2.3","uptimeSeconds":61,"upstream":{"baseUrl":"https://m.test",
-    "workspace":"acme","reachable":false,"lastError":"refused"},"runs":{"driven":2},
+    "workspace":"acme","reachable":false,"lastError":"refused"},"runs":{"driven":2},"approvals":{"waiting":2},
     "problems":[{"subject":"config","message":"line 3","cure":"Mend it."},
     {"subject":"hr","message":"is not\nthere","cure":"Start it."}],"backends":[
     {"name":"fs","kind":"mcp","state":"ready","transport":"stdio","protocolVersion":"2025-11-25",
@@ -28,6 +28,7 @@ fn all_that_matters_is_there() {
             "mantyx-bridge 1.2.3, up 1m 1s",
             "upstream https://m.test (not reachable), workspace acme",
             "2 runs driven",
+            "2 calls wait for a person to approve: mantyx-bridge approvals",
             "last upstream error: refused",
             "",
             "BACKEND  STATE         TOOLS  CALLS  REFRESHED   SPEAKS",

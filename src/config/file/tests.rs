@@ -1,5 +1,6 @@
 //! Whole files, and what is made of them.
 
+mod approve;
 mod auth;
 mod backends;
 mod bounds;

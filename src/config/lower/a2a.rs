@@ -55,7 +55,9 @@ impl Lower<'_> {
             allow_hosts,
             oauth,
         });
-        Some(self.backend(name, target, Naming::default(), &common, inherited))
+        let backend = self.backend(name, target, Naming::default(), &common, inherited);
+        let approve = self.approve_agent(name, entry.approve.as_ref());
+        Some(Backend { approve, ..backend })
     }
 
     fn card(&self, node: NodeId, entry: &shape::A2a) -> Option<CardSource> {

@@ -15,7 +15,7 @@ use crate::{
         value::format_duration,
         words::{Count, DurationText, PendingAfter, UnavailableWord},
     },
-    model::{ids::BackendName, pending},
+    model::{approval::Policy, ids::BackendName, pending},
 };
 
 const SECTIONS: [&str; 4] = ["mcp", "mcpServers", "a2a", "local"];
@@ -191,6 +191,7 @@ impl Lower<'_> {
             pending_after,
             concurrency: common.concurrency.map_or(common.default_concurrency, |at| at.value.0),
             trust_annotations: false,
+            approve: Policy::default(),
         }
     }
 

@@ -52,7 +52,8 @@ impl Lower<'_> {
         };
         let backend = self.backend(name, Target::Mcp(target?), naming, &common, inherited);
         let trust_annotations = entry.trust_annotations.as_ref().is_some_and(|at| at.value);
-        Some(Backend { trust_annotations, ..backend })
+        let approve = self.approve(entry.approve.as_ref());
+        Some(Backend { trust_annotations, approve, ..backend })
     }
 
     fn target(&self, node: NodeId, entry: &shape::Mcp) -> Option<Mcp> {
@@ -235,14 +236,23 @@ impl Lower<'_> {
     }
 
     fn globs(&self, globs: &At<Vec<At<String>>>) -> GlobSet {
+        self.glob_set(globs.node, globs.value.iter().map(|at| (at.value.as_str(), at.node)))
+    }
+
+    /// The set of these globs, each with its place; all of them stand at `whole`.
+    pub(super) fn glob_set<'g>(
+        &self,
+        whole: NodeId,
+        globs: impl IntoIterator<Item = (&'g str, NodeId)>,
+    ) -> GlobSet {
         let mut set = GlobSetBuilder::new();
-        for At { value: glob, node } in &globs.value {
+        for (glob, node) in globs {
             match Glob::new(glob) {
                 Ok(glob) => {
                     set.add(glob);
                 }
                 Err(error) => self.error(
-                    *node,
+                    node,
                     format!("`{glob}` is no glob: {}", error.kind()),
                     "write a tool's name, with * for any characters and ? for one",
                 ),
@@ -250,7 +260,7 @@ impl Lower<'_> {
         }
         set.build().unwrap_or_else(|error| {
             let cure = "write fewer or shorter globs";
-            self.error(globs.node, format!("the globs cannot be compiled: {error}"), cure);
+            self.error(whole, format!("the globs cannot be compiled: {error}"), cure);
             GlobSet::empty()
         })
     }

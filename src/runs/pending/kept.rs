@@ -1,9 +1,12 @@
 //! Long calls in the journal: what goes on is asked for again after a restart where its peer has
-//! named it, and results can be fetched as before.
+//! named it, and made where nothing had reached its tool; results can be fetched as before.
 //!
 //! Must not: decide who may fetch a result (pending.rs does).
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
+};
 
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
@@ -26,38 +29,86 @@ use crate::{
         ids::{BackendName, CallId, RunKind, SessionId},
         offer::{RefKind, Route, Target},
         pending,
+        recovery::LEAST_BUDGET,
     },
-    runs::{RunKey, Runs, account, history::Begun},
+    runs::{DrivenRun, RunKey, Runs, account, history::Begun},
     traces::Context,
 };
 
-/// What is needed to ask for a call that goes on.
-#[derive(Debug)]
+/// What is needed to ask for a call that goes on, or to make it.
+#[derive(Debug, Clone)]
 pub(in crate::runs) struct Work {
     pub route: Route,
     /// Which call of which run began it; `None` for a call by hand.
     pub origin: Option<Origin>,
     /// What the peer calls it.
     pub handle: Option<Handle>,
+    /// Verbatim, while nothing has reached the tool.
+    pub arguments: Option<Box<RawValue>>,
     pub begun_at: Millis,
 }
 
-/// The witness of a long call that is asked for again.
+/// The witness of a call that no run waits for: one by hand that may go on, or a long one of an
+/// earlier process.
 #[derive(Debug)]
-struct Resumed {
-    calls: Arc<LongCalls>,
-    id: CallId,
+pub(in crate::runs) struct Alone {
+    known: Mutex<Known>,
+    /// Set when it goes on.
+    long: OnceLock<(Arc<LongCalls>, CallId)>,
     leaving: CancellationToken,
 }
 
-impl Witness for Resumed {
+/// What is known of it before it goes on.
+#[derive(Debug)]
+struct Known {
+    handle: Option<Handle>,
+    /// While nothing has reached the tool.
+    arguments: Option<Box<RawValue>>,
+}
+
+impl Alone {
+    /// The witness of a call that begins; `leaving` is cancelled when the bridge goes down and does
+    /// not wait for calls any more.
+    pub(in crate::runs) fn new(arguments: Box<RawValue>, leaving: CancellationToken) -> Self {
+        let known = Known { handle: None, arguments: Some(arguments) };
+        Self { known: Mutex::new(known), long: OnceLock::new(), leaving }
+    }
+
+    pub(super) fn handle(&self) -> Option<Handle> {
+        self.known().handle.clone()
+    }
+
+    /// The arguments, if nothing has reached the tool.
+    pub(super) fn unreached(&self) -> Option<Box<RawValue>> {
+        self.known().arguments.clone()
+    }
+
+    pub(super) fn goes_on(&self, to: (Arc<LongCalls>, CallId)) {
+        // It cannot go on twice.
+        self.long.set(to).ok();
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Witness for Alone {
     fn dispatching(&self) -> BoxFuture<'_, Result<(), NotRecorded>> {
-        // Nothing is started anew.
-        Box::pin(async { Err(NotRecorded) })
+        Box::pin(async {
+            self.known().arguments = None;
+            match self.long.get() {
+                Some((calls, id)) => calls.dispatching(id).await,
+                None => Ok(()),
+            }
+        })
     }
 
     fn named(&self, handle: &Handle) {
-        self.calls.named(&self.id, handle);
+        match self.long.get() {
+            Some((calls, id)) => calls.named(id, handle),
+            None => self.known().handle = Some(handle.clone()),
+        }
     }
 
     fn is_left(&self) -> bool {
@@ -74,6 +125,30 @@ impl LongCalls {
             work.handle = Some(handle.clone());
         }
         self.write(id, call);
+    }
+
+    /// The call is about to reach its tool for the first time: `write` is given what there is to
+    /// write of it. Nothing is, where it has reached it before.
+    pub(in crate::runs) fn reaches(&self, id: &CallId, write: impl FnOnce(Change)) {
+        // Until it is written, so that a call which is forgotten meanwhile does not come back.
+        let mut calls = self.lock();
+        let Some(call) = calls.get_mut(id).filter(|call| call.waits()) else { return };
+        if let Some(work) = &mut call.work {
+            work.arguments = None;
+        }
+        if let Some(record) = call.record() {
+            write(Change::Long(id.to_string(), record));
+        }
+    }
+
+    /// [`Witness::dispatching`] of a call that goes on, which nothing else is kept of.
+    async fn dispatching(&self, id: &CallId) -> Result<(), NotRecorded> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        if !journal.is_open() {
+            return Err(NotRecorded);
+        }
+        self.reaches(id, |long| journal.write(vec![long]));
+        journal.commit(Vec::new()).await.map_err(|_told| NotRecorded)
     }
 
     /// Whether the peer has named it.
@@ -101,9 +176,14 @@ impl LongCalls {
 }
 
 impl LongCall {
+    /// Whether nothing has reached its tool yet.
+    pub(super) fn waits(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| work.arguments.is_some())
+    }
+
     /// The call as it is to be kept.
     fn record(&self) -> Option<LongRecord> {
-        let Work { route, origin, handle, begun_at } = self.work.as_ref()?;
+        let Work { route, origin, handle, arguments, begun_at } = self.work.as_ref()?;
         let ended = self.finished.as_ref();
         Some(LongRecord {
             app: self.scope.app.to_string(),
@@ -114,6 +194,7 @@ impl LongCall {
             target: route.target.tool().to_owned(),
             origin: origin.as_ref().map(|it| (it.run.to_string(), it.tool_use.to_string())),
             handle: handle.as_ref().map(|handle| handle.0.clone()),
+            arguments: arguments.clone(),
             begun_at: *begun_at,
             ended: ended.map(|ended| (ended.told, Answer::clone(&ended.answer))),
         })
@@ -189,7 +270,8 @@ impl Runs {
         let target = Target::Tool { name: record.target.into(), input: None };
         let backend = BackendName::parse(&record.backend).ok()?;
         let kind = RefKind::parse(&record.kind)?;
-        let route = Route { backend, kind, target, repeatable: false };
+        // What its tool said of itself is not kept: a person is rather asked once too often.
+        let route = Route { backend, kind, target, repeatable: false, destructive: true };
         let session = scope.of.session().cloned();
         let origin = record.origin.map(|(run, tool_use)| Origin {
             run: run.into(),
@@ -200,23 +282,19 @@ impl Runs {
             self.long_calls.erase(std::slice::from_ref(id));
             return Some(());
         }
-        let handle = record.handle.map(Handle);
         let goes_on = record.ended.is_none();
-        let work = Work {
-            route: route.clone(),
-            origin: origin.clone(),
-            handle: handle.clone(),
-            begun_at: record.begun_at,
-        };
+        let (handle, arguments) = (record.handle.map(Handle), record.arguments);
+        let work = Work { route, origin, handle, arguments, begun_at: record.begun_at };
         let finished = record.ended.map(|(told, answer)| Finished {
             at: Instant::now(),
             told,
             answer: Arc::new(answer),
         });
+        let tool = record.tool;
         let call = LongCall {
             scope: scope.clone(),
-            tool: record.tool.clone(),
-            work: Some(work),
+            tool: tool.clone(),
+            work: Some(work.clone()),
             finished,
         };
         self.long_calls.lock().insert(id.clone(), call);
@@ -224,49 +302,77 @@ impl Runs {
             return Some(());
         }
         let left = self.settings().calls.pending_timeout.saturating_sub(age(record.begun_at));
-        let Some(handle) = handle.filter(|_| !left.is_zero()) else {
-            self.long_calls.finish(id, pending::lost(&record.tool));
-            return Some(());
+        let over = match (&work.handle, &work.arguments) {
+            (None, Some(_)) => (left < LEAST_BUDGET).then(|| pending::too_late(&tool)),
+            (Some(_), _) if !left.is_zero() => None,
+            _ => Some(pending::lost(&tool)),
         };
-        info!(app = %scope.app, tool = record.tool, call = %id, "a long call is asked for again");
-        let of = scope.of.account();
+        match over {
+            Some(answer) => self.long_calls.finish(id, answer),
+            None => self.take_up(id, scope, tool, work, left)?,
+        }
+        Some(())
+    }
+
+    /// Asks for a long call of an earlier process, or makes it where nothing had reached its tool.
+    fn take_up(
+        self: &Arc<Self>,
+        id: &CallId,
+        Scope { app, of }: Scope,
+        tool: String,
+        work: Work,
+        left: Duration,
+    ) -> Option<()> {
+        let Work { route, origin, handle, arguments, .. } = work;
+        let what = if handle.is_some() { "is asked for again" } else { "is made now" };
+        info!(%app, tool, call = %id, "a long call {what}");
         let begun = Begun {
-            app: scope.app.clone(),
+            app: app.clone(),
             run: origin.as_ref().map(|origin| origin.run.clone()),
             tool_use: origin.as_ref().map_or_else(|| "".into(), |origin| origin.tool_use.clone()),
-            name: record.tool.clone(),
+            name: tool.clone(),
             backend: route.backend.clone(),
         };
-        let trace = self.trace_of(&scope.of, origin.as_ref());
-        let account = self.account(begun, &route, None, (of, &trace));
-        account.goes_on_again();
-        let stop = self.stop_of(origin.as_ref());
+        let told = arguments.as_deref();
+        let trace = self.trace_of(&of, origin.as_ref());
+        let account = self.account(begun.clone(), &route, told, (of.account(), &trace));
+        let account = Arc::new(account);
+        account.goes_on_again(handle.is_some());
+        let driven = self.run_of(&of, origin.as_ref());
+        let stop = driven.map(|run| run.stop.clone()).unwrap_or_default();
+        let nothing = || RawValue::from_string("{}".to_owned()).ok();
+        let arguments = arguments.or_else(nothing)?;
+        let alone = Arc::new(Alone::new(arguments.clone(), self.leave.clone()));
+        alone.goes_on((Arc::clone(&self.long_calls), id.clone()));
         let wanted = Wanted {
-            arguments: RawValue::from_string("{}".to_owned()).ok()?,
+            arguments,
             origin: origin.clone(),
             trace: account.trace().clone(),
-            witness: Some(Arc::new(Resumed {
-                calls: Arc::clone(&self.long_calls),
-                id: id.clone(),
-                leaving: self.leave.clone(),
-            })),
-            handle: Some(handle),
+            witness: Some(Arc::clone(&alone) as _),
+            handle,
             deadline: Instant::now() + left,
         };
-        let (runs, to) = (Arc::clone(self), route.clone());
-        let making = async move { runs.backends.call(&to, wanted).await };
-        let in_hand =
-            InHand { app: scope.app, tool: record.tool, route, origin, account, asked_by: None };
+        let (runs, to, kept) = (Arc::clone(self), route.clone(), Arc::clone(&account));
+        let making = async move {
+            match wanted.handle {
+                // To ask for what was begun is no call of the app's.
+                Some(_) => Ok(runs.backends.call(&to, wanted).await),
+                None => runs.make(begun, &to, wanted, &kept).await,
+            }
+        };
+        let (asked_by, alone) = (None, Some(alone));
+        let in_hand = InHand { app, tool, route, origin, account, asked_by, alone };
         self.tracker.spawn(Arc::clone(self).go_on(making, in_hand, id.clone(), stop));
         Some(())
     }
 
-    /// What cancels the calls of the run that `origin` names, if it is known.
-    fn stop_of(&self, origin: Option<&Origin>) -> CancellationToken {
-        let inner = self.lock();
-        let run =
-            origin.and_then(|origin| inner.runs.values().find(|run| run.key.run == origin.run));
-        run.map(|run| run.stop.clone()).unwrap_or_default()
+    /// The run that a long call of an earlier process is of, if it is known.
+    fn run_of(&self, of: &Of, origin: Option<&Origin>) -> Option<Arc<DrivenRun>> {
+        if let Of::Run { driven, .. } = of {
+            return self.get(driven);
+        }
+        let (inner, origin) = (self.lock(), origin?);
+        inner.runs.values().find(|run| run.key.run == origin.run).cloned()
     }
 
     /// Where in a trace the run is that began a call, if it is known: the one that `of` or `origin`

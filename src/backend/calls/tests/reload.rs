@@ -41,7 +41,8 @@ impl Fleet {
         let (asks, asked) = mpsc::channel(8);
         let limits = CallLimits { idle: Duration::from_secs(600), pending_after: None };
         let dial: Arc<dyn Dial> = Arc::new(FakeDial(Arc::clone(world)));
-        let rules = LaneRules { required: true, limits, concurrency: 2 };
+        let rules =
+            LaneRules { required: true, limits, concurrency: 2, approve: Policy::default() };
         let gate = Arc::new(Gate::new(seat.name().clone()));
         let lane = Lane::new(rules, Arc::clone(&dial), Arc::clone(&gate), asks);
         self.backends.set(Lanes::from([(seat.name().clone(), Arc::new(lane))]), 256);

@@ -3,32 +3,6 @@
 use super::{check, parse};
 
 #[test]
-fn calls_that_this_version_cannot_make() {
-    check(
-        r#"upstream: {sandbox: true}
-mcp:
-  a: {command: a, approve: ['*']}
-a2a:
-  b: {url: 'https://a', approve: ['*']}"#,
-        r#"error: this version cannot do this yet: calls that a person approves
- --> /srv/bridge.yaml:3:19 (mcp.a.approve)
-  |
-3 |   a: {command: a, approve: ['*']}
-  |                   ^^^^^^^
-  = keep such tools from the model: `tools: {deny: […]}`
-
-error: this version cannot do this yet: calls that a person approves
- --> /srv/bridge.yaml:5:25 (a2a.b.approve)
-  |
-5 |   b: {url: 'https://a', approve: ['*']}
-  |                         ^^^^^^^
-  = leave it out
-
-2 errors in /srv/bridge.yaml"#,
-    );
-}
-
-#[test]
 fn tls() {
     check(
         r#"listen: {tcp: 127.0.0.1:7717, tls: {cert: a, key: b}}

@@ -296,7 +296,7 @@ error: unknown key `autoApprove`
   |
 5 |   b: {command: b, timeout: 5, autoApprove: []}
   |                               ^^^^^^^^^^^
-  = nobody is asked before a call: leave it out. Known keys here: approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, on_unavailable, pending_after, prefix, refresh, required, sandbox, serverUrl, tools, transport, trust_annotations, type, url
+  = nobody is asked but where `approve` says so: leave it out. Known keys here: approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, on_unavailable, pending_after, prefix, refresh, required, sandbox, serverUrl, tools, transport, trust_annotations, type, url
 
 4 errors in /srv/bridge.yaml",
     );

@@ -1,0 +1,175 @@
+//! Calls that wait for a person: which there are, and what is decided.
+//!
+//! An app sees and decides its own. Arguments are shown here and nowhere else: whoever is to decide
+//! has to see what it is about.
+//!
+//! Must not: make a call.
+
+use std::sync::Arc;
+
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{Api, bad_request, json_body, time};
+use crate::{
+    config::App,
+    door::{
+        code::Code,
+        reply::{self, Body},
+    },
+    model::{
+        approval::{MAX_REASON, Outcome},
+        ids::RunId,
+    },
+    runs::approvals::{Approval, Decision, Undecidable},
+    telemetry,
+};
+
+/// A decision is two words and a reason.
+const MAX_DECISION: usize = 16 << 10;
+
+/// One question, as it is shown.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Shown<'a> {
+    id: &'a str,
+    /// `waiting`, or how it has ended: `approved`, `denied`, `expired` or `withdrawn`.
+    state: &'static str,
+    app: &'a str,
+    /// `null` for a call by hand.
+    run_id: Option<&'a str>,
+    tool_use_id: &'a str,
+    /// The name that the model called.
+    name: &'a str,
+    backend: &'a str,
+    /// The backend's own name of the tool; empty for an agent.
+    tool: &'a str,
+    /// The exact arguments; only in the list, and only while it waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
+    arguments: Option<Arc<RawValue>>,
+    /// The same as text to be shown: verbatim, but for characters that cannot be seen, which are
+    /// written out. A program that reads `arguments` may lose digits, and keys that stand twice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arguments_text: Option<String>,
+    arguments_sha256: &'a str,
+    since: String,
+    /// When it counts as denied.
+    deadline: String,
+    /// When it ended.
+    decided_at: Option<String>,
+    /// What the one who decided has said to it.
+    reason: Option<&'a str>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ApprovalList<'a> {
+    /// Those that wait, in the order in which they were asked; then the others, the latest first.
+    approvals: Vec<Shown<'a>>,
+}
+
+/// What a person decides.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Decide {
+    decision: Verdict,
+    /// The model is told why a call was denied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1000))]
+    reason: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    Approve,
+    Deny,
+}
+
+impl<'a> Shown<'a> {
+    /// A question without the arguments that it is about.
+    pub(super) fn of(approval: &'a Approval) -> Self {
+        let ended = approval.ended.as_ref();
+        Self {
+            id: approval.id.as_str(),
+            state: approval.outcome().map_or("waiting", Outcome::as_str),
+            app: approval.app.as_str(),
+            run_id: approval.run.as_ref().map(RunId::as_str),
+            tool_use_id: approval.tool_use.as_str(),
+            name: &approval.name,
+            backend: approval.backend.as_str(),
+            tool: &approval.tool,
+            arguments: None,
+            arguments_text: None,
+            arguments_sha256: &approval.digest,
+            since: time(approval.since),
+            deadline: time(approval.until),
+            decided_at: ended.map(|ended| time(ended.at)),
+            reason: ended.and_then(|ended| ended.reason.as_deref()),
+        }
+    }
+
+    fn whole(approval: &'a Approval) -> Self {
+        let arguments = approval.arguments.clone();
+        let arguments_text = arguments.as_ref().map(|text| telemetry::plain_json(text.get()));
+        Self { arguments, arguments_text, ..Self::of(approval) }
+    }
+}
+
+impl Api {
+    /// The questions of `app`: those that wait first.
+    pub(super) fn list_approvals(&self, app: &App) -> Response<Body> {
+        let all = self.runs.approvals().of(&app.name);
+        // Not by way of a `Value`, which would lose digits of the arguments.
+        let list = ApprovalList { approvals: all.iter().map(Shown::whole).collect() };
+        reply::json(StatusCode::OK, &list)
+    }
+
+    pub(super) async fn decide(
+        &self,
+        app: &App,
+        id: &str,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let body = match json_body(request, MAX_DECISION).await {
+            Ok(body) => body,
+            Err(response) => return response,
+        };
+        let Decide { decision, reason } = match serde_json::from_slice(&body) {
+            Ok(decide) => decide,
+            Err(error) => {
+                let shape = r#"{"decision": "approve" or "deny", "reason": "…"}, reason optional"#;
+                return bad_request(&format!("The body is not {shape}: {error}."));
+            }
+        };
+        if reason.as_ref().is_some_and(|reason| reason.chars().count() > MAX_REASON) {
+            return bad_request(&format!("The reason is longer than {MAX_REASON} characters."));
+        }
+        let approved = decision == Verdict::Approve;
+        let reason = reason.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+        match self.runs.approvals().decide(&app.name, id, Decision { approved, reason }) {
+            Ok(approval) => reply::json(StatusCode::OK, &Shown::of(&approval)),
+            Err(Undecidable::Unknown) => reply::error(
+                StatusCode::NOT_FOUND,
+                Code::NotFound,
+                "There is no such question; GET /v1/approvals lists those of this app.",
+            ),
+            Err(Undecidable::Ended(approval)) => {
+                let outcome = approval.outcome().map_or("decided", Outcome::as_str);
+                let message = match approval.outcome() {
+                    Some(Outcome::Expired) => "Nobody decided in time, and the call was not made.",
+                    Some(Outcome::Withdrawn) => "Nobody wants the call any more: it is not made.",
+                    _ => "Somebody has decided before.",
+                };
+                reply::error(
+                    StatusCode::CONFLICT,
+                    Code::AlreadyDecided,
+                    &format!("The call is {outcome} already. {message}"),
+                )
+            }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! `mantyx-bridge approvals`: the calls that wait for a person, and what is decided.
+//!
+//! Must not: decide anything that was not named.
+
+use std::time::{Duration, SystemTime};
+
+use clap::{Args, Subcommand};
+use http::HeaderMap;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{
+    Outcome,
+    client::{Client, parse},
+    page::{Page, Paper, Style},
+    print,
+};
+use crate::config::Contact;
+
+#[derive(Debug, Args)]
+pub(super) struct Settings {
+    #[command(subcommand)]
+    decision: Option<Decision>,
+    /// Prints JSON, as GET /v1/approvals gives it; of a decision, what became of the call's question
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Decision {
+    /// Has the call made, with the arguments that are listed
+    #[command(after_help = "Example: mantyx-bridge approvals approve apr_6f1d0b7a52c94e83a1b0c2d4")]
+    Approve {
+        /// The id in the list
+        id: String,
+        /// Why, for the log and the audit log
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+    },
+    /// Has the call answered with an error
+    #[command(after_help = "Example: mantyx-bridge approvals deny apr_6f1d0b7a52c94e83a1b0c2d4 \
+                            --reason 'Use the test server.'")]
+    Deny {
+        /// The id in the list
+        id: String,
+        /// Why, for the model
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+    },
+}
+
+#[derive(Debug, Deserialize)]
+struct List {
+    approvals: Vec<Shown>,
+}
+
+/// One question.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Shown {
+    id: String,
+    state: String,
+    run_id: Option<String>,
+    name: String,
+    backend: String,
+    arguments_text: Option<String>,
+    since: String,
+    deadline: String,
+    decided_at: Option<String>,
+    reason: Option<String>,
+}
+
+/// `mantyx-bridge approvals [approve ID | deny ID]`.
+pub(super) async fn approvals(contact: &Contact, settings: Settings) -> Outcome {
+    let client = Client::new(contact)?;
+    let (decision, id, reason) = match settings.decision {
+        None => {
+            let text = client.get("/v1/approvals").await?;
+            if settings.json {
+                return print(&format!("{text}\n"));
+            }
+            let list: List = parse(&text)?;
+            return print(&shown(&list.approvals, SystemTime::now(), Paper::stdout()));
+        }
+        Some(Decision::Approve { id, reason }) => ("approve", id, reason),
+        Some(Decision::Deny { id, reason }) => ("deny", id, reason),
+    };
+    let id: String = url::form_urlencoded::byte_serialize(id.as_bytes()).collect();
+    let body = json!({ "decision": decision, "reason": reason }).to_string();
+    let path = format!("/v1/approvals/{id}");
+    let text = client.post(&path, HeaderMap::new(), Some(body)).await?.success()?;
+    if settings.json {
+        return print(&format!("{text}\n"));
+    }
+    let Shown { state, name, .. } = parse(&text)?;
+    let mut page = Page::default();
+    page.note(Style::Plain, format!("the call of {name} is {state}"));
+    print(&page.text(Paper::stdout()))
+}
+
+fn shown(all: &[Shown], now: SystemTime, paper: Paper) -> String {
+    let (waiting, ended): (Vec<&Shown>, Vec<&Shown>) =
+        all.iter().partition(|one| one.state == "waiting");
+    let mut text: String = waiting.iter().map(|one| one.whole(now, paper)).collect();
+    let mut page = Page::default();
+    match waiting[..] {
+        [] => page.line(Style::Plain, "No call waits for a person."),
+        _ => page.note(
+            Style::Plain,
+            "mantyx-bridge approvals approve ID, or approvals deny ID --reason TEXT",
+        ),
+    }
+    if !ended.is_empty() {
+        page.line(Style::Plain, "");
+        let row = |one: &Shown| {
+            let style = if one.state == "approved" { Style::Good } else { Style::Plain };
+            let at = one.decided_at.as_deref().unwrap_or_default();
+            [
+                (style, one.state.clone()),
+                (Style::Plain, format!("{} ago", away(at, now))),
+                (Style::Plain, one.name.clone()),
+                (Style::Plain, one.reason.clone().unwrap_or_default()),
+            ]
+        };
+        page.table(["OF LATE", "WHEN", "TOOL", "REASON"], ended.into_iter().map(row).collect());
+    }
+    text.push_str(&page.text(paper));
+    text
+}
+
+impl Shown {
+    /// One that waits, with all that is decided about, however long it is.
+    fn whole(&self, now: SystemTime, paper: Paper) -> String {
+        let run = self.run_id.as_ref().map_or_else(|| "by hand".into(), |run| format!("run {run}"));
+        let (since, left) = (away(&self.since, now), away(&self.deadline, now));
+        let mut page = Page::default();
+        page.note(Style::Doubtful, &self.id);
+        page.note(Style::Heading, format!("{} of {}, {run}", self.name, self.backend));
+        page.note(Style::Plain, format!("asked {since} ago, denied by itself in {left}"));
+        // The daemon has written out what a terminal must not be given. Every space counts.
+        let arguments = self.arguments_text.as_deref().unwrap_or_default();
+        format!("{}{arguments}\n\n", page.text(paper))
+    }
+}
+
+/// How far `time` is from `now`, before or after, in whole seconds.
+fn away(time: &str, now: SystemTime) -> String {
+    let Ok(time) = humantime::parse_rfc3339(time) else { return "?".to_owned() };
+    let distance = time.duration_since(now).or_else(|_past| now.duration_since(time));
+    let seconds = Duration::from_secs(distance.unwrap_or_default().as_secs());
+    humantime::format_duration(seconds).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    //! What a person reads before deciding.
+
+    use super::*;
+
+    #[test]
+    fn whole_arguments_and_then_what_was_decided() {
+        let now = humantime::parse_rfc3339("2026-01-01T00:01:15Z").unwrap();
+        let text = r#"{"approvals":[
+            {"id":"apr_1","state":"waiting","runId":"run_1","name":"fs_rm","backend":"fs",
+             "argumentsText":"{\"path\":  \"/srv\"}","since":"2026-01-01T00:01:05.300Z",
+             "deadline":"2026-01-01T00:05:20.000Z","decidedAt":null,"reason":null},
+            {"id":"apr_2","state":"waiting","runId":null,"name":"hr","backend":"hr",
+             "argumentsText":"{}","since":"2026-01-01T00:01:15.000Z",
+             "deadline":"2026-01-01T00:01:16.900Z","decidedAt":null,"reason":null},
+            {"id":"apr_0","state":"denied","runId":null,"name":"hr","backend":"hr",
+             "since":"2026-01-01T00:00:00.000Z","deadline":"2026-01-01T00:04:00.000Z",
+             "decidedAt":"2026-01-01T00:01:00.000Z","reason":"Not\ntoday."}]}"#;
+        let list: List = parse(text).unwrap_or_else(|error| panic!("{error:?}"));
+        let paper = Paper { colours: false, columns: Some(40) };
+        let expected = r#"apr_1
+fs_rm of fs, run run_1
+asked 9s ago, denied by itself in 4m 5s
+{"path":  "/srv"}
+
+apr_2
+hr of hr, by hand
+asked 0s ago, denied by itself in 1s
+{}
+
+mantyx-bridge approvals approve ID, or approvals deny ID --reason TEXT
+
+OF LATE  WHEN     TOOL  REASON
+denied   15s ago  hr    Not today.
+"#;
+        assert_eq!(shown(&list.approvals, now, paper), expected);
+        assert_eq!(shown(&[], now, paper), "No call waits for a person.\n");
+    }
+}

@@ -1,0 +1,54 @@
+//! The value of `approve`: which calls of a backend a person has to approve.
+//!
+//! Must not: know how a person is asked.
+
+use super::Lower;
+use crate::{
+    config::{
+        document::NodeId,
+        read::At,
+        words::{Globs, OneOrMany},
+    },
+    model::{approval::Policy, ids::BackendName},
+};
+
+/// The word among the globs that means the tools which may destroy something.
+const DESTRUCTIVE: &str = "destructive";
+
+impl Lower<'_> {
+    /// What an MCP server's `approve` says: globs of its own names, and the word.
+    pub(super) fn approve(&self, at: Option<&At<Globs>>) -> Policy {
+        let Some(At { value, node }) = at else { return Policy::default() };
+        let written = written(value, *node);
+        let word = |(text, _): &(&str, NodeId)| *text == DESTRUCTIVE;
+        let destructive = written.iter().any(word);
+        let globs = written.into_iter().filter(|one| !word(one));
+        Policy { tools: self.glob_set(*node, globs), destructive }
+    }
+
+    /// What an agent's says: its one tool goes by its own name, and says nothing of itself.
+    pub(super) fn approve_agent(&self, name: &BackendName, at: Option<&At<Globs>>) -> Policy {
+        let policy = self.approve(at);
+        let Some(At { value, node }) = at else { return policy };
+        let cure =
+            "write `approve: [\"*\"]` to be asked before every message to it, or leave it out";
+        for (_, node) in written(value, *node).iter().filter(|(text, _)| *text == DESTRUCTIVE) {
+            let message = "an agent does not say what may destroy something";
+            self.error(*node, message, cure);
+        }
+        let asks_nothing = !policy.tools.is_empty() && !policy.tools.is_match(name.as_str());
+        if asks_nothing && !policy.destructive {
+            let message = format!("no glob matches `{name}`, the name of this agent's one tool");
+            self.error(*node, message, cure);
+        }
+        policy
+    }
+}
+
+/// The texts, each with its place.
+fn written(Globs(value): &Globs, node: NodeId) -> Vec<(&str, NodeId)> {
+    match value {
+        OneOrMany::One(text) => vec![(text, node)],
+        OneOrMany::Many(items) => items.iter().map(|at| (at.value.as_str(), at.node)).collect(),
+    }
+}

@@ -1,0 +1,252 @@
+//! Calls that a person has to approve: which ones these are, what a question is bound to, and what
+//! the model is told when the answer is no.
+//!
+//! Must not: ask anybody, wait, or keep a question.
+
+use std::time::Duration;
+
+use globset::GlobSet;
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    catalog::hex,
+    ids::ApprovalId,
+    recovery::LEAST_BUDGET,
+    routes::{Route, Target},
+};
+
+/// The longest reason of a decision, in characters: a sentence or two.
+pub const MAX_REASON: usize = 1000;
+
+/// Which calls of a backend a person has to approve; by default none.
+#[derive(Debug, Clone, Default)]
+pub struct Policy {
+    /// Those of tools whose name matches, as the peer gave it; an agent goes by its own name.
+    pub tools: GlobSet,
+    /// Those that may destroy something, as far as the server says ([`Route::destructive`]).
+    pub destructive: bool,
+}
+
+impl Policy {
+    /// Whether a person has to approve a call that leads there.
+    pub fn asks(&self, route: &Route) -> bool {
+        let Target::Tool { name, .. } = &route.target else { return false };
+        let name = if name.is_empty() { route.backend.as_str() } else { name };
+        self.tools.is_match(name) || (self.destructive && route.destructive)
+    }
+}
+
+/// How a question ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Approved,
+    Denied,
+    /// Nobody decided in time.
+    Expired,
+    /// Nobody wants the call any more, or the bridge went down and will ask anew.
+    Withdrawn,
+}
+
+impl Outcome {
+    pub const ALL: [Self; 4] = [Self::Approved, Self::Denied, Self::Expired, Self::Withdrawn];
+
+    /// The word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Approved => "approved",
+            Self::Denied => "denied",
+            Self::Expired => "expired",
+            Self::Withdrawn => "withdrawn",
+        }
+    }
+}
+
+/// What a person decides on: one call.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'a> {
+    pub app: &'a str,
+    /// `None` for a call by hand.
+    pub run: Option<&'a str>,
+    pub tool_use: &'a str,
+    /// What tells calls by hand apart, whose `tool_use` anybody may choose; 0 for those of a run.
+    pub number: u64,
+    pub backend: &'a str,
+    /// The peer's own name of the tool.
+    pub tool: &'a str,
+    /// Verbatim.
+    pub arguments: &'a str,
+}
+
+impl Subject<'_> {
+    /// The id of the question: a hash of all that is decided on. What is shown under an id is what
+    /// is made when it is approved, and a call that is asked about again after a restart has the
+    /// same one.
+    pub fn id(&self) -> ApprovalId {
+        let Self { app, run, tool_use, number, backend, tool, arguments } = self;
+        let mut hash = Sha256::new();
+        // Each with its length, so that no two subjects have one text.
+        for part in [app, run.unwrap_or_default(), tool_use, backend, tool, arguments] {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        hash.update([u8::from(run.is_some())]);
+        hash.update(number.to_be_bytes());
+        let digest = hex(&hash.finalize());
+        // 96 bits: as many as fit a line of a terminal, and more than anybody tries.
+        format!("apr_{}", digest.get(..24).unwrap_or(&digest)).into()
+    }
+}
+
+/// How long may be waited for a decision about a call that has `left` until its deadline: one that
+/// is approved in the last moment should have time to run.
+pub fn patience(left: Duration) -> Duration {
+    left - LEAST_BUDGET.min(left / 2)
+}
+
+/// What the model is told of a call that a person has denied.
+pub fn denied(name: &str, reason: Option<&str>) -> String {
+    let told = format!("A person was asked to approve the call of `{name}`, and denied it");
+    match reason {
+        Some(reason) => format!("{told}; it was not made. The reason: {reason}"),
+        None => format!("{told}; it was not made."),
+    }
+}
+
+/// The same, where nobody decided in time.
+pub fn expired(name: &str) -> String {
+    format!(
+        "A person has to approve calls of `{name}`, and nobody did in time: the call counts as \
+         denied, and was not made."
+    )
+}
+
+/// The same, where nobody could be asked.
+pub fn too_many(name: &str) -> String {
+    format!(
+        "A person has to approve calls of `{name}`, and too many calls wait for approval already: \
+         this one counts as denied, and was not made. Try again later, or do without it."
+    )
+}
+
+/// What whoever made the call by hand is told when the bridge goes down before a decision.
+pub fn going_down(name: &str) -> String {
+    format!("The bridge goes down, and nobody had approved the call of `{name}`. It was not made.")
+}
+
+#[cfg(test)]
+mod tests {
+    //! Who is asked about what, and what an id stands for.
+
+    use std::collections::HashSet;
+
+    use globset::{Glob, GlobSetBuilder};
+
+    use super::*;
+    use crate::model::{ids::BackendName, offer::RefKind};
+
+    fn policy(globs: &[&str], destructive: bool) -> Policy {
+        let mut tools = GlobSetBuilder::new();
+        for glob in globs {
+            tools.add(Glob::new(glob).unwrap());
+        }
+        Policy { tools: tools.build().unwrap(), destructive }
+    }
+
+    fn route(target: Target, destructive: bool) -> Route {
+        let backend = BackendName::parse("fs").unwrap();
+        Route { backend, kind: RefKind::McpLocal, target, repeatable: false, destructive }
+    }
+
+    fn tool(name: &str) -> Target {
+        Target::Tool { name: name.into(), input: None }
+    }
+
+    #[test]
+    fn globs_are_of_the_peers_own_names_and_the_word_is_of_what_it_says() {
+        for (globs, destructive, target, is_destructive, asks) in [
+            (&[][..], false, tool("write"), true, false),
+            (&["*"], false, tool("write"), false, true),
+            (&["write_*", "rm"], false, tool("rm"), false, true),
+            (&["write_*", "rm"], false, tool("rmdir"), true, false),
+            (&["fs_*"], false, tool("write"), true, false),
+            (&["a/*"], false, tool("a/b/c"), false, true),
+            (&[], true, tool("write"), true, true),
+            (&[], true, tool("read"), false, false),
+            (&["read"], true, tool("read"), false, true),
+            // An agent's tool has no name of its own.
+            (&["fs"], false, tool(""), false, true),
+            (&["hr"], false, tool(""), false, false),
+            // Nothing of theirs is called.
+            (&["*"], true, Target::Stub, true, false),
+            (&["*"], true, Target::Results, true, false),
+        ] {
+            let told = format!("{globs:?} {destructive} {target:?} {is_destructive}");
+            let route = route(target, is_destructive);
+            assert_eq!(policy(globs, destructive).asks(&route), asks, "{told}");
+        }
+        assert!(!Policy::default().asks(&route(tool("x"), true)));
+    }
+
+    #[test]
+    fn an_id_is_of_one_call_with_its_exact_arguments() {
+        let one = Subject {
+            app: "a",
+            run: Some("r"),
+            tool_use: "t",
+            number: 0,
+            backend: "b",
+            tool: "w",
+            arguments: r#"{"n":1}"#,
+        };
+        let others = [
+            Subject { app: "b", ..one },
+            Subject { run: None, ..one },
+            Subject { run: Some(""), ..one },
+            Subject { run: None, number: 1, ..one },
+            Subject { tool_use: "u", ..one },
+            Subject { backend: "c", ..one },
+            Subject { tool: "x", ..one },
+            Subject { arguments: r#"{"n":1.0}"#, ..one },
+            Subject { arguments: r#"{"n": 1}"#, ..one },
+            // The same letters, cut elsewhere.
+            Subject { app: "ar", run: Some(""), ..one },
+            Subject { tool_use: "tb", backend: "", ..one },
+        ];
+        let ids: HashSet<String> =
+            others.iter().chain([&one]).map(|subject| subject.id().to_string()).collect();
+        assert_eq!(ids.len(), others.len() + 1, "{ids:?}");
+        assert_eq!(one.id(), Subject { ..one }.id(), "after a restart, too");
+        let id = one.id().to_string();
+        assert!(id.starts_with("apr_") && id.len() == 28, "{id}");
+    }
+
+    #[test]
+    fn an_approved_call_has_time_to_run() {
+        let seconds = Duration::from_secs;
+        for (left, waits) in [(285, 275), (3600, 3590), (20, 10), (8, 4), (0, 0)] {
+            assert_eq!(patience(seconds(left)), seconds(waits), "{left}");
+        }
+    }
+
+    #[test]
+    fn the_model_is_told_that_nothing_was_called() {
+        let reason = "use the test server";
+        for text in [
+            denied("fs_rm", Some(reason)),
+            denied("fs_rm", None),
+            expired("fs_rm"),
+            too_many("fs_rm"),
+            going_down("fs_rm"),
+        ] {
+            assert!(text.contains("`fs_rm`") && text.contains("not made"), "{text}");
+            assert_eq!(text.contains(reason), text.contains("The reason"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_list_of_outcomes_is_in_order() {
+        for (at, outcome) in Outcome::ALL.into_iter().enumerate() {
+            assert_eq!(outcome as usize, at, "{outcome:?}");
+        }
+    }
+}

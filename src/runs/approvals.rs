@@ -1,0 +1,302 @@
+//! Calls that wait for a person: what is asked, who may decide, and what was decided of late.
+//!
+//! Nothing here is kept over a restart: a call that waits has not been dispatched, so it is asked
+//! about anew, under the same id (`model::approval`).
+//!
+//! Must not: decide which calls need a person, or make one.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
+};
+
+use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+use tokio::{sync::oneshot, time::Instant};
+use tracing::{info, warn};
+
+use super::changes::{Change, Changes};
+use crate::{
+    metrics::{ByLabel, Counter},
+    model::{
+        approval::{Outcome, Subject},
+        catalog::hex,
+        ids::{AppName, ApprovalId, BackendName, RunId, ToolUseId},
+    },
+};
+
+/// The most calls of one app that wait, and the most bytes of their arguments.
+const MOST: usize = 256;
+const MOST_BYTES: usize = 16 << 20;
+/// The most questions of one app that are remembered when they have ended.
+pub const KEEP: usize = 100;
+
+/// The questions of all apps.
+#[derive(Debug, Default)]
+pub struct Approvals {
+    inner: Mutex<Inner>,
+    changes: Changes,
+    /// The questions that have ended.
+    pub ended: ByLabel<Outcome, Counter>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    next: u64,
+    /// In the order in which they were asked.
+    waiting: BTreeMap<u64, Waiting>,
+    ended: HashMap<AppName, VecDeque<Approval>>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    approval: Approval,
+    tell: oneshot::Sender<Decision>,
+}
+
+/// One question, as it stands.
+#[derive(Debug, Clone)]
+pub struct Approval {
+    pub id: ApprovalId,
+    pub app: AppName,
+    /// The agent run that asked for the call; `None` for a call by hand.
+    pub run: Option<RunId>,
+    pub tool_use: ToolUseId,
+    /// The name that the model called.
+    pub name: String,
+    pub backend: BackendName,
+    /// The peer's own name of the tool; empty for an agent.
+    pub tool: String,
+    /// Verbatim, while the question waits.
+    pub arguments: Option<Arc<RawValue>>,
+    /// SHA-256 of their bytes, in hex.
+    pub digest: String,
+    pub since: SystemTime,
+    /// When it counts as denied.
+    pub until: SystemTime,
+    pub ended: Option<Ended>,
+}
+
+/// How a question ended.
+#[derive(Debug, Clone)]
+pub struct Ended {
+    pub outcome: Outcome,
+    pub at: SystemTime,
+    /// What the one who decided has said to it.
+    pub reason: Option<String>,
+}
+
+/// What a person says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    pub approved: bool,
+    pub reason: Option<String>,
+}
+
+/// A decision came to nothing.
+#[derive(Debug)]
+pub enum Undecidable {
+    /// There is no such question, or it is another app's.
+    Unknown,
+    /// It has ended already.
+    Ended(Box<Approval>),
+}
+
+/// As many calls of the app wait as may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TooMany;
+
+/// The call that is asked about.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub app: AppName,
+    pub run: Option<RunId>,
+    pub tool_use: ToolUseId,
+    pub name: String,
+    pub backend: BackendName,
+    pub tool: String,
+    pub arguments: Box<RawValue>,
+}
+
+/// A question that waits. Dropped without a decision, it is withdrawn.
+#[derive(Debug)]
+pub(super) struct Question<'a> {
+    approvals: &'a Approvals,
+    number: u64,
+    decision: oneshot::Receiver<Decision>,
+    until: Instant,
+}
+
+impl Approvals {
+    /// Questions of which every change is told there.
+    pub fn telling(changes: Changes) -> Self {
+        Self { changes, ..Self::default() }
+    }
+
+    /// Asks about a call; without a decision until then, it counts as denied.
+    pub(super) fn ask(&self, asked: Asked, until: Instant) -> Result<Question<'_>, TooMany> {
+        let Asked { app, run, tool_use, name, backend, tool, arguments } = asked;
+        let (tell, decision) = oneshot::channel();
+        let mut inner = self.lock();
+        let own = inner.waiting.values().filter(|waiting| waiting.approval.app == app);
+        let (count, bytes) = own.fold((0, 0), |(count, bytes), waiting| {
+            let arguments = waiting.approval.arguments.as_ref();
+            (count + 1, bytes + arguments.map_or(0, |arguments| arguments.get().len()))
+        });
+        if count >= MOST || bytes + arguments.get().len() > MOST_BYTES {
+            warn!(%app, tool = name, count, "too many calls wait for approval; one is denied");
+            return Err(TooMany);
+        }
+        let number = inner.next;
+        inner.next += 1;
+        let id = Subject {
+            app: app.as_str(),
+            run: run.as_ref().map(RunId::as_str),
+            tool_use: tool_use.as_str(),
+            number: if run.is_some() { 0 } else { number },
+            backend: backend.as_str(),
+            tool: &tool,
+            arguments: arguments.get(),
+        }
+        .id();
+        let since = SystemTime::now();
+        let approval = Approval {
+            digest: hex(&Sha256::digest(arguments.get())),
+            arguments: Some(arguments.into()),
+            until: since + until.saturating_duration_since(Instant::now()),
+            ended: None,
+            id,
+            app,
+            run,
+            tool_use,
+            name,
+            backend,
+            tool,
+            since,
+        };
+        info!(
+            app = %approval.app, run = approval.run.as_ref().map(RunId::as_str),
+            toolUseId = %approval.tool_use, tool = approval.name, backend = %approval.backend,
+            approval = %approval.id, "the call waits for a person"
+        );
+        let (of, id) = (approval.app.clone(), approval.id.clone());
+        inner.waiting.insert(number, Waiting { approval, tell });
+        drop(inner);
+        self.changes.tell(|| Change::Approval(of, id));
+        Ok(Question { approvals: self, number, decision, until })
+    }
+
+    /// Takes what a person of `app` says about the question `id`; how it stands then.
+    pub fn decide(
+        &self,
+        app: &AppName,
+        id: &str,
+        decision: Decision,
+    ) -> Result<Approval, Undecidable> {
+        let number = {
+            let inner = self.lock();
+            let mut waiting = inner.waiting.iter();
+            waiting.find(|(_, it)| it.approval.is(app, id)).map(|(number, _)| *number)
+        };
+        let outcome = if decision.approved { Outcome::Approved } else { Outcome::Denied };
+        match number.and_then(|number| self.end(number, outcome, Some(decision))) {
+            Some(approval) => Ok(approval),
+            None => {
+                let ended = self.get(app, id).ok_or(Undecidable::Unknown)?;
+                Err(Undecidable::Ended(Box::new(ended)))
+            }
+        }
+    }
+
+    /// The question of this id, if it is `app`'s and remembered.
+    pub fn get(&self, app: &AppName, id: &str) -> Option<Approval> {
+        let inner = self.lock();
+        let mut waiting = inner.waiting.values().map(|waiting| &waiting.approval);
+        let ended = || inner.ended.get(app)?.iter().rev().find(|approval| approval.is(app, id));
+        waiting.find(|approval| approval.is(app, id)).or_else(ended).cloned()
+    }
+
+    /// The questions of `app`: those that wait in their order, then the others, the latest first.
+    pub fn of(&self, app: &AppName) -> Vec<Approval> {
+        let inner = self.lock();
+        let waiting = inner.waiting.values().map(|waiting| &waiting.approval);
+        let waiting = waiting.filter(|approval| approval.app == *app);
+        let ended = inner.ended.get(app).into_iter().flatten().rev();
+        waiting.chain(ended).cloned().collect()
+    }
+
+    /// How many calls wait: those of `app`, or of all.
+    pub fn waiting(&self, app: Option<&AppName>) -> usize {
+        let inner = self.lock();
+        let of = |waiting: &&Waiting| app.is_none_or(|app| waiting.approval.app == *app);
+        inner.waiting.values().filter(of).count()
+    }
+
+    /// The question ends so, if it still waits; how it stands then.
+    fn end(&self, number: u64, outcome: Outcome, decision: Option<Decision>) -> Option<Approval> {
+        let mut inner = self.lock();
+        let Waiting { mut approval, tell } = inner.waiting.remove(&number)?;
+        // Nobody hears it: the call is being dropped, and this is a moment before its question is.
+        let told = decision.clone().is_none_or(|decision| tell.send(decision).is_ok());
+        let outcome = if told { outcome } else { Outcome::Withdrawn };
+        let reason = decision.filter(|_| told).and_then(|decision| decision.reason);
+        let waited = approval.since.elapsed().unwrap_or_default().as_secs();
+        info!(
+            app = %approval.app, run = approval.run.as_ref().map(RunId::as_str),
+            toolUseId = %approval.tool_use, tool = approval.name, approval = %approval.id,
+            why = reason, waited, "the call is {}", outcome.as_str()
+        );
+        approval.ended = Some(Ended { outcome, at: SystemTime::now(), reason });
+        approval.arguments = None;
+        let of = approval.app.clone();
+        let ended = inner.ended.entry(of.clone()).or_default();
+        if ended.len() == KEEP {
+            ended.pop_front();
+        }
+        ended.push_back(approval.clone());
+        drop(inner);
+        self.ended.of(outcome).inc();
+        self.changes.tell(|| Change::Approval(of, approval.id.clone()));
+        told.then_some(approval)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Approval {
+    fn is(&self, app: &AppName, id: &str) -> bool {
+        self.app == *app && self.id.as_str() == id
+    }
+
+    pub fn outcome(&self) -> Option<Outcome> {
+        self.ended.as_ref().map(|ended| ended.outcome)
+    }
+}
+
+impl Question<'_> {
+    /// What a person says; `None` if nobody does in time.
+    pub(super) async fn decided(mut self) -> Option<Decision> {
+        tokio::select! {
+            biased;
+            decision = &mut self.decision => decision.ok(),
+            () = tokio::time::sleep_until(self.until) => {
+                self.approvals.end(self.number, Outcome::Expired, None);
+                // Where that was too late, somebody was quicker.
+                self.decision.try_recv().ok()
+            }
+        }
+    }
+}
+
+impl Drop for Question<'_> {
+    fn drop(&mut self) {
+        // Nothing is left to do where it has ended.
+        self.approvals.end(self.number, Outcome::Withdrawn, None);
+    }
+}
+
+#[cfg(test)]
+mod tests;

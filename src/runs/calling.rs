@@ -1,0 +1,187 @@
+//! Has one call made: when a person has approved it, where one has to, and it is its app's turn.
+//!
+//! Must not: post an answer, or know how far the journal is.
+
+use std::sync::Arc;
+
+use tokio::time::{Instant, timeout};
+
+use super::{
+    AskedBy, Runs,
+    account::{Account, Of},
+    approvals::{Asked, Decision, TooMany},
+    history::Begun,
+    pending::{Alone, InHand},
+};
+use crate::{
+    backend::{calls::Wanted, peer::Origin},
+    model::{
+        answer::Answer,
+        approval,
+        ending::{Ending, Made},
+        event::Call,
+        ids::AppName,
+        offer::{Route, Target},
+    },
+    traces::Context,
+};
+
+/// The bridge goes down before a person has decided: the next process asks anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Left;
+
+impl Runs {
+    /// Makes one call on behalf of `app`, when it is the app's turn; `asked_by` is the agent run
+    /// that waits for it. One that takes long is answered before it has ended, and goes on.
+    ///
+    /// # Errors
+    ///
+    /// It is left to the next process. Only calls of runs are: nobody else comes back for an answer.
+    pub async fn call(
+        self: &Arc<Self>,
+        app: &AppName,
+        route: &Route,
+        call: Call,
+        asked_by: Option<Arc<AskedBy>>,
+        trace: Context,
+    ) -> Result<Answer, Left> {
+        let Call { tool_use, name, args, .. } = call;
+        let begun = Begun {
+            app: app.clone(),
+            run: asked_by.as_ref().map(|by| by.run.clone()),
+            tool_use: tool_use.clone(),
+            name: name.clone(),
+            backend: route.backend.clone(),
+        };
+        let of = asked_by.as_ref().map(|by| Of::from(by.driven.as_ref())).unwrap_or_default();
+        let account = Arc::new(self.account(begun.clone(), route, Some(&args), (of, &trace)));
+        let trace = account.trace().clone();
+        if asked_by.as_ref().is_some_and(|by| by.handle.is_some()) {
+            account.resumed();
+        }
+        let origin = asked_by.as_ref().map(|by| Origin {
+            run: by.run.clone(),
+            session: by.driven.session.clone(),
+            tool_use,
+        });
+        let patience = self.patience(route, asked_by.as_deref());
+        let alone = match (&asked_by, &patience) {
+            (None, Some(_)) => Some(Arc::new(Alone::new(args.clone(), self.leave.clone()))),
+            _ => None,
+        };
+        let in_hand = InHand {
+            app: app.clone(),
+            tool: name,
+            route: route.clone(),
+            origin: origin.clone(),
+            account: Arc::clone(&account),
+            asked_by: asked_by.clone(),
+            alone: alone.clone(),
+        };
+        let (runs, app) = (Arc::clone(self), app.clone());
+        if route.target == Target::Results {
+            let making = async move {
+                Ok(Made::from(runs.result_of(&app, args.get(), asked_by.as_deref()).await))
+            };
+            return self.answer_in_time(making, in_hand, None).await;
+        }
+        let settings = self.settings();
+        let within = match patience {
+            Some(_) => settings.calls.pending_timeout,
+            None => settings.calls.timeout,
+        };
+        let mut wanted = Wanted {
+            arguments: args,
+            origin,
+            trace,
+            witness: alone.map(|alone| alone as _),
+            handle: None,
+            deadline: Instant::now() + within,
+        };
+        if let Some(by) = asked_by {
+            wanted.deadline = Instant::now() + by.entry.left_of(within);
+            wanted.witness = Some(Arc::clone(&by.entry) as _);
+            wanted.handle.clone_from(&by.handle);
+        }
+        let route = route.clone();
+        let making = async move { runs.make(begun, &route, wanted, &account).await };
+        self.answer_in_time(making, in_hand, patience).await
+    }
+
+    /// Makes the call that `begun` tells of.
+    pub(super) async fn make(
+        &self,
+        begun: Begun,
+        route: &Route,
+        wanted: Wanted,
+        account: &Account,
+    ) -> Result<Made, Left> {
+        let app = begun.app.clone();
+        // What was started before has been approved.
+        if wanted.handle.is_none() && self.backends.asks(route) {
+            // A mistake is told at once, and is nobody's to decide.
+            if let Some(mistaken) = self.backends.mistaken(route, &wanted) {
+                return Ok(mistaken);
+            }
+            if let Some(refused) = self.ask(begun, route, &wanted, account).await? {
+                return Ok(refused);
+            }
+        }
+        Ok(self.call_in_turn(&app, route, wanted).await)
+    }
+
+    /// Asks a person; what is answered in place of making the call, unless it was approved. Holds
+    /// nobody's turn meanwhile.
+    async fn ask(
+        &self,
+        begun: Begun,
+        route: &Route,
+        wanted: &Wanted,
+        account: &Account,
+    ) -> Result<Option<Made>, Left> {
+        let Begun { app, run, tool_use, name, backend } = begun;
+        let told_as = name.clone();
+        let not_made = |why: String| Ok(Some(Made::failed(Ending::NotApproved, why)));
+        let (tool, arguments) = (route.target.tool().to_owned(), wanted.arguments.clone());
+        let asked = Asked { app, run, tool_use, name, backend, tool, arguments };
+        let left = wanted.deadline.saturating_duration_since(Instant::now());
+        let until = Instant::now() + approval::patience(left);
+        let question = match self.approvals.ask(asked, until) {
+            Ok(question) => question,
+            Err(TooMany) => return not_made(approval::too_many(&told_as)),
+        };
+        account.waits();
+        let decision = tokio::select! {
+            decision = question.decided() => decision,
+            () = self.drain.cancelled() => return Err(Left),
+        };
+        account.decided(decision.as_ref());
+        match decision {
+            Some(Decision { approved: true, .. }) => Ok(None),
+            Some(Decision { reason, .. }) => {
+                not_made(approval::denied(&told_as, reason.as_deref()))
+            }
+            None => not_made(approval::expired(&told_as)),
+        }
+    }
+
+    async fn call_in_turn(&self, app: &AppName, route: &Route, wanted: Wanted) -> Made {
+        let settings = self.settings();
+        let patience = settings.calls.timeout / 4;
+        let turn = async {
+            match settings.apps.get(app).and_then(|app| app.turns.as_ref()) {
+                Some(turns) => turns.acquire().await.ok(),
+                None => None,
+            }
+        };
+        let Ok(_turn) = timeout(patience, turn).await else {
+            let why = format!(
+                "The app has as many calls running as it may, and this one got no turn within \
+                 {:.0} s. It was not made; try again later.",
+                patience.as_secs_f64()
+            );
+            return Made::failed(Ending::Busy, why);
+        };
+        self.backends.call(route, wanted).await
+    }
+}

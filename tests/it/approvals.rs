@@ -1,0 +1,339 @@
+//! Calls that a person has to approve: nothing reaches the tool before, and what is approved is what
+//! is made.
+
+mod restarts;
+
+use serde_json::{Value, json};
+
+use crate::{
+    bridge::{API, Bridge},
+    effects::{Effects, Kind},
+    events::{self, EVENTS},
+    frames::Script,
+    http::{Answer, Connection, Request},
+    mantyx::{CREDENTIAL, Mantyx},
+    peers,
+    rig::Rig,
+    sse::Stream,
+    wait,
+};
+
+/// Asked before every call of `plain`.
+pub(crate) const ALL: &str = "approve: ['*'],";
+
+const NOTE: &str = r#"{"text":"x"}"#;
+
+pub(crate) async fn list(bridge: &Bridge) -> Vec<Value> {
+    let all = bridge.api("GET", "/v1/approvals", None).await.expect(200);
+    all["approvals"].as_array().expect("a list").clone()
+}
+
+/// Waits until so many calls wait; what is asked of each.
+pub(crate) async fn waiting(bridge: &Bridge, count: usize) -> Vec<Value> {
+    wait::soon(&format!("{count} calls should wait for a person"), async || {
+        let mut all = list(bridge).await;
+        all.retain(|one| one["state"] == "waiting");
+        (all.len() == count).then_some(all)
+    })
+    .await
+}
+
+/// Waits until one call waits; the id of its question.
+pub(crate) async fn asked(bridge: &Bridge) -> String {
+    id(&waiting(bridge, 1).await[0])
+}
+
+pub(crate) fn id(approval: &Value) -> String {
+    approval["id"].as_str().expect("an id").to_owned()
+}
+
+pub(crate) async fn decide(bridge: &Bridge, id: &str, body: &str) -> Answer {
+    bridge.api("POST", &format!("/v1/approvals/{id}"), Some(body)).await
+}
+
+pub(crate) async fn approve(bridge: &Bridge, id: &str) -> Value {
+    decide(bridge, id, r#"{"decision":"approve"}"#).await.expect(200)
+}
+
+/// Waits until the question has ended so.
+async fn ended(bridge: &Bridge, id: &str, state: &str) -> Value {
+    wait::soon(&format!("the question should be {state}"), async || {
+        let all = list(bridge).await;
+        all.into_iter().find(|one| one["id"] == id && one["state"] == state)
+    })
+    .await
+}
+
+#[track_caller]
+fn error_of(answer: &Value) -> &str {
+    answer["error"].as_str().unwrap_or_else(|| panic!("an error: {answer}"))
+}
+
+#[tokio::test]
+async fn an_approved_call_is_made_with_the_arguments_that_were_shown() {
+    let rig = Rig::with_keys("approve: [a*],", "", &[], "").await;
+    let mut events = Stream::open(&rig.bridge, EVENTS).await;
+    let exact = r#"{"b":1.10,"a":[ 123456789012345678901 ],"u":"\u202e"}"#;
+    let script = Script::new()
+        .mcp("tu_1", "plain", "plain_args", exact)
+        .mcp("tu_2", "plain", "plain_note", NOTE)
+        .answered("tu_2")
+        .answered("tu_1");
+    let run = rig.run(script.done()).await;
+    assert_eq!(rig.mantyx.answer("tu_2").await["result"], "noted: x", "no glob is of this one");
+    let shown = waiting(&rig.bridge, 1).await.remove(0);
+    let told = events::until(&mut events, "approval", |_| true).await;
+    let expected = json!({
+        "id": shown["id"], "state": "waiting", "app": "default", "runId": run.run_id,
+        "toolUseId": "tu_1", "name": "plain_args", "backend": "plain", "tool": "args",
+        "argumentsSha256": shown["argumentsSha256"], "since": shown["since"],
+        "deadline": shown["deadline"], "decidedAt": null, "reason": null,
+    });
+    assert_eq!(told, expected, "an event does not carry arguments");
+    let text = rig.bridge.api("GET", "/v1/approvals", None).await.text();
+    assert!(text.contains(&format!(r#""arguments":{exact}"#)), "verbatim: {text}");
+    assert_eq!(shown["argumentsText"], exact, "nothing in it is invisible");
+    assert_eq!(rig.bridge.status().await["approvals"], json!({"waiting": 1}));
+    let call = crate::pending::shown(&rig.bridge, "tu_1").await;
+    assert_eq!((&call["state"], &call["outcome"]), (&"waiting".into(), &Value::Null));
+    assert_eq!(rig.executions().len(), 1, "nothing has reached the tool");
+
+    let decided = approve(&rig.bridge, &id(&shown)).await;
+    assert_eq!((&decided["state"], &decided["id"]), (&"approved".into(), &shown["id"]));
+    assert_eq!(rig.mantyx.answer("tu_1").await["result"], exact);
+    assert_eq!(rig.executions().len(), 2);
+    events::until(&mut events, "approval", |one| one["state"] == "approved").await;
+    let metrics = rig.bridge.api("GET", "/metrics", None).await.text();
+    assert!(metrics.contains("mantyx_bridge_approvals_waiting 0"), "{metrics}");
+    assert!(metrics.contains("mantyx_bridge_approvals_total{outcome=\"approved\"} 1"), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_denied_call_is_not_made_and_the_model_learns_why() {
+    let rig = Rig::with_keys(ALL, "", &[], "audit: {file: state/audit.jsonl}\n").await;
+    rig.run(Script::one_call("tu_1", "plain", "plain_note", NOTE)).await;
+    let id = asked(&rig.bridge).await;
+    for bad in ["{}", r#"{"decision":"yes"}"#, r#"{"decision":"deny","why":"x"}"#, "deny"] {
+        decide(&rig.bridge, &id, bad).await.expect_error(400);
+    }
+    let long = json!({"decision": "deny", "reason": "x".repeat(1001)}).to_string();
+    decide(&rig.bridge, &id, &long).await.expect_error(400);
+    let denied = r#"{"decision":"deny","reason":"Use the test server."}"#;
+    let told = decide(&rig.bridge, &id, denied).await.expect(200);
+    assert_eq!(
+        (&told["state"], &told["reason"]),
+        (&"denied".into(), &"Use the test server.".into())
+    );
+    let answer = rig.mantyx.answer("tu_1").await;
+    let error = error_of(&answer);
+    assert!(error.contains("denied") && error.ends_with("Use the test server."), "{error}");
+
+    for again in [denied, r#"{"decision":"approve"}"#] {
+        let refused = decide(&rig.bridge, &id, again).await.expect_error(409);
+        assert_eq!(refused["error"], "already_decided", "{refused}");
+    }
+    let unknown = decide(&rig.bridge, "apr_0", denied).await.expect_error(404);
+    assert_eq!(unknown["error"], "not_found");
+    assert!(rig.executions().is_empty());
+
+    let line = wait::soon("the audit log should tell", async || {
+        let text = std::fs::read_to_string(rig.bridge.state("audit.jsonl")).ok()?;
+        text.ends_with('\n').then(|| serde_json::from_str::<Value>(&text).expect("one line"))
+    })
+    .await;
+    assert_eq!(line["outcome"], "not_approved", "{line}");
+    let mut approval = line["approval"].clone();
+    assert!(approval["ms"].take().is_u64(), "{line}");
+    let expected = json!({
+        "outcome": "denied", "by": "default", "reason": "Use the test server.", "ms": null,
+    });
+    assert_eq!(approval, expected);
+}
+
+#[tokio::test]
+async fn what_nobody_decides_in_time_counts_as_denied() {
+    let rig = Rig::with_keys(ALL, "", &[], "calls: {timeout: 2s}\n").await;
+    let answer = rig.call("plain", "plain_note", NOTE).await;
+    assert!(error_of(&answer).contains("nobody did in time"), "{answer}");
+    let expired = list(&rig.bridge).await.remove(0);
+    assert_eq!(expired["state"], "expired");
+    let late = decide(&rig.bridge, &id(&expired), r#"{"decision":"approve"}"#).await;
+    assert_eq!(late.expect_error(409)["error"], "already_decided");
+    assert!(rig.executions().is_empty());
+}
+
+#[tokio::test]
+async fn a_call_that_waits_takes_nobodys_turn() {
+    let keys = "approve: [note], concurrency: 1,";
+    let rig = Rig::with_keys(keys, "", &[], "calls: {max_concurrent: 1}\n").await;
+    let script = (0..5).fold(Script::new(), |script, number| {
+        script.mcp(&format!("tu_{number}"), "plain", "plain_note", NOTE)
+    });
+    rig.run(script.until("never")).await;
+    waiting(&rig.bridge, 5).await;
+    let through = rig.call_again("tu_args", "plain_args", "{}").await;
+    assert_eq!(through["result"], "{}");
+    let backend = rig.bridge.backend("plain").await;
+    assert_eq!(backend["callsInFlight"], 0, "{backend}");
+}
+
+#[tokio::test]
+async fn a_mistake_in_the_arguments_is_nobodys_to_decide() {
+    let rig = Rig::with_keys(ALL, "", &[], "").await;
+    let answer = rig.call("plain", "plain_note", r#"{"text":7}"#).await;
+    assert!(error_of(&answer).starts_with("tool_input_invalid"), "{answer}");
+    assert!(list(&rig.bridge).await.is_empty());
+}
+
+#[tokio::test]
+async fn whoever_wants_the_call_no_more_withdraws_it() {
+    let rig = Rig::with_keys(ALL, "", &[], "").await;
+    let run = rig.run(Script::new().mcp("tu_1", "plain", "plain_note", NOTE).until("never")).await;
+    let id = asked(&rig.bridge).await;
+    let cancel = format!("{API}/agent-runs/{}/cancel", run.run_id);
+    rig.bridge.api("POST", &cancel, Some("{}")).await.expect(200);
+    ended(&rig.bridge, &id, "withdrawn").await;
+    let late = decide(&rig.bridge, &id, r#"{"decision":"approve"}"#).await.expect_error(409);
+    assert!(late["message"].as_str().is_some_and(|text| text.contains("withdrawn")), "{late}");
+
+    // The end of the run.
+    let script = Script::new().mcp("tu_2", "plain", "plain_note", NOTE).until("over");
+    rig.run(script.done()).await;
+    let id = asked(&rig.bridge).await;
+    rig.mantyx.release("over");
+    ended(&rig.bridge, &id, "withdrawn").await;
+
+    // One who asked by hand, and went away.
+    let mut connection = Connection::open(rig.bridge.addr()).await;
+    let body = format!(r#"{{"toolUseId":"tu_3","name":"plain_note","args":{NOTE}}}"#);
+    let head = format!(
+        "POST /v1/tool-calls HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        rig.bridge.addr(),
+        rig.bridge.token(),
+        body.len()
+    );
+    connection.write(head.as_bytes()).await;
+    let shown = waiting(&rig.bridge, 1).await.remove(0);
+    assert_eq!((&shown["runId"], &shown["toolUseId"]), (&Value::Null, &"tu_3".into()));
+    drop(connection);
+    ended(&rig.bridge, &self::id(&shown), "withdrawn").await;
+    assert!(rig.executions().is_empty());
+}
+
+#[tokio::test]
+async fn a_call_by_hand_waits_as_well() {
+    let rig = Rig::with_keys(ALL, "", &[], "").await;
+    let body = format!(r#"{{"toolUseId":"tu_1","name":"plain_note","args":{NOTE}}}"#);
+    let call = rig.bridge.api("POST", "/v1/tool-calls", Some(&body));
+    let decided = async {
+        let id = asked(&rig.bridge).await;
+        approve(&rig.bridge, &id).await
+    };
+    let (answer, _) = tokio::join!(call, decided);
+    assert_eq!(answer.expect(200)["result"], "noted: x");
+}
+
+#[tokio::test]
+async fn what_another_app_is_asked_there_is_not() {
+    let mantyx = Mantyx::start().await;
+    let dir = tempfile::TempDir::new().expect("the temporary directory is writable");
+    let plain = peers::with(&peers::ledger(&crate::rig::ledger_in(&dir), &[]), "approve: '*'");
+    let token = |app: &str| format!("mbt_{}", app.repeat(32));
+    let config = format!(
+        "upstream: {{base_url: \"{}\", workspace: acme, credential: {CREDENTIAL}}}\n\
+         apps: {{a: {{token: {}}}, b: {{token: {}}}}}\nmcp:\n  plain: {plain}\n",
+        mantyx.url(),
+        token("a"),
+        token("b"),
+    );
+    let bridge = Bridge::ready(&config).await;
+    let ask = async |app: &str, method: &str, target: &str, body: Option<&str>| {
+        let request = Request::new(method, target).bearer(&token(app));
+        let request = match body {
+            Some(body) => request.json(body),
+            None => request,
+        };
+        request.answer(bridge.addr()).await
+    };
+    wait::soon("the backend should be there", async || {
+        let status = ask("a", "GET", "/v1/status", None).await.expect(200);
+        (status["backends"][0]["state"] == "ready").then_some(())
+    })
+    .await;
+    let body = format!(r#"{{"toolUseId":"tu_1","name":"plain_note","args":{NOTE}}}"#);
+    let call = ask("a", "POST", "/v1/tool-calls", Some(&body));
+    let looked = async {
+        let own = wait::soon("the call should wait", async || {
+            let all = ask("a", "GET", "/v1/approvals", None).await.expect(200);
+            Some(all["approvals"][0].clone()).filter(Value::is_object)
+        })
+        .await;
+        assert_eq!(
+            ask("b", "GET", "/v1/approvals", None).await.expect(200)["approvals"],
+            json!([])
+        );
+        let status = ask("b", "GET", "/v1/status", None).await.expect(200);
+        assert_eq!(status["approvals"]["waiting"], 0);
+        let target = format!("/v1/approvals/{}", id(&own));
+        let decision = Some(r#"{"decision":"approve"}"#);
+        let others = ask("b", "POST", &target, decision).await;
+        let nobodys = ask("b", "POST", "/v1/approvals/apr_0", decision).await;
+        assert_eq!((others.status, others.body), (404, nobodys.body), "one looks like the other");
+        ask("a", "POST", &target, decision).await.expect(200);
+    };
+    let (answer, ()) = tokio::join!(call, looked);
+    assert_eq!(answer.expect(200)["result"], "noted: x");
+}
+
+#[tokio::test]
+async fn what_may_destroy_is_asked_about_as_its_server_says() {
+    let effects = Effects::new();
+    let server = peers::with(&effects.server(), "approve: destructive");
+    let rig = Rig::bare(&format!("mcp:\n  plain: {server}\n")).await;
+    rig.bridge.wait_backend("plain", "ready").await;
+    let script = Kind::ALL.iter().fold(Script::new(), |script, kind| {
+        let tool = kind.tool();
+        script.mcp(&format!("tu_{tool}"), "plain", &format!("plain_{tool}"), "{}")
+    });
+    rig.run(script.until("never")).await;
+    let all = waiting(&rig.bridge, 3).await;
+    let mut tools: Vec<&str> = all.iter().filter_map(|one| one["tool"].as_str()).collect();
+    tools.sort_unstable();
+    assert_eq!(tools, ["destructive", "idempotent", "unsaid"]);
+    for id in ["tu_read", "tu_additive"] {
+        assert!(rig.mantyx.answer(id).await["result"].is_string(), "{id}");
+    }
+}
+
+#[tokio::test]
+async fn an_agent_is_asked_about_under_its_own_name() {
+    let rig = Rig::bare("a2a:\n  desk: {bundled: true, approve: ['*']}\n").await;
+    rig.bridge.wait_backend("desk", "ready").await;
+    rig.run(Script::new().a2a("tu_1", "desk", "Where do I park?").answered("tu_1").done()).await;
+    let shown = waiting(&rig.bridge, 1).await.remove(0);
+    assert_eq!((&shown["name"], &shown["tool"]), (&"desk".into(), &"".into()));
+    approve(&rig.bridge, &id(&shown)).await;
+    assert!(rig.mantyx.answer("tu_1").await["result"].is_string());
+}
+
+#[tokio::test]
+async fn a_changed_file_is_taken_for_later_calls() {
+    let mut rig = Rig::with_keys(ALL, "", &[], "").await;
+    rig.run(Script::one_call("tu_1", "plain", "plain_note", NOTE)).await;
+    let first = asked(&rig.bridge).await;
+    let text = std::fs::read_to_string(rig.bridge.config_path()).expect("it is there");
+    rig.bridge.set_config(&text.replace(ALL, "approve: [args],"));
+    rig.bridge.process().signal(rustix::process::Signal::HUP);
+    wait::soon("the file should be taken", async || {
+        let id = "tu_by_hand";
+        let body = format!(r#"{{"toolUseId":"{id}","name":"plain_note","args":{NOTE}}}"#);
+        let call = rig.bridge.api("POST", "/v1/tool-calls", Some(&body));
+        let patience = std::time::Duration::from_millis(500);
+        tokio::time::timeout(patience, call).await.ok().map(|answer| answer.expect(200))
+    })
+    .await;
+    assert_eq!(asked(&rig.bridge).await, first, "what was asked before is still asked");
+    approve(&rig.bridge, &first).await;
+    assert_eq!(rig.mantyx.answer("tu_1").await["result"], "noted: x");
+}
