@@ -168,13 +168,7 @@ impl Daemon {
             proxy: Proxy { runs: Arc::clone(&runs) },
             traces,
         });
-        let (upstream, stop) = (Arc::clone(runs.upstream()), back.stop_token());
-        back.spawn("credential", async move {
-            tokio::select! {
-                () = stop.cancelled() => (),
-                () = upstream.keep_authorized() => (),
-            }
-        });
+        spawn_credential(&mut back, Arc::clone(runs.upstream()));
         for listener in listeners {
             let serving = server::serve(listener, Arc::clone(&front_door), front.stop_token());
             front.spawn("listener", serving);
@@ -339,6 +333,17 @@ fn shown_url(config: &Config, base_url: &Url) -> String {
         config::Upstream::Sandbox { .. } => "sandbox".to_owned(),
         config::Upstream::Mantyx { .. } => base_url.to_string(),
     }
+}
+
+/// Keeps a token of `upstream.oauth` at hand.
+fn spawn_credential(back: &mut Tasks, upstream: Arc<Upstream>) {
+    let stop = back.stop_token();
+    back.spawn("credential", async move {
+        tokio::select! {
+            () = stop.cancelled() => (),
+            () = upstream.keep_authorized() => (),
+        }
+    });
 }
 
 /// Marks the daemon ready when every backend has been tried once, or has had its time.
