@@ -41,6 +41,7 @@ use crate::{
     },
     proxy::{self, MAX_SPEC},
     runs::{Left, Runs},
+    tls::Tls,
 };
 
 /// The largest `local_tool_call` event that is taken.
@@ -61,6 +62,8 @@ pub struct Facts {
     pub base_url: String,
     pub since: Instant,
     pub loaded: watch::Receiver<Loaded>,
+    /// That of the listeners.
+    pub tls: Option<Arc<Tls>>,
 }
 
 /// What the last look at bridge.yaml brought.

@@ -11,7 +11,6 @@ pub mod error;
 mod file;
 mod lower;
 mod mask;
-mod not_yet;
 mod read;
 mod reference;
 mod same;
@@ -39,7 +38,10 @@ pub use self::{
     token::TokenHash,
 };
 use crate::model::ids::{AppName, BackendName};
-pub use crate::model::{approval::Policy, naming::Naming, offer::OnUnavailable};
+pub use crate::{
+    model::{approval::Policy, naming::Naming, offer::OnUnavailable, san::San},
+    tls::files::Files,
+};
 
 /// One loaded bridge.yaml.
 #[derive(Debug)]
@@ -77,6 +79,10 @@ pub struct Contact {
 pub struct Listen {
     pub tcp: Vec<SocketAddr>,
     pub unix: Option<PathBuf>,
+    /// Every TCP address speaks TLS with these; `None`: none does, and all are loopback.
+    pub tls: Option<Files>,
+    /// What else the bridge is called: `name` or `name:port`, in lower case.
+    pub hosts: Vec<String>,
     /// The file says nothing: sockets of a socket unit take the place of the default address.
     pub by_default: bool,
 }
@@ -123,10 +129,13 @@ pub enum Auth {
 #[derive(Debug, Clone)]
 pub struct App {
     pub name: AppName,
-    /// It has this token, or users, or both.
+    /// It has this token, or users, or a certificate, or several of them.
     pub token: Option<TokenHash>,
     /// The users of this machine that it is on a unix socket, where they need no token.
     pub users: Vec<u32>,
+    /// Over TLS it is known by one of these names in its certificate, and by nothing else; `None`:
+    /// by its token.
+    pub certificate: Option<Vec<San>>,
     /// The backends it may use; `None` means all.
     pub backends: Option<Vec<BackendName>>,
     pub max_concurrent_calls: Option<usize>,

@@ -13,7 +13,7 @@ mod reload;
 use std::{
     io,
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -30,14 +30,14 @@ use url::Url;
 pub use self::reload::Reload;
 use self::{
     fleet::{Fleet, Shared},
-    reload::{Fixed, Reloader},
+    reload::{Fixed, Names, Reloader},
 };
 use crate::{
     api::{Api, Facts, Loaded},
     audit::{self, Audit},
     backend::calls::Backends,
     catalogs,
-    config::{self, App, Config, Credential, Listen, TokenHash},
+    config::{self, App, Auth, Config, Credential, Environment, Listen, TokenHash},
     door::{guard::Guard, sessions::Sessions},
     front::Front,
     journal::{self, Journal},
@@ -45,10 +45,14 @@ use crate::{
     proxy::Proxy,
     runs::Runs,
     sandbox::{Sandbox, SandboxConfig},
-    server::{self, Listener, handed::Handed},
+    server::{
+        self, Listener,
+        handed::{self, Handed, HandedError},
+    },
     state::{StateDir, StateError},
     systemd,
     tasks::{TaskError, Tasks},
+    tls::{Tls, files::FileError},
     traces::{Exporter, Traces},
     upstream::Upstream,
 };
@@ -90,6 +94,10 @@ pub enum StartError {
     Journal(#[from] journal::OpenError),
     #[error(transparent)]
     Audit(#[from] audit::OpenError),
+    #[error("{0}; {cure}", cure = .0.cure)]
+    Tls(#[from] FileError),
+    #[error(transparent)]
+    Handed(#[from] HandedError),
     #[error("cannot listen on {address}; is another bridge running there?")]
     Listen { address: String, source: io::Error },
 }
@@ -127,7 +135,9 @@ impl Daemon {
             traces
         });
         let traces = traces.unwrap_or_default();
-        let listeners = listeners(&config.listen, handed).await?;
+        let tls = tls(&config.listen).await?;
+        handed::check(&handed, tls.is_some() && config.auth == Auth::Token)?;
+        let listeners = listeners(&config.listen, handed, tls.as_ref()).await?;
         let addresses: Vec<SocketAddr> = listeners.iter().filter_map(Listener::address).collect();
         let urls: Vec<String> = listeners.iter().map(Listener::url).collect();
         state.write_listen(&urls)?;
@@ -159,10 +169,16 @@ impl Daemon {
 
         let (loaded, taken) =
             watch::channel(Loaded { at: SystemTime::now(), workspace, flaw: None });
-        let facts =
-            Facts { base_url: shown_url(&config, &base_url), since: Instant::now(), loaded: taken };
+        let facts = Facts {
+            base_url: shown_url(&config, &base_url),
+            since: Instant::now(),
+            loaded: taken,
+            tls: tls.clone(),
+        };
+        let names =
+            Names { addresses: addresses.clone(), others: config.listen.hosts.clone(), tls };
         let front_door = Arc::new(Front {
-            guard: Guard::new(config.auth, &apps, &addresses),
+            guard: Guard::new(config.auth, &apps, names.hosts()),
             sessions: Sessions::default(),
             api: Api { runs: Arc::clone(&runs), facts, requests: Arc::default() },
             proxy: Proxy { runs: Arc::clone(&runs) },
@@ -175,18 +191,8 @@ impl Daemon {
         }
         let fixed = Fixed::new(&config, addresses);
         spawn_readiness(&mut front, Arc::clone(&backends));
-        let stop = front.stop_token();
-        let crossed = Arc::clone(&runs);
-        let crossing = move || {
-            let runs = Arc::clone(&crossed);
-            async move {
-                drop(runs.backends().board.offer());
-                runs.driven();
-                runs.journal().lives().await
-            }
-        };
-        front.spawn("watchdog", systemd::watchdog(crossing, stop));
-        let reloader = Reloader { fleet, fixed, front: front_door, state, loaded };
+        spawn_watchdog(&mut front, Arc::clone(&runs));
+        let reloader = Reloader { fleet, fixed, names, front: front_door, state, loaded };
         let reloading = reloader.run(reload, front.stop_token(), back.stop_token());
         back.spawn("backends", reloading);
         Ok(Self { front, back, runs, journal, audit, urls, token })
@@ -259,6 +265,7 @@ fn default_app(token: &SecretString) -> App {
         name: AppName::from("default"),
         token: Some(TokenHash::of(token.expose_secret().as_bytes())),
         users: Vec::new(),
+        certificate: None,
         backends: None,
         max_concurrent_calls: None,
         rate: None,
@@ -266,19 +273,33 @@ fn default_app(token: &SecretString) -> App {
     }
 }
 
+/// The TLS of all TCP listeners, if there is to be any.
+async fn tls(listen: &Listen) -> Result<Option<Arc<Tls>>, StartError> {
+    let Some(files) = listen.tls.clone() else { return Ok(None) };
+    let read = |path: &Path| Ok(Environment::bare().read(path)?.text);
+    let reading = tokio::task::spawn_blocking(move || Tls::new(files, read)).await;
+    let tls = reading.map_err(|error| inner(io::Error::other(error)))??;
+    Ok(Some(Arc::new(tls)))
+}
+
 /// The sockets that were handed over, and those of the configuration that are not among them.
-async fn listeners(listen: &Listen, handed: Vec<Handed>) -> Result<Vec<Listener>, StartError> {
+async fn listeners(
+    listen: &Listen,
+    handed: Vec<Handed>,
+    tls: Option<&Arc<Tls>>,
+) -> Result<Vec<Listener>, StartError> {
     fn failed(address: String) -> impl FnOnce(io::Error) -> StartError {
         |source| StartError::Listen { address, source }
     }
-    let handed = handed.into_iter().map(Listener::handed).collect::<io::Result<Vec<_>>>();
+    let handed = handed.into_iter().map(|socket| Listener::handed(socket, tls.cloned()));
+    let handed = handed.collect::<io::Result<Vec<_>>>();
     let mut listeners = handed.map_err(failed("a socket of the socket unit".to_owned()))?;
     if listen.by_default && !listeners.is_empty() {
         return Ok(listeners);
     }
     for address in &listen.tcp {
         if !listeners.iter().any(|one| one.address() == Some(*address)) {
-            let bound = Listener::tcp(*address).await;
+            let bound = Listener::tcp(*address, tls.cloned()).await;
             listeners.push(bound.map_err(failed(address.to_string()))?);
         }
     }
@@ -359,4 +380,18 @@ fn spawn_readiness(front: &mut Tasks, backends: Arc<Backends>) {
         systemd::ready(&status);
         stop.cancelled().await;
     });
+}
+
+/// Tells systemd that the daemon lives for as long as its parts answer.
+fn spawn_watchdog(front: &mut Tasks, runs: Arc<Runs>) {
+    let stop = front.stop_token();
+    let crossing = move || {
+        let runs = Arc::clone(&runs);
+        async move {
+            drop(runs.backends().board.offer());
+            runs.driven();
+            runs.journal().lives().await
+        }
+    };
+    front.spawn("watchdog", systemd::watchdog(crossing, stop));
 }

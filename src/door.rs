@@ -6,18 +6,27 @@
 pub mod code;
 pub mod failures;
 pub mod guard;
+pub mod hosts;
 pub mod rate;
 pub mod reply;
 pub mod route;
 pub mod sessions;
 
-use std::{fmt, net::SocketAddr};
+use std::{fmt, net::SocketAddr, sync::Arc};
+
+use crate::model::san::San;
 
 /// How a connection came in.
 #[derive(Debug, Clone)]
 pub enum Arrival {
     Tcp {
         peer: SocketAddr,
+    },
+    Tls {
+        peer: SocketAddr,
+        /// The names in the caller's certificate, which a known authority has signed; `None` where
+        /// none is asked for.
+        names: Option<Arc<[San]>>,
     },
     Unix {
         /// The process that connected, by the kernel's word; `None` where there is none.
@@ -37,6 +46,7 @@ impl fmt::Display for Arrival {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp { peer } => write!(f, "{peer}"),
+            Self::Tls { peer, .. } => write!(f, "{peer}, TLS"),
             Self::Unix { peer: Some(Process { uid, pid: Some(pid) }) } => {
                 write!(f, "unix, uid {uid}, pid {pid}")
             }

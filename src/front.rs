@@ -94,7 +94,7 @@ impl Front {
         match self.guard.identify(request.headers(), arrival) {
             Ok(caller) => Ok((route, Some(caller))),
             Err(Refusal::NoToken) if route.takes_sessions() => {
-                let caller = self.in_session(request);
+                let caller = self.in_session(request, arrival);
                 let caller = caller
                     .filter(|_| !route.wants_key() || self.sessions.has_key(request.headers()));
                 match route {
@@ -107,13 +107,13 @@ impl Front {
     }
 
     /// The caller whose session the request's cookie stands for.
-    fn in_session(&self, request: &Request<Incoming>) -> Option<Caller> {
+    fn in_session(&self, request: &Request<Incoming>, arrival: &Arrival) -> Option<Caller> {
         // The page's own requests say so; the guard has seen that it is no other page.
         let looks = matches!(*request.method(), Method::GET | Method::HEAD);
         if !looks && !request.headers().contains_key(header::ORIGIN) {
             return None;
         }
-        let app = self.guard.app_of(self.sessions.token(request.headers())?)?;
+        let app = self.guard.app_of(self.sessions.token(request.headers())?, arrival)?;
         Some(Caller { app, token_in: None })
     }
 
@@ -130,7 +130,7 @@ impl Front {
         let token = url::form_urlencoded::parse(&form).find(|(key, _)| key == "token");
         let token = token.map(|(_, token)| token.trim().to_owned()).unwrap_or_default();
         let token = TokenHash::of(token.as_bytes());
-        let Some(app) = self.guard.app_of(token) else {
+        let Some(app) = self.guard.app_of(token, arrival) else {
             info!(peer = %arrival, "somebody tried to sign in at the status page with a wrong token");
             let refusal = self.guard.turned_away(Refusal::WrongToken, arrival);
             if matches!(refusal, Refusal::TooManyFailures(_)) {
@@ -138,7 +138,11 @@ impl Front {
             }
             return page::sign_in(Some("That is no token of this bridge."));
         };
-        match self.sessions.begin(token, &parts.headers) {
+        // Behind a proxy, only the origin of the form tells what the browser speaks.
+        let origin = parts.headers.get(header::ORIGIN).map(HeaderValue::as_bytes);
+        let secure = matches!(arrival, Arrival::Tls { .. })
+            || origin.is_some_and(|origin| origin.starts_with(b"https://"));
+        match self.sessions.begin(token, &parts.headers, secure) {
             Ok(Begun { cookie, key }) => {
                 info!(app = %app.name, "somebody signed in at the status page");
                 page::see_page(cookie, Some(&key))
@@ -226,7 +230,10 @@ impl Front {
         let mut response = reply::error(refusal.status(), refusal.code(), &refusal.to_string());
         match refusal {
             // Not often: more of them are `TooManyFailures`.
-            Refusal::NoToken | Refusal::WrongToken => {
+            Refusal::NoToken
+            | Refusal::WrongToken
+            | Refusal::OtherApp
+            | Refusal::OtherCertificate => {
                 info!(peer = %arrival, path, %refusal, "refused");
                 let challenge = HeaderValue::from_static("Bearer realm=\"mantyx-bridge\"");
                 response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);

@@ -31,6 +31,11 @@ pub fn over_unix(path: &std::path::Path) -> reqwest::Client {
     build(builder().unix_socket(path))
 }
 
+/// The same, with settings of TLS that are not the usual ones.
+pub fn over_tls(settings: rustls::ClientConfig) -> reqwest::Client {
+    build(builder().tls_backend_preconfigured(settings))
+}
+
 /// A client that speaks HTTP/2 alone, as gRPC does, for one peer whose calls are few at a time.
 #[cfg(feature = "grpc")]
 pub fn http2() -> reqwest::Client {
@@ -141,18 +146,44 @@ pub fn retry_after(headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
     }
 }
 
-/// An error and what caused it, down to the root, in one line: reqwest's own text stops at "error
-/// sending request".
+/// What reqwest and hyper say above the cause, and nobody learns anything from.
+const SAYS_NOTHING: [&str; 4] = [
+    "error sending request",
+    "client error (Connect)",
+    "client error (SendRequest)",
+    "tcp connect error",
+];
+
+/// An error and what caused it, down to the root, in one line.
 pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.ends_with(&next) {
-            text.push_str(": ");
-            text.push_str(&next);
+    let layers = std::iter::successors(Some(error), |error| error.source());
+    let mut text = String::new();
+    for layer in layers {
+        let next = layer.to_string();
+        let is_root = layer.source().is_none();
+        if text.ends_with(&next) || SAYS_NOTHING.contains(&next.as_str()) && !is_root {
+            continue;
         }
-        cause = error.source();
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&next);
     }
     text
+}
+
+/// The error of TLS in a chain: an `io::Error` hides what it was made of from `source`.
+pub fn tls_error<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e rustls::Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        next = match inner {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
+    }
+    None
 }

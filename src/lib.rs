@@ -31,6 +31,7 @@ pub mod state;
 pub mod systemd;
 pub mod tasks;
 pub mod telemetry;
+pub mod tls;
 pub mod traces;
 pub mod upstream;
 pub mod watch;

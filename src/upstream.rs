@@ -10,6 +10,7 @@ mod pacing;
 
 use std::{
     collections::HashMap,
+    error::Error as _,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
@@ -250,6 +251,8 @@ impl Upstream {
         let sent = sent.await;
         match &sent {
             Ok(_) => self.note(Ok(())),
+            // What broke is the body that an app sends.
+            Err(SendError::Broken(error)) if is_of_the_body(error) => {}
             Err(SendError::Broken(error)) => self.note(Err(&http_client::chain(error))),
             Err(SendError::OddPath(_) | SendError::Token(_) | SendError::NotTwice) => {}
         }
@@ -457,6 +460,12 @@ impl From<SendError> for OpenError {
             SendError::NotTwice => Self::Unreachable(error.to_string()),
         }
     }
+}
+
+/// Whether the request could not be sent because its body did not come.
+fn is_of_the_body(error: &reqwest::Error) -> bool {
+    let causes = std::iter::successors(error.source(), |error| (**error).source());
+    causes.filter_map(|error| error.downcast_ref::<hyper::Error>()).any(hyper::Error::is_user)
 }
 
 /// What a status means for the posting; `None`: try again.

@@ -23,6 +23,7 @@ use crate::{
     config::App,
     model::{ids::BackendName, offer::RefKind},
     proxy,
+    tls::{self, certificate::Validity},
 };
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -45,6 +46,8 @@ pub(super) struct Daemon<'a> {
     pub(super) journal: Journal,
     /// `null` where none is configured.
     pub(super) audit: Option<Audit>,
+    /// `null` where the listeners speak none.
+    pub(super) tls: Option<Tls>,
     pub(super) config: Config,
     /// What is wrong now, with its cure.
     problems: Vec<Problem>,
@@ -128,6 +131,36 @@ pub(super) struct Audit {
     pub(super) lost: u64,
 }
 
+/// The certificate of the listeners.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Tls {
+    /// Whom it is for: its DNS names and addresses.
+    names: Vec<String>,
+    /// Until when it is good.
+    pub(super) not_after: String,
+    /// Why newer files are not used.
+    pub(super) last_error: Option<String>,
+    #[serde(skip)]
+    pub(super) cure: &'static str,
+    #[serde(skip)]
+    pub(super) validity: Validity,
+}
+
+impl From<tls::Health> for Tls {
+    fn from(health: tls::Health) -> Self {
+        let facts = &health.settings.facts;
+        let names = facts.names.iter().map(ToString::to_string);
+        Self {
+            names: names.chain(facts.addresses.iter().map(ToString::to_string)).collect(),
+            not_after: time(facts.not_after),
+            last_error: health.flaw.as_ref().map(ToString::to_string),
+            cure: health.flaw.as_ref().map_or("", |flaw| flaw.cure),
+            validity: health.validity,
+        }
+    }
+}
+
 #[derive(Debug, Serialize, JsonSchema)]
 struct Runs {
     driven: usize,
@@ -195,6 +228,7 @@ pub(super) fn daemon<'a>(api: &'a Api, app: &App, backends: &[Backend]) -> Daemo
             let health = audit.health();
             Audit { last_error: health.error, lost: health.lost }
         }),
+        tls: api.facts.tls.as_ref().map(|tls| tls.health().into()),
         config: Config::of(&loaded),
         problems: Vec::new(),
     };

@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use crate::config::{
     A2a, Action, Auth, Backend, CardSource, ClientCredentials, Config, ConfigErrors, Confinement,
-    Credential, Environment, Mcp, OnUnavailable, Program, Target, Upstream, error::Problem, find,
-    value::format_duration,
+    Credential, Environment, Files, Mcp, OnUnavailable, Program, Target, Upstream, error::Problem,
+    find, value::format_duration,
 };
 
 /// What `check` found.
@@ -67,6 +67,8 @@ pub struct BackendPlan {
     pub prefix: Option<String>,
     /// Whether an MCP server's annotations are believed.
     pub trust_annotations: bool,
+    /// Whether a person is asked before some of its calls.
+    pub approve: bool,
     pub required: bool,
     pub on_unavailable: &'static str,
     pub refresh: String,
@@ -174,6 +176,12 @@ impl fmt::Display for CheckReport {
 
 impl Plan {
     fn new(config: &Config) -> Self {
+        let tls = match &config.listen.tls {
+            None => "",
+            Some(Files { client_ca: None, .. }) => " (TLS)",
+            Some(Files { client_ca: Some(_), .. }) => " (TLS, for callers with a certificate)",
+        };
+        let tcp = config.listen.tcp.iter().map(|address| format!("{address}{tls}"));
         let unix = config.listen.unix.iter().map(|path| format!("unix:{}", path.display()));
         let (upstream, workspace, credential) = match &config.upstream {
             Upstream::Sandbox { workspace } => {
@@ -196,7 +204,7 @@ impl Plan {
                 .map(|backends| backends.iter().map(ToString::to_string).collect()),
         });
         Self {
-            listen: config.listen.tcp.iter().map(ToString::to_string).chain(unix).collect(),
+            listen: tcp.chain(unix).collect(),
             upstream,
             workspace,
             credential,
@@ -225,6 +233,7 @@ impl BackendPlan {
             reached,
             prefix,
             trust_annotations: backend.trust_annotations,
+            approve: !backend.approve.is_empty(),
             required: backend.required,
             on_unavailable: match backend.on_unavailable {
                 OnUnavailable::Stub => "stub",
@@ -396,6 +405,9 @@ impl fmt::Display for BackendPlan {
             let trust =
                 if self.trust_annotations { "; their annotations are believed" } else { "" };
             writeln!(f, "  tools    {tools}{trust}")?;
+        }
+        if self.approve {
+            writeln!(f, "  asks     a person, before the calls that `approve` names")?;
         }
         let required = if self.required { ", required" } else { "" };
         let pending = self.pending_after.as_ref();

@@ -37,7 +37,7 @@ pub struct File {
     /// `token` (the default): every caller shows a token. `off`: none does, which is refused
     /// unless every listener is loopback or a unix socket.
     pub auth: Option<At<AuthWord>>,
-    /// The programs that use the bridge, each with its own token. Without this section there is
+    /// The programs that use the bridge, each with its own token or certificate. Without this section there is
     /// one, `default`, whose token is created at the first start in `<state_dir>/token`.
     pub apps: Option<At<BTreeMap<String, At<App>>>>,
     /// How catalogs are kept fresh.
@@ -61,24 +61,28 @@ pub struct File {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "an address, a list of addresses, or a map")]
 pub struct ListenMap {
-    /// One address or a list: `127.0.0.1:7717`, `[::1]:7717`, `localhost:7717`.
+    /// One address or a list: `127.0.0.1:7717`, `[::1]:7717`, `localhost:7717`. Other machines may
+    /// reach it where there is `tls`.
     pub tcp: Option<At<OneOrMany>>,
     /// The path of a unix socket.
     pub unix: Option<At<String>>,
-    /// Encrypts the TCP listeners. Not in this version.
-    pub tls: Option<Tls>,
+    /// Encrypts every TCP address, loopback included.
+    pub tls: Option<At<Tls>>,
+    /// Names by which apps reach the bridge beside its addresses and the names in its certificate:
+    /// those of a reverse proxy that hands on `Host`. `name`, or `name:port`.
+    pub hosts: Option<At<Vec<At<String>>>>,
 }
 
-/// The certificate of the TCP listeners. Not in this version.
+/// The certificate of the TCP listeners. Its files are read again when they change.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with cert and key")]
 pub struct Tls {
-    /// The certificate chain, PEM.
-    pub cert: Option<String>,
+    /// The certificate, and those between it and its root, PEM.
+    pub cert: Option<At<String>>,
     /// Its private key, PEM.
-    pub key: Option<String>,
-    /// Callers must show a certificate that this authority signed.
-    pub client_ca: Option<String>,
+    pub key: Option<At<String>>,
+    /// Every caller over TCP must show a certificate that one of these authorities signed, PEM.
+    pub client_ca: Option<At<String>>,
 }
 
 /// The MANTYX that the bridge stands in front of.
@@ -125,13 +129,17 @@ pub struct Audit {
 
 /// A program that uses the bridge.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a map with token or users")]
+#[serde(deny_unknown_fields, expecting = "a map with token, users or cert")]
 pub struct App {
     /// What the app shows as `Authorization: Bearer` or `X-API-Key`, as a reference.
     pub token: Option<At<Scalar>>,
     /// Users of this machine, by number or by their names in `/etc/passwd`: what one of them sends
     /// over a unix socket is this app's, without a token.
     pub users: Option<At<Vec<At<Scalar>>>>,
+    /// The app is known by its certificate: names out of the certificate's `subjectAltName`, as
+    /// they are there: DNS names, URIs, mail addresses. Over TCP it then needs no token, and no
+    /// other certificate will do. Needs `listen.tls.client_ca`.
+    pub cert: Option<At<Vec<At<String>>>>,
     /// The backends that it may use. Left out: all. `[]`: none.
     pub backends: Option<At<Vec<At<String>>>>,
     /// Tool calls of this app that may run at once.

@@ -251,7 +251,7 @@ impl<'de> Deserialize<'de> for ListenValue {
             type Value = ListenValue;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an address, a list of addresses, or a map with tcp and unix")
+                f.write_str("an address, a list of addresses, or a map with tcp, unix and tls")
             }
 
             fn visit_str<E>(self, text: &str) -> Result<ListenValue, E> {

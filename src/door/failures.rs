@@ -32,7 +32,7 @@ pub enum Peer {
 impl Peer {
     pub fn of(arrival: &Arrival) -> Self {
         match arrival {
-            Arrival::Tcp { peer } => match peer.ip().to_canonical() {
+            Arrival::Tcp { peer } | Arrival::Tls { peer, .. } => match peer.ip().to_canonical() {
                 IpAddr::V6(address) if !address.is_loopback() => {
                     let network = address.to_bits() >> 64 << 64;
                     Self::Address(Ipv6Addr::from_bits(network).into())

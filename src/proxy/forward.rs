@@ -3,7 +3,10 @@
 //!
 //! Must not: read a body into memory.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    error::Error,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Request, Response, StatusCode, header, request::Parts};
@@ -16,7 +19,7 @@ use crate::{
     door::{
         code::Code,
         guard::Caller,
-        reply::{self, Body, BoxError, Pieces},
+        reply::{self, Body, BoxError, Paced, Pieces, ReadError},
     },
     http_client,
     runs::Runs,
@@ -69,7 +72,7 @@ impl<'a> Outgoing<'a> {
         if http_body::Body::is_end_stream(&body) {
             return self.send(&parts, Ok).await;
         }
-        let body = Mutex::new(Some(reqwest::Body::wrap(body)));
+        let body = Mutex::new(Some(reqwest::Body::wrap(Paced::new(body))));
         let fill = |request: RequestBuilder| {
             let body = body.lock().unwrap_or_else(PoisonError::into_inner).take();
             let request = request.body(body.ok_or(SendError::NotTwice)?);
@@ -146,6 +149,18 @@ impl<'a> Outgoing<'a> {
     }
 }
 
+/// Why the body of the request could not be read, if that is why it could not be sent.
+fn body_error(error: &reqwest::Error) -> Option<&ReadError> {
+    let mut next: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
 /// Whose credential goes to MANTYX for `caller`.
 fn authority(runs: &Runs, caller: &Caller, headers: &HeaderMap) -> Authority {
     runs.upstream().authority_of(&caller.app).unwrap_or_else(|| {
@@ -196,7 +211,11 @@ fn unsent(error: &SendError) -> Response<Body> {
             again.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
             again
         }
-        SendError::Broken(error) => unreachable(&http_client::chain(error)),
+        // It is the app's own doing, where its body did not come.
+        SendError::Broken(error) => match body_error(error) {
+            Some(error) => error.reply(),
+            None => unreachable(&http_client::chain(error)),
+        },
     }
 }
 

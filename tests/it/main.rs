@@ -7,6 +7,8 @@
 #[cfg(test)]
 mod bridge;
 #[cfg(test)]
+mod certs;
+#[cfg(test)]
 mod effects;
 #[cfg(test)]
 mod frames;
@@ -63,11 +65,17 @@ mod evals;
 mod events;
 #[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod framing;
+#[cfg(test)]
+mod gateway;
 #[cfg(feature = "grpc")]
 #[cfg(test)]
 mod grpc;
 #[cfg(test)]
 mod guides;
+#[cfg(test)]
+mod h2;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
@@ -101,6 +109,8 @@ mod reload;
 mod runs;
 #[cfg(test)]
 mod sdk;
+#[cfg(test)]
+mod slow;
 #[cfg(test)]
 mod storage;
 #[cfg(test)]

@@ -80,6 +80,13 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "server", "upstream",
         ],
     ),
+    (
+        "tls",
+        &[
+            "api", "backend", "cli", "config", "daemon", "door", "front", "journal", "proxy",
+            "runs", "sandbox", "server", "upstream", "wire",
+        ],
+    ),
     ("runs", &["api", "cli", "daemon", "door", "front", "proxy", "sandbox", "server"]),
     ("door", &["api", "backend", "cli", "daemon", "front", "proxy", "runs", "sandbox", "server"]),
     (

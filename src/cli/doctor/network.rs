@@ -12,7 +12,7 @@ use tokio::{
 use url::{Host, Url};
 
 use super::report::{Visit, seconds};
-use crate::http_client::chain;
+use crate::http_client::{chain, tls_error};
 
 /// How long each step may take.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -190,7 +190,7 @@ async fn tls(visit: &mut Visit, client: &reqwest::Client, url: &Url, key: &str) 
 
 /// What TLS finds wrong, and the cure.
 pub(super) fn flaw(error: &(dyn Error + 'static)) -> Option<(String, &'static str)> {
-    let error = rustls_error(error)?;
+    let error = tls_error(error)?;
     let (finding, cure) = match error {
         rustls::Error::InvalidCertificate(certificate) => match certificate {
             CertificateError::UnknownIssuer => (
@@ -233,20 +233,4 @@ pub(super) fn flaw(error: &(dyn Error + 'static)) -> Option<(String, &'static st
         }
     };
     Some((finding.to_owned(), cure))
-}
-
-/// The error of TLS in a chain: an `io::Error` hides what it was made of from `source`.
-fn rustls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
-        }
-        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        next = match inner {
-            Some(inner) => Some(inner),
-            None => error.source(),
-        };
-    }
-    None
 }

@@ -8,11 +8,11 @@ mod contact;
 mod good;
 mod local;
 mod meaning;
-mod not_yet;
 mod pending;
 mod reading_again;
 mod secrets;
 mod shape;
+mod tls;
 
 use std::path::Path;
 

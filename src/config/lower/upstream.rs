@@ -10,7 +10,7 @@ use url::Url;
 use super::{Lower, backend::Backends};
 use crate::{
     config::{
-        App, Auth, Credential, Rate, RefreshGrant, TokenHash, Upstream,
+        App, Auth, Credential, Listen, Rate, RefreshGrant, San, TokenHash, Upstream,
         document::NodeId,
         read::{At, Scalar},
         reference::Dialect,
@@ -90,6 +90,7 @@ impl Lower<'_> {
         section: Option<&At<BTreeMap<String, At<shape::App>>>>,
         backends: &Backends,
         auth: Auth,
+        listen: Option<&Listen>,
     ) -> Vec<App> {
         let Some(At { value: entries, node }) = section else { return Vec::new() };
         if auth == Auth::Off && !entries.is_empty() {
@@ -109,7 +110,8 @@ impl Lower<'_> {
             }
             let backends = app.backends.as_ref().map(|at| self.app_backends(at, backends));
             let credential = app.credential.as_ref().and_then(|at| self.credential(at));
-            if app.token.is_none() && app.users.is_none() {
+            let certificate = app.cert.as_ref().map(|at| self.app_names(at, listen, &apps));
+            if app.token.is_none() && app.users.is_none() && app.cert.is_none() {
                 let cure = format!("write `token: ${{file:/etc/mantyx-bridge/{name}.token}}`");
                 self.missing(*node, "`token` is missing", cure);
                 continue;
@@ -126,6 +128,7 @@ impl Lower<'_> {
                 name: name.as_str().into(),
                 token,
                 users: users.unwrap_or_default(),
+                certificate,
                 backends,
                 max_concurrent_calls: app.max_concurrent_calls.as_ref().map(|at| at.value.0),
                 rate: app.rate.as_ref().and_then(|at| self.rate(at)),
@@ -202,6 +205,47 @@ impl Lower<'_> {
         let mut users = passwd.text.lines().map(|line| line.split(':'));
         let mut found = users.find(|fields| fields.clone().next() == Some(user))?;
         found.nth(2)?.parse().ok()
+    }
+
+    /// The names in certificates by which an app is known that stands behind these.
+    fn app_names(
+        &self,
+        at: &At<Vec<At<String>>>,
+        listen: Option<&Listen>,
+        apps: &[App],
+    ) -> Vec<San> {
+        let asked =
+            |listen: &Listen| listen.tls.as_ref().is_some_and(|files| files.client_ca.is_some());
+        if listen.is_some_and(|listen| !asked(listen)) {
+            self.error_at_key(
+                at.node,
+                "nobody is asked for a certificate",
+                "write `client_ca` into `listen.tls`: the authority that signs those of apps",
+            );
+        }
+        let mut names = Vec::new();
+        for At { value, node } in &at.value {
+            let Some(text) = self.open_text(*node, value, Dialect::Own) else { continue };
+            let name = match San::parse(&text) {
+                Ok(name) => name,
+                Err(bad) => {
+                    let cure = "write a DNS name, a URI or a mail address of its subjectAltName";
+                    self.error(*node, format!("`{value}` is no name: {bad}"), cure);
+                    continue;
+                }
+            };
+            let others =
+                apps.iter().find(|app| app.certificate.iter().flatten().any(|n| *n == name));
+            if let Some(other) = others {
+                self.error(
+                    *node,
+                    format!("the app `{}` has the same name", other.name),
+                    "a certificate stands for one app",
+                );
+            }
+            names.push(name);
+        }
+        names
     }
 
     /// The app that a person is who uses the command line: one that may use all backends, if there

@@ -1,13 +1,14 @@
 //! The matrix of names, origins and tokens.
 
 use super::*;
-use crate::model::ids::AppName;
+use crate::model::{ids::AppName, san::San};
 
 fn app(name: &str, token: &str) -> App {
     App {
         name: AppName::from(name),
         token: Some(TokenHash::of(token.as_bytes())),
         users: Vec::new(),
+        certificate: None,
         backends: None,
         max_concurrent_calls: None,
         rate: None,
@@ -15,9 +16,13 @@ fn app(name: &str, token: &str) -> App {
     }
 }
 
+fn hosts() -> Hosts {
+    Hosts::new(&["127.0.0.1:7717".parse().unwrap()], &[], None)
+}
+
 fn guard(auth: Auth) -> Guard {
     let apps = vec![app("billing", "t0ken-one"), app("hr", "t0ken-two")];
-    Guard::new(auth, &apps, &["127.0.0.1:7717".parse().unwrap()])
+    Guard::new(auth, &apps, hosts())
 }
 
 fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
@@ -66,10 +71,10 @@ fn two_hosts_and_another_authority_are_refused() {
     two.append(header::HOST, "evil.com".parse().unwrap());
     let guard = guard(Auth::Token);
     let plain = Uri::from_static("/v1/status");
-    assert_eq!(guard.check_browser(&plain, &two, arrival), Err(Refusal::NoHost));
+    assert_eq!(guard.check_browser(&plain, &two, &arrival), Err(Refusal::NoHost));
     let absolute = Uri::from_static("http://evil.com/v1/status");
     let one = headers(&[("host", "127.0.0.1:7717")]);
-    assert_eq!(guard.check_browser(&absolute, &one, arrival), Err(Refusal::ForeignHost));
+    assert_eq!(guard.check_browser(&absolute, &one, &arrival), Err(Refusal::ForeignHost));
 }
 
 #[test]
@@ -93,7 +98,7 @@ fn foreign_pages_are_refused() {
 
 #[track_caller]
 fn identify(auth: Auth, pairs: &[(&str, &str)], expected: Result<&str, Refusal>) {
-    let found = guard(auth).identify(&headers(pairs), &tcp());
+    let found = guard(auth).identify(&headers(pairs), &Arrival::Unix { peer: None });
     let found = found.map(|caller| caller.app.name.as_str().to_owned());
     assert_eq!(found, expected.map(str::to_owned));
 }
@@ -121,12 +126,22 @@ fn without_a_right_token_nobody_comes_in() {
 
 #[test]
 fn a_refusal_is_counted_by_the_code_that_its_sender_reads() {
-    use Refusal::{CrossOrigin, ForeignHost, NoHost, NoToken, WrongToken};
-    let too_many =
-        [Refusal::TooManyFailures(Duration::ZERO), Refusal::TooManyRequests(Duration::ZERO)];
-    for refusal in
-        [NoHost, ForeignHost, CrossOrigin, NoToken, WrongToken].into_iter().chain(too_many)
-    {
+    use Refusal::{
+        CrossOrigin, ForeignHost, NoHost, NoToken, OtherApp, OtherCertificate, TooManyFailures,
+        TooManyRequests, WrongToken,
+    };
+    let all = [
+        NoHost,
+        ForeignHost,
+        CrossOrigin,
+        NoToken,
+        WrongToken,
+        OtherApp,
+        OtherCertificate,
+        TooManyFailures(Duration::ZERO),
+        TooManyRequests(Duration::ZERO),
+    ];
+    for refusal in all {
         assert_eq!(crate::metrics::Label::as_str(refusal.kind()), refusal.code().as_str());
     }
 }
@@ -136,7 +151,7 @@ fn a_refusal_is_counted_by_the_code_that_its_sender_reads() {
 fn a_user_is_its_app_on_a_unix_socket() {
     let mut apps = vec![app("billing", "t0ken-one"), app("hr", "t0ken-two")];
     apps[1].users = vec![1000, 1001];
-    let guard = Guard::new(Auth::Token, &apps, &[]);
+    let guard = Guard::new(Auth::Token, &apps, hosts());
     let by = |uid: Option<u32>, pairs: &[(&str, &str)]| {
         let peer = uid.map(|uid| crate::door::Process { uid, pid: Some(7) });
         let found = guard.identify(&headers(pairs), &Arrival::Unix { peer });
@@ -177,7 +192,7 @@ async fn an_app_sends_no_more_than_it_may() {
     use crate::config::Rate;
     let mut apps = vec![app("billing", "t0ken-one"), app("hr", "t0ken-two")];
     apps[0].rate = Some(Rate { per_second: 10.0, burst: 20.0 });
-    let guard = Guard::new(Auth::Token, &apps, &[]);
+    let guard = Guard::new(Auth::Token, &apps, hosts());
     let went = |app: &App| (0..100).filter(|_| guard.check_rate(app).is_ok()).count();
     assert_eq!((went(&apps[0]), went(&apps[1])), (20, 100));
     tokio::time::advance(Duration::from_secs(1)).await;
@@ -187,4 +202,63 @@ async fn an_app_sends_no_more_than_it_may() {
     assert_eq!(went(&apps[0]), 0);
     guard.set_apps(&apps[1..]);
     assert!(guard.left.lock().unwrap().is_empty());
+}
+
+/// `billing` has a token, `hr` a certificate, `ops` both.
+fn certified() -> Guard {
+    let named = |name: &str| Some(vec![San::parse(name).unwrap()]);
+    let apps = vec![
+        app("billing", "t0ken-one"),
+        App { token: None, certificate: named("spiffe://acme/hr"), ..app("hr", "") },
+        App { certificate: named("ops.acme"), ..app("ops", "t0ken-ops") },
+    ];
+    Guard::new(Auth::Token, &apps, hosts())
+}
+
+/// A connection that was made with a certificate of these names.
+fn with_certificate(names: &[&str]) -> Arrival {
+    let names = names.iter().map(|name| San::parse(name).unwrap()).collect();
+    Arrival::Tls { peer: "10.0.0.9:50000".parse().unwrap(), names: Some(names) }
+}
+
+#[track_caller]
+fn known(guard: &Guard, arrival: &Arrival, token: Option<&str>, expected: Result<&str, Refusal>) {
+    let pairs: Vec<(&str, &str)> = token.map(|token| ("x-api-key", token)).into_iter().collect();
+    let found = guard.identify(&headers(&pairs), arrival);
+    let found = found.map(|caller| caller.app.name.as_str().to_owned());
+    assert_eq!(found, expected.map(str::to_owned));
+}
+
+#[test]
+fn a_certificate_says_who_it_is() {
+    let guard = certified();
+    let hr = with_certificate(&["other.acme", "spiffe://acme/hr"]);
+    known(&guard, &hr, None, Ok("hr"));
+    known(&guard, &hr, Some("a key of MANTYX"), Ok("hr"));
+    known(&guard, &hr, Some("t0ken-one"), Err(Refusal::OtherApp));
+    let ops = with_certificate(&["ops.acme"]);
+    known(&guard, &ops, Some("t0ken-ops"), Ok("ops"));
+    known(&guard, &ops, None, Ok("ops"));
+}
+
+#[test]
+fn a_certificate_that_is_nobodys_needs_a_token() {
+    let guard = certified();
+    for names in [&["acme/hr", "SPIFFE://acme/hr", "ops.acme.evil"][..], &[]] {
+        let other = with_certificate(names);
+        known(&guard, &other, None, Err(Refusal::NoToken));
+        known(&guard, &other, Some("t0ken-one"), Ok("billing"));
+        // A stolen token does not stand in for the certificate.
+        known(&guard, &other, Some("t0ken-ops"), Err(Refusal::OtherCertificate));
+        assert!(guard.app_of(TokenHash::of(b"t0ken-ops"), &other).is_none());
+    }
+    known(&guard, &Arrival::Unix { peer: None }, Some("t0ken-ops"), Ok("ops"));
+}
+
+#[test]
+fn what_is_taken_from_the_list_is_taken_at_once() {
+    let (guard, hr) = (certified(), with_certificate(&["spiffe://acme/hr"]));
+    known(&guard, &hr, None, Ok("hr"));
+    guard.set_apps(&[app("billing", "t0ken-one")]);
+    known(&guard, &hr, None, Err(Refusal::NoToken));
 }

@@ -57,7 +57,7 @@ mcp: [fs]",
 1 | upstream: [sandbox]
   |           ^
 
-error: expected an address, a list of addresses, or a map with tcp and unix, found the number 5
+error: expected an address, a list of addresses, or a map with tcp, unix and tls, found the number 5
  --> /srv/bridge.yaml:2:9 (listen)
   |
 2 | listen: 5
