@@ -71,10 +71,10 @@ fn two_hosts_and_another_authority_are_refused() {
     two.append(header::HOST, "evil.com".parse().unwrap());
     let guard = guard(Auth::Token);
     let plain = Uri::from_static("/v1/status");
-    assert_eq!(guard.check_browser(&plain, &two, &arrival), Err(Refusal::NoHost));
+    assert_eq!(guard.check_browser(&plain, &two, arrival), Err(Refusal::NoHost));
     let absolute = Uri::from_static("http://evil.com/v1/status");
     let one = headers(&[("host", "127.0.0.1:7717")]);
-    assert_eq!(guard.check_browser(&absolute, &one, &arrival), Err(Refusal::ForeignHost));
+    assert_eq!(guard.check_browser(&absolute, &one, arrival), Err(Refusal::ForeignHost));
 }
 
 #[test]
