@@ -15,8 +15,8 @@ mod status;
 use std::{collections::BTreeSet, fmt, sync::Arc, time::SystemTime};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
-use hyper::body::Incoming;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use hyper::body::{Body as _, Incoming};
 use serde::Serialize;
 use tokio::{sync::watch, time::Instant};
 
@@ -111,14 +111,20 @@ impl Api {
     ) -> Response<Body> {
         let Some(caller) = caller else {
             return match route {
-                Own::Ready => self.ready(),
+                Own::Ready => self.ready(None),
                 _ => reply::json(StatusCode::OK, &serde_json::json!({ "status": "ok" })),
             };
         };
         let app = Arc::clone(&caller.app);
+        // What changes something says that it is JSON, as a page's form cannot.
+        let says_nothing =
+            !request.headers().contains_key(header::CONTENT_TYPE) && request.body().is_end_stream();
+        if request.method() == Method::POST && !says_nothing && !is_json(request.headers()) {
+            return not_json();
+        }
         match route {
             Own::Health => reply::json(StatusCode::OK, &serde_json::json!({ "status": "ok" })),
-            Own::Ready => self.ready(),
+            Own::Ready => self.ready(Some(&app)),
             Own::Status => reply::json(StatusCode::OK, &status::status(self, &app)),
             Own::ToolRefs => self.tool_refs(&app, &request),
             Own::Inject => self.inject(&app, request).await,

@@ -21,5 +21,3 @@ pub mod supervisor;
 
 #[cfg(test)]
 pub(crate) mod fake;
-#[cfg(test)]
-pub(crate) mod fake_http;

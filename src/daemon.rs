@@ -18,7 +18,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 use tokio::{
     net::TcpListener,
     sync::watch,
@@ -37,7 +37,7 @@ use crate::{
     audit::{self, Audit},
     backend::calls::Backends,
     catalogs,
-    config::{self, App, Auth, Config, Credential, Environment, Listen},
+    config::{self, App, Auth, Config, Credential, Environment, Listen, TokenHash},
     door::{guard::Guard, sessions::Sessions},
     front::Front,
     journal::{self, Journal},
@@ -81,7 +81,7 @@ pub struct Daemon {
     journal: Arc<Journal>,
     audit: Option<Arc<Audit>>,
     urls: Vec<String>,
-    /// The token of the first app.
+    /// The token of the app `default`; empty where others are configured.
     token: SecretString,
 }
 
@@ -127,7 +127,7 @@ impl Daemon {
         let mut back = Tasks::default();
 
         let apps = apps(&config, &state)?;
-        let token = apps.iter().find_map(|app| app.token.clone()).unwrap_or_default();
+        let token = if config.apps.is_empty() { state.token()? } else { SecretString::default() };
 
         let Options { launcher, handed, reload, traces } = options;
         let traces = traces.map(|(traces, exporter)| {
@@ -143,7 +143,7 @@ impl Daemon {
         state.write_listen(&urls)?;
 
         let (base_url, workspace, credential) = upstream(&config, &mut back).await?;
-        let upstream = Arc::new(Upstream::new(base_url.clone(), &credential));
+        let upstream = Arc::new(Upstream::new(base_url.clone(), &credential, state.clone()));
         let audit = match &config.audit {
             Some(audit) => Some(Arc::new(Audit::open(&audit.file, audit.arguments)?)),
             None => None,
@@ -184,6 +184,7 @@ impl Daemon {
             proxy: Proxy { runs: Arc::clone(&runs) },
             traces,
         });
+        spawn_credential(&mut back, Arc::clone(runs.upstream()));
         for listener in listeners {
             let serving = server::serve(listener, Arc::clone(&front_door), front.stop_token());
             front.spawn("listener", serving);
@@ -202,7 +203,7 @@ impl Daemon {
         &self.urls
     }
 
-    /// The token of the first app.
+    /// The token of the app `default`; empty where others are configured.
     pub fn token(&self) -> &SecretString {
         &self.token
     }
@@ -253,19 +254,21 @@ impl Daemon {
 /// token.
 fn apps(config: &Config, state: &StateDir) -> Result<Vec<App>, StateError> {
     if config.apps.is_empty() {
-        Ok(vec![default_app(state.token()?)])
+        Ok(vec![default_app(&state.token()?)])
     } else {
         Ok(config.apps.clone())
     }
 }
 
-fn default_app(token: SecretString) -> App {
+fn default_app(token: &SecretString) -> App {
     App {
         name: AppName::from("default"),
-        token: Some(token),
+        token: Some(TokenHash::of(token.expose_secret().as_bytes())),
+        users: Vec::new(),
         certificate: None,
         backends: None,
         max_concurrent_calls: None,
+        rate: None,
         credential: None,
     }
 }
@@ -351,6 +354,17 @@ fn shown_url(config: &Config, base_url: &Url) -> String {
         config::Upstream::Sandbox { .. } => "sandbox".to_owned(),
         config::Upstream::Mantyx { .. } => base_url.to_string(),
     }
+}
+
+/// Keeps a token of `upstream.oauth` at hand.
+fn spawn_credential(back: &mut Tasks, upstream: Arc<Upstream>) {
+    let stop = back.stop_token();
+    back.spawn("credential", async move {
+        tokio::select! {
+            () = stop.cancelled() => (),
+            () = upstream.keep_authorized() => (),
+        }
+    });
 }
 
 /// Marks the daemon ready when every backend has been tried once, or has had its time.

@@ -16,8 +16,9 @@ use crate::{
         Arrival,
         code::Code,
         guard::{Caller, Guard, Refusal, TokenHash},
+        rate,
         reply::{self, Body},
-        route::Route,
+        route::{Own, Route},
         sessions::{Begun, Sessions},
     },
     http_client,
@@ -49,14 +50,13 @@ impl Front {
     ) -> Response<Body> {
         let mut response = match self.admit(&request, &arrival) {
             Ok((route, caller)) => self.count(route, caller, request, &arrival).await,
-            Err(refusal) => {
-                self.api.requests.refused.of(refusal.kind()).inc();
-                refused(&request, &arrival, &refusal)
-            }
+            Err(refusal) => self.refuse(request.uri().path(), &arrival, &refusal),
         };
         // What a browser might do with an answer that it should never have got.
         let headers = response.headers_mut();
         headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+        let unframed = HeaderValue::from_static("frame-ancestors 'none'");
+        headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(unframed);
         response
     }
 
@@ -69,8 +69,28 @@ impl Front {
         self.guard.check_browser(request.uri(), request.headers(), arrival)?;
         let route = Route::of(request.method(), request.uri().path());
         if route.is_open() {
-            return Ok((route, None));
+            // Whoever watches over the bridge may be told more, and is never turned away.
+            let wants_more = route == Route::Own(Own::Ready);
+            let caller = wants_more.then(|| self.guard.recognize(request.headers(), arrival));
+            return Ok((route, caller.flatten()));
         }
+        self.guard.check_failures(arrival)?;
+        let (route, caller) = self
+            .identify(route, request, arrival)
+            .map_err(|refusal| self.guard.turned_away(refusal, arrival))?;
+        if let Some(caller) = &caller {
+            self.guard.check_rate(&caller.app)?;
+        }
+        Ok((route, caller))
+    }
+
+    /// Finds out who the caller of a route is that not everybody may see.
+    fn identify(
+        &self,
+        route: Route,
+        request: &Request<Incoming>,
+        arrival: &Arrival,
+    ) -> Result<(Route, Option<Caller>), Refusal> {
         match self.guard.identify(request.headers(), arrival) {
             Ok(caller) => Ok((route, Some(caller))),
             Err(Refusal::NoToken) if route.takes_sessions() => {
@@ -99,6 +119,9 @@ impl Front {
 
     /// Begins a session, if the form has the token of an app.
     async fn sign_in(&self, request: Request<Incoming>, arrival: &Arrival) -> Response<Body> {
+        if let Err(refusal) = self.guard.check_failures(arrival) {
+            return self.refuse(request.uri().path(), arrival, &refusal);
+        }
         let (parts, body) = request.into_parts();
         let form = match reply::read(body, MAX_FORM).await {
             Ok(form) => form,
@@ -108,7 +131,11 @@ impl Front {
         let token = token.map(|(_, token)| token.trim().to_owned()).unwrap_or_default();
         let token = TokenHash::of(token.as_bytes());
         let Some(app) = self.guard.app_of(token, arrival) else {
-            info!("somebody tried to sign in at the status page with a wrong token");
+            info!(peer = %arrival, "somebody tried to sign in at the status page with a wrong token");
+            let refusal = self.guard.turned_away(Refusal::WrongToken, arrival);
+            if matches!(refusal, Refusal::TooManyFailures(_)) {
+                return self.refuse(parts.uri.path(), arrival, &refusal);
+            }
             return page::sign_in(Some("That is no token of this bridge."));
         };
         // Behind a proxy, only the origin of the form tells what the browser speaks.
@@ -196,14 +223,30 @@ impl Front {
             ),
         }
     }
-}
 
-fn refused(request: &Request<Incoming>, arrival: &Arrival, refusal: &Refusal) -> Response<Body> {
-    debug!(?arrival, path = request.uri().path(), %refusal, "refused");
-    let mut response = reply::error(refusal.status(), refusal.code(), &refusal.to_string());
-    if refusal.status() == StatusCode::UNAUTHORIZED {
-        let challenge = HeaderValue::from_static("Bearer realm=\"mantyx-bridge\"");
-        response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+    /// Answers a request that is turned away.
+    fn refuse(&self, path: &str, arrival: &Arrival, refusal: &Refusal) -> Response<Body> {
+        self.api.requests.refused.of(refusal.kind()).inc();
+        let mut response = reply::error(refusal.status(), refusal.code(), &refusal.to_string());
+        match refusal {
+            // Not often: more of them are `TooManyFailures`.
+            Refusal::NoToken
+            | Refusal::WrongToken
+            | Refusal::OtherApp
+            | Refusal::OtherCertificate => {
+                info!(peer = %arrival, path, %refusal, "refused");
+                let challenge = HeaderValue::from_static("Bearer realm=\"mantyx-bridge\"");
+                response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+            }
+            Refusal::TooManyFailures(wait) | Refusal::TooManyRequests(wait) => {
+                debug!(peer = %arrival, path, %refusal, "refused");
+                let seconds = HeaderValue::from(rate::seconds(*wait));
+                response.headers_mut().insert(header::RETRY_AFTER, seconds);
+            }
+            Refusal::NoHost | Refusal::ForeignHost | Refusal::CrossOrigin => {
+                debug!(peer = %arrival, path, %refusal, "refused");
+            }
+        }
+        response
     }
-    response
 }

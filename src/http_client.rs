@@ -7,12 +7,12 @@
 mod link_local;
 mod tls;
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use http::{
     HeaderMap, HeaderValue,
-    header::{Entry, HeaderName},
+    header::{Entry, HeaderName, RETRY_AFTER},
 };
 use reqwest::{NoProxy, Proxy};
 use url::{Origin, Url};
@@ -176,6 +176,15 @@ pub async fn body_up_to(
         }
     }
     Ok((read.freeze(), true))
+}
+
+/// How long a server wants to be left alone: `Retry-After`, in seconds or as a date.
+pub fn retry_after(headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
+    match text.trim().parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(wall).ok(),
+    }
 }
 
 /// What reqwest and hyper say above the cause, and nobody learns anything from.

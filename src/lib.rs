@@ -14,11 +14,14 @@ pub mod config;
 pub mod daemon;
 pub mod demo;
 pub mod door;
+#[cfg(test)]
+pub(crate) mod fake_http;
 pub mod front;
 pub mod http_client;
 pub mod journal;
 pub mod metrics;
 pub mod model;
+pub mod oauth;
 pub mod page;
 pub mod proxy;
 pub mod runs;

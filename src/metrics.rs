@@ -104,6 +104,8 @@ label! {
         ForeignHost = "host_refused",
         CrossOrigin = "origin_refused",
         Unauthorized = "unauthorized",
+        TooManyFailures = "too_many_failures",
+        TooManyRequests = "too_many_requests",
     }
 }
 

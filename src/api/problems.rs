@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::status::{Backend, Daemon};
-use crate::tls::certificate::Validity;
+use crate::{tls::certificate::Validity, upstream::LOG_IN_ANEW};
 
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -31,6 +31,10 @@ pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend]) -> Vec<Problem> {
     if daemon.upstream.reachable == Some(false) {
         let error = daemon.upstream.last_error.as_deref();
         add("upstream", error, "MANTYX cannot be reached.", UPSTREAM);
+    }
+    if let Some(error) = &daemon.upstream.token_error {
+        let cure = if daemon.upstream.grant_ended { LOG_IN_ANEW } else { TOKEN };
+        add("upstream", Some(&format!("MANTYX cannot be shown a token: {error}")), "", cure);
     }
     if let Some(error) = &daemon.config.last_error {
         let cure = if daemon.config.needs_restart { RESTART } else { CONFIG };
@@ -74,6 +78,9 @@ const AUDIT: &str = "Calls are made all the same, and their lines wait, 16 MiB a
                      on the disk of audit.file, and look at its permissions.";
 const UPSTREAM: &str = "Look at upstream.base_url, the network and upstream.credential; \
                         `mantyx-bridge doctor` tries each step.";
+const TOKEN: &str = "It is asked for again by itself. See that the token endpoint can be reached, and \
+                     that upstream.oauth has the token_url, client_id and client_secret of the \
+                     application.";
 const CONFIG: &str = "The daemon goes on with the configuration that it had. Mend the file; it is \
                       read again as soon as it changes, and `mantyx-bridge check` shows the place.";
 const RESTART: &str = "Restart the daemon where that should hold: what needs it stays as it was \

@@ -61,6 +61,11 @@ pub(super) struct Upstream<'a> {
     /// `null` before the first exchange.
     pub(super) reachable: Option<bool>,
     pub(super) last_error: Option<String>,
+    /// Why there is no token of `upstream.oauth`, or no newer one; `null` where all is well.
+    pub(super) token_error: Option<String>,
+    /// Somebody has to log in anew.
+    #[serde(skip)]
+    pub(super) grant_ended: bool,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -204,6 +209,7 @@ pub(super) fn status<'a>(api: &'a Api, app: &App) -> Status<'a> {
 /// How the daemon is doing, to `app`, which sees these backends.
 pub(super) fn daemon<'a>(api: &'a Api, app: &App, backends: &[Backend]) -> Daemon<'a> {
     let health = api.runs.upstream().health();
+    let token_failure = api.runs.upstream().token_failure();
     let loaded = api.loaded();
     let journal = api.runs.journal().health();
     let mut daemon = Daemon {
@@ -212,6 +218,8 @@ pub(super) fn daemon<'a>(api: &'a Api, app: &App, backends: &[Backend]) -> Daemo
             workspace: loaded.workspace.clone(),
             reachable: health.reachable,
             last_error: health.last_error,
+            grant_ended: token_failure.as_ref().is_some_and(|failure| failure.grant_ended),
+            token_error: token_failure.map(|failure| failure.text),
         },
         runs: Runs { driven: api.runs.driven() },
         approvals: Approvals { waiting: api.runs.approvals().waiting(Some(&app.name)) },

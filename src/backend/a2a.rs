@@ -34,7 +34,7 @@ use self::{
 };
 use super::{
     address,
-    auth::Tokens,
+    auth::{self, Tokens},
     peer::{About, CallError, Dial, Handle, Peer, PeerError, ToolCall},
 };
 #[cfg(feature = "grpc")]
@@ -110,7 +110,7 @@ impl A2aDialer {
         let tokens = config
             .oauth
             .as_ref()
-            .map(|oauth| Arc::new(Tokens::new(name.clone(), oauth.clone(), None, clients)));
+            .map(|oauth| Arc::new(auth::tokens(name.clone(), oauth.clone(), None, clients)));
         let settings = Settings {
             name,
             client,
@@ -176,7 +176,7 @@ impl Settings {
         let rules =
             Rules { card_url: url.as_ref(), allow_hosts: &self.allow_hosts, binding: self.binding };
         if let (Some(tokens), Some(named)) = (&self.tokens, &card.token_url) {
-            tokens.learn(url.as_ref(), named);
+            tokens.issuer().learn(url.as_ref(), named);
         }
         let endpoint = interface::choose(&card, rules).map_err(|e| bad(e.to_string()))?;
         let catalog = Catalog::a2a(raw);

@@ -29,7 +29,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    auth::Tokens,
+    auth,
     peer::{Dial, Peer, PeerError},
 };
 use crate::{
@@ -135,7 +135,7 @@ pub fn dialer(
             let own = clients.own().clone();
             let tokens = oauth
                 .as_ref()
-                .map(|oauth| Tokens::new(name.clone(), oauth.clone(), resource, clients));
+                .map(|oauth| auth::tokens(name.clone(), oauth.clone(), resource, clients));
             let socket = socket.as_deref();
             let endpoint = http::Endpoint::new(own, url, headers.clone(), socket, tokens);
             Target::Http { endpoint: Arc::new(endpoint), transport: *transport }

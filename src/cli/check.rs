@@ -37,7 +37,7 @@ pub struct Plan {
     pub listen: Vec<String>,
     pub upstream: String,
     pub workspace: Option<String>,
-    /// Whose credential goes to the upstream: `own`, `passthrough`, or none for the sandbox.
+    /// Whose credential goes to the upstream: `own`, `oauth`, `passthrough`, or none for the sandbox.
     pub credential: Option<&'static str>,
     pub auth: &'static str,
     pub apps: Vec<AppPlan>,
@@ -190,6 +190,7 @@ impl Plan {
             Upstream::Mantyx { base_url, workspace, credential } => {
                 let whose = match credential {
                     Credential::Own(_) => "own",
+                    Credential::Oauth(_) => "oauth",
                     Credential::Passthrough => "passthrough",
                 };
                 (base_url.to_string(), workspace.clone(), Some(whose))

@@ -17,7 +17,6 @@ use super::{
     error::{Problem, Snippet},
     lower::Lower,
     mask::Mask,
-    not_yet,
     read::{self, Mistake},
     reference::plain_reason,
     shape::File,
@@ -155,15 +154,6 @@ fn lowered<T>(
     let directory = directory(path);
     let mut left_out = HashSet::new();
     let mut mistakes = Vec::new();
-    not_yet::find(&document.root, &mut |node, what, cure| {
-        left_out.insert(node.id);
-        mistakes.push(Mistake {
-            node: node.id,
-            at_key: true,
-            message: format!("this version cannot do this yet: {what}"),
-            cure: Some(cure.into()),
-        });
-    });
     let file: Option<File> = read::read(&document, &mut left_out, |mistake| mistakes.push(mistake));
     let mut warnings = Vec::new();
     let mut lowered = None;

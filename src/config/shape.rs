@@ -14,7 +14,7 @@ use super::{
     read::{At, Scalar},
     words::{
         A2aTransport, AuthWord, Count, DurationText, Globs, HttpMethod, ListenValue, McpTransport,
-        OneOrMany, PendingAfter, SchemaMap, Share, UnavailableWord, Unready,
+        OneOrMany, PendingAfter, SchemaMap, Share, UnavailableWord,
     },
 };
 
@@ -97,22 +97,23 @@ pub struct Upstream {
     pub workspace: Option<At<String>>,
     /// An API key or an OAuth access token, as a reference; or `passthrough`: what each app sends.
     pub credential: Option<At<Scalar>>,
-    /// Instead of `credential`. Not in this version.
-    pub oauth: Option<UpstreamOauth>,
+    /// Instead of `credential`: access tokens that the bridge fetches, and renews before they expire.
+    pub oauth: Option<At<UpstreamOauth>>,
 }
 
-/// An OAuth grant that is renewed before it expires. Not in this version.
+/// An OAuth application that somebody has given access to a workspace.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a map with token_url, client_id and refresh_token")]
+#[serde(deny_unknown_fields, expecting = "a map with client_id, client_secret, refresh_token")]
 pub struct UpstreamOauth {
-    /// Where tokens are issued.
-    pub token_url: Option<String>,
-    /// Who the bridge is there.
-    pub client_id: Option<String>,
+    /// Where tokens are issued. Default: `<base_url>/api/oauth/token`.
+    pub token_url: Option<At<String>>,
+    /// The application.
+    pub client_id: Option<At<Scalar>>,
     /// As a reference.
-    pub client_secret: Option<Unready>,
-    /// As a reference.
-    pub refresh_token: Option<Unready>,
+    pub client_secret: Option<At<Scalar>>,
+    /// What the application was given when somebody logged in, as a reference. One that the issuer
+    /// puts in its place is kept in `state_dir`, and used until this one changes.
+    pub refresh_token: Option<At<Scalar>>,
 }
 
 /// The audit log.
@@ -128,10 +129,13 @@ pub struct Audit {
 
 /// A program that uses the bridge.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a map with token or cert")]
+#[serde(deny_unknown_fields, expecting = "a map with token, users or cert")]
 pub struct App {
     /// What the app shows as `Authorization: Bearer` or `X-API-Key`, as a reference.
     pub token: Option<At<Scalar>>,
+    /// Users of this machine, by number or by their names in `/etc/passwd`: what one of them sends
+    /// over a unix socket is this app's, without a token.
+    pub users: Option<At<Vec<At<Scalar>>>>,
     /// The app is known by its certificate: names out of the certificate's `subjectAltName`, as
     /// they are there: DNS names, URIs, mail addresses. Over TCP it then needs no token, and no
     /// other certificate will do. Needs `listen.tls.client_ca`.
@@ -140,8 +144,20 @@ pub struct App {
     pub backends: Option<At<Vec<At<String>>>>,
     /// Tool calls of this app that may run at once.
     pub max_concurrent_calls: Option<At<Count>>,
+    /// The requests that it may send. Left out: as many as it likes.
+    pub rate: Option<At<Rate>>,
     /// Goes to MANTYX in place of the upstream's credential, for this app.
     pub credential: Option<At<Scalar>>,
+}
+
+/// How many requests an app may send.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with per_second and burst")]
+pub struct Rate {
+    /// So many a second, in the long run.
+    pub per_second: Option<At<Count>>,
+    /// So many at once, after a time of rest. Default: twice `per_second`.
+    pub burst: Option<At<Count>>,
 }
 
 /// How catalogs are kept fresh, for all backends that do not say otherwise.

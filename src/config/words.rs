@@ -53,10 +53,6 @@ pub enum ListenValue {
     Map(ListenMap),
 }
 
-/// The value of a key that this version only names: anything may stand there.
-#[derive(Debug)]
-pub struct Unready;
-
 /// A map that is a JSON Schema. Only its place is read here: its content is taken from the document,
 /// which keeps the order of the keys.
 #[derive(Debug)]
@@ -283,12 +279,6 @@ fn many<'de, A: SeqAccess<'de>>(mut seq: A) -> Result<OneOrMany, A::Error> {
     Ok(OneOrMany::Many(items))
 }
 
-impl<'de> Deserialize<'de> for Unready {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        IgnoredAny::deserialize(deserializer).map(|_| Self)
-    }
-}
-
 impl<'de> Deserialize<'de> for SchemaMap {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct SchemaVisitor;
@@ -351,6 +341,5 @@ inline_schema! {
             generator.subschema_for::<ListenMap>(),
         ],
     });
-    Unready => |_generator| json_schema!({});
     SchemaMap => |_generator| json_schema!({ "type": "object" });
 }

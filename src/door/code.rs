@@ -41,6 +41,8 @@ codes! {
     NotReady = "not_ready",
     OriginRefused = "origin_refused",
     StreamRefused = "stream_refused",
+    TooManyFailures = "too_many_failures",
+    TooManyRequests = "too_many_requests",
     Unauthorized = "unauthorized",
     UnknownBackend = "unknown_backend",
     UnknownToolUse = "unknown_tool_use",

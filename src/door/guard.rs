@@ -2,23 +2,32 @@
 //!
 //! A web page can make a browser send requests to loopback, by name (DNS rebinding) or blindly
 //! (cross-site requests); `Host`, `Origin` and their kin give it away. A program shows a token, or its
-//! certificate says who it is. Each request is looked at anew: what has been taken from an app does
-//! not help it on a connection that it has open.
+//! certificate or the kernel says who it is. Each request is looked at anew: what has been taken from
+//! an app does not help it on a connection that it has open.
 //!
 //! Must not: look at a body, or say in a refusal which part of a token was wrong.
 
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use http::{HeaderMap, HeaderName, StatusCode, Uri, header};
-use secrecy::{ExposeSecret as _, SecretString};
-use sha2::{Digest as _, Sha256};
-use subtle::ConstantTimeEq as _;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
-use super::{Arrival, code::Code, hosts::Hosts};
+use super::{
+    Arrival,
+    code::Code,
+    failures::{Failures, Peer},
+    hosts::Hosts,
+    rate::Bucket,
+};
+pub use crate::config::TokenHash;
 use crate::{
     config::{App, Auth},
     metrics::Refused,
+    model::ids::AppName,
     upstream::X_API_KEY,
 };
 
@@ -26,30 +35,11 @@ use crate::{
 #[derive(Debug)]
 pub struct Guard {
     auth: Auth,
-    apps: watch::Sender<Arc<[KnownApp]>>,
+    apps: watch::Sender<Arc<[Arc<App>]>>,
+    failures: Failures,
+    /// What is left to apps whose requests are limited.
+    left: Mutex<HashMap<AppName, Bucket>>,
     hosts: watch::Sender<Arc<Hosts>>,
-}
-
-#[derive(Debug)]
-struct KnownApp {
-    app: Arc<App>,
-    token: Option<TokenHash>,
-}
-
-/// Compared in place of a token, so that the time tells nothing about it.
-#[derive(Debug, Clone, Copy, Eq)]
-pub struct TokenHash([u8; 32]);
-
-impl PartialEq for TokenHash {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.ct_eq(&other.0).into()
-    }
-}
-
-impl TokenHash {
-    pub fn of(token: &[u8]) -> Self {
-        Self(Sha256::digest(token).into())
-    }
 }
 
 /// A caller that has been let in.
@@ -82,6 +72,10 @@ pub enum Refusal {
          MANTYX was not asked."
     )]
     WrongToken,
+    #[error("Too many requests from there came without a right token; wait before the next one.")]
+    TooManyFailures(Duration),
+    #[error("The app sends more requests than it may (`rate` in bridge.yaml); wait a moment.")]
+    TooManyRequests(Duration),
     #[error(
         "The token is that of another app than the certificate; show the app's own token, or none. \
          MANTYX was not asked."
@@ -102,6 +96,7 @@ impl Refusal {
             Self::NoToken | Self::WrongToken | Self::OtherApp | Self::OtherCertificate => {
                 StatusCode::UNAUTHORIZED
             }
+            Self::TooManyFailures(_) | Self::TooManyRequests(_) => StatusCode::TOO_MANY_REQUESTS,
         }
     }
 
@@ -114,6 +109,8 @@ impl Refusal {
             Self::NoToken | Self::WrongToken | Self::OtherApp | Self::OtherCertificate => {
                 Refused::Unauthorized
             }
+            Self::TooManyFailures(_) => Refused::TooManyFailures,
+            Self::TooManyRequests(_) => Refused::TooManyRequests,
         }
     }
 
@@ -126,6 +123,8 @@ impl Refusal {
             Self::NoToken | Self::WrongToken | Self::OtherApp | Self::OtherCertificate => {
                 Code::Unauthorized
             }
+            Self::TooManyFailures(_) => Code::TooManyFailures,
+            Self::TooManyRequests(_) => Code::TooManyRequests,
         }
     }
 }
@@ -134,12 +133,14 @@ impl Guard {
     /// A guard of `apps` on a bridge that is called `hosts`.
     pub fn new(auth: Auth, apps: &[App], hosts: Hosts) -> Self {
         let (apps, hosts) = (watch::Sender::new(known(apps)), watch::Sender::new(Arc::new(hosts)));
-        Self { auth, apps, hosts }
+        Self { auth, apps, failures: Failures::default(), left: Mutex::default(), hosts }
     }
 
     /// Lets these apps in from now on, and no others.
     pub fn set_apps(&self, apps: &[App]) {
         self.apps.send_replace(known(apps));
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.retain(|name, _| apps.iter().any(|app| app.name == *name));
     }
 
     /// The bridge is called `hosts` from now on.
@@ -156,7 +157,7 @@ impl Guard {
         arrival: &Arrival,
     ) -> Result<(), Refusal> {
         let ours = Arc::clone(&self.hosts.borrow());
-        if !matches!(arrival, Arrival::Unix) {
+        if !matches!(arrival, Arrival::Unix { .. }) {
             let mut hosts = headers.get_all(header::HOST).iter();
             let (Some(host), None) = (hosts.next(), hosts.next()) else {
                 return Err(Refusal::NoHost);
@@ -175,7 +176,45 @@ impl Guard {
         if foreign { Err(Refusal::CrossOrigin) } else { Ok(()) }
     }
 
-    /// Finds the app that the caller is: by its certificate, or by the token that it shows.
+    /// Turns away who has shown no right token too often, whatever it shows now.
+    pub fn check_failures(&self, arrival: &Arrival) -> Result<(), Refusal> {
+        let wait = self.failures.brake(Peer::of(arrival), Instant::now());
+        wait.map_or(Ok(()), |wait| Err(Refusal::TooManyFailures(wait)))
+    }
+
+    /// Counts a request of an app whose requests are limited.
+    pub fn check_rate(&self, app: &App) -> Result<(), Refusal> {
+        let Some(rate) = app.rate else { return Ok(()) };
+        let now = Instant::now();
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let bucket = left.entry(app.name.clone()).or_insert_with(|| Bucket::full(rate, now));
+        bucket.take(rate, now).map_err(Refusal::TooManyRequests)
+    }
+
+    /// The app that the caller is, for a route that is everybody's. A guess is a guess here, too.
+    pub fn recognize(&self, headers: &HeaderMap, arrival: &Arrival) -> Option<Caller> {
+        self.check_failures(arrival).ok()?;
+        match self.identify(headers, arrival) {
+            Ok(caller) => Some(caller),
+            Err(Refusal::NoToken) => None,
+            Err(refusal) => {
+                self.turned_away(refusal, arrival);
+                None
+            }
+        }
+    }
+
+    /// Notes that a caller is turned away; what it is told.
+    pub fn turned_away(&self, refusal: Refusal, arrival: &Arrival) -> Refusal {
+        if refusal.status() != StatusCode::UNAUTHORIZED {
+            return refusal;
+        }
+        let wait = self.failures.note(Peer::of(arrival), Instant::now());
+        wait.map_or(refusal, Refusal::TooManyFailures)
+    }
+
+    /// Finds the app that the caller is: by its certificate, by the token that it shows, or by its
+    /// user.
     pub fn identify(&self, headers: &HeaderMap, arrival: &Arrival) -> Result<Caller, Refusal> {
         let certified = self.certified(arrival);
         let bearer = headers.get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
@@ -192,7 +231,10 @@ impl Guard {
         if let Some(app) = certified {
             return Ok(Caller { app, token_in: None });
         }
-        let first = self.apps.borrow().first().map(|known| Arc::clone(&known.app));
+        if let Some(app) = self.app_of_user(arrival) {
+            return Ok(Caller { app, token_in: None });
+        }
+        let first = self.apps.borrow().first().cloned();
         match (self.auth, first) {
             (Auth::Off, Some(app)) => Ok(Caller { app, token_in: None }),
             _ if shown.iter().any(|(_, token)| token.is_some()) => Err(Refusal::WrongToken),
@@ -210,10 +252,17 @@ impl Guard {
         let mut found = None;
         for known in self.apps.borrow().iter() {
             if known.token == Some(token) {
-                found = Some(Arc::clone(&known.app));
+                found = Some(Arc::clone(known));
             }
         }
         found
+    }
+
+    /// The app whose user has opened the connection.
+    fn app_of_user(&self, arrival: &Arrival) -> Option<Arc<App>> {
+        let Arrival::Unix { peer: Some(peer) } = arrival else { return None };
+        let apps = self.apps.borrow();
+        apps.iter().find(|app| app.users.contains(&peer.uid)).cloned()
     }
 
     /// The app whose certificate the connection was made with. A certificate with the names of
@@ -222,7 +271,7 @@ impl Guard {
         let Arrival::Tls { names: Some(names), .. } = arrival else { return None };
         let apps = self.apps.borrow();
         let is_it = |app: &App| app.certificate.iter().flatten().any(|name| names.contains(name));
-        apps.iter().find(|known| is_it(&known.app)).map(|known| Arc::clone(&known.app))
+        apps.iter().find(|app| is_it(app)).cloned()
     }
 }
 
@@ -231,12 +280,8 @@ fn needs_certificate(app: &App, arrival: &Arrival) -> bool {
     app.certificate.is_some() && matches!(arrival, Arrival::Tls { .. })
 }
 
-fn known(apps: &[App]) -> Arc<[KnownApp]> {
-    let known = |app: &App| {
-        let hash = |token: &SecretString| TokenHash::of(token.expose_secret().as_bytes());
-        KnownApp { token: app.token.as_ref().map(hash), app: Arc::new(app.clone()) }
-    };
-    apps.iter().map(known).collect()
+fn known(apps: &[App]) -> Arc<[Arc<App>]> {
+    apps.iter().cloned().map(Arc::new).collect()
 }
 
 /// The token of an `Authorization` header with the scheme `Bearer`.

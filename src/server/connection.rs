@@ -27,7 +27,7 @@ use tokio::{
     time::timeout,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::{
     activity::{Activity, Doing},
@@ -38,7 +38,7 @@ use super::{
 };
 use crate::{
     door::{
-        Arrival,
+        Arrival, Process,
         code::Code,
         reply::{self, Body},
     },
@@ -87,7 +87,8 @@ impl Connection {
         let served = async {
             match socket {
                 Socket::Unix(stream) => {
-                    http1(stream, Arrival::Unix, &place.activity, front, &stop).await;
+                    let arrival = Arrival::Unix { peer: process(&stream) };
+                    http1(stream, arrival, &place.activity, front, &stop).await;
                 }
                 Socket::Tcp(stream, peer) => {
                     without_delay(&stream);
@@ -110,6 +111,18 @@ impl Connection {
 fn without_delay(stream: &TcpStream) {
     if let Err(error) = stream.set_nodelay(true) {
         debug!(%error, "TCP_NODELAY");
+    }
+}
+
+/// The process that opened the connection. The kernel notes it then, and it does not change when the
+/// socket is handed to another.
+fn process(stream: &UnixStream) -> Option<Process> {
+    match stream.peer_cred() {
+        Ok(peer) => Some(Process { uid: peer.uid(), pid: peer.pid() }),
+        Err(error) => {
+            warn!(%error, "the kernel does not say who has connected");
+            None
+        }
     }
 }
 

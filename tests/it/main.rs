@@ -48,6 +48,7 @@ mod audit;
 mod auth;
 #[cfg(test)]
 mod backend_tls;
+mod callers;
 #[cfg(test)]
 mod calls;
 #[cfg(test)]
@@ -139,3 +140,5 @@ mod traced;
 mod transports;
 #[cfg(test)]
 mod trust;
+#[cfg(test)]
+mod upstream_oauth;

@@ -14,6 +14,13 @@ const MAX_LINES: usize = 600;
 /// A part of `src`, and the parts of ours that it must not name.
 const DIRECTIONS: &[(&str, &[&str])] = &[
     (
+        "oauth",
+        &[
+            "api", "backend", "cli", "config", "daemon", "door", "front", "journal", "proxy",
+            "runs", "sandbox", "server", "state", "upstream", "wire",
+        ],
+    ),
+    (
         "wire",
         &[
             "api", "backend", "cli", "config", "daemon", "door", "front", "model", "proxy", "runs",

@@ -8,10 +8,8 @@ use url::Url;
 
 use super::*;
 use crate::{
-    backend::{
-        fake_http::{Agent, Reply, Seen, Then},
-        peer::{Origin, Progress},
-    },
+    backend::peer::{Origin, Progress},
+    fake_http::{Agent, Reply, Seen, Then},
     http_client,
     model::{catalog::Content, trace::Trace},
 };

@@ -9,14 +9,15 @@ use serde_json::value::RawValue;
 use tokio::time::timeout;
 use url::Url;
 
-use super::{
-    Challenge, IssueError,
-    grant::{PATIENCE, Shows},
-};
+use super::Challenge;
 use crate::{
     backend::address::{is_loopback, shown},
     http_client::{self, Clients},
     model::json::{Elements, Members},
+    oauth::{
+        IssueError,
+        endpoint::{PATIENCE, Shows},
+    },
 };
 
 /// The largest metadata.
@@ -64,7 +65,7 @@ pub(super) async fn find(clients: &Clients, challenge: &Challenge) -> Result<Fou
         "{} does not say where its tokens are issued; set `auth.oauth.token_url`",
         base.origin().ascii_serialization()
     );
-    Err(IssueError { text, passes: false })
+    Err(IssueError::lasting(text))
 }
 
 /// An address that a server at `base` names for something that a secret goes to. `base` is `None`
@@ -107,7 +108,7 @@ async fn resource(
     let places = match &challenge.metadata {
         Some(named) => vec![endpoint(Some(base), named).map_err(|why| {
             let text = format!("the server's `resource_metadata` cannot be used: {why}");
-            IssueError { text, passes: false }
+            IssueError::lasting(text)
         })?],
         None => resource_metadata(base),
     };
@@ -178,10 +179,7 @@ async fn get(clients: &Clients, url: &Url) -> Result<Option<String>, IssueError>
         let status = response.status();
         Ok::<_, reqwest::Error>((status, http_client::body(response, MAX_METADATA).await))
     };
-    let lost = |why: String| IssueError {
-        text: format!("{} gave no answer: {why}", shown(url)),
-        passes: true,
-    };
+    let lost = |why| IssueError::passing(format!("{} gave no answer: {why}", shown(url)));
     let (status, body) = match timeout(PATIENCE, exchange).await {
         Err(_late) => return Err(lost(format!("none in {} s", PATIENCE.as_secs()))),
         Ok(Err(error)) => return Err(lost(http_client::chain(&error.without_url()))),
@@ -201,7 +199,7 @@ async fn get(clients: &Clients, url: &Url) -> Result<Option<String>, IssueError>
 
 fn unusable(url: &Url, why: &str) -> IssueError {
     let text = format!("the metadata at {} {why}; set `auth.oauth.token_url`", shown(url));
-    IssueError { text, passes: false }
+    IssueError::lasting(text)
 }
 
 fn shows(methods: Option<&[String]>) -> Shows {

@@ -9,7 +9,6 @@ mod contact;
 mod good;
 mod local;
 mod meaning;
-mod not_yet;
 mod pending;
 mod reading_again;
 mod secrets;

@@ -2,7 +2,7 @@
 //!
 //! Must not: show a token or a credential.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
@@ -10,16 +10,19 @@ use url::Url;
 use super::{Lower, backend::Backends};
 use crate::{
     config::{
-        App, Auth, Credential, Listen, San, Upstream,
+        App, Auth, Credential, Listen, Rate, RefreshGrant, San, TokenHash, Upstream,
         document::NodeId,
         read::{At, Scalar},
         reference::Dialect,
         shape,
+        words::Count,
     },
     model::ids::{AppName, BackendName},
 };
 
 const DEFAULT_BASE_URL: &str = "https://app.mantyx.io";
+/// Where MANTYX issues tokens, below the base URL.
+const TOKEN_PATH: &str = "/api/oauth/token";
 const PASSTHROUGH: &str = "passthrough";
 /// The workspace of the sandbox that nobody named.
 const SANDBOX_WORKSPACE: &str = "sandbox";
@@ -46,6 +49,7 @@ impl Lower<'_> {
             let clashes = [
                 upstream.base_url.as_ref().map(|at| ("base_url", at.node)),
                 upstream.credential.as_ref().map(|at| ("credential", at.node)),
+                upstream.oauth.as_ref().map(|at| ("oauth", at.node)),
             ];
             for (key, node) in clashes.into_iter().flatten() {
                 self.error_at_key(
@@ -57,16 +61,22 @@ impl Lower<'_> {
             let workspace = workspace?.unwrap_or_else(|| SANDBOX_WORKSPACE.to_owned());
             return Some(Upstream::Sandbox { workspace });
         }
-        let credential = match &upstream.credential {
-            Some(at) => self.credential(at),
-            None => {
-                self.missing(*node, "`credential` is missing", CREDENTIAL_CURE);
-                None
-            }
-        };
         let base_url = match &upstream.base_url {
             Some(at) => self.base_url(at),
             None => Some(Url::parse(DEFAULT_BASE_URL).expect("the constant is a URL")),
+        };
+        let credential = match (&upstream.credential, &upstream.oauth) {
+            (Some(at), None) => self.credential(at),
+            (None, Some(at)) => self.refresh_grant(at, base_url.as_ref()),
+            (Some(_), Some(oauth)) => {
+                let message = "`upstream` has either `credential` or `oauth`";
+                self.error_at_key(oauth.node, message, "remove one of the two");
+                None
+            }
+            (None, None) => {
+                self.missing(*node, "`credential` is missing", CREDENTIAL_CURE);
+                None
+            }
         };
         Some(Upstream::Mantyx {
             base_url: base_url?,
@@ -101,7 +111,7 @@ impl Lower<'_> {
             let backends = app.backends.as_ref().map(|at| self.app_backends(at, backends));
             let credential = app.credential.as_ref().and_then(|at| self.credential(at));
             let certificate = app.cert.as_ref().map(|at| self.app_names(at, listen, &apps));
-            if app.token.is_none() && app.cert.is_none() {
+            if app.token.is_none() && app.users.is_none() && app.cert.is_none() {
                 let cure = format!("write `token: ${{file:/etc/mantyx-bridge/{name}.token}}`");
                 self.missing(*node, "`token` is missing", cure);
                 continue;
@@ -113,12 +123,15 @@ impl Lower<'_> {
                 },
                 None => None,
             };
+            let users = app.users.as_ref().map(|at| self.app_users(at, &apps));
             apps.push(App {
                 name: name.as_str().into(),
                 token,
+                users: users.unwrap_or_default(),
                 certificate,
                 backends,
                 max_concurrent_calls: app.max_concurrent_calls.as_ref().map(|at| at.value.0),
+                rate: app.rate.as_ref().and_then(|at| self.rate(at)),
                 credential,
             });
         }
@@ -128,8 +141,20 @@ impl Lower<'_> {
         apps
     }
 
+    fn rate(&self, At { value: rate, node }: &At<shape::Rate>) -> Option<Rate> {
+        let Some(per_second) = &rate.per_second else {
+            let cure = "write how many requests a second it may send: `per_second: 50`";
+            self.missing(*node, "`per_second` is missing", cure);
+            return None;
+        };
+        // Exact up to 2^53, and nobody sends more.
+        let number = |at: &At<Count>| at.value.0 as f64;
+        let per_second = number(per_second);
+        Some(Rate { per_second, burst: rate.burst.as_ref().map_or(2.0 * per_second, number) })
+    }
+
     /// The token of an app that stands behind these.
-    fn app_token(&self, written: &At<Scalar>, apps: &[App]) -> Option<SecretString> {
+    fn app_token(&self, written: &At<Scalar>, apps: &[App]) -> Option<TokenHash> {
         let token = self.secret(written.node, &written.value.0, "token")?;
         if token.expose_secret().len() < SHORT_TOKEN {
             self.warn(
@@ -137,11 +162,8 @@ impl Lower<'_> {
                 "the token is short enough to be guessed; take 32 random bytes",
             );
         }
-        let same = |app: &&App| {
-            let its = app.token.as_ref().map(SecretString::expose_secret);
-            its == Some(token.expose_secret())
-        };
-        if let Some(other) = apps.iter().find(same) {
+        let token = TokenHash::of(token.expose_secret().as_bytes());
+        if let Some(other) = apps.iter().find(|app| app.token == Some(token)) {
             self.error(
                 written.node,
                 format!("the app `{}` has the same token", other.name),
@@ -149,6 +171,40 @@ impl Lower<'_> {
             );
         }
         Some(token)
+    }
+
+    /// The users that an app is which stands behind these.
+    fn app_users(&self, at: &At<Vec<At<Scalar>>>, apps: &[App]) -> Vec<u32> {
+        let mut users = Vec::new();
+        for At { value, node } in &at.value {
+            let Some(text) = self.open_text(*node, &value.0, Dialect::Own) else { continue };
+            let Some(uid) = self.uid(&text) else {
+                let cure =
+                    "write a name that is in /etc/passwd, or the number of the user (`id -u`)";
+                self.error(*node, format!("there is no user `{text}`"), cure);
+                continue;
+            };
+            let other = apps.iter().find(|app| app.users.contains(&uid));
+            if users.contains(&uid) {
+                self.error(*node, format!("the user {uid} is here twice"), "remove one");
+            } else if let Some(other) = other {
+                let message = format!("the user {uid} is the app `{}` already", other.name);
+                self.error(*node, message, "a user is one app; tell them apart by their tokens");
+            }
+            users.push(uid);
+        }
+        users
+    }
+
+    /// The number of the user with this name, or with this number.
+    fn uid(&self, user: &str) -> Option<u32> {
+        if let Ok(uid) = user.parse() {
+            return Some(uid);
+        }
+        let passwd = self.env.read(Path::new("/etc/passwd")).ok()?;
+        let mut users = passwd.text.lines().map(|line| line.split(':'));
+        let mut found = users.find(|fields| fields.clone().next() == Some(user))?;
+        found.nth(2)?.parse().ok()
     }
 
     /// The names in certificates by which an app is known that stands behind these.
@@ -237,6 +293,53 @@ impl Lower<'_> {
             return Some(Credential::Passthrough);
         }
         self.secret(at.node, text, "credential").map(Credential::Own)
+    }
+
+    fn refresh_grant(
+        &self,
+        At { value: oauth, node }: &At<shape::UpstreamOauth>,
+        base: Option<&Url>,
+    ) -> Option<Credential> {
+        let client_id = match &oauth.client_id {
+            Some(at) => self.client_id(at),
+            None => {
+                let cure = "write the client id of the application that is registered at MANTYX";
+                self.missing(*node, "`client_id` is missing", cure);
+                None
+            }
+        };
+        let secret = |at: &Option<At<Scalar>>, key: &str| match at {
+            Some(at) => self.secret(at.node, &at.value.0, key),
+            None => {
+                let cure =
+                    format!("write `{key}: ${{file:/path}}`, or ${{env:NAME}} or ${{cred:NAME}}");
+                self.missing(*node, format!("`{key}` is missing"), cure);
+                None
+            }
+        };
+        let client_secret = secret(&oauth.client_secret, "client_secret");
+        let refresh_token = secret(&oauth.refresh_token, "refresh_token");
+        let token_url = match &oauth.token_url {
+            Some(at) => {
+                let url = self.url(at, Dialect::Own)?;
+                if url.scheme() == "http" && !super::web::is_loopback(&url) {
+                    let message = "without TLS everybody on the way could read the secrets";
+                    let cure = "write https://; http:// is for loopback addresses only";
+                    self.error(at.node, message, cure);
+                }
+                url
+            }
+            None => {
+                let base = base?.as_str().trim_end_matches('/');
+                Url::parse(&format!("{base}{TOKEN_PATH}")).expect("a base URL and a path").into()
+            }
+        };
+        Some(Credential::Oauth(Arc::new(RefreshGrant {
+            token_url,
+            client_id: client_id?,
+            client_secret: client_secret?,
+            refresh_token: refresh_token?,
+        })))
     }
 
     fn workspace(&self, at: &At<String>) -> Option<String> {

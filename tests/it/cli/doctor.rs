@@ -207,3 +207,23 @@ async fn the_tls_of_a_backend_is_examined_with_its_own_files() {
     let text = failure(&report, "wary", "tls");
     assert!(text.contains("authority") && text.contains("tls: {ca"), "{text}");
 }
+
+#[tokio::test]
+async fn an_application_at_mantyx_is_examined_as_one() {
+    let (mantyx, gate) = (Mantyx::start().await, Gate::start(Rules::default()).await);
+    gate.leads_to(&mantyx.url());
+    mantyx.canned("GET", MODELS, &["HTTP/1.1 200 OK"], r#"{"models":[]}"#);
+    gate.grants(Some("refresh-canary"));
+    let ((id, secret), url) = (CLIENT, gate.url());
+    let config = |refresh_token| {
+        format!(
+            "upstream: {{base_url: \"{url}\", workspace: acme, oauth: {{token_url: \"{url}/token\", \
+             client_id: {id}, client_secret: {secret}, refresh_token: {refresh_token}}}}}\n"
+        )
+    };
+    let report = doctor(&config("refresh-canary"), &["--json"], &[]).await.expect(OK).json();
+    assert_eq!(steps(&report, "upstream"), well(&["tcp", "auth"]));
+    let report = doctor(&config(CANARY), &["--json"], &[]).await.expect(FAILED).json();
+    let text = failure(&report, "upstream", "auth");
+    assert!(text.contains("400 invalid_grant") && text.contains("log in anew"), "{text}");
+}

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::backend::fake_http::{Agent, Reply, Seen};
+use crate::fake_http::{Agent, Reply, Seen};
 
 /// A server that has these documents; `BASE` in them is its own address.
 async fn server(documents: &[(&'static str, Value)]) -> Agent {
