@@ -16,8 +16,8 @@ mod trust;
 use std::{collections::BTreeSet, fmt, sync::Arc, time::SystemTime};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
-use hyper::body::Incoming;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use hyper::body::{Body as _, Incoming};
 use serde::Serialize;
 use tokio::{sync::watch, time::Instant};
 
@@ -43,6 +43,7 @@ use crate::{
     },
     proxy::{self, MAX_SPEC},
     runs::{Left, Runs},
+    tls::Tls,
 };
 
 /// The largest `local_tool_call` event that is taken.
@@ -65,6 +66,8 @@ pub struct Facts {
     pub base_url: String,
     pub since: Instant,
     pub loaded: watch::Receiver<Loaded>,
+    /// That of the listeners.
+    pub tls: Option<Arc<Tls>>,
 }
 
 /// What the last look at bridge.yaml brought.
@@ -112,14 +115,20 @@ impl Api {
     ) -> Response<Body> {
         let Some(caller) = caller else {
             return match route {
-                Own::Ready => self.ready(),
+                Own::Ready => self.ready(None),
                 _ => reply::json(StatusCode::OK, &serde_json::json!({ "status": "ok" })),
             };
         };
         let app = Arc::clone(&caller.app);
+        // What changes something says that it is JSON, as a page's form cannot.
+        let says_nothing =
+            !request.headers().contains_key(header::CONTENT_TYPE) && request.body().is_end_stream();
+        if request.method() == Method::POST && !says_nothing && !is_json(request.headers()) {
+            return not_json();
+        }
         match route {
             Own::Health => reply::json(StatusCode::OK, &serde_json::json!({ "status": "ok" })),
-            Own::Ready => self.ready(),
+            Own::Ready => self.ready(Some(&app)),
             Own::Status => reply::json(StatusCode::OK, &status::status(self, &app)),
             Own::ToolRefs => self.tool_refs(&app, &request),
             Own::Inject => self.inject(&app, request).await,

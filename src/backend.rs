@@ -22,5 +22,3 @@ mod trust;
 
 #[cfg(test)]
 pub(crate) mod fake;
-#[cfg(test)]
-pub(crate) mod fake_http;

@@ -11,12 +11,12 @@ pub mod error;
 mod file;
 mod lower;
 mod mask;
-mod not_yet;
 mod read;
 mod reference;
 mod same;
 pub mod schema;
 pub mod shape;
+mod token;
 pub mod value;
 pub mod words;
 
@@ -35,9 +35,16 @@ pub use self::{
     environment::Environment,
     error::ConfigErrors,
     file::{ConfigFile, find},
+    token::TokenHash,
 };
-use crate::model::ids::{AppName, BackendName};
-pub use crate::model::{approval::Policy, naming::Naming, offer::OnUnavailable, pin::Mode as Pin};
+use crate::{
+    http_client::Tls,
+    model::ids::{AppName, BackendName},
+};
+pub use crate::{
+    model::{approval::Policy, naming::Naming, offer::OnUnavailable, pin::Mode as Pin, san::San},
+    tls::files::Files,
+};
 
 /// One loaded bridge.yaml.
 #[derive(Debug)]
@@ -75,6 +82,10 @@ pub struct Contact {
 pub struct Listen {
     pub tcp: Vec<SocketAddr>,
     pub unix: Option<PathBuf>,
+    /// Every TCP address speaks TLS with these; `None`: none does, and all are loopback.
+    pub tls: Option<Files>,
+    /// What else the bridge is called: `name` or `name:port`, in lower case.
+    pub hosts: Vec<String>,
     /// The file says nothing: sockets of a socket unit take the place of the default address.
     pub by_default: bool,
 }
@@ -93,8 +104,20 @@ pub enum Upstream {
 pub enum Credential {
     /// The bridge's own API key or OAuth access token.
     Own(SecretString),
+    /// Access tokens that the bridge fetches itself.
+    Oauth(Arc<RefreshGrant>),
     /// Whatever the app sends besides its bridge token.
     Passthrough,
+}
+
+/// A registered application, and the access to a workspace that somebody has granted it.
+#[derive(Debug, Clone)]
+pub struct RefreshGrant {
+    /// Where tokens are issued.
+    pub token_url: Written<Url>,
+    pub client_id: String,
+    pub client_secret: SecretString,
+    pub refresh_token: SecretString,
 }
 
 /// Whether a caller has to show a token.
@@ -109,12 +132,28 @@ pub enum Auth {
 #[derive(Debug, Clone)]
 pub struct App {
     pub name: AppName,
-    pub token: SecretString,
+    /// It has this token, or users, or a certificate, or several of them.
+    pub token: Option<TokenHash>,
+    /// The users of this machine that it is on a unix socket, where they need no token.
+    pub users: Vec<u32>,
+    /// Over TLS it is known by one of these names in its certificate, and by nothing else; `None`:
+    /// by its token.
+    pub certificate: Option<Vec<San>>,
     /// The backends it may use; `None` means all.
     pub backends: Option<Vec<BackendName>>,
     pub max_concurrent_calls: Option<usize>,
+    /// The requests that it may send; `None`: as many as it likes.
+    pub rate: Option<Rate>,
     /// Goes to MANTYX in place of the upstream's credential.
     pub credential: Option<Credential>,
+}
+
+/// How often something may happen.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rate {
+    pub per_second: f64,
+    /// Those that may come at once.
+    pub burst: f64,
 }
 
 /// How catalogs are kept fresh, for all backends that do not say otherwise.
@@ -192,6 +231,7 @@ pub enum Mcp {
         socket: Option<PathBuf>,
         transport: HttpTransport,
         oauth: Option<Arc<ClientCredentials>>,
+        tls: Option<Tls>,
     },
 }
 
@@ -241,6 +281,7 @@ pub struct A2a {
     /// Hosts (`host` or `host:port`) beyond the card's own origin that its endpoints may name.
     pub allow_hosts: Vec<String>,
     pub oauth: Option<Arc<ClientCredentials>>,
+    pub tls: Option<Tls>,
 }
 
 /// An OAuth client that fetches the tokens for a backend itself.
@@ -301,7 +342,7 @@ pub struct Local {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Sends a request. The header values are marked sensitive.
-    Http { method: Method, url: Written<Url>, headers: HeaderMap },
+    Http { method: Method, url: Written<Url>, headers: HeaderMap, tls: Option<Tls> },
     /// Runs a program.
     Command(Program),
 }

@@ -13,7 +13,7 @@ mod reload;
 use std::{
     io,
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -30,18 +30,15 @@ use url::Url;
 pub use self::reload::Reload;
 use self::{
     fleet::{Fleet, Shared},
-    reload::{Fixed, Reloader},
+    reload::{Fixed, Names, Reloader},
 };
 use crate::{
     api::{Api, Facts, Loaded},
     audit::{self, Audit},
     backend::calls::Backends,
     catalogs,
-    config::{self, App, Config, Credential, Listen},
-    door::{
-        guard::{Guard, TokenHash},
-        sessions::Sessions,
-    },
+    config::{self, App, Auth, Config, Credential, Environment, Listen, TokenHash},
+    door::{guard::Guard, sessions::Sessions},
     front::Front,
     journal::{self, Journal},
     model::{catalog::hex, ids::AppName},
@@ -49,10 +46,14 @@ use crate::{
     proxy::Proxy,
     runs::Runs,
     sandbox::{Sandbox, SandboxConfig},
-    server::{self, Listener, handed::Handed},
+    server::{
+        self, Listener,
+        handed::{self, Handed, HandedError},
+    },
     state::{StateDir, StateError},
     systemd,
     tasks::{TaskError, Tasks},
+    tls::{Tls, files::FileError},
     traces::{Exporter, Traces},
     upstream::Upstream,
 };
@@ -81,7 +82,7 @@ pub struct Daemon {
     journal: Arc<Journal>,
     audit: Option<Arc<Audit>>,
     urls: Vec<String>,
-    /// The token of the first app.
+    /// The token of the app `default`; empty where others are configured.
     token: SecretString,
 }
 
@@ -94,6 +95,10 @@ pub enum StartError {
     Journal(#[from] journal::OpenError),
     #[error(transparent)]
     Audit(#[from] audit::OpenError),
+    #[error("{0}; {cure}", cure = .0.cure)]
+    Tls(#[from] FileError),
+    #[error(transparent)]
+    Handed(#[from] HandedError),
     #[error("cannot listen on {address}; is another bridge running there?")]
     Listen { address: String, source: io::Error },
 }
@@ -124,7 +129,7 @@ impl Daemon {
 
         let apps = apps(&config, &state)?;
         let operator = TokenHash::of(state.operator()?.expose_secret().as_bytes());
-        let token = apps.first().map(|app| app.token.clone()).unwrap_or_default();
+        let token = if config.apps.is_empty() { state.token()? } else { SecretString::default() };
 
         let Options { launcher, handed, reload, traces } = options;
         let traces = traces.map(|(traces, exporter)| {
@@ -132,13 +137,15 @@ impl Daemon {
             traces
         });
         let traces = traces.unwrap_or_default();
-        let listeners = listeners(&config.listen, handed).await?;
+        let tls = tls(&config.listen).await?;
+        handed::check(&handed, tls.is_some() && config.auth == Auth::Token)?;
+        let listeners = listeners(&config.listen, handed, tls.as_ref()).await?;
         let addresses: Vec<SocketAddr> = listeners.iter().filter_map(Listener::address).collect();
         let urls: Vec<String> = listeners.iter().map(Listener::url).collect();
         state.write_listen(&urls)?;
 
         let (base_url, workspace, credential) = upstream(&config, &mut back).await?;
-        let upstream = Arc::new(Upstream::new(base_url.clone(), &credential));
+        let upstream = Arc::new(Upstream::new(base_url.clone(), &credential, state.clone()));
         let audit = match &config.audit {
             Some(audit) => Some(Arc::new(Audit::open(&audit.file, audit.arguments)?)),
             None => None,
@@ -166,33 +173,30 @@ impl Daemon {
 
         let (loaded, taken) =
             watch::channel(Loaded { at: SystemTime::now(), workspace, flaw: None });
-        let facts =
-            Facts { base_url: shown_url(&config, &base_url), since: Instant::now(), loaded: taken };
+        let facts = Facts {
+            base_url: shown_url(&config, &base_url),
+            since: Instant::now(),
+            loaded: taken,
+            tls: tls.clone(),
+        };
+        let names =
+            Names { addresses: addresses.clone(), others: config.listen.hosts.clone(), tls };
         let front_door = Arc::new(Front {
-            guard: Guard::new(config.auth, &apps, &addresses),
+            guard: Guard::new(config.auth, &apps, names.hosts()),
             sessions: Sessions::default(),
             api: Api { runs: Arc::clone(&runs), facts, requests: Arc::default(), operator },
             proxy: Proxy { runs: Arc::clone(&runs) },
             traces,
         });
+        spawn_credential(&mut back, Arc::clone(runs.upstream()));
         for listener in listeners {
             let serving = server::serve(listener, Arc::clone(&front_door), front.stop_token());
             front.spawn("listener", serving);
         }
         let fixed = Fixed::new(&config, addresses);
         spawn_readiness(&mut front, Arc::clone(&backends));
-        let stop = front.stop_token();
-        let crossed = Arc::clone(&runs);
-        let crossing = move || {
-            let runs = Arc::clone(&crossed);
-            async move {
-                drop(runs.backends().board.offer());
-                runs.driven();
-                runs.journal().lives().await
-            }
-        };
-        front.spawn("watchdog", systemd::watchdog(crossing, stop));
-        let reloader = Reloader { fleet, fixed, front: front_door, state, loaded };
+        spawn_watchdog(&mut front, Arc::clone(&runs));
+        let reloader = Reloader { fleet, fixed, names, front: front_door, state, loaded };
         let reloading = reloader.run(reload, front.stop_token(), back.stop_token());
         back.spawn("backends", reloading);
         Ok(Self { front, back, runs, journal, audit, urls, token })
@@ -203,7 +207,7 @@ impl Daemon {
         &self.urls
     }
 
-    /// The token of the first app.
+    /// The token of the app `default`; empty where others are configured.
     pub fn token(&self) -> &SecretString {
         &self.token
     }
@@ -254,35 +258,52 @@ impl Daemon {
 /// token.
 fn apps(config: &Config, state: &StateDir) -> Result<Vec<App>, StateError> {
     if config.apps.is_empty() {
-        Ok(vec![default_app(state.token()?)])
+        Ok(vec![default_app(&state.token()?)])
     } else {
         Ok(config.apps.clone())
     }
 }
 
-fn default_app(token: SecretString) -> App {
+fn default_app(token: &SecretString) -> App {
     App {
         name: AppName::from("default"),
-        token,
+        token: Some(TokenHash::of(token.expose_secret().as_bytes())),
+        users: Vec::new(),
+        certificate: None,
         backends: None,
         max_concurrent_calls: None,
+        rate: None,
         credential: None,
     }
 }
 
+/// The TLS of all TCP listeners, if there is to be any.
+async fn tls(listen: &Listen) -> Result<Option<Arc<Tls>>, StartError> {
+    let Some(files) = listen.tls.clone() else { return Ok(None) };
+    let read = |path: &Path| Ok(Environment::bare().read(path)?.text);
+    let reading = tokio::task::spawn_blocking(move || Tls::new(files, read)).await;
+    let tls = reading.map_err(|error| inner(io::Error::other(error)))??;
+    Ok(Some(Arc::new(tls)))
+}
+
 /// The sockets that were handed over, and those of the configuration that are not among them.
-async fn listeners(listen: &Listen, handed: Vec<Handed>) -> Result<Vec<Listener>, StartError> {
+async fn listeners(
+    listen: &Listen,
+    handed: Vec<Handed>,
+    tls: Option<&Arc<Tls>>,
+) -> Result<Vec<Listener>, StartError> {
     fn failed(address: String) -> impl FnOnce(io::Error) -> StartError {
         |source| StartError::Listen { address, source }
     }
-    let handed = handed.into_iter().map(Listener::handed).collect::<io::Result<Vec<_>>>();
+    let handed = handed.into_iter().map(|socket| Listener::handed(socket, tls.cloned()));
+    let handed = handed.collect::<io::Result<Vec<_>>>();
     let mut listeners = handed.map_err(failed("a socket of the socket unit".to_owned()))?;
     if listen.by_default && !listeners.is_empty() {
         return Ok(listeners);
     }
     for address in &listen.tcp {
         if !listeners.iter().any(|one| one.address() == Some(*address)) {
-            let bound = Listener::tcp(*address).await;
+            let bound = Listener::tcp(*address, tls.cloned()).await;
             listeners.push(bound.map_err(failed(address.to_string()))?);
         }
     }
@@ -339,6 +360,17 @@ fn shown_url(config: &Config, base_url: &Url) -> String {
     }
 }
 
+/// Keeps a token of `upstream.oauth` at hand.
+fn spawn_credential(back: &mut Tasks, upstream: Arc<Upstream>) {
+    let stop = back.stop_token();
+    back.spawn("credential", async move {
+        tokio::select! {
+            () = stop.cancelled() => (),
+            () = upstream.keep_authorized() => (),
+        }
+    });
+}
+
 /// Marks the daemon ready when every backend has been tried once, or has had its time.
 fn spawn_readiness(front: &mut Tasks, backends: Arc<Backends>) {
     let stop = front.stop_token();
@@ -352,4 +384,18 @@ fn spawn_readiness(front: &mut Tasks, backends: Arc<Backends>) {
         systemd::ready(&status);
         stop.cancelled().await;
     });
+}
+
+/// Tells systemd that the daemon lives for as long as its parts answer.
+fn spawn_watchdog(front: &mut Tasks, runs: Arc<Runs>) {
+    let stop = front.stop_token();
+    let crossing = move || {
+        let runs = Arc::clone(&runs);
+        async move {
+            drop(runs.backends().board.offer());
+            runs.driven();
+            runs.journal().lives().await
+        }
+    };
+    front.spawn("watchdog", systemd::watchdog(crossing, stop));
 }

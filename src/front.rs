@@ -16,8 +16,9 @@ use crate::{
         Arrival,
         code::Code,
         guard::{Caller, Guard, Refusal, TokenHash},
+        rate,
         reply::{self, Body},
-        route::Route,
+        route::{Own, Route},
         sessions::{Begun, Sessions},
     },
     http_client,
@@ -47,16 +48,15 @@ impl Front {
         request: Request<Incoming>,
         arrival: Arrival,
     ) -> Response<Body> {
-        let mut response = match self.admit(&request, arrival) {
-            Ok((route, caller)) => self.count(route, caller, request).await,
-            Err(refusal) => {
-                self.api.requests.refused.of(refusal.kind()).inc();
-                refused(&request, arrival, &refusal)
-            }
+        let mut response = match self.admit(&request, &arrival) {
+            Ok((route, caller)) => self.count(route, caller, request, &arrival).await,
+            Err(refusal) => self.refuse(request.uri().path(), &arrival, &refusal),
         };
         // What a browser might do with an answer that it should never have got.
         let headers = response.headers_mut();
         headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+        let unframed = HeaderValue::from_static("frame-ancestors 'none'");
+        headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(unframed);
         response
     }
 
@@ -64,17 +64,37 @@ impl Front {
     fn admit(
         &self,
         request: &Request<Incoming>,
-        arrival: Arrival,
+        arrival: &Arrival,
     ) -> Result<(Route, Option<Caller>), Refusal> {
         self.guard.check_browser(request.uri(), request.headers(), arrival)?;
         let route = Route::of(request.method(), request.uri().path());
         if route.is_open() {
-            return Ok((route, None));
+            // Whoever watches over the bridge may be told more, and is never turned away.
+            let wants_more = route == Route::Own(Own::Ready);
+            let caller = wants_more.then(|| self.guard.recognize(request.headers(), arrival));
+            return Ok((route, caller.flatten()));
         }
-        match self.guard.identify(request.headers()) {
+        self.guard.check_failures(arrival)?;
+        let (route, caller) = self
+            .identify(route, request, arrival)
+            .map_err(|refusal| self.guard.turned_away(refusal, arrival))?;
+        if let Some(caller) = &caller {
+            self.guard.check_rate(&caller.app)?;
+        }
+        Ok((route, caller))
+    }
+
+    /// Finds out who the caller of a route is that not everybody may see.
+    fn identify(
+        &self,
+        route: Route,
+        request: &Request<Incoming>,
+        arrival: &Arrival,
+    ) -> Result<(Route, Option<Caller>), Refusal> {
+        match self.guard.identify(request.headers(), arrival) {
             Ok(caller) => Ok((route, Some(caller))),
             Err(Refusal::NoToken) if route.takes_sessions() => {
-                let caller = self.in_session(request);
+                let caller = self.in_session(request, arrival);
                 let caller = caller
                     .filter(|_| !route.wants_key() || self.sessions.has_key(request.headers()));
                 match route {
@@ -87,18 +107,21 @@ impl Front {
     }
 
     /// The caller whose session the request's cookie stands for.
-    fn in_session(&self, request: &Request<Incoming>) -> Option<Caller> {
+    fn in_session(&self, request: &Request<Incoming>, arrival: &Arrival) -> Option<Caller> {
         // The page's own requests say so; the guard has seen that it is no other page.
         let looks = matches!(*request.method(), Method::GET | Method::HEAD);
         if !looks && !request.headers().contains_key(header::ORIGIN) {
             return None;
         }
-        let app = self.guard.app_of(self.sessions.token(request.headers())?)?;
+        let app = self.guard.app_of(self.sessions.token(request.headers())?, arrival)?;
         Some(Caller { app, token_in: None })
     }
 
     /// Begins a session, if the form has the token of an app.
-    async fn sign_in(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn sign_in(&self, request: Request<Incoming>, arrival: &Arrival) -> Response<Body> {
+        if let Err(refusal) = self.guard.check_failures(arrival) {
+            return self.refuse(request.uri().path(), arrival, &refusal);
+        }
         let (parts, body) = request.into_parts();
         let form = match reply::read(body, MAX_FORM).await {
             Ok(form) => form,
@@ -107,11 +130,19 @@ impl Front {
         let token = url::form_urlencoded::parse(&form).find(|(key, _)| key == "token");
         let token = token.map(|(_, token)| token.trim().to_owned()).unwrap_or_default();
         let token = TokenHash::of(token.as_bytes());
-        let Some(app) = self.guard.app_of(token) else {
-            info!("somebody tried to sign in at the status page with a wrong token");
+        let Some(app) = self.guard.app_of(token, arrival) else {
+            info!(peer = %arrival, "somebody tried to sign in at the status page with a wrong token");
+            let refusal = self.guard.turned_away(Refusal::WrongToken, arrival);
+            if matches!(refusal, Refusal::TooManyFailures(_)) {
+                return self.refuse(parts.uri.path(), arrival, &refusal);
+            }
             return page::sign_in(Some("That is no token of this bridge."));
         };
-        match self.sessions.begin(token, &parts.headers) {
+        // Behind a proxy, only the origin of the form tells what the browser speaks.
+        let origin = parts.headers.get(header::ORIGIN).map(HeaderValue::as_bytes);
+        let secure = matches!(arrival, Arrival::Tls { .. })
+            || origin.is_some_and(|origin| origin.starts_with(b"https://"));
+        match self.sessions.begin(token, &parts.headers, secure) {
             Ok(Begun { cookie, key }) => {
                 info!(app = %app.name, "somebody signed in at the status page");
                 page::see_page(cookie, Some(&key))
@@ -129,10 +160,11 @@ impl Front {
         route: Route,
         caller: Option<Caller>,
         mut request: Request<Incoming>,
+        arrival: &Arrival,
     ) -> Response<Body> {
         let (kind, begun) = (route.kind(), Instant::now());
         let mut span = self.span(&route, caller.as_ref(), &mut request);
-        let response = self.dispatch(route, caller, request).await;
+        let response = self.dispatch(route, caller, request, arrival).await;
         span.set("http.response.status_code", response.status().as_u16());
         span.set_failed(response.status().is_server_error());
         drop(span);
@@ -171,6 +203,7 @@ impl Front {
         route: Route,
         caller: Option<Caller>,
         request: Request<Incoming>,
+        arrival: &Arrival,
     ) -> Response<Body> {
         match (route, caller) {
             (Route::Own(own), caller) => self.api.handle(own, caller, request).await,
@@ -179,7 +212,7 @@ impl Front {
             }
             (Route::Page, Some(_)) => page::page(self.sessions.token(request.headers()).is_some()),
             (Route::Page, None) => page::sign_in(None),
-            (Route::SignIn, _) => self.sign_in(request).await,
+            (Route::SignIn, _) => self.sign_in(request, arrival).await,
             (Route::SignOut, _) => page::see_page(self.sessions.end(request.headers()), None),
             (Route::WrongMethod(allow), _) => reply::wrong_method(allow),
             (Route::Unknown | Route::Proxied(_), _) => reply::error(
@@ -190,14 +223,30 @@ impl Front {
             ),
         }
     }
-}
 
-fn refused(request: &Request<Incoming>, arrival: Arrival, refusal: &Refusal) -> Response<Body> {
-    debug!(?arrival, path = request.uri().path(), %refusal, "refused");
-    let mut response = reply::error(refusal.status(), refusal.code(), &refusal.to_string());
-    if refusal.status() == StatusCode::UNAUTHORIZED {
-        let challenge = HeaderValue::from_static("Bearer realm=\"mantyx-bridge\"");
-        response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+    /// Answers a request that is turned away.
+    fn refuse(&self, path: &str, arrival: &Arrival, refusal: &Refusal) -> Response<Body> {
+        self.api.requests.refused.of(refusal.kind()).inc();
+        let mut response = reply::error(refusal.status(), refusal.code(), &refusal.to_string());
+        match refusal {
+            // Not often: more of them are `TooManyFailures`.
+            Refusal::NoToken
+            | Refusal::WrongToken
+            | Refusal::OtherApp
+            | Refusal::OtherCertificate => {
+                info!(peer = %arrival, path, %refusal, "refused");
+                let challenge = HeaderValue::from_static("Bearer realm=\"mantyx-bridge\"");
+                response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+            }
+            Refusal::TooManyFailures(wait) | Refusal::TooManyRequests(wait) => {
+                debug!(peer = %arrival, path, %refusal, "refused");
+                let seconds = HeaderValue::from(rate::seconds(*wait));
+                response.headers_mut().insert(header::RETRY_AFTER, seconds);
+            }
+            Refusal::NoHost | Refusal::ForeignHost | Refusal::CrossOrigin => {
+                debug!(peer = %arrival, path, %refusal, "refused");
+            }
+        }
+        response
     }
-    response
 }

@@ -4,14 +4,21 @@
 //!
 //! Must not: know what is asked of whom.
 
-use std::time::Duration;
+mod link_local;
+mod tls;
+
+use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use http::{
     HeaderMap, HeaderValue,
-    header::{Entry, HeaderName},
+    header::{Entry, HeaderName, RETRY_AFTER},
 };
 use reqwest::{NoProxy, Proxy};
+use url::{Origin, Url};
+
+pub use link_local::{is_link_local, names_link_local};
+pub use tls::{Tls, TlsFlaw};
 
 use crate::model::trace::{self, Trace};
 
@@ -26,32 +33,71 @@ pub fn new() -> reqwest::Client {
     build(builder())
 }
 
+/// The same, for the one server that `tls` is of.
+fn with_tls(tls: &Tls) -> reqwest::Client {
+    build(tls.apply(builder()))
+}
+
 /// The same, for a server on the unix socket `path`; the host in a URL is then only a name.
 pub fn over_unix(path: &std::path::Path) -> reqwest::Client {
     build(builder().unix_socket(path))
 }
 
+/// The same, with settings of TLS that are not the usual ones.
+pub fn over_tls(settings: rustls::ClientConfig) -> reqwest::Client {
+    build(builder().tls_backend_preconfigured(settings))
+}
+
+/// The client of one server, and the one for the others that it may send us to: what is configured
+/// of the one's TLS is nothing to them.
+#[derive(Debug, Clone)]
+pub struct Clients {
+    own: reqwest::Client,
+    /// `None` where the server has no URL.
+    origin: Option<Origin>,
+    others: reqwest::Client,
+}
+
+impl Clients {
+    /// For the server at `url`, to which `tls` belongs; `others` is from [`new`].
+    pub fn of(url: Option<&Url>, tls: Option<&Tls>, others: reqwest::Client) -> Self {
+        let own = tls.map_or_else(|| others.clone(), with_tls);
+        Self { own, origin: url.map(Url::origin), others }
+    }
+
+    pub fn own(&self) -> &reqwest::Client {
+        &self.own
+    }
+
+    /// The one for a request to `url`.
+    pub fn to(&self, url: &Url) -> &reqwest::Client {
+        if self.origin.as_ref() == Some(&url.origin()) { &self.own } else { &self.others }
+    }
+}
+
 /// A client that speaks HTTP/2 alone, as gRPC does, for one peer whose calls are few at a time.
 #[cfg(feature = "grpc")]
-pub fn http2() -> reqwest::Client {
+pub fn http2(tls: Option<&Tls>) -> reqwest::Client {
     /// gRPC servers take more pings than one in 5 minutes for abuse, and hang up. A host that is
     /// gone shows by TCP's keep-alive long before.
     const PING_INTERVAL: Duration = Duration::from_secs(310);
     const PING_TIMEOUT: Duration = Duration::from_secs(20);
-    let builder = builder().http2_prior_knowledge();
+    let builder = tls.map_or_else(builder, |tls| tls.apply(builder())).http2_prior_knowledge();
     build(builder.http2_keep_alive_interval(PING_INTERVAL).http2_keep_alive_timeout(PING_TIMEOUT))
 }
 
 fn build(builder: reqwest::ClientBuilder) -> reqwest::Client {
-    builder.build().expect("the settings are constants and the root store needs no file")
+    builder.build().expect("the settings are constants, files were checked when they were read")
 }
 
 fn builder() -> reqwest::ClientBuilder {
     // An error means that a provider is installed already, which is as good.
     drop(rustls::crypto::ring::default_provider().install_default());
-    proxies()
-        .into_iter()
+    // The first that takes a request has it.
+    std::iter::once(link_local::refuse_literals())
+        .chain(proxies())
         .fold(reqwest::Client::builder().no_proxy(), reqwest::ClientBuilder::proxy)
+        .dns_resolver(link_local::Names)
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_keepalive(Duration::from_secs(15))
@@ -132,18 +178,53 @@ pub async fn body_up_to(
     Ok((read.freeze(), true))
 }
 
-/// An error and what caused it, down to the root, in one line: reqwest's own text stops at "error
-/// sending request".
+/// How long a server wants to be left alone: `Retry-After`, in seconds or as a date.
+pub fn retry_after(headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
+    match text.trim().parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(wall).ok(),
+    }
+}
+
+/// What reqwest and hyper say above the cause, and nobody learns anything from.
+const SAYS_NOTHING: [&str; 4] = [
+    "error sending request",
+    "client error (Connect)",
+    "client error (SendRequest)",
+    "tcp connect error",
+];
+
+/// An error and what caused it, down to the root, in one line.
 pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.ends_with(&next) {
-            text.push_str(": ");
-            text.push_str(&next);
+    let layers = std::iter::successors(Some(error), |error| error.source());
+    let mut text = String::new();
+    for layer in layers {
+        let next = layer.to_string();
+        let is_root = layer.source().is_none();
+        if text.ends_with(&next) || SAYS_NOTHING.contains(&next.as_str()) && !is_root {
+            continue;
         }
-        cause = error.source();
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&next);
     }
     text
+}
+
+/// The error of TLS in a chain: an `io::Error` hides what it was made of from `source`.
+pub fn tls_error<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e rustls::Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        next = match inner {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
+    }
+    None
 }

@@ -104,6 +104,38 @@ label! {
         ForeignHost = "host_refused",
         CrossOrigin = "origin_refused",
         Unauthorized = "unauthorized",
+        TooManyFailures = "too_many_failures",
+        TooManyRequests = "too_many_requests",
+    }
+}
+
+label! {
+    /// How a connection came in.
+    pub enum Way: "listener" {
+        Tcp = "tcp",
+        Tls = "tls",
+        Unix = "unix",
+    }
+}
+
+label! {
+    /// Why a TLS handshake failed.
+    pub enum HandshakeFailure: "reason" {
+        /// The client does not speak TLS.
+        NotTls = "not_tls",
+        /// No version, cipher or extension that both have.
+        Protocol = "protocol",
+        /// The client showed none, and has to.
+        NoCertificate = "no_certificate",
+        /// The client's is none of an authority in `client_ca`.
+        BadCertificate = "bad_certificate",
+        ExpiredCertificate = "expired_certificate",
+        /// The client does not trust the bridge's.
+        Distrusted = "distrusted",
+        /// It took too long.
+        Slow = "timeout",
+        /// The client went away.
+        Gone = "gone",
     }
 }
 
@@ -194,6 +226,24 @@ impl Default for Posts {
 pub struct Requests {
     pub by_route: ByLabel<RouteKind, Route>,
     pub refused: ByLabel<Refused, Counter>,
+    /// What they came on.
+    pub connections: Connections,
+}
+
+/// The connections that came in.
+#[derive(Debug, Default)]
+pub struct Connections {
+    pub by_way: ByLabel<Way, OfListener>,
+    pub handshakes_failed: ByLabel<HandshakeFailure, Counter>,
+}
+
+/// The connections of one kind of listener.
+#[derive(Debug, Default)]
+pub struct OfListener {
+    pub opened: Counter,
+    pub closed: Counter,
+    /// Closed before their time, to make room.
+    pub evicted: Counter,
 }
 
 /// The requests of one kind.

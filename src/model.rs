@@ -23,6 +23,7 @@ pub mod recovery;
 pub mod replay;
 pub mod routes;
 pub mod run;
+pub mod san;
 pub mod schema;
 pub mod spec;
 pub mod trace;

@@ -21,10 +21,10 @@ use crate::{
         code::Code,
         guard::Caller,
         reply::{self, Body},
-        route::Proxied,
+        route::{self, Proxied},
     },
     model::ids::{RunId, RunKind, SessionId, ToolUseId},
-    runs::{DrivenRun, RunKey, Runs, app_stream},
+    runs::{DrivenRun, RunKey, Runs, Thing, app_stream},
     upstream::OpenError,
 };
 
@@ -46,6 +46,9 @@ impl Proxy {
         caller: Caller,
         request: Request<Incoming>,
     ) -> Response<Body> {
+        if let Some(thing) = self.others(request.uri().path(), &caller) {
+            return not_yours(thing);
+        }
         let from = Outgoing::new(&self.runs, &caller, request.headers());
         match route {
             Proxied::CreateRun { workspace, kind } => {
@@ -72,25 +75,21 @@ impl Proxy {
         }
     }
 
+    /// What the path leads to that another app than the caller's began. MANTYX is not asked for it,
+    /// as the credential that the bridge shows there would open it.
+    fn others(&self, path: &str, caller: &Caller) -> Option<Thing> {
+        let (workspace, ids) = route::below_workspace(path)?;
+        ids.iter().find_map(|id| self.runs.others(&workspace, id, &caller.app.name))
+    }
+
     /// The run, or the eval that an agent run belongs to, if the bridge drives it for this caller.
-    ///
-    /// Another app's run is not here for it; MANTYX is not asked either, as the credential that
-    /// the bridge shows there would open it.
-    fn own_run(
-        &self,
-        from: &Outgoing<'_>,
-        key: &RunKey,
-    ) -> Result<Option<Arc<DrivenRun>>, NotYours> {
+    fn own_run(&self, from: &Outgoing<'_>, key: &RunKey) -> Option<Arc<DrivenRun>> {
         let app = &from.caller.app.name;
         let run = self.runs.get_or_wake(key, app, &from.authority).or_else(|| match key.kind {
             RunKind::Agent => self.runs.eval_of(key),
             RunKind::Eval => None,
         });
-        match run {
-            Some(run) if run.app == from.caller.app.name => Ok(Some(run)),
-            Some(_) => Err(NotYours),
-            None => Ok(None),
-        }
+        run.filter(|run| run.app == *app)
     }
 
     async fn stream(
@@ -100,10 +99,9 @@ impl Proxy {
         request: Request<Incoming>,
     ) -> Response<Body> {
         let run = match self.own_run(from, &key) {
-            Ok(Some(run)) if run.key == key => run,
+            Some(run) if run.key == key => run,
             // An eval's agent run has a stream of its own, which the bridge does not read.
-            Ok(_) => return from.forward(request).await,
-            Err(not_yours) => return not_yours.reply("run"),
+            _ => return from.forward(request).await,
         };
         let last_seq = resume_point(request.uri().query(), request.headers());
         debug!(run = %key.run, last_seq, app = %run.app, "an app reads the run's stream");
@@ -127,11 +125,7 @@ impl Proxy {
         struct Result {
             tool_use_id: String,
         }
-        let run = match self.own_run(from, &key) {
-            Ok(Some(run)) => run,
-            Ok(None) => return from.forward(request).await,
-            Err(not_yours) => return not_yours.reply("run"),
-        };
+        let Some(run) = self.own_run(from, &key) else { return from.forward(request).await };
         let (parts, body) = request.into_parts();
         let body = match reply::read(body, MAX_RESULT_BODY).await {
             Ok(body) => body,
@@ -156,10 +150,7 @@ impl Proxy {
         key: RunKey,
         request: Request<Incoming>,
     ) -> Response<Body> {
-        let run = match self.own_run(from, &key) {
-            Ok(run) => run,
-            Err(not_yours) => return not_yours.reply("run"),
-        };
+        let run = self.own_run(from, &key);
         let response = from.forward(request).await;
         if let Some(run) = run.filter(|run| run.key == key && response.status().is_success()) {
             run.cancel_calls();
@@ -174,10 +165,6 @@ impl Proxy {
         session: SessionId,
         request: Request<Incoming>,
     ) -> Response<Body> {
-        let known = self.runs.session(&workspace, &session);
-        if known.is_some_and(|known| known.app != from.caller.app.name) {
-            return NotYours.reply("session");
-        }
         let response = from.forward(request).await;
         if response.status().is_success() {
             for run in self.runs.of_session(&workspace, &session) {
@@ -189,14 +176,13 @@ impl Proxy {
     }
 }
 
-/// The object belongs to another app; its existence is not told.
-#[derive(Debug, Clone, Copy)]
-pub struct NotYours;
-
-impl NotYours {
-    pub fn reply(self, what: &str) -> Response<Body> {
-        reply::error(StatusCode::NOT_FOUND, Code::NotFound, &format!("There is no such {what}."))
-    }
+/// The answer for what is another app's; that it exists is not told.
+fn not_yours(thing: Thing) -> Response<Body> {
+    let message = match thing {
+        Thing::Run => "There is no such run.",
+        Thing::Session => "There is no such session.",
+    };
+    reply::error(StatusCode::NOT_FOUND, Code::NotFound, message)
 }
 
 /// Where an app wants to resume: `?lastSeq=`, else `Last-Event-ID`, else the start

@@ -20,6 +20,7 @@ pub mod log;
 mod mask;
 pub mod pending;
 mod restore;
+mod whose;
 
 use std::{
     collections::HashMap,
@@ -45,6 +46,7 @@ use self::{
 pub use self::{
     calling::Left,
     driven::{DrivenRun, Phase, RunKey},
+    whose::Thing,
 };
 use crate::{
     audit::Audit,

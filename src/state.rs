@@ -1,16 +1,18 @@
 //! The state directory: the token of the app `default` and that of the operator, where the daemon
-//! listens, and what `catalogs` and `pins` keep.
+//! listens, the refresh token that replaced a configured one, and what `catalogs` and `pins` keep.
 //!
 //! Must not: hold anything in memory; these are files that other programs read.
 
 use std::{
+    borrow::Cow,
     fs, io,
     io::Write as _,
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, fchown},
     path::{Path, PathBuf},
 };
 
 use secrecy::{ExposeSecret as _, SecretString};
+use serde::{Deserialize, Serialize};
 
 use crate::model::catalog::hex;
 
@@ -99,6 +101,25 @@ impl StateDir {
         Ok(text.lines().map(str::to_owned).collect())
     }
 
+    /// What has replaced the refresh token whose hash is `of`, if anything has.
+    pub fn refresh_token(&self, of: &str) -> Result<Option<SecretString>, StateError> {
+        let text = match fs::read_to_string(self.path.join(REFRESH_TOKEN)) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(self.failed("read", REFRESH_TOKEN, error)),
+        };
+        let kept = serde_json::from_str::<RefreshToken<'_>>(&text)
+            .map_err(|error| self.failed("read", REFRESH_TOKEN, error.into()))?;
+        Ok((kept.of == of).then(|| SecretString::from(kept.refresh_token.into_owned())))
+    }
+
+    /// Keeps what has replaced the refresh token whose hash is `of`.
+    pub fn write_refresh_token(&self, of: &str, next: &SecretString) -> Result<(), StateError> {
+        let kept = RefreshToken { of: of.into(), refresh_token: next.expose_secret().into() };
+        let text = serde_json::to_string(&kept).expect("two texts can be written");
+        self.write(REFRESH_TOKEN, &text)
+    }
+
     /// Reads what is kept at `path` below the directory; `None` where there is nothing.
     pub fn read_kept(&self, path: &Path) -> Result<Option<String>, StateError> {
         match fs::read_to_string(self.path.join(path)) {
@@ -129,8 +150,10 @@ impl StateDir {
                 .mode(0o600)
                 .open(&draft)?;
             writeln!(file, "{text}")?;
+            belongs_to_the_daemon(&file, &path)?;
             file.sync_all()?;
-            fs::rename(&draft, &path)
+            fs::rename(&draft, &path)?;
+            path.parent().map_or(Ok(()), |dir| fs::File::open(dir)?.sync_all())
         };
         write().map_err(|error| self.failed("write", name, error))
     }
@@ -140,8 +163,28 @@ impl StateDir {
     }
 }
 
+/// Gives a file of root's to the owner of its directory: a command that an administrator gives must
+/// not leave what the daemon cannot read.
+fn belongs_to_the_daemon(file: &fs::File, path: &Path) -> io::Result<()> {
+    let Some(dir) = path.parent() else { return Ok(()) };
+    let (mine, wanted) = (file.metadata()?, dir.metadata()?);
+    if mine.uid() == 0 && wanted.uid() != 0 {
+        fchown(file, Some(wanted.uid()), Some(wanted.gid()))?;
+    }
+    Ok(())
+}
+
+/// What was issued in place of a refresh token.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RefreshToken<'a> {
+    of: Cow<'a, str>,
+    refresh_token: Cow<'a, str>,
+}
+
 const TOKEN: &str = "token";
 const OPERATOR: &str = "operator";
+const REFRESH_TOKEN: &str = "upstream-refresh-token";
 const LISTEN: &str = "listen";
 
 #[cfg(test)]

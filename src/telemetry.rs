@@ -43,6 +43,10 @@ pub struct LogEnvironment {
     pub no_color: bool,
 }
 
+/// What is not logged, whatever `RUST_LOG` says: each change of a file beside bridge.yaml, as the
+/// log may be such a file, and would grow by being written.
+const WITHOUT: &str = "notify=info";
+
 /// Starts logging. `verbosity` counts `-v`.
 ///
 /// The error says what is wrong with `RUST_LOG`.
@@ -56,6 +60,7 @@ pub fn start(format: LogFormat, verbosity: u8, env: &LogEnvironment) -> Result<(
     let filter = env.filter.as_deref().unwrap_or(level);
     let filter =
         EnvFilter::try_new(filter).map_err(|error| format!("RUST_LOG={filter}: {error}"))?;
+    let filter = filter.add_directive(WITHOUT.parse().expect("the constant is a directive"));
     let registry = tracing_subscriber::registry().with(filter);
     let started = match format {
         LogFormat::Json => {

@@ -3,20 +3,20 @@
 //!
 //! Must not: know backends, or let a credential out of [`Authority`].
 
+mod authority;
+mod grant;
 mod line;
 mod pacing;
 
 use std::{
     collections::HashMap,
-    fmt,
+    error::Error as _,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
-use secrecy::ExposeSecret as _;
-use sha2::{Digest as _, Sha256};
 use tokio::{
     sync::watch,
     time::{Instant, sleep, sleep_until, timeout_at},
@@ -24,6 +24,7 @@ use tokio::{
 use tracing::{debug, error, warn};
 use url::Url;
 
+pub use self::authority::Authority;
 use self::{line::Line, pacing::Told};
 use crate::{
     backoff::Backoff,
@@ -31,10 +32,17 @@ use crate::{
     http_client,
     metrics::{self, Answered},
     model::trace::Trace,
+    oauth::{IssueError, TokenError},
+    state::StateDir,
 };
 
 /// MANTYX's second header for a credential (agent-runs-protocol §2).
 pub const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+/// What to do when what tokens are issued for has ended.
+pub const LOG_IN_ANEW: &str = "Access was revoked, or the application is gone: log in anew, and put \
+                               the refresh token that you are given where \
+                               upstream.oauth.refresh_token refers to.";
 
 /// The time over which posts that waited for the same moment are spread.
 const PAUSE_JITTER: Duration = Duration::from_millis(500);
@@ -56,6 +64,8 @@ pub struct Upstream {
     base: Url,
     /// `None`: each app's own goes through.
     own: watch::Sender<Option<Authority>>,
+    /// Where a refresh token that replaces the configured one is kept.
+    state: StateDir,
     health: watch::Sender<Health>,
     /// Until when MANTYX wants no more posts of a credential.
     pauses: Mutex<HashMap<[u8; 32], Instant>>,
@@ -72,25 +82,26 @@ pub struct Health {
     pub last_error: Option<String>,
 }
 
-/// The credential that goes to MANTYX on behalf of one app. Never shown, not even in `Debug`.
-#[derive(Clone)]
-pub struct Authority {
-    headers: Arc<HeaderMap>,
-    /// A hash of the credential: equal for all requests that count against the same limit.
-    id: [u8; 32],
-    callers: bool,
-}
-
-impl fmt::Debug for Authority {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Authority(..)")
-    }
-}
-
 /// A path that cannot be asked for as it was written.
 #[derive(Debug, thiserror::Error)]
 #[error("the path would not reach MANTYX as it was written; send it in its normal form")]
 pub struct OddPath;
+
+/// A request brought no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    #[error(transparent)]
+    OddPath(#[from] OddPath),
+    /// Of `upstream.oauth`. The text is for operators.
+    #[error("MANTYX cannot be shown a token: {0}")]
+    Token(#[from] TokenError),
+    /// The token was refused, so that nothing was done, and there is another one now. The body was
+    /// passed on as it came, and cannot be sent again.
+    #[error("the token was renewed, and the request's body is gone")]
+    NotTwice,
+    #[error("MANTYX cannot be reached: {}", http_client::chain(.0))]
+    Broken(reqwest::Error),
+}
 
 /// Something of MANTYX could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -105,6 +116,8 @@ pub enum OpenError {
     TooLarge,
     #[error(transparent)]
     OddPath(#[from] OddPath),
+    #[error("MANTYX cannot be shown a token: {0}")]
+    Token(TokenError),
 }
 
 /// How the posting of a result ended.
@@ -128,48 +141,16 @@ impl Posted {
     }
 }
 
-impl Authority {
-    /// The credential as MANTYX wants it.
-    ///
-    /// `None` where it has characters that no header can carry.
-    pub fn bearer(credential: &str) -> Option<Self> {
-        let mut value = HeaderValue::try_from(format!("Bearer {credential}")).ok()?;
-        value.set_sensitive(true);
-        Some(Self::new(HeaderMap::from_iter([(header::AUTHORIZATION, value)]), false))
-    }
-
-    /// The headers that a caller's own credential came in.
-    pub fn of_caller(headers: &HeaderMap) -> Self {
-        let own = [header::AUTHORIZATION, X_API_KEY].into_iter().filter_map(|name| {
-            let mut value = headers.get(&name)?.clone();
-            value.set_sensitive(true);
-            Some((name, value))
-        });
-        Self::new(own.collect(), true)
-    }
-
-    fn new(headers: HeaderMap, callers: bool) -> Self {
-        let mut hash = Sha256::new();
-        for (name, value) in &headers {
-            hash.update(name.as_str());
-            hash.update(value.as_bytes());
-        }
-        Self { headers: Arc::new(headers), id: hash.finalize().into(), callers }
-    }
-
-    /// Whether the caller brought it, and not the bridge.
-    pub fn is_callers(&self) -> bool {
-        self.callers
-    }
-}
-
 impl Upstream {
     /// `credential` must be one that a header can carry; the configuration checks it.
-    pub fn new(base: Url, credential: &Credential) -> Self {
+    pub fn new(base: Url, credential: &Credential, state: StateDir) -> Self {
+        let http = http_client::new();
+        let own = Authority::of(credential, &http, &state);
         Self {
-            http: http_client::new(),
+            http,
             base,
-            own: watch::Sender::new(own(credential)),
+            own: watch::Sender::new(own),
+            state,
             health: watch::Sender::default(),
             pauses: Mutex::default(),
             lines: Mutex::default(),
@@ -184,7 +165,42 @@ impl Upstream {
 
     /// Requests that are made from now on carry this one.
     pub fn set_credential(&self, credential: &Credential) {
-        self.own.send_replace(own(credential));
+        self.own.send_if_modified(|own| {
+            // A token that was issued goes on where the grant is the same.
+            let same = own.as_ref().is_some_and(|own| own.is_of(credential));
+            if !same {
+                *own = Authority::of(credential, &self.http, &self.state);
+            }
+            !same
+        });
+    }
+
+    /// Keeps a token of `upstream.oauth` at hand. Never ends.
+    pub async fn keep_authorized(&self) {
+        let mut own = self.own.subscribe();
+        loop {
+            let now = own.borrow_and_update().clone();
+            let fresh = async {
+                match now.as_ref().and_then(Authority::tokens) {
+                    Some(tokens) => tokens.keep_fresh().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = fresh => (),
+                changed = own.changed() => changed.expect("the sender is in `self`"),
+            }
+        }
+    }
+
+    /// Why there is no token of `upstream.oauth`, or none that could be renewed.
+    pub fn token_failure(&self) -> Option<IssueError> {
+        self.own.borrow().as_ref()?.tokens()?.failure()
+    }
+
+    /// The bridge's own credential; `None` where callers bring theirs.
+    pub fn own(&self) -> Option<Authority> {
+        self.own.borrow().clone()
     }
 
     pub fn base(&self) -> &Url {
@@ -194,8 +210,8 @@ impl Upstream {
     /// The credential for `app`; `None` where it brings its own.
     pub fn authority_of(&self, app: &App) -> Option<Authority> {
         match &app.credential {
-            Some(credential) => own(credential),
-            None => self.own.borrow().clone(),
+            Some(credential) => Authority::of(credential, &self.http, &self.state),
+            None => self.own(),
         }
     }
 
@@ -213,20 +229,34 @@ impl Upstream {
         });
     }
 
-    /// Begins a request to `path`, which is sent as it is or not at all.
-    pub fn request(
+    /// Sends a request to `path`, which is sent as it is or not at all. `fill` gives it what it has
+    /// beside the credential: once more, where a token was refused that can be renewed.
+    pub async fn send(
         &self,
-        method: Method,
-        path: &str,
+        (method, path): (Method, &str),
         authority: &Authority,
-    ) -> Result<reqwest::RequestBuilder, OddPath> {
+        fill: impl Fn(reqwest::RequestBuilder) -> Result<reqwest::RequestBuilder, SendError>,
+    ) -> Result<reqwest::Response, SendError> {
         let base = self.base.as_str().trim_end_matches('/');
         let whole = format!("{base}{path}");
         let url = Url::parse(&whole).map_err(|_unreadable| OddPath)?;
         if url.as_str() != whole {
-            return Err(OddPath);
+            return Err(OddPath.into());
         }
-        Ok(self.http.request(method, url).headers(authority.headers.as_ref().clone()))
+        let sent = authority.send(async |headers| {
+            let request = self.http.request(method.clone(), url.clone()).headers(headers);
+            let response = fill(request)?.send().await;
+            response.map_err(|error| SendError::Broken(error.without_url()))
+        });
+        let sent = sent.await;
+        match &sent {
+            Ok(_) => self.note(Ok(())),
+            // What broke is the body that an app sends.
+            Err(SendError::Broken(error)) if is_of_the_body(error) => {}
+            Err(SendError::Broken(error)) => self.note(Err(&http_client::chain(error))),
+            Err(SendError::OddPath(_) | SendError::Token(_) | SendError::NotTwice) => {}
+        }
+        sent
     }
 
     /// Opens the event stream at `path`, behind `last_seq`.
@@ -238,15 +268,13 @@ impl Upstream {
     ) -> Result<reqwest::Response, OpenError> {
         let resumed = format!("{path}?lastSeq={last_seq}");
         let path = if last_seq > 0 { &resumed } else { path };
-        let mut request = self
-            .request(Method::GET, path, authority)?
-            .header(header::ACCEPT, "text/event-stream")
-            .header(header::CACHE_CONTROL, "no-store");
-        if last_seq > 0 {
-            request = request.header("last-event-id", last_seq);
-        }
-        let response = request.send().await.map_err(|error| self.broken(error))?;
-        self.note(Ok(()));
+        let response = self.send((Method::GET, path), authority, |request| {
+            let request = request
+                .header(header::ACCEPT, "text/event-stream")
+                .header(header::CACHE_CONTROL, "no-store");
+            Ok(if last_seq > 0 { request.header("last-event-id", last_seq) } else { request })
+        });
+        let response = response.await?;
         if response.status() != StatusCode::OK {
             return Err(OpenError::Status(response.status()));
         }
@@ -264,11 +292,10 @@ impl Upstream {
         path: &str,
         authority: &Authority,
     ) -> Result<reqwest::Response, OpenError> {
-        let request = self.request(Method::GET, path, authority)?;
-        let request = request.header(header::ACCEPT, "application/json").timeout(ASK_WITHIN);
-        let response = request.send().await.map_err(|error| self.broken(error))?;
-        self.note(Ok(()));
-        Ok(response)
+        let response = self.send((Method::GET, path), authority, |request| {
+            Ok(request.header(header::ACCEPT, "application/json").timeout(ASK_WITHIN))
+        });
+        Ok(response.await?)
     }
 
     /// The whole of an answer that [`Self::ask`] gave.
@@ -326,16 +353,14 @@ impl Upstream {
                 error!(path, "a result could not be delivered: MANTYX wants no posts for too long");
                 return Posted::Failed;
             }
-            let Ok(request) = self.request(Method::POST, path, authority) else {
-                error!(path, "a result cannot be posted: {OddPath}");
-                return Posted::Failed;
-            };
-            let request = request.headers(headers.clone()).timeout(POST_ATTEMPT).body(body.clone());
             self.posts.held_back.observe(begun.elapsed());
             if attempt > 0 {
                 self.posts.retries.inc();
             }
-            let sent = timeout_at(deadline, request.send()).await;
+            let sent = self.send((Method::POST, path), authority, |request| {
+                Ok(request.headers(headers.clone()).timeout(POST_ATTEMPT).body(body.clone()))
+            });
+            let sent = timeout_at(deadline, sent).await;
             let answered = match &sent {
                 Ok(Ok(response)) => Answered::of(response.status()),
                 Ok(Err(_)) | Err(_) => Answered::Nothing,
@@ -351,11 +376,14 @@ impl Upstream {
                     let time = retry_after(response.headers(), SystemTime::now());
                     self.pause(authority, time);
                 }
+                Ok(Err(SendError::OddPath(odd))) => {
+                    error!(path, "a result cannot be posted: {odd}");
+                    return Posted::Failed;
+                }
+                // A token may be had again before the deadline.
                 Ok(Err(error)) => {
                     drop(going);
-                    let error = http_client::chain(&error.without_url());
-                    self.note(Err(&error));
-                    warn!(path, error, "a result did not get through; again");
+                    warn!(path, %error, "a result did not get through; again");
                 }
                 Err(_elapsed) => drop(going),
             }
@@ -423,12 +451,21 @@ impl Upstream {
     }
 }
 
-/// The bridge's own credential; `None` where the caller brings one.
-fn own(credential: &Credential) -> Option<Authority> {
-    match credential {
-        Credential::Own(secret) => Authority::bearer(secret.expose_secret()),
-        Credential::Passthrough => None,
+impl From<SendError> for OpenError {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::OddPath(odd) => Self::OddPath(odd),
+            SendError::Token(error) => Self::Token(error),
+            SendError::Broken(error) => Self::Unreachable(http_client::chain(&error)),
+            SendError::NotTwice => Self::Unreachable(error.to_string()),
+        }
     }
+}
+
+/// Whether the request could not be sent because its body did not come.
+fn is_of_the_body(error: &reqwest::Error) -> bool {
+    let causes = std::iter::successors(error.source(), |error| (**error).source());
+    causes.filter_map(|error| error.downcast_ref::<hyper::Error>()).any(hyper::Error::is_user)
 }
 
 /// What a status means for the posting; `None`: try again.
@@ -452,14 +489,9 @@ fn told(path: &str, status: StatusCode, posted: Posted) -> Posted {
     posted
 }
 
-/// `Retry-After`, in seconds or as a date; nothing where there is none.
+/// `Retry-After`, as far as it is believed; nothing where there is none.
 fn retry_after(headers: &HeaderMap, wall: SystemTime) -> Duration {
-    let text = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
-    let time = text.and_then(|text| match text.trim().parse() {
-        Ok(seconds) => Some(Duration::from_secs(seconds)),
-        Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(wall).ok(),
-    });
-    time.unwrap_or_default().min(LONGEST_PAUSE)
+    http_client::retry_after(headers, wall).unwrap_or_default().min(LONGEST_PAUSE)
 }
 
 #[cfg(test)]

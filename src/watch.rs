@@ -1,4 +1,5 @@
-//! Tells when bridge.yaml may have changed: its directory has, SIGHUP has come, or it is time to look.
+//! Tells when bridge.yaml may have changed, or a file beside it that is followed: its directory has,
+//! SIGHUP has come, or it is time to look.
 //!
 //! The directory is watched and not the file: editors and ConfigMaps put another file, or another
 //! symlink, in its place, and a watch on the old one would see nothing more. Where nothing can be
@@ -6,7 +7,12 @@
 //!
 //! Must not: read the file, which brings events, too.
 
-use std::{io, path::Path, sync::Arc, time::Duration};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::{
@@ -32,7 +38,7 @@ pub enum News {
     Asked,
 }
 
-/// A watch on one file.
+/// A watch on one file, and on those that it leads to.
 #[derive(Debug)]
 pub struct Watch {
     changed: Arc<Notify>,
@@ -41,7 +47,9 @@ pub struct Watch {
     hangup: Signal,
     poll: Interval,
     /// Watches as long as it lives.
-    _watcher: Option<RecommendedWatcher>,
+    watcher: Option<RecommendedWatcher>,
+    /// The directories that it watches.
+    directories: Vec<PathBuf>,
 }
 
 impl Watch {
@@ -50,15 +58,36 @@ impl Watch {
         let changed = Arc::new(Notify::new());
         let mut poll = interval_at(Instant::now() + POLL, POLL);
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let watcher = watch_directory(path, Arc::clone(&changed));
+        let watcher = watcher(Arc::clone(&changed));
         if let Err(error) = &watcher {
-            warn!(
-                path = %path.display(), %error,
-                "the directory of the configuration cannot be watched; it is looked at every {POLL:?}"
-            );
+            warn!(%error, "nothing can be watched; files are looked at every {POLL:?}");
         }
         let hangup = signal(SignalKind::hangup())?;
-        Ok(Self { changed, noted: false, hangup, poll, _watcher: watcher.ok() })
+        let (watcher, directories) = (watcher.ok(), Vec::new());
+        let mut watch = Self { changed, noted: false, hangup, poll, watcher, directories };
+        watch.follow([path].into_iter());
+        Ok(watch)
+    }
+
+    /// Watches these files, too.
+    pub fn follow<'p>(&mut self, paths: impl Iterator<Item = &'p Path>) {
+        for path in paths {
+            let directory = match path.parent() {
+                Some(parent) if !parent.as_os_str().is_empty() => parent,
+                _ => Path::new("."),
+            };
+            let Some(watcher) = &mut self.watcher else { return };
+            if self.directories.iter().any(|known| known == directory) {
+                continue;
+            }
+            self.directories.push(directory.to_owned());
+            if let Err(error) = watcher.watch(directory, RecursiveMode::NonRecursive) {
+                warn!(
+                    path = %path.display(), %error,
+                    "the directory of this file cannot be watched; it is looked at every {POLL:?}"
+                );
+            }
+        }
     }
 
     /// Waits for news. What comes while nobody waits is told the next time.
@@ -85,19 +114,13 @@ async fn quiet(changed: &Notify) {
     while timeout(QUIET, changed.notified()).await.is_ok() {}
 }
 
-fn watch_directory(path: &Path, changed: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
+fn watcher(changed: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
+    notify::recommended_watcher(move |event: notify::Result<Event>| {
         // An error may mean that events were lost. That a file was read is no news.
         if event.map_or(true, |event| !matches!(event.kind, EventKind::Access(_))) {
             changed.notify_one();
         }
-    })?;
-    watcher.watch(directory, RecursiveMode::NonRecursive)?;
-    Ok(watcher)
+    })
 }
 
 #[cfg(test)]

@@ -22,17 +22,19 @@ use crate::{
         reply::{self, Body},
     },
     metrics::{
-        self, Counter, Label as _, Requests,
+        self, Connections, Counter, Label as _, Requests,
         page::{self, Page, Part},
         process,
     },
     model::ids::BackendName,
     runs::Runs,
+    tls::Tls,
 };
 
 impl Api {
     pub(super) fn metrics(&self) -> Response<Body> {
         let (runs, requests) = (Arc::clone(&self.runs), Arc::clone(&self.requests));
+        let tls = self.facts.tls.clone();
         let own: Part = Box::new(move |page| {
             backends(page, &runs)?;
             calls(page, &runs)?;
@@ -40,6 +42,7 @@ impl Api {
             of_runs(page, &runs)?;
             posts(page, &runs)?;
             of_requests(page, &requests)?;
+            certificate(page, tls.as_deref())?;
             journal(page, &runs)?;
             audit(page, &runs)?;
             spans(page, &runs)?;
@@ -228,7 +231,40 @@ fn of_requests(page: &mut Page<'_>, requests: &Requests) -> fmt::Result {
         "refused_requests",
         "Requests that were turned away at the door",
         &requests.refused,
+    )?;
+    connections(page, &requests.connections)
+}
+
+fn connections(page: &mut Page<'_>, counted: &Connections) -> fmt::Result {
+    let way = metrics::Way::NAME;
+    let mut metric = page.counters("connections", "Connections that came in")?;
+    for (kind, counted) in counted.by_way.iter() {
+        metric.count(&[(way, kind.as_str())], counted.opened.get())?;
+    }
+    let mut metric = page.gauges("connections_open", "Connections that are open now")?;
+    for (kind, counted) in counted.by_way.iter() {
+        // In this order: one that is closed meanwhile was opened before.
+        let closed = counted.closed.get();
+        let open = counted.opened.get().saturating_sub(closed);
+        metric.set(&[(way, kind.as_str())], as_f64(open))?;
+    }
+    let mut metric =
+        page.counters("connections_evicted", "Unused connections that were closed to make room")?;
+    for (kind, counted) in counted.by_way.iter() {
+        metric.count(&[(way, kind.as_str())], counted.evicted.get())?;
+    }
+    page.by_label(
+        "tls_handshakes_failed",
+        "TLS handshakes that failed, by why",
+        &counted.handshakes_failed,
     )
+}
+
+/// Until when the listeners' certificate is good, where they have one.
+fn certificate(page: &mut Page<'_>, tls: Option<&Tls>) -> fmt::Result {
+    let Some(tls) = tls else { return Ok(()) };
+    let until = timestamp(tls.health().settings.facts.not_after);
+    page.gauge("tls_certificate_end_timestamp_seconds", "When the certificate ends", until)
 }
 
 fn journal(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {

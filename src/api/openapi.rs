@@ -483,6 +483,7 @@ fn write(operation: &Operation, generator: &mut SchemaGenerator) -> Value {
     let refused = [
         (401, "There is no token, or a wrong one."),
         (403, "The request comes from a web page, or by a name that is not the bridge's."),
+        (429, "Too many requests, or too many without a right token; `Retry-After` says when."),
     ];
     for (status, what) in refused.iter().filter(|(status, _)| !operation.open || *status == 403) {
         let schema = generator.subschema_for::<Error>();

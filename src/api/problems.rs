@@ -7,15 +7,19 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::status::{Backend, Daemon};
-use crate::model::{
-    pin::{CARD, Finding, Review},
-    visible,
+use crate::{
+    model::{
+        pin::{CARD, Finding, Review},
+        visible,
+    },
+    tls::certificate::Validity,
+    upstream::LOG_IN_ANEW,
 };
 
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub(super) struct Problem {
-    /// `upstream`, `journal`, `audit`, `config`, or the name of a backend.
+    /// `upstream`, `journal`, `audit`, `tls`, `config`, or the name of a backend.
     subject: String,
     message: String,
     cure: &'static str,
@@ -35,9 +39,28 @@ pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend]) -> Vec<Problem> {
         let error = daemon.upstream.last_error.as_deref();
         add("upstream", error, "MANTYX cannot be reached.", UPSTREAM);
     }
+    if let Some(error) = &daemon.upstream.token_error {
+        let cure = if daemon.upstream.grant_ended { LOG_IN_ANEW } else { TOKEN };
+        add("upstream", Some(&format!("MANTYX cannot be shown a token: {error}")), "", cure);
+    }
     if let Some(error) = &daemon.config.last_error {
         let cure = if daemon.config.needs_restart { RESTART } else { CONFIG };
         add("config", Some(error), "", cure);
+    }
+    if let Some(tls) = &daemon.tls {
+        let until = &tls.not_after;
+        match tls.validity {
+            Validity::Good => (),
+            Validity::Ending => {
+                add("tls", None, &format!("The certificate ends on {until}."), RENEW);
+            }
+            Validity::Ended => {
+                add("tls", None, &format!("The certificate ended on {until}."), RENEW);
+            }
+        }
+        if let Some(error) = &tls.last_error {
+            add("tls", None, &format!("The new certificate was not taken: {error}."), tls.cure);
+        }
     }
     if let Some(error) = daemon.audit.as_ref().and_then(|audit| audit.last_error.as_deref()) {
         add("audit", Some(error), "", AUDIT);
@@ -103,10 +126,15 @@ const AUDIT: &str = "Calls are made all the same, and their lines wait, 16 MiB a
                      on the disk of audit.file, and look at its permissions.";
 const UPSTREAM: &str = "Look at upstream.base_url, the network and upstream.credential; \
                         `mantyx-bridge doctor` tries each step.";
+const TOKEN: &str = "It is asked for again by itself. See that the token endpoint can be reached, and \
+                     that upstream.oauth has the token_url, client_id and client_secret of the \
+                     application.";
 const CONFIG: &str = "The daemon goes on with the configuration that it had. Mend the file; it is \
                       read again as soon as it changes, and `mantyx-bridge check` shows the place.";
 const RESTART: &str = "Restart the daemon where that should hold: what needs it stays as it was \
                        until then.";
+const RENEW: &str = "Put a renewed one into the files of listen.tls; it is taken as soon as they \
+                     change. Clients refuse one that has ended.";
 const DEGRADED: &str = "Its last good tools are still offered, and it is asked again by itself. If \
                         it stays so, look into the server's own log.";
 const BREAKER: &str = "Calls to it are held back, and tried one at a time. Look into the server's \

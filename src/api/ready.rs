@@ -3,16 +3,20 @@
 //! Readiness is decided by what was reached once, as a restart mends nothing later; what is down at
 //! the moment is told beside it.
 //!
-//! Must not: tell a stranger an address or an error's text; `/v1/status` has those, for a token.
+//! Must not: tell a stranger more than whether it is ready, and how many backends that waits for.
 
 use http::{Response, StatusCode};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Api, status::LastCall};
-use crate::door::{
-    code::Code,
-    reply::{self, Body},
+use crate::{
+    config::App,
+    door::{
+        code::Code,
+        reply::{self, Body},
+    },
+    proxy,
 };
 
 /// The bridge can do its work.
@@ -21,7 +25,7 @@ pub(super) struct Ready<'a> {
     /// `ready`.
     status: &'static str,
     #[serde(flatten)]
-    now: Now<'a>,
+    now: Option<Now<'a>>,
 }
 
 /// It cannot yet.
@@ -29,14 +33,20 @@ pub(super) struct Ready<'a> {
 pub(super) struct NotReady<'a> {
     /// `not_ready`.
     error: &'static str,
-    message: &'static str,
-    /// Required backends that were never reached; until the first attempts have ended, all such.
-    missing: Vec<&'a str>,
+    message: String,
+    /// `unavailable`.
+    status: &'static str,
+    /// How many required backends were never reached; until the first attempts have ended, how many
+    /// of all.
+    unresolved: usize,
+    /// Their names, as far as the app may use them. For a token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missing: Option<Vec<&'a str>>,
     #[serde(flatten)]
-    now: Now<'a>,
+    now: Option<Now<'a>>,
 }
 
-/// How the parts are at this moment.
+/// How the parts are at this moment, as an app may see them. For a token.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Now<'a> {
     backends: Vec<Backend<'a>>,
@@ -53,6 +63,7 @@ struct Backend<'a> {
     /// Whether there is a catalog of it, be it an old one.
     resolved: bool,
     stale: bool,
+    last_error: Option<String>,
     /// The last call that reached it, or tried to.
     last_call: Option<LastCall>,
 }
@@ -65,34 +76,45 @@ struct Upstream {
 }
 
 impl Api {
-    pub(super) fn ready(&self) -> Response<Body> {
+    /// The answer for `app`, or for a stranger.
+    pub(super) fn ready(&self, app: Option<&App>) -> Response<Body> {
         let board = &self.backends().board;
         let started = board.is_started();
-        let mut backends = Vec::new();
+        let (mut backends, mut missing, mut unresolved) = (Vec::new(), Vec::new(), 0);
         let lanes = self.backends().lanes();
         for (name, lane) in lanes.iter() {
             let Some(known) = board.snapshot(name.as_str()) else { continue };
+            let (required, resolved) = (lane.rules.required, known.catalog.is_some());
+            let is_awaited = !resolved && (required || !started);
+            unresolved += usize::from(is_awaited);
+            if !app.is_some_and(|app| proxy::allowed(app, name)) {
+                continue;
+            }
+            missing.extend(is_awaited.then_some(name.as_str()));
             backends.push(Backend {
                 name: name.as_str(),
                 state: known.phase.as_str(),
-                required: lane.rules.required,
-                resolved: known.catalog.is_some(),
+                required,
+                resolved,
                 stale: known.is_stale(),
+                last_error: known.last_error,
                 last_call: lane.last_call().map(LastCall::from),
             });
         }
-        let awaited = |backend: &&Backend<'_>| !backend.resolved && (backend.required || !started);
-        let missing: Vec<&str> = backends.iter().filter(awaited).map(|one| one.name).collect();
-        let upstream = Upstream { reachable: self.runs.upstream().health().reachable };
-        if started && missing.is_empty() {
-            let now = Now { backends, upstream };
+        let reachable = self.runs.upstream().health().reachable;
+        let now = app.is_some().then_some(Now { backends, upstream: Upstream { reachable } });
+        if started && unresolved == 0 {
             return reply::json(StatusCode::OK, &Ready { status: "ready", now });
         }
+        let count =
+            if unresolved == 1 { "1 backend has" } else { &format!("{unresolved} backends have") };
         let not_ready = NotReady {
             error: Code::NotReady.as_str(),
-            message: "Some backends have not been resolved yet; /v1/status says why.",
-            missing,
-            now: Now { backends, upstream },
+            message: format!("{count} not been resolved yet; with a token, this says which."),
+            status: "unavailable",
+            unresolved,
+            missing: app.is_some().then_some(missing),
+            now,
         };
         reply::json(StatusCode::SERVICE_UNAVAILABLE, &not_ready)
     }

@@ -27,6 +27,7 @@ use crate::{
         pin::Review,
     },
     proxy,
+    tls::{self, certificate::Validity},
 };
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -49,6 +50,8 @@ pub(super) struct Daemon<'a> {
     pub(super) journal: Journal,
     /// `null` where none is configured.
     pub(super) audit: Option<Audit>,
+    /// `null` where the listeners speak none.
+    pub(super) tls: Option<Tls>,
     pub(super) config: Config,
     /// What is wrong now, with its cure.
     problems: Vec<Problem>,
@@ -62,6 +65,11 @@ pub(super) struct Upstream<'a> {
     /// `null` before the first exchange.
     pub(super) reachable: Option<bool>,
     pub(super) last_error: Option<String>,
+    /// Why there is no token of `upstream.oauth`, or no newer one; `null` where all is well.
+    pub(super) token_error: Option<String>,
+    /// Somebody has to log in anew.
+    #[serde(skip)]
+    pub(super) grant_ended: bool,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -143,6 +151,36 @@ pub(super) struct Audit {
     pub(super) lost: u64,
 }
 
+/// The certificate of the listeners.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Tls {
+    /// Whom it is for: its DNS names and addresses.
+    names: Vec<String>,
+    /// Until when it is good.
+    pub(super) not_after: String,
+    /// Why newer files are not used.
+    pub(super) last_error: Option<String>,
+    #[serde(skip)]
+    pub(super) cure: &'static str,
+    #[serde(skip)]
+    pub(super) validity: Validity,
+}
+
+impl From<tls::Health> for Tls {
+    fn from(health: tls::Health) -> Self {
+        let facts = &health.settings.facts;
+        let names = facts.names.iter().map(ToString::to_string);
+        Self {
+            names: names.chain(facts.addresses.iter().map(ToString::to_string)).collect(),
+            not_after: time(facts.not_after),
+            last_error: health.flaw.as_ref().map(ToString::to_string),
+            cure: health.flaw.as_ref().map_or("", |flaw| flaw.cure),
+            validity: health.validity,
+        }
+    }
+}
+
 #[derive(Debug, Serialize, JsonSchema)]
 struct Runs {
     driven: usize,
@@ -191,6 +229,7 @@ pub(super) fn status<'a>(api: &'a Api, app: &App) -> Status<'a> {
 /// How the daemon is doing, to `app`, which sees these backends.
 pub(super) fn daemon<'a>(api: &'a Api, app: &App, backends: &[Backend]) -> Daemon<'a> {
     let health = api.runs.upstream().health();
+    let token_failure = api.runs.upstream().token_failure();
     let loaded = api.loaded();
     let journal = api.runs.journal().health();
     let mut daemon = Daemon {
@@ -199,6 +238,8 @@ pub(super) fn daemon<'a>(api: &'a Api, app: &App, backends: &[Backend]) -> Daemo
             workspace: loaded.workspace.clone(),
             reachable: health.reachable,
             last_error: health.last_error,
+            grant_ended: token_failure.as_ref().is_some_and(|failure| failure.grant_ended),
+            token_error: token_failure.map(|failure| failure.text),
         },
         runs: Runs { driven: api.runs.driven() },
         approvals: Approvals { waiting: api.runs.approvals().waiting(Some(&app.name)) },
@@ -207,6 +248,7 @@ pub(super) fn daemon<'a>(api: &'a Api, app: &App, backends: &[Backend]) -> Daemo
             let health = audit.health();
             Audit { last_error: health.error, lost: health.lost }
         }),
+        tls: api.facts.tls.as_ref().map(|tls| tls.health().into()),
         config: Config::of(&loaded),
         problems: Vec::new(),
     };

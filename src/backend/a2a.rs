@@ -34,11 +34,14 @@ use self::{
 };
 use super::{
     address,
-    auth::Tokens,
+    auth::{self, Tokens},
     peer::{About, CallError, Dial, Handle, Peer, PeerError, ToolCall},
 };
+#[cfg(feature = "grpc")]
+use crate::http_client::Tls;
 use crate::{
     config::{A2a, A2aBinding, CardSource},
+    http_client::Clients,
     model::{answer::Answer, card::Card, catalog::Catalog, ids::BackendName, json},
 };
 
@@ -56,6 +59,9 @@ pub struct A2aDialer {
 struct Settings {
     name: BackendName,
     client: reqwest::Client,
+    /// That of `client`, for the one that gRPC needs.
+    #[cfg(feature = "grpc")]
+    tls: Option<Tls>,
     source: CardSource,
     headers: HeaderMap,
     /// Where the agent wants tokens that are fetched.
@@ -95,13 +101,21 @@ impl A2aDialer {
         client: reqwest::Client,
         conversations: Conversations,
     ) -> Self {
+        let url = match &config.card {
+            CardSource::Base(url) | CardSource::Url(url) => Some(&**url),
+            CardSource::File(_) | CardSource::Bundled => None,
+        };
+        let clients = Clients::of(url, config.tls.as_ref(), client);
+        let client = clients.own().clone();
         let tokens = config
             .oauth
             .as_ref()
-            .map(|oauth| Arc::new(Tokens::new(name.clone(), oauth.clone(), None, client.clone())));
+            .map(|oauth| Arc::new(auth::tokens(name.clone(), oauth.clone(), None, clients)));
         let settings = Settings {
             name,
             client,
+            #[cfg(feature = "grpc")]
+            tls: config.tls.clone(),
             tokens,
             source: config.card.clone(),
             headers: config.headers.clone(),
@@ -162,7 +176,7 @@ impl Settings {
         let rules =
             Rules { card_url: url.as_ref(), allow_hosts: &self.allow_hosts, binding: self.binding };
         if let (Some(tokens), Some(named)) = (&self.tokens, &card.token_url) {
-            tokens.learn(url.as_ref(), named);
+            tokens.issuer().learn(url.as_ref(), named);
         }
         let endpoint = interface::choose(&card, rules).map_err(|e| bad(e.to_string()))?;
         let catalog = Catalog::a2a(raw);
@@ -198,7 +212,7 @@ impl Settings {
         match binding {
             A2aBinding::JsonRpc | A2aBinding::HttpJson => self.client.clone(),
             #[cfg(feature = "grpc")]
-            A2aBinding::Grpc => crate::http_client::http2(),
+            A2aBinding::Grpc => crate::http_client::http2(self.tls.as_ref()),
         }
     }
 }

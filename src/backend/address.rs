@@ -4,18 +4,6 @@
 
 use url::{Host, Url};
 
-/// Whether the host of `url` is a link-local address, where cloud metadata services live.
-pub(super) fn is_link_local(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Ipv4(address)) => address.is_link_local(),
-        Some(Host::Ipv6(address)) => {
-            address.is_unicast_link_local()
-                || address.to_ipv4_mapped().is_some_and(|address| address.is_link_local())
-        }
-        Some(Host::Domain(_)) | None => false,
-    }
-}
-
 /// Whether `url` leads to this machine by its own word.
 pub(super) fn is_loopback(url: &Url) -> bool {
     match url.host() {

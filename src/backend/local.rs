@@ -14,6 +14,7 @@ use self::{command::Runner, http::Endpoint};
 use super::peer::{About, CallError, Dial, Peer, PeerError, ToolCall};
 use crate::{
     config::{Action, Local},
+    http_client::Clients,
     model::{answer::Answer, catalog::Catalog, ids::BackendName},
 };
 
@@ -48,10 +49,11 @@ impl LocalDialer {
         client: reqwest::Client,
     ) -> Self {
         let (transport, action) = match &config.action {
-            Action::Http { method, url, headers } => {
+            Action::Http { method, url, headers, tls } => {
+                let clients = Clients::of(Some(url), tls.as_ref(), client);
                 let endpoint = Endpoint {
                     name,
-                    client,
+                    client: clients.own().clone(),
                     method: method.clone(),
                     url: url.clone().into_value(),
                     headers: headers.clone(),

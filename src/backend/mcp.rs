@@ -29,11 +29,12 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    auth::Tokens,
+    auth,
     peer::{Dial, Peer, PeerError},
 };
 use crate::{
     config::{HttpTransport, Mcp, Program},
+    http_client::Clients,
     model::ids::BackendName,
 };
 
@@ -126,15 +127,17 @@ pub fn dialer(
 ) -> McpDialer {
     let target = match config {
         Mcp::Stdio(program) => Target::Stdio { program: program.clone(), launcher },
-        Mcp::Http { url, headers, socket, transport, oauth } => {
+        Mcp::Http { url, headers, socket, transport, oauth, tls } => {
             let url = url::Url::clone(url);
             // The name of a server on a unix socket is nobody else's.
             let resource = Some(&url).filter(|_| socket.is_none());
+            let clients = Clients::of(Some(&url), tls.as_ref(), client);
+            let own = clients.own().clone();
             let tokens = oauth
                 .as_ref()
-                .map(|oauth| Tokens::new(name.clone(), oauth.clone(), resource, client.clone()));
+                .map(|oauth| auth::tokens(name.clone(), oauth.clone(), resource, clients));
             let socket = socket.as_deref();
-            let endpoint = http::Endpoint::new(client, url, headers.clone(), socket, tokens);
+            let endpoint = http::Endpoint::new(own, url, headers.clone(), socket, tokens);
             Target::Http { endpoint: Arc::new(endpoint), transport: *transport }
         }
     };

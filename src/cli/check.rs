@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use crate::config::{
     A2a, Action, Auth, Backend, CardSource, ClientCredentials, Config, ConfigErrors, Confinement,
-    Credential, Environment, Mcp, OnUnavailable, Program, Target, Upstream, error::Problem, find,
-    value::format_duration,
+    Credential, Environment, Files, Mcp, OnUnavailable, Program, Target, Upstream, error::Problem,
+    find, value::format_duration,
 };
 
 /// What `check` found.
@@ -37,7 +37,7 @@ pub struct Plan {
     pub listen: Vec<String>,
     pub upstream: String,
     pub workspace: Option<String>,
-    /// Whose credential goes to the upstream: `own`, `passthrough`, or none for the sandbox.
+    /// Whose credential goes to the upstream: `own`, `oauth`, `passthrough`, or none for the sandbox.
     pub credential: Option<&'static str>,
     pub auth: &'static str,
     pub apps: Vec<AppPlan>,
@@ -69,6 +69,8 @@ pub struct BackendPlan {
     pub trust_annotations: bool,
     /// What becomes of what was not accepted.
     pub pin: &'static str,
+    /// Whether a person is asked before some of its calls.
+    pub approve: bool,
     pub required: bool,
     pub on_unavailable: &'static str,
     pub refresh: String,
@@ -176,6 +178,12 @@ impl fmt::Display for CheckReport {
 
 impl Plan {
     fn new(config: &Config) -> Self {
+        let tls = match &config.listen.tls {
+            None => "",
+            Some(Files { client_ca: None, .. }) => " (TLS)",
+            Some(Files { client_ca: Some(_), .. }) => " (TLS, for callers with a certificate)",
+        };
+        let tcp = config.listen.tcp.iter().map(|address| format!("{address}{tls}"));
         let unix = config.listen.unix.iter().map(|path| format!("unix:{}", path.display()));
         let (upstream, workspace, credential) = match &config.upstream {
             Upstream::Sandbox { workspace } => {
@@ -184,6 +192,7 @@ impl Plan {
             Upstream::Mantyx { base_url, workspace, credential } => {
                 let whose = match credential {
                     Credential::Own(_) => "own",
+                    Credential::Oauth(_) => "oauth",
                     Credential::Passthrough => "passthrough",
                 };
                 (base_url.to_string(), workspace.clone(), Some(whose))
@@ -197,7 +206,7 @@ impl Plan {
                 .map(|backends| backends.iter().map(ToString::to_string).collect()),
         });
         Self {
-            listen: config.listen.tcp.iter().map(ToString::to_string).chain(unix).collect(),
+            listen: tcp.chain(unix).collect(),
             upstream,
             workspace,
             credential,
@@ -227,6 +236,7 @@ impl BackendPlan {
             prefix,
             trust_annotations: backend.trust_annotations,
             pin: backend.pin.as_str(),
+            approve: !backend.approve.is_empty(),
             required: backend.required,
             on_unavailable: match backend.on_unavailable {
                 OnUnavailable::Stub => "stub",
@@ -256,7 +266,7 @@ impl Reached {
 
     fn local(action: &Action) -> Self {
         match action {
-            Action::Http { method, url, headers } => Self::Request {
+            Action::Http { method, url, headers, .. } => Self::Request {
                 method: method.to_string(),
                 url: url.to_string(),
                 headers: names(headers),
@@ -398,6 +408,9 @@ impl fmt::Display for BackendPlan {
             let trust =
                 if self.trust_annotations { "; their annotations are believed" } else { "" };
             writeln!(f, "  tools    {tools}{trust}")?;
+        }
+        if self.approve {
+            writeln!(f, "  asks     a person, before the calls that `approve` names")?;
         }
         let required = if self.required { ", required" } else { "" };
         let pending = self.pending_after.as_ref();

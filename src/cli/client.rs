@@ -11,11 +11,18 @@ use std::{
 };
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use rustls::CertificateError;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::de::DeserializeOwned;
 
 use super::{Failure, terminal::plain};
-use crate::{api::OPERATOR, config::Contact, http_client, state::StateDir};
+use crate::{
+    api::OPERATOR,
+    config::{Contact, Files, Listen},
+    http_client,
+    state::StateDir,
+    tls::{files::first_certificate, pin},
+};
 
 /// The largest answer that is read.
 const MAX_ANSWER: usize = 64 << 20;
@@ -56,24 +63,32 @@ impl Client {
                 ))
             })?,
         };
-        let (http, base, place) = match (contact.listen.tcp.first(), &contact.listen.unix) {
-            (Some(address), _) => {
+        let Listen { tcp, unix, tls, .. } = &contact.listen;
+        let (http, base, place) = match (address(tcp), unix, tls) {
+            // It may want a certificate over TLS; here, a token is enough in any case.
+            (None, Some(path), _) | (Some(_), Some(path), Some(_)) => {
+                let place = path.display().to_string();
+                (http_client::over_unix(path), "http://localhost".to_owned(), place)
+            }
+            (Some(address), _, tls) => {
+                let scheme = if tls.is_some() { "https" } else { "http" };
                 let base = match address.port() {
                     // The port was free to choose; the daemon noted which it got.
                     0 => {
                         let urls = state.listen().map_err(|error| failed(&error))?;
-                        let url = urls.into_iter().find(|url| url.starts_with("http://"));
+                        let prefix = format!("{scheme}://");
+                        let url = urls.into_iter().find(|url| url.starts_with(&prefix));
                         url.ok_or_else(|| Failure::Failed("the daemon noted no port".to_owned()))?
                     }
-                    _ => format!("http://{}", reachable(*address)),
+                    _ => format!("{scheme}://{}", reachable(address)),
                 };
-                (http_client::new(), base.clone(), base)
+                let http = match tls {
+                    None => http_client::new(),
+                    Some(files) => trusting(files)?,
+                };
+                (http, base.clone(), base)
             }
-            (None, Some(path)) => {
-                let place = path.display().to_string();
-                (http_client::over_unix(path), "http://localhost".to_owned(), place)
-            }
-            (None, None) => return Err(Failure::Usage("the daemon listens nowhere".to_owned())),
+            (None, None, _) => return Err(Failure::Usage("the daemon listens nowhere".to_owned())),
         };
         Ok(Self { http, base, place, token, state_dir: contact.state_dir.clone() })
     }
@@ -164,12 +179,42 @@ impl Client {
             true => {
                 format!("nothing listens on {place}; start it with `mantyx-bridge serve`")
             }
+            false if is_foreign_certificate(&error) => format!(
+                "the certificate at {place} is not the one in listen.tls.cert: another program \
+                 listens there, or the daemon could not take a new file (its log says why)"
+            ),
             false => {
                 let why = http_client::chain(&error.without_url());
                 format!("the daemon at {place} does not answer: {why}")
             }
         })
     }
+}
+
+/// Which of the daemon's addresses to ask: loopback, where there is one.
+fn address(tcp: &[SocketAddr]) -> Option<SocketAddr> {
+    tcp.iter().find(|address| address.ip().is_loopback()).or_else(|| tcp.first()).copied()
+}
+
+/// A client that trusts the daemon's certificate and no other.
+fn trusting(files: &Files) -> Result<reqwest::Client, Failure> {
+    if files.client_ca.is_some() {
+        return Err(Failure::Usage(
+            "the daemon wants a certificate from every caller over TCP (listen.tls.client_ca), and \
+             the command line has none; add a unix socket: `listen: {unix: /run/…}`"
+                .to_owned(),
+        ));
+    }
+    let text = std::fs::read_to_string(&files.cert).map_err(|error| {
+        Failure::Failed(format!(
+            "the daemon's certificate {} cannot be read: {error}; whoever uses the command line \
+             needs it, and no key",
+            files.cert.display()
+        ))
+    })?;
+    let certificate = first_certificate(&files.cert, &text);
+    let certificate = certificate.map_err(|error| Failure::Failed(error.to_string()))?;
+    Ok(http_client::over_tls(pin::client(certificate)))
 }
 
 /// How a listener on `address` is reached from here.
@@ -181,6 +226,12 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
         });
     }
     address
+}
+
+/// Whether the error says that somebody else has the daemon's address.
+fn is_foreign_certificate(error: &reqwest::Error) -> bool {
+    let foreign = CertificateError::ApplicationVerificationFailure.into();
+    http_client::tls_error(error) == Some(&foreign)
 }
 
 /// Whether the error says that there is no listener.

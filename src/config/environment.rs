@@ -29,6 +29,8 @@ pub struct SmallFile {
     pub text: String,
     /// The permission bits; 0 where there are none.
     pub mode: u32,
+    /// Whether it is root's or our own; whoever owns a file can change it.
+    pub is_ours: bool,
 }
 
 impl Environment {
@@ -52,7 +54,15 @@ impl Environment {
 
     /// Adds a made-up file; from then on no real one is read.
     pub fn with_file(mut self, path: &str, text: &str, mode: u32) -> Self {
-        let file = SmallFile { text: text.to_owned(), mode };
+        let file = SmallFile { text: text.to_owned(), mode, is_ours: true };
+        self.files.get_or_insert_default().insert(path.into(), file);
+        self
+    }
+
+    /// [`Self::with_file`] of another user.
+    #[cfg(test)]
+    pub(super) fn with_foreign_file(mut self, path: &str, text: &str, mode: u32) -> Self {
+        let file = SmallFile { text: text.to_owned(), mode, is_ours: false };
         self.files.get_or_insert_default().insert(path.into(), file);
         self
     }
@@ -100,12 +110,23 @@ fn read_file(path: &Path) -> io::Result<SmallFile> {
     let text = String::from_utf8(bytes).map_err(|error| {
         io::Error::other(format!("it is not UTF-8 text: {}", error.utf8_error()))
     })?;
-    Ok(SmallFile { text, mode: mode(&metadata) })
+    Ok(SmallFile { text, mode: mode(&metadata), is_ours: is_ours(&metadata) })
 }
 
 #[cfg(unix)]
 fn mode(metadata: &std::fs::Metadata) -> u32 {
     std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o777
+}
+
+#[cfg(unix)]
+fn is_ours(metadata: &std::fs::Metadata) -> bool {
+    let owner = std::os::unix::fs::MetadataExt::uid(metadata);
+    owner == 0 || owner == rustix::process::geteuid().as_raw()
+}
+
+#[cfg(not(unix))]
+fn is_ours(_: &std::fs::Metadata) -> bool {
+    true
 }
 
 #[cfg(not(unix))]

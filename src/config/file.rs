@@ -17,7 +17,6 @@ use super::{
     error::{Problem, Snippet},
     lower::Lower,
     mask::Mask,
-    not_yet,
     read::{self, Mistake},
     reference::plain_reason,
     shape::File,
@@ -104,7 +103,10 @@ impl Config {
         env: &Environment,
     ) -> Result<Self, ConfigErrors> {
         let file = read.map_err(|error| unreadable(path, &error))?;
-        Self::parse(&file.text, path, env)
+        let told = who_may_change(&file, path)?;
+        let mut config = Self::parse(&file.text, path, env)?;
+        config.warnings.splice(0..0, told);
+        Ok(config)
     }
 
     /// Checks `text` as the content of the file `path`, at whose directory relative paths start.
@@ -122,6 +124,7 @@ impl Contact {
     /// wrong with it does not keep a client from a daemon that runs with what it read before.
     pub fn load(path: &Path, env: &Environment) -> Result<Self, ConfigErrors> {
         let file = env.read(path).map_err(|error| unreadable(path, &error))?;
+        who_may_change(&file, path)?;
         let matters = |path: &str| match path.split_once(['.', '[']) {
             Some((section, _)) => matches!(section, "listen" | "state_dir" | "apps"),
             // It may have been meant for one of these.
@@ -151,15 +154,6 @@ fn lowered<T>(
     let directory = directory(path);
     let mut left_out = HashSet::new();
     let mut mistakes = Vec::new();
-    not_yet::find(&document.root, &mut |node, what, cure| {
-        left_out.insert(node.id);
-        mistakes.push(Mistake {
-            node: node.id,
-            at_key: true,
-            message: format!("this version cannot do this yet: {what}"),
-            cure: Some(cure.into()),
-        });
-    });
     let file: Option<File> = read::read(&document, &mut left_out, |mistake| mistakes.push(mistake));
     let mut warnings = Vec::new();
     let mut lowered = None;
@@ -188,6 +182,28 @@ fn unreadable(path: &Path, error: &io::Error) -> ConfigErrors {
         format!("the configuration cannot be read: {}", plain_reason(error)),
         "name an existing file with `-c FILE`; `mantyx-bridge demo` needs none".into(),
     )
+}
+
+/// Refuses a file that everybody may change, since it says which programs are started; gives a
+/// warning where others than root and the bridge's own user may.
+fn who_may_change(file: &SmallFile, path: &Path) -> Result<Vec<String>, ConfigErrors> {
+    let shown = path.display();
+    if file.mode & 0o002 != 0 {
+        return Err(ConfigErrors::without_place(
+            shown.to_string(),
+            "every user can change this file, and it says which programs are started".to_owned(),
+            format!("chmod o-w {shown}, after a look at what is in it"),
+        ));
+    }
+    let mut warnings = Vec::new();
+    if !file.is_ours {
+        let why = "the file belongs to a user who is neither root nor the bridge's, and can change";
+        warnings.push(format!("{shown}: {why} it; run chown root on it"));
+    }
+    if file.mode & 0o020 != 0 {
+        warnings.push(format!("{shown}: its group can change this file; run chmod g-w on it"));
+    }
+    Ok(warnings)
 }
 
 /// The directory of the file, absolute where the working directory is known.

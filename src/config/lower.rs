@@ -14,6 +14,7 @@ mod local;
 mod mcp;
 mod program;
 mod socket;
+mod tls;
 mod upstream;
 mod web;
 
@@ -86,7 +87,8 @@ impl<'a> Lower<'a> {
         let calls = self.calls(file.calls.as_ref());
         let audit = file.audit.as_ref().map(|at| self.audit(at));
         let backends = self.backends(file, &refresh, &calls);
-        let apps = self.apps(file.apps.as_ref(), &backends, auth);
+        let apps = self.apps(file.apps.as_ref(), &backends, auth, listen.as_ref());
+        self.check_tls(file.listen.as_ref(), listen.as_ref());
         Some(Config {
             listen: listen?,
             upstream: upstream?,
@@ -265,10 +267,7 @@ impl<'a> Lower<'a> {
         match resolved {
             Ok((resolved, template)) => {
                 for path in resolved.exposed_files {
-                    self.warn(
-                        node,
-                        format!("every user can read {}; run chmod o-rwx on it", path.display()),
-                    );
+                    self.warn(node, everybody_reads(&path));
                 }
                 Some((resolved.value, template))
             }
@@ -330,6 +329,10 @@ impl<'a> Lower<'a> {
     fn line(&self, node: NodeId) -> usize {
         self.document.key_place(node).line
     }
+}
+
+fn everybody_reads(path: &Path) -> String {
+    format!("every user can read {}; run chmod o-rwx on it", path.display())
 }
 
 fn plain_secret(name: &str) -> String {

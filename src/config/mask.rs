@@ -57,6 +57,10 @@ fn collect(node: &Node, is_secret: bool, names: bool, keep: &mut dyn FnMut(NodeI
     match &node.kind {
         Kind::Map(entries) => {
             for (key, value) in entries {
+                if key == "tls" && !names {
+                    collect_pasted(value, keep);
+                    continue;
+                }
                 let is_secret = is_secret || !names && (looks_secret(key) || key == "headers");
                 // Below these stand the names that the user gave to backends and apps.
                 let sections = ["mcp", "mcpServers", "a2a", "apps", "local"];
@@ -83,6 +87,18 @@ fn collect(node: &Node, is_secret: bool, names: bool, keep: &mut dyn FnMut(NodeI
             keep(node.id, text);
         }
         _ => (),
+    }
+}
+
+/// In `tls` stand the names of files, `key` among them; a key itself only by mistake.
+fn collect_pasted(tls: &Node, keep: &mut dyn FnMut(NodeId, &str)) {
+    let Kind::Map(entries) = &tls.kind else { return };
+    for (_, value) in entries {
+        if let Kind::Str(text) = &value.kind
+            && text.contains("-----")
+        {
+            keep(value.id, text);
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::{ClientCredentials, Local, Program};
+use super::{ClientCredentials, Local, Program, RefreshGrant};
 
 impl PartialEq for Program {
     fn eq(&self, other: &Self) -> bool {
@@ -27,6 +27,16 @@ impl PartialEq for ClientCredentials {
             && same(secret, &other.secret)
             && *token_url == other.token_url
             && *scopes == other.scopes
+    }
+}
+
+impl PartialEq for RefreshGrant {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { token_url, client_id, client_secret, refresh_token } = self;
+        *token_url == other.token_url
+            && *client_id == other.client_id
+            && same(client_secret, &other.client_secret)
+            && same(refresh_token, &other.refresh_token)
     }
 }
 

@@ -14,7 +14,7 @@ use super::{
     read::{At, Scalar},
     words::{
         A2aTransport, AuthWord, Count, DurationText, Globs, HttpMethod, ListenValue, McpTransport,
-        OneOrMany, PendingAfter, PinWord, SchemaMap, Share, UnavailableWord, Unready,
+        OneOrMany, PendingAfter, PinWord, SchemaMap, Share, UnavailableWord,
     },
 };
 
@@ -37,7 +37,7 @@ pub struct File {
     /// `token` (the default): every caller shows a token. `off`: none does, which is refused
     /// unless every listener is loopback or a unix socket.
     pub auth: Option<At<AuthWord>>,
-    /// The programs that use the bridge, each with its own token. Without this section there is
+    /// The programs that use the bridge, each with its own token or certificate. Without this section there is
     /// one, `default`, whose token is created at the first start in `<state_dir>/token`.
     pub apps: Option<At<BTreeMap<String, At<App>>>>,
     /// How catalogs are kept fresh.
@@ -61,24 +61,28 @@ pub struct File {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "an address, a list of addresses, or a map")]
 pub struct ListenMap {
-    /// One address or a list: `127.0.0.1:7717`, `[::1]:7717`, `localhost:7717`.
+    /// One address or a list: `127.0.0.1:7717`, `[::1]:7717`, `localhost:7717`. Other machines may
+    /// reach it where there is `tls`.
     pub tcp: Option<At<OneOrMany>>,
     /// The path of a unix socket.
     pub unix: Option<At<String>>,
-    /// Encrypts the TCP listeners. Not in this version.
-    pub tls: Option<Tls>,
+    /// Encrypts every TCP address, loopback included.
+    pub tls: Option<At<Tls>>,
+    /// Names by which apps reach the bridge beside its addresses and the names in its certificate:
+    /// those of a reverse proxy that hands on `Host`. `name`, or `name:port`.
+    pub hosts: Option<At<Vec<At<String>>>>,
 }
 
-/// The certificate of the TCP listeners. Not in this version.
+/// The certificate of the TCP listeners. Its files are read again when they change.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with cert and key")]
 pub struct Tls {
-    /// The certificate chain, PEM.
-    pub cert: Option<String>,
+    /// The certificate, and those between it and its root, PEM.
+    pub cert: Option<At<String>>,
     /// Its private key, PEM.
-    pub key: Option<String>,
-    /// Callers must show a certificate that this authority signed.
-    pub client_ca: Option<String>,
+    pub key: Option<At<String>>,
+    /// Every caller over TCP must show a certificate that one of these authorities signed, PEM.
+    pub client_ca: Option<At<String>>,
 }
 
 /// The MANTYX that the bridge stands in front of.
@@ -93,22 +97,23 @@ pub struct Upstream {
     pub workspace: Option<At<String>>,
     /// An API key or an OAuth access token, as a reference; or `passthrough`: what each app sends.
     pub credential: Option<At<Scalar>>,
-    /// Instead of `credential`. Not in this version.
-    pub oauth: Option<UpstreamOauth>,
+    /// Instead of `credential`: access tokens that the bridge fetches, and renews before they expire.
+    pub oauth: Option<At<UpstreamOauth>>,
 }
 
-/// An OAuth grant that is renewed before it expires. Not in this version.
+/// An OAuth application that somebody has given access to a workspace.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a map with token_url, client_id and refresh_token")]
+#[serde(deny_unknown_fields, expecting = "a map with client_id, client_secret, refresh_token")]
 pub struct UpstreamOauth {
-    /// Where tokens are issued.
-    pub token_url: Option<String>,
-    /// Who the bridge is there.
-    pub client_id: Option<String>,
+    /// Where tokens are issued. Default: `<base_url>/api/oauth/token`.
+    pub token_url: Option<At<String>>,
+    /// The application.
+    pub client_id: Option<At<Scalar>>,
     /// As a reference.
-    pub client_secret: Option<Unready>,
-    /// As a reference.
-    pub refresh_token: Option<Unready>,
+    pub client_secret: Option<At<Scalar>>,
+    /// What the application was given when somebody logged in, as a reference. One that the issuer
+    /// puts in its place is kept in `state_dir`, and used until this one changes.
+    pub refresh_token: Option<At<Scalar>>,
 }
 
 /// The audit log.
@@ -124,16 +129,35 @@ pub struct Audit {
 
 /// A program that uses the bridge.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a map with token")]
+#[serde(deny_unknown_fields, expecting = "a map with token, users or cert")]
 pub struct App {
     /// What the app shows as `Authorization: Bearer` or `X-API-Key`, as a reference.
     pub token: Option<At<Scalar>>,
+    /// Users of this machine, by number or by their names in `/etc/passwd`: what one of them sends
+    /// over a unix socket is this app's, without a token.
+    pub users: Option<At<Vec<At<Scalar>>>>,
+    /// The app is known by its certificate: names out of the certificate's `subjectAltName`, as
+    /// they are there: DNS names, URIs, mail addresses. Over TCP it then needs no token, and no
+    /// other certificate will do. Needs `listen.tls.client_ca`.
+    pub cert: Option<At<Vec<At<String>>>>,
     /// The backends that it may use. Left out: all. `[]`: none.
     pub backends: Option<At<Vec<At<String>>>>,
     /// Tool calls of this app that may run at once.
     pub max_concurrent_calls: Option<At<Count>>,
+    /// The requests that it may send. Left out: as many as it likes.
+    pub rate: Option<At<Rate>>,
     /// Goes to MANTYX in place of the upstream's credential, for this app.
     pub credential: Option<At<Scalar>>,
+}
+
+/// How many requests an app may send.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with per_second and burst")]
+pub struct Rate {
+    /// So many a second, in the long run.
+    pub per_second: Option<At<Count>>,
+    /// So many at once, after a time of rest. Default: twice `per_second`.
+    pub burst: Option<At<Count>>,
 }
 
 /// How catalogs are kept fresh, for all backends that do not say otherwise.
@@ -229,6 +253,8 @@ pub struct Mcp {
     pub pin: Option<At<PinWord>>,
     /// The token that a server with a `url` wants.
     pub auth: Option<At<BackendAuth>>,
+    /// The TLS of a server with a `url`, where it is not what this machine trusts anyway.
+    pub tls: Option<At<BackendTls>>,
 }
 
 /// Which tools of an MCP server there are, and their names.
@@ -288,6 +314,21 @@ pub struct A2a {
     pub pin: Option<At<PinWord>>,
     /// The token that the agent wants, for the fetch of the card and for every call.
     pub auth: Option<At<BackendAuth>>,
+    /// The TLS of the agent, where it is not what this machine trusts anyway.
+    pub tls: Option<At<BackendTls>>,
+}
+
+/// The TLS of one backend: `ca`, or `cert` and `key`, or all three, as PEM files.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with ca, cert, key")]
+pub struct BackendTls {
+    /// The authorities of which one must have signed the backend's certificate. They take the place
+    /// of those that this machine trusts. Default: these.
+    pub ca: Option<At<String>>,
+    /// The certificate that the backend is shown, with those that lead to its authority.
+    pub cert: Option<At<String>>,
+    /// Its private key, without a passphrase.
+    pub key: Option<At<String>>,
 }
 
 /// How a backend lets the bridge in: exactly one of `bearer` and `oauth`.
@@ -379,4 +420,6 @@ pub struct LocalHttp {
     pub url: Option<At<String>>,
     /// Sent with it, and to nowhere else.
     pub headers: Option<At<BTreeMap<String, At<Scalar>>>>,
+    /// The TLS of the server, where it is not what this machine trusts anyway.
+    pub tls: Option<At<BackendTls>>,
 }

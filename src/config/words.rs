@@ -53,10 +53,6 @@ pub enum ListenValue {
     Map(ListenMap),
 }
 
-/// The value of a key that this version only names: anything may stand there.
-#[derive(Debug)]
-pub struct Unready;
-
 /// A map that is a JSON Schema. Only its place is read here: its content is taken from the document,
 /// which keeps the order of the keys.
 #[derive(Debug)]
@@ -265,7 +261,7 @@ impl<'de> Deserialize<'de> for ListenValue {
             type Value = ListenValue;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an address, a list of addresses, or a map with tcp and unix")
+                f.write_str("an address, a list of addresses, or a map with tcp, unix and tls")
             }
 
             fn visit_str<E>(self, text: &str) -> Result<ListenValue, E> {
@@ -291,12 +287,6 @@ fn many<'de, A: SeqAccess<'de>>(mut seq: A) -> Result<OneOrMany, A::Error> {
         items.push(item);
     }
     Ok(OneOrMany::Many(items))
-}
-
-impl<'de> Deserialize<'de> for Unready {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        IgnoredAny::deserialize(deserializer).map(|_| Self)
-    }
 }
 
 impl<'de> Deserialize<'de> for SchemaMap {
@@ -361,6 +351,5 @@ inline_schema! {
             generator.subschema_for::<ListenMap>(),
         ],
     });
-    Unready => |_generator| json_schema!({});
     SchemaMap => |_generator| json_schema!({ "type": "object" });
 }

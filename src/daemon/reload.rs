@@ -18,10 +18,12 @@ use crate::{
     api::{Flaw, Loaded},
     backend::board::Board,
     config::{Audit, Auth, Config, ConfigErrors, ConfigFile, Listen, Upstream},
+    door::hosts::Hosts,
     front::Front,
     http_client::chain,
     state::StateDir,
     systemd,
+    tls::Tls,
     watch::{News, Watch},
 };
 
@@ -78,8 +80,11 @@ impl Fixed {
 
     /// The keys in which `config` wants something else.
     fn differences(&self, config: &Config) -> Vec<&'static str> {
-        let Listen { tcp, unix, by_default: _ } = &config.listen;
-        let as_bound = *tcp == self.bound && *unix == self.listen.unix;
+        let Listen { tcp, unix, tls, hosts: _, by_default } = &config.listen;
+        let as_written = *tcp == self.listen.tcp && *by_default == self.listen.by_default;
+        let same_listen = (as_written || *tcp == self.bound)
+            && *unix == self.listen.unix
+            && *tls == self.listen.tls;
         let upstream = match (&self.mantyx, Mantyx::of(&config.upstream)) {
             (now, new) if *now == new => None,
             (Mantyx::Sandbox(_), Mantyx::Sandbox(_)) => Some("upstream.workspace"),
@@ -89,7 +94,7 @@ impl Fixed {
             }
         };
         let keys = [
-            (config.listen != self.listen && !as_bound).then_some("listen"),
+            (!same_listen).then_some("listen"),
             (config.state_dir != self.state_dir).then_some("state_dir"),
             (config.auth != self.auth).then_some("auth"),
             (config.audit != self.audit).then_some("audit"),
@@ -99,11 +104,30 @@ impl Fixed {
     }
 }
 
+/// What decides what the bridge is called.
+#[derive(Debug)]
+pub(super) struct Names {
+    /// Where it listens in fact.
+    pub addresses: Vec<SocketAddr>,
+    /// `listen.hosts`.
+    pub others: Vec<String>,
+    pub tls: Option<Arc<Tls>>,
+}
+
+impl Names {
+    pub(super) fn hosts(&self) -> Hosts {
+        let settings = self.tls.as_ref().map(|tls| tls.health().settings);
+        let facts = settings.as_ref().map(|settings| &settings.facts);
+        Hosts::new(&self.addresses, &self.others, facts)
+    }
+}
+
 /// Takes new configurations, and looks after the supervisors.
 #[derive(Debug)]
 pub(super) struct Reloader {
     pub fleet: Fleet,
     pub fixed: Fixed,
+    pub names: Names,
     pub front: Arc<Front>,
     pub state: StateDir,
     pub loaded: watch::Sender<Loaded>,
@@ -118,6 +142,9 @@ impl Reloader {
         stop: CancellationToken,
     ) {
         let board = Arc::clone(self.fleet.board());
+        if let (Some(reload), Some(tls)) = (&mut reload, &self.names.tls) {
+            reload.watch.follow(tls.files().paths());
+        }
         // Before, a reload would tell systemd of a daemon that is ready.
         let mut started = false;
         loop {
@@ -128,12 +155,24 @@ impl Reloader {
                 () = board.started(), if !started => started = true,
                 news = next(reload.as_mut()), if started => {
                     if let Some(reload) = &mut reload {
+                        self.look_at_certificate().await;
                         self.look(&mut reload.file, news).await;
                     }
                 }
             }
         }
         self.fleet.all_ended().await;
+    }
+
+    /// Takes a new certificate for the listeners, if there is one. Connections that are open keep
+    /// theirs.
+    async fn look_at_certificate(&self) {
+        let Some(tls) = self.names.tls.clone() else { return };
+        match tokio::task::spawn_blocking(move || tls.look()).await {
+            Ok(true) => self.front.guard.set_hosts(self.names.hosts()),
+            Ok(false) => (),
+            Err(error) => error!(%error, "the certificate could not be read again"),
+        }
     }
 
     /// Reads the file if it has to be read, and takes it.
@@ -175,7 +214,7 @@ impl Reloader {
             Ok(apps) => apps,
             Err(error) => return self.failed(&chain(&error)),
         };
-        let Config { upstream, refresh, calls, backends, .. } = config;
+        let Config { listen, upstream, refresh, calls, backends, .. } = config;
         let prepared = match self.fleet.prepare(backends).await {
             Ok(prepared) => prepared,
             Err(error) => return self.failed(&chain(&error)),
@@ -194,6 +233,8 @@ impl Reloader {
             runs.set_apps(&apps);
             self.front.guard.set_apps(&apps);
         }
+        self.names.others = listen.hosts;
+        self.front.guard.set_hosts(self.names.hosts());
         runs.set_calls(&calls);
         let changes = self.fleet.take(prepared, &refresh, calls.max_concurrent);
         let flaw = restart_needed(&fixed, same_mantyx);

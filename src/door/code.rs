@@ -43,6 +43,8 @@ codes! {
     OperatorOnly = "operator_only",
     OriginRefused = "origin_refused",
     StreamRefused = "stream_refused",
+    TooManyFailures = "too_many_failures",
+    TooManyRequests = "too_many_requests",
     Unauthorized = "unauthorized",
     UnknownBackend = "unknown_backend",
     UnknownToolUse = "unknown_tool_use",

@@ -1,22 +1,33 @@
 //! Who may come in: checks that run before any handler.
 //!
 //! A web page can make a browser send requests to loopback, by name (DNS rebinding) or blindly
-//! (cross-site requests); `Host`, `Origin` and their kin give it away. A program shows a token.
+//! (cross-site requests); `Host`, `Origin` and their kin give it away. A program shows a token, or its
+//! certificate or the kernel says who it is. Each request is looked at anew: what has been taken from
+//! an app does not help it on a connection that it has open.
 //!
 //! Must not: look at a body, or say in a refusal which part of a token was wrong.
 
-use std::{collections::BTreeSet, net::SocketAddr, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use http::{HeaderMap, HeaderName, StatusCode, Uri, header};
-use secrecy::ExposeSecret as _;
-use sha2::{Digest as _, Sha256};
-use subtle::ConstantTimeEq as _;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
-use super::{Arrival, code::Code};
+use super::{
+    Arrival,
+    code::Code,
+    failures::{Failures, Peer},
+    hosts::Hosts,
+    rate::Bucket,
+};
+pub use crate::config::TokenHash;
 use crate::{
     config::{App, Auth},
     metrics::Refused,
+    model::ids::AppName,
     upstream::X_API_KEY,
 };
 
@@ -24,31 +35,11 @@ use crate::{
 #[derive(Debug)]
 pub struct Guard {
     auth: Auth,
-    apps: watch::Sender<Arc<[KnownApp]>>,
-    /// What `Host` may say, in lower case, with the port.
-    hosts: BTreeSet<String>,
-}
-
-#[derive(Debug)]
-struct KnownApp {
-    app: Arc<App>,
-    token: TokenHash,
-}
-
-/// Compared in place of a token, so that the time tells nothing about it.
-#[derive(Debug, Clone, Copy, Eq)]
-pub struct TokenHash([u8; 32]);
-
-impl PartialEq for TokenHash {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.ct_eq(&other.0).into()
-    }
-}
-
-impl TokenHash {
-    pub fn of(token: &[u8]) -> Self {
-        Self(Sha256::digest(token).into())
-    }
+    apps: watch::Sender<Arc<[Arc<App>]>>,
+    failures: Failures,
+    /// What is left to apps whose requests are limited.
+    left: Mutex<HashMap<AppName, Bucket>>,
+    hosts: watch::Sender<Arc<Hosts>>,
 }
 
 /// A caller that has been let in.
@@ -81,6 +72,20 @@ pub enum Refusal {
          MANTYX was not asked."
     )]
     WrongToken,
+    #[error("Too many requests from there came without a right token; wait before the next one.")]
+    TooManyFailures(Duration),
+    #[error("The app sends more requests than it may (`rate` in bridge.yaml); wait a moment.")]
+    TooManyRequests(Duration),
+    #[error(
+        "The token is that of another app than the certificate; show the app's own token, or none. \
+         MANTYX was not asked."
+    )]
+    OtherApp,
+    #[error(
+        "This app is known by its certificate, and the connection was made with another one. \
+         MANTYX was not asked."
+    )]
+    OtherCertificate,
 }
 
 impl Refusal {
@@ -88,7 +93,10 @@ impl Refusal {
         match self {
             Self::NoHost => StatusCode::BAD_REQUEST,
             Self::ForeignHost | Self::CrossOrigin => StatusCode::FORBIDDEN,
-            Self::NoToken | Self::WrongToken => StatusCode::UNAUTHORIZED,
+            Self::NoToken | Self::WrongToken | Self::OtherApp | Self::OtherCertificate => {
+                StatusCode::UNAUTHORIZED
+            }
+            Self::TooManyFailures(_) | Self::TooManyRequests(_) => StatusCode::TOO_MANY_REQUESTS,
         }
     }
 
@@ -98,7 +106,11 @@ impl Refusal {
             Self::NoHost => Refused::NoHost,
             Self::ForeignHost => Refused::ForeignHost,
             Self::CrossOrigin => Refused::CrossOrigin,
-            Self::NoToken | Self::WrongToken => Refused::Unauthorized,
+            Self::NoToken | Self::WrongToken | Self::OtherApp | Self::OtherCertificate => {
+                Refused::Unauthorized
+            }
+            Self::TooManyFailures(_) => Refused::TooManyFailures,
+            Self::TooManyRequests(_) => Refused::TooManyRequests,
         }
     }
 
@@ -108,21 +120,32 @@ impl Refusal {
             Self::NoHost => Code::InvalidRequest,
             Self::ForeignHost => Code::HostRefused,
             Self::CrossOrigin => Code::OriginRefused,
-            Self::NoToken | Self::WrongToken => Code::Unauthorized,
+            Self::NoToken | Self::WrongToken | Self::OtherApp | Self::OtherCertificate => {
+                Code::Unauthorized
+            }
+            Self::TooManyFailures(_) => Code::TooManyFailures,
+            Self::TooManyRequests(_) => Code::TooManyRequests,
         }
     }
 }
 
 impl Guard {
-    /// A guard of `apps` behind listeners on `addresses`.
-    pub fn new(auth: Auth, apps: &[App], addresses: &[SocketAddr]) -> Self {
-        let hosts = addresses.iter().flat_map(|address| names_of(*address)).collect();
-        Self { auth, apps: watch::Sender::new(known(apps)), hosts }
+    /// A guard of `apps` on a bridge that is called `hosts`.
+    pub fn new(auth: Auth, apps: &[App], hosts: Hosts) -> Self {
+        let (apps, hosts) = (watch::Sender::new(known(apps)), watch::Sender::new(Arc::new(hosts)));
+        Self { auth, apps, failures: Failures::default(), left: Mutex::default(), hosts }
     }
 
     /// Lets these apps in from now on, and no others.
     pub fn set_apps(&self, apps: &[App]) {
         self.apps.send_replace(known(apps));
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.retain(|name, _| apps.iter().any(|app| app.name == *name));
+    }
+
+    /// The bridge is called `hosts` from now on.
+    pub fn set_hosts(&self, hosts: Hosts) {
+        self.hosts.send_replace(Arc::new(hosts));
     }
 
     /// Refuses what only a browser sends on behalf of a foreign page, and requests by a name that
@@ -131,42 +154,87 @@ impl Guard {
         &self,
         uri: &Uri,
         headers: &HeaderMap,
-        arrival: Arrival,
+        arrival: &Arrival,
     ) -> Result<(), Refusal> {
-        if matches!(arrival, Arrival::Tcp { .. }) {
+        let ours = Arc::clone(&self.hosts.borrow());
+        if !matches!(arrival, Arrival::Unix { .. }) {
             let mut hosts = headers.get_all(header::HOST).iter();
             let (Some(host), None) = (hosts.next(), hosts.next()) else {
                 return Err(Refusal::NoHost);
             };
             let host = host.to_str().unwrap_or_default();
             let authority = uri.authority().map_or(host, http::uri::Authority::as_str);
-            if !self.is_ours(host) || !self.is_ours(authority) {
+            if !ours.has(host) || !ours.has(authority) {
                 return Err(Refusal::ForeignHost);
             }
         }
         let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or(""));
-        let own_page = |page: &str| {
-            let host = page.strip_prefix("http://").map(|rest| rest.split('/').next());
-            host.flatten().is_some_and(|host| self.is_ours(host))
-        };
-        let foreign = text(header::ORIGIN).is_some_and(|origin| !own_page(origin))
-            || text(header::REFERER).is_some_and(|referer| !own_page(referer))
+        let foreign = text(header::ORIGIN).is_some_and(|origin| !ours.is_own_page(origin))
+            || text(header::REFERER).is_some_and(|referer| !ours.is_own_page(referer))
             || text(HeaderName::from_static("sec-fetch-site"))
                 .is_some_and(|site| !matches!(site, "same-origin" | "none"));
         if foreign { Err(Refusal::CrossOrigin) } else { Ok(()) }
     }
 
-    /// Finds the app that the token belongs to.
-    pub fn identify(&self, headers: &HeaderMap) -> Result<Caller, Refusal> {
+    /// Turns away who has shown no right token too often, whatever it shows now.
+    pub fn check_failures(&self, arrival: &Arrival) -> Result<(), Refusal> {
+        let wait = self.failures.brake(Peer::of(arrival), Instant::now());
+        wait.map_or(Ok(()), |wait| Err(Refusal::TooManyFailures(wait)))
+    }
+
+    /// Counts a request of an app whose requests are limited.
+    pub fn check_rate(&self, app: &App) -> Result<(), Refusal> {
+        let Some(rate) = app.rate else { return Ok(()) };
+        let now = Instant::now();
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let bucket = left.entry(app.name.clone()).or_insert_with(|| Bucket::full(rate, now));
+        bucket.take(rate, now).map_err(Refusal::TooManyRequests)
+    }
+
+    /// The app that the caller is, for a route that is everybody's. A guess is a guess here, too.
+    pub fn recognize(&self, headers: &HeaderMap, arrival: &Arrival) -> Option<Caller> {
+        self.check_failures(arrival).ok()?;
+        match self.identify(headers, arrival) {
+            Ok(caller) => Some(caller),
+            Err(Refusal::NoToken) => None,
+            Err(refusal) => {
+                self.turned_away(refusal, arrival);
+                None
+            }
+        }
+    }
+
+    /// Notes that a caller is turned away; what it is told.
+    pub fn turned_away(&self, refusal: Refusal, arrival: &Arrival) -> Refusal {
+        if refusal.status() != StatusCode::UNAUTHORIZED {
+            return refusal;
+        }
+        let wait = self.failures.note(Peer::of(arrival), Instant::now());
+        wait.map_or(refusal, Refusal::TooManyFailures)
+    }
+
+    /// Finds the app that the caller is: by its certificate, by the token that it shows, or by its
+    /// user.
+    pub fn identify(&self, headers: &HeaderMap, arrival: &Arrival) -> Result<Caller, Refusal> {
+        let certified = self.certified(arrival);
         let bearer = headers.get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
         let key = headers.get(X_API_KEY).map(http::HeaderValue::as_bytes);
         let shown = [(header::AUTHORIZATION, bearer), (X_API_KEY, key)];
         for (name, token) in shown.iter().filter_map(|(name, token)| Some((name, (*token)?))) {
-            if let Some(app) = self.app_of(TokenHash::of(token)) {
-                return Ok(Caller { app, token_in: Some(name.clone()) });
-            }
+            let Some(app) = self.holder(TokenHash::of(token)) else { continue };
+            return match &certified {
+                Some(own) if own.name != app.name => Err(Refusal::OtherApp),
+                None if needs_certificate(&app, arrival) => Err(Refusal::OtherCertificate),
+                _ => Ok(Caller { app, token_in: Some(name.clone()) }),
+            };
         }
-        let first = self.apps.borrow().first().map(|known| Arc::clone(&known.app));
+        if let Some(app) = certified {
+            return Ok(Caller { app, token_in: None });
+        }
+        if let Some(app) = self.app_of_user(arrival) {
+            return Ok(Caller { app, token_in: None });
+        }
+        let first = self.apps.borrow().first().cloned();
         match (self.auth, first) {
             (Auth::Off, Some(app)) => Ok(Caller { app, token_in: None }),
             _ if shown.iter().any(|(_, token)| token.is_some()) => Err(Refusal::WrongToken),
@@ -174,57 +242,52 @@ impl Guard {
         }
     }
 
-    /// The app that has this token.
-    pub fn app_of(&self, token: TokenHash) -> Option<Arc<App>> {
+    /// The app that has this token, and may show it on a connection that came in like this.
+    pub fn app_of(&self, token: TokenHash, arrival: &Arrival) -> Option<Arc<App>> {
+        self.holder(token).filter(|app| !needs_certificate(app, arrival))
+    }
+
+    fn holder(&self, token: TokenHash) -> Option<Arc<App>> {
         // All are compared, whichever matches.
         let mut found = None;
         for known in self.apps.borrow().iter() {
-            if known.token == token {
-                found = Some(Arc::clone(&known.app));
+            if known.token == Some(token) {
+                found = Some(Arc::clone(known));
             }
         }
         found
     }
 
-    fn is_ours(&self, host: &str) -> bool {
-        self.hosts.contains(&host.to_ascii_lowercase())
+    /// The app whose user has opened the connection.
+    fn app_of_user(&self, arrival: &Arrival) -> Option<Arc<App>> {
+        let Arrival::Unix { peer: Some(peer) } = arrival else { return None };
+        let apps = self.apps.borrow();
+        apps.iter().find(|app| app.users.contains(&peer.uid)).cloned()
+    }
+
+    /// The app whose certificate the connection was made with. A certificate with the names of
+    /// several apps is that of the first.
+    fn certified(&self, arrival: &Arrival) -> Option<Arc<App>> {
+        let Arrival::Tls { names: Some(names), .. } = arrival else { return None };
+        let apps = self.apps.borrow();
+        let is_it = |app: &App| app.certificate.iter().flatten().any(|name| names.contains(name));
+        apps.iter().find(|app| is_it(app)).cloned()
     }
 }
 
-fn known(apps: &[App]) -> Arc<[KnownApp]> {
-    let known = |app: &App| {
-        let token = TokenHash::of(app.token.expose_secret().as_bytes());
-        KnownApp { app: Arc::new(app.clone()), token }
-    };
-    apps.iter().map(known).collect()
+/// Whether the app's token is not enough on this connection: a stolen one is of no use then.
+fn needs_certificate(app: &App, arrival: &Arrival) -> bool {
+    app.certificate.is_some() && matches!(arrival, Arrival::Tls { .. })
+}
+
+fn known(apps: &[App]) -> Arc<[Arc<App>]> {
+    apps.iter().cloned().map(Arc::new).collect()
 }
 
 /// The token of an `Authorization` header with the scheme `Bearer`.
 fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = value.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
-}
-
-/// The names by which a listener is reached.
-fn names_of(address: SocketAddr) -> Vec<String> {
-    let port = address.port();
-    let mut names = vec![address.to_string()];
-    let everywhere = address.ip().is_unspecified();
-    if address.ip().is_loopback() || everywhere {
-        names.push(format!("localhost:{port}"));
-        if everywhere || address.is_ipv4() {
-            names.push(format!("127.0.0.1:{port}"));
-        }
-        if everywhere || address.is_ipv6() {
-            names.push(format!("[::1]:{port}"));
-        }
-    }
-    if port == 80 {
-        let bare: Vec<String> =
-            names.iter().filter_map(|name| Some(name.strip_suffix(":80")?.to_owned())).collect();
-        names.extend(bare);
-    }
-    names
 }
 
 #[cfg(test)]

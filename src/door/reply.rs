@@ -8,6 +8,7 @@
 use std::{
     collections::VecDeque,
     convert::Infallible,
+    fmt,
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
@@ -20,7 +21,7 @@ use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
 use serde::Serialize;
 use serde_json::Value;
-use tokio::time::timeout;
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::code::Code;
 
@@ -30,13 +31,19 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// How long a sender may pause in the middle of a body.
 const BODY_PAUSE: Duration = Duration::from_secs(30);
+/// How many bytes of a body have to come a second, after the time of one pause: no network that apps
+/// run in is slower.
+const BODY_RATE: u64 = 16 << 10;
 
 /// A body could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error("The body is larger than {limit} bytes, which is all that the bridge takes here.")]
     TooLarge { limit: usize },
-    #[error("The body paused for more than {} s.", BODY_PAUSE.as_secs())]
+    #[error(
+        "The body paused for more than {} s, or came more slowly than {} KiB a second.",
+        BODY_PAUSE.as_secs(), BODY_RATE >> 10
+    )]
     TooSlow,
     #[error("The body broke off: {0}")]
     Broken(String),
@@ -53,23 +60,77 @@ impl ReadError {
     }
 }
 
-/// Reads a body of at most `limit` bytes.
-pub async fn read<B>(mut body: B, limit: usize) -> Result<Bytes, ReadError>
+/// A body whose sender has to keep on sending: it may not pause for long, nor let a byte come now
+/// and then.
+#[derive(Debug)]
+pub struct Paced<B> {
+    body: B,
+    begun: Instant,
+    received: u64,
+    late: Pin<Box<Sleep>>,
+}
+
+impl<B> Paced<B> {
+    pub fn new(body: B) -> Self {
+        let begun = Instant::now();
+        let late = Box::pin(sleep_until(begun + BODY_PAUSE));
+        Self { body, begun, received: 0, late }
+    }
+
+    /// `bytes` more have come.
+    fn note(&mut self, bytes: usize) {
+        self.received += bytes as u64;
+        let earned = Duration::from_secs(self.received / BODY_RATE);
+        let overall = self.begun + BODY_PAUSE + earned;
+        self.late.as_mut().reset(overall.min(Instant::now() + BODY_PAUSE));
+    }
+}
+
+impl<B> http_body::Body for Paced<B>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
-    B::Error: std::fmt::Display,
+    B::Error: fmt::Display,
+{
+    type Data = Bytes;
+    type Error = ReadError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ReadError>>> {
+        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+            return self.late.as_mut().poll(cx).map(|()| Some(Err(ReadError::TooSlow)));
+        };
+        if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
+            let length = data.len();
+            self.note(length);
+        }
+        Poll::Ready(frame.map(|it| it.map_err(|error| ReadError::Broken(error.to_string()))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Reads a body of at most `limit` bytes.
+pub async fn read<B>(body: B, limit: usize) -> Result<Bytes, ReadError>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+    B::Error: fmt::Display,
 {
     let declared = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if declared > limit {
         return Err(ReadError::TooLarge { limit });
     }
+    let mut body = Paced::new(body);
     let mut whole = BytesMut::new();
-    loop {
-        let frame =
-            timeout(BODY_PAUSE, body.frame()).await.map_err(|_elapsed| ReadError::TooSlow)?;
-        let Some(frame) = frame else { return Ok(whole.freeze()) };
-        let frame = frame.map_err(|error| ReadError::Broken(error.to_string()))?;
-        let Ok(data) = frame.into_data() else { continue };
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else { continue };
         if whole.len() + data.len() > limit {
             return Err(ReadError::TooLarge { limit });
         }
@@ -78,6 +139,7 @@ where
         }
         whole.extend_from_slice(&data);
     }
+    Ok(whole.freeze())
 }
 
 /// A body of known bytes.
@@ -171,4 +233,39 @@ pub fn wrong_method(allow: &'static str) -> Response<Body> {
     let mut response = error(StatusCode::METHOD_NOT_ALLOWED, Code::MethodNotAllowed, &message);
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    //! Bodies that come slowly, in paused time.
+
+    use tokio::time::sleep;
+
+    use super::*;
+
+    /// Reads a body of `count` pieces of `size` bytes, one every `every` seconds; what came of it,
+    /// and after how many seconds.
+    async fn read_slowly(count: usize, size: usize, every: u64) -> (Result<usize, String>, u64) {
+        let pieces = futures_util::stream::unfold(0, move |at| async move {
+            sleep(Duration::from_secs(every)).await;
+            (at < count).then(|| (Bytes::from(vec![0; size]), at + 1))
+        });
+        let begun = Instant::now();
+        let read = read(streamed(Box::pin(pieces)), 1 << 30).await;
+        let came = read.map(|bytes| bytes.len()).map_err(|error| error.to_string());
+        (came, begun.elapsed().as_secs())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_body_is_given_up() {
+        let slow = ReadError::TooSlow.to_string();
+        assert_eq!(read_slowly(1, 1, 31).await, (Err(slow.clone()), 30), "a pause");
+        assert_eq!(read_slowly(100, 1, 10).await, (Err(slow.clone()), 30), "a byte now and then");
+        assert_eq!(read_slowly(9, 16 << 10, 20).await, (Err(slow), 31), "too little in time");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_of_a_slow_network_is_read() {
+        assert_eq!(read_slowly(9, 320 << 10, 20).await, (Ok(9 * (320 << 10)), 200));
+    }
 }

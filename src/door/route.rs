@@ -257,6 +257,34 @@ impl Proxied {
     }
 }
 
+/// The workspace that a path of MANTYX's leads into, and all that may be an id behind it: as MANTYX
+/// reads them, which takes `%5F` for `_`, and `//` perhaps for `/`.
+pub fn below_workspace(path: &str) -> Option<(String, Vec<String>)> {
+    let segments = path.split('/').filter(|segment| !segment.is_empty());
+    let mut segments = segments.map(decoded).skip_while(|segment| segment != "workspaces").skip(1);
+    let workspace = segments.next()?;
+    Some((workspace, segments.collect()))
+}
+
+/// A segment without its percent-encoding (RFC 3986, 2.1).
+fn decoded(segment: &str) -> String {
+    let digit = |byte: &u8| char::from(*byte).to_digit(16);
+    let mut bytes = Vec::with_capacity(segment.len());
+    let mut rest = segment.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        let encoded = match behind {
+            [high, low, after @ ..] if *first == b'%' => digit(high)
+                .zip(digit(low))
+                .and_then(|(high, low)| Some((u8::try_from(high * 16 + low).ok()?, after))),
+            _ => None,
+        };
+        let (byte, after) = encoded.unwrap_or((*first, behind));
+        bytes.push(byte);
+        rest = after;
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     //! Every route by its method and path.
@@ -320,6 +348,20 @@ mod tests {
             Proxied::EndSession { workspace: workspace(), session: "ses_1".into() },
         );
         check("POST", "/api/oauth/token", &Route::Proxied(Proxied::Other));
+    }
+
+    #[test]
+    fn ids_below_a_workspace_however_they_are_written() {
+        let ids =
+            |path: &str| below_workspace(path).map(|(workspace, ids)| (workspace, ids.join(" ")));
+        let found = |ids: &str| Some(("acme".to_owned(), ids.to_owned()));
+        let base = "/api/v1/workspaces/acme";
+        assert_eq!(ids(&format!("{base}/agent-runs/run_1")), found("agent-runs run_1"));
+        assert_eq!(ids(&format!("{base}//agent-runs/run%5f1/x/")), found("agent-runs run_1 x"));
+        assert_eq!(ids("/api//v1/work%73paces/ac%6De/a%2fb"), found("a/b"));
+        assert_eq!(ids(&format!("{base}/a%b%2")), found("a%b%2"));
+        assert_eq!(ids(base), found(""));
+        assert_eq!(ids("/api/oauth/token"), None);
     }
 
     #[test]

@@ -59,8 +59,14 @@ pub struct Begun {
 pub struct NoRandom(#[from] getrandom::Error);
 
 impl Sessions {
-    /// Begins a session with `token`. `headers` are those of the request.
-    pub fn begin(&self, token: TokenHash, headers: &HeaderMap) -> Result<Begun, NoRandom> {
+    /// Begins a session with `token`. `headers` are those of the request, and `secure` says that the
+    /// browser's connection is encrypted.
+    pub fn begin(
+        &self,
+        token: TokenHash,
+        headers: &HeaderMap,
+        secure: bool,
+    ) -> Result<Begun, NoRandom> {
         let (value, key) = (random()?, random()?);
         let now = Instant::now();
         let mut open = self.lock();
@@ -73,7 +79,7 @@ impl Sessions {
         }
         let session = Session { token, key: hash(&key), until: now + LIFE };
         open.insert(hash(&value), session);
-        Ok(Begun { cookie: cookie(headers, &value, LIFE), key })
+        Ok(Begun { cookie: cookie(headers, &value, LIFE, secure), key })
     }
 
     /// The token that the request's cookie stands for.
@@ -96,7 +102,7 @@ impl Sessions {
         if let Some(value) = value_of(headers) {
             self.lock().remove(&hash(value));
         }
-        cookie(headers, "", Duration::ZERO)
+        cookie(headers, "", Duration::ZERO, false)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 32], Session>> {
@@ -123,9 +129,11 @@ fn name_of(headers: &HeaderMap) -> String {
     format!("mantyx_bridge_{port}")
 }
 
-fn cookie(headers: &HeaderMap, value: &str, life: Duration) -> HeaderValue {
+fn cookie(headers: &HeaderMap, value: &str, life: Duration, secure: bool) -> HeaderValue {
     let (name, seconds) = (name_of(headers), life.as_secs());
-    let cookie = format!("{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict");
+    let secure = if secure { "; Secure" } else { "" };
+    let cookie =
+        format!("{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}");
     HeaderValue::try_from(cookie).expect("letters, digits and marks")
 }
 
@@ -155,7 +163,7 @@ mod tests {
     }
 
     fn begin(sessions: &Sessions, token: &str) -> String {
-        let begun = sessions.begin(TokenHash::of(token.as_bytes()), &request(&[])).unwrap();
+        let begun = sessions.begin(TokenHash::of(token.as_bytes()), &request(&[]), false).unwrap();
         let cookie = begun.cookie.to_str().unwrap();
         assert!(cookie.ends_with("; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict"), "{cookie}");
         cookie.split(';').next().unwrap().to_owned()
@@ -188,7 +196,7 @@ mod tests {
     #[test]
     fn a_key_is_of_its_session_alone() {
         let sessions = Sessions::default();
-        let begun = || sessions.begin(TokenHash::of(b"one"), &request(&[])).unwrap();
+        let begun = || sessions.begin(TokenHash::of(b"one"), &request(&[]), false).unwrap();
         let (one, two) = (begun(), begun());
         let with = |cookie: &HeaderValue, key: &str| {
             let cookie = cookie.to_str().unwrap().split(';').next().unwrap();

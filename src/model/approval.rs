@@ -28,6 +28,11 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// Whether nobody is asked before any call.
+    pub fn is_empty(&self) -> bool {
+        self.tools.is_empty() && !self.destructive
+    }
+
     /// Whether a person has to approve a call that leads there.
     pub fn asks(&self, route: &Route) -> bool {
         let Target::Tool { name, .. } = &route.target else { return false };

@@ -12,7 +12,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use super::{catalog::hex, ids::BackendName, offer::RefKind, pending, schema::InputSchema};
+use super::{
+    catalog::hex, event::Call, ids::BackendName, offer::RefKind, pending, schema::InputSchema,
+};
 
 /// Where a model-facing name leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +29,21 @@ pub struct Route {
     pub repeatable: bool,
     /// Whether a call may destroy something, as far as an MCP server says of its own tool.
     pub destructive: bool,
+}
+
+impl Route {
+    /// Whether `call`, which has the name of this route, says of its kind and its server nothing
+    /// else than what was offered.
+    pub fn is_meant_by(&self, call: &Call) -> bool {
+        call.kind == Some(self.kind) && call.mcp_server.as_ref().is_none_or(|it| self.is_of(it))
+    }
+
+    /// Whether `server` is the name of a ref of the backend's: `fs`, or `fs__2` for the second one
+    /// of a large server.
+    fn is_of(&self, server: &str) -> bool {
+        let rest = server.strip_prefix(self.backend.as_str());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("__"))
+    }
 }
 
 /// What stands behind a name.

@@ -248,7 +248,11 @@ impl Run {
             Some(Some(before)) if before != content => Work::Altered,
             Some(_) => Work::Nothing,
             None if answered_by_id => Work::Nothing,
-            None if call.kind == Some(route.kind) => Work::Make(route),
+            None if route.is_meant_by(call) => Work::Make(route),
+            None if call.kind == Some(route.kind) => Work::Refuse(format!(
+                "The tool `{}` was offered by one server and called as another's; it was not run.",
+                call.name,
+            )),
             None => Work::Refuse(format!(
                 "The tool `{}` was offered as `{}` and called as another kind; it was not run.",
                 call.name,

@@ -189,15 +189,7 @@ impl Table {
     /// of the same name, and kind and server must agree.
     pub fn claims(&self, call: &Call) -> Option<&Route> {
         let route = self.route(&call.name)?;
-        let agrees = || {
-            let backend = route.backend.as_str();
-            // `fs`, or `fs__2` for the second ref of a large server.
-            let ours = |server: &String| {
-                server.strip_prefix(backend).is_some_and(|r| r.is_empty() || r.starts_with("__"))
-            };
-            call.kind == Some(route.kind) && call.mcp_server.as_ref().is_none_or(ours)
-        };
-        (!self.assumed || agrees()).then_some(route)
+        (!self.assumed || route.is_meant_by(call)).then_some(route)
     }
 
     /// Where `name` leads in this run, if it is the bridge's.

@@ -3,23 +3,27 @@
 //!
 //! Must not: read a body into memory.
 
-use std::sync::Arc;
+use std::{
+    error::Error,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Request, Response, StatusCode, header, request::Parts};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use reqwest::RequestBuilder;
 use tracing::{error, warn};
 
 use crate::{
     door::{
         code::Code,
         guard::Caller,
-        reply::{self, Body, BoxError, Pieces},
+        reply::{self, Body, BoxError, Paced, Pieces, ReadError},
     },
     http_client,
     runs::Runs,
-    upstream::{Authority, X_API_KEY},
+    upstream::{Authority, SendError, X_API_KEY},
 };
 
 /// Headers that are about one connection and go no further (RFC 9110 §7.6.1), beside those that
@@ -44,6 +48,9 @@ const NOT_UPSTREAM: [HeaderName; 5] =
 /// The headers that apps give to the bridge alone.
 const OWN_PREFIX: &str = "x-bridge-";
 
+/// The headers by which a server lets pages of other origins in.
+const CORS_PREFIX: &str = "access-control-";
+
 /// A request on its way to MANTYX.
 #[derive(Debug)]
 pub struct Outgoing<'a> {
@@ -62,31 +69,37 @@ impl<'a> Outgoing<'a> {
     pub async fn forward(&self, request: Request<Incoming>) -> Response<Body> {
         let (parts, body) = request.into_parts();
         let length = parts.headers.get(header::CONTENT_LENGTH).cloned();
-        let has_body = !http_body::Body::is_end_stream(&body);
-        let body = has_body.then(|| reqwest::Body::wrap(body));
-        self.send(&parts, body, length).await
+        if http_body::Body::is_end_stream(&body) {
+            return self.send(&parts, Ok).await;
+        }
+        let body = Mutex::new(Some(reqwest::Body::wrap(Paced::new(body))));
+        let fill = |request: RequestBuilder| {
+            let body = body.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let request = request.body(body.ok_or(SendError::NotTwice)?);
+            Ok(match &length {
+                Some(length) => request.header(header::CONTENT_LENGTH, length),
+                None => request,
+            })
+        };
+        self.send(&parts, fill).await
     }
 
     /// Forwards the request with another body.
     pub async fn forward_bytes(&self, parts: &Parts, body: Vec<Bytes>) -> Response<Body> {
-        self.send(parts, Some(reqwest::Body::wrap(Pieces::new(body))), None).await
+        let body = |request: RequestBuilder| {
+            Ok(request.body(reqwest::Body::wrap(Pieces::new(body.clone()))))
+        };
+        self.send(parts, body).await
     }
 
+    /// Sends the request on, with the body that `fill` gives it.
     async fn send(
         &self,
         parts: &Parts,
-        body: Option<reqwest::Body>,
-        length: Option<header::HeaderValue>,
+        fill: impl Fn(RequestBuilder) -> Result<RequestBuilder, SendError>,
     ) -> Response<Body> {
         let path = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
         let upstream = self.runs.upstream();
-        let request = match upstream.request(parts.method.clone(), path, &self.authority) {
-            Ok(request) => request,
-            Err(odd) => {
-                let message = odd.to_string();
-                return reply::error(StatusCode::BAD_REQUEST, Code::InvalidRequest, &message);
-            }
-        };
         let mut headers = end_to_end(&parts.headers);
         for name in NOT_UPSTREAM {
             headers.remove(name);
@@ -96,24 +109,15 @@ impl<'a> Outgoing<'a> {
         for name in own {
             headers.remove(name);
         }
-        if let (Some(length), Some(_)) = (length, &body) {
-            headers.insert(header::CONTENT_LENGTH, length);
-        }
-        let mut request = request.headers(headers);
-        if let Some(body) = body {
-            request = request.body(body);
-        }
-        match request.send().await {
+        let sent = upstream.send((parts.method.clone(), path), &self.authority, |request| {
+            fill(request.headers(headers.clone()))
+        });
+        match sent.await {
             Ok(response) => {
-                upstream.note(Ok(()));
                 upstream.overheard(&self.authority, response.headers());
                 self.back(response)
             }
-            Err(error) => {
-                let error = http_client::chain(&error.without_url());
-                upstream.note(Err(&error));
-                unreachable(&error)
-            }
+            Err(error) => unsent(&error),
         }
     }
 
@@ -132,12 +136,29 @@ impl<'a> Outgoing<'a> {
         let response: Response<reqwest::Body> = response.into();
         let (mut parts, body) = response.into_parts();
         parts.headers = end_to_end(&parts.headers);
+        // What MANTYX allows to pages, the bridge does not.
+        let cors = parts.headers.keys().filter(|name| name.as_str().starts_with(CORS_PREFIX));
+        for name in cors.cloned().collect::<Vec<_>>() {
+            parts.headers.remove(name);
+        }
         let body = body.map_err(|error| {
             warn!(error = %http_client::chain(&error), "MANTYX's answer broke off");
             BoxError::from(error.without_url())
         });
         Response::from_parts(parts, body.boxed_unsync())
     }
+}
+
+/// Why the body of the request could not be read, if that is why it could not be sent.
+fn body_error(error: &reqwest::Error) -> Option<&ReadError> {
+    let mut next: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
 }
 
 /// Whose credential goes to MANTYX for `caller`.
@@ -165,6 +186,37 @@ fn end_to_end(headers: &HeaderMap) -> HeaderMap {
         kept.remove(name);
     }
     kept
+}
+
+/// The answer to a request that MANTYX did not get, or did not take.
+fn unsent(error: &SendError) -> Response<Body> {
+    match error {
+        SendError::OddPath(odd) => {
+            reply::error(StatusCode::BAD_REQUEST, Code::InvalidRequest, &odd.to_string())
+        }
+        SendError::Token(why) => {
+            error!(error = %why, "MANTYX cannot be shown a token; check upstream.oauth");
+            reply::error(
+                StatusCode::BAD_GATEWAY,
+                Code::UpstreamUnauthorized,
+                "The bridge has no token that MANTYX takes. It is `upstream.oauth` in bridge.yaml \
+                 that has to be mended, or what it refers to; your token for the bridge is right.",
+            )
+        }
+        SendError::NotTwice => {
+            let message = "MANTYX refused the bridge's token, which has been renewed since. \
+                           Nothing was done: send the request again.";
+            let status = StatusCode::SERVICE_UNAVAILABLE;
+            let mut again = reply::error(status, Code::UpstreamUnauthorized, message);
+            again.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+            again
+        }
+        // It is the app's own doing, where its body did not come.
+        SendError::Broken(error) => match body_error(error) {
+            Some(error) => error.reply(),
+            None => unreachable(&http_client::chain(error)),
+        },
+    }
 }
 
 /// The answer where MANTYX gave none.

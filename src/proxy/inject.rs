@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header, reques
 use hyper::body::Incoming;
 use tracing::{info, warn};
 
-use super::{NotYours, forward::Outgoing, run_id, session_id};
+use super::{forward::Outgoing, run_id, session_id};
 use crate::{
     config::App,
     door::{
@@ -111,9 +111,6 @@ impl Outgoing<'_> {
         request: Request<Incoming>,
     ) -> Response<Body> {
         let known = self.runs.session(&workspace, &id);
-        if known.as_ref().is_some_and(|known| known.app != self.caller.app.name) {
-            return NotYours.reply("session");
-        }
         let taken = match self.take(request).await {
             Ok(taken) => taken,
             Err(response) => return response,

@@ -30,8 +30,9 @@ pub enum HandedError {
     )]
     NoListener(usize),
     #[error(
-        "the socket unit listens on {0}, which other machines reach; this version has no TLS: \
-         write ListenStream=127.0.0.1:{port} and put a TLS proxy in front", port = .0.port()
+        "the socket unit listens on {0}, which other machines reach; write `listen: {{tls: {{cert, \
+         key}}}}` with `tcp: {0}` into bridge.yaml and leave out `auth: off`, or \
+         ListenStream=127.0.0.1:{port} into the unit", port = .0.port()
     )]
     Open(SocketAddr),
     #[error("descriptor {0} of LISTEN_FDS cannot be used")]
@@ -59,9 +60,6 @@ fn one(given: &mut ListenFd, at: usize) -> Result<Handed, HandedError> {
         must_listen(&listener, fd)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        if !address.ip().is_loopback() {
-            return Err(HandedError::Open(address));
-        }
         return Ok(Handed::Tcp(listener, address));
     }
     if let Ok(Some(listener)) = given.take_unix_listener(at) {
@@ -70,6 +68,18 @@ fn one(given: &mut ListenFd, at: usize) -> Result<Handed, HandedError> {
         return Ok(Handed::Unix(listener));
     }
     Err(HandedError::NoListener(fd))
+}
+
+/// Refuses sockets that other machines reach, unless every caller is `known` and nobody listens in.
+pub fn check(handed: &[Handed], known: bool) -> Result<(), HandedError> {
+    let open = handed.iter().find_map(|socket| match socket {
+        Handed::Tcp(_, address) if !address.ip().is_loopback() => Some(*address),
+        Handed::Tcp(..) | Handed::Unix(_) => None,
+    });
+    match open {
+        Some(address) if !known => Err(HandedError::Open(address)),
+        _ => Ok(()),
+    }
 }
 
 /// With `Accept=yes` it would be a connection.

@@ -93,6 +93,7 @@ async fn dial_url(url: &Url, binding: Option<A2aBinding>) -> Arc<dyn Peer> {
         // gRPC has a port of its own.
         allow_hosts: vec!["127.0.0.1".to_owned()],
         oauth: None,
+        tls: None,
     };
     let name = BackendName::parse("hr").unwrap();
     A2aDialer::new(name, &config, http_client::new(), Conversations::default())
@@ -289,6 +290,7 @@ pub(crate) async fn dial_with(
         binding: Some(binding),
         allow_hosts: Vec::new(),
         oauth: None,
+        tls: None,
     };
     let name = BackendName::parse("hr").unwrap();
     A2aDialer::new(name, &config, http_client::new(), Conversations::default())

@@ -21,7 +21,8 @@ use tokio::{
 
 use crate::{
     bridge::{self, DRAIN},
-    http::{PATIENCE, Request},
+    certs::{Authority, Client},
+    http::{Connection, PATIENCE, Request},
     peers,
     process::{self, Group},
     systemd::{is_there, told},
@@ -198,8 +199,31 @@ async fn what_other_machines_reach_is_refused() {
     let status = daemon.process.ended(Duration::from_secs(20)).await;
     assert_eq!(status.code(), Some(1));
     let log = daemon.process.log();
-    let cure = format!("write ListenStream=127.0.0.1:{}", daemon.tcp.port());
+    let cure = format!("ListenStream=127.0.0.1:{}", daemon.tcp.port());
     assert!(log.contains(&daemon.tcp.to_string()) && log.contains(&cure), "{log}");
+}
+
+#[tokio::test]
+async fn what_other_machines_reach_is_served_with_tls() {
+    let (authority, files) = (Authority::new(), TempDir::new().expect("it is writable"));
+    let pair = authority.sign(&["127.0.0.1"]);
+    for (name, text) in [("cert", &pair.cert), ("key", &pair.key)] {
+        fs::write(files.path().join(name), text).expect("a new file");
+    }
+    let config = |tcp, _: &Path| {
+        let at = files.path().display();
+        let tls = format!("{{cert: {at}/cert, key: {at}/key}}");
+        format!("upstream: {{sandbox: true}}\nlisten: {{tcp: '{tcp}', tls: {tls}}}\n")
+    };
+    let Some(mut daemon) = Activated::new(Ipv4Addr::UNSPECIFIED, config).await else { return };
+    let to = SocketAddr::from((Ipv4Addr::LOCALHOST, daemon.tcp.port()));
+    let stream = Client::new(&authority.pem(), None).connect(to).await.expect("a handshake");
+    let health = Request::new("GET", "/healthz");
+    health.send_on(Connection::over(stream), &to.to_string()).await.answer().await.expect(200);
+    assert_eq!(Activated::health_over(&daemon.unix()).await, OK, "this one is in the clear");
+    let urls = format!("https://{}\nunix:{}\n", daemon.tcp, daemon.unix().display());
+    assert_eq!(daemon.state("listen"), urls);
+    daemon.stop().await;
 }
 
 #[test]

@@ -5,7 +5,7 @@ use tempfile::TempDir;
 
 use crate::{
     bridge::{API, Bridge},
-    http::{Connection, Request},
+    http::{Answer, Connection, Request},
     mantyx::Mantyx,
     peers,
     rig::{LEDGER_TOOLS, Rig, ledger_in, tool_names},
@@ -38,11 +38,11 @@ async fn every_route_but_two_wants_a_token() {
                 None => request,
             };
             let answer = request.answer(addr).await;
-            assert_eq!(answer.status, 401, "{method} {target} with the token {wrong:?}");
+            assert_refused(&answer, &format!("{method} {target} with the token {wrong:?}"));
             assert!(!answer.text().contains("plain"), "a stranger learns nothing");
         }
         let in_query = Request::new(method, &format!("{target}?token={token}")).answer(addr).await;
-        assert_eq!(in_query.status, 401, "a token in a query ends up in logs");
+        assert_refused(&in_query, "a token in a query ends up in logs");
     }
     assert!(rig.mantyx.recorded().is_empty(), "MANTYX hears of none of these");
     let by_key = Request::new("GET", "/v1/status").header("X-API-Key", token);
@@ -54,6 +54,56 @@ async fn every_route_but_two_wants_a_token() {
         let answer = Request::new("GET", open).answer(addr).await;
         assert_eq!(answer.status, 200, "{open} is for whoever watches over the bridge");
     }
+}
+
+/// No page of another origin may read or frame the answer.
+#[track_caller]
+fn assert_unframed(answer: &Answer) {
+    let allows = answer.head.headers.iter().any(|(name, _)| name.starts_with("access-control"));
+    assert!(!allows, "no other origin is ever allowed: {:?}", answer.head);
+    assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
+    let policy = answer.header("content-security-policy").unwrap_or_default();
+    assert!(policy.contains("frame-ancestors 'none'"), "{:?}", answer.head);
+}
+
+/// A8: what a page can make a browser send without asking is no JSON.
+#[tokio::test]
+async fn what_changes_something_says_that_it_is_json() {
+    let rig = Rig::start().await;
+    let routes = [
+        "/v1/specs/inject",
+        "/v1/tool-calls",
+        "/v1/runs",
+        "/v1/runs/run_1/attach",
+        "/v1/backends/plain/refresh",
+    ];
+    for target in routes {
+        for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""] {
+            let request = rig.bridge.request("POST", target).body(kind, "{}");
+            let answer = request.answer(rig.bridge.addr()).await;
+            assert_eq!(
+                answer.expect_error(415)["error"],
+                "unsupported_media_type",
+                "{target} {kind}"
+            );
+            assert_unframed(&answer);
+        }
+    }
+    assert!(rig.mantyx.recorded().is_empty() && rig.executions().is_empty());
+    let refresh = "/v1/backends/plain/refresh";
+    assert_eq!(rig.bridge.api("POST", refresh, None).await.status, 200, "nothing is no form");
+    // What MANTYX allows to pages goes no further.
+    let head = ["HTTP/1.1 200 OK", "Access-Control-Allow-Origin: *"];
+    rig.mantyx.canned("GET", &format!("{API}/models"), &head, "{}");
+    let answer = rig.bridge.api("GET", &format!("{API}/models"), None).await;
+    assert_eq!(answer.status, 200);
+    assert_unframed(&answer);
+}
+
+/// The answer to a wrong token, of which there were many.
+#[track_caller]
+fn assert_refused(answer: &Answer, what: &str) {
+    assert!(matches!(answer.status, 401 | 429), "{what}: {}", answer.status);
 }
 
 #[tokio::test]
@@ -76,6 +126,11 @@ async fn only_its_own_names_are_served() {
         format!("0.0.0.0:{port}"),
         format!("[::]:{port}"),
         format!("127.0.0.1@evil.com:{port}"),
+        "LOCALHOST".to_owned(),
+        format!("localhost.:{port}"),
+        format!("127.0.0.1.:{port}"),
+        "127.0.0.1:1".to_owned(),
+        "127.0.0.1".to_owned(),
         String::new(),
     ] {
         for target in ["/v1/status", "/healthz", "/metrics", &format!("{API}/models")] {
@@ -96,6 +151,16 @@ async fn only_its_own_names_are_served() {
     let absolute =
         raw(format!("GET http://evil.com/v1/status HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{auth}"));
     assert!(matches!(absolute.await, 400..=421), "an absolute target elsewhere");
+    for target in ["/v1/status", "/healthz", "/metrics", "/"] {
+        let nameless = raw(format!("GET {target} HTTP/1.0\r\n{auth}"));
+        assert_eq!(nameless.await, 400, "{target} by HTTP/1.0, without a Host");
+    }
+    let metrics = rig.bridge.api("GET", "/metrics", None).await.text();
+    for (code, least) in [("host_refused", 40), ("invalid_request", 5)] {
+        let line = format!("mantyx_bridge_refused_requests_total{{code=\"{code}\"}} ");
+        let count = metrics.lines().find_map(|text| text.strip_prefix(&line)?.parse().ok());
+        assert!(count.unwrap_or(0) >= least, "{code} is counted: {count:?}");
+    }
     assert!(rig.mantyx.recorded().is_empty(), "MANTYX hears of none of these");
 }
 
@@ -112,12 +177,20 @@ async fn pages_of_other_origins_are_refused() {
             let request = rig.bridge.request(method, &target).header("Origin", origin).json("{}");
             let answer = request.answer(addr).await;
             assert_eq!(answer.status, 403, "{method} {target} from {origin}");
-            let allows =
-                answer.head.headers.iter().any(|(name, _)| name.starts_with("access-control"));
-            assert!(!allows, "no other origin is ever allowed");
+            assert_unframed(&answer);
         }
     }
     assert!(rig.mantyx.recorded().is_empty(), "MANTYX hears of none of these");
+    for (name, value) in [
+        ("Referer", "http://evil.com/a"),
+        ("Sec-Fetch-Site", "cross-site"),
+        ("Sec-Fetch-Site", "same-site"),
+    ] {
+        for target in ["/v1/status", "/healthz", "/"] {
+            let answer = rig.bridge.request("GET", target).header(name, value).answer(addr).await;
+            assert_eq!(answer.status, 403, "{target} with {name}: {value}");
+        }
+    }
     let own = format!("http://127.0.0.1:{port}");
     rig.bridge.request("GET", "/v1/status").header("Origin", &own).answer(addr).await.expect(200);
 }

@@ -143,7 +143,7 @@ impl Bridge {
             }
             let text = fs::read_to_string(&path).ok()?;
             let line = text.split_inclusive('\n').find(|line| line.ends_with('\n'))?;
-            line.trim().strip_prefix("http://")?.parse().ok()
+            line.trim().trim_start_matches("https://").trim_start_matches("http://").parse().ok()
         })
         .await;
         if !self.config.contains("apps:") {

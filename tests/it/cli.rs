@@ -18,7 +18,7 @@ use crate::{bridge, mantyx::CREDENTIAL, rig::Rig, wait};
 
 pub(crate) const OK: Option<i32> = Some(0);
 pub(crate) const FAILED: Option<i32> = Some(1);
-const USAGE: Option<i32> = Some(2);
+pub(crate) const USAGE: Option<i32> = Some(2);
 
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
@@ -48,12 +48,12 @@ impl Ran {
 }
 
 /// Runs the binary in an empty directory.
-async fn run(args: &[&str]) -> Ran {
+pub(crate) async fn run(args: &[&str]) -> Ran {
     run_with(args, &[]).await
 }
 
 /// [`run`] with further environment variables.
-async fn run_with(args: &[&str], env: &[(&str, &str)]) -> Ran {
+pub(crate) async fn run_with(args: &[&str], env: &[(&str, &str)]) -> Ran {
     let dir = TempDir::new().expect("the temporary directory is writable");
     let mut command = tokio::process::Command::from(bridge::command());
     command.args(args).current_dir(dir.path()).env("HOME", dir.path());

@@ -43,6 +43,8 @@ struct State {
     refused: usize,
     /// The forms that tokens were asked for with.
     asked: Vec<String>,
+    /// The one refresh token that is good, after so many before it.
+    refresh: Option<(String, usize)>,
     /// The targets of what was let through.
     passed: Vec<String>,
 }
@@ -57,12 +59,14 @@ pub(crate) struct Rules {
     pub(crate) wants_post: bool,
     /// A 401 says where the metadata is, and it is there.
     pub(crate) has_metadata: bool,
+    /// A refresh token is good once, and gives the next one.
+    pub(crate) rotates: bool,
 }
 
 impl Default for Rules {
     fn default() -> Self {
         let lifetime = Duration::from_secs(3600);
-        Self { lifetime, open: "/nothing", wants_post: false, has_metadata: false }
+        Self { lifetime, open: "/nothing", wants_post: false, has_metadata: false, rotates: false }
     }
 }
 
@@ -98,6 +102,11 @@ impl Gate {
     /// From now on, no token is good that was issued before.
     pub(crate) fn revoke(&self) {
         self.state().accepted = None;
+    }
+
+    /// From now on, this is the refresh token that is good, or none is.
+    pub(crate) fn grants(&self, refresh_token: Option<&str>) {
+        self.state().refresh = refresh_token.map(|token| (token.to_owned(), 0));
     }
 
     pub(crate) fn issued(&self) -> usize {
@@ -160,16 +169,30 @@ impl State {
         let form = String::from_utf8_lossy(body).into_owned();
         let in_body = form.contains(&format!("client_secret={}", CLIENT.1));
         let in_header = head.header("authorization") == Some(BASIC);
-        self.asked.push(form);
+        self.asked.push(form.clone());
         if !(if self.rules.wants_post { in_body } else { in_header }) {
             return json("401 Unauthorized", "", r#"{"error":"invalid_client"}"#);
+        }
+        let mut next = String::new();
+        if form.starts_with("grant_type=refresh_token&") {
+            let shown = form.split('&').find_map(|pair| pair.strip_prefix("refresh_token="));
+            let good = self.refresh.as_mut().filter(|(good, _)| shown == Some(good));
+            let Some((good, before)) = good else {
+                return json("400 Bad Request", "", r#"{"error":"invalid_grant"}"#);
+            };
+            if self.rules.rotates {
+                *before += 1;
+                *good = format!("refresh-canary-{before}");
+            }
+            next = format!(r#","refresh_token":"{good}""#);
         }
         self.issued += 1;
         let (number, lifetime) = (self.issued, self.rules.lifetime);
         let token = format!("token-canary-{number}");
         let seconds = lifetime.as_secs();
-        let answer =
-            format!(r#"{{"access_token":"{token}","token_type":"bearer","expires_in":{seconds}}}"#);
+        let answer = format!(
+            r#"{{"access_token":"{token}","token_type":"bearer","expires_in":{seconds}{next}}}"#
+        );
         self.accepted = Some((token, Instant::now() + lifetime));
         json("200 OK", "", &answer)
     }

@@ -1,4 +1,4 @@
-//! HTTP/1.1 over plain TCP for the tests: every byte of a request is the test's own, and bodies
+//! HTTP/1.1 over TCP, or what else carries bytes, for the tests: every byte of a request is the test's own, and bodies
 //! can be read chunk by chunk.
 //!
 //! Must not: follow redirects, reuse connections or add headers beyond `Host` and the framing.
@@ -7,11 +7,11 @@ use std::{io, net::SocketAddr, time::Duration};
 
 use serde_json::Value;
 use tokio::{
-    io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
-    net::{
-        TcpStream,
-        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    io::{
+        AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite,
+        AsyncWriteExt as _, BufReader, ReadHalf, WriteHalf, split,
     },
+    net::TcpStream,
     time::timeout,
 };
 
@@ -168,9 +168,14 @@ impl Request {
 
     /// Sends the request on a connection of its own and reads the head of the answer.
     pub(crate) async fn send(self, to: SocketAddr) -> Response {
+        self.send_on(Connection::open(to).await, &to.to_string()).await
+    }
+
+    /// Sends the request to `host`, to which `connection` leads.
+    pub(crate) async fn send_on(self, mut connection: Connection, host: &str) -> Response {
         let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.target);
         if !self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
-            head.push_str(&format!("Host: {to}\r\n"));
+            head.push_str(&format!("Host: {host}\r\n"));
         }
         for (name, value) in &self.headers {
             head.push_str(&format!("{name}: {value}\r\n"));
@@ -181,7 +186,6 @@ impl Request {
         head.push_str("\r\n");
         let mut bytes = head.into_bytes();
         bytes.extend(self.body.unwrap_or_default());
-        let mut connection = Connection::open(to).await;
         connection.write(&bytes).await;
         connection.response().await
     }
@@ -192,25 +196,42 @@ impl Request {
     }
 }
 
+/// What carries a connection.
+pub(crate) trait Carrier: AsyncRead + AsyncWrite + std::fmt::Debug + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + std::fmt::Debug + Send + Unpin> Carrier for T {}
+
 /// A raw connection for tests that write a request piece by piece.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    reader: BufReader<OwnedReadHalf>,
+    reader: BufReader<ReadHalf<Box<dyn Carrier>>>,
     /// Held for as long as the answer is read: a server takes a closed half for a client that went
     /// away.
-    writer: OwnedWriteHalf,
+    writer: WriteHalf<Box<dyn Carrier>>,
 }
 
 impl Connection {
     pub(crate) async fn open(to: SocketAddr) -> Self {
         let stream = TcpStream::connect(to).await.expect("the server should accept connections");
         stream.set_nodelay(true).expect("a connected socket takes the option");
-        let (reader, writer) = stream.into_split();
+        Self::over(stream)
+    }
+
+    pub(crate) fn over(carrier: impl Carrier + 'static) -> Self {
+        let (reader, writer) = split::<Box<dyn Carrier>>(Box::new(carrier));
         Self { reader: BufReader::new(reader), writer }
     }
 
     pub(crate) async fn write(&mut self, bytes: &[u8]) {
         self.writer.write_all(bytes).await.expect("the server should read the request");
+    }
+
+    /// Writes `bytes` again and again; fails when the server takes no more.
+    pub(crate) async fn flood(&mut self, bytes: &[u8], times: usize) -> io::Result<()> {
+        for _ in 0..times {
+            timeout(PATIENCE, self.writer.write_all(bytes)).await??;
+        }
+        Ok(())
     }
 
     /// Waits until the server closes the connection.
@@ -255,13 +276,18 @@ impl Response {
         self.connection.write(bytes).await;
     }
 
-    pub(crate) async fn answer(mut self) -> Answer {
+    pub(crate) async fn answer(self) -> Answer {
+        self.answer_and_connection().await.0
+    }
+
+    /// The whole answer, and the connection for another request.
+    pub(crate) async fn answer_and_connection(mut self) -> (Answer, Connection) {
         let whole = self.framing.whole(&mut self.connection.reader);
         let body = timeout(PATIENCE, whole)
             .await
             .expect("the body should end in time")
             .expect("the body should come whole");
-        Answer { status: self.status, head: self.head, body }
+        (Answer { status: self.status, head: self.head, body }, self.connection)
     }
 }
 

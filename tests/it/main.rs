@@ -7,6 +7,8 @@
 #[cfg(test)]
 mod bridge;
 #[cfg(test)]
+mod certs;
+#[cfg(test)]
 mod effects;
 #[cfg(test)]
 mod frames;
@@ -45,10 +47,17 @@ mod audit;
 #[cfg(test)]
 mod auth;
 #[cfg(test)]
+mod backend_tls;
+mod callers;
+#[cfg(test)]
 mod calls;
+#[cfg(test)]
+mod canaries;
 mod children;
 #[cfg(test)]
 mod cli;
+#[cfg(test)]
+mod commands;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
@@ -61,11 +70,21 @@ mod evals;
 mod events;
 #[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod forged;
+#[cfg(test)]
+mod framing;
+#[cfg(test)]
+mod gateway;
+#[cfg(test)]
+mod giants;
 #[cfg(feature = "grpc")]
 #[cfg(test)]
 mod grpc;
 #[cfg(test)]
 mod guides;
+#[cfg(test)]
+mod h2;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
@@ -96,11 +115,17 @@ mod proxy;
 #[cfg(test)]
 mod recovery;
 #[cfg(test)]
+mod redirects;
+#[cfg(test)]
 mod reload;
 #[cfg(test)]
 mod runs;
 #[cfg(test)]
 mod sdk;
+#[cfg(test)]
+mod slow;
+#[cfg(test)]
+mod ssrf;
 #[cfg(test)]
 mod storage;
 #[cfg(test)]
@@ -117,3 +142,5 @@ mod traced;
 mod transports;
 #[cfg(test)]
 mod trust;
+#[cfg(test)]
+mod upstream_oauth;

@@ -149,6 +149,7 @@ async fn connect(url: &str) -> Arc<dyn Peer> {
         url: url.into(),
         headers: HeaderMap::new(),
         oauth: None,
+        tls: None,
         socket: None,
         transport: HttpTransport::Streamable,
     };

@@ -146,9 +146,33 @@ async fn in_a_browser() {
     bridge.wait_backend("gone", "down").await;
     let shots = Path::new(env!("CARGO_TARGET_TMPDIR")).join("screenshots");
     fs::create_dir_all(&shots).expect("the target directory is writable");
+    look("page.mjs", &bridge, &[&shots, &catalog]).await;
+}
+
+/// A8: nothing is changed and nothing is read by a page of another origin, whatever it tries.
+#[tokio::test]
+async fn a_page_of_another_origin_gets_nowhere() {
+    let rig = Rig::start().await;
+    let refreshed = rig.bridge.backend("plain").await["lastRefresh"].clone();
+    look("foreign.mjs", &rig.bridge, &[]).await;
+    assert!(rig.executions().is_empty() && rig.mantyx.recorded().is_empty());
+    assert_eq!(rig.bridge.backend("plain").await["lastRefresh"], refreshed);
+    for list in ["runs", "calls"] {
+        let shown = rig.bridge.api("GET", &format!("/v1/{list}"), None).await.expect(200);
+        assert_eq!(shown[list], serde_json::json!([]));
+    }
+    let metrics = rig.bridge.api("GET", "/metrics", None).await.text();
+    let counted = "mantyx_bridge_refused_requests_total{code=\"origin_refused\"} ";
+    let count = metrics.lines().find_map(|line| line.strip_prefix(counted)?.parse::<u64>().ok());
+    assert!(count.unwrap_or(0) > 30, "its requests did come: {count:?}");
+}
+
+/// Runs a script of tests/browser, with `more` behind the bridge's address and token.
+async fn look(script: &str, bridge: &Bridge, more: &[&Path]) {
     let mut browser = Command::new(peers::fetch::node());
-    browser.arg(peers::repository("tests/browser/page.mjs")).arg(peers::fetch::puppeteer());
-    browser.arg(bridge.url()).arg(bridge.token()).arg(&shots).arg(&catalog);
+    let script = peers::repository(&format!("tests/browser/{script}"));
+    browser.arg(script).arg(peers::fetch::puppeteer());
+    browser.arg(bridge.url()).arg(bridge.token()).args(more);
     let output = browser.stdin(Stdio::null()).kill_on_drop(true).output();
     let output = tokio::time::timeout(std::time::Duration::from_secs(120), output).await;
     let output = output.expect("the browser should be done in time").expect("node runs");

@@ -187,6 +187,15 @@ pub(crate) async fn tls() -> Peer {
     python_listener(fetch::interpreter(), "tls_server.py", &[]).await
 }
 
+/// The same certificate before the server at `url`, for clients that show tests/peers/client.pem.
+pub(crate) async fn tls_before(url: &str) -> Peer {
+    let client = repository("tests/peers/client.pem");
+    let client = client.to_str().expect("a path of the tests is UTF-8");
+    let before = url.trim_start_matches("http://");
+    let args = ["--before", before, "--client-ca", client];
+    python_listener(fetch::interpreter(), "tls_server.py", &args).await
+}
+
 /// A collector of OTLP's traces that answers so (tests/peers/otlp_collector.py).
 #[cfg(feature = "otlp")]
 pub(crate) async fn otlp_collector(answers: &str) -> Peer {
@@ -244,19 +253,27 @@ pub(crate) fn python_home() -> PathBuf {
 /// A library that moves the wall clock of whoever preloads it by `CLOCK_MOVED_BY` seconds.
 pub(crate) fn clock() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let build = || {
-        let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clock.so");
-        // Another test process may be about to load it, so it is put in place whole.
-        let draft = library.with_extension(std::process::id().to_string());
-        let source = repository("tests/peers/clock.c");
-        let args = ["-shared", "-fPIC", "-O1", "-o"];
-        let status = Command::new("cc").args(args).arg(&draft).arg(source).status();
-        let status = status.expect("a C compiler is there: ring needs one to be built");
-        assert!(status.success(), "cc: {status}");
-        std::fs::rename(&draft, &library).expect("the directory is Cargo's own for this");
-        library
-    };
-    BUILT.get_or_init(build).clone()
+    BUILT.get_or_init(|| library("clock")).clone()
+}
+
+/// A library that says what names below `.test` mean, and writes down who is connected to.
+pub(crate) fn names() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| library("names")).clone()
+}
+
+/// Builds the library `name` out of tests/peers.
+fn library(name: &str) -> PathBuf {
+    let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.so"));
+    // Another test process may be about to load it, so it is put in place whole.
+    let draft = library.with_extension(std::process::id().to_string());
+    let source = repository("tests/peers").join(format!("{name}.c"));
+    let args = ["-shared", "-fPIC", "-O1", "-o"];
+    let status = Command::new("cc").args(args).arg(&draft).arg(source).status();
+    let status = status.expect("a C compiler is there: ring needs one to be built");
+    assert!(status.success(), "cc: {status}");
+    std::fs::rename(&draft, &library).expect("the directory is Cargo's own for this");
+    library
 }
 
 /// A run of one of the SDK's scripts in `tests/sdk`.

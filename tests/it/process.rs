@@ -114,9 +114,18 @@ pub(crate) fn marked(mark: &str, own: Option<Pid>) -> Vec<Pid> {
 
 /// The resident memory of a process in bytes.
 pub(crate) fn resident(pid: Pid) -> u64 {
+    memory(pid, "VmRSS:")
+}
+
+/// The most that it ever was.
+pub(crate) fn most_resident(pid: Pid) -> u64 {
+    memory(pid, "VmHWM:")
+}
+
+fn memory(pid: Pid, name: &str) -> u64 {
     let path = format!("/proc/{}/status", pid.as_raw_nonzero());
     let status = fs::read_to_string(path).expect("the process should be alive");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
     let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
     kib.expect("a live process has a resident size") * 1024
 }

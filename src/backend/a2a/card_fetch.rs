@@ -15,11 +15,7 @@ use url::Url;
 
 use super::Settings;
 use crate::{
-    backend::{
-        address::{is_link_local, shown},
-        auth,
-        peer::PeerError,
-    },
+    backend::{address::shown, auth, peer::PeerError},
     config::CardSource,
     http_client::{self, BodyError},
 };
@@ -98,7 +94,7 @@ async fn get(
     url: &Url,
     known: Option<&Validator>,
 ) -> Result<Option<Fetched>, PeerError> {
-    if is_link_local(url) {
+    if http_client::names_link_local(url) {
         return Err(error(url, "link-local addresses are never called"));
     }
     let mut headers = settings.headers.clone();

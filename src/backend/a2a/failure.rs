@@ -5,7 +5,7 @@
 use a2a::error_code;
 use http::StatusCode;
 
-use crate::backend::{auth::AuthError, peer::CallError};
+use crate::{backend::peer::CallError, oauth::TokenError};
 
 /// Why an exchange brought no result.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,8 +94,8 @@ impl Failure {
 }
 
 /// What could not be authorized was refused unseen.
-impl From<AuthError> for Failure {
-    fn from(error: AuthError) -> Self {
+impl From<TokenError> for Failure {
+    fn from(error: TokenError) -> Self {
         Self::NotSent(error.to_string())
     }
 }

@@ -9,8 +9,9 @@ use std::fmt::{self, Write as _};
 use url::Url;
 
 use crate::{
-    backend::address::{is_link_local, shown},
+    backend::address::shown,
     config::A2aBinding,
+    http_client,
     model::card::{Card, Interface},
 };
 
@@ -127,7 +128,7 @@ fn judge(interface: &Interface, rules: Rules<'_>) -> Result<Endpoint, Reason> {
     if !url.username().is_empty() || url.password().is_some() {
         return Err(Reason::Credentials);
     }
-    if is_link_local(&url) {
+    if http_client::names_link_local(&url) {
         return Err(Reason::LinkLocal);
     }
     if let Some(card_url) = rules.card_url

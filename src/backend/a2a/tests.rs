@@ -8,10 +8,8 @@ use url::Url;
 
 use super::*;
 use crate::{
-    backend::{
-        fake_http::{Agent, Reply, Seen, Then},
-        peer::{Origin, Progress},
-    },
+    backend::peer::{Origin, Progress},
+    fake_http::{Agent, Reply, Seen, Then},
     http_client,
     model::{catalog::Content, trace::Trace},
 };
@@ -34,6 +32,7 @@ fn dialer_of(card: CardSource, conversations: Conversations) -> A2aDialer {
         binding: None,
         allow_hosts: Vec::new(),
         oauth: None,
+        tls: None,
     };
     A2aDialer::new(BackendName::parse("hr").unwrap(), &config, http_client::new(), conversations)
 }

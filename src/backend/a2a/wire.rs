@@ -223,6 +223,10 @@ pub(super) fn decode(
     status: StatusCode,
     body: &[u8],
 ) -> Result<Box<RawValue>, Failure> {
+    // These two are about our headers and may repeat them.
+    if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        return Err(http_refusal(status, None));
+    }
     let text = std::str::from_utf8(body).unwrap_or_default();
     let members = Members::read(text);
     if let (A2aBinding::JsonRpc, Ok(members)) = (binding, &members) {

@@ -9,14 +9,15 @@ use serde_json::value::RawValue;
 use tokio::time::timeout;
 use url::Url;
 
-use super::{
-    Challenge, IssueError,
-    grant::{PATIENCE, Shows},
-};
+use super::Challenge;
 use crate::{
-    backend::address::{is_link_local, is_loopback, shown},
-    http_client,
+    backend::address::{is_loopback, shown},
+    http_client::{self, Clients},
     model::json::{Elements, Members},
+    oauth::{
+        IssueError,
+        endpoint::{PATIENCE, Shows},
+    },
 };
 
 /// The largest metadata.
@@ -38,19 +39,16 @@ struct Resource {
 }
 
 /// Finds out where the server that gave `challenge` has its tokens issued.
-pub(super) async fn find(
-    client: &reqwest::Client,
-    challenge: &Challenge,
-) -> Result<Found, IssueError> {
+pub(super) async fn find(clients: &Clients, challenge: &Challenge) -> Result<Found, IssueError> {
     let base = &challenge.url;
-    let resource = match resource(client, challenge).await? {
+    let resource = match resource(clients, challenge).await? {
         Some(resource) => resource,
         // Servers of MCP's 2025-03-26 issue tokens themselves and have no such metadata.
         None => Resource { issuer: root(base), name: None },
     };
     let Resource { issuer, name } = resource;
     for url in issuer_metadata(&issuer) {
-        let Some(text) = get(client, &url).await? else { continue };
+        let Some(text) = get(clients, &url).await? else { continue };
         let wrong = |why: &str| unusable(&url, why);
         let metadata = Members::read(&text).map_err(|_bad| wrong("is no JSON object"))?;
         let named = string(&metadata, "issuer").unwrap_or_default();
@@ -67,7 +65,7 @@ pub(super) async fn find(
         "{} does not say where its tokens are issued; set `auth.oauth.token_url`",
         base.origin().ascii_serialization()
     );
-    Err(IssueError { text, passes: false })
+    Err(IssueError::lasting(text))
 }
 
 /// An address that a server at `base` names for something that a secret goes to. `base` is `None`
@@ -90,7 +88,8 @@ pub(super) fn endpoint(base: Option<&Url>, named: &str) -> Result<Url, String> {
 /// none.
 fn may_name(base: Option<&Url>, url: &Url) -> bool {
     let anonymous = url.username().is_empty() && url.password().is_none();
-    if !matches!(url.scheme(), "http" | "https") || !anonymous || is_link_local(url) {
+    if !matches!(url.scheme(), "http" | "https") || !anonymous || http_client::names_link_local(url)
+    {
         return false;
     }
     let Some(base) = base else { return true };
@@ -102,19 +101,19 @@ fn may_name(base: Option<&Url>, url: &Url) -> bool {
 
 /// What the server says of itself; `None` where it says nothing.
 async fn resource(
-    client: &reqwest::Client,
+    clients: &Clients,
     challenge: &Challenge,
 ) -> Result<Option<Resource>, IssueError> {
     let base = &challenge.url;
     let places = match &challenge.metadata {
         Some(named) => vec![endpoint(Some(base), named).map_err(|why| {
             let text = format!("the server's `resource_metadata` cannot be used: {why}");
-            IssueError { text, passes: false }
+            IssueError::lasting(text)
         })?],
         None => resource_metadata(base),
     };
     for url in places {
-        let Some(text) = get(client, &url).await? else { continue };
+        let Some(text) = get(clients, &url).await? else { continue };
         let wrong = |why: &str| unusable(&url, why);
         let metadata = Members::read(&text).map_err(|_bad| wrong("is no JSON object"))?;
         let name = string(&metadata, "resource");
@@ -173,16 +172,14 @@ fn root(url: &Url) -> Url {
 }
 
 /// The text at `url`; `None` where there is nothing.
-async fn get(client: &reqwest::Client, url: &Url) -> Result<Option<String>, IssueError> {
+async fn get(clients: &Clients, url: &Url) -> Result<Option<String>, IssueError> {
     let exchange = async {
-        let response = client.get(url.clone()).header(ACCEPT, "application/json").send().await?;
+        let response =
+            clients.to(url).get(url.clone()).header(ACCEPT, "application/json").send().await?;
         let status = response.status();
         Ok::<_, reqwest::Error>((status, http_client::body(response, MAX_METADATA).await))
     };
-    let lost = |why: String| IssueError {
-        text: format!("{} gave no answer: {why}", shown(url)),
-        passes: true,
-    };
+    let lost = |why| IssueError::passing(format!("{} gave no answer: {why}", shown(url)));
     let (status, body) = match timeout(PATIENCE, exchange).await {
         Err(_late) => return Err(lost(format!("none in {} s", PATIENCE.as_secs()))),
         Ok(Err(error)) => return Err(lost(http_client::chain(&error.without_url()))),
@@ -202,7 +199,7 @@ async fn get(client: &reqwest::Client, url: &Url) -> Result<Option<String>, Issu
 
 fn unusable(url: &Url, why: &str) -> IssueError {
     let text = format!("the metadata at {} {why}; set `auth.oauth.token_url`", shown(url));
-    IssueError { text, passes: false }
+    IssueError::lasting(text)
 }
 
 fn shows(methods: Option<&[String]>) -> Shows {

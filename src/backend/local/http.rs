@@ -91,6 +91,10 @@ impl Endpoint {
             words.push_str(", a redirect, which is not followed");
             return words;
         }
+        // These two are about our headers and may repeat them.
+        if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            return words;
+        }
         // An error whose body breaks off is an error all the same.
         let body = http_client::body_up_to(response, MAX_ERROR).await.ok();
         let said = body.and_then(|(body, whole)| {

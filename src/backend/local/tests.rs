@@ -241,7 +241,7 @@ async fn exchange(
     let url = url::Url::parse(&url).unwrap().into();
     let mut headers = HeaderMap::new();
     headers.insert("x-key", HeaderValue::from_static("canary"));
-    let tool = dialer(Action::Http { method, url, headers });
+    let tool = dialer(Action::Http { method, url, headers, tls: None });
     assert_eq!(tool.transport(), "http");
     tokio::join!(serve(listener, answer), call(&tool, arguments))
 }
@@ -305,7 +305,8 @@ async fn a_body_without_end_is_cut() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let url = url::Url::parse(&url).unwrap().into();
-    let tool = dialer(Action::Http { method: Method::POST, url, headers: HeaderMap::new() });
+    let tool =
+        dialer(Action::Http { method: Method::POST, url, headers: HeaderMap::new(), tls: None });
     let server = async {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut seen = [0; 1024];
@@ -325,7 +326,7 @@ async fn a_connection_that_breaks_tells_whether_the_request_was_sent() {
     let url: url::Url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
     let tool = |url: &url::Url| {
         let url = url.clone().into();
-        dialer(Action::Http { method: Method::POST, url, headers: HeaderMap::new() })
+        dialer(Action::Http { method: Method::POST, url, headers: HeaderMap::new(), tls: None })
     };
     let hang_up = async {
         let (mut stream, _) = listener.accept().await.unwrap();

@@ -12,7 +12,7 @@ use tokio::{
 use url::{Host, Url};
 
 use super::report::{Visit, seconds};
-use crate::http_client::chain;
+use crate::http_client::{chain, is_link_local, tls_error};
 
 /// How long each step may take.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -80,6 +80,11 @@ async fn dns(
     let finding = match timeout(PATIENCE, lookup_host((name, port))).await {
         Ok(Ok(found)) => {
             let found: Vec<SocketAddr> = found.collect();
+            if found.iter().any(|found| is_link_local(found.ip())) {
+                let cure = format!("give the server another address ({key})");
+                visit.fail(format!("{name} is a link-local address, which is never called"), cure);
+                return None;
+            }
             if !found.is_empty() {
                 let shown: Vec<String> = found.iter().map(|one| one.ip().to_string()).collect();
                 visit.ok(format!("{name} is {}", shown.join(", ")));
@@ -190,14 +195,14 @@ async fn tls(visit: &mut Visit, client: &reqwest::Client, url: &Url, key: &str) 
 
 /// What TLS finds wrong, and the cure.
 pub(super) fn flaw(error: &(dyn Error + 'static)) -> Option<(String, &'static str)> {
-    let error = rustls_error(error)?;
+    let error = tls_error(error)?;
     let (finding, cure) = match error {
         rustls::Error::InvalidCertificate(certificate) => match certificate {
             CertificateError::UnknownIssuer => (
-                "the certificate is signed by an authority that this machine does not know",
-                "add the authority to the machine's trust store (Debian: copy it to \
-                 /usr/local/share/ca-certificates and run update-ca-certificates), or name its \
-                 file in SSL_CERT_FILE",
+                "the certificate is signed by an authority that is not trusted here",
+                "name the authority's file in `tls: {ca: …}` of the backend, or add it to the \
+                 machine's trust store (Debian: copy it to /usr/local/share/ca-certificates and run \
+                 update-ca-certificates), or name it in SSL_CERT_FILE",
             ),
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => (
                 "the certificate has expired",
@@ -222,10 +227,12 @@ pub(super) fn flaw(error: &(dyn Error + 'static)) -> Option<(String, &'static st
             "write http:// if that is meant, or correct the port",
         ),
         rustls::Error::AlertReceived(
-            AlertDescription::CertificateRequired | AlertDescription::BadCertificate,
+            AlertDescription::CertificateRequired
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnknownCA,
         ) => (
-            "the server wants a certificate of the bridge",
-            "this version has none to show: put a proxy with one between",
+            "the server wants a certificate of the bridge, and one that it knows",
+            "name it in `tls: {cert: …, key: …}` of the backend",
         ),
         other => {
             let finding = format!("the TLS handshake failed: {other}");
@@ -233,20 +240,4 @@ pub(super) fn flaw(error: &(dyn Error + 'static)) -> Option<(String, &'static st
         }
     };
     Some((finding.to_owned(), cure))
-}
-
-/// The error of TLS in a chain: an `io::Error` hides what it was made of from `source`.
-fn rustls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
-        }
-        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        next = match inner {
-            Some(inner) => Some(inner),
-            None => error.source(),
-        };
-    }
-    None
 }

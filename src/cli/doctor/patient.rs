@@ -5,7 +5,6 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use http::{HeaderMap, StatusCode};
-use secrecy::ExposeSecret as _;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
@@ -26,9 +25,10 @@ use crate::{
         A2a, Action, Backend, CardSource, ClientCredentials, Config, Credential, Mcp, Program,
         Target, Upstream,
     },
-    http_client,
+    http_client::{self, Clients, Tls},
     model::{card::Card, catalog::Content},
-    upstream::{self, Authority},
+    state::StateDir,
+    upstream::{self, Authority, OpenError},
 };
 
 /// How long a program may take to end.
@@ -88,6 +88,12 @@ impl Ward {
             patience: config.refresh.timeout,
         }
     }
+
+    /// The way to a backend, with its own TLS.
+    async fn reach(&self, visit: &mut Visit, url: &Url, tls: Option<&Tls>, key: &str) -> bool {
+        let clients = Clients::of(Some(url), tls, self.client.clone());
+        network::reach(visit, clients.own(), url, key).await
+    }
 }
 
 pub(super) async fn backend(visit: &mut Visit, ward: &Ward, backend: &Backend) {
@@ -95,10 +101,10 @@ pub(super) async fn backend(visit: &mut Visit, ward: &Ward, backend: &Backend) {
         Target::Mcp(server) => {
             let (reached, pass) = match server {
                 Mcp::Stdio(program) => (command(visit, program), Pass::Nothing),
-                Mcp::Http { url, headers, socket, oauth, .. } => {
+                Mcp::Http { url, headers, socket, oauth, tls, .. } => {
                     let reached = match socket {
                         Some(path) => network::socket(visit, path).await,
-                        None => network::reach(visit, &ward.client, url, "`url`").await,
+                        None => ward.reach(visit, url, tls.as_ref(), "`url`").await,
                     };
                     (reached, Pass::new(headers, oauth.as_ref()))
                 }
@@ -112,7 +118,7 @@ pub(super) async fn backend(visit: &mut Visit, ward: &Ward, backend: &Backend) {
         Target::A2a(agent) => {
             let reached = match &agent.card {
                 CardSource::Base(url) | CardSource::Url(url) => {
-                    network::reach(visit, &ward.client, url, "`url`").await
+                    ward.reach(visit, url, agent.tls.as_ref(), "`url`").await
                 }
                 CardSource::File(_) => true,
                 CardSource::Bundled => {
@@ -132,8 +138,8 @@ pub(super) async fn backend(visit: &mut Visit, ward: &Ward, backend: &Backend) {
             }
         }
         Target::Local(tool) => match &tool.action {
-            Action::Http { url, .. } => {
-                network::reach(visit, &ward.client, url, "`http.url`").await;
+            Action::Http { url, tls, .. } => {
+                ward.reach(visit, url, tls.as_ref(), "`http.url`").await;
             }
             Action::Command(program) => {
                 command(visit, program);
@@ -213,7 +219,7 @@ fn late(visit: &mut Visit, ward: &Ward, what: &str, cure: String) {
 
 /// What the server does not do, told apart from whom it does not let in.
 fn refused(visit: &mut Visit, why: &str, cure: String, pass: Pass) {
-    let about_auth = ["HTTP 401", "HTTP 403", "there is no token", "refuses the token"];
+    let about_auth = ["HTTP 401", "HTTP 403", "there is no token"];
     if !about_auth.iter().any(|words| why.contains(words)) {
         return visit.fail(why, cure);
     }
@@ -251,20 +257,26 @@ pub(super) async fn upstream(visit: &mut Visit, ward: &Ward, config: &Config) {
     let apps = config.apps.iter().filter_map(|app| {
         Some((format!("apps.{}.credential", app.name), app.credential.as_ref()?))
     });
-    let all = std::iter::once(("upstream.credential".to_owned(), credential)).chain(apps);
+    let own = match credential {
+        Credential::Oauth(_) => "upstream.oauth",
+        Credential::Own(_) | Credential::Passthrough => "upstream.credential",
+    };
+    let all = std::iter::once((own.to_owned(), credential)).chain(apps);
     for (key, credential) in all {
         visit.begin("auth");
         match (credential, workspace) {
             (Credential::Passthrough, _) => {
                 visit.ok(format!("`{key}`: every app shows its own, so there is none to try"));
             }
-            (Credential::Own(_), None) => visit.warn(
+            (Credential::Own(_) | Credential::Oauth(_), None) => visit.warn(
                 format!("`{key}` was not tried, as no workspace is configured"),
                 "write `upstream.workspace`",
             ),
-            (Credential::Own(secret), Some(workspace)) => {
-                match Authority::bearer(secret.expose_secret()) {
-                    Some(authority) => models(visit, base, workspace, &key, &authority).await,
+            (Credential::Own(_) | Credential::Oauth(_), Some(workspace)) => {
+                let state = StateDir::new(config.state_dir.clone());
+                let mantyx = upstream::Upstream::new(base.clone(), credential, state);
+                match mantyx.own() {
+                    Some(authority) => models(visit, &mantyx, workspace, &key, &authority).await,
                     None => visit.fail(format!("`{key}` fits into no header"), "see its value"),
                 }
             }
@@ -272,17 +284,37 @@ pub(super) async fn upstream(visit: &mut Visit, ward: &Ward, config: &Config) {
     }
 }
 
+/// What to do where there is no token.
+fn token_cure(mantyx: &upstream::Upstream) -> &'static str {
+    match mantyx.token_failure() {
+        Some(failure) if failure.grant_ended => upstream::LOG_IN_ANEW,
+        Some(failure) if failure.passes => "try again in a while",
+        _ => {
+            "see that `upstream.oauth` has the token_url, client_id and client_secret of the \
+              application"
+        }
+    }
+}
+
 /// The cheapest question that wants a credential (agent-runs-protocol §3).
-async fn models(visit: &mut Visit, base: &Url, workspace: &str, key: &str, authority: &Authority) {
+async fn models(
+    visit: &mut Visit,
+    mantyx: &upstream::Upstream,
+    workspace: &str,
+    key: &str,
+    authority: &Authority,
+) {
     #[derive(Deserialize)]
     struct Models<'a> {
         #[serde(borrow)]
         models: Vec<&'a RawValue>,
     }
-    let mantyx = upstream::Upstream::new(base.clone(), &Credential::Passthrough);
     let path = format!("/api/v1/workspaces/{workspace}/models");
     let response = match mantyx.ask(&path, authority).await {
         Ok(response) => response,
+        Err(OpenError::Token(error)) => {
+            return visit.fail(format!("`{key}`: {error}"), token_cure(mantyx));
+        }
         Err(error) => {
             return visit.fail(error.to_string(), "see whether `upstream.base_url` is MANTYX");
         }

@@ -164,7 +164,6 @@ impl Mask {
             mask.credential(credential);
         }
         for app in &config.apps {
-            mask.secret(&app.token);
             app.credential.iter().for_each(|credential| mask.credential(credential));
         }
         for backend in config.backends.values() {
@@ -223,8 +222,13 @@ impl Mask {
     }
 
     fn credential(&mut self, credential: &Credential) {
-        if let Credential::Own(secret) = credential {
-            self.secret(secret);
+        match credential {
+            Credential::Own(secret) => self.secret(secret),
+            Credential::Oauth(grant) => {
+                self.secret(&grant.client_secret);
+                self.secret(&grant.refresh_token);
+            }
+            Credential::Passthrough => {}
         }
     }
 

@@ -2,17 +2,19 @@
 
 mod approve;
 mod auth;
+mod backend_tls;
 mod backends;
 mod bounds;
 mod contact;
 mod good;
 mod local;
 mod meaning;
-mod not_yet;
 mod pending;
 mod reading_again;
 mod secrets;
 mod shape;
+mod tls;
+mod trust;
 
 use std::path::Path;
 

@@ -110,7 +110,7 @@ impl Lower<'_> {
         Some(ClientCredentials { id: id?, secret: secret?, token_url: token_url?, scopes })
     }
 
-    fn client_id(&self, at: &At<Scalar>) -> Option<String> {
+    pub(super) fn client_id(&self, at: &At<Scalar>) -> Option<String> {
         let id = self.open_text(at.node, &at.value.0, Dialect::Own)?;
         if id.is_empty() || id.chars().any(char::is_control) {
             self.error(at.node, "this is no client id", "write the id that was registered");

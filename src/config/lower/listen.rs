@@ -5,15 +5,23 @@
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
+    time::SystemTime,
 };
 
-use super::Lower;
-use crate::config::{
-    Auth, Listen,
-    document::NodeId,
-    read::At,
-    reference::Dialect,
-    words::{AuthWord, ListenValue, OneOrMany},
+use url::Url;
+
+use super::{Lower, everybody_reads};
+use crate::{
+    config::{
+        Auth, Files, Listen, San,
+        document::NodeId,
+        environment::SmallFile,
+        read::At,
+        reference::Dialect,
+        shape,
+        words::{AuthWord, ListenValue, OneOrMany},
+    },
+    tls::{certificate::Validity, files::Which},
 };
 
 const DEFAULT_PORT: u16 = 7717;
@@ -23,18 +31,21 @@ impl Lower<'_> {
     pub(super) fn listen(&self, section: Option<&At<ListenValue>>) -> Option<Listen> {
         let Some(At { value, node }) = section else {
             let tcp = vec![(Ipv4Addr::LOCALHOST, DEFAULT_PORT).into()];
-            return Some(Listen { tcp, unix: None, by_default: true });
+            return Some(Listen { by_default: true, ..on(tcp) });
         };
         match value {
             ListenValue::Short(addresses) => {
-                let tcp = self.addresses(*node, addresses)?;
-                Some(Listen { tcp, unix: None, by_default: false })
+                Some(on(self.addresses(*node, addresses, Cure::Map)?))
             }
             ListenValue::Map(map) => {
+                let cure = if map.tls.is_some() { Cure::None } else { Cure::Key };
                 let tcp = match &map.tcp {
-                    Some(at) => self.addresses(at.node, &at.value),
+                    Some(at) => self.addresses(at.node, &at.value, cure),
                     None => Some(Vec::new()),
                 };
+                let tls = map.tls.as_ref().map(|at| self.tls(at, map.tcp.is_some()));
+                let hosts = map.hosts.iter().flat_map(|at| &at.value);
+                let hosts = hosts.filter_map(|at| self.host_name(at)).collect();
                 let unix = match &map.unix {
                     Some(at) => Some(self.unix(at)?),
                     None => None,
@@ -46,9 +57,101 @@ impl Lower<'_> {
                         "write `tcp: 127.0.0.1:7717` or `unix: /run/mantyx-bridge/bridge.sock`",
                     );
                 }
-                Some(Listen { tcp: tcp?, unix, by_default: false })
+                let tls = match tls {
+                    Some(tls) => Some(tls?),
+                    None => None,
+                };
+                Some(Listen { unix, tls, hosts, ..on(tcp?) })
             }
         }
+    }
+
+    fn tls(&self, at: &At<shape::Tls>, has_tcp: bool) -> Option<Files> {
+        let shape::Tls { cert, key, client_ca } = &at.value;
+        let path = |written: &Option<At<String>>, name: &str| match written {
+            Some(at) => self.path(at),
+            None => {
+                let cure = "write `tls: {cert: bridge.pem, key: bridge.key}`";
+                self.missing(at.node, format!("`{name}` is missing"), cure);
+                None
+            }
+        };
+        let (cert, key) = (path(cert, "cert"), path(key, "key"));
+        let client_ca = match client_ca {
+            Some(at) => Some(self.path(at)?),
+            None => None,
+        };
+        if !has_tcp {
+            let message = "a unix socket has no TLS, and there is no TCP address";
+            self.error_at_key(at.node, message, "write `tcp: 0.0.0.0:7717` beside it");
+        }
+        Some(Files { cert: cert?, key: key?, client_ca })
+    }
+
+    /// Looks whether the files of `tls` can be used.
+    pub(super) fn check_tls(&self, section: Option<&At<ListenValue>>, listen: Option<&Listen>) {
+        let Some(At { value: ListenValue::Map(map), .. }) = section else { return };
+        let Some((At { value: written, node }, listen)) = map.tls.as_ref().zip(listen) else {
+            return;
+        };
+        let Some(files) = &listen.tls else { return };
+        let of = |which| match which {
+            Which::Cert => written.cert.as_ref(),
+            Which::Key => written.key.as_ref(),
+            Which::ClientCa => written.client_ca.as_ref(),
+        };
+        let place = |which| of(which).map_or(*node, |at| at.node);
+        if let Ok(SmallFile { mode, .. }) = self.env.read(&files.key)
+            && mode & 0o007 != 0
+        {
+            self.warn(place(Which::Key), everybody_reads(&files.key));
+        }
+        let facts = match files.load(|path| Ok(self.env.read(path)?.text)) {
+            Ok(settings) => settings.facts,
+            Err(error) => return self.error(place(error.which), error.to_string(), error.cure),
+        };
+        let until = humantime::format_rfc3339_seconds(facts.not_after);
+        match facts.validity(SystemTime::now()) {
+            Validity::Good => (),
+            Validity::Ending => {
+                self.warn(place(Which::Cert), format!("the certificate ends on {until}"));
+            }
+            Validity::Ended => {
+                let told = format!("the certificate ended on {until}; clients refuse it");
+                self.warn(place(Which::Cert), told);
+            }
+        }
+        let has_name = facts.names.iter().any(|name| matches!(name, San::Dns(_)));
+        if !has_name && facts.addresses.is_empty() {
+            let told = "the certificate has no DNS name and no address in its subjectAltName; \
+                        clients refuse it";
+            self.warn(place(Which::Cert), told);
+        }
+        if files.client_ca.is_some() && listen.unix.is_none() {
+            let told = "without a unix socket, the bridge's own command line cannot reach the \
+                        daemon, as it has no certificate; write `unix:` beside `tcp:`";
+            self.warn(place(Which::ClientCa), told);
+        }
+    }
+
+    /// A name of the bridge, in lower case.
+    fn host_name(&self, at: &At<String>) -> Option<String> {
+        let text = self.open_text(at.node, &at.value, Dialect::Own)?.to_ascii_lowercase();
+        let named = Url::parse(&format!("https://{text}/")).ok().filter(|url| {
+            let bare = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
+            bare && url.username().is_empty() && url.password().is_none()
+        });
+        let host = named.as_ref().and_then(Url::host_str);
+        // As it is written, so that `Host` is compared with what stands there.
+        if host.is_none_or(|host| !text.starts_with(host) || host.contains('*')) {
+            self.error(
+                at.node,
+                format!("`{}` is no name of a host", at.value),
+                "write it without a scheme or a path: bridge.acme.intranet",
+            );
+            return None;
+        }
+        Some(text)
     }
 
     pub(super) fn auth(&self, section: Option<&At<AuthWord>>, listen: Option<&Listen>) -> Auth {
@@ -64,7 +167,7 @@ impl Lower<'_> {
         Auth::Off
     }
 
-    fn addresses(&self, node: NodeId, written: &OneOrMany) -> Option<Vec<SocketAddr>> {
+    fn addresses(&self, node: NodeId, written: &OneOrMany, cure: Cure) -> Option<Vec<SocketAddr>> {
         let items: Vec<(NodeId, &str)> = match written {
             OneOrMany::One(text) => vec![(node, text)],
             OneOrMany::Many(items) => items.iter().map(|at| (at.node, at.value.as_str())).collect(),
@@ -75,7 +178,7 @@ impl Lower<'_> {
         let mut addresses = Vec::new();
         let mut complete = true;
         for (node, text) in items {
-            match self.address(node, text) {
+            match self.address(node, text, cure) {
                 Some(address) if address.port() != 0 && addresses.contains(&address) => {
                     self.error(node, format!("{address} is here twice"), "remove one of the two");
                 }
@@ -86,7 +189,7 @@ impl Lower<'_> {
         complete.then_some(addresses)
     }
 
-    fn address(&self, node: NodeId, text: &str) -> Option<SocketAddr> {
+    fn address(&self, node: NodeId, text: &str, cure: Cure) -> Option<SocketAddr> {
         let resolved = self.open_text(node, text, Dialect::Own)?;
         let address = match resolved.strip_prefix("localhost:") {
             Some(port) => port.parse().ok().map(|port| (Ipv4Addr::LOCALHOST, port).into()),
@@ -97,11 +200,18 @@ impl Lower<'_> {
             self.error(node, message, cure);
             return None;
         };
-        if !address.ip().is_loopback() {
+        let written = match cure {
+            Cure::None => None,
+            Cure::Key => Some("`tls: {cert: bridge.pem, key: bridge.key}` beside it".to_owned()),
+            Cure::Map => Some(format!(
+                "`listen: {{tcp: '{address}', tls: {{cert: bridge.pem, key: bridge.key}}}}`"
+            )),
+        };
+        if let Some(written) = written.filter(|_| !address.ip().is_loopback()) {
             self.error(
                 node,
                 format!("{address} can be reached from other machines, which needs TLS"),
-                "this version has no TLS: listen on 127.0.0.1:7717 and put a TLS proxy in front",
+                format!("write {written}, or listen on 127.0.0.1:{}", address.port()),
             );
         }
         Some(address)
@@ -112,6 +222,20 @@ impl Lower<'_> {
         self.check_socket_path(at.node, &path);
         Some(path)
     }
+}
+
+/// How an address that other machines reach may be written, where it needs TLS and has none.
+#[derive(Debug, Clone, Copy)]
+enum Cure {
+    /// It has.
+    None,
+    Key,
+    Map,
+}
+
+/// Listening on these addresses and nothing more.
+fn on(tcp: Vec<SocketAddr>) -> Listen {
+    Listen { tcp, unix: None, tls: None, hosts: Vec::new(), by_default: false }
 }
 
 /// Why `text` is no address, and what would be one.

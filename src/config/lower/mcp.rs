@@ -89,6 +89,7 @@ impl Lower<'_> {
                 let http_keys = [
                     entry.headers.as_ref().map(|at| ("headers", at.node)),
                     entry.auth.as_ref().map(|at| ("auth", at.node)),
+                    entry.tls.as_ref().map(|at| ("tls", at.node)),
                 ];
                 self.check_foreign_keys(http_keys.into_iter().flatten(), "command");
                 self.stdio(command, entry)
@@ -126,7 +127,8 @@ impl Lower<'_> {
         };
         let place = Place { url: Some(&*url), is_socket: socket.is_some() };
         let oauth = self.backend_auth(entry.auth.as_ref(), &mut headers, place)?;
-        Some(Mcp::Http { url, headers, socket, transport, oauth })
+        let tls = self.backend_tls(entry.tls.as_ref(), Dialect::Foreign, Some(&url))?;
+        Some(Mcp::Http { url, headers, socket, transport, oauth, tls })
     }
 
     fn check_transport(&self, entry: &shape::Mcp, is_stdio: bool) {

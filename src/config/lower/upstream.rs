@@ -2,7 +2,7 @@
 //!
 //! Must not: show a token or a credential.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
@@ -10,16 +10,19 @@ use url::Url;
 use super::{Lower, backend::Backends};
 use crate::{
     config::{
-        App, Auth, Credential, Upstream,
+        App, Auth, Credential, Listen, Rate, RefreshGrant, San, TokenHash, Upstream,
         document::NodeId,
         read::{At, Scalar},
         reference::Dialect,
         shape,
+        words::Count,
     },
     model::ids::{AppName, BackendName},
 };
 
 const DEFAULT_BASE_URL: &str = "https://app.mantyx.io";
+/// Where MANTYX issues tokens, below the base URL.
+const TOKEN_PATH: &str = "/api/oauth/token";
 const PASSTHROUGH: &str = "passthrough";
 /// The workspace of the sandbox that nobody named.
 const SANDBOX_WORKSPACE: &str = "sandbox";
@@ -46,6 +49,7 @@ impl Lower<'_> {
             let clashes = [
                 upstream.base_url.as_ref().map(|at| ("base_url", at.node)),
                 upstream.credential.as_ref().map(|at| ("credential", at.node)),
+                upstream.oauth.as_ref().map(|at| ("oauth", at.node)),
             ];
             for (key, node) in clashes.into_iter().flatten() {
                 self.error_at_key(
@@ -57,16 +61,22 @@ impl Lower<'_> {
             let workspace = workspace?.unwrap_or_else(|| SANDBOX_WORKSPACE.to_owned());
             return Some(Upstream::Sandbox { workspace });
         }
-        let credential = match &upstream.credential {
-            Some(at) => self.credential(at),
-            None => {
-                self.missing(*node, "`credential` is missing", CREDENTIAL_CURE);
-                None
-            }
-        };
         let base_url = match &upstream.base_url {
             Some(at) => self.base_url(at),
             None => Some(Url::parse(DEFAULT_BASE_URL).expect("the constant is a URL")),
+        };
+        let credential = match (&upstream.credential, &upstream.oauth) {
+            (Some(at), None) => self.credential(at),
+            (None, Some(at)) => self.refresh_grant(at, base_url.as_ref()),
+            (Some(_), Some(oauth)) => {
+                let message = "`upstream` has either `credential` or `oauth`";
+                self.error_at_key(oauth.node, message, "remove one of the two");
+                None
+            }
+            (None, None) => {
+                self.missing(*node, "`credential` is missing", CREDENTIAL_CURE);
+                None
+            }
         };
         Some(Upstream::Mantyx {
             base_url: base_url?,
@@ -80,6 +90,7 @@ impl Lower<'_> {
         section: Option<&At<BTreeMap<String, At<shape::App>>>>,
         backends: &Backends,
         auth: Auth,
+        listen: Option<&Listen>,
     ) -> Vec<App> {
         let Some(At { value: entries, node }) = section else { return Vec::new() };
         if auth == Auth::Off && !entries.is_empty() {
@@ -99,33 +110,28 @@ impl Lower<'_> {
             }
             let backends = app.backends.as_ref().map(|at| self.app_backends(at, backends));
             let credential = app.credential.as_ref().and_then(|at| self.credential(at));
-            let Some(written) = &app.token else {
+            let certificate = app.cert.as_ref().map(|at| self.app_names(at, listen, &apps));
+            if app.token.is_none() && app.users.is_none() && app.cert.is_none() {
                 let cure = format!("write `token: ${{file:/etc/mantyx-bridge/{name}.token}}`");
                 self.missing(*node, "`token` is missing", cure);
                 continue;
-            };
-            let Some(token) = self.secret(written.node, &written.value.0, "token") else {
-                continue;
-            };
-            if token.expose_secret().len() < SHORT_TOKEN {
-                self.warn(
-                    written.node,
-                    "the token is short enough to be guessed; take 32 random bytes",
-                );
             }
-            let same = |app: &&App| app.token.expose_secret() == token.expose_secret();
-            if let Some(other) = apps.iter().find(same) {
-                self.error(
-                    written.node,
-                    format!("the app `{}` has the same token", other.name),
-                    "every app needs its own, by which it is known",
-                );
-            }
+            let token = match &app.token {
+                Some(written) => match self.app_token(written, &apps) {
+                    Some(token) => Some(token),
+                    None => continue,
+                },
+                None => None,
+            };
+            let users = app.users.as_ref().map(|at| self.app_users(at, &apps));
             apps.push(App {
                 name: name.as_str().into(),
                 token,
+                users: users.unwrap_or_default(),
+                certificate,
                 backends,
                 max_concurrent_calls: app.max_concurrent_calls.as_ref().map(|at| at.value.0),
+                rate: app.rate.as_ref().and_then(|at| self.rate(at)),
                 credential,
             });
         }
@@ -135,6 +141,113 @@ impl Lower<'_> {
         apps
     }
 
+    fn rate(&self, At { value: rate, node }: &At<shape::Rate>) -> Option<Rate> {
+        let Some(per_second) = &rate.per_second else {
+            let cure = "write how many requests a second it may send: `per_second: 50`";
+            self.missing(*node, "`per_second` is missing", cure);
+            return None;
+        };
+        // Exact up to 2^53, and nobody sends more.
+        let number = |at: &At<Count>| at.value.0 as f64;
+        let per_second = number(per_second);
+        Some(Rate { per_second, burst: rate.burst.as_ref().map_or(2.0 * per_second, number) })
+    }
+
+    /// The token of an app that stands behind these.
+    fn app_token(&self, written: &At<Scalar>, apps: &[App]) -> Option<TokenHash> {
+        let token = self.secret(written.node, &written.value.0, "token")?;
+        if token.expose_secret().len() < SHORT_TOKEN {
+            self.warn(
+                written.node,
+                "the token is short enough to be guessed; take 32 random bytes",
+            );
+        }
+        let token = TokenHash::of(token.expose_secret().as_bytes());
+        if let Some(other) = apps.iter().find(|app| app.token == Some(token)) {
+            self.error(
+                written.node,
+                format!("the app `{}` has the same token", other.name),
+                "every app needs its own, by which it is known",
+            );
+        }
+        Some(token)
+    }
+
+    /// The users that an app is which stands behind these.
+    fn app_users(&self, at: &At<Vec<At<Scalar>>>, apps: &[App]) -> Vec<u32> {
+        let mut users = Vec::new();
+        for At { value, node } in &at.value {
+            let Some(text) = self.open_text(*node, &value.0, Dialect::Own) else { continue };
+            let Some(uid) = self.uid(&text) else {
+                let cure =
+                    "write a name that is in /etc/passwd, or the number of the user (`id -u`)";
+                self.error(*node, format!("there is no user `{text}`"), cure);
+                continue;
+            };
+            let other = apps.iter().find(|app| app.users.contains(&uid));
+            if users.contains(&uid) {
+                self.error(*node, format!("the user {uid} is here twice"), "remove one");
+            } else if let Some(other) = other {
+                let message = format!("the user {uid} is the app `{}` already", other.name);
+                self.error(*node, message, "a user is one app; tell them apart by their tokens");
+            }
+            users.push(uid);
+        }
+        users
+    }
+
+    /// The number of the user with this name, or with this number.
+    fn uid(&self, user: &str) -> Option<u32> {
+        if let Ok(uid) = user.parse() {
+            return Some(uid);
+        }
+        let passwd = self.env.read(Path::new("/etc/passwd")).ok()?;
+        let mut users = passwd.text.lines().map(|line| line.split(':'));
+        let mut found = users.find(|fields| fields.clone().next() == Some(user))?;
+        found.nth(2)?.parse().ok()
+    }
+
+    /// The names in certificates by which an app is known that stands behind these.
+    fn app_names(
+        &self,
+        at: &At<Vec<At<String>>>,
+        listen: Option<&Listen>,
+        apps: &[App],
+    ) -> Vec<San> {
+        let asked =
+            |listen: &Listen| listen.tls.as_ref().is_some_and(|files| files.client_ca.is_some());
+        if listen.is_some_and(|listen| !asked(listen)) {
+            self.error_at_key(
+                at.node,
+                "nobody is asked for a certificate",
+                "write `client_ca` into `listen.tls`: the authority that signs those of apps",
+            );
+        }
+        let mut names = Vec::new();
+        for At { value, node } in &at.value {
+            let Some(text) = self.open_text(*node, value, Dialect::Own) else { continue };
+            let name = match San::parse(&text) {
+                Ok(name) => name,
+                Err(bad) => {
+                    let cure = "write a DNS name, a URI or a mail address of its subjectAltName";
+                    self.error(*node, format!("`{value}` is no name: {bad}"), cure);
+                    continue;
+                }
+            };
+            let others =
+                apps.iter().find(|app| app.certificate.iter().flatten().any(|n| *n == name));
+            if let Some(other) = others {
+                self.error(
+                    *node,
+                    format!("the app `{}` has the same name", other.name),
+                    "a certificate stands for one app",
+                );
+            }
+            names.push(name);
+        }
+        names
+    }
+
     /// The app that a person is who uses the command line: one that may use all backends, if there
     /// is one.
     pub(super) fn first_app(
@@ -142,14 +255,16 @@ impl Lower<'_> {
         At { value: apps, node }: &At<BTreeMap<String, At<shape::App>>>,
     ) -> Option<(AppName, SecretString)> {
         let sees_all = |(_, app): &(&String, &At<shape::App>)| app.value.backends.is_none();
-        let Some((name, app)) = apps.iter().find(sees_all).or_else(|| apps.iter().next()) else {
+        let with_token = || apps.iter().filter(|(_, app)| app.value.token.is_some());
+        if apps.is_empty() {
             self.missing(*node, "`apps` names no app", "remove the section, or name an app in it");
+        }
+        let Some((name, app)) = with_token().find(sees_all).or_else(|| with_token().next()) else {
+            let message = "no app has a token, by which the command line could be let in";
+            self.missing(*node, message, "give one of them a `token: ${file:/path}`");
             return None;
         };
-        let Some(written) = &app.value.token else {
-            self.missing(app.node, "`token` is missing", "write `token: ${file:/path}`");
-            return None;
-        };
+        let written = app.value.token.as_ref()?;
         let token = self.secret(written.node, &written.value.0, "token")?;
         Some((name.as_str().into(), token))
     }
@@ -178,6 +293,53 @@ impl Lower<'_> {
             return Some(Credential::Passthrough);
         }
         self.secret(at.node, text, "credential").map(Credential::Own)
+    }
+
+    fn refresh_grant(
+        &self,
+        At { value: oauth, node }: &At<shape::UpstreamOauth>,
+        base: Option<&Url>,
+    ) -> Option<Credential> {
+        let client_id = match &oauth.client_id {
+            Some(at) => self.client_id(at),
+            None => {
+                let cure = "write the client id of the application that is registered at MANTYX";
+                self.missing(*node, "`client_id` is missing", cure);
+                None
+            }
+        };
+        let secret = |at: &Option<At<Scalar>>, key: &str| match at {
+            Some(at) => self.secret(at.node, &at.value.0, key),
+            None => {
+                let cure =
+                    format!("write `{key}: ${{file:/path}}`, or ${{env:NAME}} or ${{cred:NAME}}");
+                self.missing(*node, format!("`{key}` is missing"), cure);
+                None
+            }
+        };
+        let client_secret = secret(&oauth.client_secret, "client_secret");
+        let refresh_token = secret(&oauth.refresh_token, "refresh_token");
+        let token_url = match &oauth.token_url {
+            Some(at) => {
+                let url = self.url(at, Dialect::Own)?;
+                if url.scheme() == "http" && !super::web::is_loopback(&url) {
+                    let message = "without TLS everybody on the way could read the secrets";
+                    let cure = "write https://; http:// is for loopback addresses only";
+                    self.error(at.node, message, cure);
+                }
+                url
+            }
+            None => {
+                let base = base?.as_str().trim_end_matches('/');
+                Url::parse(&format!("{base}{TOKEN_PATH}")).expect("a base URL and a path").into()
+            }
+        };
+        Some(Credential::Oauth(Arc::new(RefreshGrant {
+            token_url,
+            client_id: client_id?,
+            client_secret: client_secret?,
+            refresh_token: refresh_token?,
+        })))
     }
 
     fn workspace(&self, at: &At<String>) -> Option<String> {

@@ -8,11 +8,14 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use url::{Host, Url};
 
 use super::{Lower, plain_secret};
-use crate::config::{
-    Written,
-    document::NodeId,
-    read::{At, Scalar},
-    reference::{Dialect, looks_secret},
+use crate::{
+    config::{
+        Written,
+        document::NodeId,
+        read::{At, Scalar},
+        reference::{Dialect, looks_secret},
+    },
+    http_client::names_link_local,
 };
 
 impl Lower<'_> {
@@ -64,6 +67,13 @@ impl Lower<'_> {
             };
             self.error(node, message, "write https:// or http:// before the host");
             return None;
+        }
+        if names_link_local(&url) {
+            self.error(
+                node,
+                format!("`{shown}` is a link-local address, which is never called"),
+                "give the server another address: clouds keep credentials behind these",
+            );
         }
         if url.fragment().is_some() {
             self.error(node, "a fragment is never sent", "leave out what follows the `#`");

@@ -1,21 +1,28 @@
 //! The matrix of names, origins and tokens.
 
 use super::*;
-use crate::model::ids::AppName;
+use crate::model::{ids::AppName, san::San};
 
 fn app(name: &str, token: &str) -> App {
     App {
         name: AppName::from(name),
-        token: token.to_owned().into(),
+        token: Some(TokenHash::of(token.as_bytes())),
+        users: Vec::new(),
+        certificate: None,
         backends: None,
         max_concurrent_calls: None,
+        rate: None,
         credential: None,
     }
 }
 
+fn hosts() -> Hosts {
+    Hosts::new(&["127.0.0.1:7717".parse().unwrap()], &[], None)
+}
+
 fn guard(auth: Auth) -> Guard {
     let apps = vec![app("billing", "t0ken-one"), app("hr", "t0ken-two")];
-    Guard::new(auth, &apps, &["127.0.0.1:7717".parse().unwrap()])
+    Guard::new(auth, &apps, hosts())
 }
 
 fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
@@ -25,11 +32,14 @@ fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
     pairs.iter().map(parse).collect()
 }
 
+fn tcp() -> Arrival {
+    Arrival::Tcp { peer: "127.0.0.1:50000".parse().unwrap() }
+}
+
 #[track_caller]
 fn browser(pairs: &[(&str, &str)], expected: &Result<(), Refusal>) {
-    let arrival = Arrival::Tcp { peer: "127.0.0.1:50000".parse().unwrap() };
     let uri = Uri::from_static("/v1/status");
-    assert_eq!(guard(Auth::Token).check_browser(&uri, &headers(pairs), arrival), *expected);
+    assert_eq!(guard(Auth::Token).check_browser(&uri, &headers(pairs), &tcp()), *expected);
 }
 
 #[test]
@@ -56,7 +66,7 @@ fn only_our_names_are_ours() {
 
 #[test]
 fn two_hosts_and_another_authority_are_refused() {
-    let arrival = Arrival::Tcp { peer: "127.0.0.1:50000".parse().unwrap() };
+    let arrival = &tcp();
     let mut two = headers(&[("host", "127.0.0.1:7717")]);
     two.append(header::HOST, "evil.com".parse().unwrap());
     let guard = guard(Auth::Token);
@@ -88,7 +98,7 @@ fn foreign_pages_are_refused() {
 
 #[track_caller]
 fn identify(auth: Auth, pairs: &[(&str, &str)], expected: Result<&str, Refusal>) {
-    let found = guard(auth).identify(&headers(pairs));
+    let found = guard(auth).identify(&headers(pairs), &Arrival::Unix { peer: None });
     let found = found.map(|caller| caller.app.name.as_str().to_owned());
     assert_eq!(found, expected.map(str::to_owned));
 }
@@ -116,8 +126,139 @@ fn without_a_right_token_nobody_comes_in() {
 
 #[test]
 fn a_refusal_is_counted_by_the_code_that_its_sender_reads() {
-    use Refusal::{CrossOrigin, ForeignHost, NoHost, NoToken, WrongToken};
-    for refusal in [NoHost, ForeignHost, CrossOrigin, NoToken, WrongToken] {
+    use Refusal::{
+        CrossOrigin, ForeignHost, NoHost, NoToken, OtherApp, OtherCertificate, TooManyFailures,
+        TooManyRequests, WrongToken,
+    };
+    let all = [
+        NoHost,
+        ForeignHost,
+        CrossOrigin,
+        NoToken,
+        WrongToken,
+        OtherApp,
+        OtherCertificate,
+        TooManyFailures(Duration::ZERO),
+        TooManyRequests(Duration::ZERO),
+    ];
+    for refusal in all {
         assert_eq!(crate::metrics::Label::as_str(refusal.kind()), refusal.code().as_str());
     }
+}
+
+/// A33: the kernel's word on who has connected is worth a token, and only to whom it was given.
+#[test]
+fn a_user_is_its_app_on_a_unix_socket() {
+    let mut apps = vec![app("billing", "t0ken-one"), app("hr", "t0ken-two")];
+    apps[1].users = vec![1000, 1001];
+    let guard = Guard::new(Auth::Token, &apps, hosts());
+    let by = |uid: Option<u32>, pairs: &[(&str, &str)]| {
+        let peer = uid.map(|uid| crate::door::Process { uid, pid: Some(7) });
+        let found = guard.identify(&headers(pairs), &Arrival::Unix { peer });
+        found.map(|caller| (caller.app.name.to_string(), caller.token_in.is_some()))
+    };
+    let is = |name: &str, by_token| Ok((name.to_owned(), by_token));
+    assert_eq!(by(Some(1001), &[]), is("hr", false));
+    // What it shows besides is its own credential, for MANTYX.
+    assert_eq!(by(Some(1000), &[("authorization", "Bearer its-own")]), is("hr", false));
+    assert_eq!(by(Some(1000), &[("x-api-key", "t0ken-one")]), is("billing", true));
+    for uid in [Some(0), Some(1002), None] {
+        assert_eq!(by(uid, &[]), Err(Refusal::NoToken));
+        assert_eq!(by(uid, &[("x-api-key", "t0ken-two")]), is("hr", true));
+    }
+    let over_tcp = guard.identify(&headers(&[]), &tcp());
+    assert!(matches!(over_tcp, Err(Refusal::NoToken)));
+}
+
+#[test]
+fn who_fails_too_often_has_to_wait() {
+    let guard = guard(Auth::Token);
+    let from = |address: &str| Arrival::Tcp { peer: address.parse().unwrap() };
+    let (guesser, other) = (from("192.0.2.1:1"), from("192.0.2.2:1"));
+    for _ in 0..10 {
+        guard.check_failures(&guesser).unwrap();
+        assert_eq!(guard.turned_away(Refusal::WrongToken, &guesser), Refusal::WrongToken);
+        // What is no guess does not count.
+        assert_eq!(guard.turned_away(Refusal::NoHost, &other), Refusal::NoHost);
+    }
+    let told = guard.turned_away(Refusal::WrongToken, &guesser);
+    assert!(matches!(told, Refusal::TooManyFailures(wait) if wait <= Duration::from_millis(100)));
+    assert!(guard.check_failures(&guesser).is_err());
+    guard.check_failures(&other).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_app_sends_no_more_than_it_may() {
+    use crate::config::Rate;
+    let mut apps = vec![app("billing", "t0ken-one"), app("hr", "t0ken-two")];
+    apps[0].rate = Some(Rate { per_second: 10.0, burst: 20.0 });
+    let guard = Guard::new(Auth::Token, &apps, hosts());
+    let went = |app: &App| (0..100).filter(|_| guard.check_rate(app).is_ok()).count();
+    assert_eq!((went(&apps[0]), went(&apps[1])), (20, 100));
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(went(&apps[0]), 10);
+    // A reload gives nothing, and takes away what is no app any more.
+    guard.set_apps(&apps);
+    assert_eq!(went(&apps[0]), 0);
+    guard.set_apps(&apps[1..]);
+    assert!(guard.left.lock().unwrap().is_empty());
+}
+
+/// `billing` has a token, `hr` a certificate, `ops` both.
+fn certified() -> Guard {
+    let named = |name: &str| Some(vec![San::parse(name).unwrap()]);
+    let apps = vec![
+        app("billing", "t0ken-one"),
+        App { token: None, certificate: named("spiffe://acme/hr"), ..app("hr", "") },
+        App { certificate: named("ops.acme"), ..app("ops", "t0ken-ops") },
+    ];
+    Guard::new(Auth::Token, &apps, hosts())
+}
+
+/// A connection that was made with a certificate of these names.
+fn with_certificate(names: &[&str]) -> Arrival {
+    let names = names.iter().map(|name| San::parse(name).unwrap()).collect();
+    Arrival::Tls { peer: "10.0.0.9:50000".parse().unwrap(), names: Some(names) }
+}
+
+#[track_caller]
+fn known(guard: &Guard, arrival: &Arrival, token: Option<&str>, expected: Result<&str, Refusal>) {
+    let pairs: Vec<(&str, &str)> = token.map(|token| ("x-api-key", token)).into_iter().collect();
+    let found = guard.identify(&headers(&pairs), arrival);
+    let found = found.map(|caller| caller.app.name.as_str().to_owned());
+    assert_eq!(found, expected.map(str::to_owned));
+}
+
+#[test]
+fn a_certificate_says_who_it_is() {
+    let guard = certified();
+    let hr = with_certificate(&["other.acme", "spiffe://acme/hr"]);
+    known(&guard, &hr, None, Ok("hr"));
+    known(&guard, &hr, Some("a key of MANTYX"), Ok("hr"));
+    known(&guard, &hr, Some("t0ken-one"), Err(Refusal::OtherApp));
+    let ops = with_certificate(&["ops.acme"]);
+    known(&guard, &ops, Some("t0ken-ops"), Ok("ops"));
+    known(&guard, &ops, None, Ok("ops"));
+}
+
+#[test]
+fn a_certificate_that_is_nobodys_needs_a_token() {
+    let guard = certified();
+    for names in [&["acme/hr", "SPIFFE://acme/hr", "ops.acme.evil"][..], &[]] {
+        let other = with_certificate(names);
+        known(&guard, &other, None, Err(Refusal::NoToken));
+        known(&guard, &other, Some("t0ken-one"), Ok("billing"));
+        // A stolen token does not stand in for the certificate.
+        known(&guard, &other, Some("t0ken-ops"), Err(Refusal::OtherCertificate));
+        assert!(guard.app_of(TokenHash::of(b"t0ken-ops"), &other).is_none());
+    }
+    known(&guard, &Arrival::Unix { peer: None }, Some("t0ken-ops"), Ok("ops"));
+}
+
+#[test]
+fn what_is_taken_from_the_list_is_taken_at_once() {
+    let (guard, hr) = (certified(), with_certificate(&["spiffe://acme/hr"]));
+    known(&guard, &hr, None, Ok("hr"));
+    guard.set_apps(&[app("billing", "t0ken-one")]);
+    known(&guard, &hr, None, Err(Refusal::NoToken));
 }

@@ -186,3 +186,44 @@ async fn a_configuration_that_cannot_be_used_is_another_exit_code() {
     let none = doctor("upstream: {sandbox: true}\n", &["nobody"], &[]).await.expect(USAGE);
     assert!(none.err.contains("nobody"), "{}", none.err);
 }
+
+#[tokio::test]
+async fn the_tls_of_a_backend_is_examined_with_its_own_files() {
+    let everything = peers::everything_http().await;
+    let front = peers::tls_before(everything.url()).await;
+    let url = front.url().replace("http://", "https://");
+    let file = |name: &str| peers::repository("tests/peers").join(name).display().to_string();
+    let (ca, own) = (file("tls.pem"), file("client.pem"));
+    let config = format!(
+        "upstream: {{sandbox: true}}\nmcp:\n  \
+         known: {{url: '{url}/mcp', tls: {{ca: {ca}, cert: {own}, key: {own}}}}}\n  \
+         shy: {{url: '{url}/mcp', tls: {{ca: {ca}}}}}\n  \
+         wary: {{url: '{url}/mcp', tls: {{ca: {own}}}}}\n"
+    );
+    let report = doctor(&config, &["--json"], &[]).await.expect(FAILED).json();
+    assert_eq!(steps(&report, "known"), well(&["tcp", "tls", "initialize", "tools/list"]));
+    let text = failure(&report, "shy", "tls");
+    assert!(text.contains("wants a certificate") && text.contains("tls: {cert"), "{text}");
+    let text = failure(&report, "wary", "tls");
+    assert!(text.contains("authority") && text.contains("tls: {ca"), "{text}");
+}
+
+#[tokio::test]
+async fn an_application_at_mantyx_is_examined_as_one() {
+    let (mantyx, gate) = (Mantyx::start().await, Gate::start(Rules::default()).await);
+    gate.leads_to(&mantyx.url());
+    mantyx.canned("GET", MODELS, &["HTTP/1.1 200 OK"], r#"{"models":[]}"#);
+    gate.grants(Some("refresh-canary"));
+    let ((id, secret), url) = (CLIENT, gate.url());
+    let config = |refresh_token| {
+        format!(
+            "upstream: {{base_url: \"{url}\", workspace: acme, oauth: {{token_url: \"{url}/token\", \
+             client_id: {id}, client_secret: {secret}, refresh_token: {refresh_token}}}}}\n"
+        )
+    };
+    let report = doctor(&config("refresh-canary"), &["--json"], &[]).await.expect(OK).json();
+    assert_eq!(steps(&report, "upstream"), well(&["tcp", "auth"]));
+    let report = doctor(&config(CANARY), &["--json"], &[]).await.expect(FAILED).json();
+    let text = failure(&report, "upstream", "auth");
+    assert!(text.contains("400 invalid_grant") && text.contains("log in anew"), "{text}");
+}

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::backend::fake_http::{Agent, Reply, Seen};
+use crate::fake_http::{Agent, Reply, Seen};
 
 /// A server that has these documents; `BASE` in them is its own address.
 async fn server(documents: &[(&'static str, Value)]) -> Agent {
@@ -21,7 +21,7 @@ async fn server(documents: &[(&'static str, Value)]) -> Agent {
 async fn found(agent: &Agent, metadata: Option<&str>) -> Result<Found, IssueError> {
     let url = agent.url.join("mcp").unwrap();
     let challenge = Challenge { url, metadata: metadata.map(str::to_owned), scope: None };
-    find(&http_client::new(), &challenge).await
+    find(&Clients::of(None, None, http_client::new()), &challenge).await
 }
 
 fn resource() -> Value {
@@ -97,7 +97,7 @@ async fn metadata_that_cannot_be_used_says_why() {
     agent.stop().await;
     let gone =
         Challenge { url: Url::parse("http://127.0.0.1:1/").unwrap(), metadata: None, scope: None };
-    assert!(find(&http_client::new(), &gone).await.unwrap_err().passes);
+    assert!(find(&Clients::of(None, None, http_client::new()), &gone).await.unwrap_err().passes);
 }
 
 #[test]

@@ -17,8 +17,9 @@ use url::Url;
 
 use super::Failure;
 use crate::{
-    backend::auth::{self, AuthError, Tokens},
+    backend::auth::{self, Tokens},
     http_client,
+    oauth::TokenError,
 };
 
 /// How many redirects are followed.
@@ -136,8 +137,8 @@ impl fmt::Debug for Endpoint {
 }
 
 /// What could not be authorized was refused unseen.
-impl From<AuthError> for SendError {
-    fn from(error: AuthError) -> Self {
+impl From<TokenError> for SendError {
+    fn from(error: TokenError) -> Self {
         Self { failure: Failure::Lost(error.to_string()), nothing_sent: true }
     }
 }

@@ -172,8 +172,14 @@ async fn try_dial(url: &Url) -> Result<Arc<dyn Peer>, String> {
     secret.set_sensitive(true);
     headers.insert("x-api-key", secret);
     let transport = HttpTransport::Streamable;
-    let config =
-        Mcp::Http { url: url.clone().into(), headers, socket: None, transport, oauth: None };
+    let config = Mcp::Http {
+        url: url.clone().into(),
+        headers,
+        socket: None,
+        transport,
+        oauth: None,
+        tls: None,
+    };
     let name = BackendName::parse("scripted").unwrap();
     let dialer = dialer(&name, &config, None, http_client::new());
     timeout(PATIENCE, dialer.dial()).await.expect("in time").map_err(|error| error.text)

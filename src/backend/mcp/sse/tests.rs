@@ -127,8 +127,14 @@ fn dialer_of(url: &Url, transport: HttpTransport) -> McpDialer {
     secret.set_sensitive(true);
     let mut headers = HeaderMap::new();
     headers.insert("x-api-key", secret);
-    let config =
-        Mcp::Http { url: url.clone().into(), headers, socket: None, transport, oauth: None };
+    let config = Mcp::Http {
+        url: url.clone().into(),
+        headers,
+        socket: None,
+        transport,
+        oauth: None,
+        tls: None,
+    };
     dialer(&BackendName::parse("old").unwrap(), &config, None, http_client::new())
 }
 

@@ -1,9 +1,11 @@
 //! `auth` of backends: what is made of it, and what is wrong with it.
 
+use std::path::Path;
+
 use secrecy::ExposeSecret as _;
 
-use super::{check, parse};
-use crate::config::{A2a, ClientCredentials, Config, Mcp, Target};
+use super::{check, environment, parse};
+use crate::config::{A2a, ClientCredentials, Config, Credential, Mcp, Target, Upstream};
 
 fn oauth<'c>(config: &'c Config, name: &str) -> &'c ClientCredentials {
     let backend = config.backends.values().find(|backend| backend.name.as_str() == name);
@@ -171,4 +173,95 @@ error: unknown key `token`
 
 6 errors in /srv/bridge.yaml",
     );
+}
+
+#[test]
+fn an_application_at_mantyx() {
+    let grant = |more: &str| {
+        let yaml = format!(
+            "upstream: {{oauth: {{client_id: bridge, client_secret: '${{env:TOKEN}}', \
+             refresh_token: '${{file:/etc/closed}}'{more}}}}}"
+        );
+        let config = parse(&yaml).unwrap();
+        assert_eq!(config.warnings, Vec::<String>::new());
+        assert!(!format!("{config:?}").contains("hunter22"));
+        let Upstream::Mantyx { credential: Credential::Oauth(grant), .. } = config.upstream else {
+            panic!("a grant");
+        };
+        grant
+    };
+    let by_default = grant("");
+    assert_eq!(by_default.token_url.as_str(), "https://app.mantyx.io/api/oauth/token");
+    assert_eq!(by_default.client_id, "bridge");
+    assert_eq!(by_default.client_secret.expose_secret(), "0123456789abcdef");
+    assert_eq!(by_default.refresh_token.expose_secret(), "hunter22-closed-secret");
+    let told = grant(", token_url: 'https://idp/t'");
+    assert_eq!(told.token_url.as_str(), "https://idp/t");
+}
+
+#[test]
+fn mistakes_of_an_application() {
+    check(
+        r"upstream: {credential: passthrough, oauth: {client_id: a}}",
+        r"error: `upstream` has either `credential` or `oauth`
+ --> /srv/bridge.yaml:1:37 (upstream.oauth)
+  |
+1 | upstream: {credential: passthrough, oauth: {client_id: a}}
+  |                                     ^^^^^
+  = remove one of the two",
+    );
+    check(
+        r"upstream:
+  oauth: {client_id: a, client_secret: '${env:TOKEN}', token_url: 'http://idp/t'}",
+        r"error: `refresh_token` is missing
+ --> /srv/bridge.yaml:2:3 (upstream.oauth)
+  |
+2 |   oauth: {client_id: a, client_secret: '${env:TOKEN}', token_url: 'http://idp/t'}
+  |   ^^^^^
+  = write `refresh_token: ${file:/path}`, or ${env:NAME} or ${cred:NAME}
+
+error: without TLS everybody on the way could read the secrets
+ --> /srv/bridge.yaml:2:67 (upstream.oauth.token_url)
+  |
+2 |   oauth: {client_id: a, client_secret: '${env:TOKEN}', token_url: 'http://idp/t'}
+  |                                                                   ^^^^^^^^^^^^^^
+  = write https://; http:// is for loopback addresses only
+
+2 errors in /srv/bridge.yaml",
+    );
+}
+
+#[test]
+fn users_by_name_and_by_number() {
+    let passwd = "root:x:0:0:root:/root:/bin/sh\nalice:x:1007:100::/home/alice:/bin/sh\n";
+    let env = environment().with_file("/etc/passwd", passwd, 0o644);
+    let yaml = "upstream: {sandbox: true}\napps: {a: {users: [alice, 1001]}, b: {users: [root]}}";
+    let config = Config::parse(yaml, Path::new("/srv/bridge.yaml"), &env).unwrap();
+    let [a, b] = &config.apps[..] else { panic!("two apps") };
+    assert_eq!((&a.users[..], a.token, &b.users[..]), (&[1007, 1001][..], None, &[0][..]));
+    let yaml = "upstream: {sandbox: true}\n\
+                apps: {a: {users: [alice, 1007]}, b: {users: [1007, alicia]}}";
+    let wrong = Config::parse(yaml, Path::new("/srv/bridge.yaml"), &env).unwrap_err().to_string();
+    for expected in [
+        "the user 1007 is here twice",
+        "the user 1007 is the app `a` already",
+        "there is no user `alicia`",
+    ] {
+        assert!(wrong.contains(expected), "{expected}: {wrong}");
+    }
+}
+
+#[test]
+fn rates_of_apps() {
+    let rate = |keys: &str| {
+        let apps = format!("apps: {{a: {{token: '${{env:TOKEN}}', rate: {{{keys}}}}}}}");
+        let config = parse(&format!("upstream: {{sandbox: true}}\n{apps}"));
+        config.map(|config| config.apps[0].rate.map(|rate| (rate.per_second, rate.burst)))
+    };
+    assert_eq!(rate("per_second: 50").unwrap(), Some((50.0, 100.0)));
+    assert_eq!(rate("per_second: 50, burst: 1").unwrap(), Some((50.0, 1.0)));
+    for (wrong, why) in [("burst: 5", "`per_second` is missing"), ("per_second: 0", "at least 1")] {
+        let error = rate(wrong).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
 }

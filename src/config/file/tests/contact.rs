@@ -39,7 +39,8 @@ fn a_person_is_the_app_that_sees_most() {
         "a 0123456789abcdef"
     );
     assert!(app("a: {token: '${env:GONE}'}").unwrap_err().contains("GONE"));
-    assert!(app("a: {backends: []}").unwrap_err().contains("`token` is missing"));
+    assert!(app("a: {users: [1000]}").unwrap_err().contains("no app has a token"));
+    assert!(app("a: {backends: []}").unwrap_err().contains("no app has a token"));
     assert!(app("").unwrap_err().contains("names no app"));
 }
 

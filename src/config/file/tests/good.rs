@@ -7,7 +7,7 @@ use secrecy::ExposeSecret as _;
 use super::{environment, parse};
 use crate::config::{
     A2aBinding, Auth, Backend, CardSource, Config, Confinement, Credential, Environment,
-    HttpTransport, Mcp, OnUnavailable, Program, Target, Upstream,
+    HttpTransport, Mcp, OnUnavailable, Program, Target, TokenHash, Upstream,
 };
 
 #[track_caller]
@@ -95,7 +95,7 @@ fn upstreams_and_apps() {
     assert_eq!((base_url.as_str(), workspace.as_deref()), ("http://localhost:1/x/", Some("acme")));
     assert_eq!(own.expose_secret(), "0123456789abcdef");
     let [a, b, c] = &config.apps[..] else { panic!("three apps") };
-    assert_eq!(a.token.expose_secret(), "hunter22-closed-secret");
+    assert_eq!(a.token, Some(TokenHash::of(b"hunter22-closed-secret")));
     assert_eq!(
         a.backends.as_deref().unwrap(),
         ["fs"].map(|n| crate::model::ids::BackendName::parse(n).unwrap())

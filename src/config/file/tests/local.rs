@@ -38,7 +38,7 @@ local:
     assert!(config.warnings.is_empty(), "{:?}", config.warnings);
     let (page, local) = tool(&config, "page");
     assert_eq!((page.call_timeout.as_secs(), page.concurrency, page.required), (20, 3, true));
-    let Action::Http { method, url, headers } = &local.action else { panic!("http") };
+    let Action::Http { method, url, headers, .. } = &local.action else { panic!("http") };
     assert_eq!(
         (method.as_str(), url.to_string().as_str()),
         ("POST", "http://127.0.0.1:9000/page?key=${env:TOKEN}")

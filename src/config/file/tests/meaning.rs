@@ -177,7 +177,7 @@ upstream: {sandbox: true}",
   |
 1 | listen: 0.0.0.0:7717
   |         ^^^^^^^^^^^^
-  = this version has no TLS: listen on 127.0.0.1:7717 and put a TLS proxy in front
+  = write `listen: {tcp: '0.0.0.0:7717', tls: {cert: bridge.pem, key: bridge.key}}`, or listen on 127.0.0.1:7717
 
 error: whoever reaches 0.0.0.0:7717 could use the bridge
  --> /srv/bridge.yaml:2:7 (auth)

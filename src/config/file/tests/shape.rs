@@ -57,7 +57,7 @@ mcp: [fs]",
 1 | upstream: [sandbox]
   |           ^
 
-error: expected an address, a list of addresses, or a map with tcp and unix, found the number 5
+error: expected an address, a list of addresses, or a map with tcp, unix and tls, found the number 5
  --> /srv/bridge.yaml:2:9 (listen)
   |
 2 | listen: 5
@@ -282,21 +282,21 @@ error: unknown key `httpUrl`
   |
 4 |   a: {httpUrl: 'http://a'}
   |       ^^^^^^^
-  = write `url`. Known keys here: approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, on_unavailable, pending_after, pin, prefix, refresh, required, sandbox, serverUrl, tools, transport, trust_annotations, type, url
+  = write `url`. Known keys here: approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, on_unavailable, pending_after, pin, prefix, refresh, required, sandbox, serverUrl, tls, tools, transport, trust_annotations, type, url
 
 error: unknown key `timeout`
  --> /srv/bridge.yaml:5:19 (mcp.b.timeout)
   |
 5 |   b: {command: b, timeout: 5, autoApprove: []}
   |                   ^^^^^^^
-  = write `call_timeout: 60s`. Known keys here: approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, on_unavailable, pending_after, pin, prefix, refresh, required, sandbox, serverUrl, tools, transport, trust_annotations, type, url
+  = write `call_timeout: 60s`. Known keys here: approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, on_unavailable, pending_after, pin, prefix, refresh, required, sandbox, serverUrl, tls, tools, transport, trust_annotations, type, url
 
 error: unknown key `autoApprove`
  --> /srv/bridge.yaml:5:31 (mcp.b.autoApprove)
   |
 5 |   b: {command: b, timeout: 5, autoApprove: []}
   |                               ^^^^^^^^^^^
-  = nobody is asked but where `approve` says so: leave it out. Known keys here: approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, on_unavailable, pending_after, pin, prefix, refresh, required, sandbox, serverUrl, tools, transport, trust_annotations, type, url
+  = nobody is asked but where `approve` says so: leave it out. Known keys here: approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, on_unavailable, pending_after, pin, prefix, refresh, required, sandbox, serverUrl, tls, tools, transport, trust_annotations, type, url
 
 4 errors in /srv/bridge.yaml",
     );
@@ -341,6 +341,6 @@ mcp: {a: {command: x, args: [aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaa
   |
 2 | a, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa], comand: y, env: {A0: bbbbbbbbbbbb, A1: bbbbbbbbbbbb, A2: bbbbbbbbbbbb,
   |                                                                       ^^^^^^
-  = did you mean `command`? Known keys here: approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, on_unavailable, pending_after, pin, prefix, refresh, required, sandbox, serverUrl, tools, transport, trust_annotations, type, url",
+  = did you mean `command`? Known keys here: approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, on_unavailable, pending_after, pin, prefix, refresh, required, sandbox, serverUrl, tls, tools, transport, trust_annotations, type, url",
     );
 }

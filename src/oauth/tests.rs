@@ -7,6 +7,8 @@ use tokio::time::{advance, sleep};
 
 use super::*;
 
+const MARGIN: Duration = Duration::from_secs(60);
+
 type Script = dyn Fn(usize) -> Result<Option<u64>, bool> + Send + Sync;
 
 /// Numbers its tokens from 1, and takes a second for each.
@@ -15,6 +17,8 @@ struct Fake {
     /// The lifetime of the token with this number in seconds; or a failure, and whether it passes.
     script: Box<Script>,
     ready: bool,
+    /// How long it wants to be left alone after a failure.
+    after: Option<Duration>,
     seen: Arc<Mutex<Vec<Option<String>>>>,
 }
 
@@ -25,64 +29,67 @@ impl fmt::Debug for Fake {
 }
 
 impl Issue for Fake {
+    /// Where the metadata is.
+    type Hint = String;
+
+    fn hint(response: &reqwest::Response) -> String {
+        response.headers()["x-metadata"].to_str().unwrap().to_owned()
+    }
+
     fn is_ready(&self) -> bool {
         self.ready
     }
 
-    fn issue<'a>(
-        &'a self,
-        challenge: Option<&'a Challenge>,
-    ) -> BoxFuture<'a, Result<Issued, IssueError>> {
+    fn issue<'a>(&'a self, hint: Option<&'a String>) -> BoxFuture<'a, Result<Issued, IssueError>> {
         Box::pin(async move {
             let number = self.issued.fetch_add(1, Ordering::SeqCst) + 1;
-            self.seen.lock().unwrap().push(challenge.and_then(|said| said.metadata.clone()));
+            self.seen.lock().unwrap().push(hint.cloned());
             sleep(Duration::from_secs(1)).await;
-            let lifetime = (self.script)(number)
-                .map_err(|passes| IssueError { text: format!("failure {number}"), passes })?;
+            let lifetime = (self.script)(number).map_err(|passes| {
+                let failure = IssueError::passing(format!("failure {number}"));
+                IssueError { passes, after: self.after, ..failure }
+            })?;
             let mut value = HeaderValue::from_str(&format!("Bearer t{number}")).unwrap();
             value.set_sensitive(true);
             Ok(Issued { value, lifetime: lifetime.map(Duration::from_secs) })
         })
     }
-
-    fn learn(&self, _base: Option<&Url>, _named: &str) {}
 }
 
 /// Tokens, and how many were asked for.
 fn tokens(
     script: impl Fn(usize) -> Result<Option<u64>, bool> + Send + Sync + 'static,
-) -> (Tokens, Arc<AtomicUsize>) {
+) -> (Tokens<Fake>, Arc<AtomicUsize>) {
     let issued = Arc::new(AtomicUsize::new(0));
     let seen = Arc::default();
-    let fake = Fake { issued: issued.clone(), script: Box::new(script), ready: true, seen };
-    (Tokens::from(BackendName::parse("b").unwrap(), Box::new(fake)), issued)
+    let fake =
+        Fake { issued: issued.clone(), script: Box::new(script), ready: true, after: None, seen };
+    (Tokens::new(BackendName::parse("b").ok(), fake, MARGIN), issued)
 }
 
 fn response(status: u16) -> reqwest::Response {
-    let response = http::Response::builder()
-        .status(status)
-        .header(WWW_AUTHENTICATE, r#"Bearer resource_metadata="https://rs/meta", scope="a b""#);
+    let response = http::Response::builder().status(status).header("x-metadata", "https://rs/meta");
     response.body("").unwrap().into()
 }
 
 /// Makes a request of a backend that answers a token with this status; gives the status, and the
 /// tokens that it saw.
 async fn request(
-    tokens: &Tokens,
+    tokens: &Tokens<Fake>,
     status: impl Fn(&str) -> u16,
-) -> (Result<u16, AuthError>, Vec<String>) {
+) -> (Result<u16, TokenError>, Vec<String>) {
     let seen = Mutex::new(Vec::new());
-    let answer = send(Some(tokens), HeaderMap::new(), async |headers: HeaderMap| {
+    let answer = tokens.authorize(HeaderMap::new(), async |headers: HeaderMap| {
         let token = headers.get(AUTHORIZATION).map_or("", |value| value.to_str().unwrap());
         seen.lock().unwrap().push(token.to_owned());
         sleep(Duration::from_millis(10)).await;
-        Ok::<_, AuthError>(response(status(token)))
+        Ok::<_, TokenError>(response(status(token)))
     });
     let answer = answer.await.map(|response| response.status().as_u16());
     (answer, seen.into_inner().unwrap())
 }
 
-async fn used(tokens: &Tokens) -> String {
+async fn used(tokens: &Tokens<Fake>) -> String {
     let (answer, seen) = request(tokens, |_| 200).await;
     assert_eq!(answer.unwrap(), 200);
     let [token] = seen.as_slice() else { panic!("{seen:?}") };
@@ -135,7 +142,7 @@ async fn a_token_that_cannot_be_renewed_is_used_to_its_end() {
     assert!(requests > 100 && count(&issued) < 40, "{requests} {}", count(&issued));
     advance(secs(2)).await;
     let (answer, seen) = request(&tokens, |_| 200).await;
-    assert!(matches!(answer, Err(AuthError::NoToken(_))), "{answer:?}");
+    assert!(matches!(answer, Err(TokenError::NoToken(_))), "{answer:?}");
     assert!(seen.is_empty(), "nothing is sent without a token");
 }
 
@@ -166,7 +173,7 @@ async fn a_backend_that_refuses_every_token_makes_no_loop() {
     let mut sent = 0;
     for _ in 0..100 {
         let (answer, seen) = request(&tokens, |_| 401).await;
-        assert!(matches!(answer, Err(AuthError::Refused)), "{answer:?}");
+        assert!(matches!(answer, Err(TokenError::Refused)), "{answer:?}");
         sent += seen.len();
         advance(secs(3)).await;
     }
@@ -198,7 +205,7 @@ async fn a_failure_stands_for_a_while() {
         let start = Instant::now();
         while start.elapsed() < secs(600) {
             let (answer, seen) = request(&tokens, |_| 200).await;
-            assert!(matches!(&answer, Err(AuthError::NoToken(why)) if why.contains("failure")));
+            assert!(matches!(&answer, Err(TokenError::NoToken(why)) if why.contains("failure")));
             assert!(seen.is_empty());
             advance(Duration::from_millis(100)).await;
         }
@@ -224,9 +231,10 @@ async fn where_nobody_knows_the_issuer_the_backend_is_asked_without_a_token() {
         issued: issued.clone(),
         script: Box::new(|_| Ok(None)),
         ready: false,
+        after: None,
         seen: Arc::clone(&seen),
     };
-    let tokens = Tokens::from(BackendName::parse("b").unwrap(), Box::new(fake));
+    let tokens = Tokens::new(BackendName::parse("b").ok(), fake, MARGIN);
     let (answer, sent) = request(&tokens, |_| 200).await;
     assert_eq!((answer.unwrap(), sent), (200, vec![String::new()]), "one that wants none");
     let wants = |token: &str| if token.is_empty() { 401 } else { 200 };
@@ -238,20 +246,46 @@ async fn where_nobody_knows_the_issuer_the_backend_is_asked_without_a_token() {
     assert_eq!((answer.unwrap(), count(&issued)), (200, 2));
 }
 
+/// Five minutes before their end, as agent-runs-protocol §2.2 wants it, and without a request.
+#[tokio::test(start_paused = true)]
+async fn a_token_that_is_kept_fresh_is_renewed_before_anybody_asks() {
+    let (mut tokens, issued) = tokens(|_| Ok(Some(3600)));
+    tokens.margin = secs(300);
+    let tokens = Arc::new(tokens);
+    let keeper = Arc::clone(&tokens);
+    let keeping =
+        async move { tokio::time::timeout(secs(3 * 3300 + 10), keeper.keep_fresh()).await };
+    let looking = async {
+        sleep(secs(2)).await;
+        assert_eq!(count(&issued), 1, "before the first request");
+        sleep(secs(3298)).await;
+        assert_eq!(count(&issued), 1);
+        // It is being renewed, which takes a second, and the old one is still good.
+        sleep(Duration::from_millis(1500)).await;
+        assert_eq!(count(&issued), 2);
+        let begin = Instant::now();
+        assert_eq!(used(&tokens).await, "Bearer t1");
+        assert!(begin.elapsed() < Duration::from_millis(100), "nobody waits for a renewal");
+    };
+    let (kept, ()) = tokio::join!(keeping, looking);
+    assert!(kept.is_err(), "it never ends");
+    assert_eq!(count(&issued), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_that_wants_to_be_left_alone_is() {
+    for (after, least, most) in [(None, 8, 60), (Some(secs(100)), 3, 3)] {
+        let (mut tokens, issued) = tokens(|_| Err(true));
+        tokens.issuer.after = after;
+        let within = tokio::time::timeout(secs(250), tokens.keep_fresh()).await;
+        assert!(within.is_err(), "it never ends");
+        assert!((least..=most).contains(&count(&issued)), "{after:?}: {}", count(&issued));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_token_is_never_shown() {
     let (tokens, _) = tokens(|_| Ok(None));
     assert_eq!(used(&tokens).await, "Bearer t1");
     assert!(!format!("{tokens:?}").contains("t1"), "{tokens:?}");
-}
-
-#[test]
-fn parameters_of_challenges() {
-    let header =
-        r#"Bearer realm="scope=x", Scope = "a b",resource_metadata=https://rs/meta, error="x""#;
-    assert_eq!(parameter(header, "scope").as_deref(), Some("a b"));
-    assert_eq!(parameter(header, "resource_metadata").as_deref(), Some("https://rs/meta"));
-    assert_eq!(parameter(header, "metadata"), None);
-    assert_eq!(parameter("Bearer", "scope"), None);
-    assert_eq!(parameter("Bearer scope=\"a", "scope"), None);
 }

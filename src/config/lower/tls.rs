@@ -1,0 +1,108 @@
+//! `tls` of a backend: the files, read and checked.
+//!
+//! Must not: connect, or show what a file holds.
+
+use std::path::PathBuf;
+
+use url::Url;
+
+use super::Lower;
+use crate::{
+    config::{
+        document::NodeId,
+        read::At,
+        reference::{Dialect, plain_reason},
+        shape,
+    },
+    http_client::{Tls, TlsFlaw},
+};
+
+/// What a file is to be, for those who name another.
+const CERTIFICATES: &str = "name a file with certificates in PEM (-----BEGIN CERTIFICATE-----)";
+const KEY: &str = "name the file with the key of `cert`, in PEM and without a passphrase";
+
+/// A file that was named, and its text.
+struct Pem {
+    node: NodeId,
+    path: PathBuf,
+    text: String,
+}
+
+impl Lower<'_> {
+    /// The TLS of the backend at `url`. `None` outside: it was refused.
+    pub(super) fn backend_tls(
+        &self,
+        section: Option<&At<shape::BackendTls>>,
+        dialect: Dialect,
+        url: Option<&Url>,
+    ) -> Option<Option<Tls>> {
+        let Some(At { value: tls, node }) = section else { return Some(None) };
+        if url.is_some_and(|url| url.scheme() != "https") {
+            let message = "`tls` means nothing where the address is not https://";
+            self.error_at_key(*node, message, "write https:// in the address, or remove this");
+            return None;
+        }
+        match (&tls.ca, &tls.cert, &tls.key) {
+            (None, None, None) => {
+                let cure = "write `ca: /path`, or `cert: /path` and `key: /path`";
+                self.missing(*node, "`tls` says nothing", cure);
+                return None;
+            }
+            (_, Some(lone), None) | (_, None, Some(lone)) => {
+                let message = "`cert` and `key` stand together: a certificate and its private key";
+                self.error_at_key(lone.node, message, "write both, or neither");
+                return None;
+            }
+            _ => (),
+        }
+        let read = |at: &Option<At<String>>, is_secret, cure| match at {
+            Some(at) => self.pem(at, dialect, is_secret, cure).map(Some),
+            None => Some(None),
+        };
+        let ca = read(&tls.ca, false, CERTIFICATES);
+        let cert = read(&tls.cert, false, CERTIFICATES);
+        let key = read(&tls.key, true, KEY);
+        let (ca, cert, key) = (ca?, cert?, key?);
+        let pair = cert.as_ref().zip(key.as_ref());
+        let pair = pair.map(|(cert, key)| (cert.text.as_str(), key.text.as_str()));
+        let flaw = match Tls::read(ca.as_ref().map(|ca| ca.text.as_str()), pair) {
+            Ok(tls) => return Some(Some(tls)),
+            Err(flaw) => flaw,
+        };
+        let (file, why, cure) = match flaw {
+            TlsFlaw::Authority(why) => (ca, why, CERTIFICATES),
+            TlsFlaw::Certificate(why) => (cert, why, CERTIFICATES),
+            TlsFlaw::Key(why) => (key, why, KEY),
+        };
+        let Pem { node, path, .. } = file?;
+        self.error(node, format!("{} cannot be used: {why}", path.display()), cure);
+        None
+    }
+
+    fn pem(
+        &self,
+        at: &At<String>,
+        dialect: Dialect,
+        is_secret: bool,
+        cure: &'static str,
+    ) -> Option<Pem> {
+        let path = self.path_in(at, dialect)?;
+        match self.env.read(&path) {
+            Ok(file) => {
+                if is_secret && file.mode & 0o004 != 0 {
+                    let path = path.display();
+                    self.warn(
+                        at.node,
+                        format!("every user can read {path}; run chmod o-rwx on it"),
+                    );
+                }
+                Some(Pem { node: at.node, path, text: file.text })
+            }
+            Err(error) => {
+                let message = format!("{}: {}", path.display(), plain_reason(&error));
+                self.error(at.node, message, cure);
+                None
+            }
+        }
+    }
+}

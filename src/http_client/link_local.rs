@@ -1,0 +1,170 @@
+//! The addresses that are never called, whoever names them: link-local ones, behind which clouds
+//! keep the credentials of the machine. What is looked at is the address that is dialled, so that a
+//! name which leads elsewhere from one look-up to the next gains nothing.
+//!
+//! Must not: refuse private addresses. Intranets are made of them.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
+
+use reqwest::{
+    Proxy,
+    dns::{Addrs, Name, Resolve, Resolving},
+};
+use url::{Host, Url};
+
+/// Where Amazon's metadata service is, which is no link-local address by its form.
+const EC2_METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+
+/// Put behind an address that is refused, it makes a name that [`Names`] knows not to look up.
+const REFUSED: &str = ".refused.invalid";
+
+/// Whether `address`, in whatever form IPv6 has for one of IPv4, is link-local.
+pub fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => {
+            address.is_unicast_link_local()
+                || address == EC2_METADATA
+                || embedded(address).is_some_and(|address| address.is_link_local())
+        }
+    }
+}
+
+/// The address of IPv4 that `address` stands for: mapped, compatible, or by the well-known prefix
+/// of NAT64 (RFC 4291, 2.5.5; RFC 6052, 2.1).
+fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    match address.segments() {
+        [0, 0, 0, 0, 0, 0 | 0xffff, _, _] | [0x64, 0xff9b, 0, 0, 0, 0, _, _] => {
+            let [.., a, b, c, d] = address.octets();
+            Some(Ipv4Addr::new(a, b, c, d))
+        }
+        _ => None,
+    }
+}
+
+/// Whether the host of `url` is such an address by its own word; a name tells only when it is
+/// dialled.
+pub fn names_link_local(url: &Url) -> bool {
+    address(url).is_some_and(is_link_local)
+}
+
+fn address(url: &Url) -> Option<IpAddr> {
+    match url.host()? {
+        Host::Ipv4(address) => Some(address.into()),
+        Host::Ipv6(address) => Some(address.into()),
+        Host::Domain(_) => None,
+    }
+}
+
+/// The system's resolver, whose answers leave out what is never called.
+#[derive(Debug)]
+pub(super) struct Names;
+
+impl Resolve for Names {
+    fn resolve(&self, name: Name) -> Resolving {
+        Box::pin(async move {
+            let name = name.as_str();
+            if let Some(address) = name.strip_suffix(REFUSED) {
+                return Err(refused(&address.replace('-', ":")).into());
+            }
+            let found: Vec<SocketAddr> = tokio::net::lookup_host((name, 0)).await?.collect();
+            Ok(Box::new(allowed(name, found)?.into_iter()) as Addrs)
+        })
+    }
+}
+
+/// Those of the addresses of `name` that may be called.
+fn allowed(name: &str, found: Vec<SocketAddr>) -> io::Result<Vec<SocketAddr>> {
+    let was_any = !found.is_empty();
+    let kept: Vec<_> = found.into_iter().filter(|found| !is_link_local(found.ip())).collect();
+    if kept.is_empty() && was_any {
+        return Err(refused(name));
+    }
+    Ok(kept)
+}
+
+fn refused(host: &str) -> io::Error {
+    io::Error::other(format!("{host} is a link-local address, which is never called"))
+}
+
+/// Refuses addresses that stand in a URL. The client looks up no name for them and so does not ask
+/// [`Names`]; but it does look for a proxy, and the one that it is given here has a name that
+/// `Names` refuses.
+pub(super) fn refuse_literals() -> Proxy {
+    Proxy::custom(|url| {
+        let address = address(url).filter(|address| is_link_local(*address))?;
+        Some(format!("http://{}{REFUSED}/", address.to_string().replace(':', "-")))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn link_local_addresses_are_known_in_every_form() {
+        for (text, expected) in [
+            ("169.254.169.254", true),
+            ("169.254.0.0", true),
+            ("fe80::1", true),
+            ("febf:ffff::1", true),
+            ("::ffff:169.254.169.254", true),
+            ("::169.254.169.254", true),
+            ("64:ff9b::169.254.169.254", true),
+            ("fd00:ec2::254", true),
+            ("169.253.255.255", false),
+            ("10.0.0.1", false),
+            ("127.0.0.1", false),
+            ("::1", false),
+            ("::ffff:127.0.0.1", false),
+            ("fd00:ec2::253", false),
+            ("fec0::1", false),
+            ("64:ff9b::10.0.0.1", false),
+        ] {
+            assert_eq!(is_link_local(text.parse().unwrap()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn urls_are_seen_through_however_the_address_is_written() {
+        for text in [
+            "http://169.254.169.254/latest/meta-data",
+            "http://0xa9fea9fe/",
+            "http://025177524776/",
+            "http://2852039166/",
+            "http://169.254.43518/",
+            "http://169.254.169.254.:80/",
+            "https://[::ffff:169.254.169.254]/",
+            "https://[fe80::1]/",
+            "http://%31%36%39.254.169.254/",
+        ] {
+            assert!(names_link_local(&Url::parse(text).unwrap()), "{text}");
+        }
+        for text in ["http://hr.acme/", "http://0x7f000001/", "http://[::1]/", "file:///etc/x"] {
+            assert!(!names_link_local(&Url::parse(text).unwrap()), "{text}");
+        }
+    }
+
+    #[test]
+    fn of_the_addresses_of_a_name_those_are_called_that_may_be() {
+        let found = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+        let mixed = allowed("n", found(&["169.254.169.254:0", "10.0.0.1:0"])).unwrap();
+        assert_eq!(mixed, found(&["10.0.0.1:0"]));
+        assert_eq!(allowed("n", Vec::new()).unwrap(), []);
+        let error = allowed("n", found(&["[fe80::1]:0"])).unwrap_err().to_string();
+        assert_eq!(error, "n is a link-local address, which is never called");
+    }
+
+    #[tokio::test]
+    async fn a_client_refuses_an_address_in_a_url_and_connects_nowhere() {
+        for url in ["http://169.254.169.254/x", "https://[::ffff:169.254.169.254]:8443/x"] {
+            let error = super::super::new().get(url).send().await.unwrap_err();
+            assert!(error.is_connect(), "nothing was sent: {error:?}");
+            let text = super::super::chain(&error.without_url());
+            assert!(text.contains("is a link-local address, which is never called"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The TLS of one server: whom its certificate has to be from, and what it is shown of the bridge.
+//!
+//! Must not: read files, or show a key.
+
+use std::fmt;
+
+use reqwest::{Certificate, ClientBuilder, Identity};
+use rustls::{
+    Error, InconsistentKeys, RootCertStore,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    sign::CertifiedKey,
+};
+
+/// What differs from the defaults in connections to one server. Two are equal where the files had
+/// the same bytes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Tls {
+    /// The only authorities that are trusted, as DER; `None` means those of the machine.
+    authorities: Option<Vec<Vec<u8>>>,
+    /// The certificates and the key that the server is shown, as PEM.
+    identity: Option<String>,
+}
+
+/// Why the files of a server's TLS cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TlsFlaw {
+    Authority(String),
+    Certificate(String),
+    Key(String),
+}
+
+impl Tls {
+    /// Takes the text of PEM files: the authorities, and the certificate with its key.
+    pub fn read(
+        authorities: Option<&str>,
+        identity: Option<(&str, &str)>,
+    ) -> Result<Self, TlsFlaw> {
+        let authorities = authorities.map(self::authorities).transpose()?;
+        if let Some((certificate, key)) = identity {
+            check_pair(certificate, key)?;
+        }
+        let identity = identity.map(|(certificate, key)| format!("{certificate}\n{key}"));
+        Ok(Self { authorities, identity })
+    }
+
+    pub(super) fn apply(&self, mut builder: ClientBuilder) -> ClientBuilder {
+        if let Some(authorities) = &self.authorities {
+            let authorities = authorities.iter().map(|der| {
+                Certificate::from_der(der).expect("it was taken as an authority when it was read")
+            });
+            builder = builder.tls_certs_only(authorities);
+        }
+        if let Some(pem) = &self.identity {
+            let identity = Identity::from_pem(pem.as_bytes());
+            builder = builder.identity(identity.expect("the pair was checked when it was read"));
+        }
+        builder
+    }
+}
+
+// The key is a secret.
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls")
+            .field("authorities", &self.authorities.as_ref().map(Vec::len))
+            .field("identity", &self.identity.is_some())
+            .finish()
+    }
+}
+
+fn authorities(pem: &str) -> Result<Vec<Vec<u8>>, TlsFlaw> {
+    let mut store = RootCertStore::empty();
+    let certificates = certificates(pem).map_err(TlsFlaw::Authority)?;
+    for certificate in &certificates {
+        let added = store.add(certificate.clone());
+        added
+            .map_err(|error| TlsFlaw::Authority(format!("a certificate in it is bad: {error}")))?;
+    }
+    Ok(certificates.iter().map(|certificate| certificate.to_vec()).collect())
+}
+
+fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+    match found {
+        Ok(found) if found.is_empty() => Err("there is no certificate in it".to_owned()),
+        Ok(found) => Ok(found),
+        Err(error) => Err(format!("it is not PEM: {error}")),
+    }
+}
+
+fn check_pair(certificate: &str, key: &str) -> Result<(), TlsFlaw> {
+    let chain = certificates(certificate).map_err(TlsFlaw::Certificate)?;
+    if key.contains("ENCRYPTED") {
+        return Err(TlsFlaw::Key("it has a passphrase, for which nobody can be asked".to_owned()));
+    }
+    // What the error says may be a piece of the key.
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
+        .map_err(|_may_tell| TlsFlaw::Key("there is no private key in it".to_owned()))?;
+    match CertifiedKey::from_der(chain, key, &ring::default_provider()) {
+        // `Unknown`: this kind of key cannot tell.
+        Ok(_) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(()),
+        Err(Error::InconsistentKeys(_)) => {
+            Err(TlsFlaw::Key("it is the key of another certificate".to_owned()))
+        }
+        Err(Error::InvalidCertificate(why)) => {
+            Err(TlsFlaw::Certificate(format!("the certificate is bad: {why:?}")))
+        }
+        Err(_may_tell) => Err(TlsFlaw::Key("it is no key that can be used".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,312 @@
+//! OAuth 2.0 as a client of others: the tokens of one peer, fetched when they are needed, by one
+//! request at a time, renewed before they expire, and once more when the peer refuses one.
+//!
+//! Must not: know whose tokens they are or by which grant they are got ([`Issue`] does), send a token
+//! anywhere, or show one.
+
+pub mod endpoint;
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use http::{HeaderMap, HeaderValue, StatusCode, header::AUTHORIZATION};
+use tokio::{sync::Semaphore, time::Instant};
+
+use crate::{backoff::Backoff, model::ids::BackendName};
+
+/// After a refused token was replaced, the next refusal within this time is the answer: a peer that
+/// refuses every token is not helped by more of them.
+const REFUSAL_PAUSE: Duration = Duration::from_secs(60);
+/// The waits after a failure that may pass, and the wait after one that a person has to see to.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const REJECTED_PAUSE: Duration = Duration::from_secs(60);
+
+/// Gets tokens from wherever they are issued.
+pub trait Issue: Send + Sync + fmt::Debug {
+    /// What a peer says with a 401 of how a token is got.
+    type Hint: Send + Sync;
+
+    /// Reads it.
+    fn hint(response: &reqwest::Response) -> Self::Hint;
+
+    /// Whether it is known where tokens are issued.
+    fn is_ready(&self) -> bool;
+
+    /// Gets a fresh token. `hint` is what the peer said when it wanted one.
+    fn issue<'a>(
+        &'a self,
+        hint: Option<&'a Self::Hint>,
+    ) -> BoxFuture<'a, Result<Issued, IssueError>>;
+}
+
+/// A token that was just issued.
+#[derive(Debug)]
+pub struct Issued {
+    /// The whole value of `Authorization`, marked sensitive.
+    pub value: HeaderValue,
+    /// How long it is good for, if that was said.
+    pub lifetime: Option<Duration>,
+}
+
+/// Why there is no token. The text is for operators, and holds no secret.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{text}")]
+pub struct IssueError {
+    pub text: String,
+    /// Whether the same request may do better soon.
+    pub passes: bool,
+    /// How long the endpoint wants to be left alone, if it says so.
+    pub after: Option<Duration>,
+    /// What the tokens were granted for has ended: a person has to grant it anew.
+    pub grant_ended: bool,
+}
+
+impl IssueError {
+    /// A failure that may pass by itself.
+    pub fn passing(text: String) -> Self {
+        Self { text, passes: true, after: None, grant_ended: false }
+    }
+
+    /// A failure that stays until somebody sees to it.
+    pub fn lasting(text: String) -> Self {
+        Self { passes: false, ..Self::passing(text) }
+    }
+}
+
+/// A request could not be authorized; it has not been made, or was refused unseen. The text is for
+/// operators.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum TokenError {
+    #[error("there is no token: {0}")]
+    NoToken(String),
+    #[error("the token is refused (HTTP 401)")]
+    Refused,
+}
+
+/// The tokens of one peer.
+#[derive(Debug)]
+pub struct Tokens<I> {
+    /// The backend that they are for; `None` for MANTYX.
+    backend: Option<BackendName>,
+    issuer: I,
+    /// A token is renewed when this much of its life is left, or a fifth of it if that is less.
+    margin: Duration,
+    state: Mutex<State>,
+    /// Whoever has it fetches; the others wait for what comes of it.
+    turn: Semaphore,
+}
+
+#[derive(Debug)]
+struct State {
+    token: Option<Arc<Token>>,
+    /// When a refused token was last replaced.
+    replaced: Option<Instant>,
+    /// The last failure, and until when it stands for further requests.
+    failure: Option<(IssueError, Instant)>,
+    backoff: Backoff,
+}
+
+#[derive(Debug)]
+struct Token {
+    value: HeaderValue,
+    /// `None`: until it is refused.
+    renew: Option<Instant>,
+    expires: Option<Instant>,
+}
+
+impl<I: Issue> Tokens<I> {
+    pub fn new(backend: Option<BackendName>, issuer: I, margin: Duration) -> Self {
+        let backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let state = State { token: None, replaced: None, failure: None, backoff };
+        Self { backend, issuer, margin, state: Mutex::new(state), turn: Semaphore::new(1) }
+    }
+
+    pub fn issuer(&self) -> &I {
+        &self.issuer
+    }
+
+    /// The last failure to get a token, if there was none since.
+    pub fn failure(&self) -> Option<IssueError> {
+        self.state().failure.as_ref().map(|(failure, _)| failure.clone())
+    }
+
+    /// Keeps a fresh token at hand, so that no request has to wait for one. Never ends.
+    pub async fn keep_fresh(&self) {
+        loop {
+            // A failure has been told of.
+            drop(self.token().await);
+            let next = self.state().next();
+            match next {
+                Some(next) => tokio::time::sleep_until(next).await,
+                None => return std::future::pending().await,
+            }
+        }
+    }
+
+    /// Makes a request by `send`, whose argument is `headers` with a token. A request that was
+    /// refused with 401, and so has not run, is made once more with a fresh one.
+    pub async fn authorize<F, E>(
+        &self,
+        mut headers: HeaderMap,
+        send: impl Fn(HeaderMap) -> F,
+    ) -> Result<reqwest::Response, E>
+    where
+        F: Future<Output = Result<reqwest::Response, E>>,
+        E: From<TokenError>,
+    {
+        let token = self.token().await?;
+        if let Some(token) = &token {
+            headers.insert(AUTHORIZATION, token.value.clone());
+        }
+        let response = send(headers.clone()).await?;
+        if response.status() != StatusCode::UNAUTHORIZED {
+            return Ok(response);
+        }
+        let hint = I::hint(&response);
+        let fresh = self.replace(token.as_ref(), &hint).await?;
+        headers.insert(AUTHORIZATION, fresh.value.clone());
+        let response = send(headers).await?;
+        match response.status() {
+            StatusCode::UNAUTHORIZED => Err(TokenError::Refused.into()),
+            _ => Ok(response),
+        }
+    }
+
+    /// The token for the next request. `None`: only the peer's refusal can tell where there is one.
+    async fn token(&self) -> Result<Option<Arc<Token>>, TokenError> {
+        if let Some(token) = self.state().usable(Instant::now()) {
+            return Ok(Some(token));
+        }
+        if !self.issuer.is_ready() {
+            return Ok(None);
+        }
+        let _turn = match self.turn.try_acquire() {
+            Ok(turn) => Ok(turn),
+            Err(_taken) => {
+                // While somebody renews it, the old one still does.
+                if let Some(token) = self.state().unexpired(Instant::now()) {
+                    return Ok(Some(token));
+                }
+                self.turn.acquire().await
+            }
+        };
+        // Somebody else may have had the turn meanwhile.
+        if let Some(token) = self.state().usable(Instant::now()) {
+            return Ok(Some(token));
+        }
+        self.fetch(None).await.map(Some)
+    }
+
+    /// The token to use in place of `refused`, which the peer has answered with 401.
+    async fn replace(
+        &self,
+        refused: Option<&Arc<Token>>,
+        hint: &I::Hint,
+    ) -> Result<Arc<Token>, TokenError> {
+        let _turn = self.turn.acquire().await;
+        let now = Instant::now();
+        {
+            let mut state = self.state();
+            let same = |token: &Arc<Token>| refused.is_some_and(|old| Arc::ptr_eq(old, token));
+            if let Some(token) = state.usable(now).filter(|token| !same(token)) {
+                return Ok(token);
+            }
+            if refused.is_some() {
+                let since = |at: Instant| now.saturating_duration_since(at);
+                if state.replaced.is_some_and(|at| since(at) < REFUSAL_PAUSE) {
+                    return Err(TokenError::Refused);
+                }
+                state.replaced = Some(now);
+                state.token = None;
+                tracing::info!(backend = self.named(), "the token was refused and is replaced");
+            }
+        }
+        self.fetch(Some(hint)).await
+    }
+
+    /// Fetches a token, unless that has just failed. Only for who has the turn.
+    async fn fetch(&self, hint: Option<&I::Hint>) -> Result<Arc<Token>, TokenError> {
+        if let Some((failure, until)) = &self.state().failure
+            && Instant::now() < *until
+        {
+            return Err(TokenError::NoToken(failure.text.clone()));
+        }
+        let outcome = self.issuer.issue(hint).await;
+        let now = Instant::now();
+        let mut state = self.state();
+        match outcome {
+            Ok(issued) => {
+                let token = Arc::new(Token::new(issued, self.margin, now));
+                state.token = Some(token.clone());
+                state.failure = None;
+                state.backoff.reset();
+                tracing::debug!(backend = self.named(), "got a token");
+                Ok(token)
+            }
+            Err(failure) => {
+                let pause = match failure.passes {
+                    true => state.backoff.next_wait(),
+                    false => REJECTED_PAUSE,
+                };
+                let pause = pause.max(failure.after.unwrap_or_default());
+                let text = failure.text.clone();
+                tracing::warn!(backend = self.named(), "cannot get a token: {text}");
+                state.failure = Some((failure, now + pause));
+                // The old one may still do.
+                state.usable(now).ok_or(TokenError::NoToken(text))
+            }
+        }
+    }
+
+    fn named(&self) -> Option<tracing::field::DisplayValue<&BackendName>> {
+        self.backend.as_ref().map(tracing::field::display)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The token, if it is good for a request now. One that is about to expire is so only while it
+    /// cannot be renewed.
+    fn usable(&self, now: Instant) -> Option<Arc<Token>> {
+        let token = self.token.as_ref()?;
+        let cannot_renew = self.failure.as_ref().is_some_and(|(_, until)| now < *until);
+        if token.renew.is_none_or(|renew| now < renew) {
+            return Some(token.clone());
+        }
+        self.unexpired(now).filter(|_| cannot_renew)
+    }
+
+    /// The token, if its time is not over.
+    fn unexpired(&self, now: Instant) -> Option<Arc<Token>> {
+        let good = |token: &&Arc<Token>| token.expires.is_none_or(|expires| now < expires);
+        self.token.as_ref().filter(good).cloned()
+    }
+
+    /// When a token has to be fetched next; `None` where the one that there is has no end.
+    fn next(&self) -> Option<Instant> {
+        match (&self.failure, &self.token) {
+            (Some((_, until)), _) => Some(*until),
+            (None, Some(token)) => token.renew,
+            // It was taken away as refused, and is being replaced.
+            (None, None) => Some(Instant::now() + FIRST_PAUSE),
+        }
+    }
+}
+
+impl Token {
+    fn new(Issued { value, lifetime }: Issued, margin: Duration, now: Instant) -> Self {
+        let renew = lifetime.map(|lifetime| now + lifetime - margin.min(lifetime / 5));
+        Self { value, renew, expires: lifetime.map(|lifetime| now + lifetime) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

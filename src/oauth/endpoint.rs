@@ -1,0 +1,269 @@
+//! One exchange with a token endpoint (RFC 6749, 2.3.1, 4.4, 5 and 6).
+//!
+//! Must not: ask twice on its own account, but for the other way to show the client's secret; or let
+//! a secret, a token or what an endpoint wrote freely into a message.
+
+use std::time::{Duration, SystemTime};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use http::{
+    HeaderMap, HeaderValue, StatusCode,
+    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE},
+};
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::time::timeout;
+use url::{Url, form_urlencoded};
+
+use super::{IssueError, Issued};
+use crate::{http_client, model::json::Members};
+
+/// How long one exchange with whoever issues tokens may take.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+/// The largest answer.
+const MAX_ANSWER: usize = 64 * 1024;
+/// Longer than any token is kept in use.
+const LONGEST_LIFE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// The longest wait that an endpoint is believed to want.
+const LONGEST_AFTER: Duration = Duration::from_secs(5 * 60);
+
+/// The errors that endpoints may name (RFC 6749, 5.2; RFC 8707): what else they write may repeat
+/// the request.
+const ERRORS: [&str; 10] = [
+    "invalid_request",
+    "invalid_client",
+    INVALID_GRANT,
+    "unauthorized_client",
+    "unsupported_grant_type",
+    "invalid_scope",
+    "invalid_target",
+    "server_error",
+    "slow_down",
+    "temporarily_unavailable",
+];
+const INVALID_GRANT: &str = "invalid_grant";
+
+/// How a client shows its secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Shows {
+    #[default]
+    InHeader,
+    InBody,
+}
+
+impl Shows {
+    fn other(self) -> Self {
+        match self {
+            Self::InHeader => Self::InBody,
+            Self::InBody => Self::InHeader,
+        }
+    }
+}
+
+/// What is asked for.
+#[derive(Debug)]
+pub struct Question<'a> {
+    pub url: &'a Url,
+    /// `url` as it may be shown.
+    pub place: &'a str,
+    pub client_id: &'a str,
+    pub client_secret: &'a SecretString,
+    pub grant: &'static str,
+    /// The other fields of the form, those of no value left out.
+    pub fields: &'a [(&'static str, Option<&'a str>)],
+}
+
+/// What an endpoint gave.
+#[derive(Debug)]
+pub struct Granted {
+    pub issued: Issued,
+    /// What the next token is to be asked for with, if it said so.
+    pub refresh_token: Option<SecretString>,
+}
+
+/// An endpoint gave no token.
+struct Refusal {
+    error: IssueError,
+    /// It did not like who asked, or the way in which that was shown.
+    is_about_client: bool,
+}
+
+impl From<IssueError> for Refusal {
+    fn from(error: IssueError) -> Self {
+        Self { error, is_about_client: false }
+    }
+}
+
+impl Question<'_> {
+    /// Asks; where the client is refused, once more with its secret shown in the other way, which is
+    /// noted in `shows` if it does.
+    pub async fn ask(
+        &self,
+        http: &reqwest::Client,
+        shows: &mut Shows,
+    ) -> Result<Granted, IssueError> {
+        let refusal = match self.ask_once(http, *shows).await {
+            Ok(granted) => return Ok(granted),
+            Err(refusal) => refusal,
+        };
+        if !refusal.is_about_client {
+            return Err(refusal.error);
+        }
+        let other = shows.other();
+        match self.ask_once(http, other).await {
+            // Neither will do, and the first answer is the one to show.
+            Err(second) if second.is_about_client => Err(refusal.error),
+            known => {
+                *shows = other;
+                known.map_err(|second| second.error)
+            }
+        }
+    }
+
+    async fn ask_once(&self, http: &reqwest::Client, shows: Shows) -> Result<Granted, Refusal> {
+        let place = self.place;
+        let exchange = async {
+            let response = self.request(http, shows).send().await?;
+            let (status, headers) = (response.status(), response.headers().clone());
+            let body = http_client::body(response, MAX_ANSWER).await;
+            Ok::<_, reqwest::Error>((status, headers, body))
+        };
+        let unanswered = |why: String| {
+            let text = format!("the token endpoint {place} gave no answer: {why}");
+            Refusal::from(IssueError::passing(text))
+        };
+        let (status, headers, body) = match timeout(PATIENCE, exchange).await {
+            Err(_late) => return Err(unanswered(format!("none in {} s", PATIENCE.as_secs()))),
+            Ok(Err(error)) => return Err(unanswered(http_client::chain(&error.without_url()))),
+            Ok(Ok((_, _, Err(error)))) => return Err(unanswered(error.to_string())),
+            Ok(Ok((status, headers, Ok(body)))) => (status, headers, body),
+        };
+        let body = String::from_utf8_lossy(&body);
+        if !status.is_success() {
+            return Err(refused(place, status, &headers, &body));
+        }
+        read(&body).ok_or_else(|| {
+            let text = format!("the token endpoint {place} answered without a bearer token");
+            IssueError::lasting(text).into()
+        })
+    }
+
+    fn request(&self, http: &reqwest::Client, shows: Shows) -> reqwest::RequestBuilder {
+        let (id, secret) = (self.client_id, self.client_secret.expose_secret());
+        let mut form = form_urlencoded::Serializer::new(String::new());
+        form.append_pair("grant_type", self.grant);
+        for (name, value) in self.fields {
+            if let Some(value) = value {
+                form.append_pair(name, value);
+            }
+        }
+        let request = http.post(self.url.clone()).header(ACCEPT, "application/json");
+        let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+        match shows {
+            Shows::InHeader => request.header(AUTHORIZATION, basic(id, secret)).body(form.finish()),
+            Shows::InBody => {
+                form.append_pair("client_id", id).append_pair("client_secret", secret);
+                request.body(form.finish())
+            }
+        }
+    }
+}
+
+fn basic(id: &str, secret: &str) -> HeaderValue {
+    let encoded = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+    let pair = BASE64_STANDARD.encode(format!("{}:{}", encoded(id), encoded(secret)));
+    let value = HeaderValue::try_from(format!("Basic {pair}"));
+    let mut value = value.expect("base64 is graphic ASCII");
+    value.set_sensitive(true);
+    value
+}
+
+fn refused(place: &str, status: StatusCode, headers: &HeaderMap, body: &str) -> Refusal {
+    let named = Members::read(body)
+        .ok()
+        .and_then(|body| serde_json::from_str::<String>(body.get("error")?.get()).ok());
+    let known = ERRORS.iter().find(|error| named.as_deref() == Some(**error)).copied();
+    let code = status.as_u16();
+    let text = match known {
+        Some(error) => format!("the token endpoint {place} answered {code} {error}"),
+        None => format!("the token endpoint {place} answered HTTP {code}"),
+    };
+    let unnamed = status == StatusCode::UNAUTHORIZED && known.is_none();
+    let is_client = known == Some("invalid_client")
+        && matches!(status, StatusCode::UNAUTHORIZED | StatusCode::BAD_REQUEST);
+    let passes = status.is_server_error()
+        || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
+    let after = http_client::retry_after(headers, SystemTime::now());
+    let after = after.map(|after| after.min(LONGEST_AFTER));
+    let grant_ended = known == Some(INVALID_GRANT);
+    let error = IssueError { text, passes, after, grant_ended };
+    Refusal { error, is_about_client: unnamed || is_client }
+}
+
+/// The token in an answer, if it is one of the kind that goes behind `Bearer`.
+fn read(body: &str) -> Option<Granted> {
+    let body = Members::read(body).ok()?;
+    let text = |key: &str| serde_json::from_str::<String>(body.get(key)?.get()).ok();
+    if text("token_type").is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
+        return None;
+    }
+    let token = text("access_token").filter(|token| !token.is_empty())?;
+    let mut value = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
+    value.set_sensitive(true);
+    // Some write the number as a text.
+    let seconds = body.get("expires_in").map(|raw| raw.get().trim_matches('"'));
+    let seconds = seconds.and_then(|seconds| seconds.parse::<f64>().ok());
+    let seconds = seconds.map(|seconds| seconds.min(LONGEST_LIFE.as_secs_f64()));
+    let lifetime = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let refresh_token = text("refresh_token").filter(|token| !token.is_empty());
+    let refresh_token = refresh_token.map(SecretString::from);
+    Some(Granted { issued: Issued { value, lifetime }, refresh_token })
+}
+
+#[cfg(test)]
+mod tests {
+    //! What is made of answers.
+
+    use super::*;
+
+    #[test]
+    fn lifetimes_of_all_sorts() {
+        for (lifetime, expected) in [
+            ("60", Some(60)),
+            ("\"60\"", Some(60)),
+            ("60.0", Some(60)),
+            ("-1", None),
+            ("null", None),
+            ("1e300", Some(LONGEST_LIFE.as_secs())),
+        ] {
+            let text = format!(r#"{{"access_token":"t","expires_in":{lifetime}}}"#);
+            let issued = read(&text).unwrap().issued;
+            assert_eq!(issued.lifetime.map(|life| life.as_secs()), expected, "{lifetime}");
+        }
+    }
+
+    #[test]
+    fn a_refresh_token_that_is_new() {
+        let next = |more: &str| {
+            let granted = read(&format!(r#"{{"access_token":"t"{more}}}"#)).unwrap();
+            granted.refresh_token.map(|token| token.expose_secret().to_owned())
+        };
+        assert_eq!(next(r#","refresh_token":"r2""#).as_deref(), Some("r2"));
+        for none in ["", r#","refresh_token":"""#, r#","refresh_token":null"#] {
+            assert_eq!(next(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn how_long_an_endpoint_wants_to_be_left_alone() {
+        let after = |value: &'static str| {
+            let headers = HeaderMap::from_iter([(
+                http::header::RETRY_AFTER,
+                HeaderValue::from_static(value),
+            )]);
+            refused("p", StatusCode::SERVICE_UNAVAILABLE, &headers, "{}").error.after
+        };
+        assert_eq!(after("7"), Some(Duration::from_secs(7)));
+        assert_eq!(after("86400"), Some(LONGEST_AFTER));
+        assert_eq!(after("soon"), None);
+    }
+}

@@ -1,0 +1,154 @@
+//! What a connection is doing, since when, and how long it may.
+//!
+//! Must not: close it.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
+
+/// Time for a request's headers, from their first byte; for a new connection, from its beginning.
+const HEAD: Duration = Duration::from_secs(10);
+/// How long a connection may have nothing to do.
+const IDLE: Duration = Duration::from_secs(5 * 60);
+
+/// What one connection is doing.
+#[derive(Debug)]
+pub(super) struct Activity(watch::Sender<State>);
+
+#[derive(Debug, Clone, Copy)]
+struct State {
+    doing: Doing,
+    since: Instant,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Doing {
+    /// A request is on its way in, or the first one should be; of TLS, the handshake.
+    Head,
+    /// Nothing: the last request is answered.
+    Idle,
+    /// So many requests are being answered.
+    Busy(u32),
+}
+
+impl Doing {
+    fn limit(self) -> Option<Duration> {
+        match self {
+            Self::Head => Some(HEAD),
+            Self::Idle => Some(IDLE),
+            Self::Busy(_) => None,
+        }
+    }
+}
+
+impl Activity {
+    /// That of a new connection.
+    pub(super) fn new() -> Self {
+        Self(watch::Sender::new(State { doing: Doing::Head, since: Instant::now() }))
+    }
+
+    /// A byte came in, of a protocol where that begins a request.
+    pub(super) fn heard(&self) {
+        self.step(|doing| match doing {
+            Doing::Idle => Doing::Head,
+            Doing::Head | Doing::Busy(_) => doing,
+        });
+    }
+
+    /// A request is being answered for as long as what this gives is kept.
+    pub(super) fn request(self: &Arc<Self>) -> Open {
+        self.step(|doing| match doing {
+            Doing::Busy(open) => Doing::Busy(open.saturating_add(1)),
+            Doing::Idle | Doing::Head => Doing::Busy(1),
+        });
+        Open(Arc::clone(self))
+    }
+
+    /// Since when the connection has been doing nothing for anybody; `None` while it is.
+    pub(super) fn unused_since(&self) -> Option<Instant> {
+        let State { doing, since } = *self.0.borrow();
+        (!matches!(doing, Doing::Busy(_))).then_some(since)
+    }
+
+    /// Waits until the connection has been doing something for too long; says what.
+    pub(super) async fn overdue(&self) -> Doing {
+        let mut watched = self.0.subscribe();
+        loop {
+            let State { doing, since } = *watched.borrow_and_update();
+            // The sender is ours, so there is always more to come.
+            match doing.limit() {
+                None => drop(watched.changed().await),
+                Some(limit) => tokio::select! {
+                    () = sleep_until(since + limit) => return doing,
+                    _ = watched.changed() => (),
+                },
+            }
+        }
+    }
+
+    fn step(&self, next: impl FnOnce(Doing) -> Doing) {
+        self.0.send_if_modified(|state| {
+            let doing = next(state.doing);
+            let changed = doing != state.doing;
+            if changed {
+                *state = State { doing, since: Instant::now() };
+            }
+            changed
+        });
+    }
+}
+
+/// A request that is being answered.
+#[derive(Debug)]
+pub(super) struct Open(Arc<Activity>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.step(|doing| match doing {
+            Doing::Busy(open) if open > 1 => Doing::Busy(open - 1),
+            _ => Doing::Idle,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! How long each thing may last, in paused time.
+
+    use tokio::time::{advance, timeout};
+
+    use super::*;
+
+    async fn check(activity: &Activity, expected: Option<(Doing, u64)>) {
+        let begun = Instant::now();
+        let overdue = timeout(Duration::from_secs(24 * 60 * 60), activity.overdue()).await;
+        let took = begun.elapsed().as_secs();
+        assert_eq!(overdue.ok().map(|doing| (doing, took)), expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_thing_has_its_limit() {
+        let activity = Arc::new(Activity::new());
+        check(&activity, Some((Doing::Head, 10))).await;
+        let (one, two) = (activity.request(), activity.request());
+        assert_eq!(activity.unused_since(), None);
+        drop(one);
+        check(&activity, None).await;
+        drop(two);
+        check(&activity, Some((Doing::Idle, 300))).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn headers_are_timed_from_their_first_byte() {
+        let activity = Arc::new(Activity::new());
+        drop(activity.request());
+        advance(Duration::from_secs(100)).await;
+        activity.heard();
+        advance(Duration::from_secs(4)).await;
+        activity.heard();
+        check(&activity, Some((Doing::Head, 6))).await;
+    }
+}

@@ -1,0 +1,155 @@
+//! The bytes of a connection, watched: when a request begins, and whether the peer takes what it is
+//! sent.
+//!
+//! Must not: change a byte.
+
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Sleep, sleep},
+};
+
+use super::{activity::Activity, framing::Head};
+
+/// How long a peer may take nothing of what waits for it.
+pub(super) const STALL: Duration = Duration::from_secs(30);
+
+/// A watched stream.
+#[derive(Debug)]
+pub(super) struct Watched<S> {
+    inner: S,
+    /// Of HTTP/1.1: where bytes without a request begin one.
+    requests: Option<Requests>,
+    stall: Option<Pin<Box<Sleep>>>,
+}
+
+/// What is seen of the requests on a connection.
+#[derive(Debug, Clone)]
+pub(super) struct Requests {
+    pub(super) activity: Arc<Activity>,
+    pub(super) head: Arc<Mutex<Head>>,
+}
+
+impl<S> Watched<S> {
+    pub(super) fn new(inner: S, requests: Option<Requests>) -> Self {
+        Self { inner, requests, stall: None }
+    }
+
+    /// An error, once the peer has taken nothing for too long.
+    fn unless_stalled<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stall = None;
+            return written;
+        }
+        let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(STALL)));
+        ready!(stall.as_mut().poll(cx));
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer takes nothing")))
+    }
+}
+
+impl Requests {
+    fn heard(&self, bytes: &[u8]) {
+        // While one is being answered, what comes is its body, or waits.
+        if self.activity.unused_since().is_some() {
+            self.activity.heard();
+            self.head.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut this.inner).poll_read(cx, buffer))?;
+        let new = buffer.filled().get(before..).unwrap_or_default();
+        if let Some(requests) = this.requests.as_ref().filter(|_| !new.is_empty()) {
+            requests.heard(new);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.inner).poll_write(cx, bytes);
+        this.unless_stalled(cx, written)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.inner).poll_write_vectored(cx, slices);
+        this.unless_stalled(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let flushed = Pin::new(&mut this.inner).poll_flush(cx);
+        this.unless_stalled(cx, flushed)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let closed = Pin::new(&mut this.inner).poll_shutdown(cx);
+        this.unless_stalled(cx, closed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! A peer that takes nothing is given up, one that is slow is not.
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_takes_nothing_is_given_up() {
+        let (near, far) = duplex(4);
+        let error = Watched::new(near, None).write_all(b"12345").await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        drop(far);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_peer_is_waited_for() {
+        let (near, mut far) = duplex(1);
+        let mut near = Watched::new(near, None);
+        let slow = async {
+            for _ in 0..4 {
+                sleep(STALL - Duration::from_secs(1)).await;
+                far.read_u8().await.unwrap();
+            }
+        };
+        let (written, ()) = tokio::join!(near.write_all(b"1234"), slow);
+        written.unwrap();
+    }
+}

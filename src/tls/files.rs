@@ -1,0 +1,205 @@
+//! The files of a listener's TLS, and what is made of them.
+//!
+//! Must not: keep them; `tls` does.
+
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustls::{
+    RootCertStore, ServerConfig,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    server::{NoServerSessionStorage, WebPkiClientVerifier},
+};
+use sha2::{Digest as _, Sha256};
+
+use super::{certificate::Facts, provider};
+
+/// Where the certificate is, PEM all of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Files {
+    /// The certificate and those between it and its root, in this order.
+    pub cert: PathBuf,
+    pub key: PathBuf,
+    /// Callers must show a certificate that one of these authorities has signed.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// One of [`Files`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    Cert,
+    Key,
+    ClientCa,
+}
+
+/// What the files hold, by a hash.
+pub(super) type Contents = [u8; 32];
+
+/// The settings of a listener, and what its certificate says.
+#[derive(Debug)]
+pub struct Settings {
+    pub(super) server: Arc<ServerConfig>,
+    pub facts: Facts,
+}
+
+/// The files cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+pub struct FileError {
+    pub which: Which,
+    pub what: String,
+    pub cure: &'static str,
+}
+
+impl Which {
+    /// Its key in bridge.yaml.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Cert => "cert",
+            Self::Key => "key",
+            Self::ClientCa => "client_ca",
+        }
+    }
+}
+
+impl fmt::Display for Which {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Files {
+    /// Where they are.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.all().map(|(_, path)| path)
+    }
+
+    fn all(&self) -> impl Iterator<Item = (Which, &Path)> {
+        let ca = self.client_ca.as_deref().map(|path| (Which::ClientCa, path));
+        [(Which::Cert, &*self.cert), (Which::Key, &*self.key)].into_iter().chain(ca)
+    }
+
+    /// A hash of what the files hold, or of why they cannot be read.
+    pub(super) fn contents(&self, read: impl Fn(&Path) -> io::Result<String>) -> Contents {
+        let mut hash = Sha256::new();
+        for (_, path) in self.all() {
+            let part = read(path).unwrap_or_else(|error| error.kind().to_string());
+            hash.update(Sha256::digest(part));
+        }
+        hash.finalize().into()
+    }
+
+    /// Reads the files with `read`, and makes the settings of a listener from them.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be read or holds something else, or the key is another certificate's.
+    pub fn load(&self, read: impl Fn(&Path) -> io::Result<String>) -> Result<Settings, FileError> {
+        let text = |which, path: &Path| {
+            let failed = |error: io::Error| FileError {
+                which,
+                what: format!("{} cannot be read: {error}", path.display()),
+                cure: "name a file that the bridge may read",
+            };
+            read(path).map_err(failed)
+        };
+        let chain = certificates(Which::Cert, &self.cert, &text(Which::Cert, &self.cert)?)?;
+        let key = private_key(&self.key, &text(Which::Key, &self.key)?)?;
+        let facts = chain.first().map(Facts::of).transpose().map_err(|error| FileError {
+            which: Which::Cert,
+            what: format!("the certificate in {} cannot be read: {error}", self.cert.display()),
+            cure: "the first certificate in the file is the listeners' own",
+        })?;
+        let facts = facts.ok_or_else(|| unreadable(Which::Cert, &self.cert))?;
+        let builder = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .expect("ring has the default versions");
+        let builder = match &self.client_ca {
+            Some(path) => {
+                let authorities =
+                    certificates(Which::ClientCa, path, &text(Which::ClientCa, path)?)?;
+                let roots = roots(path, authorities)?;
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
+                let verifier = verifier.build().expect("there are roots, and no revocation lists");
+                builder.with_client_cert_verifier(verifier)
+            }
+            None => builder.with_no_client_auth(),
+        };
+        let server = builder.with_single_cert(chain, key);
+        let mut server = server.map_err(|error| self.not_a_pair(&error))?;
+        server.alpn_protocols = vec![H2.to_vec(), b"http/1.1".to_vec()];
+        if self.client_ca.is_some() {
+            // A resumed session would stand for a certificate that is not looked at again.
+            server.session_storage = Arc::new(NoServerSessionStorage {});
+            server.send_tls13_tickets = 0;
+        }
+        Ok(Settings { server: Arc::new(server), facts })
+    }
+
+    fn not_a_pair(&self, error: &rustls::Error) -> FileError {
+        let (cert, key) = (self.cert.display(), self.key.display());
+        match error {
+            rustls::Error::InconsistentKeys(_) => FileError {
+                which: Which::Key,
+                what: format!("the key in {key} is not that of the certificate in {cert}"),
+                cure: "name the key that the certificate was made for",
+            },
+            other => FileError {
+                which: Which::Key,
+                what: format!("the key in {key} cannot be used: {other}"),
+                cure: "make one with `openssl ecparam -genkey -name prime256v1 -noout`",
+            },
+        }
+    }
+}
+
+/// HTTP/2, as TLS names it.
+pub const H2: &[u8] = b"h2";
+
+/// The first certificate in a file of them.
+pub fn first_certificate(path: &Path, text: &str) -> Result<CertificateDer<'static>, FileError> {
+    let chain = certificates(Which::Cert, path, text)?;
+    chain.into_iter().next().ok_or_else(|| unreadable(Which::Cert, path))
+}
+
+/// All certificates in the text of a file; there is at least one.
+fn certificates(
+    which: Which,
+    path: &Path,
+    text: &str,
+) -> Result<Vec<CertificateDer<'static>>, FileError> {
+    let found = CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>();
+    found.ok().filter(|found| !found.is_empty()).ok_or_else(|| unreadable(which, path))
+}
+
+fn unreadable(which: Which, path: &Path) -> FileError {
+    FileError {
+        which,
+        what: format!("there is no certificate in {}", path.display()),
+        cure: "the file is PEM: it has `-----BEGIN CERTIFICATE-----` in it",
+    }
+}
+
+fn private_key(path: &Path, text: &str) -> Result<PrivateKeyDer<'static>, FileError> {
+    PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|_no_key| FileError {
+        which: Which::Key,
+        what: format!("there is no private key in {}", path.display()),
+        cure: "the file is PEM without a password: `-----BEGIN PRIVATE KEY-----` is in it",
+    })
+}
+
+fn roots(path: &Path, authorities: Vec<CertificateDer<'_>>) -> Result<RootCertStore, FileError> {
+    let mut roots = RootCertStore::empty();
+    for authority in authorities {
+        roots.add(authority).map_err(|error| FileError {
+            which: Which::ClientCa,
+            what: format!("a certificate in {} is no authority: {error}", path.display()),
+            cure: "name a file with certificates of authorities",
+        })?;
+    }
+    Ok(roots)
+}

@@ -1,0 +1,115 @@
+//! The handshake with one client: who it is, or why there is no connection.
+//!
+//! Must not: wait longer than [`LIMIT`].
+
+use std::{io, sync::Arc, time::Duration};
+
+use rustls::{AlertDescription, CertificateError, Error, ServerConfig};
+use tokio::{io::AsyncWriteExt as _, net::TcpStream, time::timeout};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+
+use super::{certificate::Facts, files::H2};
+use crate::{metrics::HandshakeFailure, model::san::San};
+
+/// How long a handshake may take.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// The first byte of a handshake (RFC 8446 §5.1).
+const HANDSHAKE: u8 = 22;
+
+/// What a client is told that does not speak TLS.
+const PLAIN: &str = "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\n\
+    Content-Length: 88\r\nConnection: close\r\n\r\n\
+    {\"error\":\"invalid_request\",\"message\":\"This port speaks TLS: write https:// in the URL.\"}";
+
+/// A connection on which TLS is spoken.
+#[derive(Debug)]
+pub struct Secured {
+    pub stream: TlsStream<TcpStream>,
+    /// The names in the client's certificate; `None` where it was not asked for one.
+    pub names: Option<Arc<[San]>>,
+    pub h2: bool,
+}
+
+/// There is no connection.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Failed {
+    pub kind: HandshakeFailure,
+    pub error: io::Error,
+}
+
+/// Agrees with a client on a connection.
+pub(super) async fn shake_hands(
+    server: Arc<ServerConfig>,
+    stream: TcpStream,
+) -> Result<Secured, Failed> {
+    match timeout(LIMIT, agree(server, stream)).await {
+        Ok(agreed) => agreed,
+        Err(_elapsed) => {
+            Err(Failed { kind: HandshakeFailure::Slow, error: io::ErrorKind::TimedOut.into() })
+        }
+    }
+}
+
+async fn agree(server: Arc<ServerConfig>, mut stream: TcpStream) -> Result<Secured, Failed> {
+    let gone = |error| Failed { kind: HandshakeFailure::Gone, error };
+    let mut first = [0];
+    let read = stream.peek(&mut first).await.map_err(gone)?;
+    if read == 1 && first != [HANDSHAKE] {
+        stream.write_all(PLAIN.as_bytes()).await.map_err(gone)?;
+        stream.shutdown().await.map_err(gone)?;
+        let error = io::Error::other("the client does not speak TLS");
+        return Err(Failed { kind: HandshakeFailure::NotTls, error });
+    }
+    let agreed = TlsAcceptor::from(server).accept(stream).await;
+    let stream = agreed.map_err(|error| Failed { kind: kind(&error), error })?;
+    let (_, session) = stream.get_ref();
+    let h2 = session.alpn_protocol() == Some(H2);
+    let names = match session.peer_certificates().and_then(<[_]>::first) {
+        None => None,
+        Some(certificate) => {
+            let facts = Facts::of(certificate).map_err(|error| Failed {
+                kind: HandshakeFailure::BadCertificate,
+                error: io::Error::other(error),
+            })?;
+            Some(facts.names.into())
+        }
+    };
+    Ok(Secured { stream, names, h2 })
+}
+
+/// What a failure is counted as.
+fn kind(error: &io::Error) -> HandshakeFailure {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    match inner {
+        None => HandshakeFailure::Gone,
+        Some(Error::NoCertificatesPresented) => HandshakeFailure::NoCertificate,
+        Some(Error::InvalidCertificate(
+            CertificateError::Expired | CertificateError::ExpiredContext { .. },
+        )) => HandshakeFailure::ExpiredCertificate,
+        Some(Error::InvalidCertificate(_)) => HandshakeFailure::BadCertificate,
+        Some(Error::AlertReceived(
+            AlertDescription::AccessDenied
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnknownCA
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown,
+        )) => HandshakeFailure::Distrusted,
+        Some(_) => HandshakeFailure::Protocol,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What a client is told whose request is not encrypted.
+
+    use super::PLAIN;
+
+    #[test]
+    fn the_answer_in_the_clear_has_its_length() {
+        let (head, body) = PLAIN.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{}", body.len());
+        assert!(serde_json::from_str::<serde_json::Value>(body).is_ok());
+    }
+}

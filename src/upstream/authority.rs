@@ -1,0 +1,122 @@
+//! Whose word a request to MANTYX goes on: the only holder of a credential for it.
+//!
+//! Must not: let a credential out but into the headers of a request.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use http::{HeaderMap, HeaderValue, header};
+use secrecy::ExposeSecret as _;
+use sha2::{Digest as _, Sha256};
+
+use super::{SendError, X_API_KEY, grant::Grant};
+use crate::{config::Credential, oauth::Tokens, state::StateDir};
+
+/// A token is renewed so long before it expires (agent-runs-protocol §2.2).
+const MARGIN: Duration = Duration::from_secs(5 * 60);
+
+/// The credential that goes to MANTYX on behalf of one app. Never shown, not even in `Debug`.
+#[derive(Clone)]
+pub struct Authority {
+    shows: Shows,
+    /// A hash of the credential: equal for all requests that count against the same limit.
+    pub(super) id: [u8; 32],
+    callers: bool,
+}
+
+#[derive(Clone)]
+enum Shows {
+    /// What it is.
+    Headers(Arc<HeaderMap>),
+    /// What is issued for it at the moment.
+    Tokens(Arc<Tokens<Grant>>),
+}
+
+impl fmt::Debug for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Authority(..)")
+    }
+}
+
+impl Authority {
+    /// What is configured; `None` where the caller brings one. `http` and `state` are for tokens
+    /// that are renewed: `state` keeps what they are renewed with.
+    pub(super) fn of(
+        credential: &Credential,
+        http: &reqwest::Client,
+        state: &StateDir,
+    ) -> Option<Self> {
+        match credential {
+            Credential::Own(secret) => Self::bearer(secret.expose_secret()),
+            Credential::Oauth(config) => {
+                let grant = Grant::new(Arc::clone(config), http.clone(), state.clone());
+                let id = grant.id();
+                let shows = Shows::Tokens(Arc::new(Tokens::new(None, grant, MARGIN)));
+                Some(Self { shows, id, callers: false })
+            }
+            Credential::Passthrough => None,
+        }
+    }
+
+    /// The credential as MANTYX wants it.
+    ///
+    /// `None` where it has characters that no header can carry.
+    pub fn bearer(credential: &str) -> Option<Self> {
+        let mut value = HeaderValue::try_from(format!("Bearer {credential}")).ok()?;
+        value.set_sensitive(true);
+        Some(Self::fixed(HeaderMap::from_iter([(header::AUTHORIZATION, value)]), false))
+    }
+
+    /// The headers that a caller's own credential came in.
+    pub fn of_caller(headers: &HeaderMap) -> Self {
+        let own = [header::AUTHORIZATION, X_API_KEY].into_iter().filter_map(|name| {
+            let mut value = headers.get(&name)?.clone();
+            value.set_sensitive(true);
+            Some((name, value))
+        });
+        Self::fixed(own.collect(), true)
+    }
+
+    fn fixed(headers: HeaderMap, callers: bool) -> Self {
+        let mut hash = Sha256::new();
+        for (name, value) in &headers {
+            hash.update(name.as_str());
+            hash.update(value.as_bytes());
+        }
+        Self { shows: Shows::Headers(Arc::new(headers)), id: hash.finalize().into(), callers }
+    }
+
+    /// Whether the caller brought it, and not the bridge.
+    pub fn is_callers(&self) -> bool {
+        self.callers
+    }
+
+    /// Whether it holds tokens of this very grant.
+    pub(super) fn is_of(&self, credential: &Credential) -> bool {
+        match (&self.shows, credential) {
+            (Shows::Tokens(tokens), Credential::Oauth(config)) => tokens.issuer().is_of(config),
+            _ => false,
+        }
+    }
+
+    pub(super) fn tokens(&self) -> Option<&Arc<Tokens<Grant>>> {
+        match &self.shows {
+            Shows::Tokens(tokens) => Some(tokens),
+            Shows::Headers(_) => None,
+        }
+    }
+
+    /// Makes a request by `send`, whose argument is the headers that show the credential; once more,
+    /// where a token was refused and there is another.
+    pub(super) async fn send<F>(
+        &self,
+        send: impl Fn(HeaderMap) -> F,
+    ) -> Result<reqwest::Response, SendError>
+    where
+        F: Future<Output = Result<reqwest::Response, SendError>>,
+    {
+        match &self.shows {
+            Shows::Headers(headers) => send(headers.as_ref().clone()).await,
+            Shows::Tokens(tokens) => tokens.authorize(HeaderMap::new(), send).await,
+        }
+    }
+}

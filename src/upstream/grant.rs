@@ -1,0 +1,158 @@
+//! Tokens by a refresh token (RFC 6749, 6; agent-runs-protocol §2.2).
+//!
+//! MANTYX gives back the refresh token that it was shown; where an issuer gives another one instead,
+//! that is kept in the state directory, and used until the configured one changes.
+//!
+//! Must not: show a token.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use futures_util::future::BoxFuture;
+use secrecy::{ExposeSecret as _, SecretString};
+use sha2::{Digest as _, Sha256};
+use tokio::task::spawn_blocking;
+use tracing::{error, info};
+
+use crate::{
+    config::RefreshGrant,
+    http_client::chain,
+    model::catalog::hex,
+    oauth::{
+        Issue, IssueError, Issued,
+        endpoint::{Question, Shows},
+    },
+    state::StateDir,
+};
+
+/// Gets tokens for the application that the bridge is to MANTYX.
+pub(super) struct Grant {
+    config: Arc<RefreshGrant>,
+    http: reqwest::Client,
+    state: StateDir,
+    shows: Mutex<Shows>,
+    /// A refresh token that could not be kept on disk.
+    unsaved: Mutex<Option<SecretString>>,
+}
+
+impl fmt::Debug for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grant").field("token_url", &self.config.token_url).finish_non_exhaustive()
+    }
+}
+
+impl Grant {
+    pub(super) fn new(config: Arc<RefreshGrant>, http: reqwest::Client, state: StateDir) -> Self {
+        // As MANTYX's own clients do.
+        let shows = Mutex::new(Shows::InBody);
+        Self { config, http, state, shows, unsaved: Mutex::default() }
+    }
+
+    pub(super) fn is_of(&self, config: &RefreshGrant) -> bool {
+        *self.config == *config
+    }
+
+    /// A hash of what is configured: whatever replaces the refresh token replaces this one.
+    pub(super) fn id(&self) -> [u8; 32] {
+        let RefreshGrant { token_url, client_id, refresh_token, client_secret: _ } = &*self.config;
+        let mut hash = Sha256::new();
+        for part in [token_url.as_str(), client_id, refresh_token.expose_secret()] {
+            hash.update(part);
+            hash.update([0]);
+        }
+        hash.finalize().into()
+    }
+
+    async fn renew(&self) -> Result<Issued, IssueError> {
+        let shown = self.refresh_token().await;
+        let refused = match self.ask(&shown).await {
+            Err(error) if error.grant_ended => error,
+            outcome => return outcome,
+        };
+        // Another process may have been given a new one for it, as `doctor` is.
+        let now = self.refresh_token().await;
+        if now.expose_secret() == shown.expose_secret() {
+            return Err(refused);
+        }
+        self.ask(&now).await
+    }
+
+    async fn ask(&self, refresh_token: &SecretString) -> Result<Issued, IssueError> {
+        let RefreshGrant { token_url, client_id, client_secret, refresh_token: _ } = &*self.config;
+        let question = Question {
+            url: token_url,
+            place: &token_url.to_string(),
+            client_id,
+            client_secret,
+            grant: "refresh_token",
+            fields: &[("refresh_token", Some(refresh_token.expose_secret()))],
+        };
+        let mut shows = *self.shows.lock().unwrap_or_else(PoisonError::into_inner);
+        let granted = question.ask(&self.http, &mut shows).await?;
+        *self.shows.lock().unwrap_or_else(PoisonError::into_inner) = shows;
+        if let Some(next) = granted.refresh_token
+            && next.expose_secret() != refresh_token.expose_secret()
+        {
+            self.keep(next).await;
+        }
+        Ok(granted.issued)
+    }
+
+    /// The refresh token that is good now: the one that replaced the configured one, if any did.
+    async fn refresh_token(&self) -> SecretString {
+        let unsaved = self.unsaved.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(unsaved) = unsaved {
+            return unsaved;
+        }
+        let (state, of) = (self.state.clone(), hex(&self.id()));
+        let kept = spawn_blocking(move || state.refresh_token(&of)).await;
+        match kept {
+            Ok(Ok(Some(kept))) => return kept,
+            Ok(Ok(None)) => {}
+            Ok(Err(why)) => error!(error = chain(&why), "the kept refresh token cannot be read"),
+            Err(why) => error!(%why, "the kept refresh token cannot be read"),
+        }
+        self.config.refresh_token.clone()
+    }
+
+    /// Keeps what is to be shown from now on, as the one before may be worth nothing any more.
+    async fn keep(&self, next: SecretString) {
+        let (state, of, written) = (self.state.clone(), hex(&self.id()), next.clone());
+        let kept = spawn_blocking(move || state.write_refresh_token(&of, &written)).await;
+        let lost = match kept {
+            Ok(Ok(())) => {
+                info!("the issuer has replaced the refresh token; the new one is kept");
+                None
+            }
+            Ok(Err(why)) => {
+                let cure = "until it can, a restart loses it: log in anew after one";
+                error!(error = chain(&why), cure, "the new refresh token cannot be kept");
+                Some(next)
+            }
+            Err(why) => {
+                error!(%why, "the new refresh token cannot be kept");
+                Some(next)
+            }
+        };
+        *self.unsaved.lock().unwrap_or_else(PoisonError::into_inner) = lost;
+    }
+}
+
+impl Issue for Grant {
+    type Hint = ();
+
+    fn hint(_: &reqwest::Response) {}
+
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    fn issue<'a>(&'a self, _: Option<&'a ()>) -> BoxFuture<'a, Result<Issued, IssueError>> {
+        Box::pin(self.renew())
+    }
+}
+
+#[cfg(test)]
+mod tests;

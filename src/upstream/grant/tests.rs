@@ -1,0 +1,242 @@
+//! Tokens by a refresh token: what is sent, what is kept, and what is made of refusals.
+
+use std::time::Duration;
+
+use http::Method;
+use serde_json::json;
+use tempfile::TempDir;
+use url::{Url, form_urlencoded};
+
+use super::*;
+use crate::{
+    config::Credential,
+    fake_http::{Agent, Reply, Seen},
+    oauth::TokenError,
+    upstream::{SendError, Upstream},
+};
+
+const SECRET: &str = "s3cret-canary";
+
+/// MANTYX and its token endpoint, a directory to keep things in, and the bridge's side of it.
+struct Scene {
+    mantyx: Agent,
+    dir: TempDir,
+}
+
+impl Scene {
+    async fn new(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
+        Self { mantyx: Agent::start(answer).await, dir: tempfile::tempdir().unwrap() }
+    }
+
+    fn credential(&self, refresh_token: &str) -> Credential {
+        Credential::Oauth(Arc::new(RefreshGrant {
+            token_url: self.mantyx.url.join("token").unwrap().into(),
+            client_id: "bridge".to_owned(),
+            client_secret: SECRET.to_owned().into(),
+            refresh_token: refresh_token.to_owned().into(),
+        }))
+    }
+
+    /// As one that was just started.
+    fn upstream(&self, refresh_token: &str) -> Upstream {
+        let state = StateDir::new(self.dir.path().to_owned());
+        let base = Url::parse(self.mantyx.url.as_str()).unwrap();
+        Upstream::new(base, &self.credential(refresh_token), state)
+    }
+
+    /// The forms that came to the token endpoint.
+    fn asked(&self) -> Vec<String> {
+        let forms = self.mantyx.seen().into_iter().filter(|seen| seen.path == "/token");
+        forms.map(|seen| seen.body).collect()
+    }
+
+    /// The refresh tokens in them.
+    fn shown(&self) -> Vec<String> {
+        let value = |form: &String| {
+            let mut pairs = form_urlencoded::parse(form.as_bytes());
+            pairs.find(|(key, _)| key == "refresh_token").unwrap().1.into_owned()
+        };
+        self.asked().iter().map(value).collect()
+    }
+}
+
+async fn get(upstream: &Upstream) -> Result<u16, SendError> {
+    let own = upstream.own().unwrap();
+    let sent = upstream.send((Method::GET, "/api/x"), &own, Ok).await;
+    sent.map(|response| response.status().as_u16())
+}
+
+/// A token endpoint that numbers its tokens, and what else is there, which takes the last one.
+/// `next` is the refresh token that it gives for one.
+fn issuer(
+    next: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
+) -> impl Fn(&Seen) -> Reply {
+    let issued = Mutex::new(0);
+    move |seen| {
+        let mut issued = issued.lock().unwrap();
+        if seen.path != "/token" {
+            let good = seen.header("authorization") == format!("Bearer a{issued}");
+            return Reply::json("{}".into()).but(if good { 200 } else { 401 });
+        }
+        let mut form = form_urlencoded::parse(seen.body.as_bytes());
+        let shown = form.find(|(key, _)| key == "refresh_token").unwrap().1;
+        let Some(next) = next(&shown) else {
+            return Reply::json(json!({"error": "invalid_grant"}).to_string()).but(400);
+        };
+        *issued += 1;
+        let token = format!("a{issued}");
+        let answer = json!({"access_token": token, "expires_in": 3600, "refresh_token": next});
+        Reply::json(answer.to_string())
+    }
+}
+
+#[tokio::test]
+async fn many_requests_ask_for_one_token() {
+    let scene = Scene::new(issuer(|shown| Some(shown.to_owned()))).await;
+    let upstream = scene.upstream("r1-canary");
+    let all = futures_util::future::join_all((0..50).map(|_| get(&upstream))).await;
+    assert!(all.iter().all(|status| *status.as_ref().unwrap() == 200));
+    let form = format!(
+        "grant_type=refresh_token&refresh_token=r1-canary&client_id=bridge&client_secret={SECRET}"
+    );
+    assert_eq!(scene.asked(), [form]);
+    assert!(!scene.dir.path().join("upstream-refresh-token").exists(), "it is the same one");
+    assert!(!format!("{upstream:?}").contains("canary"), "{upstream:?}");
+}
+
+#[tokio::test]
+async fn a_refused_token_is_replaced_and_the_request_made_again() {
+    let refused = Mutex::new(false);
+    let issuer = issuer(|shown| Some(shown.to_owned()));
+    let scene = Scene::new(move |seen| {
+        // Once, as if the token had been revoked.
+        if seen.path != "/token" && !std::mem::replace(&mut refused.lock().unwrap(), true) {
+            return Reply::status(401);
+        }
+        issuer(seen)
+    })
+    .await;
+    let upstream = scene.upstream("r1");
+    assert_eq!(get(&upstream).await.unwrap(), 200);
+    assert_eq!(scene.asked().len(), 2);
+}
+
+#[tokio::test]
+async fn a_body_that_is_gone_is_not_sent_in_half() {
+    let scene = Scene::new(|seen| match seen.path.as_str() {
+        "/token" => Reply::json(json!({"access_token": "a"}).to_string()),
+        _ => Reply::status(401),
+    })
+    .await;
+    let upstream = scene.upstream("r1");
+    let body = Mutex::new(Some("body"));
+    let own = upstream.own().unwrap();
+    let sent = upstream.send((Method::POST, "/api/x"), &own, |request| {
+        let body = body.lock().unwrap().take().ok_or(SendError::NotTwice)?;
+        Ok(request.body(body))
+    });
+    assert!(matches!(sent.await, Err(SendError::NotTwice)));
+    let posts = scene.mantyx.seen().into_iter().filter(|seen| seen.path == "/api/x");
+    assert_eq!(posts.map(|seen| seen.body).collect::<Vec<_>>(), ["body"]);
+}
+
+#[tokio::test]
+async fn a_new_refresh_token_is_kept_until_the_configured_one_changes() {
+    // Each is good once, and gives the next one.
+    let good = Mutex::new(("r1".to_owned(), 1));
+    let scene = Scene::new(issuer(move |shown| {
+        let mut good = good.lock().unwrap();
+        if shown == "other" {
+            return Some(shown.to_owned());
+        }
+        if shown != good.0 {
+            return None;
+        }
+        good.1 += 1;
+        good.0 = format!("r{}", good.1);
+        Some(good.0.clone())
+    }))
+    .await;
+    for _ in 0..3 {
+        assert_eq!(get(&scene.upstream("r1")).await.unwrap(), 200);
+    }
+    assert_eq!(get(&scene.upstream("other")).await.unwrap(), 200);
+    assert_eq!(scene.shown(), ["r1", "r2", "r3", "other"]);
+    let file = scene.dir.path().join("upstream-refresh-token");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&file.metadata().unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[tokio::test]
+async fn a_token_that_another_process_was_given_is_found() {
+    let scene = Scene::new(issuer(|shown| (shown == "r2").then(|| "r2".to_owned()))).await;
+    let state = StateDir::new(scene.dir.path().to_owned());
+    let Credential::Oauth(config) = scene.credential("r1") else { panic!("just made") };
+    let grant = Grant::new(config, http_client(), state.clone());
+    let of = hex(&grant.id());
+    let (first, second) = (grant.refresh_token().await, SecretString::from("r2".to_owned()));
+    assert_eq!(first.expose_secret(), "r1");
+    let refused = grant.renew().await.unwrap_err();
+    assert!(refused.grant_ended && !refused.passes, "{refused:?}");
+    state.write_refresh_token(&of, &second).unwrap();
+    assert!(grant.renew().await.is_ok());
+    assert_eq!(scene.shown(), ["r1", "r2"]);
+}
+
+fn http_client() -> reqwest::Client {
+    crate::http_client::new()
+}
+
+#[tokio::test]
+async fn what_cannot_be_kept_is_used_all_the_same() {
+    let scene = Scene::new(issuer(|shown| Some(format!("{shown}+")))).await;
+    let file = scene.dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let Credential::Oauth(config) = scene.credential("r") else { panic!("just made") };
+    let grant = Grant::new(config, http_client(), StateDir::new(file));
+    for _ in 0..3 {
+        assert!(grant.renew().await.is_ok());
+    }
+    assert_eq!(scene.shown(), ["r", "r+", "r++"]);
+}
+
+#[tokio::test]
+async fn a_grant_that_has_ended_is_a_problem_and_makes_no_loop() {
+    let scene = Scene::new(issuer(|_| None)).await;
+    let upstream = scene.upstream("r1");
+    for _ in 0..20 {
+        let error = get(&upstream).await.unwrap_err();
+        assert!(matches!(error, SendError::Token(TokenError::NoToken(_))), "{error}");
+        assert!(error.to_string().ends_with("answered 400 invalid_grant"), "{error}");
+    }
+    assert_eq!(scene.asked().len(), 1);
+    assert!(upstream.token_failure().unwrap().grant_ended);
+    // Another one, by a reload, is asked with at once.
+    upstream.set_credential(&scene.credential("r2"));
+    assert!(upstream.token_failure().is_none());
+    assert!(get(&upstream).await.is_err());
+    assert_eq!(scene.shown(), ["r1", "r2"]);
+    // The same one, by another reload, is not.
+    upstream.set_credential(&scene.credential("r2"));
+    assert!(get(&upstream).await.is_err());
+    assert_eq!(scene.asked().len(), 2);
+}
+
+#[tokio::test]
+async fn a_result_waits_for_a_token_and_is_posted() {
+    let down = Mutex::new(true);
+    let issuer = issuer(|shown| Some(shown.to_owned()));
+    let scene = Scene::new(move |seen| {
+        if seen.path == "/token" && std::mem::replace(&mut down.lock().unwrap(), false) {
+            return Reply::status(503);
+        }
+        issuer(seen)
+    })
+    .await;
+    let upstream = scene.upstream("r1");
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    let own = upstream.own().unwrap();
+    let posted = upstream.post_result("/api/result", "{}".into(), (&own, None), deadline).await;
+    assert_eq!(posted, crate::upstream::Posted::Accepted);
+    assert_eq!(scene.asked().len(), 2);
+}

@@ -1,0 +1,96 @@
+//! Backends with a TLS of their own: an authority that the machine does not know, and a server that
+//! lets in only who shows a certificate.
+
+use crate::{
+    frames::Script,
+    gate::{CLIENT, Gate, Rules},
+    mantyx::Mantyx,
+    peers::{self, Peer},
+    rig::Rig,
+    wait,
+};
+
+const CARD: &str = r#"{"protocolVersion":"0.3.0","name":"hr","description":"d","version":"1","url":"/rpc","preferredTransport":"JSONRPC","capabilities":{},"skills":[]}"#;
+const REPLY: &str = r#"{"jsonrpc":"2.0","id":1,"result":{"kind":"message","messageId":"m","role":"agent","parts":[{"kind":"text","text":"hello"}]}}"#;
+const OK: [&str; 2] = ["HTTP/1.1 200 OK", "Content-Type: application/json"];
+
+/// The `tls` that the server of [`peers::tls_before`] wants.
+fn tls() -> String {
+    let file = |name: &str| peers::repository("tests/peers").join(name).display().to_string();
+    let (ca, own) = (file("tls.pem"), file("client.pem"));
+    format!("tls: {{ca: {ca}, cert: {own}, key: {own}}}")
+}
+
+fn https(peer: &Peer) -> String {
+    peer.url().replace("http://", "https://")
+}
+
+/// C3, C5: what is shown to a server is that server's alone.
+#[tokio::test]
+async fn every_kind_of_backend_shows_its_certificate_and_knows_its_authority() {
+    let (everything, plain) = (peers::everything_http().await, Mantyx::start().await);
+    plain.canned("GET", "/.well-known/agent-card.json", &OK, CARD);
+    plain.canned("POST", "/rpc", &OK, REPLY);
+    plain.canned("POST", "/page", &OK, "paged");
+    let (mcp, rest) =
+        (peers::tls_before(everything.url()).await, peers::tls_before(&plain.url()).await);
+    let (mcp, rest, tls) = (https(&mcp), https(&rest), tls());
+    let tool = "description: d, parameters: {type: object}";
+    let config = format!(
+        "mcp:\n  ev: {{url: '{mcp}/mcp', {tls}}}\n  bare: {{url: '{mcp}/mcp'}}\n\
+         a2a:\n  hr: {{url: '{rest}', {tls}}}\n\
+         local:\n  page: {{{tool}, http: {{url: '{rest}/page', {tls}}}}}\n  \
+         shy: {{{tool}, http: {{url: '{rest}/page'}}}}\n"
+    );
+    let rig = Rig::bare(&config).await;
+    rig.bridge.wait_backend("ev", "ready").await;
+    rig.bridge.wait_backend("hr", "ready").await;
+    let script = Script::new()
+        .mcp("tu_mcp", "ev", "ev_echo", r#"{"message":"hi"}"#)
+        .a2a("tu_a2a", "hr", "hi")
+        .local("tu_page", "page", "{}")
+        .local("tu_shy", "shy", "{}");
+    rig.run(script.answered("tu_mcp").answered("tu_a2a").answered("tu_page").done()).await;
+    assert_eq!(rig.mantyx.answer("tu_mcp").await["result"], "Echo: hi");
+    assert_eq!(rig.mantyx.answer("tu_a2a").await["result"], "hello");
+    assert_eq!(rig.mantyx.answer("tu_page").await["result"], "paged");
+    let error = rig.mantyx.answer("tu_shy").await["error"].to_string();
+    assert!(error.contains("not made"), "nobody vouches for the server: {error}");
+    let bare = rig.bridge.backend("bare").await;
+    assert!(bare["lastError"].as_str().is_some_and(|e| e.contains("certificate")), "{bare}");
+}
+
+#[tokio::test]
+async fn a_reload_takes_other_files() {
+    let everything = peers::everything_http().await;
+    let front = peers::tls_before(everything.url()).await;
+    let mut rig = Rig::bare("").await;
+    let text = |tls: &str| {
+        format!("{}mcp:\n  ev: {{url: '{}/mcp', {tls}}}\n", rig.mantyx.upstream(), https(&front))
+    };
+    let (right, wrong) = (text(&tls()), text(&tls().replacen("tls.pem", "client.pem", 1)));
+    rig.bridge.set_config(&wrong);
+    wait::soon("the wrong authority should be told", async || {
+        let status = rig.bridge.status().await;
+        let error = status["backends"][0]["lastError"].as_str()?.to_owned();
+        error.contains("certificate").then_some(())
+    })
+    .await;
+    rig.bridge.set_config(&right);
+    rig.bridge.wait_backend("ev", "ready").await;
+}
+
+/// Whoever issues tokens on the backend's own origin is that backend.
+#[tokio::test]
+async fn tokens_of_the_same_origin_are_fetched_by_the_same_tls() {
+    let (gate, everything) = (Gate::start(Rules::default()).await, peers::everything_http().await);
+    gate.leads_to(everything.url());
+    let front = peers::tls_before(&gate.url()).await;
+    let (url, (id, secret)) = (https(&front), CLIENT);
+    let oauth = format!("client_id: {id}, client_secret: {secret}, token_url: '{url}/token'");
+    let config =
+        format!("mcp:\n  ev: {{url: '{url}/mcp', {}, auth: {{oauth: {{{oauth}}}}}}}\n", tls());
+    let rig = Rig::bare(&config).await;
+    rig.bridge.wait_backend("ev", "ready").await;
+    assert_eq!(gate.issued(), 1);
+}

@@ -1,0 +1,384 @@
+//! Every place for a secret holds a value of its own, everything goes wrong that can, and then each
+//! value is looked for wherever the bridge writes or answers: as it is, and in disguise.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Output,
+};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+
+use crate::{
+    bridge::{self, API, Bridge},
+    frames::Script,
+    http::{Answer, Request},
+    mantyx::{CREDENTIAL, Mantyx},
+    peers, wait,
+};
+
+/// Where each secret stands, and its value. None is a part of another.
+const SECRETS: [(&str, &str); 13] = [
+    ("upstream.credential", CREDENTIAL),
+    ("apps.one.token", "cnr-app-one-0123456789abcdef+/=="),
+    ("apps.two.token", "cnr-app-two-0123456789abcdef+/=="),
+    ("apps.two.credential", "cnr-app-credential-71f3"),
+    ("a header of an MCP server", "cnr-mcp-header/+ 9c"),
+    ("a query of an MCP server", "cnr-mcp-query-8a12"),
+    ("a static token", "cnr-static-bearer-55aa"),
+    ("a client's secret", "cnr-client-secret/+41"),
+    ("an issued token", "cnr-issued-token-90ee"),
+    ("a header of an agent", "cnr-agent-header-3c\"d"),
+    ("a child's environment", "cnr-child-env-6b6b"),
+    ("a child's argument", "cnr-child-arg-7d7d"),
+    ("a header of a local tool", "cnr-local-header-2f2f"),
+];
+
+fn secret(name: &str) -> &'static str {
+    let found = SECRETS.iter().find(|(place, _)| *place == name);
+    found.unwrap_or_else(|| panic!("no secret is {name}")).1
+}
+
+/// How a value may look to whom it was not meant for.
+fn disguises(value: &str) -> Vec<String> {
+    let percent = |safe: fn(u8) -> bool| {
+        let escape = |byte: u8| match safe(byte) {
+            true => char::from(byte).to_string(),
+            false => format!("%{byte:02X}"),
+        };
+        value.bytes().map(escape).collect::<String>()
+    };
+    let json = serde_json::to_string(value).expect("a string is JSON");
+    let json = json.trim_matches('"').to_owned();
+    let mut forms = vec![
+        value.to_owned(),
+        json.replace('\\', "\\\\"),
+        json,
+        percent(|byte| byte.is_ascii_alphanumeric()),
+        percent(|byte| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte)),
+    ];
+    // Wherever it begins in what is encoded, less its first and last characters.
+    for lead in 0..3 {
+        let encoded = BASE64_STANDARD.encode(format!("{}{value}", "x".repeat(lead)));
+        let inner = encoded.trim_end_matches('=');
+        forms.push(inner.get(4..inner.len().saturating_sub(4)).unwrap_or_default().to_owned());
+    }
+    forms.push(value.bytes().map(|byte| format!("{byte:02x}")).collect());
+    forms.sort();
+    forms.dedup();
+    forms
+}
+
+/// What was written or answered, and by whom.
+#[derive(Default)]
+struct Found(Vec<(String, Vec<u8>)>);
+
+impl Found {
+    fn add(&mut self, what: &str, bytes: impl Into<Vec<u8>>) {
+        self.0.push((what.to_owned(), bytes.into()));
+    }
+
+    fn answer(&mut self, what: &str, answer: &Answer) {
+        self.add(what, format!("{answer:?}"));
+        self.add(what, answer.body.clone());
+    }
+
+    fn command(&mut self, what: &str, output: &Output) {
+        self.add(what, [output.stdout.clone(), output.stderr.clone()].concat());
+    }
+
+    /// All that is below `dir`.
+    fn files(&mut self, dir: &Path, except: &[PathBuf]) {
+        for entry in fs::read_dir(dir).expect("a directory of the test") {
+            let path = entry.expect("an entry of a directory of the test").path();
+            if path.is_dir() {
+                self.files(&path, except);
+            } else if let Ok(bytes) = fs::read(&path)
+                && !except.contains(&path)
+            {
+                self.add(&path.display().to_string(), bytes);
+            }
+        }
+    }
+
+    /// Where a secret stands, in any form.
+    fn hits(&self) -> Vec<String> {
+        let holds = |bytes: &[u8], form: &str| {
+            !form.is_empty() && bytes.windows(form.len()).any(|part| part == form.as_bytes())
+        };
+        let mut hits = Vec::new();
+        for (place, value) in SECRETS {
+            for form in disguises(value) {
+                for (what, bytes) in self.0.iter().filter(|(_, bytes)| holds(bytes, &form)) {
+                    let text = String::from_utf8_lossy(bytes).into_owned();
+                    let line = text.lines().find(|line| line.contains(&form)).unwrap_or_default();
+                    let line: String = line.chars().take(600).collect();
+                    hits.push(format!("{place} as {form:?} in {what}: {line}"));
+                }
+            }
+        }
+        hits
+    }
+}
+
+async fn cli(bridge: &Bridge, args: &[&str]) -> Output {
+    let config = bridge.config_path().display().to_string();
+    let mut command = tokio::process::Command::from(bridge::command());
+    command.args(args).args(["-c", &config]).env("RUST_LOG", "trace").kill_on_drop(true);
+    command.output().await.expect("the binary should start")
+}
+
+/// A server that repeats in its refusals what it was asked with, as careless ones do.
+fn careless(server: &Mantyx) {
+    let echoed = |name: &str| {
+        format!(
+            "{{\"message\":\"no: {}\",\"detail\":{:?},\"error\":{{\"code\":-1,\"message\":{:?}}}}}",
+            secret(name).replace('"', "'"),
+            secret(name),
+            secret(name)
+        )
+    };
+    let line = "HTTP/1.1 401 Unauthorized";
+    let json = "Content-Type: application/json";
+    for (method, path, name) in [
+        ("POST", "/mcp", "a header of an MCP server"),
+        ("POST", "/sse", "a header of an MCP server"),
+        ("POST", "/bearer", "a static token"),
+        ("POST", "/behind", "an issued token"),
+        ("GET", "/card", "a header of an agent"),
+        ("POST", "/rpc", "a header of an agent"),
+        ("POST", "/page", "a header of a local tool"),
+        ("POST", "/bad-token", "a client's secret"),
+    ] {
+        let echo = format!("X-Echo: {}", secret(name));
+        server.canned(method, path, &[line, json, &echo], &echoed(name));
+    }
+    let token =
+        format!(r#"{{"access_token":"{}","token_type":"bearer"}}"#, secret("an issued token"));
+    server.canned("POST", "/token", &["HTTP/1.1 200 OK", json], &token);
+    let card = r#"{"protocolVersion":"0.3.0","name":"hr","description":"d","version":"1","url":"/rpc","preferredTransport":"JSONRPC","capabilities":{},"skills":[]}"#;
+    server.canned("GET", "/good-card", &["HTTP/1.1 200 OK", json], card);
+    let elsewhere =
+        format!("Location: http://127.0.0.1:9/?x={}", secret("a header of an MCP server"));
+    server.canned("POST", "/moved", &["HTTP/1.1 307 Moved", &elsewhere], "");
+}
+
+/// The configuration, whose secrets come from files and variables as they should.
+fn config(mantyx: &Mantyx, server: &Mantyx, tls: &str, dir: &Path) -> String {
+    for (n, (_, value)) in SECRETS.iter().enumerate() {
+        fs::write(dir.join(n.to_string()), value).expect("a new file");
+    }
+    let at = |name: &str| {
+        let n = SECRETS.iter().position(|(place, _)| *place == name).expect("a secret");
+        format!("\"${{file:{}}}\"", dir.join(n.to_string()).display())
+    };
+    let within = |name: &str| at(name).trim_matches('"').to_owned();
+    let url = server.url();
+    let headers = format!("headers: {{X-Key: {}}}", at("a header of an MCP server"));
+    let oauth = |endpoint: &str| {
+        let secret = at("a client's secret");
+        format!(
+            "auth: {{oauth: {{client_id: b, client_secret: {secret}, token_url: '{url}/{endpoint}'}}}}"
+        )
+    };
+    let tool = "description: d, parameters: {type: object}";
+    let env = format!("env: {{KEY: {}}}", at("a child's environment"));
+    format!(
+        "upstream: {{base_url: '{}', workspace: acme, credential: {}}}\n\
+         apps:\n  one: {{token: {}}}\n  two: {{token: {}, credential: {}}}\n\
+         audit: {{file: '{}', arguments: true}}\n\
+         mcp:\n  \
+         refused: {{url: \"{url}/mcp?api_key={}\", {headers}}}\n  \
+         old: {{url: '{url}/sse', transport: sse, {headers}}}\n  \
+         moved: {{url: '{url}/moved', {headers}}}\n  \
+         gone: {{url: 'http://127.0.0.1:9/mcp', {headers}}}\n  \
+         wary: {{url: '{tls}/mcp', {headers}}}\n  \
+         plain: {{url: '{}/mcp', {headers}}}\n  \
+         bearer: {{url: '{url}/bearer', auth: {{bearer: {}}}}}\n  \
+         issued: {{url: '{url}/behind', {}}}\n  \
+         unissued: {{url: '{url}/behind', {}}}\n  \
+         dying: {{command: sh, args: [-c, 'exit 3', {}], {env}}}\n  \
+         ledger: {}\n\
+         a2a:\n  \
+         card: {{card_url: '{url}/card', headers: {{X-Key: {}}}}}\n  \
+         call: {{card_url: '{url}/good-card', headers: {{X-Key: {}}}}}\n\
+         local:\n  \
+         page: {{{tool}, http: {{url: '{url}/page', headers: {{X-Key: {}}}}}}}\n  \
+         run: {{{tool}, command: [sh, -c, 'kill -9 $$', {}], {env}}}\n",
+        mantyx.url(),
+        at("upstream.credential"),
+        at("apps.one.token"),
+        at("apps.two.token"),
+        at("apps.two.credential"),
+        dir.join("audit.jsonl").display(),
+        within("a query of an MCP server"),
+        server.url().replace("http", "https"),
+        at("a static token"),
+        oauth("token"),
+        oauth("bad-token"),
+        at("a child's argument"),
+        peers::with(&peers::ledger(&dir.join("ledger"), &[]), &env),
+        at("a header of an agent"),
+        at("a header of an agent"),
+        at("a header of a local tool"),
+        at("a child's argument"),
+    )
+}
+
+fn ask(app: &str, method: &str, target: &str) -> Request {
+    Request::new(method, target).bearer(secret(&format!("apps.{app}.token")))
+}
+
+/// Waits until all that can be refused is.
+async fn wait_refused(bridge: &Bridge) {
+    for name in [
+        "refused", "old", "moved", "gone", "wary", "plain", "bearer", "issued", "unissued",
+        "dying", "card",
+    ] {
+        wait::soon(&format!("{name} should be refused"), async || {
+            let status = ask("one", "GET", "/v1/status").answer(bridge.addr()).await.value();
+            let all = status["backends"].as_array().cloned().unwrap_or_default();
+            all.iter().find(|one| one["name"] == name)?["lastError"].is_string().then_some(())
+        })
+        .await;
+    }
+}
+
+/// A run of `app`, whose calls go well and wrong.
+async fn run(found: &mut Found, bridge: &Bridge, mantyx: &Mantyx, app: &str) {
+    let id = |id: &str| format!("{id}_{app}");
+    let script = Script::new()
+        .mcp(&id("tu_note"), "ledger", "ledger_note", r#"{"text":"x"}"#)
+        .local(&id("tu_page"), "page", "{}")
+        .local(&id("tu_run"), "run", "{}")
+        .a2a(&id("tu_call"), "call", "hi")
+        .local(&id("tu_card"), "card_unavailable", "{}");
+    let ids = ["tu_note", "tu_page", "tu_run", "tu_call", "tu_card"];
+    let script = ids.iter().fold(script, |script, one| script.answered(&id(one)));
+    mantyx.script(script.done());
+    let request = ask(app, "POST", &format!("{API}/agent-runs")).json(r#"{"prompt":"x"}"#);
+    let created = request.answer(bridge.addr()).await;
+    found.answer("the answer to a run", &created);
+    let stream = created.value()["streamUrl"].as_str().expect("a stream").to_owned();
+    found.answer("a stream", &ask(app, "GET", &stream).answer(bridge.addr()).await);
+    assert_eq!(mantyx.answer(&id("tu_note")).await["result"], "noted: x");
+    for one in ["tu_page", "tu_run", "tu_call"] {
+        let answer = mantyx.answer(&id(one)).await;
+        assert!(answer["error"].is_string(), "{one}: {answer}");
+    }
+}
+
+/// Every answer of the bridge's own, refusals among them.
+async fn ask_all(found: &mut Found, bridge: &Bridge) {
+    for (method, target, body) in [
+        ("GET", &*format!("{API}/models"), None),
+        ("GET", "/v1/status", None),
+        ("GET", "/v1/tool-refs", None),
+        ("GET", "/v1/runs", None),
+        ("GET", "/v1/calls", None),
+        ("GET", "/metrics", None),
+        ("GET", "/openapi.json", None),
+        ("GET", "/readyz", None),
+        ("GET", "/", None),
+        ("GET", "/nothing", None),
+        ("POST", "/v1/backends/refused/refresh", Some("{}")),
+        ("POST", "/v1/specs/inject", Some(r#"{"prompt":"x"}"#)),
+        ("POST", "/v1/tool-calls", Some(r#"{"toolUseId":"t","name":"page","args":{}}"#)),
+        ("POST", "/v1/tool-calls", Some("{")),
+    ] {
+        let mut request = ask("one", method, target);
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        found.answer(&format!("{method} {target}"), &request.answer(bridge.addr()).await);
+    }
+    let wrong = Request::new("GET", "/v1/status").bearer("wrong").answer(bridge.addr()).await;
+    found.answer("a refusal", &wrong);
+}
+
+/// What the command line prints, of a file with a mistake beside every secret, too.
+async fn print_all(found: &mut Found, bridge: &mut Bridge) {
+    for args in [
+        &["check"][..],
+        &["check", "--json"],
+        &["doctor"],
+        &["doctor", "--json"],
+        &["status"],
+        &["status", "--json"],
+        &["tools"],
+        &["call", "page", "{}"],
+    ] {
+        found.command(&format!("{args:?}"), &cli(bridge, args).await);
+    }
+    let good = fs::read_to_string(bridge.config_path()).expect("the configuration");
+    let mistaken = good.replace(": \"${file:", ": \"${file:/x").replace("  page:", "  pa ge:");
+    for text in [mistaken, good] {
+        fs::write(bridge.config_path(), text).expect("the test's directory is writable");
+        found.command("check of another file", &cli(bridge, &["check"]).await);
+    }
+}
+
+/// What others were sent, but for each one's own secret in its own place.
+fn sent(found: &mut Found, mantyx: &Mantyx, server: &Mantyx) {
+    for request in mantyx.recorded() {
+        let shown = request.headers.iter().filter(|(name, _)| name != "authorization");
+        found.add(&request.target, format!("{:?}", shown.collect::<Vec<_>>()));
+        found.add(&format!("the body of {}", request.target), request.body);
+    }
+    for request in server.recorded() {
+        let seen = format!("{:?}{}", request.headers, request.text());
+        for (place, value) in SECRETS {
+            let is_upstreams = place.starts_with("upstream") || place.starts_with("apps");
+            assert!(!is_upstreams || !seen.contains(value), "{place} at {}", request.target);
+        }
+        let own = |name: &str| matches!(name, "authorization" | "x-key");
+        let shown = request.headers.iter().filter(|(name, _)| !own(name));
+        found.add(&request.target, format!("{:?}", shown.collect::<Vec<_>>()));
+    }
+}
+
+/// A12: at the most talkative that the log can be.
+#[tokio::test]
+async fn no_secret_is_anywhere_but_where_it_belongs() {
+    let dir = tempfile::TempDir::new().expect("the temporary directory is writable");
+    let (mantyx, server, tls) = (Mantyx::start().await, Mantyx::start().await, peers::tls().await);
+    careless(&server);
+    let text = config(&mantyx, &server, &tls.url().replace("http", "https"), dir.path());
+    let env = [("RUST_LOG", "trace"), ("RUST_BACKTRACE", "1")];
+    let mut bridge = Bridge::start_with(&text, &env).await;
+    wait_refused(&bridge).await;
+    let mut found = Found::default();
+    for app in ["one", "two"] {
+        run(&mut found, &bridge, &mantyx, app).await;
+    }
+    mantyx.canned("GET", &format!("{API}/models"), &["HTTP/1.1 401 Unauthorized"], CREDENTIAL);
+    ask_all(&mut found, &bridge).await;
+    print_all(&mut found, &mut bridge).await;
+    sent(&mut found, &mantyx, &server);
+    bridge.kill9();
+    assert!(bridge.log().lines().count() > 100, "the log is talkative");
+    found.add("the log", bridge.log());
+    let state = bridge.state("");
+    found.files(&state, &[state.join("token")]);
+    found.add("the audit", fs::read(dir.path().join("audit.jsonl")).expect("calls were made"));
+    let hits = found.hits();
+    assert!(hits.is_empty(), "{} hits:\n{}", hits.len(), hits.join("\n"));
+}
+
+#[test]
+fn a_disguise_is_seen_through() {
+    let seen = |text: String| {
+        let mut found = Found::default();
+        found.add("a text", text);
+        !found.hits().is_empty()
+    };
+    assert!(!seen("nothing of note".to_owned()));
+    for (_, secret) in SECRETS {
+        for form in disguises(secret) {
+            assert!(seen(format!("before {form} after")), "{form}");
+        }
+        for lead in ["", "a", "ab", "abc"] {
+            assert!(seen(BASE64_STANDARD.encode(format!("{lead}{secret}{lead}"))), "{secret}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Requests whose length two readers could take for different ones, byte by byte: none is answered
+//! but with an error, and what they carry behind them is never a request.
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
+
+use crate::{
+    bridge::{API, Bridge},
+    http::PATIENCE,
+    mantyx::Mantyx,
+};
+
+/// All that the bridge says to `bytes`, up to the end of the connection.
+async fn said_to(bridge: &Bridge, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(bridge.addr()).await.expect("it listens");
+    stream.write_all(bytes).await.expect("it reads");
+    let mut said = Vec::new();
+    let read = timeout(PATIENCE, stream.read_to_end(&mut said)).await;
+    // It closes before it has read all, which is a reset then.
+    drop(read.expect("the connection should be closed"));
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+/// A31: whatever is ambiguous is 400 and the end of its connection, and what is smuggled behind it
+/// is not handled.
+#[tokio::test]
+async fn what_is_ambiguous_is_refused_and_carries_nothing() {
+    let mantyx = Mantyx::start().await;
+    let bridge = Bridge::start(&mantyx.upstream()).await;
+    let host = format!("Host: {}\r\nAuthorization: Bearer {}", bridge.addr(), bridge.token());
+    let smuggled = format!("GET {API}/smuggled HTTP/1.1\r\n{host}\r\n\r\n");
+    let chunked = "0\r\n\r\n";
+    let cases = [
+        ("both lengths", "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", chunked),
+        ("both, in turn", "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", chunked),
+        ("two lengths", "Content-Length: 2\r\nContent-Length: 5\r\n", "{}"),
+        ("two lengths in one", "Content-Length: 2, 5\r\n", "{}"),
+        ("a signed length", "Content-Length: +2\r\n", "{}"),
+        ("a length that is none", "Content-Length: 0x2\r\n", "{}"),
+        ("a folded header", "X-A: b\r\n Content-Length: 2\r\nContent-Length: 2\r\n", "{}"),
+        ("a bare line feed", "X-A: b\nContent-Length: 2\r\n", "{}"),
+        ("a bare carriage return", "X-A: b\rContent-Length: 9\r\nContent-Length: 2\r\n", "{}"),
+        ("a null", "X-A: b\0\r\nContent-Length: 2\r\n", "{}"),
+        ("a name with a space", "Content-Length : 9\r\nContent-Length: 2\r\n", "{}"),
+        ("an unknown coding", "Transfer-Encoding: xchunked\r\n", chunked),
+        ("chunked, but not last", "Transfer-Encoding: chunked, identity\r\n", chunked),
+        ("a chunk without a size", "Transfer-Encoding: chunked\r\n", "x\r\n{}\r\n0\r\n\r\n"),
+        ("a signed chunk", "Transfer-Encoding: chunked\r\n", "+2\r\n{}\r\n0\r\n\r\n"),
+        (
+            "a chunk extension with a line feed",
+            "Transfer-Encoding: chunked\r\n",
+            "2;a\n{}\r\n0\r\n\r\n",
+        ),
+        ("a chunk that is too long", "Transfer-Encoding: chunked\r\n", "2\r\n{}}}\r\n0\r\n\r\n"),
+        ("a huge chunk", "Transfer-Encoding: chunked\r\n", "fffffffffffffffff\r\n{}\r\n0\r\n\r\n"),
+    ];
+    for (what, framing, body) in cases {
+        let json = "Content-Type: application/json";
+        let head = format!("POST /v1/specs/inject HTTP/1.1\r\n{host}\r\n{json}\r\n{framing}\r\n");
+        let said = said_to(&bridge, format!("{head}{body}{smuggled}").as_bytes()).await;
+        assert!(said.starts_with("HTTP/1.1 400 "), "{what}: {said}");
+        assert_eq!(said.matches("HTTP/1.1 ").count(), 1, "{what}: one answer: {said}");
+    }
+    // Behind another request, one that has both lengths is the last of its connection.
+    let first = format!("GET /healthz HTTP/1.1\r\n{host}\r\n\r\n");
+    let both = "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n";
+    let second = format!("POST /v1/specs/inject HTTP/1.1\r\n{host}\r\n{both}\r\n{chunked}");
+    let said = said_to(&bridge, format!("{first}{second}{smuggled}").as_bytes()).await;
+    assert_eq!(said.matches("HTTP/1.1 ").count(), 2, "{said}");
+    let asked = mantyx.recorded();
+    assert!(asked.is_empty(), "nothing reaches MANTYX: {asked:?}");
+    // The request that was to be smuggled is one that is answered.
+    let plain = smuggled.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n");
+    said_to(&bridge, plain.as_bytes()).await;
+    assert_eq!(mantyx.recorded().len(), 1);
+}
