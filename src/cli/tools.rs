@@ -15,7 +15,11 @@ use super::{
     status::{Backend, Status},
     terminal::plain,
 };
-use crate::{config::Contact, model::pending, state::StateDir};
+use crate::{
+    config::Contact,
+    model::{offer::STUB, pending},
+    state::StateDir,
+};
 
 #[derive(Deserialize)]
 struct Refs {
@@ -49,12 +53,19 @@ pub(super) async fn tools(contact: &Contact, backend: Option<&str>, json: bool) 
             let own = words(one, "description");
             let card = words(&one["agentCard"], "description");
             let text = if own.is_empty() { card } else { own };
-            let of = if name == pending::TOOL { "(the bridge)".to_owned() } else { name.clone() };
-            rows.push(row(name, of, &text));
+            let of = match name.strip_suffix(STUB) {
+                _ if name == pending::TOOL => "(the bridge)",
+                Some(backend) if one["kind"] == "local" => backend,
+                _ => &name,
+            };
+            rows.push(row(name.clone(), of.to_owned(), &text));
             continue;
         };
+        // A server of more than 64 tools has several refs: `fs`, `fs__2`, and so on.
+        let part = name.rsplit_once("__").filter(|(_, part)| part.parse::<u32>().is_ok());
+        let backend = part.map_or(name.as_str(), |(backend, _)| backend);
         for tool in tools {
-            rows.push(row(words(tool, "name"), name.clone(), &words(tool, "description")));
+            rows.push(row(words(tool, "name"), backend.to_owned(), &words(tool, "description")));
         }
     }
     let mut page = Page::default();

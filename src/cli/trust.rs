@@ -193,6 +193,7 @@ impl Pinned {
         }
         let open = findings.iter().filter(|found| found.change != "gone").count();
         let state = match (open, damaged) {
+            (0, None) if *accepted == 0 => "nothing of it was seen yet".to_owned(),
             (0, None) => format!("{accepted} as accepted"),
             _ => format!("{accepted} as accepted, {open} not"),
         };

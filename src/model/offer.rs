@@ -31,6 +31,9 @@ use super::{
 /// The most tools that one `mcp_local` ref may carry (agent-runs-protocol §4.3).
 pub const MAX_TOOLS_PER_REF: usize = 64;
 
+/// How the name of the tool ends that stands for a backend which is down.
+pub const STUB: &str = "_unavailable";
+
 /// How the ref of a local tool begins.
 const LOCAL_HEAD: &str = "{\"kind\":\"local\",\"name\":";
 
@@ -317,7 +320,7 @@ impl<'a> Plan<'a> {
                 (Shape::Local { definition, input }, vec![nameless])
             }
             (None, OnUnavailable::Stub | OnUnavailable::Stale) => {
-                let wanted = format!("{backend}_unavailable");
+                let wanted = format!("{backend}{STUB}");
                 (Shape::Stub, vec![Nameless { backend, tool: "", wanted }])
             }
             (None, OnUnavailable::Omit | OnUnavailable::Fail) => (Shape::Nothing, Vec::new()),

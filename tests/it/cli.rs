@@ -167,6 +167,20 @@ async fn commands_speak_to_the_running_bridge() {
 }
 
 #[tokio::test]
+async fn a_tool_that_stands_in_is_told_as_its_backends() {
+    let bridge =
+        bridge::Bridge::start("upstream: {sandbox: true}\nmcp: {gone: {command: /nowhere}}\n")
+            .await;
+    bridge.wait_backend("gone", "down").await;
+    let config = bridge.config_path().display().to_string();
+    let tools = run(&["tools", "-c", &config]).await.expect(OK);
+    let words: Vec<&str> = tools.out.split_whitespace().collect();
+    assert!(words.windows(2).any(|pair| pair == ["gone_unavailable", "gone"]), "{}", tools.out);
+    let trust = run(&["trust", "-c", &config]).await.expect(OK);
+    assert!(trust.out.contains("nothing of it was seen yet"), "{}", trust.out);
+}
+
+#[tokio::test]
 async fn a_refresh_can_be_asked_for() {
     let rig = Rig::start().await;
     with(&rig, &["refresh", "plain"]).await.expect(OK);
