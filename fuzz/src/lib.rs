@@ -15,6 +15,7 @@ use mantyx_bridge::{
         json::Members,
         naming::Naming,
         offer::{Offer, OnUnavailable, RefKind, Source},
+        pin::{Accepted, Mode},
         spec::{Selection, Spec},
     },
     wire::sse::{Fields, Framer},
@@ -128,6 +129,8 @@ fn source(name: &str, kind: RefKind, catalog: Catalog) -> Source {
         available: true,
         can_pend: true,
         trusted: true,
+        pin: Mode::Off,
+        review: Arc::default(),
     }
 }
 
@@ -162,6 +165,7 @@ pub fn envelope(data: &[u8]) {
 
 /// All that one backend offers is JSON under legal names, no two alike.
 fn offered(source: Source) {
+    judged(&source);
     let offer = Offer::build(&[source]);
     let mut names = BTreeSet::new();
     for (_, offered) in offer.backends() {
@@ -173,6 +177,19 @@ fn offered(source: Source) {
                 assert!(names.insert(Arc::clone(name)), "{name} stands for two tools");
             }
         }
+    }
+}
+
+/// What was accepted is as it was when it is seen again, and what was not can be shown.
+fn judged(source: &Source) {
+    let mut accepted = Accepted::default();
+    let mut judge =
+        || accepted.judge(Mode::Enforce, source.catalog.as_deref(), &source.naming);
+    let (first, again) = (judge(), judge());
+    assert_eq!(first.withdrawn(), again.withdrawn(), "nothing has changed");
+    for finding in again.open() {
+        let shown = finding.diff().join("");
+        assert!(!shown.contains(char::is_control), "{shown:?}");
     }
 }
 
