@@ -183,8 +183,7 @@ fn offered(source: Source) {
 /// What was accepted is as it was when it is seen again, and what was not can be shown.
 fn judged(source: &Source) {
     let mut accepted = Accepted::default();
-    let mut judge =
-        || accepted.judge(Mode::Enforce, source.catalog.as_deref(), &source.naming);
+    let mut judge = || accepted.judge(Mode::Enforce, source.catalog.as_deref(), &source.naming);
     let (first, again) = (judge(), judge());
     assert_eq!(first.withdrawn(), again.withdrawn(), "nothing has changed");
     for finding in again.open() {
