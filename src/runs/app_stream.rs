@@ -150,8 +150,8 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
                 Ok(Some(frame)) => frame,
                 Ok(None) => break,
                 Err(error) => {
-                    warn!(run = %run.key.run, %error, "a replay cannot be read on");
-                    return Turn::To(From::Ended);
+                    warn!(run = %run.key.run, %error, "an event of MANTYX is left out of a replay");
+                    continue;
                 }
             };
             let Some(event) = driver::read(run, &frame) else { continue };

@@ -264,10 +264,9 @@ impl Driver {
                         }
                     }
                     Ok(None) => break None,
-                    // To resume would bring the same event again.
+                    // To read the stream anew would bring the same event again.
                     Err(error) => {
-                        error!(run = %self.run.key.run, %error, "the stream cannot be read on");
-                        break Some(End::Broken(error.to_string()));
+                        error!(run = %self.run.key.run, %error, "an event of MANTYX is left out");
                     }
                 }
             };

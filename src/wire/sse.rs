@@ -21,7 +21,8 @@ pub struct Fields {
     pub data: Option<String>,
 }
 
-/// A frame grew past the limit before its blank line came. The stream cannot be read on.
+/// A frame grew past the limit before its blank line came. It is told once, and read past if the
+/// stream is read on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an event is larger than {limit} bytes")]
 pub struct FrameTooLarge {
@@ -40,6 +41,8 @@ pub struct Framer {
     after_cr: bool,
     /// Whether the start of the stream, where a byte order mark may stand, is still to come.
     at_start: bool,
+    /// Whether the rest of a frame that is too large is read past.
+    past: bool,
     limit: usize,
 }
 
@@ -54,6 +57,7 @@ impl Framer {
             line_empty: true,
             after_cr: false,
             at_start: true,
+            past: false,
             limit,
         }
     }
@@ -102,7 +106,10 @@ impl Framer {
                         }
                         let raw = self.buffer.split_to(self.searched).freeze();
                         self.searched = 0;
-                        return Ok(Some(Frame { raw }));
+                        if !self.past {
+                            return Ok(Some(Frame { raw }));
+                        }
+                        self.past = false;
                     }
                     self.line_empty = true;
                 }
@@ -112,7 +119,11 @@ impl Framer {
                 }
             }
         }
-        if self.buffer.len() > self.limit {
+        if self.past {
+            self.buffer = BytesMut::new();
+            self.searched = 0;
+        } else if self.buffer.len() > self.limit {
+            self.past = true;
             return Err(FrameTooLarge { limit: self.limit });
         }
         Ok(None)
@@ -120,7 +131,7 @@ impl Framer {
 
     /// Whether the pushed bytes end in the middle of a frame.
     pub fn is_inside_frame(&self) -> bool {
-        !self.buffer.is_empty()
+        self.past || !self.buffer.is_empty()
     }
 
     /// Moves to the end of the line without looking at each byte on its own.

@@ -66,6 +66,29 @@ fn the_limit_is_an_error_and_not_a_hang() {
 }
 
 #[test]
+fn a_frame_that_is_too_large_is_told_once_and_read_past() {
+    for end in ["\n\n", "\r\n\r\n", "\r\r"] {
+        let stream = format!("data: a{end}data: {}\nid: 2{end}data: b{end}", "x".repeat(100));
+        for size in 1..=20 {
+            let mut framer = Framer::new(16);
+            let mut told = 0;
+            let mut read = Vec::new();
+            for piece in stream.as_bytes().chunks(size) {
+                framer.push(piece);
+                loop {
+                    match framer.next_frame() {
+                        Ok(Some(frame)) => read.extend(frame.fields().data),
+                        Ok(None) => break,
+                        Err(_) => told += 1,
+                    }
+                }
+            }
+            assert_eq!((told, read), (1, vec!["a".to_owned(), "b".to_owned()]), "{size} {end:?}");
+        }
+    }
+}
+
+#[test]
 fn write_reads_back() {
     let frame = Frame::write(Some("3"), Some("tool_call"), "{\"a\":\n1}");
     let fields = frame.fields();
