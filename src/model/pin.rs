@@ -344,8 +344,12 @@ fn readable(canonical: &str) -> Vec<String> {
         }
         other => other.lines("", 0, &mut lines),
     }
-    // Escapes of control characters stand in JSON already.
-    lines.iter().map(|line| visible::shown(line.trim_end_matches('\r'))).collect()
+    // A line end in a key would be the beginning of a line that nobody wrote.
+    let in_one = |line: &String| {
+        let shown = visible::shown(line.trim_end_matches('\r'));
+        shown.replace('\r', "\\u{d}").replace('\n', "\\u{a}")
+    };
+    lines.iter().map(in_one).collect()
 }
 
 #[cfg(test)]

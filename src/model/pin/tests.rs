@@ -192,6 +192,18 @@ fn a_difference_can_be_read() {
     assert_eq!(review.findings["t"].diff(), expected);
 }
 
+/// A29: nothing in a name of a member looks like a line of the difference.
+#[test]
+fn a_key_begins_no_line() {
+    let card = |text: &str| Catalog::a2a(raw(text));
+    let mut accepted = Accepted::Nothing;
+    accepted.judge(Mode::Warn, Some(&card(r#"{"name":"hr"}"#)), &Naming::default());
+    let forged = card(r#"{"name":"hr","a\r\n- b":"c","d\n- e":{"f":1},"g":{"h\n- i":1}}"#);
+    let review = accepted.judge(Mode::Warn, Some(&forged), &Naming::default());
+    let diff: Vec<String> = review.findings.values().flat_map(Finding::diff).collect();
+    assert!(diff.len() > 3 && diff.iter().all(|line| !line.contains(['\r', '\n'])), "{diff:?}");
+}
+
 #[test]
 fn news_are_told_once() {
     let mut accepted = used(&[LS, CP]);
