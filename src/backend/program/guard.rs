@@ -72,9 +72,9 @@ impl Groups {
         let Some(guard) = &mut self.guard else { return };
         let Err(error) = guard.tell(sign, group) else { return };
         warn!(%error, "the guard of the programs does not listen: another one takes its place");
-        if let Some(guard) = self.guard.take() {
-            self.post(guard.dismiss());
-        }
+        let binary = guard.binary.clone();
+        self.guard = None;
+        self.post(binary);
     }
 
     /// Starts a guard and tells it all. Without one, programs die with the daemon, and what they
@@ -116,11 +116,12 @@ impl Guard {
         // One write: a short line is taken whole or not at all.
         self.line.write_all(format!("{sign}{group}\n").as_bytes())
     }
+}
 
-    /// Ends it, before it could take the end of its stdin for the daemon's.
-    fn dismiss(mut self) -> PathBuf {
+/// It ends before its stdin does, which it would take for the daemon's end.
+impl Drop for Guard {
+    fn drop(&mut self) {
         let _ended = self.process.kill().and_then(|()| self.process.wait()).is_ok();
-        self.binary
     }
 }
 

@@ -1,6 +1,29 @@
 //! What the guard is left with; that it kills needs the real binary and is in the integration tests.
 
-use super::left;
+use rustix::process::{Pid, test_kill_process};
+
+use super::{BTreeSet, Child, Command, Groups, Guard, OwnedFd, Path, Stdio, UnixStream, left};
+
+/// One that leaves `mark` behind if it sees the end of its stdin.
+fn guard(mark: &Path) -> Guard {
+    let (line, stdin) = UnixStream::pair().unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", "cat >/dev/null; : >\"$0\""]).arg(mark);
+    let process: Child = command.stdin(OwnedFd::from(stdin)).stdout(Stdio::null()).spawn().unwrap();
+    Guard { binary: "/nowhere".into(), process, line }
+}
+
+#[test]
+fn one_that_is_given_up_does_not_take_it_for_the_daemons_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let mark = dir.path().join("end");
+    let guard = guard(&mark);
+    let process = Pid::from_child(&guard.process);
+    let mut groups = Groups { living: BTreeSet::new(), guard: Some(guard) };
+    groups.guard = None;
+    assert!(test_kill_process(process).is_err(), "it is dead, and waited for");
+    assert!(!mark.exists(), "before its stdin has ended");
+}
 
 fn ids(lines: &str) -> Vec<i32> {
     left(lines.as_bytes()).into_iter().map(|group| group.get()).collect()
