@@ -18,7 +18,7 @@ use reqwest::{NoProxy, Proxy};
 use url::{Origin, Url};
 
 pub use link_local::{is_link_local, names_link_local};
-pub use tls::{Tls, TlsFlaw};
+pub use tls::{Tls, TlsFlaw, certificates};
 
 use crate::model::trace::{self, Trace};
 

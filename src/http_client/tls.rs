@@ -80,7 +80,8 @@ fn authorities(pem: &str) -> Result<Vec<Vec<u8>>, TlsFlaw> {
     Ok(certificates.iter().map(|certificate| certificate.to_vec()).collect())
 }
 
-fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+/// The certificates in the text of a file; there is at least one. The error says why not.
+pub fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     match found {
         Ok(found) if found.is_empty() => Err("there is no certificate in it".to_owned()),

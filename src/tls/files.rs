@@ -16,6 +16,7 @@ use rustls::{
 use sha2::{Digest as _, Sha256};
 
 use super::{certificate::Facts, provider};
+use crate::http_client;
 
 /// Where the certificate is, PEM all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -172,8 +173,7 @@ fn certificates(
     path: &Path,
     text: &str,
 ) -> Result<Vec<CertificateDer<'static>>, FileError> {
-    let found = CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>();
-    found.ok().filter(|found| !found.is_empty()).ok_or_else(|| unreadable(which, path))
+    http_client::certificates(text).map_err(|_why| unreadable(which, path))
 }
 
 fn unreadable(which: Which, path: &Path) -> FileError {

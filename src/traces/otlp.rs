@@ -8,7 +8,10 @@
 mod messages;
 mod settings;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use bytes::Bytes;
 use http::{StatusCode, header};
@@ -246,11 +249,10 @@ impl Trouble {
     }
 }
 
-/// How long the collector wants to be left alone, if it says so in seconds.
+/// How long the collector wants to be left alone, if it says so.
 fn retry_after(response: &reqwest::Response) -> Duration {
-    let value = response.headers().get(header::RETRY_AFTER);
-    let seconds = value.and_then(|value| value.to_str().ok()?.trim().parse().ok());
-    seconds.map(Duration::from_secs).unwrap_or_default().min(DELIVER_WITHIN)
+    let after = http_client::retry_after(response.headers(), SystemTime::now());
+    after.unwrap_or_default().min(DELIVER_WITHIN)
 }
 
 fn as_u64(number: usize) -> u64 {

@@ -23,6 +23,19 @@ fn retry_after_in_seconds_or_as_a_date() {
     assert_eq!(retry_after(&HeaderMap::new(), wall), Duration::ZERO);
 }
 
+#[tokio::test]
+async fn a_body_that_breaks_off_says_nothing_of_mantyx() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let body = async { Err::<Bytes, _>(std::io::Error::other("the app is gone")) };
+    let body = reqwest::Body::wrap_stream(futures_util::stream::once(body));
+    let broken = http_client::new().post(&url).body(body).send().await.unwrap_err();
+    assert!(is_of_the_body(&broken), "{broken:?}");
+    drop(listener);
+    let away = http_client::new().post(&url).body("{}").send().await.unwrap_err();
+    assert!(!is_of_the_body(&away), "{away:?}");
+}
+
 /// What an answer tells: `left` of `limit`, for 10 s more.
 fn told_of(limit: &str, left: &str) -> Option<Told> {
     let pairs = [("limit", limit), ("remaining", left), ("reset", "10")];

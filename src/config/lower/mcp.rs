@@ -11,6 +11,7 @@ use super::{
     Lower,
     auth::Place,
     backend::{Common, Inherited},
+    everybody_reads,
     socket::is_socket,
 };
 use crate::{
@@ -189,7 +190,7 @@ impl Lower<'_> {
             }
         };
         if file.mode & 0o004 != 0 {
-            let message = format!("every user can read {}; run chmod o-rwx on it", path.display());
+            let message = everybody_reads(&path);
             self.warn(at.node, message);
         }
         let mut env = BTreeMap::new();

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use url::Url;
 
-use super::Lower;
+use super::{Lower, everybody_reads};
 use crate::{
     config::{
         document::NodeId,
@@ -90,11 +90,7 @@ impl Lower<'_> {
         match self.env.read(&path) {
             Ok(file) => {
                 if is_secret && file.mode & 0o004 != 0 {
-                    let path = path.display();
-                    self.warn(
-                        at.node,
-                        format!("every user can read {path}; run chmod o-rwx on it"),
-                    );
+                    self.warn(at.node, everybody_reads(&path));
                 }
                 Some(Pem { node: at.node, path, text: file.text })
             }
