@@ -13,6 +13,7 @@ pub mod cli;
 pub mod config;
 pub mod daemon;
 pub mod demo;
+pub mod descriptors;
 pub mod door;
 #[cfg(test)]
 pub(crate) mod fake_http;

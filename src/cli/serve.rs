@@ -15,6 +15,7 @@ use super::{Failure, Outcome};
 use crate::{
     config::{ConfigFile, Environment},
     daemon::{Daemon, Options, Reload},
+    descriptors,
     http_client::chain,
     server::handed::Handed,
     traces,
@@ -29,7 +30,8 @@ pub(super) async fn serve(path: PathBuf, env: Environment, handed: Vec<Handed>) 
         warn!("{warning}");
     }
     let reload = Some(Reload { file, watch });
-    info!(version = env!("CARGO_PKG_VERSION"), "starting");
+    let files = descriptors::raise();
+    info!(version = env!("CARGO_PKG_VERSION"), files, "starting");
     let traces = traces::start(&|name| env.filled_var(name).map(str::to_owned));
     let options = Options { launcher: std::env::current_exe().ok(), handed, reload, traces };
     let signals = Mutex::new(Stop::new()?);

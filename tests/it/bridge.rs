@@ -69,6 +69,14 @@ impl Bridge {
         bridge
     }
 
+    /// [`Self::start`] by somebody who may have few files open, and may ask for more.
+    pub(crate) async fn start_with_few_files(config: &str) -> Self {
+        let mut bridge = Self::new(config, &[]);
+        bridge.under = &["prlimit", "--nofile=512:4096"];
+        bridge.restart().await;
+        bridge
+    }
+
     /// [`Self::start`] without a capability, as the service runs.
     pub(crate) async fn start_powerless(config: &str) -> Self {
         let mut bridge = Self::new(config, &[]);

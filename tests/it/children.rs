@@ -47,6 +47,27 @@ async fn the_daemon_cannot_be_looked_into() {
     assert_eq!(seen["/proc/self/environ"], "done", "it can look at all: {seen}");
 }
 
+/// Each run takes descriptors, so the daemon takes what it may have of them; programs have the limit
+/// that they would have had without it.
+#[tokio::test]
+async fn the_daemon_alone_may_have_more_files_open() {
+    let mut bridge = Bridge::start_with_few_files(&hostile(&[], "")).await;
+    bridge.wait_backend("bad", "ready").await;
+    let daemon = bridge.process().pid();
+    let limit = |pid: Pid| -> Vec<String> {
+        let limits = fs::read_to_string(of_process(pid, "limits")).expect("a process of ours");
+        let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+        let words = line.expect("a limit of files").split_whitespace();
+        words.take(2).map(str::to_owned).collect()
+    };
+    assert_eq!(limit(daemon), ["4096", "4096"]);
+    let children = bridge.children();
+    assert!(!children.is_empty());
+    for child in children {
+        assert_eq!(limit(child), ["512", "4096"]);
+    }
+}
+
 /// A13: a program that is shut in sees what its `sandbox` lists and what it takes to run.
 #[tokio::test]
 async fn a_sandbox_shuts_a_program_in() {

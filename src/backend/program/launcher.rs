@@ -13,13 +13,19 @@ use std::{
 };
 
 use super::confine;
-use crate::config::{Confinement, Program};
+use crate::{
+    config::{Confinement, Program},
+    descriptors,
+};
 
 /// The hidden subcommand of the daemon's binary that calls [`exec`].
 pub const SUBCOMMAND: &str = "__exec";
 
 /// What precedes the process id of the daemon that the program must not outlive.
 const PARENT: &str = "--parent=";
+
+/// What precedes the number of files that the program may have open.
+const FILES: &str = "--files=";
 
 /// Says that the program is shut in.
 const SHUT_IN: &str = "--sandbox";
@@ -38,6 +44,9 @@ const CANNOT_START: u8 = 127;
 pub(super) fn arguments(file: &Path, program: &Program) -> Vec<OsString> {
     let mut line =
         vec![OsString::from(SUBCOMMAND), OsString::from(format!("{PARENT}{}", std::process::id()))];
+    if let Some(files) = descriptors::started_with() {
+        line.push(format!("{FILES}{files}").into());
+    }
     if let Some(Confinement { read, write }) = &program.sandbox {
         line.push(SHUT_IN.into());
         line.extend(read.iter().map(|path| option(READ, path)));
@@ -61,7 +70,8 @@ pub(in crate::backend) fn could_not_start(status: ExitStatus, stderr: &[u8]) -> 
 }
 
 /// Becomes the program that `args`, those after the subcommand, name: `[--parent=PID]
-/// [--sandbox [--read=PATH]... [--write=PATH]...] -- PROG ARGS...`. Comes back only where that failed, and has then said why on stderr.
+/// [--files=N] [--sandbox [--read=PATH]... [--write=PATH]...] -- PROG ARGS...`. Comes back only
+/// where that failed, and has then said why on stderr.
 ///
 /// Call it before any thread is started: the signal is bound to the calling thread's parent.
 pub fn exec(args: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -78,6 +88,7 @@ pub fn exec(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 #[derive(Debug, PartialEq, Eq)]
 struct Order {
     parent: Option<u32>,
+    files: Option<u64>,
     sandbox: Option<Confinement>,
     program: OsString,
     args: Vec<OsString>,
@@ -85,10 +96,10 @@ struct Order {
 
 impl Order {
     fn read(args: impl IntoIterator<Item = OsString>) -> Result<Self, &'static str> {
-        const USAGE: &str = "this subcommand is internal: __exec [--parent=PID] [--sandbox \
-                             [--read=PATH]... [--write=PATH]...] -- PROGRAM ARGS";
+        const USAGE: &str = "this subcommand is internal: __exec [--parent=PID] [--files=N] \
+                             [--sandbox [--read=PATH]... [--write=PATH]...] -- PROGRAM ARGS";
         let mut args = args.into_iter();
-        let mut parent = None;
+        let (mut parent, mut files) = (None, None);
         let mut sandbox = None;
         loop {
             let arg = args.next().ok_or(USAGE)?;
@@ -101,12 +112,15 @@ impl Order {
                 sandbox.as_mut().ok_or(USAGE)?.read.push(path);
             } else if let Some(path) = value(&arg, WRITE) {
                 sandbox.as_mut().ok_or(USAGE)?.write.push(path);
+            } else if let Some(number) = arg.to_str().and_then(|arg| arg.strip_prefix(FILES)) {
+                files = Some(number.parse().ok().ok_or(USAGE)?);
             } else {
                 let pid = arg.to_str().and_then(|arg| arg.strip_prefix(PARENT)).ok_or(USAGE)?;
                 parent = Some(pid.parse().ok().ok_or(USAGE)?);
             }
         }
-        Ok(Self { parent, sandbox, program: args.next().ok_or(USAGE)?, args: args.collect() })
+        let program = args.next().ok_or(USAGE)?;
+        Ok(Self { parent, files, sandbox, program, args: args.collect() })
     }
 
     /// Comes back with what went wrong.
@@ -120,6 +134,9 @@ impl Order {
         }
         // What the daemon itself inherited from whoever started it is not the program's either.
         close_fds::set_fds_cloexec(3, &[]);
+        if let Some(files) = self.files {
+            descriptors::give_back(files);
+        }
         if let Some(sandbox) = &self.sandbox
             && let Err(why) = confine::enter(sandbox, &self.program)
         {

@@ -34,7 +34,11 @@ fn what_is_written_is_what_is_read() {
 #[test]
 fn the_parent_may_be_left_out() {
     let order = read(&["--", "x"]).unwrap();
-    assert_eq!(order, Order { parent: None, sandbox: None, program: "x".into(), args: Vec::new() });
+    assert_eq!(
+        order,
+        Order { parent: None, files: None, sandbox: None, program: "x".into(), args: Vec::new() }
+    );
+    assert_eq!(read(&["--files=512", "--", "x"]).unwrap().files, Some(512));
 }
 
 #[test]
@@ -45,6 +49,7 @@ fn anything_else_is_refused() {
         &["x"],
         &["--parent=", "--", "x"],
         &["--parent=1"],
+        &["--files=many", "--", "x"],
         &["--read=/", "--", "x"],
     ] {
         assert!(read(args).is_err(), "{args:?}");
