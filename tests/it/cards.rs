@@ -110,109 +110,150 @@ async fn cards_that_the_sdks_have_signed_are_taken() {
     }
 }
 
+/// Two keys that are configured, and a card for them to sign.
+struct Desk {
+    ours: Signer,
+    old: Signer,
+    card: Value,
+    /// The header of `ours`.
+    now: Value,
+    /// Where no key is fetched.
+    jku: String,
+}
+
+impl Desk {
+    fn new(elsewhere: &Mantyx) -> Self {
+        Self {
+            ours: Signer::new(),
+            old: Signer::new(),
+            card: card("/rpc"),
+            now: json!({"alg": "ES256", "typ": "JOSE", "kid": "now"}),
+            jku: format!("{}/jwks", elsewhere.url()),
+        }
+    }
+
+    /// The header of `ours` with something else in it.
+    fn header(&self, name: &str, value: impl Into<Value>) -> Value {
+        let mut header = self.now.clone();
+        header[name] = value.into();
+        header
+    }
+
+    /// The card, signed under such a header.
+    fn by(&self, name: &str, value: impl Into<Value>) -> String {
+        with(&self.card, &[self.ours.sign(&self.header(name, value), &self.card)])
+    }
+
+    fn good(&self) -> Value {
+        self.ours.sign(&self.now, &self.card)
+    }
+
+    fn unknown(&self) -> Value {
+        self.ours.sign(&self.header("kid", "unknown"), &self.card)
+    }
+
+    /// One bit of it is another.
+    fn damaged(&self) -> Value {
+        let mut damaged = self.good();
+        let bytes = BASE64URL.decode(damaged["signature"].as_str().expect("a signature"));
+        let mut bytes = bytes.expect("it was encoded");
+        bytes[40] ^= 1;
+        damaged["signature"] = BASE64URL.encode(bytes).into();
+        damaged
+    }
+
+    /// Cards that are signed, by their names.
+    fn signed(&self) -> Vec<(&'static str, String)> {
+        let Self { ours, old, card, .. } = self;
+        let signed = with(card, &[self.good()]);
+        let by_the_old = old.sign(&self.header("kid", "old"), card);
+        vec![
+            ("no_kid", with(card, &[ours.sign(&json!({"alg": "ES256"}), card)])),
+            ("rotated", with(card, &[self.damaged(), self.unknown(), self.good()])),
+            ("by_the_old", with(card, &[by_the_old])),
+            ("jku_is_not_needed", self.by("jku", self.jku.as_str())),
+            ("order", reversed(&signed)),
+            ("numbers", signed.replace(r#""n":100"#, r#""n" : 1.00E+2"#)),
+            ("escapes", signed.replace("Knows people.", r"Knows\u0020people.")),
+            ("defaults", signed.replace(r#""tags":"#, r#""examples":[],"inputModes":[],"tags":"#)),
+            ("good", signed),
+        ]
+    }
+
+    /// Cards that are not, and a part of the reason.
+    fn not_signed(&self) -> Vec<(&'static str, String, &'static str)> {
+        let Self { ours, old, card, now, jku } = self;
+        let signed = with(card, &[self.good()]);
+        let before_version =
+            |more: &str| signed.replace(r#""version""#, &format!(r#"{more},"version""#));
+        let theirs = Signer::new().jwk("theirs");
+        let theirs = json!({"alg": "ES256", "kid": "theirs", "jku": jku, "jwk": theirs});
+        let public = ours.0.public_key_pem();
+        let shared = jws(&self.header("alg", "HS256"), card, |message| {
+            let key = hmac::Key::new(hmac::HMAC_SHA256, public.as_bytes());
+            hmac::sign(&key, message).as_ref().to_vec()
+        });
+        let none = jws(&self.header("alg", "none"), card, |_| Vec::new());
+        let far = self::card(jku);
+        let wrong = "not over this card";
+        vec![
+            ("bare", card.to_string(), "it has no signature"),
+            ("text_altered", signed.replace("Knows", "knows"), wrong),
+            ("url_altered", signed.replace("/rpc", "/rpd"), wrong),
+            ("default_altered", signed.replace("false", "true"), wrong),
+            ("more", before_version(r#""iconUrl":"/i""#), wrong),
+            ("beside", before_version(r#""url":"/i""#), "does not cover"),
+            ("twice", before_version(r#""name":"HS""#), "stands twice"),
+            ("damaged", with(card, &[self.damaged()]), wrong),
+            ("none", with(card, &[none]), r#"\"none\", which is not taken"#),
+            ("hmac", with(card, &[shared]), r#"\"HS256\", which is not taken"#),
+            ("unknown", with(card, &[self.unknown()]), r#"\"unknown\", which is none"#),
+            ("swapped", self.by("kid", "old"), wrong),
+            ("kind", self.by("alg", "RS256"), "RS256, for which no key"),
+            ("crit", self.by("crit", json!(["exp"])), "`crit`"),
+            ("theirs", with(card, &[old.sign(&theirs, card)]), r#"\"theirs\", which is none"#),
+            ("far", with(&far, &[ours.sign(now, &far)]), "not on the card's own origin"),
+        ]
+    }
+}
+
 /// RELIABILITY 34.
 #[tokio::test]
 async fn only_cards_that_a_configured_key_has_signed_are_taken() {
     let (mantyx, agent, elsewhere) =
         (Mantyx::start().await, Mantyx::start().await, Mantyx::start().await);
     let dir = TempDir::new().expect("the temporary directory is writable");
-    let (ours, old, theirs) = (Signer::new(), Signer::new(), Signer::new());
-    let jwks = json!({"keys": [ours.jwk("now"), old.jwk("old")]}).to_string();
-    let jwks = write(&dir, "jwks.json", &jwks);
-    let pem = ours.0.public_key_pem();
-
-    let card = card("/rpc");
-    let now = json!({"alg": "ES256", "typ": "JOSE", "kid": "now"});
-    let good = ours.sign(&now, &card);
-    let header = |name: &str, value: Value| {
-        let mut header = now.clone();
-        header[name] = value;
-        header
-    };
-    let by = |name: &str, value: Value| with(&card, &[ours.sign(&header(name, value), &card)]);
-    let jku = json!(format!("{}/jwks", elsewhere.url()));
-    let theirs = json!({"alg": "ES256", "kid": "theirs", "jku": jku, "jwk": theirs.jwk("theirs")});
-    let shared = hmac::Key::new(hmac::HMAC_SHA256, pem.as_bytes());
-    let shared = jws(&header("alg", "HS256".into()), &card, |message| {
-        hmac::sign(&shared, message).as_ref().to_vec()
-    });
-    let none = jws(&header("alg", "none".into()), &card, |_| Vec::new());
-    let mut damaged = good.clone();
-    let bytes = BASE64URL.decode(good["signature"].as_str().expect("a signature"));
-    let mut bytes = bytes.expect("it was encoded");
-    bytes[40] ^= 1;
-    damaged["signature"] = BASE64URL.encode(bytes).into();
-    let far = self::card(&format!("{}/rpc", elsewhere.url()));
-    let signed = with(&card, &[good.clone()]);
-
-    let cases = [
-        ("good", signed.clone(), None),
-        ("no_kid", with(&card, &[ours.sign(&json!({"alg": "ES256"}), &card)]), None),
-        ("rotated", with(&card, &[damaged.clone(), by_unknown(&ours, &card), good.clone()]), None),
-        ("by_the_old", with(&card, &[old.sign(&header("kid", "old".into()), &card)]), None),
-        ("jku_is_not_needed", by("jku", jku.clone()), None),
-        ("order", reversed(&signed), None),
-        ("numbers", signed.replace(r#""n":100"#, r#""n" : 1.00E+2"#), None),
-        ("escapes", signed.replace("Knows people.", r"Knows\u0020people."), None),
-        (
-            "defaults",
-            signed.replace(r#""tags":"#, r#""examples":[],"inputModes":[],"tags":"#),
-            None,
-        ),
-        ("bare", card.to_string(), Some("it has no signature")),
-        ("text_altered", signed.replace("Knows", "knows"), Some("not over this card")),
-        ("url_altered", signed.replace("/rpc", "/rpd"), Some("not over this card")),
-        ("default_altered", signed.replace("false", "true"), Some("not over this card")),
-        ("more", signed.replace(r#""version""#, r#""iconUrl":"/i","version""#), Some("not over")),
-        ("beside", signed.replace(r#""version""#, r#""url":"/i","version""#), Some("not cover")),
-        ("damaged", with(&card, &[damaged]), Some("not over this card")),
-        ("none", with(&card, &[none]), Some(r#"\"none\", which is not taken"#)),
-        ("hmac", with(&card, &[shared]), Some(r#"\"HS256\", which is not taken"#)),
-        (
-            "unknown",
-            with(&card, &[by_unknown(&ours, &card)]),
-            Some(r#"\"unknown\", which is none"#),
-        ),
-        ("swapped", by("kid", "old".into()), Some("not over this card")),
-        ("kind", by("alg", "RS256".into()), Some("RS256, for which no key")),
-        ("crit", by("crit", json!(["exp"])), Some("`crit`")),
-        ("theirs", with(&card, &[old.sign(&theirs, &card)]), Some(r#"\"theirs\", which is none"#)),
-        ("twice", signed.replace(r#""version""#, r#""name":"HS","version""#), Some("stands twice")),
-        ("far", with(&far, &[ours.sign(&now, &far)]), Some("not on the card's own origin")),
-    ];
+    let desk = Desk::new(&elsewhere);
+    let keys = json!({"keys": [desk.ours.jwk("now"), desk.old.jwk("old")]}).to_string();
+    let keys = write(&dir, "jwks.json", &keys);
+    let (signed, not_signed) = (desk.signed(), desk.not_signed());
     let mut entries = String::new();
-    for (name, card, _) in &cases {
+    let mut serve = |name: &str, card: &str| {
         agent.canned("GET", &format!("/{name}"), &OK, card);
         let url = format!("{}/{name}", agent.url());
         entries
-            .push_str(&format!("  {name}: {{card_url: '{url}', signature: {{keys: [{jwks}]}}}}\n"));
-    }
+            .push_str(&format!("  {name}: {{card_url: '{url}', signature: {{keys: [{keys}]}}}}\n"));
+    };
+    signed.iter().for_each(|(name, card)| serve(name, card));
+    not_signed.iter().for_each(|(name, card, _)| serve(name, card));
     let bridge = Bridge::start(&format!("{}a2a:\n{entries}", mantyx.upstream())).await;
-    for (name, _, refused) in &cases {
-        match refused {
-            None => {
-                let status = bridge.wait_backend(name, "ready").await;
-                assert_eq!(status["signature"]["valid"], true, "{name}: {status}");
-                let key = if *name == "by_the_old" { "old" } else { "now" };
-                assert_eq!(status["signature"]["key"], key, "{name}");
-            }
-            Some(why) => {
-                let status = bridge.wait_backend(name, "down").await;
-                let error = status["lastError"].to_string();
-                assert!(error.contains(why), "{name}: {error}, and not {why}");
-                assert_eq!(status["tools"], 0, "{name}");
-            }
-        }
+    for (name, _) in &signed {
+        let status = bridge.wait_backend(name, "ready").await;
+        let key = if *name == "by_the_old" { "old" } else { "now" };
+        let expected = json!({"valid": true, "algorithm": "ES256", "key": key, "error": null});
+        assert_eq!(status["signature"], expected, "{name}");
+    }
+    for (name, _, why) in &not_signed {
+        let status = bridge.wait_backend(name, "down").await;
+        let error = status["lastError"].to_string();
+        assert!(error.contains(why), "{name}: {error}, and not {why}");
+        assert_eq!(status["tools"], 0, "{name}");
     }
     assert!(elsewhere.recorded().is_empty(), "{:?}", elsewhere.recorded());
     mantyx.script(Script::new().done());
     bridge.post_run("{}").await;
     let sent = mantyx.requests("POST", "/agent-runs").pop().expect("a run").text();
     assert!(sent.contains("Knows people.") && !sent.contains("knows people."), "{sent}");
-}
-
-fn by_unknown(signer: &Signer, card: &Value) -> Value {
-    signer.sign(&json!({"alg": "ES256", "kid": "unknown"}), card)
 }
 
 /// The same card with its members in the opposite order.

@@ -129,14 +129,14 @@ impl Jws {
         let protected = protected.ok_or(unreadable("it has no `protected`"))?;
         let signature = string_member(entry.get(), "signature");
         let signature = signature.ok_or(unreadable("it has no `signature`"))?;
-        let signature = BASE64URL.decode(signature);
-        let signature = signature.map_err(|_| unreadable("`signature` is not base64url"))?;
-        let header = BASE64URL.decode(&protected);
-        let header = header.map_err(|_| unreadable("`protected` is not base64url"))?;
-        let header = std::str::from_utf8(&header);
-        let header = header.map_err(|_| unreadable("its header is not UTF-8"))?;
-        let members =
-            Members::read(header).map_err(|_| unreadable("its header is no JSON object"))?;
+        let signature = BASE64URL.decode(signature).ok();
+        let signature = signature.ok_or(unreadable("`signature` is not base64url"))?;
+        let header = BASE64URL.decode(&protected).ok();
+        let header = header.ok_or(unreadable("`protected` is not base64url"))?;
+        let header = std::str::from_utf8(&header).ok();
+        let header = header.ok_or(unreadable("its header is not UTF-8"))?;
+        let members = Members::read(header).ok();
+        let members = members.ok_or(unreadable("its header is no JSON object"))?;
         if members.duplicate().is_some() {
             return Err(unreadable("a name stands twice in its header"));
         }
