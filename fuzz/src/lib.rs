@@ -199,7 +199,7 @@ fn offered(source: Source) {
     let offer = Offer::build(&[source]);
     let mut names = BTreeSet::new();
     for (_, offered) in offer.backends() {
-        for one in &offered.refs {
+        for one in offered.refs() {
             serde_json::from_slice::<&RawValue>(&one.json).expect("a ref is JSON");
             for name in one.names() {
                 assert!((1..=64).contains(&name.len()), "{name:?}");
