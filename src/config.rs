@@ -39,6 +39,7 @@ pub use self::{
 };
 use crate::{
     http_client::Tls,
+    keys::PublicKey,
     model::ids::{AppName, BackendName},
 };
 pub use crate::{
@@ -289,6 +290,17 @@ pub struct A2a {
     pub allow_hosts: Vec<String>,
     pub oauth: Option<Arc<ClientCredentials>>,
     pub tls: Option<Tls>,
+    /// Who has to have signed the card; `None` means that nobody looks.
+    pub signers: Option<Signers>,
+}
+
+/// Whose signature an Agent Card has to have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signers {
+    /// One of them is enough.
+    pub keys: Vec<PublicKey>,
+    /// Whether a card without such a signature is refused, or only told of.
+    pub required: bool,
 }
 
 /// An OAuth client that fetches the tokens for a backend itself.

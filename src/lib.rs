@@ -20,6 +20,7 @@ pub(crate) mod fake_http;
 pub mod front;
 pub mod http_client;
 pub mod journal;
+pub mod keys;
 pub mod metrics;
 pub mod model;
 pub mod oauth;

@@ -8,7 +8,11 @@ use mantyx_bridge::{
     config::{Config, Environment},
     model::{
         answer::{Answer, a2a, mcp},
-        card::Card,
+        canonical::Node,
+        card::{
+            Card,
+            signature::{self, Algorithm, Key},
+        },
         catalog::{Catalog, Content},
         event::{Body, Event},
         ids::{BackendName, RunKind},
@@ -146,10 +150,36 @@ pub fn config(data: &[u8]) {
     assert!(!shown.contains(SECRET) || text.contains(SECRET), "{shown}");
 }
 
-/// A card is read or refused; its ref is JSON whatever it says.
+/// A key that takes every signature for its own.
+#[derive(Debug)]
+struct Any;
+
+impl Key for Any {
+    fn id(&self) -> Option<&str> {
+        None
+    }
+
+    fn fits(&self, _: Algorithm) -> bool {
+        true
+    }
+
+    fn verifies(&self, _: Algorithm, _: &[u8], _: &[u8]) -> bool {
+        true
+    }
+}
+
+/// A card is read or refused; its ref is JSON whatever it says, and what is signed of it says less.
 pub fn card(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let _read = Card::read(text).is_ok();
+    if let Ok(card) = serde_json::from_str::<&RawValue>(text)
+        && let Ok(signed) = signature::verify(card, &[Any])
+    {
+        let payload = serde_json::from_str::<&RawValue>(&signed.payload).expect("it is JSON");
+        assert!(Members::read(payload.get()).is_ok_and(|all| all.get("signatures").is_none()));
+        assert_eq!(Node::read(payload).jcs(), signed.payload, "it is canonical");
+        signature::verify(card, &[] as &[Any]).expect_err("there is no key");
+    }
     if let Ok(card) = serde_json::from_str::<Box<RawValue>>(text) {
         offered(source("hr", RefKind::A2aLocal, Catalog::a2a(card)));
     }
@@ -169,7 +199,7 @@ fn offered(source: Source) {
     let offer = Offer::build(&[source]);
     let mut names = BTreeSet::new();
     for (_, offered) in offer.backends() {
-        for one in &offered.refs {
+        for one in offered.refs() {
             serde_json::from_slice::<&RawValue>(&one.json).expect("a ref is JSON");
             for name in one.names() {
                 assert!((1..=64).contains(&name.len()), "{name:?}");

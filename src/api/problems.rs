@@ -75,6 +75,10 @@ pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend]) -> Vec<Problem> {
             }
             _ => (),
         }
+        if let Some(why) = backend.signature.as_ref().and_then(|found| found.error.as_deref()) {
+            let what = format!("Its card counts as not signed, and is taken all the same: {why}.");
+            add(&backend.name, Some(&what), "", SIGNATURE);
+        }
         if let Some(what) = unaccepted(&backend.pin.review) {
             add(&backend.name, Some(&what), "", PIN);
         }
@@ -119,6 +123,9 @@ const MOST_NAMED: usize = 5;
 const PIN: &str = "`mantyx-bridge trust BACKEND` shows what changed, and how to accept it.";
 const UNKEPT: &str = "A restart would trust anew what the server then says: free space on the disk of \
                       the state directory, and look at its permissions.";
+
+const SIGNATURE: &str = "Ask whoever runs the agent which key it signs its card with, and hold it \
+                         against `signature: {keys: …}`.";
 
 const JOURNAL: &str = "No calls are made until it can be written: free space on the disk of the \
                        state directory, and look at its permissions.";

@@ -19,6 +19,7 @@ use crate::{
         board::Snapshot,
         breaker::Look,
         calls::{self, Lane},
+        peer::Verdict,
     },
     config::App,
     model::{
@@ -82,6 +83,8 @@ pub(super) struct Backend {
     protocol_version: Option<String>,
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     server_info: Option<Box<RawValue>>,
+    /// Whether an agent's card is signed; `null` where no keys are configured, or no card was read.
+    pub(super) signature: Option<Signature>,
     /// How many tools it offers.
     tools: usize,
     digest: Option<String>,
@@ -93,6 +96,33 @@ pub(super) struct Backend {
     calls_in_flight: usize,
     pub(super) breaker: Breaker,
     pub(super) pin: Pin,
+}
+
+/// Whether an Agent Card is signed by one of the keys of its backend's `signature`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Signature {
+    valid: bool,
+    algorithm: Option<&'static str>,
+    /// The `kid` of the key, if it has one.
+    key: Option<String>,
+    /// Why it counts as not signed.
+    pub(super) error: Option<String>,
+}
+
+impl From<&Verdict> for Signature {
+    fn from(verdict: &Verdict) -> Self {
+        match verdict {
+            Verdict::Valid { algorithm, key } => Self {
+                valid: true,
+                algorithm: Some(algorithm.as_str()),
+                key: key.clone(),
+                error: None,
+            },
+            Verdict::Invalid(why) => {
+                Self { valid: false, algorithm: None, key: None, error: Some(why.clone()) }
+            }
+        }
+    }
 }
 
 /// What of a backend is not as the operator has accepted it; `GET /v1/trust` has more.
@@ -293,6 +323,7 @@ fn one(api: &Api, name: &BackendName, lane: &Lane) -> Option<Backend> {
         transport: lane.dial.transport(),
         protocol_version: known.about.protocol_version,
         server_info: known.about.server_info.map(|info| RawValue::to_owned(&info)),
+        signature: known.about.signature.as_deref().map(Signature::from),
         tools: known.catalog.as_ref().map_or(0, |catalog| catalog.tool_count()),
         digest: known.catalog.as_ref().map(|catalog| catalog.digest().to_owned()),
         stale,

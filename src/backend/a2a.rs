@@ -35,14 +35,23 @@ use self::{
 use super::{
     address,
     auth::{self, Tokens},
-    peer::{About, CallError, Dial, Handle, Peer, PeerError, ToolCall},
+    peer::{About, CallError, Dial, Handle, Peer, PeerError, ToolCall, Verdict},
 };
 #[cfg(feature = "grpc")]
 use crate::http_client::Tls;
 use crate::{
-    config::{A2a, A2aBinding, CardSource},
+    config::{A2a, A2aBinding, CardSource, Signers},
     http_client::Clients,
-    model::{answer::Answer, card::Card, catalog::Catalog, ids::BackendName, json},
+    model::{
+        answer::Answer,
+        card::{
+            Card,
+            signature::{self, Key as _},
+        },
+        catalog::Catalog,
+        ids::BackendName,
+        json,
+    },
 };
 
 /// The conversations with one agent. A dialer that takes the place of another goes on with them.
@@ -68,6 +77,7 @@ struct Settings {
     tokens: Option<Arc<Tokens>>,
     binding: Option<A2aBinding>,
     allow_hosts: Vec<String>,
+    signers: Option<Signers>,
     /// The binding that the last card led to.
     chosen: Mutex<Option<A2aBinding>>,
     /// Here and not in the peer, so that conversations outlive connections.
@@ -90,6 +100,7 @@ struct Resolved {
     catalog: Arc<Catalog>,
     validator: Option<Validator>,
     link: Arc<Link>,
+    signature: Option<Arc<Verdict>>,
 }
 
 impl A2aDialer {
@@ -121,6 +132,7 @@ impl A2aDialer {
             headers: config.headers.clone(),
             binding: config.binding,
             allow_hosts: config.allow_hosts.clone(),
+            signers: config.signers.clone(),
             chosen: Mutex::new(config.binding),
             threads: conversations.0,
         };
@@ -172,7 +184,10 @@ impl Settings {
         let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&bytes);
         let raw: Box<RawValue> =
             serde_json::from_slice(bytes).map_err(|e| bad(format!("it is not JSON ({e})")))?;
-        let card = Card::read(raw.get()).map_err(|error| bad(error.to_string()))?;
+        let (signed, signature) = self.signed(&raw).map_err(bad)?;
+        // What is signed, where it is: no more of the card is to be gone by.
+        let card = Card::read(signed.as_deref().unwrap_or(raw.get()));
+        let card = card.map_err(|error| bad(error.to_string()))?;
         let rules =
             Rules { card_url: url.as_ref(), allow_hosts: &self.allow_hosts, binding: self.binding };
         if let (Some(tokens), Some(named)) = (&self.tokens, &card.token_url) {
@@ -194,6 +209,7 @@ impl Settings {
                     "Agent Card of {:?} read",
                     card.name,
                 );
+                self.tell(signature.as_deref());
                 let link = Link {
                     name: self.name.clone(),
                     client: self.client_for(endpoint.binding),
@@ -205,7 +221,37 @@ impl Settings {
                 (Arc::new(catalog), Arc::new(link))
             }
         };
-        Ok(Arc::new(Resolved { catalog, validator, link }))
+        Ok(Arc::new(Resolved { catalog, validator, link, signature }))
+    }
+
+    /// What of the card is signed, and by whom; nothing where nobody looks. An error where a
+    /// signature is required.
+    fn signed(&self, card: &RawValue) -> Result<(Option<String>, Option<Arc<Verdict>>), String> {
+        let Some(Signers { keys, required }) = &self.signers else { return Ok((None, None)) };
+        match signature::verify(card, keys) {
+            Ok(signed) => {
+                let key = signed.key.id().map(str::to_owned);
+                let verdict = Verdict::Valid { algorithm: signed.algorithm, key };
+                Ok((Some(signed.payload), Some(Arc::new(verdict))))
+            }
+            Err(why) if *required => Err(format!("{why}; `signature` requires a good one")),
+            Err(why) => Ok((None, Some(Arc::new(Verdict::Invalid(why.to_string()))))),
+        }
+    }
+
+    fn tell(&self, signature: Option<&Verdict>) {
+        match signature {
+            None => {}
+            Some(Verdict::Valid { algorithm, key }) => {
+                let key = key.as_deref();
+                tracing::info!(backend = %self.name, %algorithm, key, "the Agent Card is signed");
+            }
+            Some(Verdict::Invalid(why)) => tracing::warn!(
+                backend = %self.name,
+                why,
+                "the Agent Card is not signed by a key that is configured, and is taken all the same"
+            ),
+        }
     }
 
     fn client_for(&self, binding: A2aBinding) -> reqwest::Client {
@@ -225,8 +271,12 @@ impl A2aPeer {
 
 impl Peer for A2aPeer {
     fn about(&self) -> About {
-        let version = self.current().link.endpoint.version.clone();
-        About { protocol_version: Some(version), server_info: None }
+        let current = self.current();
+        About {
+            protocol_version: Some(current.link.endpoint.version.clone()),
+            server_info: None,
+            signature: current.signature.clone(),
+        }
     }
 
     fn resolve(&self) -> BoxFuture<'_, Result<Arc<Catalog>, PeerError>> {

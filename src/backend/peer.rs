@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 
 use crate::model::{
     answer::Answer,
+    card::signature::Algorithm,
     catalog::Catalog,
     ids::{RunId, SessionId, ToolUseId},
     trace::Trace,
@@ -69,6 +70,20 @@ pub struct About {
     pub protocol_version: Option<String>,
     /// MCP's `Implementation` of the server, verbatim.
     pub server_info: Option<Arc<RawValue>>,
+    /// Whether an agent's card is signed, where the operator has named keys.
+    pub signature: Option<Arc<Verdict>>,
+}
+
+/// Whether a card is signed by one of the operator's keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    Valid {
+        algorithm: Algorithm,
+        /// The `kid` of the key, if it has one.
+        key: Option<String>,
+    },
+    /// It is not, and why.
+    Invalid(String),
 }
 
 /// One call, with all that a peer needs to make it.

@@ -12,8 +12,8 @@ use serde::Serialize;
 use crate::{
     config::{
         A2a, Action, Auth, Backend, CardSource, ClientCredentials, Config, ConfigErrors,
-        Confinement, Credential, Environment, Files, Mcp, OnUnavailable, Program, Target, Upstream,
-        error::Problem, find, value::format_duration,
+        Confinement, Credential, Environment, Files, Mcp, OnUnavailable, Program, Signers, Target,
+        Upstream, error::Problem, find, value::format_duration,
     },
     model::ids::BackendName,
 };
@@ -74,6 +74,8 @@ pub struct BackendPlan {
     pub trust_annotations: bool,
     /// What becomes of what was not accepted.
     pub pin: &'static str,
+    /// Whose signature an agent's card has to have, where that is looked at.
+    pub signature: Option<SignaturePlan>,
     /// Whether a person is asked before some of its calls.
     pub approve: bool,
     pub required: bool,
@@ -83,6 +85,14 @@ pub struct BackendPlan {
     /// After how long a call is answered for the time being.
     pub pending_after: Option<String>,
     pub concurrency: usize,
+}
+
+/// Whose signature the card of an agent has to have.
+#[derive(Debug, Serialize)]
+pub struct SignaturePlan {
+    /// How many keys there are.
+    pub keys: usize,
+    pub required: bool,
 }
 
 /// How a backend is reached.
@@ -227,6 +237,10 @@ impl Plan {
 
 impl BackendPlan {
     fn new(backend: &Backend) -> Self {
+        let signers = match &backend.target {
+            Target::A2a(a2a) => a2a.signers.as_ref(),
+            Target::Mcp(_) | Target::Local(_) => None,
+        };
         let (kind, reached, prefix) = match &backend.target {
             Target::Mcp(mcp) => ("mcp", Reached::mcp(mcp), Some(backend.naming.prefix.clone())),
             Target::A2a(a2a) => ("a2a", Reached::a2a(a2a), None),
@@ -239,6 +253,10 @@ impl BackendPlan {
             prefix,
             trust_annotations: backend.trust_annotations,
             pin: backend.pin.as_str(),
+            signature: signers.map(|Signers { keys, required }| SignaturePlan {
+                keys: keys.len(),
+                required: *required,
+            }),
             approve: !backend.approve.is_empty(),
             required: backend.required,
             on_unavailable: match backend.on_unavailable {
@@ -419,6 +437,14 @@ impl fmt::Display for BackendPlan {
             let trust =
                 if self.trust_annotations { "; their annotations are believed" } else { "" };
             writeln!(f, "  tools    {tools}{trust}")?;
+        }
+        if let Some(SignaturePlan { keys, required }) = &self.signature {
+            let otherwise = if *required { "" } else { "; one that is not is told of, and taken" };
+            let whose = match keys {
+                1 => "the key that is configured".to_owned(),
+                many => format!("one of {many} keys"),
+            };
+            writeln!(f, "  signed   by {whose}{otherwise}")?;
         }
         if self.approve {
             writeln!(f, "  asks     a person, before the calls that `approve` names")?;

@@ -13,6 +13,7 @@ mod listen;
 mod local;
 mod mcp;
 mod program;
+mod signature;
 mod socket;
 mod tls;
 mod upstream;
@@ -333,6 +334,10 @@ impl<'a> Lower<'a> {
 
 fn everybody_reads(path: &Path) -> String {
     format!("every user can read {}; run chmod o-rwx on it", path.display())
+}
+
+fn everybody_writes(path: &Path) -> String {
+    format!("every user can change {}; run chmod o-w on it", path.display())
 }
 
 fn plain_secret(name: &str) -> String {

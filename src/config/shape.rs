@@ -328,6 +328,20 @@ pub struct A2a {
     pub auth: Option<At<BackendAuth>>,
     /// The TLS of the agent, where it is not what this machine trusts anyway.
     pub tls: Option<At<BackendTls>>,
+    /// Whose signature the card has to have. Default: signatures are not looked at.
+    pub signature: Option<At<CardSignature>>,
+}
+
+/// Whose signature an Agent Card has to have (A2A 1.0, §8.4).
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with keys and required")]
+pub struct CardSignature {
+    /// A file or a list of files with public keys of which one must have signed the card: PEM, a
+    /// JWK, or a set of them. ES256, ES384, EdDSA, RS256 and PS256 are taken.
+    pub keys: Option<At<OneOrMany>>,
+    /// `true` (the default): a card that none of them has signed is refused, as one that cannot be
+    /// read. `false`: it is taken, and told of.
+    pub required: Option<At<bool>>,
 }
 
 /// The TLS of one backend: `ca`, or `cert` and `key`, or all three, as PEM files.

@@ -25,8 +25,9 @@ use crate::{
         supervisor::{Supervisor, Timing},
     },
     catalogs,
-    config::{Backend, CardSource, Mcp, Program, Refresh, Target},
+    config::{A2a, Backend, CardSource, Mcp, Program, Refresh, Signers, Target},
     demo, http_client,
+    keys::PublicKey,
     model::{
         catalog::Identity,
         ids::BackendName,
@@ -211,7 +212,7 @@ impl Fleet {
         let launcher = self.shared.launcher.clone();
         // What is said to an agent goes on where it is the same one.
         let earlier = self.members.get(&name);
-        let same = earlier.filter(|earlier| identity(&earlier.target) == identity(target));
+        let same = earlier.filter(|earlier| reached(&earlier.target) == reached(target));
         let conversations = same.map(|same| same.conversations.clone()).unwrap_or_default();
         let mut bundled = None;
         let dial: Arc<dyn Dial> = match target {
@@ -276,14 +277,23 @@ fn timing(backend: &Backend, refresh: &Refresh) -> Timing {
     Timing { interval: backend.refresh, jitter: refresh.jitter, timeout: refresh.timeout }
 }
 
-/// How a backend is reached, without secrets; `None` for one whose catalog is not kept.
+/// What the catalog of a backend belongs to; `None` for one whose catalog is not kept.
 fn identity(target: &Target) -> Option<Identity> {
+    let mut whose = reached(target)?;
+    if let Target::A2a(A2a { signers: Some(Signers { keys, required: true }), .. }) = target {
+        // A card that was kept is as good as the keys that it was held against.
+        let keys = keys.iter().map(PublicKey::fingerprint);
+        whose.extend(keys.map(|key| format!(" {key}")));
+    }
+    Some(Identity::of(&whose))
+}
+
+/// How a backend is reached, without secrets; `None` for one that is not elsewhere.
+fn reached(target: &Target) -> Option<String> {
     Some(match target {
-        Target::Mcp(Mcp::Stdio(Program { command, args, .. })) => {
-            Identity::of(&format!("{command} {args:?}"))
-        }
-        Target::Mcp(Mcp::Http { url, .. }) => Identity::of(&url.to_string()),
-        Target::A2a(agent) => Identity::of(&format!("{:?}", agent.card)),
+        Target::Mcp(Mcp::Stdio(Program { command, args, .. })) => format!("{command} {args:?}"),
+        Target::Mcp(Mcp::Http { url, .. }) => url.to_string(),
+        Target::A2a(agent) => format!("{:?}", agent.card),
         // It is in the configuration, whole.
         Target::Local(_) => return None,
     })

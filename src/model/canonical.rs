@@ -2,9 +2,14 @@
 //! documents with the same form say the same.
 //!
 //! Numbers stand as they were written, and members that stand twice stay twice, since readers differ
-//! in what they make of either.
+//! in what they make of either. [`Node::jcs`] is the RFC's own form, where numbers are doubles, and
+//! what readers differ in has none ([`Node::read_clear`]).
 //!
-//! Must not: be sent anywhere; it is for comparing, and for people.
+//! Must not: be sent anywhere; it is for comparing, for what was signed, and for people.
+
+mod number;
+
+use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
@@ -23,28 +28,55 @@ pub enum Node<'a> {
     Map(Vec<(String, Self)>),
 }
 
+/// Why a document has no form of RFC 8785: readers of JSON do not agree on what it says.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unclear {
+    #[error("{0:?} stands twice in one object")]
+    Twice(String),
+    #[error("half of a surrogate pair stands in a text")]
+    HalfAPair,
+    #[error("a number is larger than any double")]
+    Number,
+    #[error("it is nested more than {MAX_DEPTH} deep")]
+    TooDeep,
+}
+
 impl<'a> Node<'a> {
     /// Reads a whole value.
     pub fn read(json: &'a RawValue) -> Self {
-        Reader { text: json.get(), at: 0 }.value(0)
+        Reader { text: json.get(), at: 0, unclear: None }.value(0)
+    }
+
+    /// Reads a whole value that has a form of RFC 8785.
+    pub fn read_clear(json: &'a RawValue) -> Result<Self, Unclear> {
+        let mut reader = Reader { text: json.get(), at: 0, unclear: None };
+        let node = reader.value(0);
+        reader.unclear.map_or(Ok(node), Err)
     }
 
     /// Its form.
     pub fn canonical(&self) -> String {
         let mut out = String::new();
-        self.write(&mut out);
+        self.write(&mut out, &|raw| raw.into());
         out
     }
 
-    fn write(&self, out: &mut String) {
+    /// The form of RFC 8785, of what came from [`Self::read_clear`].
+    pub fn jcs(&self) -> String {
+        let mut out = String::new();
+        self.write(&mut out, &|raw| number::double(raw).map_or(raw.into(), number::text));
+        out
+    }
+
+    fn write(&self, out: &mut String, shown: &impl Fn(&'a str) -> Cow<'a, str>) {
         match self {
             Self::Text(text) => out.push_str(&quoted(text)),
-            Self::Raw(raw) => out.push_str(raw),
+            Self::Raw(raw) => out.push_str(&shown(raw)),
             Self::List(elements) => {
                 out.push('[');
                 for (at, element) in elements.iter().enumerate() {
                     out.push_str(if at > 0 { "," } else { "" });
-                    element.write(out);
+                    element.write(out, shown);
                 }
                 out.push(']');
             }
@@ -54,7 +86,7 @@ impl<'a> Node<'a> {
                     out.push_str(if at > 0 { "," } else { "" });
                     out.push_str(&quoted(key));
                     out.push(':');
-                    value.write(out);
+                    value.write(out, shown);
                 }
                 out.push('}');
             }
@@ -105,15 +137,13 @@ impl<'a> Node<'a> {
 
 /// The text of a JSON string. Half of a surrogate pair, which no text holds, becomes a character of
 /// private use, so that it stays different from others, and something that nobody sees.
-fn text(raw: &str) -> String {
-    serde_json::from_str(raw).unwrap_or_else(|_half_a_pair| {
-        let lone = |half: u16| char::from_u32(0x10_f800 + u32::from(half & 0x7ff));
-        let chars = char::decode_utf16(units(raw));
-        chars
-            .map(|c| c.or_else(|error| lone(error.unpaired_surrogate()).ok_or(error)))
-            .map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER))
-            .collect()
-    })
+fn with_halves(raw: &str) -> String {
+    let lone = |half: u16| char::from_u32(0x10_f800 + u32::from(half & 0x7ff));
+    let chars = char::decode_utf16(units(raw));
+    chars
+        .map(|c| c.or_else(|error| lone(error.unpaired_surrogate()).ok_or(error)))
+        .map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER))
+        .collect()
 }
 
 /// The UTF-16 units of a JSON string.
@@ -152,12 +182,17 @@ fn quoted(text: &str) -> String {
 struct Reader<'a> {
     text: &'a str,
     at: usize,
+    /// The first that was found.
+    unclear: Option<Unclear>,
 }
 
 impl<'a> Reader<'a> {
     fn value(&mut self, depth: usize) -> Node<'a> {
         match self.peek() {
-            Some(b'{' | b'[') if depth >= MAX_DEPTH => Node::Raw(self.skip_brackets()),
+            Some(b'{' | b'[') if depth >= MAX_DEPTH => {
+                self.unclear.get_or_insert(Unclear::TooDeep);
+                Node::Raw(self.skip_brackets())
+            }
             Some(b'{') => Node::Map(self.members(depth)),
             Some(b'[') => {
                 let mut elements = Vec::new();
@@ -166,12 +201,16 @@ impl<'a> Reader<'a> {
                 }
                 Node::List(elements)
             }
-            Some(b'"') => Node::Text(text(self.skip_string())),
+            Some(b'"') => Node::Text(self.string()),
             _ => {
                 let rest = self.text.get(self.at..).unwrap_or_default();
                 let ends = |c: char| matches!(c, ',' | ']' | '}') || c.is_ascii_whitespace();
                 let end = rest.find(ends).unwrap_or(rest.len());
-                self.take(end)
+                let raw = self.take(end);
+                if number::double(raw).is_some_and(f64::is_infinite) {
+                    self.unclear.get_or_insert(Unclear::Number);
+                }
+                Node::Raw(raw)
             }
         }
     }
@@ -179,7 +218,7 @@ impl<'a> Reader<'a> {
     fn members(&mut self, depth: usize) -> Vec<(String, Node<'a>)> {
         let mut members = Vec::new();
         while self.has_next(b'}') {
-            let key = text(self.skip_string());
+            let key = self.string();
             self.peek();
             // The colon.
             self.at += 1;
@@ -188,7 +227,18 @@ impl<'a> Reader<'a> {
         }
         // Stable: those that stand twice keep their order, which says which one counts.
         members.sort_by(|(a, _), (b, _)| a.encode_utf16().cmp(b.encode_utf16()));
+        if let Some([(key, _), _]) = members.array_windows().find(|[a, b]| a.0 == b.0) {
+            self.unclear.get_or_insert_with(|| Unclear::Twice(key.clone()));
+        }
         members
+    }
+
+    fn string(&mut self) -> String {
+        let raw = self.skip_string();
+        serde_json::from_str(raw).unwrap_or_else(|_half_a_pair| {
+            self.unclear.get_or_insert(Unclear::HalfAPair);
+            with_halves(raw)
+        })
     }
 
     /// Goes behind the opening bracket or the comma; `false` behind `close`.
@@ -215,10 +265,10 @@ impl<'a> Reader<'a> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    fn take(&mut self, len: usize) -> Node<'a> {
+    fn take(&mut self, len: usize) -> &'a str {
         let start = self.at;
         self.at += len.max(1);
-        Node::Raw(self.text.get(start..self.at).unwrap_or_default())
+        self.text.get(start..self.at).unwrap_or_default()
     }
 
     /// A string with its quotes, as it was written.

@@ -3,6 +3,9 @@
 //! Must not: judge where an interface points to, or stand in for the card. What goes to MANTYX is
 //! the card's own bytes; fields that are absent or of another type are read as absent here.
 
+mod payload;
+pub mod signature;
+
 use serde_json::value::RawValue;
 
 use super::json::{Elements, Members};

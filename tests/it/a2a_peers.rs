@@ -94,6 +94,7 @@ async fn dial_url(url: &Url, binding: Option<A2aBinding>) -> Arc<dyn Peer> {
         allow_hosts: vec!["127.0.0.1".to_owned()],
         oauth: None,
         tls: None,
+        signers: None,
     };
     let name = BackendName::parse("hr").unwrap();
     A2aDialer::new(name, &config, http_client::new(), Conversations::default())
@@ -291,6 +292,7 @@ pub(crate) async fn dial_with(
         allow_hosts: Vec::new(),
         oauth: None,
         tls: None,
+        signers: None,
     };
     let name = BackendName::parse("hr").unwrap();
     A2aDialer::new(name, &config, http_client::new(), Conversations::default())

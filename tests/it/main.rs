@@ -53,6 +53,8 @@ mod callers;
 mod calls;
 #[cfg(test)]
 mod canaries;
+#[cfg(test)]
+mod cards;
 mod children;
 #[cfg(test)]
 mod cli;

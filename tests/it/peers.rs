@@ -181,6 +181,19 @@ pub(crate) async fn a2a_v03() -> Peer {
     python_listener(fetch::python_v03(), "a2a_v03_agent.py", &[]).await
 }
 
+/// Cards that the A2A SDKs have signed, of 1.x and of 0.3 (tests/peers/sign_cards.py).
+pub(crate) fn signed_cards() -> Vec<serde_json::Value> {
+    let sign = |python: PathBuf| {
+        let output = Command::new(python).arg(repository("tests/peers/sign_cards.py")).output();
+        let output = output.expect("the SDK's interpreter starts");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+        String::from_utf8(output.stdout).expect("JSON is UTF-8")
+    };
+    let lines = sign(fetch::python()) + &sign(fetch::python_v03());
+    lines.lines().map(|line| serde_json::from_str(line).expect("a line is a card")).collect()
+}
+
 /// A server over TLS whose certificate nobody knows and that lets nobody in; the scheme of its
 /// `url()` is to be replaced.
 pub(crate) async fn tls() -> Peer {

@@ -49,6 +49,13 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "keys",
+        &[
+            "api", "audit", "backend", "cli", "config", "daemon", "door", "front", "journal",
+            "proxy", "runs", "sandbox", "server", "state", "tls", "upstream", "wire",
+        ],
+    ),
+    (
         "config",
         &[
             "api", "backend", "cli", "daemon", "door", "front", "proxy", "runs", "sandbox",

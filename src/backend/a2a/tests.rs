@@ -31,6 +31,7 @@ fn dialer_of(card: CardSource, conversations: Conversations) -> A2aDialer {
         description: None,
         binding: None,
         allow_hosts: Vec::new(),
+        signers: None,
         oauth: None,
         tls: None,
     };

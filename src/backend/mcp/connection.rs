@@ -313,6 +313,7 @@ impl Peer for Connection {
         About {
             protocol_version: Some(version.unwrap_or_else(|| self.revision.to_string())),
             server_info: handshake.server_info.clone(),
+            signature: None,
         }
     }
 

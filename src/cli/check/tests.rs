@@ -6,12 +6,18 @@ use super::check;
 use crate::config::Environment;
 
 const FILE: &str = "/srv/bridge.yaml";
+/// The public key of nobody.
+const KEY: &str = "-----BEGIN PUBLIC KEY-----
+MCowBQYDK2VwAyEAjoyaf1pwn2Nvq8lZtgTnahaRUOhwsKiOJaCdlXT3FSU=
+-----END PUBLIC KEY-----
+";
 
 fn environment(yaml: &str) -> Environment {
     Environment::bare()
         .with_var("HOME", "/home/ann")
         .with_var("TOKEN", "0123456789abcdef")
         .with_file(FILE, yaml, 0o644)
+        .with_file("/srv/key.pem", KEY, 0o644)
         .with_own_program("/usr/bin/mantyx-bridge")
 }
 
@@ -39,7 +45,7 @@ mcp:
   off: {command: x, disabled: true}
   own: {command: mantyx-bridge, args: [demo-mcp-server]}
 a2a:
-  card: {card_file: card.json}
+  card: {card_file: card.json, signature: {keys: key.pem}}
   desk: {bundled: true}
   hr: {url: https://hr.acme, on_unavailable: omit, refresh: 90s, pin: off}
 ";
@@ -55,6 +61,7 @@ apps       a (fs, hr)
 
 a2a card
   card     /srv/card.json
+  signed   by the key that is configured
   limits   16 calls at once, 1h each, pending after 4m; refreshed every 5m; stale while down
 
 a2a desk

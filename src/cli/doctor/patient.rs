@@ -18,7 +18,7 @@ use crate::{
     backend::{
         a2a::{A2aDialer, Conversations},
         mcp,
-        peer::{Dial, PeerError},
+        peer::{Dial, PeerError, Verdict},
         program,
     },
     config::{
@@ -189,6 +189,8 @@ async fn mcp_server(visit: &mut Visit, ward: &Ward, dialer: &dyn Dial, server: &
 
 async fn a2a_agent(visit: &mut Visit, ward: &Ward, dialer: &dyn Dial, agent: &A2a) {
     const CURE: &str = "see the agent's log; its card has to be at the address that is configured";
+    const UNSIGNED: &str = "ask whoever runs the agent which key it signs its card with, and hold it \
+                            against `signature: {keys: …}`";
     visit.begin("card");
     let fetched = async {
         let peer = dialer.dial().await?;
@@ -203,10 +205,24 @@ async fn a2a_agent(visit: &mut Visit, ward: &Ward, dialer: &dyn Dial, agent: &A2
                 Content::Mcp { .. } | Content::Local { .. } => None,
             };
             let name = card.map(|card| card.name).unwrap_or_default();
-            let version = peer.about().protocol_version.unwrap_or_default();
-            visit.ok(format!("{name:?}, A2A {version} over {}", dialer.transport()));
+            let about = peer.about();
+            let version = about.protocol_version.unwrap_or_default();
+            let found = format!("{name:?}, A2A {version} over {}", dialer.transport());
+            match about.signature.as_deref() {
+                None => visit.ok(found),
+                Some(Verdict::Valid { algorithm, key }) => {
+                    let key = key.as_ref().map(|key| format!(" by {key:?}")).unwrap_or_default();
+                    visit.ok(format!("{found}, signed{key} ({algorithm})"));
+                }
+                Some(Verdict::Invalid(why)) => {
+                    visit.warn(format!("{found}, not signed: {why}"), UNSIGNED);
+                }
+            }
         }
-        Ok(Err(PeerError { text: why, .. })) => refused(visit, &why, CURE.to_owned(), pass),
+        Ok(Err(PeerError { text: why, .. })) => {
+            let cure = if why.contains("`signature`") { UNSIGNED } else { CURE };
+            refused(visit, &why, cure.to_owned(), pass);
+        }
         Err(_elapsed) => late(visit, ward, "the card", CURE.to_owned()),
     }
 }

@@ -13,6 +13,7 @@ mod pending;
 mod reading_again;
 mod secrets;
 mod shape;
+mod signature;
 mod tls;
 mod trust;
 

@@ -42,6 +42,7 @@ impl Lower<'_> {
             self.error_at_key(at.node, "the bundled agent is the bridge's own", "leave `pin` out");
         }
         let tls = self.backend_tls(entry.tls.as_ref(), Dialect::Own, url)?;
+        let signers = self.signature(entry.signature.as_ref(), is_bundled)?;
         let common = Common {
             required: entry.required.as_ref(),
             on_unavailable: entry.on_unavailable.as_ref(),
@@ -63,6 +64,7 @@ impl Lower<'_> {
             allow_hosts,
             oauth,
             tls,
+            signers,
         });
         let backend = self.backend(name, target, Naming::default(), &common, inherited);
         let approve = self.approve_agent(name, entry.approve.as_ref());

@@ -1,5 +1,6 @@
 //! `doctor`: who is well, who is not and what cures it, without a daemon and without a secret.
 
+use rcgen::KeyPair;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -226,4 +227,24 @@ async fn an_application_at_mantyx_is_examined_as_one() {
     let report = doctor(&config(CANARY), &["--json"], &[]).await.expect(FAILED).json();
     let text = failure(&report, "upstream", "auth");
     assert!(text.contains("400 invalid_grant") && text.contains("log in anew"), "{text}");
+}
+
+#[tokio::test]
+async fn the_signature_of_a_card_is_looked_at() {
+    let dir = TempDir::new().expect("the temporary directory is writable");
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("a new directory");
+        path.display().to_string()
+    };
+    let keys = file("keys.pem", &KeyPair::generate().expect("a key").public_key_pem());
+    let card = file("card.json", r#"{"name":"HR","url":"http://127.0.0.1:9/","signatures":[]}"#);
+    let config = format!(
+        "upstream: {{sandbox: true}}\na2a:\n  strict: {{card_file: {card}, signature: {{keys: \
+         {keys}}}}}\n  loose: {{card_file: {card}, signature: {{keys: {keys}, required: false}}}}\n"
+    );
+    let report = doctor(&config, &["--json"], &[]).await.expect(FAILED).json();
+    let told = failure(&report, "strict", "card");
+    assert!(told.contains("it has no signature") && told.contains("which key it signs"), "{told}");
+    assert_eq!(steps(&report, "loose"), [("card".to_owned(), "warn".to_owned())]);
 }

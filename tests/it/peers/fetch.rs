@@ -14,14 +14,14 @@ use std::{
 const PYTHON: &[&str] = &[
     "mcp-server-time==2026.10.19",
     "mantyx-sdk==2026.10.2",
-    "a2a-sdk[http-server]==1.3.0",
+    "a2a-sdk[http-server,signing]==1.3.0",
     "uvicorn==0.54.0",
-    // For the agent on gRPC, and its certificate.
+    // For the agent on gRPC, its certificate, and the keys of signed cards.
     "grpcio==1.85.1",
     "cryptography==50.0.2",
 ];
 /// The older A2A SDK cannot share an environment with the newer.
-const PYTHON_V03: &[&str] = &["a2a-sdk[http-server]==0.3.26", "uvicorn==0.54.0"];
+const PYTHON_V03: &[&str] = &["a2a-sdk[http-server,signing]==0.3.26", "uvicorn==0.54.0"];
 const NODE: &[&str] = &["@modelcontextprotocol/server-everything@2026.8.31"];
 const SCHEMATHESIS: &[&str] = &["schemathesis==4.32.5"];
 /// The messages of OTLP.

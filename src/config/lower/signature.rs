@@ -1,0 +1,73 @@
+//! `signature` of an agent: the keys, read.
+//!
+//! Must not: look at a card.
+
+use super::{Lower, everybody_writes};
+use crate::{
+    config::{
+        Signers,
+        document::NodeId,
+        read::At,
+        reference::{Dialect, plain_reason},
+        shape,
+        words::OneOrMany,
+    },
+    keys::PublicKey,
+};
+
+const PUBLIC: &str = "name a file with the agent's public key: PEM (-----BEGIN PUBLIC KEY-----, which \
+                      `openssl x509 -pubkey -noout` makes of a certificate), a JWK, or a set of them";
+
+impl Lower<'_> {
+    /// Who has to have signed the card. `None` outside: it was refused.
+    pub(super) fn signature(
+        &self,
+        section: Option<&At<shape::CardSignature>>,
+        is_bundled: bool,
+    ) -> Option<Option<Signers>> {
+        let Some(At { value: section, node }) = section else { return Some(None) };
+        if is_bundled {
+            let message = "the bundled agent is the bridge's own";
+            self.error_at_key(*node, message, "leave `signature` out");
+            return None;
+        }
+        let files: Vec<(&str, NodeId)> = match &section.keys {
+            Some(At { value: OneOrMany::One(file), node }) => vec![(file, *node)],
+            Some(At { value: OneOrMany::Many(files), .. }) => {
+                files.iter().map(|at| (at.value.as_str(), at.node)).collect()
+            }
+            None => vec![],
+        };
+        if files.is_empty() {
+            let at = section.keys.as_ref().map_or(*node, |at| at.node);
+            let message = "`signature` names no key, so that no card could be the agent's";
+            self.missing(at, message, "write `keys: /path`, or a list of files");
+            return None;
+        }
+        let read = files.iter().map(|(file, node)| self.public_keys(file, *node));
+        // All of them, so that every mistake is told.
+        let read: Vec<Option<Vec<PublicKey>>> = read.collect();
+        let keys: Vec<Vec<PublicKey>> = read.into_iter().collect::<Option<_>>()?;
+        let required = section.required.as_ref().is_none_or(|at| at.value);
+        Some(Some(Signers { keys: keys.concat(), required }))
+    }
+
+    fn public_keys(&self, file: &str, node: NodeId) -> Option<Vec<PublicKey>> {
+        let at = At { value: file.to_owned(), node };
+        let path = self.path_in(&at, Dialect::Own)?;
+        let why = match self.env.read(&path) {
+            Ok(file) => match PublicKey::read_all(&file.text) {
+                Ok(keys) => {
+                    if file.mode & 0o002 != 0 {
+                        self.warn(node, everybody_writes(&path));
+                    }
+                    return Some(keys);
+                }
+                Err(flaw) => format!("{} cannot be used: {flaw}", path.display()),
+            },
+            Err(error) => format!("{}: {}", path.display(), plain_reason(&error)),
+        };
+        self.error(node, why, PUBLIC);
+        None
+    }
+}

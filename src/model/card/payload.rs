@@ -1,0 +1,301 @@
+//! What a signature of an Agent Card may have been made over: the card without its `signatures`, in
+//! the form of RFC 8785, with members of little meaning left out or not.
+//!
+//! A2A 1.0 (§8.4.1) leaves out what has its default value and need not be there. The SDKs leave out
+//! all that is empty, and an agent that speaks 0.3 as well adds 0.3's members once the card is
+//! signed. So there are several payloads; what one of them leaves out of the card must say nothing
+//! that it does not say itself ([`Payload::leaves_out`]).
+//!
+//! Must not: be shown to anybody in place of the card. What goes to MANTYX is the card's own bytes.
+
+use std::collections::HashSet;
+
+use serde_json::value::RawValue;
+
+use crate::model::canonical::{Node, Unclear};
+
+/// The members at one place of a card.
+struct Place {
+    /// Its way from the top; `*` stands for each element of a list, and for each name of a map whose
+    /// names are free.
+    at: &'static str,
+    /// The members that are left out with their default value.
+    implicit: &'static [&'static str],
+    /// Those that are kept if they are there.
+    explicit: &'static [&'static str],
+}
+
+const fn place(
+    at: &'static str,
+    implicit: &'static [&'static str],
+    explicit: &'static [&'static str],
+) -> Place {
+    Place { at, implicit, explicit }
+}
+
+/// The messages of a card: a2a.proto of A2A 1.0, `AgentCard` and what it is made of. A field that is
+/// neither `REQUIRED` nor `optional`, and is no message itself, is implicit.
+const PLACES: &[Place] = &[
+    place(
+        "",
+        &["securitySchemes", "securityRequirements"],
+        &[
+            "name",
+            "description",
+            "supportedInterfaces",
+            "provider",
+            "version",
+            "documentationUrl",
+            "capabilities",
+            "defaultInputModes",
+            "defaultOutputModes",
+            "skills",
+            "iconUrl",
+        ],
+    ),
+    place("/supportedInterfaces/*", &["tenant"], &["url", "protocolBinding", "protocolVersion"]),
+    place("/provider", &[], &["url", "organization"]),
+    place(
+        "/capabilities",
+        &["extensions"],
+        &["streaming", "pushNotifications", "extendedAgentCard"],
+    ),
+    place("/capabilities/extensions/*", &["uri", "description", "required"], &["params"]),
+    place(
+        "/skills/*",
+        &["examples", "inputModes", "outputModes", "securityRequirements"],
+        &["id", "name", "description", "tags"],
+    ),
+    place("/skills/*/securityRequirements/*", &["schemes"], &[]),
+    place("/skills/*/securityRequirements/*/schemes/*", &["list"], &[]),
+    place("/securityRequirements/*", &["schemes"], &[]),
+    place("/securityRequirements/*/schemes/*", &["list"], &[]),
+    place(
+        "/securitySchemes/*",
+        &[],
+        &[
+            "apiKeySecurityScheme",
+            "httpAuthSecurityScheme",
+            "oauth2SecurityScheme",
+            "openIdConnectSecurityScheme",
+            "mtlsSecurityScheme",
+        ],
+    ),
+    place("/securitySchemes/*/apiKeySecurityScheme", &["description"], &["location", "name"]),
+    place(
+        "/securitySchemes/*/httpAuthSecurityScheme",
+        &["description", "bearerFormat"],
+        &["scheme"],
+    ),
+    place(
+        "/securitySchemes/*/oauth2SecurityScheme",
+        &["description", "oauth2MetadataUrl"],
+        &["flows"],
+    ),
+    place(
+        "/securitySchemes/*/openIdConnectSecurityScheme",
+        &["description"],
+        &["openIdConnectUrl"],
+    ),
+    place("/securitySchemes/*/mtlsSecurityScheme", &["description"], &[]),
+    place(
+        "/securitySchemes/*/oauth2SecurityScheme/flows",
+        &[],
+        &["authorizationCode", "clientCredentials", "implicit", "password", "deviceCode"],
+    ),
+    place(
+        "/securitySchemes/*/oauth2SecurityScheme/flows/authorizationCode",
+        &["refreshUrl", "pkceRequired"],
+        &["authorizationUrl", "tokenUrl", "scopes"],
+    ),
+    place(
+        "/securitySchemes/*/oauth2SecurityScheme/flows/clientCredentials",
+        &["refreshUrl"],
+        &["tokenUrl", "scopes"],
+    ),
+    place(
+        "/securitySchemes/*/oauth2SecurityScheme/flows/implicit",
+        &["authorizationUrl", "refreshUrl", "scopes"],
+        &[],
+    ),
+    place(
+        "/securitySchemes/*/oauth2SecurityScheme/flows/password",
+        &["tokenUrl", "refreshUrl", "scopes"],
+        &[],
+    ),
+    place(
+        "/securitySchemes/*/oauth2SecurityScheme/flows/deviceCode",
+        &["refreshUrl"],
+        &["deviceAuthorizationUrl", "tokenUrl", "scopes"],
+    ),
+];
+
+/// Names and values of 0.3 that 1.0 has no more. Its SDK leaves `protocolVersion` and
+/// `preferredTransport` out of what it signs where they have these values.
+const WORDS_0_3: &[&str] = &[
+    "preferredTransport",
+    DEFAULT_TRANSPORT,
+    DEFAULT_VERSION,
+    "additionalInterfaces",
+    "transport",
+    "security",
+    "supportsAuthenticatedExtendedCard",
+    "type",
+    "apiKey",
+    "http",
+    "oauth2",
+    "openIdConnect",
+    "mutualTLS",
+    "in",
+];
+const DEFAULT_VERSION: &str = "0.3.0";
+const DEFAULT_TRANSPORT: &str = "JSONRPC";
+
+/// Something that a signature of the card may have been made over.
+#[derive(Debug)]
+pub(super) struct Payload<'a> {
+    node: Node<'a>,
+    /// Its bytes, which are a card themselves.
+    pub(super) text: String,
+}
+
+/// A card without its `signatures`.
+#[derive(Debug)]
+pub(super) struct Unsigned<'a>(Node<'a>);
+
+impl<'a> Unsigned<'a> {
+    /// Reads the whole card.
+    pub(super) fn read(card: &'a RawValue) -> Result<Self, Unclear> {
+        let mut node = Node::read_clear(card)?;
+        if let Node::Map(members) = &mut node {
+            members.retain(|(key, _)| key != "signatures");
+        }
+        Ok(Self(node))
+    }
+
+    /// All that may have been signed, no two alike; the card as it is comes first.
+    pub(super) fn payloads(&self) -> Vec<Payload<'a>> {
+        let Self(card) = self;
+        let has = |name: &str| matches!(card, Node::Map(all) if all.iter().any(|(k, _)| k == name));
+        let mut nodes = vec![card.clone()];
+        if has("supportedInterfaces") {
+            for knows_all in [true, false] {
+                let explicit = without_defaults(card, "", knows_all);
+                let full = without_empty(&explicit);
+                nodes.extend(std::iter::once(explicit).chain(full));
+            }
+        } else {
+            nodes.extend(without_empty(card));
+            nodes.extend(without_empty(&without_defaults_0_3(card)));
+        }
+        let mut payloads: Vec<Payload<'a>> = Vec::new();
+        for node in nodes {
+            let text = node.jcs();
+            if payloads.iter().all(|known| known.text != text) {
+                payloads.push(Payload { node, text });
+            }
+        }
+        payloads
+    }
+}
+
+impl Payload<'_> {
+    /// A text of `card` that does not stand in the payload, and is no word of the format either:
+    /// whoever is on the way could have put it there.
+    pub(super) fn leaves_out(&self, card: &Unsigned<'_>) -> Option<String> {
+        let mut signed: HashSet<String> = WORDS_0_3.iter().map(|word| (*word).to_owned()).collect();
+        for Place { implicit, explicit, .. } in PLACES {
+            signed.extend(implicit.iter().chain(*explicit).map(|name| (*name).to_owned()));
+        }
+        signed.extend(["", "true", "false", "null"].map(str::to_owned));
+        self.node.each_text(&mut |text| _ = signed.insert(text.to_owned()));
+        let mut left_out = None;
+        card.0.each_text(&mut |text| {
+            if left_out.is_none() && !signed.contains(text) {
+                left_out = Some(text.to_owned());
+            }
+        });
+        left_out
+    }
+}
+
+/// `node` without the members that have the default values of A2A 1.0, and, unless `knows_all`,
+/// without those that 1.0 does not know.
+fn without_defaults<'a>(node: &Node<'a>, at: &str, knows_all: bool) -> Node<'a> {
+    let inside =
+        |node: &Node<'a>, name: &str| without_defaults(node, &format!("{at}/{name}"), knows_all);
+    match node {
+        Node::Text(_) | Node::Raw(_) => node.clone(),
+        Node::List(elements) => {
+            Node::List(elements.iter().map(|element| inside(element, "*")).collect())
+        }
+        Node::Map(members) => {
+            let place = PLACES.iter().find(|place| place.at == at);
+            let kept = members.iter().filter(|(key, value)| {
+                let Some(Place { implicit, explicit, .. }) = place else { return true };
+                let is_implicit = implicit.contains(&key.as_str());
+                let is_known = is_implicit || explicit.contains(&key.as_str());
+                // JSON's `null` is how protobuf's may say that a field is not set.
+                let is_unset = matches!(value, Node::Raw("null"));
+                (is_known || knows_all) && !is_unset && !(is_implicit && is_default(value))
+            });
+            let name = |key: &str| if place.is_some() { key.to_owned() } else { "*".to_owned() };
+            Node::Map(kept.map(|(key, value)| (key.clone(), inside(value, &name(key)))).collect())
+        }
+    }
+}
+
+fn is_default(value: &Node<'_>) -> bool {
+    is_empty(value) || matches!(value, Node::Raw("false"))
+}
+
+fn is_empty(value: &Node<'_>) -> bool {
+    match value {
+        Node::Text(text) => text.is_empty(),
+        Node::List(elements) => elements.is_empty(),
+        Node::Map(members) => members.is_empty(),
+        Node::Raw(raw) => *raw == "null",
+    }
+}
+
+/// `node` without what is empty, and what is empty without that; `None` if nothing is left.
+fn without_empty<'a>(node: &Node<'a>) -> Option<Node<'a>> {
+    let full = match node {
+        Node::Text(_) | Node::Raw(_) => node.clone(),
+        Node::List(elements) => Node::List(elements.iter().filter_map(without_empty).collect()),
+        Node::Map(members) => {
+            let full =
+                |(key, value): &(String, Node<'a>)| Some((key.clone(), without_empty(value)?));
+            Node::Map(members.iter().filter_map(full).collect())
+        }
+    };
+    (!is_empty(&full)).then_some(full)
+}
+
+/// A card of 0.3 without what its SDK does not sign.
+fn without_defaults_0_3<'a>(card: &Node<'a>) -> Node<'a> {
+    let Node::Map(members) = card else { return card.clone() };
+    let is = |value: &Node<'a>, default: &str| matches!(value, Node::Text(text) if text == default);
+    let kept = members.iter().filter(|(key, value)| match key.as_str() {
+        "protocolVersion" => !is(value, DEFAULT_VERSION),
+        "preferredTransport" => !is(value, DEFAULT_TRANSPORT),
+        _ => true,
+    });
+    let without_type = |scheme: &Node<'a>| match scheme {
+        Node::Map(members) => {
+            Node::Map(members.iter().filter(|(key, _)| key != "type").cloned().collect())
+        }
+        other => other.clone(),
+    };
+    let signed = |(key, value): &(String, Node<'a>)| match value {
+        Node::Map(schemes) if key == "securitySchemes" => {
+            let schemes = schemes.iter().map(|(name, scheme)| (name.clone(), without_type(scheme)));
+            (key.clone(), Node::Map(schemes.collect()))
+        }
+        value => (key.clone(), value.clone()),
+    };
+    Node::Map(kept.map(signed).collect())
+}
+
+#[cfg(test)]
+mod tests;

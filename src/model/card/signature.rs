@@ -1,0 +1,235 @@
+//! Whether an Agent Card is signed by one of the operator's keys (A2A 1.0, §8.4; RFC 7515).
+//!
+//! Must not: take a key from anywhere but its caller. What a signature says of keys (`jku`, `jwk`,
+//! `x5c`) is not looked at, but for the `kid`, which picks one of those that there are.
+
+use std::fmt;
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL};
+use serde_json::value::RawValue;
+
+use super::payload::{Payload, Unsigned};
+use crate::model::{
+    canonical::Unclear,
+    json::{Elements, Members, member, string_member},
+};
+
+/// More than these are not looked at: each costs as much as a handshake.
+const MAX_SIGNATURES: usize = 8;
+
+/// How much of a peer's own words an error repeats, in bytes.
+const MAX_WORDS: usize = 100;
+
+/// The algorithms that are taken, by their names in JWS. None of them is keyed by a secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Algorithm {
+    Es256,
+    Es384,
+    EdDsa,
+    Rs256,
+    Ps256,
+}
+
+/// A public key that the operator has named.
+pub trait Key {
+    /// Its `kid`, if it has one.
+    fn id(&self) -> Option<&str>;
+
+    /// Whether it is a key for `algorithm`.
+    fn fits(&self, algorithm: Algorithm) -> bool;
+
+    /// Whether it verifies that `signature` was made over `message`.
+    fn verifies(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool;
+}
+
+/// A good signature.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Signed<'k, K> {
+    /// By whom.
+    pub key: &'k K,
+    pub algorithm: Algorithm,
+    /// What was signed: the card in its canonical form, without what says nothing. Whatever is to be
+    /// believed for the signature's sake is read from here.
+    pub payload: String,
+}
+
+/// Why a card counts as not signed.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotSigned {
+    #[error("it has no signature")]
+    Absent,
+    #[error("its `signatures` are no list")]
+    NoList,
+    #[error("it has {0} signatures, and {MAX_SIGNATURES} are looked at")]
+    TooMany(usize),
+    #[error("it has no canonical form: {0}")]
+    Unclear(#[from] Unclear),
+    #[error("{}", each(.0))]
+    NoneGood(Vec<WhyNot>),
+}
+
+/// Why one signature does not count.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WhyNot {
+    #[error("is no JWS: {0}")]
+    Unreadable(&'static str),
+    #[error(
+        "has the algorithm {0:?}, which is not taken: ES256, ES384, EdDSA, RS256 and PS256 are"
+    )]
+    Algorithm(String),
+    #[error("names in `crit` what the bridge does not know")]
+    Critical,
+    #[error("is by the key {0:?}, which is none of those that are configured")]
+    UnknownKey(String),
+    #[error("has the algorithm {0}, for which no key is configured (of its `kid`, if it has one)")]
+    NoFit(Algorithm),
+    #[error("was not made by a key that is configured, or not over this card")]
+    Wrong,
+    #[error("is good, but does not cover {0:?}, which the card has as well")]
+    LeavesOut(String),
+}
+
+/// Finds a signature of `card` by one of `keys`: one that is good is enough.
+pub fn verify<'k, K: Key>(card: &RawValue, keys: &'k [K]) -> Result<Signed<'k, K>, NotSigned> {
+    let unsigned = Unsigned::read(card)?;
+    let signatures = member(card.get(), "signatures").filter(|value| value.get() != "null");
+    let signatures = signatures.ok_or(NotSigned::Absent)?;
+    let Elements(signatures) =
+        Elements::read(signatures.get()).map_err(|_other| NotSigned::NoList)?;
+    match signatures.len() {
+        0 => return Err(NotSigned::Absent),
+        many if many > MAX_SIGNATURES => return Err(NotSigned::TooMany(many)),
+        _ => {}
+    }
+    let payloads = unsigned.payloads();
+    let encoded: Vec<_> =
+        payloads.iter().map(|payload| (payload, BASE64URL.encode(&payload.text))).collect();
+    let mut why_not = Vec::new();
+    for signature in signatures {
+        match Jws::read(signature).and_then(|jws| jws.verify(keys, &unsigned, &encoded)) {
+            Ok(signed) => return Ok(signed),
+            Err(why) => why_not.push(why),
+        }
+    }
+    Err(NotSigned::NoneGood(why_not))
+}
+
+/// One entry of `signatures`.
+struct Jws {
+    protected: String,
+    algorithm: Algorithm,
+    key: Option<String>,
+    signature: Vec<u8>,
+}
+
+impl Jws {
+    fn read(entry: &RawValue) -> Result<Self, WhyNot> {
+        let unreadable = WhyNot::Unreadable;
+        let protected = string_member(entry.get(), "protected");
+        let protected = protected.ok_or(unreadable("it has no `protected`"))?;
+        let signature = string_member(entry.get(), "signature");
+        let signature = signature.ok_or(unreadable("it has no `signature`"))?;
+        let signature = BASE64URL.decode(signature).ok();
+        let signature = signature.ok_or(unreadable("`signature` is not base64url"))?;
+        let header = BASE64URL.decode(&protected).ok();
+        let header = header.ok_or(unreadable("`protected` is not base64url"))?;
+        let header = std::str::from_utf8(&header).ok();
+        let header = header.ok_or(unreadable("its header is not UTF-8"))?;
+        let members = Members::read(header).ok();
+        let members = members.ok_or(unreadable("its header is no JSON object"))?;
+        if members.duplicate().is_some() {
+            return Err(unreadable("a name stands twice in its header"));
+        }
+        if members.get("crit").is_some() {
+            // There is no extension that the bridge knows.
+            return Err(WhyNot::Critical);
+        }
+        let algorithm = string_member(header, "alg").ok_or(unreadable("it names no algorithm"))?;
+        let Some(algorithm) = Algorithm::named(&algorithm) else {
+            return Err(WhyNot::Algorithm(brief(&algorithm)));
+        };
+        let key = match members.get("kid") {
+            None => None,
+            Some(_) => Some(string_member(header, "kid").ok_or(unreadable("`kid` is no text"))?),
+        };
+        Ok(Self { protected, algorithm, key, signature })
+    }
+
+    fn verify<'k, K: Key>(
+        &self,
+        keys: &'k [K],
+        card: &Unsigned<'_>,
+        payloads: &[(&Payload<'_>, String)],
+    ) -> Result<Signed<'k, K>, WhyNot> {
+        let Self { algorithm, key: wanted, .. } = self;
+        // A key without an id may be any.
+        let named =
+            |key: &&K| wanted.is_none() || key.id().is_none_or(|id| Some(id) == wanted.as_deref());
+        let mut named = keys.iter().filter(named).peekable();
+        if named.peek().is_none() {
+            return Err(WhyNot::UnknownKey(brief(wanted.as_deref().unwrap_or_default())));
+        }
+        let mut fitting = named.filter(|key| key.fits(*algorithm)).peekable();
+        if fitting.peek().is_none() {
+            return Err(WhyNot::NoFit(*algorithm));
+        }
+        let mut why_not = WhyNot::Wrong;
+        for key in fitting {
+            for (payload, encoded) in payloads {
+                let message = format!("{}.{encoded}", self.protected);
+                if !key.verifies(*algorithm, message.as_bytes(), &self.signature) {
+                    continue;
+                }
+                match payload.leaves_out(card) {
+                    None => {
+                        let payload = payload.text.clone();
+                        return Ok(Signed { key, algorithm: *algorithm, payload });
+                    }
+                    Some(text) => why_not = WhyNot::LeavesOut(brief(&text)),
+                }
+            }
+        }
+        Err(why_not)
+    }
+}
+
+impl Algorithm {
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        let all = [Self::Es256, Self::Es384, Self::EdDsa, Self::Rs256, Self::Ps256];
+        all.into_iter().find(|algorithm| algorithm.as_str() == name)
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Es256 => "ES256",
+            Self::Es384 => "ES384",
+            Self::EdDsa => "EdDSA",
+            Self::Rs256 => "RS256",
+            Self::Ps256 => "PS256",
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+fn each(why_not: &[WhyNot]) -> String {
+    match why_not {
+        [one] => format!("its signature {one}"),
+        all => {
+            let all = all.iter().enumerate().map(|(at, why)| format!("signature {} {why}", at + 1));
+            all.collect::<Vec<_>>().join("; ")
+        }
+    }
+}
+
+fn brief(text: &str) -> String {
+    text.get(..text.floor_char_boundary(MAX_WORDS)).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests;
