@@ -5,11 +5,12 @@
 
 use std::path::PathBuf;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::Mutex,
 };
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::{Failure, Outcome};
 use crate::{
@@ -21,6 +22,9 @@ use crate::{
     watch::Watch,
 };
 
+/// As many as the service's unit allows.
+const DESCRIPTORS: u64 = 65_536;
+
 pub(super) async fn serve(path: PathBuf, env: Environment, handed: Vec<Handed>) -> Outcome {
     // Before the file is read, so that no change of it is missed.
     let watch = Watch::new(&path)?;
@@ -30,6 +34,7 @@ pub(super) async fn serve(path: PathBuf, env: Environment, handed: Vec<Handed>) 
     }
     let reload = Some(Reload { file, watch });
     info!(version = env!("CARGO_PKG_VERSION"), "starting");
+    have_descriptors();
     let traces = traces::start(&|name| env.filled_var(name).map(str::to_owned));
     let options = Options { launcher: std::env::current_exe().ok(), handed, reload, traces };
     let signals = Mutex::new(Stop::new()?);
@@ -40,6 +45,19 @@ pub(super) async fn serve(path: PathBuf, env: Environment, handed: Vec<Handed>) 
         error!(error = %chain(&failed), "the daemon cannot go on");
         Failure::Failed(format!("stopped because of a fault: {}", chain(&failed)))
     })
+}
+
+/// Asks for more descriptors where a shell has set the usual 1,024, of which a thousand streams of
+/// apps, and as many of MANTYX, would use up each one.
+fn have_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let most = limit.maximum.map_or(DESCRIPTORS, |most| most.min(DESCRIPTORS));
+    if limit.current.is_none_or(|current| current >= most) {
+        return;
+    }
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limit }) {
+        debug!(%error, "the limit of descriptors stays as it is");
+    }
 }
 
 pub(super) fn cannot_start(error: &(dyn std::error::Error + 'static)) -> Failure {
