@@ -10,10 +10,10 @@ use tempfile::TempDir;
 use tokio::{net::TcpStream, time::Instant};
 
 use crate::{
-    bridge::Bridge,
+    bridge::{API, Bridge, Submitted},
     frames::Script,
     http::{Answer, Connection, Request},
-    mantyx::Mantyx,
+    mantyx::{Mantyx, Recorded},
     peers, process,
     rig::{Rig, ledger_in},
     sse::{self, Stream},
@@ -23,6 +23,9 @@ use crate::{
 /// RELIABILITY's figure for all of it. The bridge as it is built for the tests holds it, too.
 const ROOM: u64 = 256 << 20;
 const NOTE: &str = r#"{"text":"x"}"#;
+/// A local tool that answers at once.
+const OK: &str =
+    "local:\n  ok: {description: d, parameters: {type: object}, command: [echo, hi]}\n";
 
 /// The calls of `backend` that have ended so.
 async fn ended(bridge: &Bridge, backend: &str, outcome: &str) -> usize {
@@ -45,30 +48,98 @@ async fn by_hand(bridge: &Bridge, id: &str, tool: &str) -> Answer {
     bridge.api("POST", "/v1/tool-calls", Some(&call)).await
 }
 
+/// A run whose events an app does not read: 24 MiB of them, and then a call of `other`.
+struct Unread {
+    run: Submitted,
+    stream: Stream,
+    last: u64,
+}
+
+impl Unread {
+    /// It floods once `open` is released.
+    async fn start(rig: &Rig) -> Self {
+        let filler = "y".repeat(16 << 10);
+        let script = (0..1500)
+            .fold(Script::new().delta("first").until("open"), |script, _| script.delta(&filler));
+        let script =
+            script.mcp("tu_flood", "other", "other_note", NOTE).answered("tu_flood").done();
+        let last = script.last_seq();
+        let run = rig.run(script).await;
+        let mut stream = Stream::open(&rig.bridge, &run.stream).await;
+        stream.event().await.expect("the first event");
+        Self { run, stream, last }
+    }
+
+    /// Its stream was closed, and goes on where it was.
+    async fn read_on(mut self, bridge: &Bridge) {
+        let (mut seen, stream) = (vec![1], &self.run.stream);
+        seen.extend(sse::seqs(&self.stream.rest().await));
+        assert!(seen.last() < Some(&self.last), "the log does not hold all of it");
+        wait::until("the app should get to the end", Duration::from_secs(60), async || {
+            let from = seen.last().copied().unwrap_or(0);
+            seen.extend(sse::seqs(&Stream::resume(bridge, stream, from).await.rest().await));
+            (seen.last() == Some(&self.last)).then_some(())
+        })
+        .await;
+        assert_eq!(seen, (1..=self.last).collect::<Vec<_>>(), "no gap and no repetition");
+    }
+}
+
+/// 500 calls of runs, of which 4 reach the program and 32 wait.
+const RUNS: usize = 10;
+const CALLS: usize = 50;
+const REFUSED: usize = RUNS * CALLS - 4 - 32;
+
+/// Waits until those that are beyond the line are answered.
+async fn wait_refused(rig: &Rig) {
+    wait::until("what is beyond the line should be refused", Duration::from_secs(60), async || {
+        (ended(&rig.bridge, "plain", "busy").await == REFUSED).then_some(())
+    })
+    .await;
+    let posts = wait::until("and answered", Duration::from_secs(60), async || {
+        let mut posts = rig.mantyx.requests("POST", "/tool-results");
+        posts.retain(|post| post.value()["toolUseId"] != "tu_flood");
+        (posts.len() >= REFUSED).then_some(posts)
+    })
+    .await;
+    assert_eq!(posts.len(), REFUSED, "once each");
+    for post in posts.iter().map(Recorded::value) {
+        let error = post["error"].as_str().unwrap_or_else(|| panic!("{post}"));
+        assert!(error.starts_with("`plain` is busy") && error.contains("not made"), "{error}");
+    }
+    assert_eq!(rig.executions().len(), 4, "no more has reached the server");
+}
+
+/// Others are served, and whoever asks by hand for what hangs is told so at once.
+async fn others_are_made(rig: &Rig) {
+    let (bridge, begun) = (&rig.bridge, Instant::now());
+    let others = async {
+        for n in 0..20 {
+            let id = format!("tu_o{n}");
+            rig.run(Script::one_call(&id, "other", "other_note", NOTE)).await;
+            assert_eq!(rig.mantyx.answer(&id).await["result"], "noted: x");
+            assert_eq!(by_hand(bridge, &id, "ok").await.expect(200)["result"], "hi");
+        }
+    };
+    let asked = async |n| by_hand(bridge, &format!("tu_h{n}"), "plain_note").await;
+    let (refused, ()) = tokio::join!(join_all((0..20).map(asked)), others);
+    assert!(begun.elapsed() < Duration::from_secs(60), "long before what waits gives up");
+    for answer in refused {
+        assert_eq!(answer.expect_error(503)["error"], "busy");
+        assert_eq!(answer.header("retry-after"), Some("3"));
+    }
+}
+
 /// A19: `plain` hangs with 500 calls of runs, and more by hand. Those beyond its line are refused,
 /// the other backends answer as ever, a reader that reads nothing is closed, and when the runs are
 /// over, all is as before.
 #[tokio::test]
 async fn calls_to_a_backend_that_hangs_are_refused_and_others_are_made() {
-    const RUNS: usize = 10;
-    const CALLS: usize = 50;
     let dir = TempDir::new().expect("the temporary directory is writable");
     let other = peers::ledger(&ledger_in(&dir), &[]);
-    let echo = "local:\n  ok: {description: d, parameters: {type: object}, command: [echo, hi]}\n";
-    let mut rig = Rig::with(&format!("  other: {other}\n"), &[], echo).await;
+    let mut rig = Rig::with(&format!("  other: {other}\n"), &[], OK).await;
     rig.bridge.wait_backend("other", "ready").await;
-    let bridge = &rig.bridge;
-
-    // 24 MiB for an app that does not read them.
-    let filler = "y".repeat(16 << 10);
-    let flood = (0..1500)
-        .fold(Script::new().delta("first").until("open"), |script, _| script.delta(&filler));
-    let script = flood.mcp("tu_flood", "other", "other_note", NOTE).answered("tu_flood").done();
-    let last = script.last_seq();
-    let flooded = rig.run(script).await;
-    let mut stuck = Stream::open(bridge, &flooded.stream).await;
-    stuck.event().await.expect("the first event");
-
+    let unread = Unread::start(&rig).await;
     let mut runs = Vec::new();
     for run in 0..RUNS {
         let script = (0..CALLS).fold(Script::new(), |script, n| {
@@ -77,71 +148,24 @@ async fn calls_to_a_backend_that_hangs_are_refused_and_others_are_made() {
         runs.push(rig.run(script.until("never")).await);
     }
     rig.mantyx.release("open");
-    // The 4 that a program is given at once, and 32 that wait.
-    let refused = RUNS * CALLS - 4 - 32;
-    wait::until("what is beyond the line should be refused", Duration::from_secs(60), async || {
-        (ended(bridge, "plain", "busy").await == refused).then_some(())
-    })
-    .await;
-    let posts = wait::until("and answered", Duration::from_secs(60), async || {
-        Some(rig.mantyx.requests("POST", "/tool-results"))
-            .filter(|posts| posts.len() >= refused + 1)
-    })
-    .await;
-    assert_eq!(posts.len(), refused + 1, "once each, and the one of the flood");
-    for post in posts.iter().map(|post| post.value()).filter(|post| post["toolUseId"] != "tu_flood")
-    {
-        let error = post["error"].as_str().unwrap_or_else(|| panic!("{post}"));
-        assert!(error.starts_with("`plain` is busy") && error.contains("not made"), "{error}");
-    }
-    assert_eq!(rig.executions().len(), 4, "no more has reached the server");
-
-    // Others are served, and whoever asks by hand for what hangs is told so at once.
-    let begun = Instant::now();
-    let (busy, made) = tokio::join!(
-        join_all((0..20).map(async |n| by_hand(bridge, &format!("tu_h{n}"), "plain_note").await)),
-        async {
-            for n in 0..20 {
-                let id = format!("tu_o{n}");
-                rig.run(Script::one_call(&id, "other", "other_note", NOTE)).await;
-                assert_eq!(rig.mantyx.answer(&id).await["result"], "noted: x");
-                assert_eq!(by_hand(bridge, &id, "ok").await.expect(200)["result"], "hi");
-            }
-        }
-    );
-    let () = made;
-    assert!(begun.elapsed() < Duration::from_secs(60), "long before what waits gives up");
-    for answer in busy {
-        assert_eq!(answer.expect_error(503)["error"], "busy");
-        assert_eq!(answer.header("retry-after"), Some("3"));
-    }
-
-    // The stream that nobody read was closed, and goes on where it was.
-    let mut seen = vec![1];
-    seen.extend(sse::seqs(&stuck.rest().await));
-    assert!(seen.last() < Some(&last), "the log does not hold all of it");
-    wait::until("the app should get to the end", Duration::from_secs(60), async || {
-        let from = seen.last().copied().unwrap_or(0);
-        seen.extend(sse::seqs(&Stream::resume(bridge, &flooded.stream, from).await.rest().await));
-        (seen.last() == Some(&last)).then_some(())
-    })
-    .await;
-    assert_eq!(seen, (1..=last).collect::<Vec<_>>(), "no gap and no repetition");
+    wait_refused(&rig).await;
+    others_are_made(&rig).await;
+    unread.read_on(&rig.bridge).await;
 
     // Nobody wants the calls any more.
     for run in runs {
-        let cancel = format!("{}/agent-runs/{}/cancel", crate::bridge::API, run.run_id);
-        bridge.api("POST", &cancel, None).await.expect(200);
+        let cancel = format!("{API}/agent-runs/{}/cancel", run.run_id);
+        rig.bridge.api("POST", &cancel, None).await.expect(200);
     }
     wait::soon("the calls should end with their runs", async || {
-        (bridge.backend("plain").await["callsInFlight"] == 0).then_some(())
+        (rig.bridge.backend("plain").await["callsInFlight"] == 0).then_some(())
     })
     .await;
-    let answer = by_hand(bridge, "tu_after", "plain_note").await.expect(200);
+    let answer = by_hand(&rig.bridge, "tu_after", "plain_note").await.expect(200);
     assert_eq!(answer["result"], "noted: x", "it takes calls again");
-    assert_eq!(ended(bridge, "plain", "cancelled").await, 4 + 32);
-    assert_eq!(ended(bridge, "plain", "busy").await, refused + 20);
-    assert_eq!(ended(bridge, "other", "result").await, 21);
+    assert_eq!(ended(&rig.bridge, "plain", "cancelled").await, 4 + 32);
+    assert_eq!(ended(&rig.bridge, "plain", "busy").await, REFUSED + 20);
+    assert_eq!(ended(&rig.bridge, "other", "result").await, 21);
     let most = process::most_resident(rig.bridge.process().pid());
     assert!(most <= ROOM, "it took {} MiB", most >> 20);
 }
@@ -158,8 +182,7 @@ fn more_descriptors() {
 async fn where_every_connection_is_used_the_next_is_told_so() {
     more_descriptors();
     let mantyx = Mantyx::start().await;
-    let local = "local:\n  ok: {description: d, parameters: {type: object}, command: [echo, hi]}\n";
-    let mut bridge = Bridge::start_confined(&format!("{}{local}", mantyx.upstream())).await;
+    let mut bridge = Bridge::start_confined(&format!("{}{OK}", mantyx.upstream())).await;
     mantyx.script(Script::new().delta("first").until("never"));
     let run = bridge.post_run(r#"{"prompt":"x"}"#).await;
     let mut streams = Vec::new();

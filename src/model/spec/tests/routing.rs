@@ -65,7 +65,7 @@ fn written(spec: &Value) -> Vec<(String, String, String)> {
 /// Makes the calls of one run; how many those were.
 fn make(servers: &BTreeMap<String, Given>, taken: &BTreeSet<String>) -> usize {
     let mut sources: Vec<Source> = servers.iter().map(source).collect();
-    let offer = Offer::build(&sources);
+    let offer = Arc::new(Offer::build(&sources));
     // The app may not use the last one, and has tools of its own.
     let hidden = servers.keys().next_back().unwrap();
     let own: Vec<Value> = taken
@@ -73,8 +73,10 @@ fn make(servers: &BTreeMap<String, Given>, taken: &BTreeSet<String>) -> usize {
         .map(|name| json!({"kind": "local", "name": name, "parameters": {"type": "object"}}))
         .collect();
     let spec = Spec::read(Bytes::from(json!({"tools": own}).to_string())).unwrap();
-    let allowed = |name: &BackendName| name.as_str() != hidden;
-    let injected = spec.inject(&offer, &allowed, &Selection::All).unwrap();
+    let allowed: Vec<&str> =
+        servers.keys().filter(|name| *name != hidden).map(String::as_str).collect();
+    let rights = backends(&allowed);
+    let injected = spec.inject(&offer.seen_by(&rights), &Selection::All).unwrap();
     // Which `Value` has no number for.
     let text = text(&injected).replace("1e400", "1");
     let refs = written(&serde_json::from_str(&text).unwrap());
@@ -90,7 +92,8 @@ fn make(servers: &BTreeMap<String, Given>, taken: &BTreeSet<String>) -> usize {
 
     // Whatever the order of the sources is, and after a restart.
     sources.reverse();
-    let turned = spec.inject(&Offer::build(&sources), &allowed, &Selection::All).unwrap();
+    let turned = Arc::new(Offer::build(&sources)).seen_by(&rights);
+    let turned = spec.inject(&turned, &Selection::All).unwrap();
     let (stored, routes) = injected.table.stored();
     let restored = Table::restore(&stored, Arc::new(Routes::restore(&routes.text).unwrap()));
     let mut calls = 0;
