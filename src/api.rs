@@ -23,11 +23,12 @@ use tokio::{sync::watch, time::Instant};
 
 pub use self::trust::OPERATOR;
 use crate::{
-    backend::calls::Backends,
+    backend::{calls::Backends, line::STANDSTILL},
     config::App,
     door::{
         code::Code,
         guard::{Caller, TokenHash},
+        rate,
         reply::{self, Body},
         route::Own,
     },
@@ -35,6 +36,7 @@ use crate::{
     model::{
         answer::Answer,
         approval,
+        ending::{Ending, Made},
         event::Call,
         ids::BackendName,
         json,
@@ -245,8 +247,13 @@ impl Api {
             )),
             Some(route) => {
                 let name = call.name.clone();
-                let made = self.runs.call(&app.name, route, call, None, trace).await;
-                made.unwrap_or_else(|Left| Answer::Error(approval::going_down(&name)))
+                match self.runs.call(&app.name, route, call, None, trace).await {
+                    Ok(Made { answer: Answer::Error(why), ending: Ending::Busy }) => {
+                        return busy(&why);
+                    }
+                    Ok(made) => made.answer,
+                    Err(Left) => Answer::Error(approval::going_down(&name)),
+                }
             }
         };
         let tool_use_id = tool_use.as_str();
@@ -316,6 +323,14 @@ fn not_json() -> Response<Body> {
 
 fn bad_request(message: &str) -> Response<Body> {
     reply::error(StatusCode::BAD_REQUEST, Code::InvalidRequest, message)
+}
+
+/// The answer to a call that got no turn, which whoever asked may soon make anew.
+fn busy(why: &str) -> Response<Body> {
+    let mut response = reply::error(StatusCode::SERVICE_UNAVAILABLE, Code::Busy, why);
+    let soon = HeaderValue::from(rate::seconds(STANDSTILL));
+    response.headers_mut().insert(header::RETRY_AFTER, soon);
+    response
 }
 
 /// A time as all answers write it.

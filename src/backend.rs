@@ -12,6 +12,7 @@ pub mod board;
 pub mod breaker;
 pub mod calls;
 pub mod gate;
+pub mod line;
 pub mod local;
 mod log;
 pub mod mcp;

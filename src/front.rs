@@ -52,11 +52,23 @@ impl Front {
             Ok((route, caller)) => self.count(route, caller, request, &arrival).await,
             Err(refusal) => self.refuse(request.uri().path(), &arrival, &refusal),
         };
-        // What a browser might do with an answer that it should never have got.
-        let headers = response.headers_mut();
-        headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
-        let unframed = HeaderValue::from_static("frame-ancestors 'none'");
-        headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(unframed);
+        keep_from_browsers(&mut response);
+        response
+    }
+
+    /// Answers a request that came on a connection for which there is no room. Whoever watches over
+    /// the bridge is told what it asks all the same.
+    pub async fn turn_away(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        arrival: Arrival,
+    ) -> Response<Body> {
+        let path = request.uri().path();
+        if Route::of(request.method(), path).is_open() {
+            return self.handle(request, arrival).await;
+        }
+        let mut response = self.refuse(path, &arrival, &Refusal::TooManyConnections);
+        keep_from_browsers(&mut response);
         response
     }
 
@@ -243,10 +255,22 @@ impl Front {
                 let seconds = HeaderValue::from(rate::seconds(*wait));
                 response.headers_mut().insert(header::RETRY_AFTER, seconds);
             }
+            Refusal::TooManyConnections => {
+                debug!(peer = %arrival, path, %refusal, "refused");
+                response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            }
             Refusal::NoHost | Refusal::ForeignHost | Refusal::CrossOrigin => {
                 debug!(peer = %arrival, path, %refusal, "refused");
             }
         }
         response
     }
+}
+
+/// What a browser might do with an answer that it should never have got.
+fn keep_from_browsers(response: &mut Response<Body>) {
+    let headers = response.headers_mut();
+    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    let unframed = HeaderValue::from_static("frame-ancestors 'none'");
+    headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(unframed);
 }

@@ -104,6 +104,7 @@ label! {
         ForeignHost = "host_refused",
         CrossOrigin = "origin_refused",
         Unauthorized = "unauthorized",
+        TooManyConnections = "too_many_connections",
         TooManyFailures = "too_many_failures",
         TooManyRequests = "too_many_requests",
     }

@@ -33,7 +33,7 @@ use std::{
 
 use bytes::Bytes;
 use tokio::{
-    sync::{Semaphore, watch},
+    sync::watch,
     time::{Instant, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -50,7 +50,7 @@ pub use self::{
 };
 use crate::{
     audit::Audit,
-    backend::{calls::Backends, peer::Handle},
+    backend::{calls::Backends, line::Line, peer::Handle},
     config::{App, Calls},
     journal::{
         self, Journal,
@@ -138,7 +138,7 @@ struct Settings {
 struct AppSettings {
     app: Arc<App>,
     /// The calls that it may have running at once, where it has a limit.
-    turns: Option<Arc<Semaphore>>,
+    turns: Option<Arc<Line>>,
 }
 
 impl Settings {
@@ -150,7 +150,7 @@ impl Settings {
             let same = known.filter(|known| known.app.max_concurrent_calls == limit);
             let turns = match same {
                 Some(known) => known.turns.clone(),
-                None => limit.map(|limit| Arc::new(Semaphore::new(limit))),
+                None => limit.map(|limit| Arc::new(Line::new(limit))),
             };
             (app.name.clone(), AppSettings { app: Arc::new(app.clone()), turns })
         };

@@ -237,7 +237,13 @@ fn operations(route: &Own) -> Vec<Operation> {
             "call",
             "Makes one call",
             of::<ToolCall>,
-            vec![(200, "What came of it.", Json(of::<ToolResult>)), bad(), too_large(), not_json()],
+            vec![
+                (200, "What came of it.", Json(of::<ToolResult>)),
+                bad(),
+                too_large(),
+                not_json(),
+                error(503, "There was no turn for it; it was not made."),
+            ],
         ),
         Own::Refresh(_) => Operation {
             method: "post",

@@ -3,6 +3,7 @@
 //!
 //! Must not: know runs or MANTYX, or put an address, a path or a secret into an answer.
 
+mod failure;
 mod lane;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -16,17 +17,15 @@ use tracing::{debug, info, warn};
 
 use super::{
     board::{Board, InUse, Phase},
-    breaker::{Shut, Sign},
+    breaker::Sign,
     gate::Pass,
-    peer::{CallError, Handle, NotRecorded, Origin, Progress, ToolCall, Witness},
+    line::NoTurn,
+    peer::{CallError, Handle, Origin, Progress, ToolCall, Witness},
 };
 use crate::{
     metrics,
     model::{
-        answer::{
-            Answer,
-            codes::{OUTCOME_UNKNOWN, STORAGE_UNAVAILABLE},
-        },
+        answer::Answer,
         ending::{Ending, Made},
         ids::BackendName,
         offer::{Route, Target},
@@ -34,6 +33,7 @@ use crate::{
     },
     traces::{Context, Kind, Span},
 };
+use failure::Failure;
 pub use lane::{CallLimits, Lane, LaneRules, LastCall};
 
 /// How long a call waits for a backend that is just connecting, before it is answered with an
@@ -169,7 +169,7 @@ impl Backends {
         let limits = Limits::new(lane.rules.limits.idle, wanted.deadline);
         let places = (&**lane, &*all.permits);
         let outcome = self.call_in_turn(route, places, &tool, wanted, limits).await;
-        if let Err(failure @ Failure::Shut(_)) = &outcome {
+        if let Err(failure @ (Failure::Shut(_) | Failure::NoTurn(NoTurn::Crowded, _))) = &outcome {
             debug!(backend = %name, %failure, "a call was not made");
             return Made::failed(failure.ending(), failure.for_model(name));
         }
@@ -196,15 +196,20 @@ impl Backends {
         // To ask for what was started before is no call.
         let admit = || wanted.handle.is_none().then(|| lane.gate.admit()).transpose();
         let pass = admit().map_err(Failure::Shut)?;
+        let by = limits.turn_by();
         let turn = async {
-            // In this order everywhere, so that a backend with a long queue takes no place of all.
-            let own = lane.permits.acquire().await;
-            (own, of_all.acquire().await)
+            // In this order everywhere, so that a backend with a long line takes no place of all.
+            let own = match wanted.handle {
+                None => lane.line.turn(by).await?,
+                Some(_) => lane.line.turn_of_begun(by).await?,
+            };
+            let of_all = timeout_at(by, of_all.acquire()).await;
+            Ok((own, of_all.map_err(|_elapsed| NoTurn::Late)?))
         };
-        let turn = timeout_at(limits.turn_by(), turn).await;
+        let turn = turn.await;
         lane.metrics().turn.observe(limits.waited());
-        let _permits = turn.map_err(|_elapsed| match wanted.handle {
-            None => Failure::NoTurn(limits.waited()),
+        let _turn = turn.map_err(|why| match wanted.handle {
+            None => Failure::NoTurn(why, limits.waited()),
             Some(_) => Failure::Call(CallError::Lost("no turn to ask for it".to_owned())),
         })?;
         let pass = pass.map(Pass::renew).transpose().map_err(Failure::Shut)?;
@@ -408,7 +413,7 @@ fn sign(outcome: &Result<Answer, Failure>) -> Sign {
         ) => Sign::Failed,
         Err(
             Failure::Shut(_)
-            | Failure::NoTurn(_)
+            | Failure::NoTurn(..)
             | Failure::Removed
             | Failure::Withdrawn
             | Failure::NotRecorded(_),
@@ -478,110 +483,6 @@ impl Limits {
 
     fn waited(&self) -> Duration {
         self.start.elapsed()
-    }
-}
-
-/// Why there is no answer of the tool. `Display` is for the log.
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    #[error("the backend keeps failing")]
-    Shut(Shut),
-    #[error("too many calls are running")]
-    NoTurn(Duration),
-    #[error("not connected")]
-    NotConnected,
-    #[error("the backend was removed from the configuration")]
-    Removed,
-    #[error("the tool is not what was accepted, and is withdrawn")]
-    Withdrawn,
-    #[error("timed out after {0:.0?}")]
-    TimedOut(Duration),
-    #[error(transparent)]
-    NotRecorded(#[from] NotRecorded),
-    #[error(transparent)]
-    Call(CallError),
-}
-
-impl Failure {
-    /// Whether nothing was sent, so that the tool did not run.
-    fn is_of_no_call(&self) -> bool {
-        match self {
-            Self::Shut(_)
-            | Self::NoTurn(_)
-            | Self::NotConnected
-            | Self::Removed
-            | Self::Withdrawn
-            | Self::NotRecorded(_) => true,
-            Self::Call(error) => matches!(error, CallError::NotSent(_)),
-            Self::TimedOut(_) => false,
-        }
-    }
-
-    fn ending(&self) -> Ending {
-        match self {
-            Self::Shut(_) => Ending::BreakerOpen,
-            Self::NoTurn(_) => Ending::Busy,
-            Self::NotConnected | Self::Removed | Self::Call(CallError::NotSent(_)) => {
-                Ending::Unavailable
-            }
-            Self::Withdrawn => Ending::Withdrawn,
-            Self::TimedOut(_) => Ending::TimedOut,
-            Self::NotRecorded(_) => Ending::Storage,
-            Self::Call(CallError::Lost(_)) => Ending::ConnectionLost,
-            Self::Call(CallError::Refused(_)) => Ending::Refused,
-            Self::Call(CallError::Unreadable(_)) => Ending::Unreadable,
-        }
-    }
-
-    fn for_model(&self, name: &BackendName) -> String {
-        let within = |waited: &Duration| format!("{:.0} s", waited.as_secs_f64().max(1.0));
-        match self {
-            Self::Shut(Shut::For(wait)) => format!(
-                "`{name}` keeps failing, so the call was not made. It is tried again in {:.0} s; \
-                 wait that long, or do without it.",
-                wait.as_secs_f64().ceil()
-            ),
-            Self::Shut(Shut::WhileProbing) => format!(
-                "`{name}` keeps failing, so the call was not made. Another call is finding out \
-                 whether it works again; try again in a few seconds, or do without it."
-            ),
-            Self::NoTurn(waited) => format!(
-                "`{name}` is busy with other calls, and this one got no turn within {}. It was not \
-                 made; try again later.",
-                within(waited)
-            ),
-            Self::NotConnected | Self::Call(CallError::NotSent(_)) => format!(
-                "`{name}` cannot be reached at the moment. The call was not made; try again later \
-                 or do without it."
-            ),
-            Self::Removed => {
-                format!(
-                    "`{name}` is not configured any more. The call was not made; do without it."
-                )
-            }
-            Self::Withdrawn => format!(
-                "This tool of `{name}` is withdrawn: it does not say of itself what the operator of \
-                 the bridge has accepted. The call was not made; do without it."
-            ),
-            Self::NotRecorded(NotRecorded) => format!(
-                "{STORAGE_UNAVAILABLE}: the bridge cannot write its journal, so the call to \
-                 `{name}` was not made. Do without it or try again later."
-            ),
-            Self::TimedOut(waited) => format!(
-                "{OUTCOME_UNKNOWN}: `{name}` gave no answer within {}, and the call was cancelled. \
-                 It may or may not have taken effect; check before you repeat it.",
-                within(waited)
-            ),
-            Self::Call(CallError::Lost(_)) => format!(
-                "{OUTCOME_UNKNOWN}: the connection to `{name}` broke during the call. It may or may \
-                 not have taken effect; check before you repeat it."
-            ),
-            Self::Call(CallError::Unreadable(_)) => format!(
-                "`{name}` gave an answer that cannot be read. The call has probably taken effect; \
-                 check before you repeat it."
-            ),
-            Self::Call(CallError::Refused(words)) => words.clone(),
-        }
     }
 }
 

@@ -72,6 +72,8 @@ pub enum Refusal {
          MANTYX was not asked."
     )]
     WrongToken,
+    #[error("The bridge has as many connections open as it takes; close some, or come back later.")]
+    TooManyConnections,
     #[error("Too many requests from there came without a right token; wait before the next one.")]
     TooManyFailures(Duration),
     #[error("The app sends more requests than it may (`rate` in bridge.yaml); wait a moment.")]
@@ -96,6 +98,7 @@ impl Refusal {
             Self::NoToken | Self::WrongToken | Self::OtherApp | Self::OtherCertificate => {
                 StatusCode::UNAUTHORIZED
             }
+            Self::TooManyConnections => StatusCode::SERVICE_UNAVAILABLE,
             Self::TooManyFailures(_) | Self::TooManyRequests(_) => StatusCode::TOO_MANY_REQUESTS,
         }
     }
@@ -109,6 +112,7 @@ impl Refusal {
             Self::NoToken | Self::WrongToken | Self::OtherApp | Self::OtherCertificate => {
                 Refused::Unauthorized
             }
+            Self::TooManyConnections => Refused::TooManyConnections,
             Self::TooManyFailures(_) => Refused::TooManyFailures,
             Self::TooManyRequests(_) => Refused::TooManyRequests,
         }
@@ -123,6 +127,7 @@ impl Refusal {
             Self::NoToken | Self::WrongToken | Self::OtherApp | Self::OtherCertificate => {
                 Code::Unauthorized
             }
+            Self::TooManyConnections => Code::TooManyConnections,
             Self::TooManyFailures(_) => Code::TooManyFailures,
             Self::TooManyRequests(_) => Code::TooManyRequests,
         }

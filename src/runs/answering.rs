@@ -103,7 +103,7 @@ async fn make(
     runs.tell(run);
     let answer = tokio::select! {
         answer = runs.call(&run.app, route, call, Some(asked_by), run.trace.clone()) => match answer {
-            Ok(answer) => answer,
+            Ok(made) => made.answer,
             Err(Left) => {
                 info!(
                     run = %run.key.run, toolUseId = %tool_use, tool,

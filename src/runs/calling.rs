@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::{
     AskedBy, Runs,
@@ -14,9 +14,12 @@ use super::{
     pending::{Alone, InHand},
 };
 use crate::{
-    backend::{calls::Wanted, peer::Origin},
+    backend::{
+        calls::Wanted,
+        line::{NoTurn, Turn},
+        peer::Origin,
+    },
     model::{
-        answer::Answer,
         approval,
         ending::{Ending, Made},
         event::Call,
@@ -44,7 +47,7 @@ impl Runs {
         call: Call,
         asked_by: Option<Arc<AskedBy>>,
         trace: Context,
-    ) -> Result<Answer, Left> {
+    ) -> Result<Made, Left> {
         let Call { tool_use, name, args, .. } = call;
         let begun = Begun {
             app: app.clone(),
@@ -167,21 +170,26 @@ impl Runs {
 
     async fn call_in_turn(&self, app: &AppName, route: &Route, wanted: Wanted) -> Made {
         let settings = self.settings();
+        let turns = settings.apps.get(app).and_then(|app| app.turns.as_deref());
         let patience = settings.calls.timeout / 4;
-        let turn = async {
-            match settings.apps.get(app).and_then(|app| app.turns.as_ref()) {
-                Some(turns) => turns.acquire().await.ok(),
-                None => None,
+        let turn: Result<Option<Turn<'_>>, NoTurn> = match turns {
+            // What has begun runs already, whoever asks for it.
+            Some(turns) if wanted.handle.is_none() => {
+                turns.turn(Instant::now() + patience).await.map(Some)
+            }
+            _ => Ok(None),
+        };
+        let why = match turn {
+            Ok(_turn) => return self.backends.call(route, wanted).await,
+            Err(NoTurn::Crowded) => "too many others wait already".to_owned(),
+            Err(NoTurn::Late) => {
+                format!("this one got no turn within {:.0} s", patience.as_secs_f64())
             }
         };
-        let Ok(_turn) = timeout(patience, turn).await else {
-            let why = format!(
-                "The app has as many calls running as it may, and this one got no turn within \
-                 {:.0} s. It was not made; try again later.",
-                patience.as_secs_f64()
-            );
-            return Made::failed(Ending::Busy, why);
-        };
-        self.backends.call(route, wanted).await
+        let why = format!(
+            "The app has as many calls running as it may, and {why}. It was not made; try again \
+             later."
+        );
+        Made::failed(Ending::Busy, why)
     }
 }

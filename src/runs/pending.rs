@@ -256,14 +256,14 @@ pub(super) struct InHand {
 }
 
 impl InHand {
-    /// It has ended; its answer.
-    fn ends(&self, made: Made) -> Answer {
+    /// It has ended so.
+    fn ends(&self, made: Made) -> Made {
         self.account.ends(made.ending);
-        made.answer
+        made
     }
 
     /// The same, of a call that is waited for.
-    fn ends_or_is_left(&self, made: Result<Made, Left>) -> Result<Answer, Left> {
+    fn ends_or_is_left(&self, made: Result<Made, Left>) -> Result<Made, Left> {
         match made {
             Ok(made) => Ok(self.ends(made)),
             Err(Left) if self.asked_by.is_some() => {
@@ -271,8 +271,7 @@ impl InHand {
                 Err(Left)
             }
             Err(Left) => {
-                self.account.ends(Ending::Cancelled);
-                Ok(Answer::Error(approval::going_down(&self.tool)))
+                Ok(self.ends(Made::failed(Ending::Cancelled, approval::going_down(&self.tool))))
             }
         }
     }
@@ -337,7 +336,7 @@ impl Runs {
         making: impl Future<Output = Result<Made, Left>> + Send + 'static,
         in_hand: InHand,
         patience: Option<Patience>,
-    ) -> Result<Answer, Left> {
+    ) -> Result<Made, Left> {
         let mut making = Box::pin(making);
         let mut late = None;
         if let Some(Patience { after, fetch }) = patience {
@@ -361,7 +360,7 @@ impl Runs {
         in_hand.goes_on(&self.long_calls, &id);
         let stop = in_hand.asked_by.as_ref().map(|by| by.driven.stop.clone()).unwrap_or_default();
         self.tracker.spawn(Arc::clone(self).go_on(making, in_hand, id, stop));
-        Ok(first)
+        Ok(Made::from(first))
     }
 
     /// Makes the call to its end, or until its run is cancelled.
@@ -374,7 +373,7 @@ impl Runs {
     ) {
         let answer = tokio::select! {
             made = making => match made {
-                Ok(made) => in_hand.ends(made),
+                Ok(made) => in_hand.ends(made).answer,
                 Err(Left) => {
                     in_hand.account.ends(Ending::Left);
                     info!(call = %id, "left; a person is asked again after the restart");

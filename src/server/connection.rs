@@ -76,27 +76,57 @@ pub(super) enum Socket {
 pub(super) struct Connection {
     pub(super) socket: Socket,
     pub(super) place: Place,
-    pub(super) front: Arc<Front>,
+    pub(super) desk: Desk,
     pub(super) stop: CancellationToken,
+}
+
+/// Who answers the requests of a connection.
+#[derive(Clone)]
+pub(super) enum Desk {
+    Front(Arc<Front>),
+    /// There is no room for the connection: one request is answered, and then this is cancelled.
+    Spare(Arc<Front>, CancellationToken),
+}
+
+impl Desk {
+    async fn handle(self, request: Request<Incoming>, arrival: Arrival) -> Response<Body> {
+        match self {
+            Self::Front(front) => front.handle(request, arrival).await,
+            Self::Spare(front, last) => {
+                last.cancel();
+                front.turn_away(request, arrival).await
+            }
+        }
+    }
+
+    fn is_spare(&self) -> bool {
+        matches!(self, Self::Spare(..))
+    }
+
+    fn front(&self) -> &Front {
+        match self {
+            Self::Front(front) | Self::Spare(front, _) => front,
+        }
+    }
 }
 
 impl Connection {
     /// Serves the connection to its end.
     pub(super) async fn run(self) {
-        let Self { socket, place, front, stop } = self;
+        let Self { socket, place, desk, stop } = self;
         let served = async {
             match socket {
                 Socket::Unix(stream) => {
                     let arrival = Arrival::Unix { peer: process(&stream) };
-                    http1(stream, arrival, &place.activity, front, &stop).await;
+                    http1(stream, arrival, &place.activity, desk, &stop).await;
                 }
                 Socket::Tcp(stream, peer) => {
                     without_delay(&stream);
-                    http1(stream, Arrival::Tcp { peer }, &place.activity, front, &stop).await;
+                    http1(stream, Arrival::Tcp { peer }, &place.activity, desk, &stop).await;
                 }
                 Socket::Tls(stream, peer, tls) => {
                     without_delay(&stream);
-                    secured(stream, peer, &tls, &place.activity, front, &stop).await;
+                    secured(stream, peer, &tls, &place.activity, desk, &stop).await;
                 }
             }
         };
@@ -132,7 +162,7 @@ async fn secured(
     peer: SocketAddr,
     tls: &Tls,
     activity: &Arc<Activity>,
-    front: Arc<Front>,
+    desk: Desk,
     stop: &CancellationToken,
 ) {
     let secured = tokio::select! {
@@ -142,15 +172,15 @@ async fn secured(
     let Secured { stream, names, h2 } = match secured {
         Ok(secured) => secured,
         Err(failed) => {
-            front.api.requests.connections.handshakes_failed.of(failed.kind).inc();
+            desk.front().api.requests.connections.handshakes_failed.of(failed.kind).inc();
             return debug!(%peer, error = %failed, "there was no TLS connection");
         }
     };
     let arrival = Arrival::Tls { peer, names };
     if h2 {
-        http2(stream, arrival, activity, front, stop).await;
+        http2(stream, arrival, activity, desk, stop).await;
     } else {
-        http1(stream, arrival, activity, front, stop).await;
+        http1(stream, arrival, activity, desk, stop).await;
     }
 }
 
@@ -158,7 +188,7 @@ async fn http1<S>(
     stream: S,
     arrival: Arrival,
     activity: &Arc<Activity>,
-    front: Arc<Front>,
+    desk: Desk,
     stop: &CancellationToken,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -171,16 +201,17 @@ async fn http1<S>(
             let mut head = head.lock().unwrap_or_else(PoisonError::into_inner);
             head.take(request.method(), request.uri())
         };
-        let last =
-            framing == Framing::Unseen && request.headers().contains_key(header::TRANSFER_ENCODING);
-        let (front, arrival, open) = (Arc::clone(&front), arrival.clone(), activity.request());
+        let last = desk.is_spare()
+            || framing == Framing::Unseen
+                && request.headers().contains_key(header::TRANSFER_ENCODING);
+        let (desk, arrival, open) = (desk.clone(), arrival.clone(), activity.request());
         async move {
             let mut answer = match framing {
                 Framing::Ambiguous => refused(),
-                Framing::Plain | Framing::Unseen => front.handle(request, arrival).await,
+                Framing::Plain | Framing::Unseen => desk.handle(request, arrival).await,
             };
             if last || framing == Framing::Ambiguous {
-                // Nobody can be sure where the next one begins.
+                // There is no room for more, or nobody can be sure where the next one begins.
                 answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             Ok::<_, Infallible>(answer.map(|body| Answer::new(body, open, None)))
@@ -199,7 +230,7 @@ async fn http2<S>(
     stream: S,
     arrival: Arrival,
     activity: &Arc<Activity>,
-    front: Arc<Front>,
+    desk: Desk,
     stop: &CancellationToken,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -207,10 +238,10 @@ async fn http2<S>(
     let streams = TaskTracker::new();
     let own = Arc::clone(activity);
     let service = service_fn(move |mut request: Request<Incoming>| {
-        let (front, arrival, open) = (Arc::clone(&front), arrival.clone(), own.request());
+        let (desk, arrival, open) = (desk.clone(), arrival.clone(), own.request());
         name_host(&mut request);
         async move {
-            let answer = front.handle(request, arrival).await;
+            let answer = desk.handle(request, arrival).await;
             let taking = TAKING.try_with(Arc::clone).ok();
             Ok::<_, Infallible>(answer.map(|body| Answer::new(body, open, taking)))
         }

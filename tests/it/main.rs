@@ -107,6 +107,8 @@ mod openapi;
 #[cfg(test)]
 mod otlp;
 #[cfg(test)]
+mod overload;
+#[cfg(test)]
 mod page;
 #[cfg(test)]
 mod pending;

@@ -11,10 +11,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 
 use crate::{
-    backend::{breaker::Look, gate::Gate, peer::Dial, supervisor::Ask},
+    backend::{breaker::Look, gate::Gate, line::Line, peer::Dial, supervisor::Ask},
     metrics,
     model::approval::Policy,
 };
@@ -25,7 +25,8 @@ pub struct Lane {
     pub rules: LaneRules,
     /// Says by which transport the backend is reached.
     pub dial: Arc<dyn Dial>,
-    pub(super) permits: Arc<Semaphore>,
+    /// Where calls wait for their turn.
+    pub(super) line: Arc<Line>,
     /// Keeps calls from a backend that keeps failing.
     pub(super) gate: Arc<Gate>,
     /// To the supervisor.
@@ -82,8 +83,8 @@ impl Lane {
         gate: Arc<Gate>,
         asks: mpsc::Sender<Ask>,
     ) -> Self {
-        let permits = Arc::new(Semaphore::new(rules.concurrency));
-        Self { rules, dial, permits, gate, asks, traffic: Arc::default() }
+        let line = Arc::new(Line::new(rules.concurrency));
+        Self { rules, dial, line, gate, asks, traffic: Arc::default() }
     }
 
     /// The lane to the same supervisor under other rules.
@@ -91,7 +92,7 @@ impl Lane {
         let (dial, gate) = (Arc::clone(&self.dial), Arc::clone(&self.gate));
         let mut lane = Self::new(rules, dial, gate, self.asks.clone()).after(self);
         if lane.rules.concurrency == self.rules.concurrency {
-            lane.permits = Arc::clone(&self.permits);
+            lane.line = Arc::clone(&self.line);
         }
         lane
     }

@@ -329,6 +329,30 @@ async fn a_turn_is_not_waited_for_as_long_as_a_call_may_take() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn calls_to_what_hangs_do_not_pile_up() {
+    let (slow, fast) = (World::new(), World::new());
+    slow.calling.send_replace(Mood::Hanging);
+    let harness = start(&[("slow", &slow), ("fast", &fast)], 4);
+    harness.backends.board.settled().await;
+    let begin = Instant::now();
+    let one = async || (harness.make("slow_ls").await, begin.elapsed().as_secs());
+    let made = futures_util::future::join_all((0..500).map(|_| one())).await;
+    let (busy, others): (Vec<_>, Vec<_>) =
+        made.into_iter().partition(|(made, _)| made.ending == Ending::Busy);
+    assert_eq!((others.len(), World::count(&slow.calls)), (4, 4), "those that were made");
+    let soon = busy.into_iter().filter(|(_, took)| *took <= 3);
+    let soon: Vec<Answer> = soon.map(|(made, _)| made.answer).collect();
+    assert_eq!(soon.len(), 500 - 4 - 32, "the rest waits for half of its time");
+    for answer in soon {
+        check_error(answer, "`slow` is busy, and too many other calls wait for it already.");
+    }
+    // The same number is no burden to what answers.
+    let made = async || harness.call("fast_ls").await;
+    let answers = futures_util::future::join_all((0..500).map(|_| made())).await;
+    assert!(answers.iter().all(|answer| matches!(answer, Answer::Result { .. })), "{answers:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn wrong_arguments_take_no_turn_and_are_not_sent() {
     let world = World::new();
     *world.tools.lock().unwrap() = vec!["typed"];

@@ -1,5 +1,7 @@
 //! Injection changes `tools` and nothing else.
 
+mod routing;
+
 use super::*;
 use crate::model::offer::{
     OnUnavailable,

@@ -3,7 +3,10 @@
 use futures_util::future::join_all;
 
 use super::*;
-use crate::backend::breaker::Look;
+use crate::backend::{
+    breaker::{Look, Shut},
+    peer::NotRecorded,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -150,7 +153,8 @@ fn what_outcomes_say_about_the_backend() {
         (Failure::Call(CallError::Lost(why())), Sign::Failed),
         (Failure::Call(CallError::Unreadable(why())), Sign::Failed),
         (Failure::Call(CallError::Refused(why())), Sign::Alive),
-        (Failure::NoTurn(wait), Sign::None),
+        (Failure::NoTurn(NoTurn::Late, wait), Sign::None),
+        (Failure::NoTurn(NoTurn::Crowded, wait), Sign::None),
         (Failure::NotRecorded(NotRecorded), Sign::None),
         (Failure::Shut(Shut::For(wait)), Sign::None),
     ];

@@ -1,0 +1,126 @@
+//! Why a call brought no answer of the tool, and what the model is told then.
+//!
+//! Must not: have an address, a path or a secret in what the model is told.
+
+use std::time::Duration;
+
+use crate::{
+    backend::{
+        breaker::Shut,
+        line::NoTurn,
+        peer::{CallError, NotRecorded},
+    },
+    model::{
+        answer::codes::{OUTCOME_UNKNOWN, STORAGE_UNAVAILABLE},
+        ending::Ending,
+        ids::BackendName,
+    },
+};
+
+/// Why there is no answer of the tool. `Display` is for the log.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    #[error("the backend keeps failing")]
+    Shut(Shut),
+    #[error("too many calls are running")]
+    NoTurn(NoTurn, Duration),
+    #[error("not connected")]
+    NotConnected,
+    #[error("the backend was removed from the configuration")]
+    Removed,
+    #[error("the tool is not what was accepted, and is withdrawn")]
+    Withdrawn,
+    #[error("timed out after {0:.0?}")]
+    TimedOut(Duration),
+    #[error(transparent)]
+    NotRecorded(#[from] NotRecorded),
+    #[error(transparent)]
+    Call(CallError),
+}
+
+impl Failure {
+    /// Whether nothing was sent, so that the tool did not run.
+    pub(super) fn is_of_no_call(&self) -> bool {
+        match self {
+            Self::Shut(_)
+            | Self::NoTurn(..)
+            | Self::NotConnected
+            | Self::Removed
+            | Self::Withdrawn
+            | Self::NotRecorded(_) => true,
+            Self::Call(error) => matches!(error, CallError::NotSent(_)),
+            Self::TimedOut(_) => false,
+        }
+    }
+
+    pub(super) fn ending(&self) -> Ending {
+        match self {
+            Self::Shut(_) => Ending::BreakerOpen,
+            Self::NoTurn(..) => Ending::Busy,
+            Self::NotConnected | Self::Removed | Self::Call(CallError::NotSent(_)) => {
+                Ending::Unavailable
+            }
+            Self::Withdrawn => Ending::Withdrawn,
+            Self::TimedOut(_) => Ending::TimedOut,
+            Self::NotRecorded(_) => Ending::Storage,
+            Self::Call(CallError::Lost(_)) => Ending::ConnectionLost,
+            Self::Call(CallError::Refused(_)) => Ending::Refused,
+            Self::Call(CallError::Unreadable(_)) => Ending::Unreadable,
+        }
+    }
+
+    pub(super) fn for_model(&self, name: &BackendName) -> String {
+        let within = |waited: &Duration| format!("{:.0} s", waited.as_secs_f64().max(1.0));
+        match self {
+            Self::Shut(Shut::For(wait)) => format!(
+                "`{name}` keeps failing, so the call was not made. It is tried again in {:.0} s; \
+                 wait that long, or do without it.",
+                wait.as_secs_f64().ceil()
+            ),
+            Self::Shut(Shut::WhileProbing) => format!(
+                "`{name}` keeps failing, so the call was not made. Another call is finding out \
+                 whether it works again; try again in a few seconds, or do without it."
+            ),
+            Self::NoTurn(NoTurn::Crowded, _) => format!(
+                "`{name}` is busy, and too many other calls wait for it already. This one was not \
+                 made; try again later or do without it."
+            ),
+            Self::NoTurn(NoTurn::Late, waited) => format!(
+                "`{name}` is busy with other calls, and this one got no turn within {}. It was not \
+                 made; try again later.",
+                within(waited)
+            ),
+            Self::NotConnected | Self::Call(CallError::NotSent(_)) => format!(
+                "`{name}` cannot be reached at the moment. The call was not made; try again later \
+                 or do without it."
+            ),
+            Self::Removed => {
+                format!(
+                    "`{name}` is not configured any more. The call was not made; do without it."
+                )
+            }
+            Self::Withdrawn => format!(
+                "This tool of `{name}` is withdrawn: it does not say of itself what the operator of \
+                 the bridge has accepted. The call was not made; do without it."
+            ),
+            Self::NotRecorded(NotRecorded) => format!(
+                "{STORAGE_UNAVAILABLE}: the bridge cannot write its journal, so the call to \
+                 `{name}` was not made. Do without it or try again later."
+            ),
+            Self::TimedOut(waited) => format!(
+                "{OUTCOME_UNKNOWN}: `{name}` gave no answer within {}, and the call was cancelled. \
+                 It may or may not have taken effect; check before you repeat it.",
+                within(waited)
+            ),
+            Self::Call(CallError::Lost(_)) => format!(
+                "{OUTCOME_UNKNOWN}: the connection to `{name}` broke during the call. It may or may \
+                 not have taken effect; check before you repeat it."
+            ),
+            Self::Call(CallError::Unreadable(_)) => format!(
+                "`{name}` gave an answer that cannot be read. The call has probably taken effect; \
+                 check before you repeat it."
+            ),
+            Self::Call(CallError::Refused(words)) => words.clone(),
+        }
+    }
+}
