@@ -29,6 +29,8 @@ mod scene;
 #[cfg(test)]
 mod sse;
 #[cfg(test)]
+mod tls_front;
+#[cfg(test)]
 mod wait;
 
 // The tests.
@@ -144,3 +146,5 @@ mod transports;
 mod trust;
 #[cfg(test)]
 mod upstream_oauth;
+#[cfg(test)]
+mod upstream_tls;
