@@ -109,6 +109,8 @@ mod otlp;
 #[cfg(test)]
 mod page;
 #[cfg(test)]
+mod param_headers;
+#[cfg(test)]
 mod pending;
 #[cfg(test)]
 mod pins;
