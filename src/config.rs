@@ -104,7 +104,7 @@ pub enum Upstream {
     /// The runtime inside this process (`upstream: {sandbox: true}`).
     Sandbox { workspace: String },
     /// A real one.
-    Mantyx { base_url: Url, workspace: Option<String>, credential: Credential },
+    Mantyx { base_url: Url, workspace: Option<String>, credential: Credential, tls: Option<Tls> },
 }
 
 /// Whose credential goes to MANTYX.

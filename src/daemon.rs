@@ -40,6 +40,7 @@ use crate::{
     config::{self, App, Auth, Config, Credential, Environment, Listen, TokenHash},
     door::{guard::Guard, sessions::Sessions},
     front::Front,
+    http_client,
     journal::{self, Journal},
     model::{catalog::hex, ids::AppName},
     pins,
@@ -144,8 +145,10 @@ impl Daemon {
         let urls: Vec<String> = listeners.iter().map(Listener::url).collect();
         state.write_listen(&urls)?;
 
-        let (base_url, workspace, credential) = upstream(&config, &mut back).await?;
-        let upstream = Arc::new(Upstream::new(base_url.clone(), &credential, state.clone()));
+        let Mantyx { base_url, workspace, credential, tls: mantyx_tls } =
+            upstream(&config, &mut back).await?;
+        let upstream = Upstream::new(base_url.clone(), mantyx_tls, &credential, state.clone());
+        let upstream = Arc::new(upstream);
         let audit = match &config.audit {
             Some(audit) => Some(Arc::new(Audit::open(&audit.file, audit.arguments)?)),
             None => None,
@@ -327,15 +330,23 @@ fn inner(source: io::Error) -> StartError {
     StartError::Listen { address: "127.0.0.1:0".to_owned(), source }
 }
 
+/// Where MANTYX is, and what it takes to speak to it.
+struct Mantyx {
+    base_url: Url,
+    workspace: Option<String>,
+    credential: Credential,
+    tls: Option<http_client::Tls>,
+}
+
 /// MANTYX, or the sandbox in its place.
-async fn upstream(
-    config: &Config,
-    back: &mut Tasks,
-) -> Result<(Url, Option<String>, Credential), StartError> {
+async fn upstream(config: &Config, back: &mut Tasks) -> Result<Mantyx, StartError> {
     match &config.upstream {
-        config::Upstream::Mantyx { base_url, workspace, credential } => {
-            Ok((base_url.clone(), workspace.clone(), credential.clone()))
-        }
+        config::Upstream::Mantyx { base_url, workspace, credential, tls } => Ok(Mantyx {
+            base_url: base_url.clone(),
+            workspace: workspace.clone(),
+            credential: credential.clone(),
+            tls: tls.clone(),
+        }),
         config::Upstream::Sandbox { workspace } => {
             let (listener, url) = inner_listener().await.map_err(inner)?;
             let mut random = [0; 32];
@@ -348,7 +359,8 @@ async fn upstream(
             let sandbox = Arc::new(Sandbox::new(settings));
             back.spawn("sandbox", sandbox.serve(listener, back.stop_token()));
             info!(%url, workspace, "the sandbox runtime stands in for MANTYX");
-            Ok((url, Some(workspace.clone()), Credential::Own(secret)))
+            let (workspace, credential) = (Some(workspace.clone()), Credential::Own(secret));
+            Ok(Mantyx { base_url: url, workspace, credential, tls: None })
         }
     }
 }

@@ -18,7 +18,7 @@ use reqwest::{NoProxy, Proxy};
 use url::{Origin, Url};
 
 pub use link_local::{is_link_local, names_link_local};
-pub use tls::{Tls, TlsFlaw, certificates};
+pub use tls::{Tls, TlsFlaw, certificates, flaw as tls_flaw};
 
 use crate::model::trace::{self, Trace};
 
@@ -200,8 +200,9 @@ pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let layers = std::iter::successors(Some(error), |error| error.source());
     let mut text = String::new();
     for layer in layers {
-        let next = layer.to_string();
         let is_root = layer.source().is_none();
+        let flaw = if is_root { tls_error(layer).and_then(tls::flaw) } else { None };
+        let next = flaw.map_or_else(|| layer.to_string(), str::to_owned);
         if text.ends_with(&next) || SAYS_NOTHING.contains(&next.as_str()) && !is_root {
             continue;
         }

@@ -17,6 +17,7 @@ pub mod json;
 pub mod limits;
 pub mod naming;
 pub mod offer;
+pub mod param_headers;
 pub mod pending;
 pub mod pin;
 pub mod recovery;

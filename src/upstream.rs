@@ -29,7 +29,7 @@ use self::{line::Line, pacing::Told};
 use crate::{
     backoff::Backoff,
     config::{App, Credential},
-    http_client,
+    http_client::{self, Clients, Tls},
     metrics::{self, Answered},
     model::trace::Trace,
     oauth::{IssueError, TokenError},
@@ -60,8 +60,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
 /// MANTYX.
 #[derive(Debug)]
 pub struct Upstream {
-    http: reqwest::Client,
     base: Url,
+    way: watch::Sender<Way>,
     /// `None`: each app's own goes through.
     own: watch::Sender<Option<Authority>>,
     /// Where a refresh token that replaces the configured one is kept.
@@ -72,6 +72,20 @@ pub struct Upstream {
     /// Where the posts of a credential wait.
     lines: Mutex<HashMap<[u8; 32], Arc<Line>>>,
     posts: metrics::Posts,
+}
+
+/// The clients of MANTYX's requests, and the TLS that they were made of.
+#[derive(Debug, Clone)]
+struct Way {
+    clients: Clients,
+    tls: Option<Tls>,
+}
+
+impl Way {
+    fn to(base: &Url, tls: Option<Tls>) -> Self {
+        let clients = Clients::of(Some(base), tls.as_ref(), http_client::new());
+        Self { clients, tls }
+    }
 }
 
 /// How the last exchange with MANTYX went.
@@ -143,12 +157,12 @@ impl Posted {
 
 impl Upstream {
     /// `credential` must be one that a header can carry; the configuration checks it.
-    pub fn new(base: Url, credential: &Credential, state: StateDir) -> Self {
-        let http = http_client::new();
-        let own = Authority::of(credential, &http, &state);
+    pub fn new(base: Url, tls: Option<Tls>, credential: &Credential, state: StateDir) -> Self {
+        let way = Way::to(&base, tls);
+        let own = Authority::of(credential, &way.clients, &state);
         Self {
-            http,
             base,
+            way: watch::Sender::new(way),
             own: watch::Sender::new(own),
             state,
             health: watch::Sender::default(),
@@ -163,16 +177,28 @@ impl Upstream {
         &self.posts
     }
 
-    /// Requests that are made from now on carry this one.
-    pub fn set_credential(&self, credential: &Credential) {
+    /// Requests that are made from now on go this way, and carry this credential.
+    pub fn set(&self, tls: Option<Tls>, credential: &Credential) {
+        let same_way = !self.way.send_if_modified(|way| {
+            let news = way.tls != tls;
+            if news {
+                *way = Way::to(&self.base, tls);
+            }
+            news
+        });
+        let clients = self.clients();
         self.own.send_if_modified(|own| {
-            // A token that was issued goes on where the grant is the same.
-            let same = own.as_ref().is_some_and(|own| own.is_of(credential));
+            // A token that was issued goes on where the grant, and the way to it, are the same.
+            let same = same_way && own.as_ref().is_some_and(|own| own.is_of(credential));
             if !same {
-                *own = Authority::of(credential, &self.http, &self.state);
+                *own = Authority::of(credential, &clients, &self.state);
             }
             !same
         });
+    }
+
+    fn clients(&self) -> Clients {
+        self.way.borrow().clients.clone()
     }
 
     /// Keeps a token of `upstream.oauth` at hand. Never ends.
@@ -210,7 +236,7 @@ impl Upstream {
     /// The credential for `app`; `None` where it brings its own.
     pub fn authority_of(&self, app: &App) -> Option<Authority> {
         match &app.credential {
-            Some(credential) => Authority::of(credential, &self.http, &self.state),
+            Some(credential) => Authority::of(credential, &self.clients(), &self.state),
             None => self.own(),
         }
     }
@@ -243,8 +269,9 @@ impl Upstream {
         if url.as_str() != whole {
             return Err(OddPath.into());
         }
+        let client = self.way.borrow().clients.own().clone();
         let sent = authority.send(async |headers| {
-            let request = self.http.request(method.clone(), url.clone()).headers(headers);
+            let request = client.request(method.clone(), url.clone()).headers(headers);
             let response = fill(request)?.send().await;
             response.map_err(|error| SendError::Broken(error.without_url()))
         });

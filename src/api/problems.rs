@@ -131,8 +131,8 @@ const JOURNAL: &str = "No calls are made until it can be written: free space on 
                        state directory, and look at its permissions.";
 const AUDIT: &str = "Calls are made all the same, and their lines wait, 16 MiB at most: free space \
                      on the disk of audit.file, and look at its permissions.";
-const UPSTREAM: &str = "Look at upstream.base_url, the network and upstream.credential; \
-                        `mantyx-bridge doctor` tries each step.";
+const UPSTREAM: &str = "Look at upstream.base_url, upstream.tls, the network and \
+                        upstream.credential; `mantyx-bridge doctor` tries each step.";
 const TOKEN: &str = "It is asked for again by itself. See that the token endpoint can be reached, and \
                      that upstream.oauth has the token_url, client_id and client_secret of the \
                      application.";

@@ -15,6 +15,7 @@ use crate::{
         Confinement, Credential, Environment, Files, Mcp, OnUnavailable, Program, Signers, Target,
         Upstream, error::Problem, find, value::format_duration,
     },
+    http_client::Tls,
     model::ids::BackendName,
 };
 
@@ -42,6 +43,8 @@ pub struct Plan {
     pub workspace: Option<String>,
     /// Whose credential goes to the upstream: `own`, `oauth`, `passthrough`, or none for the sandbox.
     pub credential: Option<&'static str>,
+    /// What is not usual in connections to the upstream.
+    pub tls: Option<TlsPlan>,
     pub auth: &'static str,
     pub apps: Vec<AppPlan>,
     pub state_dir: String,
@@ -104,13 +107,23 @@ pub enum Reached {
     /// The same, for each call.
     Command(Line),
     /// An address; of the headers only the names, and where tokens for it come from.
-    Url { url: String, headers: Vec<String>, oauth: Option<String> },
+    Url { url: String, headers: Vec<String>, oauth: Option<String>, tls: Option<TlsPlan> },
     /// A request for each call; of the headers only the names.
-    Request { method: String, url: String, headers: Vec<String> },
+    Request { method: String, url: String, headers: Vec<String>, tls: Option<TlsPlan> },
     /// An Agent Card in a file.
-    File { path: String },
+    File { path: String, tls: Option<TlsPlan> },
     /// The example inside the bridge.
     Bundled,
+}
+
+/// What is not usual in TLS connections to one server.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TlsPlan {
+    /// How many authorities are trusted in place of this machine's; `None`: this machine's are.
+    pub authorities: Option<usize>,
+    /// Whether the server is shown a certificate.
+    pub shows_certificate: bool,
 }
 
 /// How a program is started.
@@ -193,24 +206,24 @@ impl fmt::Display for CheckReport {
 
 impl Plan {
     fn new(config: &Config) -> Self {
-        let tls = match &config.listen.tls {
+        let speaks = match &config.listen.tls {
             None => "",
             Some(Files { client_ca: None, .. }) => " (TLS)",
             Some(Files { client_ca: Some(_), .. }) => " (TLS, for callers with a certificate)",
         };
-        let tcp = config.listen.tcp.iter().map(|address| format!("{address}{tls}"));
+        let tcp = config.listen.tcp.iter().map(|address| format!("{address}{speaks}"));
         let unix = config.listen.unix.iter().map(|path| format!("unix:{}", path.display()));
-        let (upstream, workspace, credential) = match &config.upstream {
+        let (upstream, workspace, credential, tls) = match &config.upstream {
             Upstream::Sandbox { workspace } => {
-                ("sandbox".to_owned(), Some(workspace.clone()), None)
+                ("sandbox".to_owned(), Some(workspace.clone()), None, None)
             }
-            Upstream::Mantyx { base_url, workspace, credential } => {
+            Upstream::Mantyx { base_url, workspace, credential, tls } => {
                 let whose = match credential {
                     Credential::Own(_) => "own",
                     Credential::Oauth(_) => "oauth",
                     Credential::Passthrough => "passthrough",
                 };
-                (base_url.to_string(), workspace.clone(), Some(whose))
+                (base_url.to_string(), workspace.clone(), Some(whose), TlsPlan::of(tls))
             }
         };
         let apps = config.apps.iter().map(|app| AppPlan {
@@ -223,6 +236,7 @@ impl Plan {
             upstream,
             workspace,
             credential,
+            tls,
             auth: match config.auth {
                 Auth::Token => "token",
                 Auth::Off => "off",
@@ -277,20 +291,31 @@ impl Reached {
     fn mcp(mcp: &Mcp) -> Self {
         match mcp {
             Mcp::Stdio(program) => Self::Stdio(Line::new(program)),
-            Mcp::Http { url, headers, oauth, .. } => Self::Url {
+            Mcp::Http { url, headers, oauth, tls, .. } => Self::Url {
                 url: url.to_string(),
                 headers: names(headers),
                 oauth: oauth.as_deref().map(issuer),
+                tls: TlsPlan::of(tls),
             },
+        }
+    }
+
+    fn tls(&self) -> Option<&TlsPlan> {
+        match self {
+            Self::Url { tls, .. } | Self::Request { tls, .. } | Self::File { tls, .. } => {
+                tls.as_ref()
+            }
+            Self::Stdio(_) | Self::Command(_) | Self::Bundled => None,
         }
     }
 
     fn local(action: &Action) -> Self {
         match action {
-            Action::Http { method, url, headers, .. } => Self::Request {
+            Action::Http { method, url, headers, tls } => Self::Request {
                 method: method.to_string(),
                 url: url.to_string(),
                 headers: names(headers),
+                tls: TlsPlan::of(tls),
             },
             Action::Command(program) => Self::Command(Line::new(program)),
         }
@@ -302,10 +327,32 @@ impl Reached {
                 url: url.to_string(),
                 headers: names(&a2a.headers),
                 oauth: a2a.oauth.as_deref().map(issuer),
+                tls: TlsPlan::of(&a2a.tls),
             },
-            CardSource::File(path) => Self::File { path: path.display().to_string() },
+            CardSource::File(path) => {
+                Self::File { path: path.display().to_string(), tls: TlsPlan::of(&a2a.tls) }
+            }
             CardSource::Bundled => Self::Bundled,
         }
+    }
+}
+
+impl TlsPlan {
+    fn of(tls: &Option<Tls>) -> Option<Self> {
+        let tls = tls.as_ref()?;
+        let (authorities, shows_certificate) = (tls.authorities(), tls.shows_certificate());
+        Some(Self { authorities, shows_certificate })
+    }
+}
+
+impl fmt::Display for TlsPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.authorities {
+            None => f.write_str("trusts whom this machine trusts")?,
+            Some(1) => f.write_str("trusts the authority in `ca` alone")?,
+            Some(many) => write!(f, "trusts the {many} authorities in `ca` alone")?,
+        }
+        f.write_str(if self.shows_certificate { "; shows a certificate" } else { "" })
     }
 }
 
@@ -364,6 +411,9 @@ impl fmt::Display for Plan {
             Some("passthrough") => writeln!(f, ", with each app's own credential")?,
             _ => writeln!(f)?,
         }
+        if let Some(tls) = &self.tls {
+            writeln!(f, "tls        {tls}")?;
+        }
         writeln!(f, "state      {}", self.state_dir)?;
         writeln!(f, "auth       {}", self.auth)?;
         if self.apps.is_empty() {
@@ -411,7 +461,7 @@ impl fmt::Display for BackendPlan {
                     writeln!(f, "  shut in  {sandbox}")?;
                 }
             }
-            Reached::Url { url, headers, oauth } => {
+            Reached::Url { url, headers, oauth, .. } => {
                 writeln!(f, "  at       {url}")?;
                 if !headers.is_empty() {
                     writeln!(f, "  headers  {}", headers.join(", "))?;
@@ -420,14 +470,17 @@ impl fmt::Display for BackendPlan {
                     writeln!(f, "  tokens   {issuer}")?;
                 }
             }
-            Reached::Request { method, url, headers } => {
+            Reached::Request { method, url, headers, .. } => {
                 writeln!(f, "  sends    {method} {url}")?;
                 if !headers.is_empty() {
                     writeln!(f, "  headers  {}", headers.join(", "))?;
                 }
             }
-            Reached::File { path } => writeln!(f, "  card     {path}")?,
+            Reached::File { path, .. } => writeln!(f, "  card     {path}")?,
             Reached::Bundled => writeln!(f, "  runs     inside the bridge")?,
+        }
+        if let Some(tls) = self.reached.tls() {
+            writeln!(f, "  tls      {tls}")?;
         }
         if let Some(prefix) = &self.prefix {
             let tools = match prefix.as_str() {

@@ -99,6 +99,8 @@ pub struct Upstream {
     pub credential: Option<At<Scalar>>,
     /// Instead of `credential`: access tokens that the bridge fetches, and renews before they expire.
     pub oauth: Option<At<UpstreamOauth>>,
+    /// The TLS of MANTYX, where it is not what this machine trusts anyway.
+    pub tls: Option<At<ServerTls>>,
 }
 
 /// An OAuth application that somebody has given access to a workspace.
@@ -266,7 +268,7 @@ pub struct Mcp {
     /// The token that a server with a `url` wants.
     pub auth: Option<At<BackendAuth>>,
     /// The TLS of a server with a `url`, where it is not what this machine trusts anyway.
-    pub tls: Option<At<BackendTls>>,
+    pub tls: Option<At<ServerTls>>,
 }
 
 /// Which tools of an MCP server there are, and their names.
@@ -327,7 +329,7 @@ pub struct A2a {
     /// The token that the agent wants, for the fetch of the card and for every call.
     pub auth: Option<At<BackendAuth>>,
     /// The TLS of the agent, where it is not what this machine trusts anyway.
-    pub tls: Option<At<BackendTls>>,
+    pub tls: Option<At<ServerTls>>,
     /// Whose signature the card has to have. Default: signatures are not looked at.
     pub signature: Option<At<CardSignature>>,
 }
@@ -344,14 +346,14 @@ pub struct CardSignature {
     pub required: Option<At<bool>>,
 }
 
-/// The TLS of one backend: `ca`, or `cert` and `key`, or all three, as PEM files.
+/// The TLS of one server: `ca`, or `cert` and `key`, or all three, as PEM files.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with ca, cert, key")]
-pub struct BackendTls {
-    /// The authorities of which one must have signed the backend's certificate. They take the place
+pub struct ServerTls {
+    /// The authorities of which one must have signed the server's certificate. They take the place
     /// of those that this machine trusts. Default: these.
     pub ca: Option<At<String>>,
-    /// The certificate that the backend is shown, with those that lead to its authority.
+    /// The certificate that the server is shown, with those that lead to its authority.
     pub cert: Option<At<String>>,
     /// Its private key, without a passphrase.
     pub key: Option<At<String>>,
@@ -447,5 +449,5 @@ pub struct LocalHttp {
     /// Sent with it, and to nowhere else.
     pub headers: Option<At<BTreeMap<String, At<Scalar>>>>,
     /// The TLS of the server, where it is not what this machine trusts anyway.
-    pub tls: Option<At<BackendTls>>,
+    pub tls: Option<At<ServerTls>>,
 }

@@ -226,8 +226,8 @@ impl Reloader {
         let mut loaded = self.loaded.borrow().clone();
         // A credential that is meant for one MANTYX must not go to another.
         if same_mantyx {
-            if let Upstream::Mantyx { credential, workspace, .. } = upstream {
-                runs.upstream().set_credential(&credential);
+            if let Upstream::Mantyx { credential, workspace, tls, .. } = upstream {
+                runs.upstream().set(tls, &credential);
                 loaded.workspace = workspace;
             }
             runs.set_apps(&apps);

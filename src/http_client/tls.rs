@@ -6,7 +6,7 @@ use std::fmt;
 
 use reqwest::{Certificate, ClientBuilder, Identity};
 use rustls::{
-    Error, InconsistentKeys, RootCertStore,
+    AlertDescription, CertificateError, Error, InconsistentKeys, RootCertStore,
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
     sign::CertifiedKey,
@@ -20,6 +20,34 @@ pub struct Tls {
     authorities: Option<Vec<Vec<u8>>>,
     /// The certificates and the key that the server is shown, as PEM.
     identity: Option<String>,
+}
+
+/// What is wrong with a server's TLS, in plain words; `None` for what rustls says as well.
+pub fn flaw(error: &Error) -> Option<&'static str> {
+    Some(match error {
+        Error::InvalidCertificate(certificate) => match certificate {
+            CertificateError::UnknownIssuer => {
+                "the certificate is signed by an authority that is not trusted here"
+            }
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "the certificate has expired"
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "the certificate is not valid yet"
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "the certificate is for another name"
+            }
+            _ => return None,
+        },
+        Error::InvalidMessage(_) => "the server does not speak TLS on this port",
+        Error::AlertReceived(
+            AlertDescription::CertificateRequired
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnknownCA,
+        ) => "the server wants a certificate of the bridge, and one that it knows",
+        _ => return None,
+    })
 }
 
 /// Why the files of a server's TLS cannot be used.
@@ -44,6 +72,16 @@ impl Tls {
         Ok(Self { authorities, identity })
     }
 
+    /// How many authorities are trusted in place of the machine's; `None`: those of the machine are.
+    pub fn authorities(&self) -> Option<usize> {
+        self.authorities.as_ref().map(Vec::len)
+    }
+
+    /// Whether the server is shown a certificate.
+    pub fn shows_certificate(&self) -> bool {
+        self.identity.is_some()
+    }
+
     pub(super) fn apply(&self, mut builder: ClientBuilder) -> ClientBuilder {
         if let Some(authorities) = &self.authorities {
             let authorities = authorities.iter().map(|der| {
@@ -63,8 +101,8 @@ impl Tls {
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls")
-            .field("authorities", &self.authorities.as_ref().map(Vec::len))
-            .field("identity", &self.identity.is_some())
+            .field("authorities", &self.authorities())
+            .field("identity", &self.shows_certificate())
             .finish()
     }
 }

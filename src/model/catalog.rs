@@ -61,6 +61,16 @@ impl Catalog {
         server_info: Option<Box<RawValue>>,
         tools: Vec<Box<RawValue>>,
     ) -> (Self, Vec<LeftOut>) {
+        Self::mcp_if(server_info, tools, |_, _| Ok(()))
+    }
+
+    /// The same, without the tools that `fits`, which is given the name of each and the whole of it,
+    /// says something against.
+    pub fn mcp_if(
+        server_info: Option<Box<RawValue>>,
+        tools: Vec<Box<RawValue>>,
+        mut fits: impl FnMut(&str, &RawValue) -> Result<(), String>,
+    ) -> (Self, Vec<LeftOut>) {
         let mut kept = Vec::with_capacity(tools.len());
         let mut left_out = Vec::new();
         let mut seen = HashSet::new();
@@ -71,7 +81,7 @@ impl Catalog {
                 Some(name) if !seen.insert(name.clone()) => {
                     leave_out(format!("an earlier tool has the same name, {:?}", brief(&name)));
                 }
-                Some(name) => match limits::check(raw.get()) {
+                Some(name) => match limits::check(raw.get()).and_then(|()| fits(&name, &raw)) {
                     Ok(()) if kept.len() < limits::MAX_TOOLS => {
                         let raw: Arc<RawValue> = raw.into();
                         let input = Arc::new(InputSchema::of(Arc::clone(&raw)));

@@ -6,6 +6,7 @@
 //! schema of one server take so much time or memory that another one's tools suffer.
 
 mod cost;
+mod pattern;
 
 use std::{
     fmt::Write as _,
@@ -26,8 +27,7 @@ use super::{
 
 /// The largest arguments that are checked.
 const MAX_ARGUMENTS: usize = 1024 * 1024;
-/// The most memory that one regular expression may take, and the most steps of one match.
-const MAX_PATTERN: usize = 512 * 1024;
+/// The most steps back of one match.
 const MAX_BACKTRACKS: usize = 20_000;
 /// The most mistakes that are told, the longest text of one, and of them all, in bytes.
 const MAX_MISTAKES: usize = 10;
@@ -168,10 +168,15 @@ impl Compiled {
 }
 
 fn invalid(mistakes: &str) -> Verdict {
-    Verdict::Invalid(format!(
+    Verdict::Invalid(refusal(mistakes))
+}
+
+/// The answer for the model to arguments with these mistakes.
+pub(super) fn refusal(mistakes: &str) -> String {
+    format!(
         "{TOOL_INPUT_INVALID}: {mistakes}. The call was not made; correct the arguments and call \
          again."
-    ))
+    )
 }
 
 /// `None` for a tool without a schema.
@@ -189,11 +194,11 @@ fn compile(tool: &str, key: &str) -> Result<Option<Compiled>, String> {
     }
     let schema: Value =
         serde_json::from_str(text).map_err(|error| format!("its schema: {error}"))?;
-    cost::compilable(&schema)?;
+    let room = pattern::room(&schema)?;
     let patterns = PatternOptions::fancy_regex()
         .backtrack_limit(MAX_BACKTRACKS)
-        .size_limit(MAX_PATTERN)
-        .dfa_size_limit(MAX_PATTERN);
+        .size_limit(room)
+        .dfa_size_limit(room);
     let validator = jsonschema::options()
         .offline()
         .with_pattern_options(patterns)

@@ -9,7 +9,7 @@ use secrecy::ExposeSecret as _;
 use sha2::{Digest as _, Sha256};
 
 use super::{SendError, X_API_KEY, grant::Grant};
-use crate::{config::Credential, oauth::Tokens, state::StateDir};
+use crate::{config::Credential, http_client::Clients, oauth::Tokens, state::StateDir};
 
 /// A token is renewed so long before it expires (agent-runs-protocol §2.2).
 const MARGIN: Duration = Duration::from_secs(5 * 60);
@@ -38,17 +38,14 @@ impl fmt::Debug for Authority {
 }
 
 impl Authority {
-    /// What is configured; `None` where the caller brings one. `http` and `state` are for tokens
+    /// What is configured; `None` where the caller brings one. `clients` and `state` are for tokens
     /// that are renewed: `state` keeps what they are renewed with.
-    pub(super) fn of(
-        credential: &Credential,
-        http: &reqwest::Client,
-        state: &StateDir,
-    ) -> Option<Self> {
+    pub(super) fn of(credential: &Credential, clients: &Clients, state: &StateDir) -> Option<Self> {
         match credential {
             Credential::Own(secret) => Self::bearer(secret.expose_secret()),
             Credential::Oauth(config) => {
-                let grant = Grant::new(Arc::clone(config), http.clone(), state.clone());
+                let http = clients.to(&config.token_url).clone();
+                let grant = Grant::new(Arc::clone(config), http, state.clone());
                 let id = grant.id();
                 let shows = Shows::Tokens(Arc::new(Tokens::new(None, grant, MARGIN)));
                 Some(Self { shows, id, callers: false })

@@ -96,7 +96,8 @@ async fn whoever_waits_hears_of_news() {
 #[test]
 fn credentials_have_their_own_lines() {
     let base = Url::parse("http://127.0.0.1:1").unwrap();
-    let upstream = Upstream::new(base, &Credential::Passthrough, StateDir::new("/nowhere".into()));
+    let upstream =
+        Upstream::new(base, None, &Credential::Passthrough, StateDir::new("/nowhere".into()));
     let [one, same, other] = ["a", "a", "b"].map(|key| Authority::bearer(key).unwrap());
     assert!(Arc::ptr_eq(&upstream.line(&one), &upstream.line(&same)));
     assert!(!Arc::ptr_eq(&upstream.line(&one), &upstream.line(&other)));

@@ -8,13 +8,18 @@ use std::{
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
+use rustix::process::Signal;
+use tokio::io::AsyncReadExt as _;
 
 use crate::{
     bridge::{self, API, Bridge},
+    certs::{Authority, Client, Pair},
     frames::Script,
     http::{Answer, Request},
     mantyx::{CREDENTIAL, Mantyx},
-    peers, wait,
+    peers,
+    tls_front::{Front, client_files},
+    wait,
 };
 
 /// Where each secret stands, and its value. None is a part of another.
@@ -69,13 +74,35 @@ fn disguises(value: &str) -> Vec<String> {
     forms
 }
 
+/// The private part of a key, which is all that is secret in its file, and how it may look.
+fn key_forms(pem: &str) -> Vec<Vec<u8>> {
+    let body: Vec<&str> = pem.lines().filter(|line| !line.starts_with("-----")).collect();
+    let der = BASE64_STANDARD.decode(body.concat()).expect("PEM is Base64");
+    // PKCS #8 of a P-256 key: the number of 32 bytes, and then the point, which is public.
+    assert_eq!(der.len(), 138, "another kind of key");
+    let number = der.get(36..68).expect("it is long enough");
+    let hex: String = number.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut forms = vec![number.to_vec(), hex.to_uppercase().into_bytes(), hex.into_bytes()];
+    forms.push(format!("{number:?}").into_bytes());
+    forms.extend(body.iter().take(2).map(|line| line.as_bytes().to_vec()));
+    for lead in 0..3 {
+        let encoded = BASE64_STANDARD.encode([&vec![0; lead], number].concat());
+        forms.push(encoded.as_bytes().get(4..40).expect("it is long enough").to_vec());
+    }
+    forms
+}
+
 /// What was written or answered, and by whom.
 #[derive(Default)]
-struct Found(Vec<(String, Vec<u8>)>);
+struct Found {
+    seen: Vec<(String, Vec<u8>)>,
+    /// What each of these keys is, and its PEM.
+    keys: Vec<(&'static str, String)>,
+}
 
 impl Found {
     fn add(&mut self, what: &str, bytes: impl Into<Vec<u8>>) {
-        self.0.push((what.to_owned(), bytes.into()));
+        self.seen.push((what.to_owned(), bytes.into()));
     }
 
     fn answer(&mut self, what: &str, answer: &Answer) {
@@ -103,14 +130,19 @@ impl Found {
 
     /// Where a secret stands, in any form.
     fn hits(&self) -> Vec<String> {
-        let holds = |bytes: &[u8], form: &str| {
-            !form.is_empty() && bytes.windows(form.len()).any(|part| part == form.as_bytes())
+        let holds = |bytes: &[u8], form: &[u8]| {
+            !form.is_empty() && bytes.windows(form.len()).any(|part| part == form)
         };
+        let of_text = |(place, value): (&'static str, &str)| {
+            (place, disguises(value).into_iter().map(String::into_bytes).collect::<Vec<_>>())
+        };
+        let of_keys = self.keys.iter().map(|(place, pem)| (*place, key_forms(pem)));
         let mut hits = Vec::new();
-        for (place, value) in SECRETS {
-            for form in disguises(value) {
-                for (what, bytes) in self.0.iter().filter(|(_, bytes)| holds(bytes, &form)) {
+        for (place, forms) in SECRETS.into_iter().map(of_text).chain(of_keys) {
+            for form in forms {
+                for (what, bytes) in self.seen.iter().filter(|(_, bytes)| holds(bytes, &form)) {
                     let text = String::from_utf8_lossy(bytes).into_owned();
+                    let form = String::from_utf8_lossy(&form).into_owned();
                     let line = text.lines().find(|line| line.contains(&form)).unwrap_or_default();
                     let line: String = line.chars().take(600).collect();
                     hits.push(format!("{place} as {form:?} in {what}: {line}"));
@@ -163,8 +195,32 @@ fn careless(server: &Mantyx) {
     server.canned("POST", "/moved", &["HTTP/1.1 307 Moved", &elsewhere], "");
 }
 
+/// TLS before MANTYX and before the server, and the bridge's own certificate for both.
+struct Fronts {
+    mantyx: Front,
+    server: Front,
+    own: Pair,
+    /// `tls`, as bridge.yaml has it.
+    tls: String,
+    /// The same for someone who does not trust them.
+    wary: String,
+}
+
+impl Fronts {
+    async fn start(mantyx: &Mantyx, server: &Mantyx, dir: &Path) -> Self {
+        let authority = Authority::new();
+        let own = authority.sign(&["bridge.acme"]);
+        let before = async |to: &Mantyx| {
+            Front::before(&to.url(), &authority, Some(&authority), "http/1.1").await
+        };
+        let tls = client_files(dir, &authority, &own);
+        let wary = tls.replacen(&format!("ca: {}, ", dir.join("ca.pem").display()), "", 1);
+        Self { mantyx: before(mantyx).await, server: before(server).await, own, tls, wary }
+    }
+}
+
 /// The configuration, whose secrets come from files and variables as they should.
-fn config(mantyx: &Mantyx, server: &Mantyx, tls: &str, dir: &Path) -> String {
+fn config(fronts: &Fronts, server: &Mantyx, tls: &str, dir: &Path) -> String {
     for (n, (_, value)) in SECRETS.iter().enumerate() {
         fs::write(dir.join(n.to_string()), value).expect("a new file");
     }
@@ -183,8 +239,9 @@ fn config(mantyx: &Mantyx, server: &Mantyx, tls: &str, dir: &Path) -> String {
     };
     let tool = "description: d, parameters: {type: object}";
     let env = format!("env: {{KEY: {}}}", at("a child's environment"));
+    let (front, own_tls, wary_tls) = (fronts.server.url(), &fronts.tls, &fronts.wary);
     format!(
-        "upstream: {{base_url: '{}', workspace: acme, credential: {}}}\n\
+        "upstream: {{base_url: '{}', workspace: acme, credential: {}, {}}}\n\
          apps:\n  one: {{token: {}}}\n  two: {{token: {}, credential: {}}}\n\
          audit: {{file: '{}', arguments: true}}\n\
          mcp:\n  \
@@ -193,6 +250,8 @@ fn config(mantyx: &Mantyx, server: &Mantyx, tls: &str, dir: &Path) -> String {
          moved: {{url: '{url}/moved', {headers}}}\n  \
          gone: {{url: 'http://127.0.0.1:9/mcp', {headers}}}\n  \
          wary: {{url: '{tls}/mcp', {headers}}}\n  \
+         shown: {{url: '{front}/mcp', {headers}, {own_tls}}}\n  \
+         doubted: {{url: '{front}/mcp', {headers}, {wary_tls}}}\n  \
          plain: {{url: '{}/mcp', {headers}}}\n  \
          bearer: {{url: '{url}/bearer', auth: {{bearer: {}}}}}\n  \
          issued: {{url: '{url}/behind', {}}}\n  \
@@ -205,8 +264,9 @@ fn config(mantyx: &Mantyx, server: &Mantyx, tls: &str, dir: &Path) -> String {
          local:\n  \
          page: {{{tool}, http: {{url: '{url}/page', headers: {{X-Key: {}}}}}}}\n  \
          run: {{{tool}, command: [sh, -c, 'kill -9 $$', {}], {env}}}\n",
-        mantyx.url(),
+        fronts.mantyx.url(),
         at("upstream.credential"),
+        own_tls,
         at("apps.one.token"),
         at("apps.two.token"),
         at("apps.two.credential"),
@@ -232,8 +292,8 @@ fn ask(app: &str, method: &str, target: &str) -> Request {
 /// Waits until all that can be refused is.
 async fn wait_refused(bridge: &Bridge) {
     for name in [
-        "refused", "old", "moved", "gone", "wary", "plain", "bearer", "issued", "unissued",
-        "dying", "card",
+        "refused", "old", "moved", "gone", "wary", "shown", "doubted", "plain", "bearer", "issued",
+        "unissued", "dying", "card",
     ] {
         wait::soon(&format!("{name} should be refused"), async || {
             let status = ask("one", "GET", "/v1/status").answer(bridge.addr()).await.value();
@@ -343,11 +403,13 @@ async fn no_secret_is_anywhere_but_where_it_belongs() {
     let dir = tempfile::TempDir::new().expect("the temporary directory is writable");
     let (mantyx, server, tls) = (Mantyx::start().await, Mantyx::start().await, peers::tls().await);
     careless(&server);
-    let text = config(&mantyx, &server, &tls.url().replace("http", "https"), dir.path());
+    let fronts = Fronts::start(&mantyx, &server, dir.path()).await;
+    let text = config(&fronts, &server, &tls.url().replace("http", "https"), dir.path());
     let env = [("RUST_LOG", "trace"), ("RUST_BACKTRACE", "1")];
     let mut bridge = Bridge::start_with(&text, &env).await;
     wait_refused(&bridge).await;
-    let mut found = Found::default();
+    let keys = vec![("the key of `tls`", fronts.own.key.clone())];
+    let mut found = Found { keys, ..Found::default() };
     for app in ["one", "two"] {
         run(&mut found, &bridge, &mantyx, app).await;
     }
@@ -361,6 +423,58 @@ async fn no_secret_is_anywhere_but_where_it_belongs() {
     let state = bridge.state("");
     found.files(&state, &[state.join("token")]);
     found.add("the audit", fs::read(dir.path().join("audit.jsonl")).expect("calls were made"));
+    let hits = found.hits();
+    assert!(hits.is_empty(), "{} hits:\n{}", hits.len(), hits.join("\n"));
+}
+
+/// A12: of the listeners, whose handshakes fail and whose files change for the worse.
+#[tokio::test]
+async fn no_key_of_the_listeners_is_shown() {
+    let dir = tempfile::TempDir::new().expect("the temporary directory is writable");
+    let authority = Authority::new();
+    let put = |name: &str, text: &str| {
+        fs::write(dir.path().join(name), text).expect("the test's directory is writable");
+    };
+    let own = ["127.0.0.1", "localhost"];
+    let (own, other) = (authority.sign(&own), authority.sign(&own));
+    put("ca.pem", &authority.pem());
+    put("cert.pem", &own.cert);
+    put("key.pem", &own.key);
+    let at = dir.path().display();
+    let text = format!(
+        "listen: {{tcp: '127.0.0.1:0', tls: {{cert: {at}/cert.pem, key: {at}/key.pem, \
+         client_ca: {at}/ca.pem}}}}\nupstream: {{sandbox: true, workspace: acme}}\n\
+         apps: {{hr: {{cert: [hr.acme]}}}}\n"
+    );
+    let env = [("RUST_LOG", "trace"), ("RUST_BACKTRACE", "1")];
+    let mut bridge = Bridge::start_with(&text, &env).await;
+    let shown = authority.sign(&["hr.acme"]);
+    let keys = [("the listeners' key", &own), ("the next key", &other), ("an app's key", &shown)];
+    let keys = keys.map(|(what, pair)| (what, pair.key.clone())).to_vec();
+    let mut found = Found { keys, ..Found::default() };
+
+    let stranger = Authority::new().sign(&["hr.acme"]);
+    for shown in [None, Some(&stranger)] {
+        let client = Client::new(&authority.pem(), shown);
+        let mut stream = client.connect(bridge.addr()).await.expect("TLS 1.3 tells it later");
+        stream.read(&mut [0]).await.expect_err("it is refused");
+    }
+    drop(stranger);
+    // Half a pair.
+    put("key.pem", &other.key);
+    bridge.process().signal(Signal::HUP);
+    let flaw = wait::soon("the other key should be refused", async || {
+        let log = bridge.log();
+        log.lines().find(|line| line.contains("is not that of the certificate")).map(str::to_owned)
+    });
+    found.add("the flaw", flaw.await);
+    for args in [&["check"][..], &["check", "--json"], &["doctor"], &["doctor", "--json"]] {
+        found.command(&format!("{args:?}"), &cli(&bridge, args).await);
+    }
+    bridge.kill9();
+    assert!(bridge.log().lines().count() > 20, "the log is talkative");
+    found.add("the log", bridge.log());
+    found.files(&bridge.state(""), &[]);
     let hits = found.hits();
     assert!(hits.is_empty(), "{} hits:\n{}", hits.len(), hits.join("\n"));
 }
@@ -380,5 +494,21 @@ fn a_disguise_is_seen_through() {
         for lead in ["", "a", "ab", "abc"] {
             assert!(seen(BASE64_STANDARD.encode(format!("{lead}{secret}{lead}"))), "{secret}");
         }
+    }
+    let pair = Authority::new().sign(&["bridge.acme"]);
+    let (cert, key) = (pair.cert.clone(), pair.key);
+    let shows = |bytes: Vec<u8>| {
+        let mut found = Found { keys: vec![("a key", key.clone())], ..Found::default() };
+        found.add("a text", bytes);
+        !found.hits().is_empty()
+    };
+    assert!(!shows(cert.into_bytes()), "what is public is no secret");
+    assert!(shows(key.replace('\n', "\\n").into_bytes()));
+    let body: String = key.lines().filter(|line| !line.starts_with("-----")).collect();
+    let der = BASE64_STANDARD.decode(body).expect("PEM is Base64");
+    assert!(shows(der.clone()));
+    for lead in ["", "a", "ab"] {
+        let whole = [lead.as_bytes(), &der].concat();
+        assert!(shows(BASE64_STANDARD.encode(whole).into_bytes()), "{lead}");
     }
 }

@@ -47,6 +47,10 @@ impl Authority {
         self.0.pem()
     }
 
+    pub(crate) fn certificate(&self) -> CertificateDer<'static> {
+        certificate(&self.pem())
+    }
+
     /// A certificate with these names, which is good for the year around today.
     pub(crate) fn sign(&self, names: &[&str]) -> Pair {
         self.signed(names, 100)
@@ -87,6 +91,16 @@ fn san(name: &str) -> SanType {
     }
 }
 
+impl Pair {
+    pub(crate) fn certificate(&self) -> CertificateDer<'static> {
+        certificate(&self.cert)
+    }
+
+    pub(crate) fn private_key(&self) -> PrivateKeyDer<'static> {
+        PrivateKeyDer::from_pem_slice(self.key.as_bytes()).expect("a key")
+    }
+}
+
 /// A client of TLS.
 #[derive(Clone)]
 pub(crate) struct Client(ClientConfig);
@@ -110,9 +124,8 @@ impl Client {
             .with_root_certificates(roots);
         Self(match shown {
             None => builder.with_no_client_auth(),
-            Some(Pair { cert, key }) => {
-                let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("a key");
-                let chain = vec![certificate(cert)];
+            Some(pair) => {
+                let (chain, key) = (vec![pair.certificate()], pair.private_key());
                 builder.with_client_auth_cert(chain, key).expect("a pair")
             }
         })

@@ -1,6 +1,6 @@
 //! A2A over gRPC, against an agent on the official Python SDK, which is on grpcio.
 
-use std::time::Duration;
+use std::{fs, time::Duration};
 
 use mantyx_bridge::{
     backend::peer::CallError,
@@ -18,10 +18,12 @@ use tokio::{
 
 use crate::{
     a2a_peers::{self as a2a, Agent},
+    certs::Authority,
     frames::Script,
     gate::{CLIENT, Gate, Rules},
     peers::fetch,
     rig::Rig,
+    tls_front::{Front, client_files},
     wait,
 };
 
@@ -136,6 +138,52 @@ async fn tls_is_checked_against_the_roots_of_the_host() {
     rig.bridge.wait_backend("hr", "ready").await;
     rig.run(Script::new().a2a("tu_2", "hr", "msg x").answered("tu_2").done()).await;
     assert_eq!(rig.mantyx.answer("tu_2").await["result"], "x");
+}
+
+/// The `tls` of an agent is that of its gRPC, too.
+#[tokio::test]
+async fn a_private_authority_and_a_certificate_are_those_of_grpc_too() {
+    let agent = start(&[]).await;
+    let catalog = a2a::dial(&agent, None).await.resolve().await.unwrap();
+    let Content::A2a { card } = catalog.content() else { panic!("{catalog:?}") };
+    let address = address(&agent).await;
+    let authority = Authority::new();
+    let front = Front::before(&address, &authority, Some(&authority), "h2").await;
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("card.json");
+    fs::write(&path, card.get().replace(&address, &front.url())).unwrap();
+    let files = |name: &str, ca: &Authority, signer: &Authority| {
+        let dir = dir.path().join(name);
+        fs::create_dir(&dir).unwrap();
+        client_files(&dir, ca, &signer.sign(&["bridge.acme"]))
+    };
+    let (right, other) = (files("right", &authority, &authority), Authority::new());
+    let (wary, strange) = (files("wary", &other, &authority), files("strange", &authority, &other));
+    let entry = |name: &str, tls: &str| {
+        format!("  {name}: {{card_file: {}, transport: grpc, {tls}}}\n", path.display())
+    };
+    let entries = [("hr", &right), ("wary", &wary), ("strange", &strange)];
+    let entries = entries.map(|(name, tls)| entry(name, tls)).concat();
+    let rig = Rig::bare(&format!("a2a:\n{entries}")).await;
+    let mut script = Script::new();
+    for name in ["hr", "wary", "strange"] {
+        rig.bridge.wait_backend(name, "ready").await;
+        script = script.a2a(name, name, "task x").answered(name);
+    }
+    rig.run(script.done()).await;
+    assert_eq!(rig.mantyx.answer("hr").await["result"], "x");
+    assert_eq!(front.let_in(), 1);
+    for name in ["wary", "strange"] {
+        assert!(rig.mantyx.answer(name).await["error"].is_string(), "{name}");
+    }
+    let told = |name: &str, why: &str| {
+        let log = rig.bridge.log();
+        let line = |line: &&str| line.contains(&format!("\"{name}\"")) && line.contains(why);
+        assert!(log.lines().any(|one| line(&one)), "{name}: {log}");
+    };
+    told("wary", "an authority that is not trusted here");
+    // HTTP/2 keeps the words of TLS to itself.
+    told("strange", "UnknownCA");
 }
 
 #[tokio::test]

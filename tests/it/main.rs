@@ -29,6 +29,8 @@ mod scene;
 #[cfg(test)]
 mod sse;
 #[cfg(test)]
+mod tls_front;
+#[cfg(test)]
 mod wait;
 
 // The tests.
@@ -111,6 +113,8 @@ mod overload;
 #[cfg(test)]
 mod page;
 #[cfg(test)]
+mod param_headers;
+#[cfg(test)]
 mod pending;
 #[cfg(test)]
 mod pins;
@@ -148,3 +152,5 @@ mod transports;
 mod trust;
 #[cfg(test)]
 mod upstream_oauth;
+#[cfg(test)]
+mod upstream_tls;

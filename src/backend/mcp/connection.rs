@@ -38,6 +38,7 @@ use crate::{
         catalog::{Catalog, Content, LeftOut, Tool},
         ids::BackendName,
         json::string_member,
+        param_headers::ParamHeaders,
     },
 };
 
@@ -46,6 +47,9 @@ const TOOL_USE_ID: &str = "mantyx-bridge/toolUseId";
 
 /// The most tools that are told of one by one when they are left out.
 const MOST_TOLD: usize = 20;
+
+/// The JSON-RPC error of a server to which headers and arguments do not seem to agree (2026-07-28).
+const HEADER_MISMATCH: i32 = -32020;
 
 /// How long rmcp may take to end a connection: it gives a session's DELETE five seconds.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
@@ -62,8 +66,10 @@ pub(super) struct Connection {
     wire: Arc<Wire>,
     peer: RmcpPeer<RoleClient>,
     revision: ProtocolVersion,
-    /// Whether rmcp may have to repeat arguments in HTTP headers.
-    repeats_arguments: bool,
+    /// Whether the server may have arguments sent as HTTP headers.
+    has_headers: bool,
+    /// The tools of the last list that do.
+    param_headers: Mutex<HashMap<String, ParamHeaders>>,
     /// The tools of the last list that may be called as tasks.
     as_tasks: Mutex<HashMap<String, Support>>,
     /// What was left out of the last list.
@@ -111,7 +117,8 @@ impl Connection {
             wire,
             peer,
             revision,
-            repeats_arguments: modern && child.is_none(),
+            has_headers: modern && child.is_none(),
+            param_headers: Mutex::default(),
             as_tasks: Mutex::default(),
             left_out: Mutex::default(),
             stop,
@@ -153,18 +160,28 @@ impl Connection {
             }
         }
         let server_info = self.wire.handshake().server_info.as_deref().map(ToOwned::to_owned);
-        let (catalog, left_out) = Catalog::mcp(server_info, pages.into_tools());
+        let mut param_headers = HashMap::new();
+        let fits = |name: &str, tool: &RawValue| {
+            if self.has_headers {
+                let found = ParamHeaders::of(tool.get())?;
+                param_headers.insert(name.to_owned(), found);
+            }
+            Ok(())
+        };
+        let (catalog, left_out) = Catalog::mcp_if(server_info, pages.into_tools(), fits);
         self.tell(left_out);
+        param_headers.retain(|_, found| !found.is_empty());
+        *lock(&self.param_headers) = param_headers;
         if let Content::Mcp { tools, .. } = catalog.content() {
             let as_task = |tool: &Tool| Some((tool.name.clone(), Support::of(&tool.raw)?));
-            *self.as_tasks() = tools.iter().filter_map(as_task).collect();
+            *lock(&self.as_tasks) = tools.iter().filter_map(as_task).collect();
         }
         Ok(Arc::new(catalog))
     }
 
     /// Tells of tools that were left out, unless the list before had the same.
     fn tell(&self, left_out: Vec<LeftOut>) {
-        let mut told = self.left_out.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = lock(&self.left_out);
         if *told == left_out {
             return;
         }
@@ -179,18 +196,17 @@ impl Connection {
     }
 
     async fn call_tool(&self, mut call: ToolCall) -> Result<Answer, CallError> {
-        let mut params = CallToolRequestParams::new(call.tool.to_string());
-        if self.repeats_arguments {
-            // Only for the headers; what is sent are the arguments of the exchange.
-            params.arguments = serde_json::from_str(call.arguments.get()).ok();
-        }
-        let mut request = CallToolRequest::new(params);
-        let support = self.as_tasks().get(&*call.tool).copied();
+        let mut request = CallToolRequest::new(CallToolRequestParams::new(call.tool.to_string()));
+        let headers = match lock(&self.param_headers).get(&*call.tool) {
+            Some(marked) => marked.headers(&call.arguments).map_err(CallError::Refused)?,
+            None => Vec::new(),
+        };
+        let support = lock(&self.as_tasks).get(&*call.tool).copied();
         let takes_tasks = self.wire.handshake().takes_tasks;
         // Where it may be one, too: a task can be asked for after a crash, a plain call is lost.
         let ttl = support.filter(|_| takes_tasks).map(|_| tasks::TTL);
         let arguments = std::mem::take(&mut call.arguments);
-        let exchange = Exchange::of_call(arguments, call.progress.clone(), ttl);
+        let exchange = Exchange::of_call(arguments, headers, call.progress.clone(), ttl);
         request.extensions.insert(Marker(Arc::clone(&exchange)));
         let mut meta = RequestMetaObject::new();
         if let Some(origin) = &call.origin {
@@ -206,6 +222,12 @@ impl Connection {
                 Err(CallError::Refused(format!(
                     "{why}. The tool wants to be called as an MCP task, but its server does not \
                      say that it takes tasks, so it was called without one. Do without this tool."
+                )))
+            }
+            Err(CallError::Refused(why)) if exchange.refusal() == Some(HEADER_MISMATCH) => {
+                self.wire.changed.notify_one();
+                Err(CallError::Refused(format!(
+                    "{why}. The tool has changed and is read anew; call it again in a while."
                 )))
             }
             Err(error) => Err(error),
@@ -261,10 +283,6 @@ impl Connection {
 
     pub(super) fn is_over(&self) -> bool {
         self.ended.is_cancelled() || self.peer.is_transport_closed()
-    }
-
-    fn as_tasks(&self) -> MutexGuard<'_, HashMap<String, Support>> {
-        self.as_tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What it means that rmcp ended a request by itself.
@@ -370,6 +388,11 @@ pub(super) fn complete(result: &RawValue) -> Result<Answer, CallError> {
             Err(CallError::Unreadable(format!("a result of the unknown type {other:?}")))
         }
     }
+}
+
+/// A panic elsewhere cannot leave what is kept here half changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Waits for the end of rmcp's side and tells why it came.

@@ -21,7 +21,8 @@ use crate::backend::peer::Progress;
 pub fn read(data: &[u8]) {
     let wire = Wire::default();
     let mut call = CallToolRequest::new(CallToolRequestParams::new("t"));
-    let exchange = Exchange::of_call(RawValue::NULL.to_owned(), Progress::default(), None);
+    let exchange =
+        Exchange::of_call(RawValue::NULL.to_owned(), Vec::new(), Progress::default(), None);
     call.extensions.insert(Marker(Arc::clone(&exchange)));
     let requests: [ClientRequest; 3] = [
         InitializeRequest::new(ClientConfig::default()).into(),

@@ -105,6 +105,7 @@ impl StreamableHttpClient for Http {
 
         let exchange = exchange_of(&message);
         if let Some(exchange) = &exchange {
+            headers.extend(exchange.headers().iter().filter_map(param_header));
             exchange.set_written(true);
         }
         let response = match shared.request(Method::POST, headers, body.into()).await {
@@ -314,6 +315,11 @@ impl Shared {
         }
         Ok(all)
     }
+}
+
+/// An argument as a header: its name is a token, and its value plain text.
+fn param_header((name, value): &(String, String)) -> Option<(HeaderName, HeaderValue)> {
+    Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?))
 }
 
 fn header_value(text: &str) -> Answered<HeaderValue> {

@@ -16,8 +16,8 @@ use std::{
 
 use rmcp::model::{
     ClientJsonRpcMessage, ClientNotification, ClientRequest, ErrorCode, ErrorData, GetExtensions,
-    GetMeta, JsonRpcMessage, ListToolsResult, ProgressToken, RequestId, RequestMetaObject,
-    ServerJsonRpcMessage, ServerResult, Tool,
+    GetMeta, JsonRpcMessage, ProgressToken, RequestId, RequestMetaObject, ServerJsonRpcMessage,
+    ServerResult,
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -25,7 +25,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::{
     backend::peer::{CallError, Progress},
-    model::json::{Elements, Members},
+    model::json::Members,
 };
 
 mod handshake;
@@ -43,6 +43,8 @@ const TOKEN: &str = "progressToken";
 pub(super) struct Exchange {
     /// Goes out in place of the request's own `arguments`.
     arguments: Option<Box<RawValue>>,
+    /// What of them goes along as HTTP headers: names and values.
+    headers: Vec<(String, String)>,
     /// The call is wanted as a task (2025-11-25) that is kept for so many milliseconds.
     task_ttl: Option<u64>,
     /// Touched when the server says that it is getting on with the request.
@@ -102,15 +104,22 @@ impl Exchange {
     /// A tool call; with `task_ttl` it asks for a task.
     pub(super) fn of_call(
         arguments: Box<RawValue>,
+        headers: Vec<(String, String)>,
         progress: Progress,
         task_ttl: Option<u64>,
     ) -> Arc<Self> {
-        Arc::new(Self { arguments: Some(arguments), task_ttl, progress, ..Self::default() })
+        let arguments = Some(arguments);
+        Arc::new(Self { arguments, headers, task_ttl, progress, ..Self::default() })
     }
 
     /// A call that another connection made: there is only its progress to tell of.
     pub(super) fn of_the_past(progress: Progress) -> Arc<Self> {
         Arc::new(Self { progress, ..Self::default() })
+    }
+
+    /// The arguments that go along as HTTP headers, as names and values.
+    pub(super) fn headers(&self) -> &[(String, String)] {
+        &self.headers
     }
 
     /// Says whether the server may have received the request.
@@ -375,28 +384,9 @@ impl<'a> Envelope<'a> {
             exchange.refuse(code, &message);
         } else if let Some(result) = self.result {
             exchange.settle(Ok(result.to_owned()));
-            if let Some(tools) = header_tools(result) {
-                let result = ListToolsResult::with_all_items(tools);
-                return response(id, ServerResult::ListToolsResult(result));
-            }
         }
-        response(id, ServerResult::empty(()))
+        JsonRpcMessage::response(ServerResult::empty(()), RequestId::Number(id))
     }
-}
-
-/// The tools of a `tools/list` whose arguments are repeated in HTTP headers (2026-07-28): rmcp
-/// learns from the typed list which. `None` if there is none, and for every other result.
-fn header_tools(result: &RawValue) -> Option<Vec<Tool>> {
-    const ANNOTATION: &str = "x-mcp-header";
-    if !result.get().contains(ANNOTATION) {
-        return None;
-    }
-    let tools = Members::read(result.get()).ok()?.get("tools")?;
-    let tools = Elements::read(tools.get()).ok()?;
-    let annotated = tools.0.into_iter().filter(|tool| tool.get().contains(ANNOTATION));
-    let tools: Vec<Tool> =
-        annotated.filter_map(|tool| serde_json::from_str(tool.get()).ok()).collect();
-    (!tools.is_empty()).then_some(tools)
 }
 
 /// The code and the message of a JSON-RPC error.
@@ -462,10 +452,6 @@ fn number(id: &RequestId) -> Option<i64> {
         RequestId::Number(number) => Some(*number),
         RequestId::String(text) => text.parse().ok(),
     }
-}
-
-fn response(id: i64, result: ServerResult) -> ServerJsonRpcMessage {
-    JsonRpcMessage::response(result, RequestId::Number(id))
 }
 
 fn unreadable(id: i64, why: &str) -> ServerJsonRpcMessage {

@@ -19,12 +19,14 @@ fn environment(yaml: &str) -> Environment {
         .with_file(FILE, yaml, 0o644)
         .with_file("/srv/key.pem", KEY, 0o644)
         .with_own_program("/usr/bin/mantyx-bridge")
+        .with_file("/srv/ca.pem", include_str!("../../../tests/peers/tls.pem"), 0o644)
+        .with_file("/srv/me.pem", include_str!("../../../tests/peers/client.pem"), 0o600)
 }
 
 #[test]
 fn a_good_file() {
     let yaml = "
-upstream: {workspace: acme, credential: '${env:TOKEN}'}
+upstream: {workspace: acme, credential: '${env:TOKEN}', tls: {cert: me.pem, key: me.pem}}
 listen: {tcp: 127.0.0.1:7717, unix: /run/bridge.sock}
 apps:
   a: {token: hunter22, backends: [fs, hr]}
@@ -38,6 +40,7 @@ mcp:
   jira:
     url: https://jira.acme/mcp?key=${env:TOKEN}
     headers: {Authorization: 'Bearer ${env:TOKEN}'}
+    tls: {ca: ca.pem}
     prefix: ''
     required: true
     trust_annotations: true
@@ -47,13 +50,14 @@ mcp:
 a2a:
   card: {card_file: card.json, signature: {keys: key.pem}}
   desk: {bundled: true}
-  hr: {url: https://hr.acme, on_unavailable: omit, refresh: 90s, pin: off}
+  hr: {url: https://hr.acme, tls: {ca: ca.pem, cert: me.pem, key: me.pem}, on_unavailable: omit, refresh: 90s, pin: off}
 ";
     let report = check(Some(Path::new(FILE)), &environment(yaml));
     let expected = r#"/srv/bridge.yaml is good: 6 backends
 
 listen     127.0.0.1:7717, unix:/run/bridge.sock
 upstream   https://app.mantyx.io/, workspace acme
+tls        trusts whom this machine trusts; shows a certificate
 state      /home/ann/.local/state/mantyx-bridge
 auth       token
 apps       a (fs, hr)
@@ -77,12 +81,14 @@ mcp fs
 
 a2a hr
   at       https://hr.acme/
+  tls      trusts the authority in `ca` alone; shows a certificate
   limits   16 calls at once, 1h each, pending after 4m; refreshed every 90s; omit while down
   pin      off: nobody is told what changes
 
 mcp jira
   at       https://jira.acme/mcp?key=${env:TOKEN}
   headers  authorization
+  tls      trusts the authority in `ca` alone
   tools    names as they are; their annotations are believed
   limits   16 calls at once, 285s each; refreshed every 5m; stale while down, required
   pin      what changes is withdrawn until it is accepted
@@ -107,6 +113,9 @@ warning: /srv/bridge.yaml:10: mcp.fs.args[4]: an argument is a secret in plain t
     assert_eq!(json["plan"]["backends"][2]["argv"][1], "-y");
     assert_eq!(json["plan"]["backends"][2]["reached"], "stdio");
     assert_eq!(json["plan"]["credential"], "own");
+    let tls = serde_json::json!({"authorities": null, "showsCertificate": true});
+    assert_eq!(json["plan"]["tls"], tls);
+    assert_eq!(json["plan"]["backends"][4]["tls"]["authorities"], 1);
 }
 
 #[test]

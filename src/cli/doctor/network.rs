@@ -4,7 +4,7 @@
 
 use std::{error::Error, io, net::SocketAddr, path::Path, time::Duration};
 
-use rustls::{AlertDescription, CertificateError};
+use rustls::CertificateError;
 use tokio::{
     net::{TcpStream, UnixStream, lookup_host},
     time::timeout,
@@ -12,7 +12,7 @@ use tokio::{
 use url::{Host, Url};
 
 use super::report::{Visit, seconds};
-use crate::http_client::{chain, is_link_local, tls_error};
+use crate::http_client::{chain, is_link_local, tls_error, tls_flaw};
 
 /// How long each step may take.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -196,48 +196,34 @@ async fn tls(visit: &mut Visit, client: &reqwest::Client, url: &Url, key: &str) 
 /// What TLS finds wrong, and the cure.
 pub(super) fn flaw(error: &(dyn Error + 'static)) -> Option<(String, &'static str)> {
     let error = tls_error(error)?;
-    let (finding, cure) = match error {
+    let cure = match error {
         rustls::Error::InvalidCertificate(certificate) => match certificate {
-            CertificateError::UnknownIssuer => (
-                "the certificate is signed by an authority that is not trusted here",
-                "name the authority's file in `tls: {ca: …}` of the backend, or add it to the \
+            CertificateError::UnknownIssuer => {
+                "name the authority's file in `tls: {ca: …}` beside the address, or add it to the \
                  machine's trust store (Debian: copy it to /usr/local/share/ca-certificates and run \
-                 update-ca-certificates), or name it in SSL_CERT_FILE",
-            ),
-            CertificateError::Expired | CertificateError::ExpiredContext { .. } => (
-                "the certificate has expired",
-                "renew it at the server; see whether this machine's clock is right",
-            ),
+                 update-ca-certificates), or name it in SSL_CERT_FILE"
+            }
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "renew it at the server; see whether this machine's clock is right"
+            }
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-                ("the certificate is not valid yet", "see whether this machine's clock is right")
+                "see whether this machine's clock is right"
             }
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                (
-                    "the certificate is for another name",
-                    "write the name that the certificate has, or get one for this name",
-                )
+                "write the name that the certificate has, or get one for this name"
             }
             other => {
                 let finding = format!("the certificate cannot be used: {other}");
                 return Some((finding, "get another certificate for the server"));
             }
         },
-        rustls::Error::InvalidMessage(_) => (
-            "the server does not speak TLS on this port",
-            "write http:// if that is meant, or correct the port",
-        ),
-        rustls::Error::AlertReceived(
-            AlertDescription::CertificateRequired
-            | AlertDescription::BadCertificate
-            | AlertDescription::UnknownCA,
-        ) => (
-            "the server wants a certificate of the bridge, and one that it knows",
-            "name it in `tls: {cert: …, key: …}` of the backend",
-        ),
+        rustls::Error::InvalidMessage(_) => "write http:// if that is meant, or correct the port",
+        _ if tls_flaw(error).is_some() => "name it in `tls: {cert: …, key: …}` beside the address",
         other => {
             let finding = format!("the TLS handshake failed: {other}");
             return Some((finding, "see the server's log for the reason"));
         }
     };
-    Some((finding.to_owned(), cure))
+    let finding = tls_flaw(error).map_or_else(|| error.to_string(), str::to_owned);
+    Some((finding, cure))
 }

@@ -89,7 +89,7 @@ impl Ward {
         }
     }
 
-    /// The way to a backend, with its own TLS.
+    /// The way to a server, with its own TLS.
     async fn reach(&self, visit: &mut Visit, url: &Url, tls: Option<&Tls>, key: &str) -> bool {
         let clients = Clients::of(Some(url), tls, self.client.clone());
         network::reach(visit, clients.own(), url, key).await
@@ -263,11 +263,10 @@ fn server_cure(server: &Mcp) -> String {
 
 pub(super) async fn upstream(visit: &mut Visit, ward: &Ward, config: &Config) {
     visit.begin("upstream");
-    let (base, workspace, credential) = match &config.upstream {
-        Upstream::Sandbox { .. } => return visit.ok("the sandbox, which is a part of the bridge"),
-        Upstream::Mantyx { base_url, workspace, credential } => (base_url, workspace, credential),
+    let Upstream::Mantyx { base_url: base, workspace, credential, tls } = &config.upstream else {
+        return visit.ok("the sandbox, which is a part of the bridge");
     };
-    if !network::reach(visit, &ward.client, base, "`upstream.base_url`").await {
+    if !ward.reach(visit, base, tls.as_ref(), "`upstream.base_url`").await {
         return;
     }
     let apps = config.apps.iter().filter_map(|app| {
@@ -290,7 +289,7 @@ pub(super) async fn upstream(visit: &mut Visit, ward: &Ward, config: &Config) {
             ),
             (Credential::Own(_) | Credential::Oauth(_), Some(workspace)) => {
                 let state = StateDir::new(config.state_dir.clone());
-                let mantyx = upstream::Upstream::new(base.clone(), credential, state);
+                let mantyx = upstream::Upstream::new(base.clone(), tls.clone(), credential, state);
                 match mantyx.own() {
                     Some(authority) => models(visit, &mantyx, workspace, &key, &authority).await,
                     None => visit.fail(format!("`{key}` fits into no header"), "see its value"),

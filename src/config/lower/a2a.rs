@@ -41,7 +41,7 @@ impl Lower<'_> {
         if let Some(at) = entry.pin.as_ref().filter(|_| is_bundled) {
             self.error_at_key(at.node, "the bundled agent is the bridge's own", "leave `pin` out");
         }
-        let tls = self.backend_tls(entry.tls.as_ref(), Dialect::Own, url)?;
+        let tls = self.server_tls(entry.tls.as_ref(), Dialect::Own, url)?;
         let signers = self.signature(entry.signature.as_ref(), is_bundled)?;
         let common = Common {
             required: entry.required.as_ref(),

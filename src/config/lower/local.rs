@@ -159,7 +159,7 @@ impl Lower<'_> {
         };
         let url = self.url(url, Dialect::Own);
         let headers = self.headers(http.headers.as_ref(), Dialect::Own, url.as_deref());
-        let tls = self.backend_tls(http.tls.as_ref(), Dialect::Own, url.as_deref())?;
+        let tls = self.server_tls(http.tls.as_ref(), Dialect::Own, url.as_deref())?;
         Some(Action::Http { method, url: url?, headers: headers?, tls })
     }
 }

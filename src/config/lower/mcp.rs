@@ -128,7 +128,7 @@ impl Lower<'_> {
         };
         let place = Place { url: Some(&*url), is_socket: socket.is_some() };
         let oauth = self.backend_auth(entry.auth.as_ref(), &mut headers, place)?;
-        let tls = self.backend_tls(entry.tls.as_ref(), Dialect::Foreign, Some(&url))?;
+        let tls = self.server_tls(entry.tls.as_ref(), Dialect::Foreign, Some(&url))?;
         Some(Mcp::Http { url, headers, socket, transport, oauth, tls })
     }
 

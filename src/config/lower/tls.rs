@@ -1,4 +1,4 @@
-//! `tls` of a backend: the files, read and checked.
+//! `tls` of a backend and of MANTYX: the files, read and checked.
 //!
 //! Must not: connect, or show what a file holds.
 
@@ -29,10 +29,10 @@ struct Pem {
 }
 
 impl Lower<'_> {
-    /// The TLS of the backend at `url`. `None` outside: it was refused.
-    pub(super) fn backend_tls(
+    /// The TLS of the server at `url`. `None` outside: it was refused.
+    pub(super) fn server_tls(
         &self,
-        section: Option<&At<shape::BackendTls>>,
+        section: Option<&At<shape::ServerTls>>,
         dialect: Dialect,
         url: Option<&Url>,
     ) -> Option<Option<Tls>> {

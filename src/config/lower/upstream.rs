@@ -57,6 +57,7 @@ impl Lower<'_> {
                 upstream.base_url.as_ref().map(|at| ("base_url", at.node)),
                 upstream.credential.as_ref().map(|at| ("credential", at.node)),
                 upstream.oauth.as_ref().map(|at| ("oauth", at.node)),
+                upstream.tls.as_ref().map(|at| ("tls", at.node)),
             ];
             for (key, node) in clashes.into_iter().flatten() {
                 self.error_at_key(
@@ -85,10 +86,12 @@ impl Lower<'_> {
                 None
             }
         };
+        let tls = self.server_tls(upstream.tls.as_ref(), Dialect::Own, base_url.as_ref());
         Some(Upstream::Mantyx {
             base_url: base_url?,
             workspace: workspace?,
             credential: credential?,
+            tls: tls?,
         })
     }
 

@@ -6,41 +6,12 @@
 
 use serde_json::{Map, Value};
 
+use super::pattern::match_cost;
+
 /// The most visits of one check: some ten milliseconds.
 const MAX_VISITS: usize = 200_000;
 /// How deep a check may go, references included.
 const MAX_DEPTH: usize = 100;
-/// The most regular expressions of one schema.
-const MAX_PATTERNS: usize = 64;
-/// What a match counts: more for one that may have to go back.
-const MATCH: usize = 20;
-const BACKTRACKING_MATCH: usize = 2_000;
-
-/// Whether the schema has few enough regular expressions to compile them all.
-pub(super) fn compilable(schema: &Value) -> Result<(), &'static str> {
-    if count_patterns(schema) > MAX_PATTERNS {
-        return Err("its schema has too many regular expressions");
-    }
-    Ok(())
-}
-
-fn count_patterns(value: &Value) -> usize {
-    match value {
-        Value::Object(members) => members
-            .iter()
-            .map(|(key, value)| {
-                let own = match (key.as_str(), value) {
-                    ("pattern", Value::String(_)) => 1,
-                    ("patternProperties", Value::Object(patterns)) => patterns.len(),
-                    _ => 0,
-                };
-                own + count_patterns(value)
-            })
-            .sum(),
-        Value::Array(elements) => elements.iter().map(count_patterns).sum(),
-        _ => 0,
-    }
-}
 
 /// Whether a check of `instance` against `schema` ends soon.
 pub(super) fn affordable(schema: &Value, instance: &Value) -> Result<(), &'static str> {
@@ -178,12 +149,4 @@ fn object(instance: &Value) -> impl Iterator<Item = (&String, &Value)> {
 
 fn array(instance: &Value) -> impl Iterator<Item = &Value> {
     instance.as_array().into_iter().flatten()
-}
-
-fn match_cost(pattern: &str, text: &str) -> usize {
-    let linear = MATCH + text.len() / 32;
-    // Groups with a mark and references back are what the linear engine cannot do.
-    let refers = |pair: &[u8]| matches!(pair, [b'\\', b'0'..=b'9' | b'k']);
-    let goes_back = pattern.contains("(?") || pattern.as_bytes().windows(2).any(refers);
-    if goes_back { linear + BACKTRACKING_MATCH } else { linear }
 }

@@ -41,7 +41,7 @@ impl Scene {
     fn upstream(&self, refresh_token: &str) -> Upstream {
         let state = StateDir::new(self.dir.path().to_owned());
         let base = Url::parse(self.mantyx.url.as_str()).unwrap();
-        Upstream::new(base, &self.credential(refresh_token), state)
+        Upstream::new(base, None, &self.credential(refresh_token), state)
     }
 
     /// The forms that came to the token endpoint.
@@ -212,12 +212,12 @@ async fn a_grant_that_has_ended_is_a_problem_and_makes_no_loop() {
     assert_eq!(scene.asked().len(), 1);
     assert!(upstream.token_failure().unwrap().grant_ended);
     // Another one, by a reload, is asked with at once.
-    upstream.set_credential(&scene.credential("r2"));
+    upstream.set(None, &scene.credential("r2"));
     assert!(upstream.token_failure().is_none());
     assert!(get(&upstream).await.is_err());
     assert_eq!(scene.shown(), ["r1", "r2"]);
     // The same one, by another reload, is not.
-    upstream.set_credential(&scene.credential("r2"));
+    upstream.set(None, &scene.credential("r2"));
     assert!(get(&upstream).await.is_err());
     assert_eq!(scene.asked().len(), 2);
 }

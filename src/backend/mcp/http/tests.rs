@@ -19,6 +19,8 @@ use tokio::{
 };
 use url::Url;
 
+mod param_headers;
+
 use super::events::{Opened, Standing};
 use crate::{
     backend::{

@@ -3,7 +3,7 @@
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam,
     ClientConfig, ClientJsonRpcMessage, ClientNotification, ClientRequest, InitializeRequest,
-    JsonRpcMessage, ListToolsRequest, ServerNotification, ServerRequest,
+    JsonRpcMessage, ServerNotification, ServerRequest,
 };
 
 use super::*;
@@ -14,7 +14,7 @@ fn request(id: i64, request: impl Into<ClientRequest>) -> ClientJsonRpcMessage {
 
 fn call(arguments: &str) -> (CallToolRequest, Arc<Exchange>) {
     let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
-    let exchange = Exchange::of_call(arguments, Progress::default(), None);
+    let exchange = Exchange::of_call(arguments, Vec::new(), Progress::default(), None);
     let mut call = CallToolRequest::new(CallToolRequestParams::new("t"));
     call.extensions.insert(Marker(Arc::clone(&exchange)));
     (call, exchange)
@@ -139,21 +139,6 @@ fn a_request_with_strange_parameters_can_be_refused() {
 }
 
 #[test]
-fn rmcp_learns_which_arguments_go_into_headers_even_beside_bad_tools() {
-    let wire = Wire::default();
-    let exchange = Exchange::new();
-    let mut list = ListToolsRequest::default();
-    list.extensions.insert(Marker(Arc::clone(&exchange)));
-    wire.outgoing(&request(1, list)).unwrap();
-    let result = r#"{"tools":[{"name":"a"},{"name":"b","inputSchema":{"properties":{"x":{"type":"string","x-mcp-header":"X"}}}},{"name":"c","x-mcp-header":1e400}]}"#;
-    let message = message(wire.incoming(&format!(r#"{{"id":1,"result":{result}}}"#)));
-    let JsonRpcMessage::Response(response) = message else { panic!("a response") };
-    let ServerResult::ListToolsResult(list) = response.result else { panic!("a list") };
-    assert_eq!(list.tools.iter().map(|tool| tool.name.as_ref()).collect::<Vec<_>>(), ["b"]);
-    assert_eq!(exchange.take_outcome().unwrap().unwrap().get(), result);
-}
-
-#[test]
 fn progress_touches_the_call_that_it_is_about() {
     use futures_util::FutureExt as _;
     use rmcp::model::NumberOrString;
@@ -162,7 +147,7 @@ fn progress_touches_the_call_that_it_is_about() {
     let calls = [(1, 40), (2, 41)].map(|(id, token)| {
         let progress = Progress::default();
         let arguments = RawValue::from_string("{}".to_owned()).unwrap();
-        let exchange = Exchange::of_call(arguments, progress.clone(), None);
+        let exchange = Exchange::of_call(arguments, Vec::new(), progress.clone(), None);
         let mut call = CallToolRequest::new(CallToolRequestParams::new("t"));
         call.extensions.insert(Marker(exchange));
         let mut call = ClientRequest::from(call);

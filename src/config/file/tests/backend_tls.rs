@@ -1,9 +1,9 @@
-//! `tls` of backends: what is made of it, and what is wrong with it.
+//! `tls` of backends and of MANTYX: what is made of it, and what is wrong with it.
 
 use std::path::Path;
 
 use super::environment;
-use crate::config::{A2a, Action, Config, ConfigErrors, Environment, Mcp, Target};
+use crate::config::{A2a, Action, Config, ConfigErrors, Environment, Mcp, Target, Upstream};
 
 /// A certificate and its key, in one file.
 const SERVER: &str = include_str!("../../../../tests/peers/tls.pem");
@@ -46,6 +46,30 @@ fn each_kind_of_backend_has_its_own() {
     assert_eq!(shown("b").unwrap(), "Tls { authorities: Some(1), identity: false }");
     assert_eq!(shown("c"), None);
     assert_eq!(shown("d").unwrap(), "Tls { authorities: None, identity: true }");
+}
+
+fn upstream(keys: &str) -> Result<Config, ConfigErrors> {
+    let yaml = format!("upstream: {{{keys}}}\n");
+    Config::parse(&yaml, Path::new("/srv/bridge.yaml"), &files())
+}
+
+#[test]
+fn mantyx_has_one_as_backends_have() {
+    let config = upstream("credential: passthrough, tls: {ca: ca.pem, cert: me.pem, key: me.pem}");
+    let Upstream::Mantyx { tls: Some(tls), .. } = config.unwrap().upstream else { panic!("tls") };
+    assert_eq!(format!("{tls:?}"), "Tls { authorities: Some(1), identity: true }");
+    for (keys, expected) in [
+        ("sandbox: true, tls: {ca: ca.pem}", "`tls` clashes with `sandbox: true`"),
+        ("credential: passthrough, tls: {}", "`tls` says nothing"),
+        ("credential: passthrough, tls: {cert: me.pem}", "stand together"),
+        (
+            "credential: passthrough, base_url: 'http://127.0.0.1:1', tls: {ca: ca.pem}",
+            "not https://",
+        ),
+    ] {
+        let text = upstream(keys).unwrap_err().to_string();
+        assert!(text.contains(expected) && text.contains("upstream.tls"), "{text}");
+    }
 }
 
 /// A reload goes by it, so that a certificate that was renewed in its place is taken.

@@ -90,7 +90,7 @@ fn upstreams_and_apps() {
            b: {token: '${env:TOKEN}', backends: [off], credential: passthrough}\n  \
            c: {token: '${env:TOKEN2}'}\n",
     );
-    let Upstream::Mantyx { base_url, workspace, credential: Credential::Own(own) } =
+    let Upstream::Mantyx { base_url, workspace, credential: Credential::Own(own), tls: None } =
         &config.upstream
     else {
         panic!("{:?}", config.upstream)

@@ -30,7 +30,7 @@ error: unknown key `crednetial`
   |
 2 | upstream: {sandbox: true, crednetial: x}
   |                           ^^^^^^^^^^
-  = did you mean `credential`? Known keys here: base_url, credential, oauth, sandbox, workspace
+  = did you mean `credential`? Known keys here: base_url, credential, oauth, sandbox, tls, workspace
 
 error: unknown key `foo`
  --> /srv/bridge.yaml:3:1 (foo)

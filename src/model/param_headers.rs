@@ -1,0 +1,214 @@
+//! Arguments that go along as HTTP headers, where an MCP server's `inputSchema` marks them with
+//! `x-mcp-header` (2026-07-28, Streamable HTTP: Custom Headers from Tool Parameters).
+//!
+//! Must not: change an argument, or let one become more than the value of its header.
+
+use std::collections::HashSet;
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use serde_json::value::RawValue;
+
+use super::{
+    json::{Elements, Members},
+    schema,
+};
+
+const MARK: &str = "x-mcp-header";
+/// What stands before the mark in the header's name.
+const PREFIX: &str = "Mcp-Param-";
+/// What stands around a value that is no plain text.
+const SENTINEL: (&str, &str) = ("=?base64?", "?=");
+/// The integers that JavaScript has, and headers may have, go from its negative to this.
+const MAX_INTEGER: i64 = (1 << 53) - 1;
+
+/// The arguments of one tool that go along as headers.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct ParamHeaders(Vec<Mark>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Mark {
+    /// The names of the properties that lead to it.
+    path: Vec<String>,
+    header: String,
+}
+
+impl ParamHeaders {
+    /// The marks of `tool`, a whole `Tool` object that `limits` has passed. The error says which of
+    /// them no client may follow, so that the tool is not to be offered, in words that follow its
+    /// name.
+    pub fn of(tool: &str) -> Result<Self, String> {
+        let mut search = Search::default();
+        let schema = Members::read(tool).ok().and_then(|tool| tool.get("inputSchema"));
+        if let Some(schema) = schema {
+            search.schema(schema, true)?;
+        }
+        Ok(Self(search.found))
+    }
+
+    /// Whether no argument goes along.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The headers of a call with these `arguments`, each a name and a value. An argument that is
+    /// `null` or not there has none. The error is the answer for the model.
+    pub fn headers(&self, arguments: &RawValue) -> Result<Vec<(String, String)>, String> {
+        let mut headers = Vec::new();
+        for Mark { path, header } in &self.0 {
+            let Some(value) = path.iter().try_fold(arguments, last_member) else { continue };
+            let text = text(value).map_err(|why| {
+                let path = path.join("/");
+                schema::refusal(&format!("/{path}: {why}, as it goes along as a header"))
+            })?;
+            headers.extend(text.map(|text| (format!("{PREFIX}{header}"), encoded(text))));
+        }
+        Ok(headers)
+    }
+}
+
+/// The member `key` of an object: of several, the last one, which is what most readers take.
+fn last_member<'a>(object: &'a RawValue, key: &String) -> Option<&'a RawValue> {
+    let members = Members::read(object.get()).ok()?;
+    members.0.iter().rev().find(|(name, _)| name == key).map(|(_, value)| *value)
+}
+
+/// A value as text; `None` for null.
+fn text(value: &RawValue) -> Result<Option<String>, &'static str> {
+    let json = value.get();
+    Ok(Some(match json.as_bytes().first() {
+        Some(b'n') => return Ok(None),
+        Some(b't' | b'f') => json.to_owned(),
+        Some(b'"') => serde_json::from_str(json)
+            .map_err(|_lone_surrogate| "the value has a character that is none")?,
+        Some(b'{' | b'[') | None => {
+            return Err("the value has to be a string, an integer or a boolean");
+        }
+        Some(_) => integer(json)
+            .ok_or("the value has to be an integer of at most 2^53 - 1, up or down")?
+            .to_string(),
+    }))
+}
+
+/// An integer, however JSON has it written.
+fn integer(json: &str) -> Option<i64> {
+    let number = match json.parse::<i64>() {
+        Ok(number) => number,
+        Err(_) => {
+            let number = json.parse::<f64>().ok()?;
+            let is_one = number.fract() == 0.0 && number.abs() <= MAX_INTEGER as f64;
+            // Exact within these bounds.
+            is_one.then_some(number as i64)?
+        }
+    };
+    (-MAX_INTEGER..=MAX_INTEGER).contains(&number).then_some(number)
+}
+
+/// A value as a header may have it: as it is where that is plain, else in Base64.
+fn encoded(text: String) -> String {
+    let is_visible = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    let is_padded = text.starts_with(' ') || text.ends_with(' ');
+    let (before, after) = SENTINEL;
+    let looks_encoded = text.starts_with(before) && text.ends_with(after);
+    match is_visible && !is_padded && !looks_encoded {
+        true => text,
+        false => format!("{before}{}{after}", BASE64_STANDARD.encode(text)),
+    }
+}
+
+/// The marks of one schema, in the order in which they stand.
+#[derive(Default)]
+struct Search {
+    path: Vec<String>,
+    found: Vec<Mark>,
+    /// In lower case, as the case of a header's name means nothing.
+    headers: HashSet<String>,
+}
+
+impl Search {
+    /// Looks through a schema. `on_way`: only names of properties lead to it.
+    fn schema(&mut self, schema: &RawValue, on_way: bool) -> Result<(), String> {
+        let json = schema.get();
+        if !may_mark(json) {
+            return Ok(());
+        }
+        if let Ok(schemas) = Elements::read(json) {
+            return schemas.0.into_iter().try_for_each(|schema| self.schema(schema, false));
+        }
+        let Ok(members) = Members::read(json) else { return Ok(()) };
+        if let Some(mark) = members.get(MARK) {
+            self.mark(mark, &members, on_way)?;
+        }
+        for (keyword, value) in &members.0 {
+            match keyword.as_ref() {
+                // These hold values, and no schemas.
+                MARK | "const" | "default" | "enum" | "examples" => {}
+                "properties" => self.named(value, on_way)?,
+                "$defs" | "definitions" | "dependentSchemas" | "patternProperties" => {
+                    self.named(value, false)?;
+                }
+                _ => self.schema(value, false)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks through schemas that have names.
+    fn named(&mut self, schemas: &RawValue, on_way: bool) -> Result<(), String> {
+        let Ok(schemas) = Members::read(schemas.get()) else { return Ok(()) };
+        for (name, schema) in &schemas.0 {
+            self.path.push(name.to_string());
+            self.schema(schema, on_way)?;
+            self.path.pop();
+        }
+        Ok(())
+    }
+
+    fn mark(&mut self, mark: &RawValue, schema: &Members<'_>, on_way: bool) -> Result<(), String> {
+        let place = self.path.join("/");
+        let flaw = |why: &str| Err(format!("has an {MARK} that no client may follow: {why}"));
+        if !on_way || self.path.is_empty() {
+            return flaw(&format!("/{place} is not reached by `properties` alone"));
+        }
+        if let Some(twice) = schema.duplicate() {
+            return flaw(&format!("/{place} has the key {twice:?} twice"));
+        }
+        let header = serde_json::from_str::<String>(mark.get()).unwrap_or_default();
+        if header.is_empty() || !header.bytes().all(is_token) {
+            return flaw(&format!("that of /{place} cannot be a part of a header's name"));
+        }
+        if !is_primitive(schema.get("type")) {
+            return flaw(&format!("/{place} is no string, integer or boolean"));
+        }
+        if !self.headers.insert(header.to_ascii_lowercase()) {
+            return flaw(&format!("there is another {header} than that of /{place}"));
+        }
+        self.found.push(Mark { path: self.path.clone(), header });
+        Ok(())
+    }
+}
+
+/// Whether a mark may be in this text: an escape may stand for a letter of it.
+fn may_mark(json: &str) -> bool {
+    json.contains(MARK) || json.contains('\\')
+}
+
+/// Whether a property is of one of the three types that may be marked, or may be null beside.
+fn is_primitive(kind: Option<&RawValue>) -> bool {
+    let Some(kind) = kind else { return false };
+    let is_one = |kind: &&str| matches!(*kind, "string" | "integer" | "boolean");
+    match serde_json::from_str::<Vec<&str>>(kind.get()) {
+        Ok(kinds) => {
+            let others: Vec<&str> = kinds.into_iter().filter(|kind| *kind != "null").collect();
+            matches!(&others[..], [one] if is_one(one))
+        }
+        Err(_) => serde_json::from_str::<&str>(kind.get()).is_ok_and(|kind| is_one(&kind)),
+    }
+}
+
+/// A character of a header's name (RFC 9110, 5.6.2).
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests;
