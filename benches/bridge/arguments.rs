@@ -54,7 +54,8 @@ impl Arguments {
                 "--against" => arguments.against = Some(value()?.into()),
                 "--soak" => {
                     let text = value()?;
-                    let minutes = text.parse().map_err(|_| usage("--soak wants minutes"))?;
+                    let minutes =
+                        text.parse().map_err(|error| usage(&format!("--soak {text}: {error}")))?;
                     arguments.soak_minutes = Some(minutes);
                 }
                 part if parts::ALL.iter().any(|known| known.name == part) => {

@@ -47,7 +47,7 @@ const TEXT: &str = "What a model says to a tool is rarely longer than this sente
 #[derive(Debug)]
 pub(crate) enum Tool {
     Mcp {
-        client: RunningService<RoleClient, ()>,
+        client: Box<RunningService<RoleClient, ()>>,
         /// It ends with this.
         _child: Option<Child>,
     },
@@ -63,14 +63,15 @@ impl Tool {
                 let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
                 let pipes = child.stdout.take().zip(child.stdin.take());
                 let client = ().serve(pipes.ok_or("both are piped")?).await?;
-                Ok(Self::Mcp { client, _child: Some(child) })
+                Ok(Self::Mcp { client: Box::new(client), _child: Some(child) })
             }
             "http" => {
                 let url = format!("http://{}/mcp", world.tools);
                 let settings = StreamableHttpClientTransportConfig::with_uri(url);
                 let http = mantyx_bridge::http_client::new();
                 let transport = StreamableHttpClientTransport::with_client(http, settings);
-                Ok(Self::Mcp { client: ().serve(transport).await?, _child: None })
+                let client = ().serve(transport).await?;
+                Ok(Self::Mcp { client: Box::new(client), _child: None })
             }
             _ => Ok(Self::Agent(world.tools)),
         }

@@ -13,8 +13,16 @@ mod runs;
 use std::{fs, path::PathBuf};
 
 use futures_util::future::LocalBoxFuture;
+use tempfile::TempDir;
 
-use crate::{arguments::Arguments, report::Findings, run::Outcome};
+use crate::{arguments::Arguments, daemon::Daemon, report::Findings, run::Outcome, world::World};
+
+/// What the bridge of `--against` is called.
+const OTHER: &str = "bridge, the other";
+/// What [`Setting::bridge_in_memory`] is called.
+pub(crate) const IN_MEMORY: &str = "bridge, state in memory";
+/// A file system in memory.
+const MEMORY: &str = "/dev/shm";
 
 pub(crate) struct Part {
     pub(crate) name: &'static str,
@@ -83,10 +91,36 @@ impl Setting {
         if self.arguments.short { short } else { whole }
     }
 
-    /// The bridges that are compared, with what they are called.
-    pub(crate) fn daemons(&self) -> Vec<(&'static str, PathBuf)> {
-        let mut daemons = vec![("bridge", self.arguments.daemon.clone())];
-        daemons.extend(self.arguments.against.clone().map(|path| ("bridge, the other", path)));
-        daemons
+    /// Starts the bridges that `part` compares, in front of `world`: the one that is measured, first,
+    /// and the other one, if there is one. `rest` is their configuration.
+    pub(crate) async fn bridges(
+        &self,
+        part: &str,
+        world: &World,
+        rest: &str,
+    ) -> Outcome<Vec<(&'static str, Daemon)>> {
+        let (one, other) = (&self.arguments.daemon, self.arguments.against.as_ref());
+        let mut bridges = Vec::new();
+        for (name, program) in [("bridge", Some(one)), (OTHER, other)]
+            .into_iter()
+            .filter_map(|(name, program)| Some((name, program?)))
+        {
+            let dir = self.dir.join(format!("{part}-{}", bridges.len()));
+            bridges.push((name, Daemon::start(program, dir, world.mantyx, rest).await?));
+        }
+        Ok(bridges)
+    }
+
+    /// The same bridge with its state in memory, where a sync costs nothing: what is between the two
+    /// is the disk's.
+    pub(crate) async fn bridge_in_memory(
+        &self,
+        world: &World,
+        rest: &str,
+    ) -> Outcome<Option<(Daemon, TempDir)>> {
+        let Ok(dir) = TempDir::new_in(MEMORY) else { return Ok(None) };
+        let program = &self.arguments.daemon;
+        let daemon = Daemon::start(program, dir.path().into(), world.mantyx, rest).await?;
+        Ok(Some((daemon, dir)))
     }
 }

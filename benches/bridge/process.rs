@@ -61,7 +61,8 @@ impl Process {
 
     pub(crate) async fn line(&mut self) -> Outcome<String> {
         let line = timeout(PATIENCE, self.stdout.next_line()).await;
-        let line = line.map_err(|_| "a process of the benchmark says nothing")??;
+        let line =
+            line.map_err(|late| format!("a process of the benchmark says nothing: {late}"))??;
         Ok(line.ok_or("a process of the benchmark has ended early")?)
     }
 }
@@ -72,7 +73,9 @@ pub(crate) async fn end(child: &mut Child) -> Outcome<()> {
     if let Some(pid) = pid {
         kill_process(pid, Signal::TERM)?;
     }
-    let status = timeout(PATIENCE, child.wait()).await.map_err(|_| "a process does not end")??;
+    let status = timeout(PATIENCE, child.wait()).await;
+    let status =
+        status.map_err(|late| format!("a process does not end when asked to: {late}"))??;
     if status.success() { Ok(()) } else { Err(format!("a process ended with {status}").into()) }
 }
 

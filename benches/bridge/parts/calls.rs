@@ -4,13 +4,14 @@
 //! Beside the bridge: the official Python SDK that answers the same calls itself, the tool called
 //! directly, an exchange over loopback, and a record on the same disk. The bridge is there twice, as
 //! its journal is synced before it calls a tool and before it posts: once with its state on the disk,
-//! and once in memory, where that costs nothing. Must not: leave a call out that was slow.
+//! and once in memory, where a sync costs nothing. Must not: leave a call out that was slow.
 
 use std::{path::PathBuf, time::Duration};
 
 use serde_json::{Map, json};
+use tempfile::TempDir;
 
-use super::Setting;
+use super::{IN_MEMORY, Setting};
 use crate::{
     clock::SECOND,
     daemon::Daemon,
@@ -27,8 +28,6 @@ const TOOLS: [&str; 3] = ["stdio", "http", "agent"];
 /// The length of what is posted, and of a call in the journal, give or take.
 const POSTED: usize = 200;
 const JOURNALED: usize = 400;
-/// A file system in memory.
-const MEMORY: &str = "/dev/shm";
 
 /// How many calls at a time there are in each of how many runs.
 #[derive(Debug, Clone, Copy)]
@@ -37,13 +36,14 @@ struct Shape {
     runs: usize,
 }
 
-const SHAPES: [Shape; 5] = [
+const SHAPES: &[Shape] = &[
     Shape { flight: 1, runs: 1 },
     Shape { flight: 8, runs: 1 },
     Shape { flight: 64, runs: 1 },
     Shape { flight: 1, runs: 8 },
     Shape { flight: 1, runs: 64 },
 ];
+const SHORT: &[Shape] = &[Shape { flight: 1, runs: 1 }, Shape { flight: 2, runs: 2 }];
 
 /// The compared ones.
 struct Compared {
@@ -53,6 +53,8 @@ struct Compared {
     loopback: std::net::SocketAddr,
     _loopback: Process,
     dir: PathBuf,
+    // Behind what writes there.
+    _memory: Option<TempDir>,
 }
 
 pub(super) async fn run(setting: &Setting) -> Outcome<Findings> {
@@ -60,9 +62,9 @@ pub(super) async fn run(setting: &Setting) -> Outcome<Findings> {
     let mut compared = Compared::start(setting, &mut findings).await?;
     for tool in TOOLS {
         let direct = Tool::start(tool, &compared.world).await?;
-        for shape in SHAPES {
-            let cell = cell(setting, &mut compared, tool, &direct, shape).await?;
-            tell(&mut findings, tool, shape, &cell);
+        for shape in setting.size(SHAPES, SHORT) {
+            let cell = cell(setting, &mut compared, tool, &direct, *shape).await?;
+            tell(&mut findings, tool, *shape, &cell);
         }
         direct.end().await?;
     }
@@ -75,32 +77,21 @@ pub(super) async fn run(setting: &Setting) -> Outcome<Findings> {
             .note(format!("{name}: {count:.0} transactions of its journal, {mean} on average."));
         daemon.stop().await?;
     }
-    std::fs::remove_dir_all(memory_dir()).ok();
     Ok(findings)
-}
-
-fn memory_dir() -> PathBuf {
-    PathBuf::from(MEMORY).join(format!("mantyx-bridge-bench-{}", std::process::id()))
 }
 
 impl Compared {
     async fn start(setting: &Setting, findings: &mut Findings) -> Outcome<Self> {
         let world = World::start().await?;
-        let mut places = Vec::new();
-        for (number, (name, program)) in setting.daemons().into_iter().enumerate() {
-            places.push((name, program, setting.dir.join(format!("calls-{number}"))));
-        }
-        match std::fs::create_dir_all(memory_dir()) {
-            Ok(()) => {
-                let program = setting.arguments.daemon.clone();
-                places.push(("bridge, state in memory", program, memory_dir()));
+        let config = world.fast_tools()?;
+        let mut daemons = setting.bridges("calls", &world, &config).await?;
+        let mut memory = None;
+        match setting.bridge_in_memory(&world, &config).await? {
+            Some((daemon, dir)) => {
+                daemons.push((IN_MEMORY, daemon));
+                memory = Some(dir);
             }
-            Err(error) => findings.note(format!("no bridge with its state in {MEMORY}: {error}")),
-        }
-        let mut daemons = Vec::new();
-        for (name, program, dir) in places {
-            let config = world.fast_tools()?;
-            daemons.push((name, Daemon::start(&program, dir, world.mantyx, &config).await?));
+            None => findings.note("there is no file system in memory: that bridge is left out."),
         }
         let sdk = match python::prepare(&setting.dir).await {
             Ok(python) => Some(python::sdk(&python)?),
@@ -110,7 +101,8 @@ impl Compared {
             }
         };
         let (_loopback, loopback) = Process::listening("loopback", &[]).await?;
-        Ok(Self { world, daemons, sdk, loopback, _loopback, dir: setting.dir.clone() })
+        let dir = setting.dir.clone();
+        Ok(Self { world, daemons, sdk, loopback, _loopback, dir, _memory: memory })
     }
 }
 

@@ -45,14 +45,9 @@ pub(super) async fn run(setting: &Setting) -> Outcome<Findings> {
     let mut world = World::start().await?;
     let (_proxy, hyper) = Process::listening("proxy", &[&world.mantyx.to_string()]).await?;
     let mut reader = Process::role("reader", &[])?;
-    let mut daemons = Vec::new();
-    let mut ways = Vec::new();
-    for (number, (name, program)) in setting.daemons().into_iter().enumerate() {
-        let dir = setting.dir.join(format!("events-{number}"));
-        let daemon = Daemon::start(&program, dir, world.mantyx, &world.fast_tools()?).await?;
-        ways.push(Way::bridge(name, &daemon));
-        daemons.push(daemon);
-    }
+    let daemons = setting.bridges("events", &world, &world.fast_tools()?).await?;
+    let mut ways: Vec<Way> =
+        daemons.iter().map(|(name, daemon)| Way::bridge(name, daemon)).collect();
     for (name, addr) in [("straight", world.mantyx), ("hyper proxy", hyper)] {
         ways.push(Way { name, addr, token: String::new() });
     }
@@ -66,7 +61,7 @@ pub(super) async fn run(setting: &Setting) -> Outcome<Findings> {
         }
         tell(&mut findings, &ways, &rounds, readers, events);
     }
-    for daemon in daemons {
+    for (_, daemon) in daemons {
         daemon.stop().await?;
     }
     Ok(findings)

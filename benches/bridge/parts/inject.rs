@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use serde_json::json;
 
-use super::Setting;
+use super::{IN_MEMORY, Setting};
 use crate::{
     daemon::Daemon,
     nginx::Nginx,
@@ -57,11 +57,13 @@ pub(super) async fn run(setting: &Setting) -> Outcome<Findings> {
     let entry =
         |tools| format!("  c{tools}: {{url: \"http://{}/catalog/{tools}\"}}\n", world.tools);
     let config = format!("mcp:\n{}", CATALOGS.map(entry).concat());
-    let mut daemons = Vec::new();
-    for (number, (name, program)) in setting.daemons().into_iter().enumerate() {
-        let dir = setting.dir.join(format!("inject-{number}"));
-        daemons.push((name, Daemon::start(&program, dir, world.mantyx, &config).await?));
-    }
+    let mut daemons = setting.bridges("inject", &world, &config).await?;
+    let memory = setting.bridge_in_memory(&world, &config).await?;
+    // The directory lives until the bridge has ended.
+    let _dir = memory.map(|(daemon, dir)| {
+        daemons.push((IN_MEMORY, daemon));
+        dir
+    });
     for case in cases() {
         measure(setting, &mut findings, &case, &proxies, &daemons).await?;
     }

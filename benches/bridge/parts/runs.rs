@@ -62,12 +62,7 @@ struct Sum {
 pub(super) async fn run(setting: &Setting) -> Outcome<Findings> {
     let mut findings = Findings::default();
     let mut world = World::start().await?;
-    let mut daemons = Vec::new();
-    for (number, (name, program)) in setting.daemons().into_iter().enumerate() {
-        let dir = setting.dir.join(format!("runs-{number}"));
-        let config = world.fast_tools()?;
-        daemons.push((name, Daemon::start(&program, dir, world.mantyx, &config).await?));
-    }
+    let daemons = setting.bridges("runs", &world, &world.fast_tools()?).await?;
     for load in [Load::paced(setting), Load::at_once(setting)] {
         let mut sums: Vec<Sum> = daemons.iter().map(|_| Sum::default()).collect();
         for _ in 0..setting.size(3, 1) {
