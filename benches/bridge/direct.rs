@@ -68,7 +68,9 @@ impl Tool {
             "http" => {
                 let url = format!("http://{}/mcp", world.tools);
                 let settings = StreamableHttpClientTransportConfig::with_uri(url);
-                let http = mantyx_bridge::http_client::new();
+                // An error means that there is one already.
+                drop(rustls::crypto::ring::default_provider().install_default());
+                let http = reqwest::Client::builder().no_proxy().build()?;
                 let transport = StreamableHttpClientTransport::with_client(http, settings);
                 let client = ().serve(transport).await?;
                 Ok(Self::Mcp { client: Box::new(client), _child: None })

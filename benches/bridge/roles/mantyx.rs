@@ -81,7 +81,7 @@ async fn serve(mut client: Served, shared: Arc<Shared>) -> io::Result<()> {
                     client.write(&wire::response(404, r#"{"error":"not_found"}"#)).await?;
                     continue;
                 };
-                return streams::stream(client, &run, resume_from(&request), &shared.gate).await;
+                streams::stream(&mut client, &run, resume_from(&request), &shared.gate).await?;
             }
             ("GET", ["bench", "ended", run]) => {
                 let answer = shared.ended(run).await;

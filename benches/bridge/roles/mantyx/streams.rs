@@ -23,7 +23,7 @@ const PIECE: usize = 32 * 1024;
 
 /// Sends the stream of `run` behind the event `from`.
 pub(super) async fn stream(
-    mut client: Served,
+    client: &mut Served,
     run: &Run,
     from: u64,
     gate: &watch::Sender<bool>,
@@ -39,9 +39,9 @@ pub(super) async fn stream(
         open.wait_for(|open| *open).await.map_err(io::Error::other)?;
     }
     match &run.plan.what {
-        What::Calls(calls) => self::calls(&mut client, run, calls).await?,
-        What::Events(count) => events(&mut client, *count, from).await?,
-        What::Idle => return idle(&mut client).await,
+        What::Calls(calls) => self::calls(client, run, calls).await?,
+        What::Events(count) => events(client, *count, from).await?,
+        What::Idle => return idle(client).await,
         What::End => (),
     }
     let seq = match run.plan.what {
@@ -150,7 +150,7 @@ async fn idle(client: &mut Served) -> io::Result<()> {
     chunk(&mut out, b": ping\n\n");
     loop {
         tokio::select! {
-            () = client.hung_up() => return Ok(()),
+            () = client.hung_up() => return Err(io::ErrorKind::ConnectionAborted.into()),
             () = sleep(HEARTBEAT) => (),
         }
         client.write(&out).await?;
