@@ -38,7 +38,7 @@ use crate::{
         event::Call,
         ids::BackendName,
         json,
-        offer::{Offer, Route, Target},
+        offer::Offer,
         spec::{InjectError, Spec},
     },
     proxy::{self, MAX_SPEC},
@@ -149,13 +149,18 @@ impl Api {
         }
     }
 
+    /// What `app` can be given now.
+    fn offer(&self, app: &App) -> Arc<Offer> {
+        self.backends().board.offer().seen_by(&app.rights)
+    }
+
     fn tool_refs(&self, app: &App, request: &Request<Incoming>) -> Response<Body> {
         let query = request.uri().query().unwrap_or_default();
         let asked = url::form_urlencoded::parse(query.as_bytes())
             .find(|(key, _)| key == "backends")
             .map(|(_, names)| names.into_owned());
-        let offer = self.backends().board.offer();
-        let chosen = match choose(&offer, app, asked.as_deref()) {
+        let offer = self.offer(app);
+        let chosen = match choose(&offer, asked.as_deref()) {
             Ok(chosen) => chosen,
             Err(response) => return response,
         };
@@ -186,8 +191,7 @@ impl Api {
             Ok(spec) => spec,
             Err(error) => return bad_request(&format!("The spec cannot be read: {error}.")),
         };
-        let offer = self.backends().board.offer();
-        match spec.inject(&offer, &|name| proxy::allowed(app, name), &selection) {
+        match spec.inject(&self.offer(app), &selection) {
             Ok(injected) => {
                 let counts = proxy::injected_header(&injected);
                 let mut response = reply::json_text(StatusCode::OK, injected.body.concat());
@@ -226,12 +230,8 @@ impl Api {
             }
         };
         let tool_use = call.tool_use.clone();
-        let offer = self.backends().board.offer();
-        // What may be fetched is decided by whose call it was.
-        let may_use = |route: &&Route| {
-            matches!(route.target, Target::Results) || proxy::allowed(app, &route.backend)
-        };
-        let route = offer.route(&call.name).filter(may_use);
+        let offer = self.offer(app);
+        let route = offer.route(&call.name);
         let stated = json::string_member(data, "kind").is_some();
         let answer = match route {
             None => Answer::Error(format!(
@@ -254,8 +254,7 @@ impl Api {
     }
 
     async fn refresh(&self, app: &App, name: &str) -> Response<Body> {
-        let offer = self.backends().board.offer();
-        let mine: BTreeSet<BackendName> = mine(&offer, app);
+        let mine = names(&self.offer(app));
         let Some(name) = mine.get(name) else {
             let mut response = unknown_backend(name.to_owned(), &mine);
             *response.status_mut() = StatusCode::NOT_FOUND;
@@ -266,19 +265,14 @@ impl Api {
     }
 }
 
-/// The backends that `app` may use.
-fn mine(offer: &Offer, app: &App) -> BTreeSet<BackendName> {
-    let all = offer.backends().map(|(name, _)| name);
-    all.filter(|name| proxy::allowed(app, name)).cloned().collect()
+/// The backends in `offer`.
+fn names(offer: &Offer) -> BTreeSet<BackendName> {
+    offer.backends().map(|(name, _)| name.clone()).collect()
 }
 
-/// The backends that `app` asks for by a comma-separated list, or all that it may use.
-fn choose(
-    offer: &Offer,
-    app: &App,
-    asked: Option<&str>,
-) -> Result<BTreeSet<BackendName>, Response<Body>> {
-    let all = mine(offer, app);
+/// The backends that a comma-separated list asks for, or all in `offer`.
+fn choose(offer: &Offer, asked: Option<&str>) -> Result<BTreeSet<BackendName>, Response<Body>> {
+    let all = names(offer);
     let Some(asked) = asked else { return Ok(all) };
     let mut chosen = BTreeSet::new();
     for name in proxy::names(asked) {

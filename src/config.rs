@@ -42,7 +42,14 @@ use crate::{
     model::ids::{AppName, BackendName},
 };
 pub use crate::{
-    model::{approval::Policy, naming::Naming, offer::OnUnavailable, pin::Mode as Pin, san::San},
+    model::{
+        approval::Policy,
+        naming::{Naming, ToolFilter},
+        offer::OnUnavailable,
+        pin::Mode as Pin,
+        rights::Rights,
+        san::San,
+    },
     tls::files::Files,
 };
 
@@ -139,8 +146,8 @@ pub struct App {
     /// Over TLS it is known by one of these names in its certificate, and by nothing else; `None`:
     /// by its token.
     pub certificate: Option<Vec<San>>,
-    /// The backends it may use; `None` means all.
-    pub backends: Option<Vec<BackendName>>,
+    /// The backends and tools that it may use.
+    pub rights: Arc<Rights>,
     pub max_concurrent_calls: Option<usize>,
     /// The requests that it may send; `None`: as many as it likes.
     pub rate: Option<Rate>,

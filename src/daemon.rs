@@ -270,7 +270,7 @@ fn default_app(token: &SecretString) -> App {
         token: Some(TokenHash::of(token.expose_secret().as_bytes())),
         users: Vec::new(),
         certificate: None,
-        backends: None,
+        rights: Arc::default(),
         max_concurrent_calls: None,
         rate: None,
         credential: None,

@@ -21,6 +21,7 @@ pub mod pending;
 pub mod pin;
 pub mod recovery;
 pub mod replay;
+pub mod rights;
 pub mod routes;
 pub mod run;
 pub mod san;

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use tracing::{debug, warn};
 
 pub use self::forward::Outgoing;
-pub use self::inject::{MAX_SPEC, allowed, inject_error, injected_header, names, selection, trace};
+pub use self::inject::{MAX_SPEC, inject_error, injected_header, names, selection, trace};
 use crate::{
     door::{
         code::Code,

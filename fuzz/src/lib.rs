@@ -78,7 +78,7 @@ pub fn spec(data: &[u8]) {
     let offer = offer();
     for kind in [RunKind::Agent, RunKind::Eval] {
         let Ok(spec) = Spec::of(kind, body.clone()) else { continue };
-        let Ok(injected) = spec.inject(&offer, &|_| true, &Selection::All) else { continue };
+        let Ok(injected) = spec.inject(&offer, &Selection::All) else { continue };
         let text = injected.body.concat();
         let text = std::str::from_utf8(&text).expect("the new body is text");
         let before = std::str::from_utf8(data).expect("it was read");

@@ -16,7 +16,6 @@ use crate::{
         code::Code,
         reply::{self, Body},
     },
-    proxy,
 };
 
 /// The bridge can do its work.
@@ -87,7 +86,7 @@ impl Api {
             let (required, resolved) = (lane.rules.required, known.catalog.is_some());
             let is_awaited = !resolved && (required || !started);
             unresolved += usize::from(is_awaited);
-            if !app.is_some_and(|app| proxy::allowed(app, name)) {
+            if !app.is_some_and(|app| app.rights.include(name)) {
                 continue;
             }
             missing.extend(is_awaited.then_some(name.as_str()));

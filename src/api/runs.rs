@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::info;
 
-use super::{Api, MAX_CALL, bad_request, json_body, mine, time, unknown_backend};
+use super::{Api, MAX_CALL, bad_request, json_body, names, time, unknown_backend};
 use crate::{
     config::App,
     door::{
@@ -251,10 +251,9 @@ impl Api {
         app: &App,
         backends: Option<Vec<String>>,
     ) -> Result<Table, Response<Body>> {
-        let board = &self.backends().board;
-        board.settled().await;
-        let offer = board.offer();
-        let all = mine(&offer, app);
+        self.backends().board.settled().await;
+        let offer = self.offer(app);
+        let all = names(&offer);
         let chosen = match backends {
             None => all,
             Some(names) => {

@@ -26,7 +26,6 @@ use crate::{
         offer::{Offer, RefKind},
         pin::Review,
     },
-    proxy,
     tls::{self, certificate::Validity},
 };
 
@@ -261,7 +260,7 @@ pub(super) fn backends(api: &Api, app: &App) -> Vec<Backend> {
     let lanes = api.runs.backends().lanes();
     lanes
         .iter()
-        .filter(|(name, _)| proxy::allowed(app, name))
+        .filter(|(name, _)| app.rights.include(name))
         .filter_map(|(name, lane)| one(api, name, lane))
         .collect()
 }

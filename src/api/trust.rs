@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 use tracing::info;
 
-use super::{Api, bad_request, json_body, mine, status, unknown_backend};
+use super::{Api, bad_request, json_body, names, status, unknown_backend};
 use crate::{
     backend::board::Snapshot,
     config::App,
@@ -28,6 +28,7 @@ use crate::{
     model::{
         ids::BackendName,
         pin::{CARD, Finding, NotTaken, Review, Take},
+        rights::Rights,
     },
 };
 
@@ -103,15 +104,20 @@ enum Everything {
 }
 
 impl Pinned {
-    fn of(name: &BackendName, kind: &'static str, known: &Snapshot) -> Self {
+    fn of(name: &BackendName, kind: &'static str, known: &Snapshot, rights: &Rights) -> Self {
         let review = &known.review;
+        let is_a_tool = kind == "mcp";
+        let findings = review
+            .findings
+            .values()
+            .filter(|found| !is_a_tool || rights.include_tool(name, &found.tool));
         Self {
             name: name.to_string(),
             kind,
             mode: review.mode.as_str(),
             accepted: review.known,
             digest: review.digest.clone(),
-            findings: review.findings.values().map(|found| Found::of(found, review)).collect(),
+            findings: findings.map(|found| Found::of(found, review)).collect(),
             damaged: review.damaged.as_deref().map(str::to_owned),
             unkept: known.unkept.clone(),
         }
@@ -134,20 +140,22 @@ impl Found {
 impl Api {
     /// What was accepted of the backends that `app` may use; of all of them, for the operator.
     pub(super) fn trust(&self, app: &App, headers: &HeaderMap) -> Response<Body> {
-        let offer = self.backends().board.offer();
-        let names = match self.is_operator(headers) {
-            true => offer.backends().map(|(name, _)| name.clone()).collect(),
-            false => mine(&offer, app),
+        let rights = match self.is_operator(headers) {
+            true => &Rights::default(),
+            false => app.rights.as_ref(),
         };
-        let backends = names.iter().filter_map(|name| self.pinned(name)).collect();
+        let all = names(&self.backends().board.offer());
+        let mine = all.iter().filter(|name| rights.include(name));
+        let backends = mine.filter_map(|name| self.pinned(name, rights)).collect();
         reply::json(StatusCode::OK, &Trust { backends })
     }
 
     /// `None` for what has no pins: a local tool is the operator's own.
-    fn pinned(&self, name: &BackendName) -> Option<Pinned> {
+    /// What may not be used is not shown either.
+    fn pinned(&self, name: &BackendName, rights: &Rights) -> Option<Pinned> {
         let kind = status::kind(&self.backends().board.offer(), name)?;
         let known = self.backends().board.snapshot(name.as_str())?;
-        (kind != "local").then(|| Pinned::of(name, kind, &known))
+        (kind != "local").then(|| Pinned::of(name, kind, &known, rights))
     }
 
     fn is_operator(&self, headers: &HeaderMap) -> bool {
@@ -179,13 +187,13 @@ impl Api {
             Accept::Tools(tools) => Take::Tools(tools),
         };
         let board = &self.backends().board;
-        let offer = board.offer();
-        let all = offer.backends().map(|(name, _)| name.clone()).collect();
+        let (offer, all_rights) = (board.offer(), &Rights::default());
+        let all = names(&offer);
         let found = offer.backends().map(|(name, _)| name).find(|one| one.as_str() == name);
         let accepted =
             found.and_then(|name| Some((name, board.accept(name, &wanted.digest, take)?)));
         let (name, outcome) = match accepted {
-            Some((name, outcome)) if self.pinned(name).is_some() => (name, outcome),
+            Some((name, outcome)) if self.pinned(name, all_rights).is_some() => (name, outcome),
             _ => {
                 let mut response = unknown_backend(name.to_owned(), &all);
                 *response.status_mut() = StatusCode::NOT_FOUND;
@@ -212,7 +220,7 @@ impl Api {
         // What cannot be written in time is told in the answer.
         let kept = board.wait_for(|board| board.is_kept(name).then_some(()));
         let in_time = timeout(PATIENCE, kept).await.is_ok();
-        let Some(mut pinned) = self.pinned(name) else {
+        let Some(mut pinned) = self.pinned(name, all_rights) else {
             return unknown_backend(name.to_string(), &all);
         };
         if !in_time && pinned.unkept.is_none() {

@@ -9,10 +9,13 @@ use std::{
 
 use serde::Serialize;
 
-use crate::config::{
-    A2a, Action, Auth, Backend, CardSource, ClientCredentials, Config, ConfigErrors, Confinement,
-    Credential, Environment, Files, Mcp, OnUnavailable, Program, Target, Upstream, error::Problem,
-    find, value::format_duration,
+use crate::{
+    config::{
+        A2a, Action, Auth, Backend, CardSource, ClientCredentials, Config, ConfigErrors,
+        Confinement, Credential, Environment, Files, Mcp, OnUnavailable, Program, Target, Upstream,
+        error::Problem, find, value::format_duration,
+    },
+    model::ids::BackendName,
 };
 
 /// What `check` found.
@@ -53,6 +56,8 @@ pub struct AppPlan {
     pub name: String,
     /// `None` means all.
     pub backends: Option<Vec<String>>,
+    /// The servers of which it may use some tools alone.
+    pub some_tools_of: Vec<String>,
 }
 
 /// One backend of the plan.
@@ -200,10 +205,8 @@ impl Plan {
         };
         let apps = config.apps.iter().map(|app| AppPlan {
             name: app.name.to_string(),
-            backends: app
-                .backends
-                .as_ref()
-                .map(|backends| backends.iter().map(ToString::to_string).collect()),
+            backends: app.rights.backends.as_ref().map(texts),
+            some_tools_of: texts(app.rights.tools.keys()),
         });
         Self {
             listen: tcp.chain(unix).collect(),
@@ -328,6 +331,10 @@ fn names(headers: &http::HeaderMap) -> Vec<String> {
     headers.keys().map(ToString::to_string).collect()
 }
 
+fn texts<'n>(names: impl IntoIterator<Item = &'n BackendName>) -> Vec<String> {
+    names.into_iter().map(ToString::to_string).collect()
+}
+
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "listen     {}", self.listen.join(", "))?;
@@ -351,7 +358,11 @@ impl fmt::Display for Plan {
                 Some(none) if none.is_empty() => "no backends".to_owned(),
                 Some(some) => some.join(", "),
             };
-            writeln!(f, "{label:<10} {} ({backends})", app.name)?;
+            let some = match app.some_tools_of.join(", ") {
+                none if none.is_empty() => none,
+                some => format!("; not all tools of {some}"),
+            };
+            writeln!(f, "{label:<10} {} ({backends}{some})", app.name)?;
         }
         for backend in &self.backends {
             writeln!(f)?;

@@ -142,12 +142,24 @@ pub struct App {
     pub cert: Option<At<Vec<At<String>>>>,
     /// The backends that it may use. Left out: all. `[]`: none.
     pub backends: Option<At<Vec<At<String>>>>,
+    /// The tools that it may use of an MCP server, by the server's name here. Left out: all.
+    pub tools: Option<At<BTreeMap<String, At<AppTools>>>>,
     /// Tool calls of this app that may run at once.
     pub max_concurrent_calls: Option<At<Count>>,
     /// The requests that it may send. Left out: as many as it likes.
     pub rate: Option<At<Rate>>,
     /// Goes to MANTYX in place of the upstream's credential, for this app.
     pub credential: Option<At<Scalar>>,
+}
+
+/// Which tools of an MCP server an app may use.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with allow, deny")]
+pub struct AppTools {
+    /// Globs of the tools that it may use, by the server's own names. Left out: all.
+    pub allow: Option<At<Vec<At<String>>>>,
+    /// Globs of the tools that it may not use, whatever `allow` says.
+    pub deny: Option<At<Vec<At<String>>>>,
 }
 
 /// How many requests an app may send.

@@ -23,20 +23,29 @@ const HASH_LEN: usize = 8;
 #[derive(Debug, Clone, Default)]
 pub struct Naming {
     pub prefix: String,
-    /// Tools whose name, as the server gave it, matches; `None` means all.
-    pub allow: Option<GlobSet>,
-    /// Tools that are left out, even where `allow` names them.
-    pub deny: GlobSet,
+    /// The tools that are offered at all, by the server's own names.
+    pub tools: ToolFilter,
     /// The server's name for a tool to the name that replaces it, before the prefix.
     pub rename: BTreeMap<String, String>,
 }
 
-impl Naming {
-    /// Whether the tool that the server calls `tool` is offered at all.
-    pub fn offers(&self, tool: &str) -> bool {
+/// Some of a server's tools, by its own names. The default is all of them.
+#[derive(Debug, Clone, Default)]
+pub struct ToolFilter {
+    /// Tools whose name matches; `None` means all.
+    pub allow: Option<GlobSet>,
+    /// Tools that are left out, even where `allow` names them.
+    pub deny: GlobSet,
+}
+
+impl ToolFilter {
+    /// Whether the tool that the server calls `tool` is among them.
+    pub fn passes(&self, tool: &str) -> bool {
         self.allow.as_ref().is_none_or(|allow| allow.is_match(tool)) && !self.deny.is_match(tool)
     }
+}
 
+impl Naming {
     /// The name that `tool` should have, if it is short enough and no other tool wants it.
     pub fn wanted(&self, tool: &str) -> String {
         let name = self.rename.get(tool).map_or(tool, String::as_str);

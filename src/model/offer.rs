@@ -15,6 +15,8 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
+use seen::Seen;
+
 pub use super::routes::{Route, Target};
 use super::{
     catalog::{Catalog, Content, Tool, hex},
@@ -27,6 +29,8 @@ use super::{
     routes::Routes,
     schema::InputSchema,
 };
+
+mod seen;
 
 /// The most tools that one `mcp_local` ref may carry (agent-runs-protocol §4.3).
 pub const MAX_TOOLS_PER_REF: usize = 64;
@@ -107,7 +111,8 @@ pub struct Offer {
     backends: BTreeMap<BackendName, Offered>,
     routes: Arc<Routes>,
     /// The tool that fetches results later; there where a backend needs it.
-    results: Option<Ref>,
+    results: Option<Arc<Ref>>,
+    seen: Seen,
 }
 
 /// What one backend contributes.
@@ -115,7 +120,7 @@ pub struct Offer {
 pub struct Offered {
     /// The kind that a placeholder for the backend has.
     pub kind: RefKind,
-    pub refs: Vec<Ref>,
+    refs: Vec<Arc<Ref>>,
     /// Tools in all refs; what `X-Bridge-Injected` counts.
     pub tools: usize,
     /// Runs that ask for it are refused (`on_unavailable: fail`).
@@ -135,7 +140,7 @@ pub struct Ref {
 }
 
 /// One name in a ref, and the text around it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Item {
     name: Arc<str>,
     before: String,
@@ -145,7 +150,8 @@ struct Item {
 impl Offer {
     /// The offer of nothing.
     pub fn empty() -> Self {
-        Self { backends: BTreeMap::new(), routes: Arc::default(), results: None }
+        let (backends, routes) = (BTreeMap::new(), Arc::default());
+        Self { backends, routes, results: None, seen: Seen::default() }
     }
 
     /// Names every tool of every source and writes the refs.
@@ -168,22 +174,23 @@ impl Offer {
             }
             let offered = Offered {
                 kind: plan.source.kind,
-                refs: plan.write(&names),
+                refs: plan.write(&names).into_iter().map(Arc::new).collect(),
                 tools: names.len(),
                 refused: plan.refused,
                 can_pend: plan.can_pend(),
             };
             backends.insert(plan.source.name.clone(), offered);
         }
-        let digests = backends.iter().map(|(name, one)| (name.clone(), digest_of(&one.refs)));
+        let digests = backends.iter().map(|(name, one)| (name.clone(), digest_of(one.refs())));
         let mut digests: BTreeMap<_, _> = digests.collect();
         let results = names.next().map(|name| {
             let (one, route) = (local(&name, pending::definition()), to_results());
             digests.insert(route.backend.clone(), digest_of([&one]));
             routes.insert(name, route);
-            one
+            Arc::new(one)
         });
-        Self { backends, routes: Arc::new(Routes::new(routes, digests)), results }
+        let routes = Arc::new(Routes::new(routes, digests));
+        Self { backends, routes, results, seen: Seen::default() }
     }
 
     /// Where `name` leads.
@@ -207,7 +214,7 @@ impl Offer {
 
     /// The tool that fetches results later, if any backend needs it.
     pub fn results(&self) -> Option<&Ref> {
-        self.results.as_ref()
+        self.results.as_deref()
     }
 
     /// The same, if a run with these backends needs it.
@@ -219,7 +226,7 @@ impl Offer {
     /// All refs that a run with these backends is given.
     pub fn refs(&self, backends: &BTreeSet<BackendName>) -> impl Iterator<Item = &Ref> {
         let offered = backends.iter().filter_map(|name| self.backends.get(name));
-        offered.flat_map(|offered| &offered.refs).chain(self.results_for(backends))
+        offered.flat_map(Offered::refs).chain(self.results_for(backends))
     }
 
     /// SHA-256 over the refs of `backends`, in hex: the digest of `/v1/tool-refs`.
@@ -235,6 +242,13 @@ fn digest_of<'a>(refs: impl IntoIterator<Item = &'a Ref>) -> String {
         hash.update(&tool_ref.json);
     }
     hex(&hash.finalize())
+}
+
+impl Offered {
+    /// Its refs, in order.
+    pub fn refs(&self) -> impl Iterator<Item = &Ref> {
+        self.refs.iter().map(Arc::as_ref)
+    }
 }
 
 impl Ref {
@@ -296,7 +310,7 @@ impl<'a> Plan<'a> {
         let (shape, tools) = match (usable.map(Catalog::content), source.on_unavailable) {
             (Some(Content::Mcp { server_info, tools }), _) => {
                 let is_offered = |tool: &&Tool| {
-                    source.naming.offers(&tool.name) && !source.review.withdraws(&tool.name)
+                    source.naming.tools.passes(&tool.name) && !source.review.withdraws(&tool.name)
                 };
                 let offered: Vec<_> = tools.iter().filter(is_offered).collect();
                 let nameless = offered.iter().map(|tool| Nameless {

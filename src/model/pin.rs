@@ -206,7 +206,7 @@ impl Accepted {
                 &none
             }
         };
-        for (&tool, seen) in seen.iter().filter(|(tool, _)| naming.offers(tool)) {
+        for (&tool, seen) in seen.iter().filter(|(tool, _)| naming.tools.passes(tool)) {
             let before = pins.0.get(tool);
             let change = match before {
                 Some(before) if *before == seen.text => {
@@ -226,7 +226,8 @@ impl Accepted {
             });
         }
         let is_gone = |tool: &str| catalog.is_some() && !seen.contains_key(tool);
-        for (tool, before) in pins.0.iter().filter(|(tool, _)| is_gone(tool) && naming.offers(tool))
+        for (tool, before) in
+            pins.0.iter().filter(|(tool, _)| is_gone(tool) && naming.tools.passes(tool))
         {
             review.add(Finding {
                 tool: tool.clone(),

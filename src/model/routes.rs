@@ -140,8 +140,8 @@ impl Routes {
     }
 
     /// Every name and where it leads, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Route)> {
-        self.by_name.iter().map(|(name, route)| (name.as_ref(), route))
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Route)> {
+        self.by_name.iter()
     }
 
     /// Whether `backend` is offered with the same refs in both.
@@ -182,13 +182,13 @@ impl Routes {
 }
 
 impl<'a> Line<'a> {
-    fn of((name, route): (&str, &'a Route)) -> Self {
+    fn of((name, route): (&Arc<str>, &'a Route)) -> Self {
         let (tool, input) = match &route.target {
             Target::Tool { name, input } => (Some(name.to_string()), input.as_ref()),
             Target::Stub | Target::Results => (None, None),
         };
         Self {
-            name: name.to_owned(),
+            name: name.to_string(),
             backend: route.backend.to_string(),
             kind: route.kind.as_str().to_owned(),
             tool,

@@ -286,19 +286,12 @@ impl Spec {
     }
 
     /// Puts the refs of `offer` into the spec: those that placeholders name, else those of
-    /// `selection`, always out of `allowed`.
-    pub fn inject(
-        &self,
-        offer: &Offer,
-        allowed: &dyn Fn(&BackendName) -> bool,
-        selection: &Selection,
-    ) -> Result<Injected, InjectError> {
+    /// `selection`.
+    pub fn inject(&self, offer: &Offer, selection: &Selection) -> Result<Injected, InjectError> {
         let pick = |name: &str, kind: Option<RefKind>| {
             let offered = offer
                 .backends()
-                .filter(|(name, offered)| {
-                    allowed(name) && kind.is_none_or(|kind| offered.kind == kind)
-                })
+                .filter(|(_, offered)| kind.is_none_or(|kind| offered.kind == kind))
                 .map(|(name, _)| name);
             let mut candidates: Vec<&BackendName> = offered.collect();
             match candidates.iter().position(|candidate| candidate.as_str() == name) {
@@ -327,10 +320,7 @@ impl Spec {
                 }
             }
             Selection::All if !chosen.is_empty() => {}
-            Selection::All => {
-                let all = offer.backends().map(|(name, _)| name).filter(|name| allowed(name));
-                chosen.extend(all.cloned());
-            }
+            Selection::All => chosen.extend(offer.backends().map(|(name, _)| name.clone())),
         }
         for name in &chosen {
             if offer.backend(name.as_str()).is_some_and(|offered| offered.refused) {
@@ -356,7 +346,7 @@ impl Spec {
         for name in chosen.iter() {
             let Some(offered) = offer.backend(name.as_str()) else { continue };
             counts.insert(name.clone(), offered.tools);
-            let refs = offered.refs.iter().map(|one| table.settle(one, &caller)).collect();
+            let refs = offered.refs().map(|one| table.settle(one, &caller)).collect();
             written.insert(name, refs);
         }
 

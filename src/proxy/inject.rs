@@ -12,13 +12,13 @@ use tracing::{info, warn};
 
 use super::{forward::Outgoing, run_id, session_id};
 use crate::{
-    config::App,
     door::{
         code::Code,
         reply::{self, Body},
     },
     model::{
-        ids::{BackendName, RunKind, SessionId},
+        ids::{RunKind, SessionId},
+        offer::Offer,
         spec::{InjectError, Injected, Selection, Spec, Table},
         trace::{self, Trace},
     },
@@ -136,7 +136,7 @@ impl Outgoing<'_> {
     /// A message without tools, in a session that the bridge gave some: they are left as they are
     /// or, where catalogs have changed since, given anew for this run.
     fn follow(&self, spec: Spec, session: &Session) -> Result<Plan, Response<Body>> {
-        let offer = self.runs.backends().board.offer();
+        let offer = self.offer();
         if !session.table.differs_from(&offer) {
             let injected = Injected {
                 body: spec.untouched(),
@@ -147,10 +147,14 @@ impl Outgoing<'_> {
         }
         let remembered = session.tools.clone().unwrap_or_else(|| Bytes::from_static(b"[]"));
         let spec = spec.with_tools(&remembered).map_err(|error| spec_error(&error.to_string()))?;
-        let app = Arc::clone(&self.caller.app);
-        let injected = spec.inject(&offer, &|name| allowed(&app, name), &session.selection);
+        let injected = spec.inject(&offer, &session.selection);
         let injected = injected.map_err(|error| inject_error(&error))?;
         Ok(Plan::Injected { injected, tools: None })
+    }
+
+    /// What the app can be given now.
+    fn offer(&self) -> Arc<Offer> {
+        self.runs.backends().board.offer().seen_by(&self.caller.app.rights)
     }
 
     /// Reads the spec into memory: what is forwarded depends on the whole of it.
@@ -173,14 +177,13 @@ impl Outgoing<'_> {
     }
 
     fn plan(&self, kind: RunKind, taken: &Taken) -> Result<Plan, Response<Body>> {
-        let offer = self.runs.backends().board.offer();
-        let app = Arc::clone(&self.caller.app);
+        let offer = self.offer();
         let spec = match Spec::of(kind, taken.body.clone()) {
             Ok(spec) => spec,
             Err(error) => {
                 let none = match &taken.selection {
                     Selection::Named(names) => names.is_empty(),
-                    Selection::All => !offer.backends().any(|(name, _)| allowed(&app, name)),
+                    Selection::All => offer.backends().next().is_none(),
                 };
                 return if none {
                     Ok(Plan::Untouched)
@@ -190,7 +193,7 @@ impl Outgoing<'_> {
             }
         };
         let tools = spec.tools();
-        let injected = spec.inject(&offer, &|name| allowed(&app, name), &taken.selection);
+        let injected = spec.inject(&offer, &taken.selection);
         let injected = injected.map_err(|error| inject_error(&error))?;
         Ok(Plan::Injected { injected, tools })
     }
@@ -265,11 +268,6 @@ pub fn trace(headers: &HeaderMap) -> Option<Arc<Trace>> {
     };
     let states = texts(trace::STATE).unwrap_or_default();
     Trace::read(&texts(trace::PARENT)?, &states).map(Arc::new)
-}
-
-/// Whether `app` may use the backend.
-pub fn allowed(app: &App, name: &BackendName) -> bool {
-    app.backends.as_ref().is_none_or(|backends| backends.contains(name))
 }
 
 /// What `X-Bridge-Backends` asks for.

@@ -2,6 +2,7 @@
 
 use std::{fmt::Write as _, path::PathBuf};
 
+use serde_json::json;
 use tempfile::TempDir;
 use tokio::process::Command;
 
@@ -11,7 +12,7 @@ use crate::{
     http::{Answer, Request},
     mantyx::Mantyx,
     peers,
-    rig::ledger_in,
+    rig::{LEDGER_TOOLS, ledger_in, tool_names},
 };
 
 const TOKEN: &str = "a-token-of-one-app-canary";
@@ -184,6 +185,59 @@ async fn what_is_one_apps_is_not_there_for_another() {
     mantyx.release("later");
     let ended = ask(&bridge, "one", "GET", &format!("{API}/agent-runs/{run}/stream")).await;
     assert!(ended.text().contains("event: result"), "{}", ended.text());
+}
+
+/// Of a server an app has the tools that it was given, by whatever door it comes in.
+#[tokio::test]
+async fn an_app_has_the_tools_that_it_was_given() {
+    let dir = TempDir::new().expect("the temporary directory is writable");
+    let plain = peers::ledger(&ledger_in(&dir), &[]);
+    let mantyx = Mantyx::start().await;
+    let apps = "apps:\n  one: {token: token-of-one-canary, \
+                tools: {plain: {allow: ['n*'], deny: [nothing]}}}\n  \
+                two: {token: token-of-two-canary}\n";
+    let config = format!("{}mcp:\n  plain: {plain}\n{apps}", mantyx.upstream());
+    let bridge = Bridge::ready(&config).await;
+    let ask = async |app: &str, target: &str, body: &str| -> Answer {
+        let method = if body.is_empty() { "GET" } else { "POST" };
+        let request = Request::new(method, target).bearer(&format!("token-of-{app}-canary"));
+        let request = if body.is_empty() { request } else { request.json(body) };
+        request.answer(bridge.addr()).await
+    };
+    let refs = ask("one", "/v1/tool-refs", "").await.expect(200);
+    assert_eq!(tool_names(&refs), ["plain_note"]);
+    let all = ask("two", "/v1/tool-refs", "").await.expect(200);
+    assert_eq!(tool_names(&all), LEDGER_TOOLS);
+    assert_ne!(refs["digest"], all["digest"]);
+
+    // By hand.
+    let call = |name: &str| {
+        json!({"toolUseId": "tu_hand", "name": name, "kind": "mcp_local", "mcpServer": "plain",
+            "args": {"text": "by hand"}})
+        .to_string()
+    };
+    let denied = ask("one", "/v1/tool-calls", &call("plain_args")).await.expect(200);
+    let error = denied["error"].as_str().expect("an error");
+    assert!(error.contains("has no tool `plain_args`"), "{denied}");
+    let made = ask("one", "/v1/tool-calls", &call("plain_note")).await.expect(200);
+    assert_eq!(made["result"], "noted: by hand");
+
+    // In a run, where MANTYX asks for more than was given.
+    let script = Script::new()
+        .mcp("tu_denied", "plain", "plain_args", "{}")
+        .mcp("tu_given", "plain", "plain_note", r#"{"text":"given"}"#)
+        .answered("tu_given");
+    mantyx.script(script.done());
+    let created = ask("one", &format!("{API}/agent-runs"), r#"{"prompt":"x"}"#).await;
+    assert_eq!(created.header("x-bridge-injected"), Some("plain=1"));
+    let run = created.expect(202)["runId"].as_str().expect("an id").to_owned();
+    assert_eq!(mantyx.answer("tu_given").await["result"], "noted: given");
+    let stream = ask("one", &format!("{API}/agent-runs/{run}/stream"), "").await;
+    assert!(stream.text().contains("event: result"), "{}", stream.text());
+    let asked = stream.text().matches("event: local_tool_call").count();
+    assert_eq!(asked, 1, "what was not given is nobody's here: {}", stream.text());
+    assert!(mantyx.posts("tu_denied").is_empty());
+    assert_eq!(tool_names(&mantyx.only("POST", "/agent-runs").value()), ["plain_note"]);
 }
 
 /// A limit of one app's requests, and of no other's.

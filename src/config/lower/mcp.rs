@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     config::{
-        Backend, HttpTransport, Mcp, Naming, Pin, Program, Target,
+        Backend, HttpTransport, Mcp, Naming, Pin, Program, Target, ToolFilter,
         document::NodeId,
         read::At,
         reference::{Dialect, plain_reason},
@@ -216,13 +216,10 @@ impl Lower<'_> {
 
     fn naming(&self, name: &BackendName, entry: &shape::Mcp) -> Naming {
         let tools = entry.tools.as_ref();
-        let globs = |at: Option<&Option<At<Vec<At<String>>>>>| {
-            at.and_then(Option::as_ref).map(|at| self.globs(at))
-        };
+        let filter = tools.map(|tools| self.tool_filter(tools.allow.as_ref(), tools.deny.as_ref()));
         Naming {
             prefix: self.prefix(name, entry.prefix.as_ref()),
-            allow: globs(tools.map(|tools| &tools.allow)),
-            deny: globs(tools.map(|tools| &tools.deny)).unwrap_or_default(),
+            tools: filter.unwrap_or_default(),
             rename: self.rename(tools.and_then(|tools| tools.rename.as_ref())),
         }
     }
@@ -240,8 +237,16 @@ impl Lower<'_> {
         prefix.clone()
     }
 
-    fn globs(&self, globs: &At<Vec<At<String>>>) -> GlobSet {
-        self.glob_set(globs.node, globs.value.iter().map(|at| (at.value.as_str(), at.node)))
+    /// What `allow` and `deny` of a `tools` say.
+    pub(super) fn tool_filter(
+        &self,
+        allow: Option<&At<Vec<At<String>>>>,
+        deny: Option<&At<Vec<At<String>>>>,
+    ) -> ToolFilter {
+        let globs = |globs: &At<Vec<At<String>>>| {
+            self.glob_set(globs.node, globs.value.iter().map(|at| (at.value.as_str(), at.node)))
+        };
+        ToolFilter { allow: allow.map(globs), deny: deny.map(globs).unwrap_or_default() }
     }
 
     /// The set of these globs, each with its place; all of them stand at `whole`.

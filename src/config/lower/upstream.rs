@@ -2,7 +2,11 @@
 //!
 //! Must not: show a token or a credential.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::Arc,
+};
 
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
@@ -17,7 +21,10 @@ use crate::{
         shape,
         words::Count,
     },
-    model::ids::{AppName, BackendName},
+    model::{
+        ids::{AppName, BackendName},
+        rights::Rights,
+    },
 };
 
 const DEFAULT_BASE_URL: &str = "https://app.mantyx.io";
@@ -108,7 +115,7 @@ impl Lower<'_> {
                     "it has 1 to 64 characters out of a-z, A-Z, 0-9, _, - and .",
                 );
             }
-            let backends = app.backends.as_ref().map(|at| self.app_backends(at, backends));
+            let rights = self.app_rights(app, backends);
             let credential = app.credential.as_ref().and_then(|at| self.credential(at));
             let certificate = app.cert.as_ref().map(|at| self.app_names(at, listen, &apps));
             if app.token.is_none() && app.users.is_none() && app.cert.is_none() {
@@ -129,7 +136,7 @@ impl Lower<'_> {
                 token,
                 users: users.unwrap_or_default(),
                 certificate,
-                backends,
+                rights: Arc::new(rights),
                 max_concurrent_calls: app.max_concurrent_calls.as_ref().map(|at| at.value.0),
                 rate: app.rate.as_ref().and_then(|at| self.rate(at)),
                 credential,
@@ -269,12 +276,51 @@ impl Lower<'_> {
         Some((name.as_str().into(), token))
     }
 
-    fn app_backends(&self, names: &At<Vec<At<String>>>, backends: &Backends) -> Vec<BackendName> {
-        let mut chosen = Vec::new();
+    fn app_rights(&self, app: &shape::App, backends: &Backends) -> Rights {
+        let chosen = app.backends.as_ref().map(|at| self.app_backends(at, backends));
+        let mut tools = BTreeMap::new();
+        for (name, At { value: filter, node }) in app.tools.iter().flat_map(|at| &at.value) {
+            let Some(backend) = backends.find(name) else {
+                if !backends.is_written(name) {
+                    let message = format!("there is no backend `{name}`");
+                    self.error_at_key(*node, message, backends.candidates(name));
+                }
+                continue;
+            };
+            if !backends.is_mcp(&backend) {
+                self.error_at_key(
+                    *node,
+                    format!("`{name}` is one tool, not a server with several"),
+                    "write it into `backends`, or leave it out there",
+                );
+            }
+            if chosen.as_ref().is_some_and(|chosen| !chosen.contains(&backend)) {
+                let message = format!("the app may not use `{name}` at all");
+                self.error_at_key(*node, message, "add it to `backends`, or remove this");
+            }
+            if filter.allow.is_none() && filter.deny.is_none() {
+                let cure = "write `allow: [glob…]`, `deny: [glob…]`, or both";
+                self.missing(*node, format!("this says nothing of the tools of `{name}`"), cure);
+            }
+            let filter = self.tool_filter(filter.allow.as_ref(), filter.deny.as_ref());
+            tools.insert(backend, filter);
+        }
+        Rights { backends: chosen, tools }
+    }
+
+    fn app_backends(
+        &self,
+        names: &At<Vec<At<String>>>,
+        backends: &Backends,
+    ) -> BTreeSet<BackendName> {
+        let mut chosen = BTreeSet::new();
         for At { value: name, node } in &names.value {
             match backends.find(name) {
-                Some(found) if !chosen.contains(&found) => chosen.push(found),
-                Some(_) => self.error(*node, format!("`{name}` is here twice"), "remove one"),
+                Some(found) => {
+                    if !chosen.insert(found) {
+                        self.error(*node, format!("`{name}` is here twice"), "remove one");
+                    }
+                }
                 // Its mistakes are told where it stands.
                 None if backends.is_written(name) => (),
                 None => self.error(

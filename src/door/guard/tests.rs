@@ -9,7 +9,7 @@ fn app(name: &str, token: &str) -> App {
         token: Some(TokenHash::of(token.as_bytes())),
         users: Vec::new(),
         certificate: None,
-        backends: None,
+        rights: Arc::default(),
         max_concurrent_calls: None,
         rate: None,
         credential: None,

@@ -79,10 +79,10 @@ fn filters_look_at_the_servers_name() {
     let glob = |pattern: &str| {
         globset::GlobSetBuilder::new().add(globset::Glob::new(pattern).unwrap()).build().unwrap()
     };
-    let naming = Naming { allow: Some(glob("read*")), deny: glob("*secret*"), ..Naming::default() };
-    assert!(naming.offers("read_file"));
-    assert!(!naming.offers("write_file"));
-    assert!(!naming.offers("read_secret"));
+    let filter = ToolFilter { allow: Some(glob("read*")), deny: glob("*secret*") };
+    assert!(filter.passes("read_file"));
+    assert!(!filter.passes("write_file"));
+    assert!(!filter.passes("read_secret"));
 }
 
 proptest! {

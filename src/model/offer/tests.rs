@@ -223,13 +223,21 @@ fn calls_are_repeatable_on_the_word_of_the_trusted() {
         local("look", r#"{"readOnly":true}"#),
         local("do", r#"{"readOnly":false}"#),
     ]);
-    let mut repeatable: Vec<&str> =
-        offer.routes().iter().filter(|(_, route)| route.repeatable).map(|(name, _)| name).collect();
+    let mut repeatable: Vec<&str> = offer
+        .routes()
+        .iter()
+        .filter(|(_, route)| route.repeatable)
+        .map(|(name, _)| name.as_ref())
+        .collect();
     repeatable.sort_unstable();
     assert_eq!(repeatable, ["look", "sure_read", "sure_set"]);
     assert_eq!(offer.routes().iter().count(), 2 * tools.len() + 4, "all were looked at");
-    let mut destructive: Vec<&str> =
-        offer.routes().iter().filter(|(_, r)| r.destructive).map(|(name, _)| name).collect();
+    let mut destructive: Vec<&str> = offer
+        .routes()
+        .iter()
+        .filter(|(_, r)| r.destructive)
+        .map(|(name, _)| name.as_ref())
+        .collect();
     destructive.sort_unstable();
     let expected = ["plain_bare", "plain_odd", "plain_set", "sure_bare", "sure_odd", "sure_set"];
     assert_eq!(destructive, expected, "whomever the operator trusts");

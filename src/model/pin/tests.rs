@@ -1,7 +1,7 @@
 //! What is a change and what is none, and what is withdrawn for it.
 
 use super::*;
-use crate::model::offer::tests::raw;
+use crate::model::{naming::ToolFilter, offer::tests::raw};
 
 const LS: &str = r#"{"name":"ls","description":"Lists files.","inputSchema":{"type":"object","properties":{"a":{},"b":{}}}}"#;
 const CP: &str = r#"{"name":"cp","description":"Copies."}"#;
@@ -149,7 +149,7 @@ fn a_server_without_tools_has_not_been_used() {
 fn tools_that_are_not_offered_are_not_told_of() {
     let deny = globset::Glob::new("cp").unwrap();
     let deny = globset::GlobSetBuilder::new().add(deny).build().unwrap();
-    let naming = Naming { deny, ..Naming::default() };
+    let naming = Naming { tools: ToolFilter { allow: None, deny }, ..Naming::default() };
     let other = CP.replace("Copies", "Mails");
     let mut accepted = used(&[LS, CP]);
     for tools in [&[LS, &*other][..], &[LS]] {

@@ -14,7 +14,7 @@ use crate::model::{
 fn table() -> Arc<Table> {
     let offer = Arc::new(Offer::build(&[server("fs", &[r#"{"name":"ls"}"#])]));
     let spec = Spec::read(Bytes::from_static(b"{}")).unwrap();
-    Arc::new(spec.inject(&offer, &|_| true, &Selection::All).unwrap().table)
+    Arc::new(spec.inject(&offer, &Selection::All).unwrap().table)
 }
 
 fn agent_run() -> Run {

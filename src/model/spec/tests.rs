@@ -5,7 +5,7 @@ use crate::model::offer::{
     OnUnavailable,
     tests::{agent, local, peer_name, pends, server},
 };
-use crate::model::pending;
+use crate::model::{pending, rights::Rights};
 
 const FS: &str = r#"{"kind":"mcp_local","name":"fs","serverInfo":{"name":"S", "x":1e400},"tools":[{"name":"fs_ls"}]}"#;
 const HR: &str = r#"{"kind":"a2a_local","name":"hr","agentCard":{ "name": "HR", "x-y": [1.0] }}"#;
@@ -15,7 +15,7 @@ fn offer() -> Arc<Offer> {
 }
 
 fn inject(spec: &str, selection: &Selection) -> Result<Injected, InjectError> {
-    Spec::read(Bytes::from(spec.to_owned())).unwrap().inject(&offer(), &|_| true, selection)
+    Spec::read(Bytes::from(spec.to_owned())).unwrap().inject(&offer(), selection)
 }
 
 fn text(injected: &Injected) -> String {
@@ -66,12 +66,18 @@ fn a_complete_ref_of_the_caller_is_no_placeholder() {
 
 const PAGE: &str = r#"{"kind":"local","name":"page","parameters":{"type":"object"}}"#;
 
+/// The rights to these backends.
+fn backends(names: &[&str]) -> Arc<Rights> {
+    let names = names.iter().map(|name| BackendName::parse(name).unwrap()).collect();
+    Arc::new(Rights { backends: Some(names), ..Rights::default() })
+}
+
 /// Injects the tools of an offer that has a local tool `page`, for an app that may use `allowed`.
 fn inject_local(spec: &str, allowed: &[&str]) -> Result<Injected, InjectError> {
     let page = local("page", r#"{"parameters":{"type":"object"}}"#);
     let offer = Arc::new(Offer::build(&[server("fs", &[r#"{"name":"ls"}"#]), page]));
     let spec = Spec::read(Bytes::from(spec.to_owned())).unwrap();
-    spec.inject(&offer, &|name| allowed.contains(&name.as_str()), &Selection::All)
+    spec.inject(&offer.seen_by(&backends(allowed)), &Selection::All)
 }
 
 #[test]
@@ -146,7 +152,8 @@ fn a_placeholder_of_the_wrong_kind_names_what_there_is() {
 #[test]
 fn an_app_gets_only_what_it_may_use() {
     let spec = Spec::read(Bytes::from_static(b"{}")).unwrap();
-    let injected = spec.inject(&offer(), &|name| name.as_str() == "hr", &Selection::All).unwrap();
+    let offer = offer().seen_by(&backends(&["hr"]));
+    let injected = spec.inject(&offer, &Selection::All).unwrap();
     assert_eq!(text(&injected), format!(r#"{{"tools":[{HR}]}}"#));
     assert!(injected.table.route("fs_ls").is_none());
 }
@@ -172,7 +179,7 @@ fn a_refused_backend_refuses_the_run() {
     (down.available, down.on_unavailable) = (false, OnUnavailable::Fail);
     let offer = Arc::new(Offer::build(&[down]));
     let spec = Spec::read(Bytes::from_static(b"{}")).unwrap();
-    let error = spec.inject(&offer, &|_| true, &Selection::All).unwrap_err();
+    let error = spec.inject(&offer, &Selection::All).unwrap_err();
     assert_eq!(error, InjectError::Refused(BackendName::parse("fs").unwrap()));
 }
 
@@ -200,7 +207,7 @@ fn counts_are_tools_per_backend() {
 
 fn inject_eval(body: &str) -> Injected {
     let spec = Spec::of(RunKind::Eval, Bytes::from(body.to_owned())).unwrap();
-    spec.inject(&offer(), &|_| true, &Selection::All).unwrap()
+    spec.inject(&offer(), &Selection::All).unwrap()
 }
 
 #[test]
@@ -278,7 +285,7 @@ fn pending_offer() -> Arc<Offer> {
 fn inject_pending(tools: &str, selection: &[&str]) -> (String, Table) {
     let spec = Spec::read(Bytes::from(format!("{{\"tools\":[{tools}]}}"))).unwrap();
     let selection = Selection::Named(selection.iter().map(ToString::to_string).collect());
-    let injected = spec.inject(&pending_offer(), &|_| true, &selection).unwrap();
+    let injected = spec.inject(&pending_offer(), &selection).unwrap();
     let counts: Vec<usize> = injected.counts.values().copied().collect();
     assert!(counts.iter().all(|&tools| tools == 1), "it is counted nowhere");
     (text(&injected), injected.table)

@@ -9,7 +9,10 @@ use crate::{
         board::{Entry, Seat},
         fake::entry,
     },
-    model::{catalog::Identity, naming::Naming},
+    model::{
+        catalog::Identity,
+        naming::{Naming, ToolFilter},
+    },
 };
 
 /// Backends whose supervisors a test starts as a reload does.
@@ -129,7 +132,8 @@ async fn what_may_be_used_holds_at_once() {
     new.dialling.send_replace(Mood::Hanging);
     fleet.change(&new, None);
     let mut as_configured = entry(fleet.seat.as_ref().unwrap());
-    let nothing = Naming { allow: Some(GlobSet::empty()), ..Naming::default() };
+    let tools = ToolFilter { allow: Some(GlobSet::empty()), ..ToolFilter::default() };
+    let nothing = Naming { tools, ..Naming::default() };
     as_configured.source.naming = Arc::new(nothing);
     let board = Arc::clone(&fleet.backends.board);
     board.set(vec![as_configured]);

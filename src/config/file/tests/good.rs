@@ -5,9 +5,12 @@ use std::{path::Path, time::Duration};
 use secrecy::ExposeSecret as _;
 
 use super::{environment, parse};
-use crate::config::{
-    A2aBinding, Auth, Backend, CardSource, Config, Confinement, Credential, Environment,
-    HttpTransport, Mcp, OnUnavailable, Program, Target, TokenHash, Upstream,
+use crate::{
+    config::{
+        A2aBinding, Auth, Backend, CardSource, Config, Confinement, Credential, Environment,
+        HttpTransport, Mcp, OnUnavailable, Program, Target, TokenHash, Upstream,
+    },
+    model::ids::BackendName,
 };
 
 #[track_caller]
@@ -83,7 +86,7 @@ fn upstreams_and_apps() {
         "upstream: {credential: '${env:TOKEN}', workspace: acme, base_url: 'http://localhost:1/x/'}\n\
          mcp: {fs: {command: a}, off: {command: a, disabled: true}}\n\
          apps:\n  \
-           a: {token: '${file:/etc/closed}', backends: [fs], max_concurrent_calls: 3}\n  \
+           a: {token: '${file:/etc/closed}', backends: [fs],\n      tools: {fs: {allow: ['read_*'], deny: ['*secret*']}}, max_concurrent_calls: 3}\n  \
            b: {token: '${env:TOKEN}', backends: [off], credential: passthrough}\n  \
            c: {token: '${env:TOKEN2}'}\n",
     );
@@ -96,15 +99,15 @@ fn upstreams_and_apps() {
     assert_eq!(own.expose_secret(), "0123456789abcdef");
     let [a, b, c] = &config.apps[..] else { panic!("three apps") };
     assert_eq!(a.token, Some(TokenHash::of(b"hunter22-closed-secret")));
-    assert_eq!(
-        a.backends.as_deref().unwrap(),
-        ["fs"].map(|n| crate::model::ids::BackendName::parse(n).unwrap())
-    );
+    let fs = BackendName::parse("fs").unwrap();
+    assert_eq!(a.rights.backends, Some([fs.clone()].into()));
+    let may_use = |tool: &str| a.rights.include_tool(&fs, tool);
+    assert!(may_use("read_file") && !may_use("read_secret") && !may_use("write_file"));
     assert_eq!(a.max_concurrent_calls, Some(3));
     // A backend that is turned off may be named, so that one line turns it off.
-    assert_eq!(b.backends.as_deref(), Some(&[][..]));
+    assert_eq!(b.rights.backends, Some([].into()));
     assert!(matches!(b.credential, Some(Credential::Passthrough)));
-    assert!(c.backends.is_none() && c.credential.is_none());
+    assert!(c.rights.are_all() && c.credential.is_none());
     assert_eq!(config.disabled.len(), 1);
 }
 
@@ -153,9 +156,9 @@ fn stdio_servers() {
     assert!(fs.trust_annotations);
     assert_eq!((fs.refresh, fs.call_timeout), (Duration::from_secs(60), Duration::from_secs(285)));
     assert_eq!(fs.naming.prefix, "fs_");
-    assert!(fs.naming.allow.as_ref().unwrap().is_match("get_a"));
-    assert!(!fs.naming.allow.as_ref().unwrap().is_match("set_a"));
-    assert!(fs.naming.deny.is_match("get_x"));
+    assert!(fs.naming.tools.allow.as_ref().unwrap().is_match("get_a"));
+    assert!(!fs.naming.tools.allow.as_ref().unwrap().is_match("set_a"));
+    assert!(fs.naming.tools.deny.is_match("get_x"));
     assert_eq!(fs.naming.rename["get_a"], "got");
 }
 

@@ -273,6 +273,53 @@ apps: {}",
 }
 
 #[test]
+fn tools_of_an_app_are_some_of_a_server_that_it_may_use() {
+    check(
+        r"upstream: {sandbox: true}
+mcp: {fs: {command: a}, jira: {command: a}}
+local: {page: {description: d, command: [a]}}
+apps:
+  a:
+    token: '${env:TOKEN}'
+    backends: [fs, page]
+    tools:
+      sf: {allow: [a]}
+      page: {allow: [a]}
+      jira: {deny: [a]}
+      fs: {}",
+        r"error: there is no backend `sf`
+ --> /srv/bridge.yaml:9:7 (apps.a.tools.sf)
+  |
+9 |       sf: {allow: [a]}
+  |       ^^
+  = did you mean `fs`?
+
+error: `page` is one tool, not a server with several
+  --> /srv/bridge.yaml:10:7 (apps.a.tools.page)
+   |
+10 |       page: {allow: [a]}
+   |       ^^^^
+   = write it into `backends`, or leave it out there
+
+error: the app may not use `jira` at all
+  --> /srv/bridge.yaml:11:7 (apps.a.tools.jira)
+   |
+11 |       jira: {deny: [a]}
+   |       ^^^^
+   = add it to `backends`, or remove this
+
+error: this says nothing of the tools of `fs`
+  --> /srv/bridge.yaml:12:7 (apps.a.tools.fs)
+   |
+12 |       fs: {}
+   |       ^^
+   = write `allow: [glob…]`, `deny: [glob…]`, or both
+
+4 errors in /srv/bridge.yaml",
+    );
+}
+
+#[test]
 fn an_empty_list_of_backends_is_allowed_but_not_a_backend_that_is_none() {
     check(
         r"upstream: {sandbox: true}

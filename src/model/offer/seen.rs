@@ -1,0 +1,81 @@
+//! An offer as one app sees it.
+//!
+//! Names are given over all backends before, so that a tool has the same name for every app; what
+//! an app may not use is then left out, refs and routes alike.
+
+use std::sync::{Arc, PoisonError, Weak};
+
+use super::{BTreeMap, Offer, Offered, Ref, Routes, Target, digest_of};
+use crate::model::rights::Rights;
+
+/// What was made of an offer, each for the rights that it was made for. What nobody has any more
+/// is forgotten when the next one is made.
+pub(super) type Seen = std::sync::Mutex<Vec<(Weak<Rights>, Arc<Offer>)>>;
+
+impl Offer {
+    /// The offer as an app with these rights sees it. Made once, however often it is asked for.
+    pub fn seen_by(self: &Arc<Self>, rights: &Arc<Rights>) -> Arc<Self> {
+        if rights.are_all() {
+            return Arc::clone(self);
+        }
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = seen.iter().find(|(of, _)| Weak::ptr_eq(of, &Arc::downgrade(rights)));
+        if let Some((_, offer)) = known {
+            return Arc::clone(offer);
+        }
+        let offer = Arc::new(self.narrowed(rights));
+        seen.retain(|(of, _)| of.strong_count() > 0);
+        seen.push((Arc::downgrade(rights), Arc::clone(&offer)));
+        offer
+    }
+
+    fn narrowed(&self, rights: &Rights) -> Self {
+        let may_use = |name: &str| {
+            self.route(name).is_some_and(|route| match &route.target {
+                Target::Tool { name, .. } => rights.include_tool(&route.backend, name),
+                Target::Stub => rights.include(&route.backend),
+                // What may be fetched is decided by whose call it was.
+                Target::Results => true,
+            })
+        };
+        let mut backends = BTreeMap::new();
+        for (name, offered) in self.backends.iter().filter(|(name, _)| rights.include(name)) {
+            backends.insert(name.clone(), offered.narrowed(&may_use));
+        }
+        let digests = backends.iter().map(|(name, one)| (name.clone(), digest_of(one.refs())));
+        let mut digests: BTreeMap<_, _> = digests.collect();
+        if let Some(results) = &self.results {
+            digests.insert(crate::model::pending::backend(), digest_of([results.as_ref()]));
+        }
+        let routes = self.routes.iter().filter(|(name, _)| may_use(name));
+        let routes = routes.map(|(name, route)| (Arc::clone(name), route.clone())).collect();
+        let routes = Arc::new(Routes::new(routes, digests));
+        Self { backends, routes, results: self.results.clone(), seen: Seen::default() }
+    }
+}
+
+impl Offered {
+    fn narrowed(&self, may_use: &impl Fn(&str) -> bool) -> Self {
+        let refs: Vec<Arc<Ref>> =
+            self.refs.iter().filter_map(|one| Ref::narrowed(one, may_use)).collect();
+        let tools = refs.iter().map(|one| one.items.len()).sum();
+        let can_pend = self.can_pend && tools > 0;
+        Self { kind: self.kind, refs, tools, refused: self.refused, can_pend }
+    }
+}
+
+impl Ref {
+    /// The ref without what may not be used; `None` where that is all of it.
+    fn narrowed(this: &Arc<Self>, may_use: &impl Fn(&str) -> bool) -> Option<Arc<Self>> {
+        let kept = this.items.iter().filter(|item| may_use(&item.name));
+        let kept: Vec<_> = kept.cloned().collect();
+        match kept.len() {
+            0 => None,
+            all if all == this.items.len() => Some(Arc::clone(this)),
+            _ => Some(Arc::new(Self::new(this.head.clone(), kept, this.tail))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
