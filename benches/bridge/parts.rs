@@ -27,7 +27,8 @@ const MEMORY: &str = "/dev/shm";
 pub(crate) struct Part {
     pub(crate) name: &'static str,
     pub(crate) what: &'static str,
-    pub(crate) run: for<'a> fn(&'a Setting) -> LocalBoxFuture<'a, Outcome<Findings>>,
+    /// What it finds is there even if it breaks later.
+    pub(crate) run: for<'a> fn(&'a Setting, &'a mut Findings) -> LocalBoxFuture<'a, Outcome<()>>,
 }
 
 impl std::fmt::Debug for Part {
@@ -41,27 +42,27 @@ pub(crate) const ALL: &[Part] = &[
     Part {
         name: "calls",
         what: "the time that is added to a call",
-        run: |setting| Box::pin(calls::run(setting)),
+        run: |setting, findings| Box::pin(calls::run(setting, findings)),
     },
     Part {
         name: "inject",
         what: "POST agent-runs, and what injection adds to it",
-        run: |setting| Box::pin(inject::run(setting)),
+        run: |setting, findings| Box::pin(inject::run(setting, findings)),
     },
     Part {
         name: "events",
         what: "events a second through one driver",
-        run: |setting| Box::pin(events::run(setting)),
+        run: |setting, findings| Box::pin(events::run(setting, findings)),
     },
     Part {
         name: "runs",
         what: "many runs at once, with calls in each",
-        run: |setting| Box::pin(runs::run(setting)),
+        run: |setting, findings| Box::pin(runs::run(setting, findings)),
     },
     Part {
         name: "memory",
         what: "memory, start and size",
-        run: |setting| Box::pin(memory::run(setting)),
+        run: |setting, findings| Box::pin(memory::run(setting, findings)),
     },
 ];
 

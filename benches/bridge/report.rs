@@ -91,7 +91,14 @@ impl Report {
         Self { parts: Map::new(), broken: Vec::new(), machine }
     }
 
-    pub(crate) fn take(&mut self, part: &str, seconds: f64, found: Findings) {
+    /// Takes what a part has found, and what it broke of.
+    pub(crate) fn take(
+        &mut self,
+        part: &str,
+        seconds: f64,
+        found: Findings,
+        broken: Option<Box<dyn std::error::Error + Send + Sync>>,
+    ) {
         for table in &found.tables {
             table.print();
         }
@@ -103,15 +110,14 @@ impl Report {
         }
         println!("  ({seconds:.0} s)");
         let mut json = found.json;
+        if let Some(error) = broken {
+            println!("\n  BROKEN: {error}");
+            json.insert("broken".into(), json!(error.to_string()));
+            self.broken.push(part.to_owned());
+        }
         json.insert("seconds".into(), json!(seconds));
         json.insert("notes".into(), json!(found.notes));
         self.parts.insert(part.to_owned(), json.into());
-    }
-
-    pub(crate) fn broken(&mut self, part: &str, seconds: f64, why: &str) {
-        println!("\n  BROKEN after {seconds:.0} s: {why}");
-        self.parts.insert(part.to_owned(), json!({ "seconds": seconds, "broken": why }));
-        self.broken.push(part.to_owned());
     }
 
     /// Writes the file. An error if a part has broken.

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use crate::{
     arguments::{Arguments, Started},
     parts::{self, Setting},
-    report::Report,
+    report::{Findings, Report},
     roles,
 };
 
@@ -47,12 +47,9 @@ async fn bench(arguments: Arguments) -> Outcome<()> {
     for part in parts::chosen(&setting.arguments.parts) {
         println!("\n== {}: {}", part.name, part.what);
         let begun = crate::clock::now();
-        let outcome = (part.run)(&setting).await;
-        let seconds = crate::clock::seconds_since(begun);
-        match outcome {
-            Ok(found) => report.take(part.name, seconds, found),
-            Err(error) => report.broken(part.name, seconds, &error.to_string()),
-        }
+        let mut findings = Findings::default();
+        let outcome = (part.run)(&setting, &mut findings).await;
+        report.take(part.name, crate::clock::seconds_since(begun), findings, outcome.err());
     }
     report.finish(&setting)
 }

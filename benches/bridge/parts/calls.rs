@@ -57,14 +57,13 @@ struct Compared {
     _memory: Option<TempDir>,
 }
 
-pub(super) async fn run(setting: &Setting) -> Outcome<Findings> {
-    let mut findings = Findings::default();
-    let mut compared = Compared::start(setting, &mut findings).await?;
+pub(super) async fn run(setting: &Setting, findings: &mut Findings) -> Outcome<()> {
+    let mut compared = Compared::start(setting, findings).await?;
     for tool in TOOLS {
         let direct = Tool::start(tool, &compared.world).await?;
         for shape in setting.size(SHAPES, SHORT) {
             let cell = cell(setting, &mut compared, tool, &direct, *shape).await?;
-            tell(&mut findings, tool, *shape, &cell);
+            tell(findings, tool, *shape, &cell);
         }
         direct.end().await?;
     }
@@ -77,7 +76,7 @@ pub(super) async fn run(setting: &Setting) -> Outcome<Findings> {
             .note(format!("{name}: {count:.0} transactions of its journal, {mean} on average."));
         daemon.stop().await?;
     }
-    Ok(findings)
+    Ok(())
 }
 
 impl Compared {

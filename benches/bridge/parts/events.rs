@@ -40,8 +40,7 @@ impl Way {
     }
 }
 
-pub(super) async fn run(setting: &Setting) -> Outcome<Findings> {
-    let mut findings = Findings::default();
+pub(super) async fn run(setting: &Setting, findings: &mut Findings) -> Outcome<()> {
     let mut world = World::start().await?;
     let (_proxy, hyper) = Process::listening("proxy", &[&world.mantyx.to_string()]).await?;
     let mut reader = Process::role("reader", &[])?;
@@ -59,12 +58,12 @@ pub(super) async fn run(setting: &Setting) -> Outcome<Findings> {
                 found.push(through(&mut world, &mut reader, way, readers, events).await?);
             }
         }
-        tell(&mut findings, &ways, &rounds, readers, events);
+        tell(findings, &ways, &rounds, readers, events);
     }
     for (_, daemon) in daemons {
         daemon.stop().await?;
     }
-    Ok(findings)
+    Ok(())
 }
 
 /// One run of so many events, read by so many apps.

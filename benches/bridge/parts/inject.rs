@@ -43,8 +43,7 @@ struct Case {
     spec: Vec<u8>,
 }
 
-pub(super) async fn run(setting: &Setting) -> Outcome<Findings> {
-    let mut findings = Findings::default();
+pub(super) async fn run(setting: &Setting, findings: &mut Findings) -> Outcome<()> {
     let world = World::start().await?;
     let (_proxy, hyper) = Process::listening("proxy", &[&world.mantyx.to_string()]).await?;
     let nginx = Nginx::start(&setting.dir.join("nginx"), world.mantyx).await?;
@@ -65,12 +64,12 @@ pub(super) async fn run(setting: &Setting) -> Outcome<Findings> {
         dir
     });
     for case in cases() {
-        measure(setting, &mut findings, &case, &proxies, &daemons).await?;
+        measure(setting, findings, &case, &proxies, &daemons).await?;
     }
     for (_, daemon) in daemons {
         daemon.stop().await?;
     }
-    Ok(findings)
+    Ok(())
 }
 
 fn cases() -> Vec<Case> {

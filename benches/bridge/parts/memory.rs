@@ -25,17 +25,16 @@ use crate::{
 /// Each open run takes a connection of the bridge and one of MANTYX.
 const SPARE_DESCRIPTORS: u64 = 500;
 
-pub(super) async fn run(setting: &Setting) -> Outcome<Findings> {
-    let mut findings = Findings::default();
+pub(super) async fn run(setting: &Setting, findings: &mut Findings) -> Outcome<()> {
     let mut table = Table::new("memory", &["", "VmRSS", "Pss", "RssAnon", "highest", "a run"]);
     let program = setting.arguments.daemon.clone();
 
     let world = World::start().await?;
     let dir = setting.dir.join("memory");
     let mut daemon = Daemon::start(&program, dir, world.mantyx, &ten_backends(&world)?).await?;
-    start(setting, &mut findings, &mut daemon).await?;
+    start(setting, findings, &mut daemon).await?;
     daemon.wait_backends().await?;
-    let mut last = row(setting, &mut findings, &mut table, &daemon, "10 backends, no runs").await?;
+    let mut last = row(setting, findings, &mut table, &daemon, "10 backends, no runs").await?;
 
     let descriptors = process::descriptors().saturating_sub(SPARE_DESCRIPTORS);
     let (mut client, mut open) = (daemon.client(), 0_u64);
@@ -57,20 +56,20 @@ pub(super) async fn run(setting: &Setting) -> Outcome<Findings> {
             return Err(format!("of {wanted} idle runs {driven:?} are driven").into());
         }
         let name = format!("{wanted} idle runs");
-        let found = row(setting, &mut findings, &mut table, &daemon, &name).await?;
+        let found = row(setting, findings, &mut table, &daemon, &name).await?;
         let each = found.resident.saturating_sub(last.resident) / more;
         findings.json.insert(format!("{name}, bytes each"), json!(each));
         table.amend(format!("{:.1} KiB", each as f64 / 1024.0));
         last = found;
     }
     daemon.stop().await?;
-    after_load(setting, &mut findings, &mut table).await?;
+    after_load(setting, findings, &mut table).await?;
 
     findings.tables.push(table);
     let bytes = process::size(&program)?;
     findings.json.insert("binaryBytes".into(), json!(bytes));
     findings.note(format!("the program is {:.1} MiB large", mebibytes(bytes)));
-    Ok(findings)
+    Ok(())
 }
 
 /// The load of `events` and `runs`, as long as is asked for, and a bridge that has it behind itself.

@@ -59,8 +59,7 @@ struct Sum {
     seconds: f64,
 }
 
-pub(super) async fn run(setting: &Setting) -> Outcome<Findings> {
-    let mut findings = Findings::default();
+pub(super) async fn run(setting: &Setting, findings: &mut Findings) -> Outcome<()> {
     let mut world = World::start().await?;
     let daemons = setting.bridges("runs", &world, &world.fast_tools()?).await?;
     for load in [Load::paced(setting), Load::at_once(setting)] {
@@ -75,13 +74,13 @@ pub(super) async fn run(setting: &Setting) -> Outcome<Findings> {
             }
         }
         let names = daemons.iter().map(|(name, _)| *name);
-        tell(&mut findings, load, names.zip(&sums));
+        tell(findings, load, names.zip(&sums));
     }
     for (_, daemon) in daemons {
         daemon.stop().await?;
     }
     findings.note("Lost: none, or this part would have failed.");
-    Ok(findings)
+    Ok(())
 }
 
 /// All runs are created, begin together, and each makes its calls. An error if one was lost.

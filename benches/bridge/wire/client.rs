@@ -2,7 +2,7 @@
 //!
 //! Must not: ask again by itself.
 
-use std::net::SocketAddr;
+use std::{io::ErrorKind, net::SocketAddr};
 
 use bytes::{Buf as _, BytesMut};
 use tokio::{
@@ -88,7 +88,12 @@ impl Client {
         );
         message.extend_from_slice(head.as_bytes());
         message.extend_from_slice(body);
-        let mut stream = match self.stream.take() {
+        // A server closes what has been unused for long; where there is nothing to read, it has not.
+        let kept = self.stream.take().filter(|stream| {
+            let read = stream.try_read(&mut [0]);
+            read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+        });
+        let mut stream = match kept {
             Some(stream) => stream,
             None => connect(addr).await?,
         };
