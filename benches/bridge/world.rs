@@ -104,12 +104,13 @@ impl World {
     }
 
     /// The entries of a bridge's configuration that lead to the three fast tools. The limits of calls
-    /// at a time are higher than the load, so that no policy is measured.
+    /// at a time are higher than the load, so that no policy is measured; but a server on stdio has one
+    /// pipe, for which 256 messages of ours may wait, and no more.
     pub(crate) fn fast_tools(&self) -> Outcome<String> {
         let program = std::env::current_exe()?;
         Ok(format!(
             "calls: {{max_concurrent: 2000}}\nmcp:\n  stdio: {{command: {program:?}, args: [--role, \
-             stdio-tool], concurrency: 1000}}\n  http: {{url: \"http://{tools}/mcp\", concurrency: \
+             stdio-tool], concurrency: 200}}\n  http: {{url: \"http://{tools}/mcp\", concurrency: \
              1000}}\na2a:\n  agent: {{card_url: \"{card}\", concurrency: 1000}}\n",
             tools = self.tools,
             card = self.card_url(),
