@@ -412,7 +412,7 @@ impl fmt::Display for Plan {
             _ => writeln!(f)?,
         }
         if let Some(tls) = &self.tls {
-            writeln!(f, "tls        {tls}")?;
+            writeln!(f, "           tls: {tls}")?;
         }
         writeln!(f, "state      {}", self.state_dir)?;
         writeln!(f, "auth       {}", self.auth)?;

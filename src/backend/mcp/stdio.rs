@@ -32,8 +32,11 @@ use crate::{
     model::ids::BackendName,
 };
 
-/// How many messages may wait for a server that does not read its stdin.
-const QUEUE: usize = 256;
+/// How many bytes of messages may wait for a server that does not read its stdin; one message may in
+/// any case. How many calls there are at a time is the lane's to say.
+const QUEUE: usize = 16 << 20;
+/// What a waiting message takes beside its text.
+const OVERHEAD: usize = 1 << 10;
 
 /// The two pipes of a child, seen by rmcp as a transport.
 pub(super) struct Stdio<R, W> {
@@ -48,6 +51,7 @@ pub(super) struct Stdio<R, W> {
     /// Ends when the message before has been written: messages keep their order although rmcp
     /// writes each in a task of its own.
     turn: oneshot::Receiver<()>,
+    /// Bytes of messages that are not written yet.
     queued: Arc<AtomicUsize>,
     garbage: Budget,
 }
@@ -135,7 +139,8 @@ where
         let text = self.wire.outgoing(&message);
         let exchange = exchange_of(&message);
         let writer = Arc::clone(&self.writer);
-        let place = Place::take(&self.queued).map(|place| {
+        let size = OVERHEAD + text.as_ref().map_or(0, Vec::len);
+        let place = Place::take(&self.queued, size).map(|place| {
             let (written, next_turn) = oneshot::channel::<()>();
             (std::mem::replace(&mut self.turn, next_turn), written, place)
         });
@@ -208,18 +213,22 @@ impl<R, W> Drop for Stdio<R, W> {
     }
 }
 
-/// A place in the queue of messages to write, given back on drop.
-struct Place(Arc<AtomicUsize>);
+/// The room of a message in the queue of those to write, given back on drop.
+struct Place {
+    queued: Arc<AtomicUsize>,
+    size: usize,
+}
 
 impl Place {
-    fn take(queued: &Arc<AtomicUsize>) -> Option<Self> {
-        let place = Self(Arc::clone(queued));
-        (queued.fetch_add(1, Ordering::Relaxed) < QUEUE).then_some(place)
+    fn take(queued: &Arc<AtomicUsize>, size: usize) -> Option<Self> {
+        let place = Self { queued: Arc::clone(queued), size };
+        let before = queued.fetch_add(size, Ordering::Relaxed);
+        (before == 0 || before + size <= QUEUE).then_some(place)
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.queued.fetch_sub(self.size, Ordering::Relaxed);
     }
 }

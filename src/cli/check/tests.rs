@@ -23,13 +23,12 @@ fn environment(yaml: &str) -> Environment {
         .with_file("/srv/me.pem", include_str!("../../../tests/peers/client.pem"), 0o600)
 }
 
-#[test]
-fn a_good_file() {
-    let yaml = "
+/// A bit of everything.
+const GOOD: &str = "
 upstream: {workspace: acme, credential: '${env:TOKEN}', tls: {cert: me.pem, key: me.pem}}
 listen: {tcp: 127.0.0.1:7717, unix: /run/bridge.sock}
 apps:
-  a: {token: hunter22, backends: [fs, hr]}
+  a: {token: hunter22, backends: [fs, hr], tools: {fs: {deny: [rm]}}}
   b: {token: '${env:TOKEN}'}
 mcp:
   fs:
@@ -52,15 +51,18 @@ a2a:
   desk: {bundled: true}
   hr: {url: https://hr.acme, tls: {ca: ca.pem, cert: me.pem, key: me.pem}, on_unavailable: omit, refresh: 90s, pin: off}
 ";
-    let report = check(Some(Path::new(FILE)), &environment(yaml));
+
+#[test]
+fn a_good_file() {
+    let report = check(Some(Path::new(FILE)), &environment(GOOD));
     let expected = r#"/srv/bridge.yaml is good: 6 backends
 
 listen     127.0.0.1:7717, unix:/run/bridge.sock
 upstream   https://app.mantyx.io/, workspace acme
-tls        trusts whom this machine trusts; shows a certificate
+           tls: trusts whom this machine trusts; shows a certificate
 state      /home/ann/.local/state/mantyx-bridge
 auth       token
-apps       a (fs, hr)
+apps       a (fs, hr; not all tools of fs)
            b (all backends)
 
 a2a card
