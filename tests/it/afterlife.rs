@@ -147,7 +147,10 @@ async fn an_eval_goes_on() {
         (shown["state"] == "ended").then_some(())
     })
     .await;
-    assert_eq!((rig.executions().len(), rig.mantyx.posts("tu_done").len()), (2, 1));
+    assert_eq!(rig.executions().len(), 2);
+    // The crash may have come before MANTYX's word that it has the answer was on disk.
+    let answers: Vec<_> = rig.mantyx.posts("tu_done").into_iter().map(|post| post.body).collect();
+    assert!(answers.iter().all(|answer| *answer == answers[0]), "it has one answer: {answers:?}");
 }
 
 #[tokio::test]
