@@ -41,7 +41,7 @@ use tracing::info;
 
 use self::{
     answering::Task, approvals::Approvals, changes::Changes, entry::Entry, history::History,
-    pending::LongCalls,
+    log::Room, pending::LongCalls,
 };
 pub use self::{
     calling::Left,
@@ -120,6 +120,8 @@ pub struct Runs {
     /// The next run's number in the journal.
     next_slot: AtomicU64,
     tracker: TaskTracker,
+    /// For the events of all runs.
+    room: Room,
     /// Drivers take no new calls, finish those in flight, and end.
     drain: CancellationToken,
     /// Calls whose work has a name are left as they are.
@@ -224,6 +226,7 @@ impl Runs {
             traces: Traces::default(),
             next_slot: AtomicU64::new(1),
             tracker: TaskTracker::new(),
+            room: Room::default(),
             drain: CancellationToken::new(),
             leave: CancellationToken::new(),
             inner: Mutex::default(),
@@ -273,14 +276,14 @@ impl Runs {
     pub async fn start(self: &Arc<Self>, new: NewRun) -> Result<Arc<DrivenRun>, Arc<DrivenRun>> {
         let run = {
             let mut inner = self.lock();
-            let forgotten = inner.sweep(Instant::now());
+            let forgotten = inner.sweep(Instant::now(), &self.room);
             self.journal.write(forgotten);
             if let Some(run) = inner.runs.get(&new.key) {
                 return Err(Arc::clone(run));
             }
             let key = new.key.clone();
             let slot = Slot(self.next_slot.fetch_add(1, Ordering::Relaxed));
-            let run = Arc::new(DrivenRun::new(slot, new));
+            let run = Arc::new(DrivenRun::new(slot, new, &self.room));
             inner.runs.insert(key, Arc::clone(&run));
             run
         };
@@ -360,7 +363,7 @@ impl Runs {
         let changes = session.changes(&workspace, &id);
         {
             let mut inner = self.lock();
-            let forgotten = inner.sweep(Instant::now());
+            let forgotten = inner.sweep(Instant::now(), &self.room);
             self.journal.write(forgotten);
             inner.sessions.insert((workspace, id), Arc::new(session));
         }
@@ -460,7 +463,7 @@ impl Runs {
 impl Inner {
     /// Forgets what has outlived its use; at most every few seconds, as it looks at everything. The
     /// changes are for the journal.
-    fn sweep(&mut self, now: Instant) -> Vec<Change> {
+    fn sweep(&mut self, now: Instant, room: &Room) -> Vec<Change> {
         const EVERY: Duration = Duration::from_secs(10);
         let mut forgotten = Vec::new();
         if self.swept.is_some_and(|swept| now < swept + EVERY) {
@@ -475,7 +478,7 @@ impl Inner {
             keep
         });
         for run in self.runs.values() {
-            if age(run).is_some_and(|age| age > KEEP_EVENTS) {
+            if age(run).is_some_and(|age| age > KEEP_EVENTS || room.is_scarce()) {
                 run.log.forget();
             }
         }

@@ -15,7 +15,11 @@ use std::{
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{AskedBy, NewRun, Runs, entry::Entry, log::EventLog};
+use super::{
+    AskedBy, NewRun, Runs,
+    entry::Entry,
+    log::{EventLog, Room},
+};
 use crate::{
     backend::peer::Handle,
     journal::{
@@ -121,14 +125,14 @@ pub(super) struct Left {
 
 impl DrivenRun {
     /// A run that nobody has driven yet.
-    pub(super) fn new(slot: Slot, new: NewRun) -> Self {
+    pub(super) fn new(slot: Slot, new: NewRun, room: &Room) -> Self {
         let begin = if new.has_past { Run::with_past } else { Run::new };
         let state = begin(new.key.kind, Arc::clone(&new.table));
-        Self::of(slot, new, state, EventLog::new(), journal::now())
+        Self::of(slot, new, state, EventLog::new(room), journal::now())
     }
 
     /// A run that an earlier process drove.
-    pub(super) fn left(new: NewRun, left: Left) -> Self {
+    pub(super) fn left(new: NewRun, left: Left, room: &Room) -> Self {
         let Left { slot, started_at, ended_at, last_seq, seen, again } = left;
         let calls: Vec<Call> = again.iter().map(|entry| entry.call()).collect();
         let (kind, table) = (new.key.kind, Arc::clone(&new.table));
@@ -138,9 +142,9 @@ impl DrivenRun {
         };
         let log = match kind {
             // What has no number may have been dropped unseen.
-            RunKind::Eval => EventLog::behind_unnumbered(),
-            RunKind::Agent if ended_at.is_some() => EventLog::behind(u64::MAX),
-            RunKind::Agent => EventLog::behind(last_seq),
+            RunKind::Eval => EventLog::behind_unnumbered(room),
+            RunKind::Agent if ended_at.is_some() => EventLog::behind(room, u64::MAX),
+            RunKind::Agent => EventLog::behind(room, last_seq),
         };
         let state = if new.has_past {
             Run::with_past(kind, table)

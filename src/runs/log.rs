@@ -5,7 +5,10 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use bytes::{Bytes, BytesMut};
@@ -13,8 +16,25 @@ use tokio::sync::watch;
 
 /// The most that is kept of one run: what an app may lag behind before it must resume.
 const KEEP_BYTES: usize = 1 << 20;
+/// The same where the logs of all runs are over [`ROOM`].
+const KEEP_WHERE_SCARCE: usize = READ_BYTES;
+/// What the logs of all runs may take together before each keeps less.
+const ROOM: usize = 64 << 20;
 /// The most that one read hands out.
 const READ_BYTES: usize = 64 << 10;
+/// What an entry takes beside its bytes.
+const OVERHEAD: usize = 64;
+
+/// What the logs of all runs take.
+#[derive(Debug, Clone, Default)]
+pub struct Room(Arc<AtomicUsize>);
+
+impl Room {
+    /// Whether logs should keep less than they may.
+    pub fn is_scarce(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > ROOM
+    }
+}
 
 /// The log of one run.
 #[derive(Debug)]
@@ -26,7 +46,9 @@ pub struct EventLog {
 #[derive(Debug, Default)]
 struct Inner {
     entries: VecDeque<Entry>,
+    /// What they take.
     bytes: usize,
+    room: Room,
     /// The position of the first entry.
     first: u64,
     /// The highest `seq` that has been dropped; 0 when nothing was.
@@ -64,20 +86,21 @@ pub enum Read {
 }
 
 impl EventLog {
-    pub fn new() -> Self {
-        Self { inner: Mutex::default(), wake: watch::Sender::new(()) }
+    pub fn new(room: &Room) -> Self {
+        let inner = Inner { room: room.clone(), ..Inner::default() };
+        Self { inner: Mutex::new(inner), wake: watch::Sender::new(()) }
     }
 
     /// The log of a run of which somebody else has read the events up to `last_seq`.
-    pub fn behind(last_seq: u64) -> Self {
-        let this = Self::new();
+    pub fn behind(room: &Room, last_seq: u64) -> Self {
+        let this = Self::new(room);
         this.lock().dropped = last_seq;
         this
     }
 
     /// The log of a run of which somebody else has read events without a `seq`.
-    pub fn behind_unnumbered() -> Self {
-        let this = Self::new();
+    pub fn behind_unnumbered(room: &Room) -> Self {
+        let this = Self::new(room);
         {
             let mut inner = this.lock();
             (inner.first, inner.dropped_unnumbered) = (1, 1);
@@ -88,9 +111,9 @@ impl EventLog {
     /// Adds a frame, and drops the oldest where there are too many.
     pub fn push(&self, seq: Option<u64>, bytes: Bytes) {
         let mut inner = self.lock();
-        inner.bytes += bytes.len();
-        inner.entries.push_back(Entry { seq, bytes });
-        while inner.bytes > KEEP_BYTES && inner.entries.len() > 1 {
+        inner.push(Entry { seq, bytes });
+        let most = if inner.room.is_scarce() { KEEP_WHERE_SCARCE } else { KEEP_BYTES };
+        while inner.bytes > most && inner.entries.len() > 1 {
             inner.drop_first();
         }
     }
@@ -112,6 +135,7 @@ impl EventLog {
         while !inner.entries.is_empty() {
             inner.drop_first();
         }
+        inner.entries = VecDeque::new();
     }
 
     /// A cursor behind `seq`; `None` where the next event has been dropped, or may have been.
@@ -169,16 +193,30 @@ impl EventLog {
     }
 }
 
-impl Default for EventLog {
-    fn default() -> Self {
-        Self::new()
+impl Entry {
+    fn size(&self) -> usize {
+        self.bytes.len() + OVERHEAD
+    }
+}
+
+impl Drop for EventLog {
+    fn drop(&mut self) {
+        let inner = self.lock();
+        inner.room.0.fetch_sub(inner.bytes, Ordering::Relaxed);
     }
 }
 
 impl Inner {
+    fn push(&mut self, entry: Entry) {
+        self.bytes += entry.size();
+        self.room.0.fetch_add(entry.size(), Ordering::Relaxed);
+        self.entries.push_back(entry);
+    }
+
     fn drop_first(&mut self) {
         if let Some(entry) = self.entries.pop_front() {
-            self.bytes -= entry.bytes.len();
+            self.bytes -= entry.size();
+            self.room.0.fetch_sub(entry.size(), Ordering::Relaxed);
             self.first += 1;
             match entry.seq {
                 Some(seq) => self.dropped = self.dropped.max(seq),
@@ -211,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_reader_gets_what_is_behind_its_seq() {
-        let log = EventLog::new();
+        let log = EventLog::new(&Room::default());
         push(&log, 1..=5, 10);
         let mut cursor = log.after(3).unwrap();
         assert_eq!(read_all(&log, &mut cursor), 20);
@@ -222,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_slow_reader_falls_behind_and_a_fast_one_does_not() {
-        let log = EventLog::new();
+        let log = EventLog::new(&Room::default());
         let (mut slow, mut fast) = (log.after(0).unwrap(), log.after(0).unwrap());
         for seq in 1..=300 {
             push(&log, seq..=seq, 10_000);
@@ -235,8 +273,31 @@ mod tests {
     }
 
     #[test]
+    fn where_room_is_scarce_each_log_keeps_less() {
+        let room = Room::default();
+        let logs: Vec<EventLog> = (0..66).map(|_| EventLog::new(&room)).collect();
+        let kept = |log: &EventLog| log.lock().bytes;
+        let used = || room.0.load(Ordering::Relaxed);
+        for log in &logs {
+            push(log, 1..=110, 10_000);
+            assert!(used() <= ROOM + 2 * KEEP_WHERE_SCARCE);
+        }
+        assert!((KEEP_BYTES - 20_000..=KEEP_BYTES).contains(&kept(&logs[0])), "there was room");
+        let last = kept(&logs[65]);
+        assert!(last <= 2 * KEEP_WHERE_SCARCE && last > KEEP_WHERE_SCARCE / 2, "{last}");
+        assert!(logs[65].after(106).is_some(), "its last events are there");
+        assert_eq!(used(), logs.iter().map(kept).sum::<usize>());
+        logs[0].forget();
+        logs[1].forget();
+        push(&logs[65], 111..=220, 10_000);
+        assert!(kept(&logs[65]) > KEEP_BYTES - 20_000, "there is room again");
+        drop(logs);
+        assert_eq!(used(), 0);
+    }
+
+    #[test]
     fn a_frame_without_seq_is_read_once() {
-        let log = EventLog::new();
+        let log = EventLog::new(&Room::default());
         log.push(None, Bytes::from_static(b"a"));
         let mut cursor = log.after(0).unwrap();
         assert_eq!(read_all(&log, &mut cursor), 1);
@@ -245,7 +306,7 @@ mod tests {
 
     #[test]
     fn without_numbers_a_gap_is_not_passed_over() {
-        let log = EventLog::new();
+        let log = EventLog::new(&Room::default());
         let (mut slow, mut fast) = (log.after(0).unwrap(), log.after(0).unwrap());
         for _ in 0..200 {
             log.push(None, Bytes::from(vec![b'x'; 10_000]));
@@ -259,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_forgotten_log_sends_readers_elsewhere() {
-        let log = EventLog::new();
+        let log = EventLog::new(&Room::default());
         push(&log, 1..=5, 10);
         log.end();
         log.forget();

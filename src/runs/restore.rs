@@ -182,7 +182,7 @@ impl Runs {
             trace,
         };
         let (again, at) = (left.again.len(), left.last_seq);
-        let run = Arc::new(DrivenRun::left(new, left));
+        let run = Arc::new(DrivenRun::left(new, left, &self.room));
         self.lock().runs.insert(key, Arc::clone(&run));
         if !run.has_ended() {
             info!(
