@@ -172,18 +172,16 @@ async fn a_private_authority_and_a_certificate_are_those_of_grpc_too() {
     }
     rig.run(script.done()).await;
     assert_eq!(rig.mantyx.answer("hr").await["result"], "x");
-    assert_eq!(front.let_in(), 1);
     for name in ["wary", "strange"] {
         assert!(rig.mantyx.answer(name).await["error"].is_string(), "{name}");
     }
-    let told = |name: &str, why: &str| {
-        let log = rig.bridge.log();
-        let line = |line: &&str| line.contains(&format!("\"{name}\"")) && line.contains(why);
-        assert!(log.lines().any(|one| line(&one)), "{name}: {log}");
+    assert_eq!(front.let_in(), 1);
+    let log = rig.bridge.log();
+    // Why the other one is not let in can be lost with the connection: TLS 1.3 says it afterwards.
+    let why = |line: &str| {
+        line.contains("\"wary\"") && line.contains("an authority that is not trusted here")
     };
-    told("wary", "an authority that is not trusted here");
-    // HTTP/2 keeps the words of TLS to itself.
-    told("strange", "UnknownCA");
+    assert!(log.lines().any(why), "{log}");
 }
 
 #[tokio::test]
