@@ -40,7 +40,7 @@ use tokio::{
 use crate::{clock, run::Outcome, wire::Client, world::World};
 
 /// The arguments of a call are about as long as this.
-const TEXT: &str = "What a model says to a tool is rarely longer than this sentence of its, which \
+pub(crate) const TEXT: &str = "What a model says to a tool is rarely longer than this sentence of its, which \
                     has a hundred and twenty letters.";
 
 /// One of the fast tools, called by rmcp or, the agent, by a plain client.
@@ -151,7 +151,7 @@ async fn messages(addr: SocketAddr, numbers: Arc<AtomicU64>, end: u64) -> Outcom
 }
 
 /// The tool's own time, as its answer to call `number` has it.
-fn own_time(text: &str, number: u64) -> Outcome<u64> {
+pub(crate) fn own_time(text: &str, number: u64) -> Outcome<u64> {
     let mut words = text.split(' ').filter_map(|word| word.parse::<u64>().ok());
     match (words.next(), words.next(), words.next()) {
         (Some(id), Some(asked), Some(answered)) if id == number => Ok(answered - asked),

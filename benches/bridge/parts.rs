@@ -6,6 +6,7 @@
 
 mod calls;
 mod events;
+mod gateways;
 mod inject;
 mod memory;
 mod runs;
@@ -58,6 +59,11 @@ pub(crate) const ALL: &[Part] = &[
         name: "runs",
         what: "many runs at once, with calls in each",
         run: |setting, findings| Box::pin(runs::run(setting, findings)),
+    },
+    Part {
+        name: "gateways",
+        what: "a call through what stands before an MCP server",
+        run: |setting, findings| Box::pin(gateways::run(setting, findings)),
     },
     Part {
         name: "memory",

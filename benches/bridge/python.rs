@@ -1,4 +1,4 @@
-//! The official Python SDK, in an environment of its own below `target`, fetched once.
+//! Programs out of Python packages, each in an environment of its own below `target`, fetched once.
 //!
 //! Must not: name a registry (pip's own configuration decides).
 
@@ -11,24 +11,32 @@ use tokio::process::Command;
 
 use crate::{process::Process, run::Outcome};
 
-/// Pinned: a figure is of a version.
-const PACKAGES: [&str; 2] = ["mantyx-sdk==2026.10.2", "mcp==2.3.0"];
+/// The official SDK. Pinned, as the others are: a figure is of a version.
+pub(crate) const SDK: Packages =
+    Packages { name: "python", packages: &["mantyx-sdk==2026.10.2", "mcp==2.3.0"] };
 
-/// The interpreter that has the SDK; the error says why there is none.
-pub(crate) async fn prepare(dir: &Path) -> Outcome<PathBuf> {
-    let venv = dir.join("python");
+/// What stands in one environment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Packages {
+    pub(crate) name: &'static str,
+    pub(crate) packages: &'static [&'static str],
+}
+
+/// The interpreter that has `packages`; the error says why there is none.
+pub(crate) async fn prepare(dir: &Path, Packages { name, packages }: Packages) -> Outcome<PathBuf> {
+    let venv = dir.join(name);
     let (python, stamp) = (venv.join("bin/python"), venv.join("stamp"));
-    let wanted = PACKAGES.join("\n");
+    let wanted = packages.join("\n");
     if fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
         return Ok(python);
     }
-    println!("fetching {}", PACKAGES.join(" and "));
+    println!("fetching {}", packages.join(" and "));
     fs::remove_dir_all(&venv).ok();
     let mut make = Command::new("python3");
     run(make.args(["-m", "venv"]).arg(&venv)).await?;
     let mut install = Command::new(&python);
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
-    run(install.args(pip).args(PACKAGES)).await?;
+    run(install.args(pip).args(packages)).await?;
     fs::write(stamp, wanted)?;
     Ok(python)
 }

@@ -92,7 +92,7 @@ impl Compared {
             }
             None => findings.note("there is no file system in memory: that bridge is left out."),
         }
-        let sdk = match python::prepare(&setting.dir).await {
+        let sdk = match python::prepare(&setting.dir, python::SDK).await {
             Ok(python) => Some(python::sdk(&python)?),
             Err(error) => {
                 findings.note(format!("the Python SDK cannot be had, and is left out: {error}"));
