@@ -12,6 +12,7 @@ use crate::{
     wait,
 };
 
+/// A9: whoever asks has to say who it is.
 #[tokio::test]
 async fn every_route_but_two_wants_a_token() {
     let rig = Rig::start().await;
@@ -106,6 +107,7 @@ fn assert_refused(answer: &Answer, what: &str) {
     assert!(matches!(answer.status, 401 | 429), "{what}: {}", answer.status);
 }
 
+/// A7: whatever name is made to lead to the bridge, it answers to its own.
 #[tokio::test]
 async fn only_its_own_names_are_served() {
     let rig = Rig::start().await;

@@ -217,7 +217,7 @@ impl Desk {
     }
 }
 
-/// RELIABILITY 34.
+/// A34: what a signature is worth.
 #[tokio::test]
 async fn only_cards_that_a_configured_key_has_signed_are_taken() {
     let (mantyx, agent, elsewhere) =

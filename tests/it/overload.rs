@@ -20,7 +20,7 @@ use crate::{
     wait,
 };
 
-/// RELIABILITY's figure for all of it. The bridge as it is built for the tests holds it, too.
+/// What the bridge may take in all. As it is built for the tests, it keeps to that, too.
 const ROOM: u64 = 256 << 20;
 const NOTE: &str = r#"{"text":"x"}"#;
 /// A local tool that answers at once.
