@@ -22,6 +22,17 @@ pub(super) fn is_loopback(url: &Url) -> bool {
     }
 }
 
+/// Whether `url` has a user or a password in it. They would become a header that nobody configured.
+pub(super) fn names_user(url: &Url) -> bool {
+    !url.username().is_empty() || url.password().is_some()
+}
+
+/// Whether `url` is one that what is configured for a server at `base` may go to: on its origin, and
+/// for nobody else.
+pub(super) fn is_own(base: &Url, url: &Url) -> bool {
+    url.origin() == base.origin() && !names_user(url)
+}
+
 /// `url` without what may be a secret: the user, the password and the query.
 pub(super) fn shown(url: &Url) -> String {
     let path = url.path();

@@ -9,7 +9,7 @@ use std::fmt::{self, Write as _};
 use url::Url;
 
 use crate::{
-    backend::address::shown,
+    backend::address::{names_user, shown},
     config::A2aBinding,
     http_client,
     model::card::{Card, Interface},
@@ -125,7 +125,7 @@ fn judge(interface: &Interface, rules: Rules<'_>) -> Result<Endpoint, Reason> {
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
         return Err(Reason::BadUrl("it is not an http or https URL".to_owned()));
     }
-    if !url.username().is_empty() || url.password().is_some() {
+    if names_user(&url) {
         return Err(Reason::Credentials);
     }
     if http_client::names_link_local(&url) {

@@ -11,7 +11,7 @@ use url::Url;
 
 use super::Challenge;
 use crate::{
-    backend::address::{is_loopback, shown},
+    backend::address::{is_loopback, names_user, shown},
     http_client::{self, Clients},
     model::json::{Elements, Members},
     oauth::{
@@ -87,8 +87,9 @@ pub(super) fn endpoint(base: Option<&Url>, named: &str) -> Result<Url, String> {
 /// What is on this machine is only for servers on this machine, and link-local addresses are for
 /// none.
 fn may_name(base: Option<&Url>, url: &Url) -> bool {
-    let anonymous = url.username().is_empty() && url.password().is_none();
-    if !matches!(url.scheme(), "http" | "https") || !anonymous || http_client::names_link_local(url)
+    if !matches!(url.scheme(), "http" | "https")
+        || names_user(url)
+        || http_client::names_link_local(url)
     {
         return false;
     }

@@ -23,7 +23,7 @@ use super::{
     http::{EVENTS, Endpoint, Failure, JSON, Next, SendError, Source},
     raw::{Exchange, Wire, exchange_of},
 };
-use crate::{http_client, model::ids::BackendName};
+use crate::{backend::address, http_client, model::ids::BackendName};
 
 /// How long the stream may take to name the address for messages; a server names it at once.
 const ADDRESS_PATIENCE: Duration = Duration::from_secs(10);
@@ -99,11 +99,8 @@ impl Sse {
 
 /// The address that a stream at `base` names, if it is one that the configured headers may go to.
 fn own_address(base: &Url, named: &str) -> Result<Url, Failure> {
-    let address = base.join(named).ok().filter(|address| {
-        let anonymous = address.username().is_empty() && address.password().is_none();
-        address.origin() == base.origin() && anonymous
-    });
-    address.ok_or_else(|| {
+    let named = base.join(named).ok().filter(|named| address::is_own(base, named));
+    named.ok_or_else(|| {
         Failure::Unreadable(
             "its event stream names an address for messages that is not the server's own, which \
              is not used"

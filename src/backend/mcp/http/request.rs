@@ -17,7 +17,10 @@ use url::Url;
 
 use super::Failure;
 use crate::{
-    backend::auth::{self, Tokens},
+    backend::{
+        address,
+        auth::{self, Tokens},
+    },
     http_client,
     oauth::TokenError,
 };
@@ -105,7 +108,7 @@ impl Endpoint {
             }
             let target = target(&url, &response);
             match target {
-                Some(target) if repeats && is_same_server(&target, &url) => url = target,
+                Some(target) if repeats && address::is_own(&url, &target) => url = target,
                 Some(target) => {
                     return Err(refuse(format!(
                         "the server redirects to {} (HTTP {status}), which is not followed: \
@@ -146,13 +149,6 @@ impl From<TokenError> for SendError {
 /// A redirect was answered in place of the request, which therefore has not run.
 fn refuse(why: String) -> SendError {
     SendError { failure: Failure::Lost(why), nothing_sent: true }
-}
-
-/// Whether `target` is on the origin of `url`, and for nobody else: a user in an address would become
-/// a header that nobody configured.
-fn is_same_server(target: &Url, url: &Url) -> bool {
-    let names_user = !target.username().is_empty() || target.password().is_some();
-    target.origin() == url.origin() && !names_user
 }
 
 fn target(url: &Url, response: &reqwest::Response) -> Option<Url> {
