@@ -106,11 +106,8 @@ enum Everything {
 impl Pinned {
     fn of(name: &BackendName, kind: &'static str, known: &Snapshot, rights: &Rights) -> Self {
         let review = &known.review;
-        let is_a_tool = kind == "mcp";
-        let findings = review
-            .findings
-            .values()
-            .filter(|found| !is_a_tool || rights.include_tool(name, &found.tool));
+        let findings = review.findings.values();
+        let findings = findings.filter(|found| rights.include_tool(name, &found.tool));
         Self {
             name: name.to_string(),
             kind,
@@ -150,8 +147,8 @@ impl Api {
         reply::json(StatusCode::OK, &Trust { backends })
     }
 
-    /// `None` for what has no pins: a local tool is the operator's own.
-    /// What may not be used is not shown either.
+    /// `None` for what has no pins: a local tool is the operator's own. What may not be used is not
+    /// shown either.
     fn pinned(&self, name: &BackendName, rights: &Rights) -> Option<Pinned> {
         let kind = status::kind(&self.backends().board.offer(), name)?;
         let known = self.backends().board.snapshot(name.as_str())?;

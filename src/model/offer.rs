@@ -181,15 +181,22 @@ impl Offer {
             };
             backends.insert(plan.source.name.clone(), offered);
         }
-        let digests = backends.iter().map(|(name, one)| (name.clone(), digest_of(one.refs())));
-        let mut digests: BTreeMap<_, _> = digests.collect();
         let results = names.next().map(|name| {
-            let (one, route) = (local(&name, pending::definition()), to_results());
-            digests.insert(route.backend.clone(), digest_of([&one]));
-            routes.insert(name, route);
+            let one = local(&name, pending::definition());
+            routes.insert(name, to_results());
             Arc::new(one)
         });
-        let routes = Arc::new(Routes::new(routes, digests));
+        Self::of(backends, routes, results)
+    }
+
+    fn of(
+        backends: BTreeMap<BackendName, Offered>,
+        routes: HashMap<Arc<str>, Route>,
+        results: Option<Arc<Ref>>,
+    ) -> Self {
+        let digests = backends.iter().map(|(name, one)| (name.clone(), digest_of(one.refs())));
+        let of_results = results.iter().map(|one| (pending::backend(), digest_of([one.as_ref()])));
+        let routes = Arc::new(Routes::new(routes, digests.chain(of_results).collect()));
         Self { backends, routes, results, seen: Seen::default() }
     }
 

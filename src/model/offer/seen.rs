@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, PoisonError, Weak};
 
-use super::{BTreeMap, Offer, Offered, Ref, Routes, Target, digest_of};
+use super::{BTreeMap, Offer, Offered, Ref, Target};
 use crate::model::rights::Rights;
 
 /// What was made of an offer, each for the rights that it was made for. What nobody has any more
@@ -42,15 +42,9 @@ impl Offer {
         for (name, offered) in self.backends.iter().filter(|(name, _)| rights.include(name)) {
             backends.insert(name.clone(), offered.narrowed(&may_use));
         }
-        let digests = backends.iter().map(|(name, one)| (name.clone(), digest_of(one.refs())));
-        let mut digests: BTreeMap<_, _> = digests.collect();
-        if let Some(results) = &self.results {
-            digests.insert(crate::model::pending::backend(), digest_of([results.as_ref()]));
-        }
         let routes = self.routes.iter().filter(|(name, _)| may_use(name));
         let routes = routes.map(|(name, route)| (Arc::clone(name), route.clone())).collect();
-        let routes = Arc::new(Routes::new(routes, digests));
-        Self { backends, routes, results: self.results.clone(), seen: Seen::default() }
+        Self::of(backends, routes, self.results.clone())
     }
 }
 
