@@ -7,41 +7,23 @@
 //! program again, with `--role`. Must not: judge a time. What breaks, is lost or is answered wrongly
 //! makes it fail; how long something took never does.
 
-// As in the tests: `cfg(test)` lets a program that prints and gives up print and give up.
-#[cfg(test)]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "its tables are what this is for")]
+
 mod arguments;
-#[cfg(test)]
 mod clock;
-#[cfg(test)]
 mod daemon;
-#[cfg(test)]
 mod direct;
-#[cfg(test)]
 mod nginx;
-#[cfg(test)]
 mod parts;
-#[cfg(test)]
 mod process;
-#[cfg(test)]
 mod python;
-#[cfg(test)]
 mod report;
-#[cfg(test)]
 mod roles;
-#[cfg(test)]
+mod run;
 mod stats;
-#[cfg(test)]
 mod wire;
-#[cfg(test)]
 mod world;
 
-#[cfg(test)]
-mod run;
-
 fn main() -> std::process::ExitCode {
-    // Cargo builds a benchmark without a harness with `cfg(test)`.
-    #[cfg(test)]
-    return run::main();
-    #[cfg(not(test))]
-    std::process::ExitCode::FAILURE
+    run::main()
 }
