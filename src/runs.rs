@@ -504,3 +504,6 @@ impl Inner {
         forgotten
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -232,3 +232,28 @@ impl Drop for Place {
         self.queued.fetch_sub(self.size, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! How much waits for a server that does not read.
+
+    use super::*;
+
+    #[test]
+    fn a_burst_of_calls_may_wait_and_what_is_never_read_is_bounded() {
+        let queued = Arc::default();
+        let few = OVERHEAD + 200;
+        let burst: Vec<_> = (0..1_000).map_while(|_| Place::take(&queued, few)).collect();
+        assert_eq!(burst.len(), 1_000, "what one backend may be asked at once gets through");
+        let rest = std::iter::repeat_with(|| Place::take(&queued, few)).take(QUEUE);
+        let rest: Vec<_> = rest.map_while(|place| place).collect();
+        assert_eq!(burst.len() + rest.len(), QUEUE / few);
+        drop((burst, rest));
+        let large = Place::take(&queued, 2 * QUEUE);
+        assert!(large.is_some(), "one may in any case");
+        assert!(Place::take(&queued, few).is_none());
+        drop(large);
+        assert!(Place::take(&queued, few).is_some());
+        assert_eq!(queued.load(Ordering::Relaxed), 0, "all was given back");
+    }
+}

@@ -1,0 +1,45 @@
+//! What is forgotten of runs, and when.
+
+use tokio::time::advance;
+
+use super::{log::EventLog, *};
+use crate::{config::Credential, state::StateDir};
+
+/// A run with one event, which is put into `inner`.
+fn run(inner: &mut Inner, id: &str, room: &Room) -> Arc<DrivenRun> {
+    let url = "http://127.0.0.1:1/".parse().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let state = StateDir::new(dir.path().to_owned());
+    let upstream = Upstream::new(url, None, &Credential::Own("token".into()), state);
+    let key = RunKey { workspace: "acme".into(), kind: RunKind::Agent, run: id.into() };
+    let new = NewRun {
+        key: key.clone(),
+        app: "a".into(),
+        session: None,
+        authority: upstream.own().unwrap(),
+        table: Arc::new(Table::empty()),
+        has_past: false,
+        trace: Context::default(),
+    };
+    let run = Arc::new(DrivenRun::new(Slot(1), new, room));
+    run.log.push(Some(1), Bytes::from_static(b"data: x\n\n"));
+    inner.runs.insert(key, Arc::clone(&run));
+    run
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_room_is_scarce_the_events_of_ended_runs_are_forgotten() {
+    let (room, mut inner) = (Room::default(), Inner::default());
+    let [ended, driven] = ["ended", "driven"].map(|id| run(&mut inner, id, &room));
+    ended.set_ended();
+    inner.sweep(Instant::now(), &room);
+    assert!(ended.log.after(0).is_some(), "an app may yet come for them");
+
+    let large = EventLog::new(&room);
+    large.push(Some(1), Bytes::from(vec![b'x'; 65 << 20]));
+    advance(Duration::from_secs(10)).await;
+    inner.sweep(Instant::now(), &room);
+    assert!(ended.log.after(0).is_none(), "MANTYX has them");
+    assert!(driven.log.after(0).is_some());
+    assert_eq!(inner.runs.len(), 2, "whose the runs are is known all the same");
+}
