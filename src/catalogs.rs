@@ -65,13 +65,14 @@ pub fn load(state: &StateDir, name: &BackendName, identity: &Identity) -> Option
     }
 }
 
-/// Writes every new catalog on `board` into `state`, until `stop`.
+/// Writes every new catalog on `board` into `state`, until `stop`; what there is by then as well.
 pub async fn keep(board: Arc<Board>, state: StateDir, stop: CancellationToken) {
     let mut kept = BTreeMap::new();
     loop {
         let news = tokio::select! {
-            () = stop.cancelled() => return,
+            biased;
             news = board.wait_for(|board| fresh(board, &kept)) => news,
+            () = stop.cancelled() => return,
         };
         for (name, identity, catalog) in news {
             kept.insert(name.clone(), (identity.clone(), catalog.digest().to_owned()));

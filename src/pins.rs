@@ -67,8 +67,9 @@ pub fn load(state: &StateDir, name: &BackendName) -> Accepted {
 pub async fn keep(board: Arc<Board>, state: StateDir, stop: CancellationToken) {
     loop {
         let news = tokio::select! {
-            () = stop.cancelled() => return,
+            biased;
             news = board.wait_for(Board::unkept) => news,
+            () = stop.cancelled() => return,
         };
         let mut failed = false;
         for (name, pins) in news {
@@ -126,6 +127,10 @@ mod tests {
     //! Pins come back from disk as they went, or are known to be damaged.
 
     use super::*;
+    use crate::{
+        backend::fake,
+        model::{catalog::Catalog, pin::Mode},
+    };
 
     fn pins() -> Pins {
         let pin = |tool: &str, text: &str| (tool.to_owned(), Arc::from(text));
@@ -140,6 +145,25 @@ mod tests {
         assert!(matches!(load(&state, &name), Accepted::Nothing));
         state.write_kept(&file(&name), &write(&pins())).unwrap();
         assert!(matches!(load(&state, &name), Accepted::Pins(read) if *read == pins()));
+    }
+
+    #[tokio::test]
+    async fn what_is_there_when_the_bridge_stops_is_kept() {
+        for _ in 0..16 {
+            let dir = tempfile::tempdir().unwrap();
+            let state = StateDir::new(dir.path().to_owned());
+            let (board, seats) = fake::board(["fs"]);
+            let mut entry = fake::entry(&seats[0]);
+            entry.source.pin = Mode::Warn;
+            board.set(vec![entry]);
+            let tool = RawValue::from_string(r#"{"name":"ls"}"#.to_owned()).unwrap();
+            let (catalog, _) = Catalog::mcp(None, vec![tool]);
+            board.write(&seats[0], |known| known.catalog = Some(Arc::new(catalog)));
+            let stop = CancellationToken::new();
+            stop.cancel();
+            keep(board, state.clone(), stop).await;
+            assert!(matches!(load(&state, seats[0].name()), Accepted::Pins(_)));
+        }
     }
 
     #[test]

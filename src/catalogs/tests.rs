@@ -1,6 +1,7 @@
 //! A catalog comes back from disk as it went, or not at all.
 
 use super::*;
+use crate::backend::fake;
 
 fn raw(text: &str) -> Box<RawValue> {
     RawValue::from_string(text.to_owned()).unwrap()
@@ -54,5 +55,18 @@ fn a_damaged_file_is_left_out() {
         r#"{"version":1,"identity":"x","tools":[1]}"#,
     ] {
         assert!(read(text).is_err(), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_there_when_the_bridge_stops_is_kept() {
+    for _ in 0..16 {
+        let (_dir, state) = state();
+        let (board, seats) = fake::board(["fs"]);
+        board.write(&seats[0], |known| known.catalog = Some(Arc::new(server())));
+        let stop = CancellationToken::new();
+        stop.cancel();
+        keep(board, state.clone(), stop).await;
+        assert!(load(&state, seats[0].name(), &Identity::of("fs")).is_some());
     }
 }
