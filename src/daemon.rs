@@ -70,7 +70,7 @@ const MARGIN: Duration = Duration::from_secs(2);
 /// How long backends may take to close; a child has 3 s each for stdin and TERM.
 const CLOSE: Duration = Duration::from_secs(10);
 /// The journal, in the state directory.
-const JOURNAL: &str = "journal.redb";
+const JOURNAL: &str = "journal";
 
 /// A daemon that is built and listens; nothing is served before [`Daemon::run`].
 #[derive(Debug)]

@@ -1,49 +1,57 @@
 //! The journal: what must outlive the process. A run, each stage of its calls, and sessions are on
 //! disk before anything is done that relies on them.
 //!
-//! One thread writes. It takes all changes that wait, writes them in one transaction, and tells
-//! those who wait for it: the more calls there are, the more share one fsync. Changes are written in
-//! the order in which they were given, so what is on disk is always how things stood at some moment.
+//! One thread writes. It takes all changes that wait, writes them as one, and tells those who wait
+//! for it: the more calls there are, the more share one sync. Changes are written in the order in
+//! which they were given, so what is on disk is always how things stood at some moment.
 //!
 //! Where the disk fails, nothing new is recorded and so no call is made; what was not waited for is
 //! kept, and written first when the disk is back.
 //!
 //! Must not: know what a record is for.
 
+mod frames;
+#[cfg(fuzzing)]
+pub mod fuzzing;
+mod live;
 pub mod record;
 mod store;
 
 use std::{
-    fs,
+    fs::{self, File},
+    io,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         mpsc::{self, RecvTimeoutError},
     },
     thread::{self, JoinHandle},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use tokio::{sync::oneshot, time::Instant};
+use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
 pub use self::store::StoreError;
 use self::{
-    record::{Change, Kept, Millis},
+    record::{Change, Kept, Millis, Slot},
     store::Store,
 };
 use crate::metrics;
 
-/// The most changes that one transaction takes.
+/// The most changes that are written as one, and about the most bytes.
 const BATCH: usize = 1_000;
+const BATCH_BYTES: usize = 1 << 20;
 /// The most changes that nobody waits for that are kept while the disk fails.
 const BACKLOG: usize = 10_000;
+/// How long what nobody waits for may be held back.
+const SOON: Duration = Duration::from_millis(5);
 /// How often a file that failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
 /// The largest file. Beyond it, ended runs are forgotten; if that does not help, no calls are made.
 const MAX_SIZE: u64 = 64 << 20;
-/// How often room is looked for in a file that is too large.
-const SHRINK_EVERY: Duration = Duration::from_secs(3);
+/// How often room is made in a file that is too large.
+const ROOM_EVERY: Duration = Duration::from_secs(3);
 
 /// The journal. Dropping it ends its thread after what was given to it.
 #[derive(Debug)]
@@ -93,8 +101,8 @@ impl Journal {
 
     fn open_bounded(path: &Path, max_size: u64) -> Result<(Self, Kept), OpenError> {
         let failed = |source| OpenError { path: path.to_owned(), source };
-        let (store, kept) = match open(path) {
-            Ok(opened) => opened,
+        let lock = store::lock(path).map_err(failed)?;
+        let kept = match store::read(path) {
             Err(StoreError::Damaged(why)) => {
                 let aside = set_aside(path).map_err(|error| failed(error.into()))?;
                 error!(
@@ -102,26 +110,28 @@ impl Journal {
                     "the journal is damaged and was set aside; the runs in it are not taken up, \
                      and calls that were under way stay unanswered"
                 );
-                open(path).map_err(failed)?
+                Kept::default()
             }
-            Err(error) => return Err(failed(error)),
+            read => read.map_err(failed)?,
         };
-        let health = Arc::new(Mutex::new(Health { error: None, bytes: store.size() }));
+        let health = Arc::new(Mutex::new(Health::default()));
         let metrics: Arc<metrics::Journal> = Arc::default();
         let (jobs, given) = mpsc::channel();
-        let writer = Writer {
+        let mut writer = Writer {
             path: path.to_owned(),
-            store: Some(store),
+            store: None,
             health: Arc::clone(&health),
             metrics: Arc::clone(&metrics),
             backlog: Vec::new(),
             max_size,
-            shrunk: None,
+            room_made: None,
+            _lock: lock,
         };
+        writer.begin().map_err(failed)?;
         let thread = thread::Builder::new()
             .name("journal".to_owned())
             .spawn(move || writer.run(&given))
-            .map_err(|error| failed(redb::StorageError::Io(error).into()))?;
+            .map_err(|error| failed(error.into()))?;
         Ok((Self { jobs, health, metrics, writer: Mutex::new(Some(thread)) }, kept))
     }
 
@@ -182,20 +192,9 @@ pub fn time(at: Millis) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(at)
 }
 
-fn open(path: &Path) -> Result<(Store, Kept), StoreError> {
-    // The store's reader may panic over a file that is damaged in a way that it did not expect.
-    let opened = std::panic::catch_unwind(|| {
-        let mut store = Store::open(path)?;
-        let kept = store.read()?;
-        store.tidy()?;
-        Ok((store, kept))
-    });
-    opened.unwrap_or_else(|_panic| Err(StoreError::Damaged("reading it failed badly".to_owned())))
-}
-
-fn set_aside(path: &Path) -> Result<PathBuf, redb::StorageError> {
+fn set_aside(path: &Path) -> io::Result<PathBuf> {
     let aside = path.with_extension(format!("damaged-{}", now()));
-    fs::rename(path, &aside).map_err(redb::StorageError::Io)?;
+    fs::rename(path, &aside)?;
     Ok(aside)
 }
 
@@ -209,32 +208,18 @@ struct Writer {
     /// What could not be written and nobody waits for.
     backlog: Vec<Change>,
     max_size: u64,
-    /// When room was last looked for.
-    shrunk: Option<Instant>,
+    /// When room was last made.
+    room_made: Option<Instant>,
+    _lock: File,
 }
 
 impl Writer {
     fn run(mut self, given: &mpsc::Receiver<Job>) {
         loop {
-            let first = match given.recv_timeout(RETRY) {
-                Ok(job) => Some(job),
-                Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => return,
+            let Batch { changes, waiting, stop, .. } = match gather(given) {
+                Ok(batch) => batch,
+                Err(Disconnected) => return,
             };
-            let (mut changes, mut waiting, mut stop) = (Vec::new(), Vec::new(), false);
-            let more = std::iter::from_fn(|| given.try_recv().ok());
-            for job in first.into_iter().chain(more) {
-                match job {
-                    Job::Stop => stop = true,
-                    Job::Write { changes: more, done } => {
-                        waiting.push((changes.len()..changes.len() + more.len(), done));
-                        changes.extend(more);
-                    }
-                }
-                if stop || changes.len() >= BATCH {
-                    break;
-                }
-            }
             let written = self.write(&changes);
             if written.is_err() {
                 self.keep(changes, &waiting);
@@ -246,7 +231,19 @@ impl Writer {
             if stop {
                 return;
             }
+            self.look_at_size();
         }
+    }
+
+    /// Opens the file for the first time. A disk that fails is waited for, as later on.
+    fn begin(&mut self) -> Result<(), StoreError> {
+        match Store::renew(&self.path) {
+            Ok(store) => self.store = Some(store),
+            Err(error @ StoreError::Failed(_)) => self.fail(&error),
+            Err(error) => return Err(error),
+        }
+        self.look_at_size();
+        Ok(())
     }
 
     /// Writes what is left over and then `changes`.
@@ -254,25 +251,18 @@ impl Writer {
         if self.store.is_none() && !self.reopen() {
             return Err(NotWritten);
         }
-        let Some(store) = &self.store else { return Err(NotWritten) };
+        let Some(store) = &mut self.store else { return Err(NotWritten) };
         if changes.is_empty() && self.backlog.is_empty() {
-            // A full file may have got room.
-            self.look_at_size();
             return Ok(());
         }
-        let mut all = std::mem::take(&mut self.backlog);
-        let left = all.len();
-        all.extend_from_slice(changes);
         let begun = Instant::now();
-        match store.apply(&all) {
+        match store.apply(self.backlog.iter().chain(changes)) {
             Ok(()) => {
                 self.metrics.commits.observe(begun.elapsed());
-                self.look_at_size();
+                self.backlog.clear();
                 Ok(())
             }
             Err(error) => {
-                all.truncate(left);
-                self.backlog = all;
                 self.fail(&error);
                 Err(NotWritten)
             }
@@ -305,7 +295,7 @@ impl Writer {
     }
 
     fn reopen(&mut self) -> bool {
-        match Store::rewrite(&self.path) {
+        match Store::renew(&self.path) {
             Ok(store) => {
                 info!("the journal can be written again");
                 *lock(&self.health) = Health { error: None, bytes: store.size() };
@@ -322,26 +312,106 @@ impl Writer {
     }
 
     fn look_at_size(&mut self) {
-        let Some(store) = &mut self.store else { return };
-        let mut bytes = store.size();
-        let due = self.shrunk.is_none_or(|at| at.elapsed() > SHRINK_EVERY);
-        if bytes > self.max_size && due {
-            self.shrunk = Some(Instant::now());
-            while bytes > self.max_size {
-                match store.shrink() {
-                    Ok(0) => break,
-                    Ok(_) => bytes = store.size(),
-                    Err(error) => return self.fail(&error),
-                }
-            }
-            if bytes > self.max_size {
-                warn!(bytes, "the journal is full; no calls are made until answers are posted");
+        let Some(store) = &self.store else { return };
+        let due = self.room_made.is_none_or(|at| at.elapsed() > ROOM_EVERY);
+        if store.is_wasteful() || (store.size() > self.max_size && due) {
+            self.room_made = Some(Instant::now());
+            if let Err(error) = self.make_room() {
+                return self.fail(&error);
             }
         }
+        let bytes = self.store.as_ref().map_or(0, Store::size);
         let full = (bytes > self.max_size).then(|| format!("the journal is full: {bytes} bytes"));
         *lock(&self.health) = Health { error: full, bytes };
     }
+
+    /// Gives back the room of what is not kept any more; if that is not enough, forgets ended runs,
+    /// the older half first.
+    fn make_room(&mut self) -> Result<(), StoreError> {
+        loop {
+            let mut store = Store::renew(&self.path)?;
+            let bytes = store.size();
+            let forget =
+                if bytes > self.max_size { self.older_half_of_the_ended()? } else { Vec::new() };
+            if forget.is_empty() {
+                if bytes > self.max_size {
+                    warn!(bytes, "the journal is full; no calls are made until answers are posted");
+                }
+                self.store = Some(store);
+                return Ok(());
+            }
+            info!(runs = forget.len(), "the journal is large; ended runs are forgotten");
+            store.apply(forget.iter())?;
+        }
+    }
+
+    fn older_half_of_the_ended(&self) -> Result<Vec<Change>, StoreError> {
+        let kept = store::read(&self.path)?;
+        let ended = kept.runs.iter().filter_map(|run| Some((run.record.ended_at?, run.slot)));
+        let mut ended: Vec<(Millis, Slot)> = ended.collect();
+        ended.sort_unstable();
+        ended.truncate(ended.len().div_ceil(2));
+        Ok(ended.into_iter().map(|(_, slot)| Change::ForgetRun(slot)).collect())
+    }
 }
+
+/// What is written at once.
+#[derive(Default)]
+struct Batch {
+    changes: Vec<Change>,
+    waiting: Vec<Waiting>,
+    weight: usize,
+    stop: bool,
+}
+
+impl Batch {
+    fn add(&mut self, job: Job) {
+        match job {
+            Job::Stop => self.stop = true,
+            Job::Write { changes, done } => {
+                let first = self.changes.len();
+                self.waiting.push((first..first + changes.len(), done));
+                self.weight += changes.iter().map(Change::weight).sum::<usize>();
+                self.changes.extend(changes);
+            }
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.stop || self.changes.len() >= BATCH || self.weight >= BATCH_BYTES
+    }
+
+    fn is_waited_for(&self) -> bool {
+        self.waiting.iter().any(|(_, done)| done.is_some())
+    }
+}
+
+/// Waits for something to do, and takes all that there is; nothing after a while. What nobody waits
+/// for is held back for a moment, as it can share the sync of what somebody does.
+fn gather(given: &mpsc::Receiver<Job>) -> Result<Batch, Disconnected> {
+    let mut batch = Batch::default();
+    let mut next = match given.recv_timeout(RETRY) {
+        Ok(job) => Some(job),
+        Err(RecvTimeoutError::Timeout) => None,
+        Err(RecvTimeoutError::Disconnected) => return Err(Disconnected),
+    };
+    let until = Instant::now() + SOON;
+    while let Some(job) = next {
+        batch.add(job);
+        if batch.is_full() {
+            break;
+        }
+        next = if batch.is_waited_for() {
+            given.try_recv().ok()
+        } else {
+            given.recv_timeout(until.saturating_duration_since(Instant::now())).ok()
+        };
+    }
+    Ok(batch)
+}
+
+/// Whoever gave something to do is gone.
+struct Disconnected;
 
 /// The changes that somebody gave at once, and whether he waits.
 type Waiting = (std::ops::Range<usize>, Option<oneshot::Sender<Result<(), NotWritten>>>);

@@ -140,7 +140,7 @@ impl Daemon {
 
     /// What its log ends with.
     pub(crate) fn log(&self) -> String {
-        let text = fs::read(self.dir.join("log")).unwrap_or_default();
+        let text = fs::read(self.dir.join("state/log")).unwrap_or_default();
         let text = String::from_utf8_lossy(&text).into_owned();
         let lines: Vec<&str> = text.lines().collect();
         let last = lines.get(lines.len().saturating_sub(20)..).unwrap_or_default();
@@ -156,7 +156,7 @@ impl Daemon {
 }
 
 fn spawn(program: &Path, dir: &Path) -> Outcome<Child> {
-    let log = File::options().create(true).append(true).open(dir.join("log"))?;
+    let log = File::options().create(true).append(true).open(dir.join("state/log"))?;
     let mut command = Command::new(program);
     command
         .args(["serve", "--log-format", "json", "-c"])

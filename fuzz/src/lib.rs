@@ -4,10 +4,11 @@ use std::{collections::BTreeSet, path::Path, sync::Arc};
 
 use bytes::Bytes;
 use mantyx_bridge::{
-    backend::mcp::fuzzing,
+    backend::mcp,
     config::{Config, Environment},
+    journal,
     model::{
-        answer::{Answer, a2a, mcp},
+        answer::{self, Answer, a2a},
         canonical::Node,
         card::{
             Card,
@@ -187,7 +188,7 @@ pub fn card(data: &[u8]) {
 
 /// Whatever a server writes, messages come out of it or nothing does; its tools get legal names.
 pub fn envelope(data: &[u8]) {
-    fuzzing::read(data);
+    mcp::fuzzing::read(data);
     let Ok(tools) = serde_json::from_slice::<Vec<Box<RawValue>>>(data) else { return };
     let (catalog, _) = Catalog::mcp(None, tools);
     offered(source("fs", RefKind::McpLocal, catalog));
@@ -227,7 +228,7 @@ fn judged(source: &Source) {
 pub fn answer(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(result) = serde_json::from_str::<&RawValue>(text)
-        && let Ok(answer) = mcp::from_mcp(result)
+        && let Ok(answer) = answer::mcp::from_mcp(result)
     {
         posted(answer);
     }
@@ -247,4 +248,9 @@ fn posted(answer: Answer) {
         Answer::Error(text) => assert!(text.len() <= Answer::MAX_ERROR),
     }
     serde_json::to_string(&answer).expect("an answer can always be written");
+}
+
+/// Whatever the journal's file has, it is read or refused, and what is kept outlives a new file.
+pub fn journal(data: &[u8]) {
+    journal::fuzzing::read(data);
 }

@@ -144,6 +144,24 @@ pub enum Change {
     ForgetLong(String),
 }
 
+impl Change {
+    /// About how many bytes it takes, where that may be many.
+    pub fn weight(&self) -> usize {
+        let text = |text: &Option<Box<RawValue>>| text.as_ref().map_or(0, |text| text.get().len());
+        match self {
+            Self::Routes(routes) => routes.text.len(),
+            Self::Call(_, call) => text(&call.args),
+            Self::Answer(_, body) => body.len(),
+            Self::Session(_, session) => text(&session.tools),
+            Self::Long(_, long) => {
+                let answer = long.ended.as_ref().map_or(0, |(_, answer)| answer.size());
+                text(&long.arguments) + answer
+            }
+            _ => 0,
+        }
+    }
+}
+
 /// What was kept of one run.
 #[derive(Debug)]
 pub struct KeptRun {

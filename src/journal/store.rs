@@ -1,55 +1,44 @@
-//! The journal's file: an embedded store with one table for each kind of record. A list of changes
-//! is written whole and durably, or not at all.
+//! The journal's file on its disk: a list of changes is appended whole and durably, or not at all.
+//!
+//! What was replaced or forgotten stays in the file until a new one takes its place, which has what
+//! is kept and nothing else. So a write costs one append and one sync, and the file is at most about
+//! twice as large as it need be.
 //!
 //! Must not: retry, or know who waits for a write.
 
 use std::{
-    collections::{HashMap, HashSet},
-    fs, io,
-    os::unix::fs::OpenOptionsExt as _,
+    collections::HashSet,
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Write as _},
+    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
-use bytes::Bytes;
-use redb::{
-    Builder, Database, DatabaseError, ReadableDatabase as _, ReadableTable as _, StorageError,
-    TableDefinition, WriteTransaction,
+use tracing::warn;
+
+use super::{
+    frames::{self, Frame, HEAD, Unreadable},
+    live::{self, Live},
+    record::{Change, Kept},
 };
-use serde::de::DeserializeOwned;
-use tracing::{info, warn};
 
-use super::record::{
-    CallKey, Change, Kept, KeptCall, KeptRun, KeptSession, Millis, RunRecord, SessionRecord, Slot,
-};
-use crate::model::routes::Routes;
-
-/// What this version writes. A file of a later one is not touched.
-const FORMAT: u64 = 1;
-/// The pages that are kept in memory; the store's own default is 1 GiB.
-const CACHE: usize = 4 << 20;
-
-/// A file of this size is not worth compacting.
-const SMALL: u64 = 8 << 20;
-
-const UPSTREAM: &str = "upstream";
-
-type InRun = (u64, &'static str, &'static str);
-
-const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
-const FACTS: TableDefinition<'_, &str, &str> = TableDefinition::new("facts");
-const ROUTES: TableDefinition<'_, &str, &str> = TableDefinition::new("routes");
-const RUNS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("runs");
-const CALLS: TableDefinition<'_, InRun, &[u8]> = TableDefinition::new("calls");
-const ANSWERS: TableDefinition<'_, InRun, &[u8]> = TableDefinition::new("answers");
-const SESSIONS: TableDefinition<'_, (&str, &str), &[u8]> = TableDefinition::new("sessions");
-const LONG: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("long");
+/// A file of this size is not worth being replaced.
+const SMALL: u64 = 4 << 20;
+/// About how large the frames of a new file are.
+const FRAME: usize = 1 << 20;
 
 /// The open file.
 #[derive(Debug)]
 pub(super) struct Store {
-    db: Database,
-    path: PathBuf,
+    file: File,
+    /// How long it is. All of it is on disk.
+    size: u64,
+    /// How long it was when it had nothing but what is kept.
+    size_when_new: u64,
+    /// The digests of the routes that it has.
+    routes: HashSet<Box<str>>,
+    /// The next frame; empty between two writes.
+    frame: Frame,
 }
 
 /// The file cannot be used.
@@ -62,287 +51,124 @@ pub enum StoreError {
     #[error("the journal is damaged: {0}")]
     Damaged(String),
     #[error("the journal cannot be written or read: {0}")]
-    Failed(#[source] Box<redb::Error>),
+    Failed(#[from] io::Error),
 }
 
-impl<E: Into<redb::Error>> From<E> for StoreError {
-    fn from(error: E) -> Self {
-        match error.into() {
-            redb::Error::Corrupted(why) => Self::Damaged(why),
-            redb::Error::UpgradeRequired(version) => {
-                Self::Damaged(format!("its file format is {version}"))
-            }
-            // What is no store at all, and what ends too soon, is told by I/O errors of these kinds.
-            redb::Error::Io(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
-                ) =>
-            {
-                Self::Damaged(error.to_string())
-            }
-            error => Self::Failed(Box::new(error)),
-        }
+/// Keeps others from the file at `path`, as long as it lives.
+pub(super) fn lock(path: &Path) -> Result<File, StoreError> {
+    // Beside the file, which others take the place of.
+    let lock = owners().append(true).create(true).open(path.with_extension("lock"))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(StoreError::InUse(path.to_owned())),
+        Err(TryLockError::Error(error)) => Err(error.into()),
     }
+}
+
+/// What is kept in the file at `path`; nothing, where there is none.
+pub(super) fn read(path: &Path) -> Result<Kept, StoreError> {
+    with_live(path, |live, unfinished| {
+        if unfinished > 0 {
+            warn!(
+                bytes = unfinished,
+                "the last write to the journal was cut short and is left out; nothing relied on it"
+            );
+        }
+        Ok(live.kept())
+    })
+}
+
+/// Hands `then` what is kept in the file at `path`, and how many bytes it has of an unfinished write.
+fn with_live<T>(
+    path: &Path,
+    then: impl FnOnce(Live<'_>, usize) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let bytes = match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        bytes => bytes?,
+    };
+    if bytes.is_empty() {
+        return then(Live::default(), 0);
+    }
+    let contents = frames::read(&bytes).map_err(|error| match error {
+        Unreadable::Later => StoreError::Later(path.to_owned()),
+        Unreadable::Other | Unreadable::Damaged(_) => StoreError::Damaged(error.to_string()),
+    })?;
+    then(Live::of(&contents), bytes.len() - contents.end)
 }
 
 impl Store {
-    /// Opens the file, and makes it where there is none.
-    pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
+    /// Puts a new file in the place of the one at `path`, with what that keeps; without one, an empty
+    /// one.
+    ///
+    /// This is how a file is opened, how it is rid of what is not kept, and what is done after a
+    /// failed write: then nobody knows which bytes of the old one are on disk, as what the system
+    /// shows may be in memory only (fsync reports a loss once, and then no more).
+    pub(super) fn renew(path: &Path) -> Result<Self, StoreError> {
+        let fresh = path.with_extension("new");
+        let renewed = with_live(path, |live, _| Ok(Self::write(&fresh, live)?));
+        let renewed = renewed.and_then(|store| {
+            fs::rename(&fresh, path)?;
+            if let Some(dir) = path.parent() {
+                File::open(dir)?.sync_all()?;
+            }
+            Ok(store)
+        });
+        if renewed.is_err() {
+            // It takes room, which may be what is missing.
+            fs::remove_file(&fresh).ok();
+        }
+        renewed
+    }
+
+    /// A new file with `live`, on disk.
+    fn write(path: &Path, live: Live<'_>) -> io::Result<Self> {
+        let live = live.without_unused_routes();
         // Arguments and answers are nobody else's business.
-        fs::OpenOptions::new().append(true).create(true).mode(0o600).open(path).map_err(io)?;
-        let db = match Builder::new().set_cache_size(CACHE).create(path) {
-            Ok(db) => db,
-            Err(DatabaseError::DatabaseAlreadyOpen) => {
-                return Err(StoreError::InUse(path.to_owned()));
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let this = Self { db, path: path.to_owned() };
-        this.prepare()?;
-        Ok(this)
+        let mut file = owners().write(true).create(true).truncate(true).open(path)?;
+        file.write_all(&HEAD)?;
+        live.frames(FRAME, |frame| file.write_all(frame))?;
+        file.sync_all()?;
+        let size = file.metadata()?.len();
+        let routes = live.routes().map(|(digest, _)| digest.into()).collect();
+        Ok(Self { file, size, size_when_new: size, routes, frame: Frame::new() })
     }
 
-    /// Makes the tables, so that reading can rely on them.
-    fn prepare(&self) -> Result<(), StoreError> {
-        let txn = self.db.begin_write()?;
-        {
-            let mut meta = txn.open_table(META)?;
-            let format = meta.get("format")?.map(|format| format.value());
-            match format {
-                Some(format) if format > FORMAT => {
-                    return Err(StoreError::Later(self.path.clone()));
-                }
-                Some(_) => (),
-                None => drop(meta.insert("format", FORMAT)?),
-            }
-            txn.open_table(FACTS)?;
-            txn.open_table(ROUTES)?;
-            txn.open_table(RUNS)?;
-            txn.open_table(CALLS)?;
-            txn.open_table(ANSWERS)?;
-            txn.open_table(SESSIONS)?;
-            txn.open_table(LONG)?;
-        }
-        txn.commit()?;
-        Ok(())
-    }
-
-    /// Writes `changes`, in their order; when it returns, they are on disk.
-    pub(super) fn apply(&self, changes: &[Change]) -> Result<(), StoreError> {
-        let txn = self.db.begin_write()?;
+    /// Writes `changes`, in their order; when it returns, they are on disk. After an error, nobody
+    /// knows what the file has.
+    pub(super) fn apply<'a>(
+        &mut self,
+        changes: impl Iterator<Item = &'a Change>,
+    ) -> Result<(), StoreError> {
+        self.frame.clear();
         for change in changes {
-            apply(&txn, change)?;
+            let routes = &mut self.routes;
+            live::add(&mut self.frame, change, |digest| !routes.insert(digest.into()));
         }
-        txn.commit()?;
+        if self.frame.is_empty() {
+            return Ok(());
+        }
+        let bytes = self.frame.bytes();
+        self.file.write_all_at(bytes, self.size)?;
+        self.file.sync_data()?;
+        self.size += bytes.len() as u64;
         Ok(())
     }
 
     /// The size of the file, in bytes.
     pub(super) fn size(&self) -> u64 {
-        fs::metadata(&self.path).map_or(0, |file| file.len())
+        self.size
     }
 
-    /// Forgets the older half of the ended runs, and gives back their room; how many they were.
-    pub(super) fn shrink(&mut self) -> Result<usize, StoreError> {
-        let kept = self.read()?;
-        let mut ended: Vec<(Millis, Slot)> =
-            kept.runs.iter().filter_map(|run| Some((run.record.ended_at?, run.slot))).collect();
-        ended.sort_unstable();
-        ended.truncate(ended.len().div_ceil(2));
-        let forget: Vec<Change> = ended.iter().map(|(_, slot)| Change::ForgetRun(*slot)).collect();
-        if !forget.is_empty() {
-            info!(runs = forget.len(), "the journal is large; ended runs are forgotten");
-        }
-        self.apply(&forget)?;
-        self.tidy()?;
-        Ok(forget.len())
-    }
-
-    /// Drops the routes that nothing refers to, and gives back unused room.
-    pub(super) fn tidy(&mut self) -> Result<(), StoreError> {
-        let used = self.used_routes()?;
-        let txn = self.db.begin_write()?;
-        txn.open_table(ROUTES)?.retain(|digest, _| used.contains(digest))?;
-        txn.commit()?;
-        // To compact costs a few fsyncs, which a start need not wait for as long as there is little.
-        if self.size() > SMALL {
-            self.db.compact()?;
-        }
-        Ok(())
-    }
-
-    fn used_routes(&self) -> Result<HashSet<String>, StoreError> {
-        let txn = self.db.begin_read()?;
-        let mut used = HashSet::new();
-        for entry in txn.open_table(RUNS)?.iter()? {
-            if let Some(run) = record::<RunRecord>("run", entry?.1.value()) {
-                used.insert(run.table.routes.to_string());
-            }
-        }
-        for entry in txn.open_table(SESSIONS)?.iter()? {
-            if let Some(session) = record::<SessionRecord>("session", entry?.1.value()) {
-                used.insert(session.table.routes.to_string());
-            }
-        }
-        Ok(used)
-    }
-
-    /// All that is kept. A record that cannot be read is left out and told.
-    pub(super) fn read(&self) -> Result<Kept, StoreError> {
-        let txn = self.db.begin_read()?;
-        let mut routes: HashMap<String, Arc<Routes>> = HashMap::new();
-        for entry in txn.open_table(ROUTES)?.iter()? {
-            let (digest, text) = entry?;
-            match Routes::restore(text.value()) {
-                Ok(read) => drop(routes.insert(digest.value().to_owned(), Arc::new(read))),
-                Err(error) => warn!(%error, "the journal has routes that cannot be read"),
-            }
-        }
-        let mut calls: HashMap<u64, Vec<KeptCall>> = HashMap::new();
-        let answers = txn.open_table(ANSWERS)?;
-        for entry in txn.open_table(CALLS)?.iter()? {
-            let (key, value) = entry?;
-            let (slot, agent_run, tool_use) = key.value();
-            let Some(record) = record("call", value.value()) else { continue };
-            let answer = answers.get(key.value())?;
-            let answer = answer.map(|answer| Bytes::copy_from_slice(answer.value()));
-            let key = CallKey {
-                slot: Slot(slot),
-                agent_run: agent_run.to_owned(),
-                tool_use: tool_use.to_owned(),
-            };
-            calls.entry(slot).or_default().push(KeptCall { key, record, answer });
-        }
-        let upstream = txn.open_table(FACTS)?.get(UPSTREAM)?.map(|it| it.value().to_owned());
-        let mut kept = Kept { upstream, ..Kept::default() };
-        for entry in txn.open_table(RUNS)?.iter()? {
-            let (slot, value) = entry?;
-            let slot = slot.value();
-            let Some(record) = record::<RunRecord>("run", value.value()) else { continue };
-            let Some(routes) = routes.get(record.table.routes.as_ref()) else {
-                warn!(run = record.run, "the journal has a run without its routes; left out");
-                continue;
-            };
-            let calls = calls.remove(&slot).unwrap_or_default();
-            let routes = Arc::clone(routes);
-            kept.runs.push(KeptRun { slot: Slot(slot), record, routes, calls });
-        }
-        for entry in txn.open_table(SESSIONS)?.iter()? {
-            let (key, value) = entry?;
-            let (workspace, session) = key.value();
-            let Some(record) = record::<SessionRecord>("session", value.value()) else { continue };
-            let Some(routes) = routes.get(record.table.routes.as_ref()) else {
-                warn!(session, "the journal has a session without its routes; left out");
-                continue;
-            };
-            let key = (workspace.to_owned(), session.to_owned());
-            kept.sessions.push(KeptSession { key, record, routes: Arc::clone(routes) });
-        }
-        for entry in txn.open_table(LONG)?.iter()? {
-            let (id, value) = entry?;
-            let Some(record) = record("long call", value.value()) else { continue };
-            kept.long.push((id.value().to_owned(), record));
-        }
-        Ok(kept)
-    }
-
-    /// A new file with all that can be read of the one at `path`, in its place.
-    ///
-    /// After a failed write nobody knows which of its pages are on disk: what the system shows may
-    /// be in memory only (fsync reports a loss once, and then no more).
-    pub(super) fn rewrite(path: &Path) -> Result<Self, StoreError> {
-        let fresh = path.with_extension("new");
-        match fs::remove_file(&fresh) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io(error)),
-            _ => (),
-        }
-        {
-            let old = Self::open(path)?;
-            let new = Self::open(&fresh)?;
-            let (from, to) = (old.db.begin_read()?, new.db.begin_write()?);
-            macro_rules! copy {
-                ($($table:ident),*) => {$({
-                    let mut into = to.open_table($table)?;
-                    for entry in from.open_table($table)?.iter()? {
-                        let (key, value) = entry?;
-                        into.insert(key.value(), value.value())?;
-                    }
-                })*};
-            }
-            copy!(META, FACTS, ROUTES, RUNS, CALLS, ANSWERS, SESSIONS, LONG);
-            to.commit()?;
-        }
-        fs::rename(&fresh, path).map_err(io)?;
-        if let Some(dir) = path.parent() {
-            fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(io)?;
-        }
-        Self::open(path)
+    /// Whether about half of it or more is not kept any more, and it is worth a new one.
+    pub(super) fn is_wasteful(&self) -> bool {
+        self.size > SMALL.max(self.size_when_new * 2)
     }
 }
 
-fn io(error: io::Error) -> StoreError {
-    StorageError::Io(error).into()
-}
-
-fn apply(txn: &WriteTransaction, change: &Change) -> Result<(), StoreError> {
-    match change {
-        Change::Upstream(upstream) => {
-            txn.open_table(FACTS)?.insert(UPSTREAM, upstream.as_str())?;
-        }
-        Change::Routes(routes) => {
-            let mut table = txn.open_table(ROUTES)?;
-            if table.get(routes.digest.as_ref())?.is_none() {
-                table.insert(routes.digest.as_ref(), routes.text.as_ref())?;
-            }
-        }
-        Change::Run(Slot(slot), run) => {
-            txn.open_table(RUNS)?.insert(slot, text(run).as_slice())?;
-        }
-        Change::Call(key, call) => {
-            txn.open_table(CALLS)?.insert(in_run(key), text(call).as_slice())?;
-        }
-        Change::Answer(key, body) => {
-            txn.open_table(ANSWERS)?.insert(in_run(key), body.as_ref())?;
-        }
-        Change::ForgetAnswer(key) => drop(txn.open_table(ANSWERS)?.remove(in_run(key))?),
-        Change::ForgetCalls(slot) => forget_calls(txn, *slot)?,
-        Change::ForgetRun(slot) => {
-            forget_calls(txn, *slot)?;
-            txn.open_table(RUNS)?.remove(slot.0)?;
-        }
-        Change::Session((workspace, session), record) => {
-            let key = (workspace.as_str(), session.as_str());
-            txn.open_table(SESSIONS)?.insert(key, text(record).as_slice())?;
-        }
-        Change::ForgetSession((workspace, session)) => {
-            txn.open_table(SESSIONS)?.remove((workspace.as_str(), session.as_str()))?;
-        }
-        Change::Long(id, call) => {
-            txn.open_table(LONG)?.insert(id.as_str(), text(call).as_slice())?;
-        }
-        Change::ForgetLong(id) => drop(txn.open_table(LONG)?.remove(id.as_str())?),
-    }
-    Ok(())
-}
-
-fn forget_calls(txn: &WriteTransaction, Slot(slot): Slot) -> Result<(), StoreError> {
-    let all = (slot, "", "")..(slot + 1, "", "");
-    txn.open_table(CALLS)?.retain_in(all.clone(), |_, _| false)?;
-    txn.open_table(ANSWERS)?.retain_in(all, |_, _| false)?;
-    Ok(())
-}
-
-fn in_run(key: &CallKey) -> (u64, &str, &str) {
-    (key.slot.0, &key.agent_run, &key.tool_use)
-}
-
-fn text(record: &impl serde::Serialize) -> Vec<u8> {
-    serde_json::to_vec(record).expect("strings, numbers and JSON can be written")
-}
-
-fn record<T: DeserializeOwned>(what: &str, text: &[u8]) -> Option<T> {
-    serde_json::from_slice(text)
-        .map_err(|error| warn!(%error, "the journal has a {what} that cannot be read; left out"))
-        .ok()
+/// For files that are for their owner alone.
+fn owners() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(0o600);
+    options
 }

@@ -1,15 +1,17 @@
 //! What was written is there again, in whatever state the file was left.
 
 use std::{
+    collections::BTreeMap,
     io::{Read as _, Seek as _, SeekFrom, Write as _},
     os::unix::fs::PermissionsExt as _,
 };
 
 use bytes::Bytes;
+use proptest::prelude::*;
 use serde_json::value::RawValue;
 
 use super::{
-    record::{CallKey, CallRecord, RunRecord, SessionRecord, Slot},
+    record::{CallKey, CallRecord, KeptCall, KeptRun, RunRecord, SessionRecord, Slot},
     *,
 };
 use crate::model::{recovery::Stage, routes::Routes, spec::Table};
@@ -60,7 +62,7 @@ async fn write(journal: &Journal, changes: Vec<Change>) {
 #[tokio::test]
 async fn what_was_written_is_there_again() {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("journal.redb");
+    let path = dir.path().join("journal");
     let (journal, kept) = Journal::open(&path).unwrap();
     assert!(kept.runs.is_empty());
     let mode = fs::metadata(&path).unwrap().permissions().mode();
@@ -106,10 +108,163 @@ async fn what_was_written_is_there_again() {
     assert!(Journal::open(&path).unwrap().1.runs.is_empty());
 }
 
+/// What the journal is told, and what becomes of it meanwhile.
+#[derive(Debug, Clone)]
+enum Step {
+    Run(u64),
+    Call(u64, u8),
+    Answer(u64, u8),
+    ForgetAnswer(u64, u8),
+    ForgetCalls(u64),
+    ForgetRun(u64),
+    /// A new file takes the place of this one.
+    Renew,
+    /// A crash in the middle of the next write, which leaves so much of it.
+    Crash(u8),
+}
+
+/// What is kept, in the simplest form: of each run, its calls, and whether they are answered.
+type Model = BTreeMap<u64, BTreeMap<u8, bool>>;
+
+impl Step {
+    fn any() -> impl Strategy<Value = Self> {
+        let (slot, id) = (1..4_u64, 0..3_u8);
+        prop_oneof![
+            3 => slot.clone().prop_map(Self::Run),
+            6 => (slot.clone(), id.clone()).prop_map(|(slot, id)| Self::Call(slot, id)),
+            4 => (slot.clone(), id.clone()).prop_map(|(slot, id)| Self::Answer(slot, id)),
+            2 => (slot.clone(), id).prop_map(|(slot, id)| Self::ForgetAnswer(slot, id)),
+            1 => slot.clone().prop_map(Self::ForgetCalls),
+            1 => slot.prop_map(Self::ForgetRun),
+            1 => Just(Self::Renew),
+            1 => any::<u8>().prop_map(Self::Crash),
+        ]
+    }
+
+    fn changes(&self) -> Vec<Change> {
+        let name = |id: u8| format!("tu_{id}");
+        match *self {
+            Self::Run(slot) => run(slot, None),
+            Self::Call(slot, id) => vec![call(slot, &name(id), Stage::Dispatched)],
+            Self::Answer(slot, id) => {
+                let answer = Change::Answer(key(slot, &name(id)), Bytes::from_static(b"{}"));
+                vec![call(slot, &name(id), Stage::Answered), answer]
+            }
+            Self::ForgetAnswer(slot, id) => vec![Change::ForgetAnswer(key(slot, &name(id)))],
+            Self::ForgetCalls(slot) => vec![Change::ForgetCalls(Slot(slot))],
+            Self::ForgetRun(slot) => vec![Change::ForgetRun(Slot(slot))],
+            Self::Renew | Self::Crash(_) => Vec::new(),
+        }
+    }
+
+    fn apply(&self, model: &mut Model) {
+        match *self {
+            Self::Run(slot) => drop(model.entry(slot).or_default()),
+            Self::Call(slot, id) => {
+                model.get_mut(&slot).map(|calls| calls.entry(id).or_default());
+            }
+            Self::Answer(slot, id) => {
+                model.get_mut(&slot).map(|calls| calls.insert(id, true));
+            }
+            Self::ForgetAnswer(slot, id) => {
+                let call = model.get_mut(&slot).and_then(|calls| calls.get_mut(&id));
+                call.into_iter().for_each(|answered| *answered = false);
+            }
+            Self::ForgetCalls(slot) => model.get_mut(&slot).into_iter().for_each(BTreeMap::clear),
+            Self::ForgetRun(slot) => drop(model.remove(&slot)),
+            Self::Renew | Self::Crash(_) => (),
+        }
+    }
+}
+
+fn model(kept: &Kept) -> Model {
+    let id = |call: &KeptCall| call.key.tool_use.strip_prefix("tu_").unwrap().parse().unwrap();
+    let calls =
+        |run: &KeptRun| run.calls.iter().map(|call| (id(call), call.answer.is_some())).collect();
+    kept.runs.iter().map(|run| (run.slot.0, calls(run))).collect()
+}
+
+proptest! {
+    /// Whatever is written, and whenever the bridge crashes: what was written before is there.
+    #[test]
+    fn what_is_kept_is_what_was_written(steps in proptest::collection::vec(Step::any(), 1..40)) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        let (mut store, mut expected) = (Store::renew(&path).unwrap(), Model::new());
+        for step in &steps {
+            // A call without its run is never written.
+            let run_is_there = |slot: &u64| expected.contains_key(slot);
+            match step {
+                Step::Call(slot, _) | Step::Answer(slot, _) if !run_is_there(slot) => continue,
+                Step::Renew => store = Store::renew(&path).unwrap(),
+                Step::Crash(left) => {
+                    let whole = store.size();
+                    let unfinished = run(9, None);
+                    store.apply(unfinished.iter()).unwrap();
+                    let cut = (whole + u64::from(*left)).min(store.size() - 1);
+                    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+                    file.set_len(cut).unwrap();
+                    store = Store::renew(&path).unwrap();
+                }
+                _ => store.apply(step.changes().iter()).unwrap(),
+            }
+            step.apply(&mut expected);
+            prop_assert_eq!(model(&store::read(&path).unwrap()), expected.clone());
+            prop_assert_eq!(store.size(), fs::metadata(&path).unwrap().len());
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_kept_any_more_does_not_stay_in_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    let (journal, _) = Journal::open(&path).unwrap();
+    write(&journal, run(1, None)).await;
+    let large = Bytes::from(vec![b'x'; 1 << 20]);
+    let most = async {
+        let mut most = 0;
+        for _ in 0..40 {
+            let answer = Change::Answer(key(1, "tu"), large.clone());
+            write(&journal, vec![call(1, "tu", Stage::Answered), answer]).await;
+            write(&journal, vec![Change::ForgetAnswer(key(1, "tu"))]).await;
+            most = most.max(fs::metadata(&path).unwrap().len());
+        }
+        most
+    };
+    let most = most.await;
+    assert!(
+        most < 8 << 20,
+        "40 MiB were written, one is kept at a time, and there were {most} bytes"
+    );
+    journal.close();
+    assert_eq!(Journal::open(&path).unwrap().1.runs[0].calls.len(), 1);
+}
+
+#[tokio::test]
+async fn routes_are_written_once_and_forgotten_with_the_last_that_leads_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    let mut store = Store::renew(&path).unwrap();
+    store.apply(run(1, None).iter()).unwrap();
+    let first = store.size();
+    store.apply(run(2, None).iter()).unwrap();
+    let routes = Routes::default().stored().text.len() as u64;
+    assert!(store.size() - first + routes <= first, "the second run has no routes with it");
+    store.apply([Change::ForgetRun(Slot(1))].iter()).unwrap();
+    assert_eq!(store::read(&path).unwrap().runs.len(), 1);
+    store.apply([Change::ForgetRun(Slot(2))].iter()).unwrap();
+    store = Store::renew(&path).unwrap();
+    assert_eq!(store.size(), 8, "nothing is kept");
+    // What is forgotten is written again.
+    store.apply(run(3, None).iter()).unwrap();
+    assert_eq!(store::read(&path).unwrap().runs.len(), 1);
+}
+
 #[tokio::test]
 async fn one_file_has_one_owner() {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("journal.redb");
+    let path = dir.path().join("journal");
     let (journal, _) = Journal::open(&path).unwrap();
     let error = Journal::open(&path).unwrap_err();
     assert!(crate::http_client::chain(&error).contains("another mantyx-bridge"), "{error:?}");
@@ -119,7 +274,7 @@ async fn one_file_has_one_owner() {
 #[tokio::test(start_paused = true)]
 async fn a_thread_that_hangs_or_is_gone_does_not_live() {
     let dir = tempfile::tempdir().unwrap();
-    let (journal, _) = Journal::open(&dir.path().join("journal.redb")).unwrap();
+    let (journal, _) = Journal::open(&dir.path().join("journal")).unwrap();
     assert!(journal.lives().await);
     journal.close();
     assert!(!journal.lives().await, "it has ended");
@@ -136,7 +291,7 @@ async fn a_thread_that_hangs_or_is_gone_does_not_live() {
 async fn a_damaged_file_is_set_aside() {
     let dir = tempfile::tempdir().unwrap();
     for (number, damage) in ["", "not a journal", "\0"].iter().enumerate() {
-        let path = dir.path().join(format!("{number}.redb"));
+        let path = dir.path().join(format!("{number}"));
         fs::write(&path, damage.repeat(5_000)).unwrap();
         let (journal, kept) = Journal::open(&path).unwrap();
         assert!(kept.runs.is_empty());
@@ -154,7 +309,7 @@ async fn a_damaged_file_is_set_aside() {
 #[tokio::test]
 async fn flipped_bytes_never_stop_the_bridge() {
     let dir = tempfile::tempdir().unwrap();
-    let whole = dir.path().join("whole.redb");
+    let whole = dir.path().join("whole");
     let (journal, _) = Journal::open(&whole).unwrap();
     for slot in 1..20 {
         write(&journal, run(slot, None)).await;
@@ -163,7 +318,7 @@ async fn flipped_bytes_never_stop_the_bridge() {
     journal.close();
     let size = fs::metadata(&whole).unwrap().len();
     for number in 0..40 {
-        let path = dir.path().join(format!("{number}.redb"));
+        let path = dir.path().join(format!("{number}"));
         fs::copy(&whole, &path).unwrap();
         let mut file = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
         let mut byte = [0];
@@ -185,7 +340,7 @@ async fn flipped_bytes_never_stop_the_bridge() {
 async fn what_has_ended_makes_room_and_what_has_not_closes_the_journal() {
     const MAX: u64 = 10 << 20;
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("journal.redb");
+    let path = dir.path().join("journal");
     let (journal, _) = Journal::open_bounded(&path, MAX).unwrap();
     let large = Bytes::from(vec![b'x'; 1 << 20]);
     let answer = |slot: u64| {

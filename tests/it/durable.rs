@@ -21,7 +21,7 @@ async fn posted_after(copy: &Path, mantyx: &Mantyx, id: &str) -> Value {
     let config = format!("{}mcp:\n  plain: {}\n", mantyx.upstream(), effects.server());
     let mut bridge = Bridge::start(&config).await;
     bridge.kill9();
-    fs::copy(copy, bridge.state("journal.redb")).expect("a copy of a journal");
+    fs::copy(copy, bridge.state("journal")).expect("a copy of a journal");
     let before = mantyx.posts(id).len();
     bridge.restart().await;
     let posts = mantyx.wait_posts(id, before + 1).await;
@@ -39,7 +39,7 @@ async fn start() -> (Bridge, Mantyx, Effects) {
     let (mantyx, effects) = (Mantyx::start().await, Effects::new());
     let mut bridge = Bridge::start(&mantyx.upstream()).await;
     bridge.stop().await;
-    let plain = effects.server_copying(&bridge.state("journal.redb"));
+    let plain = effects.server_copying(&bridge.state("journal"));
     bridge.set_config(&format!("{}mcp:\n  plain: {plain}\n", mantyx.upstream()));
     bridge.restart().await;
     bridge.wait_backend("plain", "ready").await;
@@ -71,7 +71,7 @@ async fn an_answer_is_written_down_before_it_is_posted() {
     bridge.post_run(r#"{"modelId":"m","prompt":"hi"}"#).await;
     let first = mantyx.wait_posts("tu_1", 1).await.swap_remove(0).value();
     let copy = effects.copy("at the first post");
-    fs::copy(bridge.state("journal.redb"), &copy).expect("a journal");
+    fs::copy(bridge.state("journal"), &copy).expect("a journal");
     bridge.kill9();
     assert!(first["result"].is_string(), "{first}");
     assert_eq!(posted_after(&copy, &mantyx, "tu_1").await, first, "the answer that was kept");

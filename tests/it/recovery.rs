@@ -90,7 +90,7 @@ pub(crate) async fn begun_task(agent: &Peer) -> String {
 /// Waits until the journal holds `text`.
 pub(crate) async fn wait_journaled(bridge: &Bridge, text: &str) {
     wait::soon(&format!("the journal should hold {text}"), async || {
-        let bytes = fs::read(bridge.state("journal.redb")).ok()?;
+        let bytes = fs::read(bridge.state("journal")).ok()?;
         bytes.windows(text.len()).any(|window| window == text.as_bytes()).then_some(())
     })
     .await;

@@ -151,7 +151,7 @@ async fn a_damaged_journal_is_set_aside_and_the_bridge_works() {
     rig.bridge.post_run(r#"{"modelId":"m","prompt":"hi"}"#).await;
     rig.plain.wait_begun("tu_open", 1).await;
     rig.bridge.kill9();
-    let journal = rig.bridge.state("journal.redb");
+    let journal = rig.bridge.state("journal");
     let whole = fs::read(&journal).expect("the bridge has a journal");
     for (n, damage) in damages(&whole).into_iter().enumerate() {
         let Damage { what, bytes, hopeless } = damage;

@@ -57,7 +57,7 @@ impl Trace {
 impl Scene {
     /// The journal's path.
     fn journal(&self) -> String {
-        self.bridge.state("journal.redb").display().to_string()
+        self.bridge.state("journal").display().to_string()
     }
 
     /// Makes one call in a run of its own, if the bridge takes the run; whether there was a result.
