@@ -1,17 +1,31 @@
-//! A call through what else stands before an MCP server for its apps, beside the bridge: the same
-//! server on stdio behind each, and the same plain client in front.
+//! A call through what else stands before MCP servers for its apps, beside the bridge: the same
+//! servers behind each, on stdio and over HTTP, and the same plain client in front.
 //!
 //! No other gateway answers the events of a run; so the bridge is asked by its own API, which runs a
-//! call as a run's would be. Must not: leave out what a gateway needs by default.
+//! call as a run's would be. Must not: leave out what a gateway needs by default; fail because of
+//! another gateway than the bridge.
 
-use std::{net::SocketAddr, time::Duration};
+mod contextforge;
+mod mcp_proxy;
+
+use std::{
+    fs::{self, File},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use serde_json::{Map, Value, json};
 use tokio::{
     net::TcpStream,
     process::{Child, Command},
     task::JoinSet,
-    time::sleep,
+    time::{sleep, timeout},
 };
 
 use super::Setting;
@@ -20,97 +34,105 @@ use crate::{
     daemon::Daemon,
     direct::{TEXT, Tool, own_time},
     process::PATIENCE,
-    python::{self, Packages},
     report::{Findings, Table},
     run::Outcome,
     stats::{self, Samples},
-    wire::Client,
+    wire::{Client, header},
     world::World,
 };
 
 /// Calls at a time, each on a connection of its own.
 const FLIGHTS: &[usize] = &[1, 8, 64];
-const MCP_PROXY: Packages = Packages { name: "mcp-proxy", packages: &["mcp-proxy==0.13.0"] };
+const SHORT_FLIGHTS: &[usize] = &[1, 2];
+/// The servers behind: what the tables and the bridge call them.
+const SERVERS: [(&str, &str); 2] = [("stdio", "MCP over stdio"), ("http", "MCP over HTTP")];
 
-/// One that is asked.
+/// One that is asked for the tool of one server.
 struct Gateway {
     name: &'static str,
-    client: Box<dyn Fn() -> Client>,
+    /// Which of [`SERVERS`] is behind it.
+    server: &'static str,
+    /// As many as are ever in flight. None, once it has failed.
+    clients: Vec<Client>,
+    question: Question,
+    /// Where the numbers of its calls come from.
+    numbers: Arc<AtomicU64>,
+}
+
+/// How a gateway is asked.
+#[derive(Debug, Clone, Copy)]
+struct Question {
     target: &'static str,
-    /// The body of call `number`.
-    body: fn(u64) -> Value,
+    /// What the tool is called there.
+    tool: &'static str,
+    /// The body of call `number` of the tool.
+    body: fn(&'static str, u64) -> Value,
     /// Where in the answer the tool's words are.
     words: &'static str,
 }
 
 pub(super) async fn run(setting: &Setting, findings: &mut Findings) -> Outcome<()> {
     let world = World::start().await?;
-    let dir = setting.dir.join("gateways");
-    let program = &setting.arguments.daemon;
+    let (dir, program) = (setting.dir.join("gateways"), &setting.arguments.daemon);
     let daemon = Daemon::start(program, dir, world.mantyx, &world.fast_tools()?).await?;
-    let (addr, token) = (daemon.addr(), daemon.token().to_owned());
-    let mut gateways = vec![Gateway {
-        name: "bridge: POST /v1/tool-calls",
-        client: Box::new(move || Client::new(addr).bearer(&token)),
-        target: "/v1/tool-calls",
-        body: |number| {
-            json!({
-                "toolUseId": format!("tu_{number}"), "kind": "mcp_local", "mcpServer": "stdio",
-                "name": "stdio_echo", "args": arguments(number),
-            })
-        },
-        words: "/result",
-    }];
-    let proxy = match mcp_proxy(setting).await {
-        Ok((child, addr)) => {
-            gateways.push(Gateway {
-                name: "mcp-proxy 0.13 (PyPI)",
-                client: Box::new(move || {
-                    Client::new(addr).header("Accept", "application/json, text/event-stream")
-                }),
-                target: "/mcp",
-                body: |number| {
-                    json!({
-                        "jsonrpc": "2.0", "id": number, "method": "tools/call",
-                        "params": { "name": "echo", "arguments": arguments(number) },
-                    })
-                },
-                words: "/result/content/0/text",
-            });
-            Some(child)
+    let flights = setting.size(FLIGHTS, SHORT_FLIGHTS);
+    let most = flights.iter().copied().max().unwrap_or(1);
+    // The bridge is first, in both tables.
+    let mut gateways = bridge(&daemon, most).await?;
+    let mut children = Vec::new();
+    for (name, outcome) in [
+        (mcp_proxy::PYPI, mcp_proxy::of_pypi(setting, most).await),
+        (mcp_proxy::CRATES_IO, mcp_proxy::of_crates_io(setting, &world, most).await),
+        (contextforge::NAME, contextforge::start(setting, &world, most).await),
+    ] {
+        match outcome {
+            Ok((child, more)) => {
+                children.push(child);
+                gateways.extend(more);
+            }
+            Err(error) => findings.note(format!("{name} is left out: {error}")),
         }
-        Err(error) => {
-            findings.note(format!("mcp-proxy of PyPI cannot be had, and is left out: {error}"));
-            None
-        }
-    };
-    let direct = Tool::start("stdio", &world).await?;
-    for flight in setting.size(FLIGHTS, &[1, 2]) {
-        compare(setting, findings, &gateways, &direct, *flight).await?;
     }
-    direct.end().await?;
-    drop(proxy);
+    for (server, title) in SERVERS {
+        let mut compared: Vec<&mut Gateway> =
+            gateways.iter_mut().filter(|gateway| gateway.server == server).collect();
+        let direct = Tool::start(server, &world).await?;
+        for flight in flights {
+            compare(setting, findings, (server, title), &mut compared, &direct, *flight).await?;
+        }
+        direct.end().await?;
+    }
+    drop(children);
     daemon.stop().await
 }
 
 async fn compare(
     setting: &Setting,
     findings: &mut Findings,
-    gateways: &[Gateway],
+    (server, title): (&str, &str),
+    gateways: &mut [&mut Gateway],
     direct: &Tool,
     flight: usize,
 ) -> Outcome<()> {
     let span = setting.size(800, 100) * (SECOND / 1_000);
     let mut all: Vec<Samples> = (0..=gateways.len()).map(|_| Samples::default()).collect();
     for _ in 0..setting.size(3, 1) {
-        for (gateway, samples) in gateways.iter().zip(&mut all) {
-            samples.round(gateway.load(flight, span).await?);
+        for (place, (gateway, samples)) in gateways.iter_mut().zip(&mut all).enumerate() {
+            match gateway.round(flight, span).await {
+                Ok(took) => samples.round(took),
+                Err(error) if place > 0 => {
+                    let name = gateway.name;
+                    findings.note(format!("{title}, {flight} in flight: {name} fails: {error}"));
+                    *samples = Samples::default();
+                }
+                Err(error) => return Err(error),
+            }
         }
         if let Some(samples) = all.last_mut() {
             samples.round(direct.load(flight, span / 2).await?);
         }
     }
-    let title = format!("MCP over stdio: {flight} in flight");
+    let title = format!("{title}: {flight} in flight");
     let head: Vec<&str> = ["the whole way, less the tool"]
         .into_iter()
         .chain(stats::COLUMNS)
@@ -127,37 +149,94 @@ async fn compare(
         json.insert(name.to_owned(), found.json());
     }
     findings.tables.push(table);
-    findings.json.insert(format!("{flight}-in-flight"), json.into());
+    findings.json.insert(format!("{server}-{flight}-in-flight"), json.into());
     Ok(())
 }
 
 impl Gateway {
+    /// Connects to it `most` times. The first call of each connection is made here, and does not
+    /// count: with it, some gateways get a session with the server behind.
+    async fn open(
+        name: &'static str,
+        server: &'static str,
+        question: Question,
+        most: usize,
+        connect: impl AsyncFn() -> Outcome<Client>,
+    ) -> Outcome<Self> {
+        let numbers = Arc::new(AtomicU64::new(0));
+        let mut gateway =
+            Self { name, server, clients: Vec::new(), question, numbers: Arc::clone(&numbers) };
+        let opened = timeout(PATIENCE, async {
+            for _ in 0..most {
+                let mut client = connect().await?;
+                question.ask(&mut client, &numbers).await?;
+                gateway.clients.push(client);
+            }
+            Outcome::Ok(())
+        });
+        opened.await.map_err(|late| format!("its first calls get no answer: {late}"))??;
+        Ok(gateway)
+    }
+
+    /// One that speaks MCP over Streamable HTTP, in sessions: one for each connection. `client` is
+    /// what its requests have in common.
+    async fn of_mcp(
+        name: &'static str,
+        server: &'static str,
+        (target, tool): (&'static str, &'static str),
+        most: usize,
+        client: impl Fn() -> Client,
+    ) -> Outcome<Self> {
+        let body = |tool, number| {
+            json!({
+                "jsonrpc": "2.0", "id": number, "method": "tools/call",
+                "params": { "name": tool, "arguments": arguments(number) },
+            })
+        };
+        let question = Question { target, tool, body, words: "/result/content/0/text" };
+        Self::open(name, server, question, most, async || session(client(), target).await).await
+    }
+
     /// Calls the tool for `span` nanoseconds, on so many connections at once; gives for each call the
-    /// time that was not the tool's own.
-    async fn load(&self, flight: usize, span: u64) -> Outcome<Vec<u64>> {
-        let end = clock::now() + span;
+    /// time that was not the tool's own. Nothing, once it has failed.
+    async fn round(&mut self, flight: usize, span: u64) -> Outcome<Vec<u64>> {
+        let (end, question) = (clock::now() + span, self.question);
         let mut callers = JoinSet::new();
-        for first in 0..flight as u64 {
-            let mut client = (self.client)();
-            let (target, body, words) = (self.target, self.body, self.words);
+        for mut client in self.clients.drain(..flight.min(self.clients.len())) {
+            let numbers = Arc::clone(&self.numbers);
             callers.spawn(async move {
-                let (mut took, mut number) = (Vec::new(), first);
+                let mut took = Vec::new();
                 while clock::now() < end {
-                    let answer = client.post(target, body(number).to_string().as_bytes()).await?;
-                    let whole = answer.done - answer.sent;
-                    let answer = answer.json()?;
-                    let text = answer.pointer(words).and_then(Value::as_str).unwrap_or_default();
-                    took.push(whole.saturating_sub(own_time(text, number)?));
-                    number += flight as u64;
+                    took.push(question.ask(&mut client, &numbers).await?);
                 }
-                Outcome::Ok(took)
+                Outcome::Ok((client, took))
             });
         }
-        let mut all = Vec::new();
-        while let Some(took) = callers.join_next().await {
-            all.extend(took.map_err(|error| error.to_string())??);
-        }
-        Ok(all)
+        let whole = timeout(PATIENCE, async {
+            let mut all = Vec::new();
+            while let Some(caller) = callers.join_next().await {
+                let (client, took) = caller.map_err(|error| error.to_string())??;
+                self.clients.push(client);
+                all.extend(took);
+            }
+            Outcome::Ok(all)
+        });
+        let outcome = whole.await.map_err(|late| format!("calls get no answer: {late}").into());
+        outcome.flatten().inspect_err(|_| self.clients.clear())
+    }
+}
+
+impl Question {
+    /// Makes the next call; gives the time that was not the tool's own.
+    async fn ask(self, client: &mut Client, numbers: &AtomicU64) -> Outcome<u64> {
+        let number = numbers.fetch_add(1, Ordering::Relaxed);
+        let body = (self.body)(self.tool, number).to_string();
+        let answer = client.post(self.target, body.as_bytes()).await?;
+        let whole = answer.done - answer.sent;
+        let answer = answer.json()?;
+        let text = answer.pointer(self.words).and_then(Value::as_str);
+        let text = text.ok_or_else(|| format!("a call is answered with {answer}"))?;
+        Ok(whole.saturating_sub(own_time(text, number)?))
     }
 }
 
@@ -165,21 +244,68 @@ fn arguments(number: u64) -> Value {
     json!({ "id": number, "text": TEXT })
 }
 
-/// Starts mcp-proxy before the server on stdio. Without `--stateless` it wants a session.
-async fn mcp_proxy(setting: &Setting) -> Outcome<(Child, SocketAddr)> {
-    let python = python::prepare(&setting.dir, MCP_PROXY).await?;
-    let addr = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-    let mut command = Command::new(python);
-    command.args(["-m", "mcp_proxy", "--stateless", "--log-level", "WARNING"]);
-    command.args(["--port", &addr.port().to_string(), "--"]);
-    command.arg(std::env::current_exe()?).args(["--role", "stdio-tool"]);
+async fn bridge(daemon: &Daemon, most: usize) -> Outcome<Vec<Gateway>> {
+    let body = |server, number| {
+        json!({
+            "toolUseId": format!("tu_{server}_{number}"), "kind": "mcp_local", "mcpServer": server,
+            "name": format!("{server}_echo"), "args": arguments(number),
+        })
+    };
+    let mut gateways = Vec::new();
+    for (server, _) in SERVERS {
+        let question = Question { target: "/v1/tool-calls", tool: server, body, words: "/result" };
+        let name = "bridge: POST /v1/tool-calls";
+        let connect = async || Ok(daemon.client());
+        gateways.push(Gateway::open(name, server, question, most, connect).await?);
+    }
+    Ok(gateways)
+}
+
+/// Opens a session with an MCP server at `target`; gives the client that is in it.
+async fn session(client: Client, target: &str) -> Outcome<Client> {
+    let mut client = client.header("Accept", "application/json, text/event-stream");
+    let hello = json!({
+        "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+            "protocolVersion": "2025-06-18", "capabilities": {},
+            "clientInfo": { "name": "bench", "version": "1.0.0" },
+        },
+    });
+    let answer = client.post(target, hello.to_string().as_bytes()).await?;
+    let session = header(&answer.head, "mcp-session-id").map(str::to_owned);
+    answer.good()?;
+    if let Some(session) = session {
+        client = client.header("Mcp-Session-Id", &session);
+    }
+    let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    client.post(target, ready.to_string().as_bytes()).await?.good()?;
+    Ok(client)
+}
+
+/// A new directory for a gateway.
+fn place(setting: &Setting, name: &str) -> Outcome<PathBuf> {
+    let dir = setting.dir.join(name);
+    fs::remove_dir_all(&dir).ok();
+    fs::create_dir_all(&dir)?;
+    Ok(dir)
+}
+
+/// A port that was free a moment ago.
+fn free_addr() -> Outcome<SocketAddr> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+/// Starts a gateway in `dir`, where its log is, and waits until it listens at `addr`.
+async fn listening(mut command: Command, dir: &Path, addr: SocketAddr) -> Outcome<Child> {
+    let path = dir.join("log");
+    let log = File::create(&path)?;
+    command.current_dir(dir).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     let mut child = command.kill_on_drop(true).spawn()?;
     let end = clock::now() + PATIENCE.as_nanos() as u64;
     while TcpStream::connect(addr).await.is_err() {
         if child.try_wait()?.is_some() || clock::now() > end {
-            return Err("it does not start".into());
+            return Err(format!("it does not start; its log is {}", path.display()).into());
         }
         sleep(Duration::from_millis(5)).await;
     }
-    Ok((child, addr))
+    Ok(child)
 }

@@ -17,6 +17,8 @@ use crate::{clock, run::Outcome};
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
+    /// The status line and the headers.
+    pub(crate) head: String,
     pub(crate) body: Vec<u8>,
     /// Before the first byte of the request was written.
     pub(crate) sent: u64,
@@ -120,7 +122,7 @@ impl Client {
         if header(&head, "connection").is_none_or(|value| !value.eq_ignore_ascii_case("close")) {
             self.stream = Some(stream);
         }
-        Ok(Answer { status, body, sent, done })
+        Ok(Answer { status, head, body, sent, done })
     }
 
     /// Asks for an endless body, and gives the connection and what has come of it already.

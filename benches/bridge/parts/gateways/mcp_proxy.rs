@@ -1,0 +1,77 @@
+//! The two programs called mcp-proxy: of PyPI, before one server on stdio, and of crates.io, before
+//! many of any transport.
+//!
+//! Must not: build the latter; it takes longer than all of the benchmark.
+
+use std::fs;
+
+use tokio::process::{Child, Command};
+
+use super::{Gateway, free_addr, listening, place};
+use crate::{
+    parts::Setting,
+    python::{self, Packages},
+    run::Outcome,
+    wire::Client,
+    world::World,
+};
+
+pub(super) const PYPI: &str = "mcp-proxy 0.13.0 (PyPI)";
+pub(super) const CRATES_IO: &str = "mcp-proxy 0.6.0 (crates.io)";
+const PACKAGES: Packages = Packages { name: "mcp-proxy", packages: &["mcp-proxy==0.13.0"] };
+/// What cargo notes below its root of what it has installed there.
+const INSTALLED: &str = "\"mcp-proxy 0.6.0 ";
+const INSTALL: &str = "cargo install mcp-proxy@0.6.0 --locked --no-default-features --root";
+
+pub(super) async fn of_pypi(setting: &Setting, most: usize) -> Outcome<(Child, Vec<Gateway>)> {
+    let python = python::prepare(&setting.dir, PACKAGES).await?;
+    let (dir, addr) = (place(setting, "gateways-pypi")?, free_addr()?);
+    let mut command = Command::new(python);
+    command.args(["-m", "mcp_proxy", "--log-level", "WARNING"]);
+    command.args(["--port", &addr.port().to_string(), "--"]);
+    command.arg(std::env::current_exe()?).args(["--role", "stdio-tool"]);
+    let child = listening(command, &dir, addr).await?;
+    let client = || Client::new(addr);
+    let gateway = Gateway::of_mcp(PYPI, "stdio", ("/mcp", "echo"), most, client).await?;
+    Ok((child, vec![gateway]))
+}
+
+pub(super) async fn of_crates_io(
+    setting: &Setting,
+    world: &World,
+    most: usize,
+) -> Outcome<(Child, Vec<Gateway>)> {
+    let root = setting.dir.join("mcp-proxy-cargo");
+    if !fs::read_to_string(root.join(".crates.toml")).is_ok_and(|text| text.contains(INSTALLED)) {
+        return Err(format!("to have it: {INSTALL} {}", root.display()).into());
+    }
+    let (dir, addr) = (place(setting, "gateways-crates-io")?, free_addr()?);
+    let config = format!(
+        "[proxy]
+name = \"bench\"
+listen = {{ host = \"127.0.0.1\", port = {port} }}
+[observability]
+log_level = \"warn\"
+[[backends]]
+name = \"stdio\"
+transport = \"stdio\"
+command = {program:?}
+args = [\"--role\", \"stdio-tool\"]
+[[backends]]
+name = \"http\"
+transport = \"http\"
+url = \"http://{tools}/mcp\"
+",
+        port = addr.port(),
+        program = std::env::current_exe()?,
+        tools = world.tools,
+    );
+    fs::write(dir.join("proxy.toml"), config)?;
+    let child = listening(Command::new(root.join("bin/mcp-proxy")), &dir, addr).await?;
+    let mut gateways = Vec::new();
+    for (server, tool) in [("stdio", "stdio/echo"), ("http", "http/echo")] {
+        let client = || Client::new(addr);
+        gateways.push(Gateway::of_mcp(CRATES_IO, server, ("/", tool), most, client).await?);
+    }
+    Ok((child, gateways))
+}
