@@ -26,10 +26,10 @@ use std::{
         mpsc::{self, RecvTimeoutError},
     },
     thread::{self, JoinHandle},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 use tracing::{error, info, warn};
 
 pub use self::store::StoreError;
@@ -156,7 +156,7 @@ impl Journal {
         self.jobs.send(job).is_ok() && passed.await.is_ok()
     }
 
-    /// What is counted of its transactions.
+    /// What is counted of its writes.
     pub fn metrics(&self) -> &metrics::Journal {
         &self.metrics
     }

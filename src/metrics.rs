@@ -272,9 +272,9 @@ pub struct Spans {
 /// What the journal's thread does.
 #[derive(Debug)]
 pub struct Journal {
-    /// Transactions, fsync included.
+    /// Writes, fsync included.
     pub commits: Histogram,
-    /// Transactions that failed, and attempts to open the file again.
+    /// Writes that failed, and attempts to open the file again.
     pub errors: Counter,
 }
 

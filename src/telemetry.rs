@@ -112,6 +112,10 @@ struct JsonLines;
 impl io::Write for JsonLines {
     /// Takes a whole line.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if line.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n')) {
+            io::stderr().write_all(line)?;
+            return Ok(line.len());
+        }
         let text = String::from_utf8_lossy(line);
         if text.chars().all(|c| is_plain(c) || c == '\n') {
             io::stderr().write_all(line)?;

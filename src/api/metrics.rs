@@ -278,12 +278,12 @@ fn journal(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
     )?;
     page.histogram(
         "journal_commit_duration_seconds",
-        "Transactions of the journal, fsync included",
+        "Writes of the journal, fsync included",
         &counted.commits,
     )?;
     page.counter(
         "journal_errors",
-        "Transactions, and attempts to open the file again, that failed",
+        "Writes, and attempts to open the file again, that failed",
         counted.errors.get(),
     )
 }

@@ -287,6 +287,27 @@ async fn a_thread_that_hangs_or_is_gone_does_not_live() {
     drop(given);
 }
 
+#[test]
+fn what_is_there_is_written_as_one_as_long_as_it_is_not_much() {
+    let (jobs, given) = mpsc::channel();
+    let give = |changes, done| jobs.send(Job::Write { changes, done }).unwrap();
+    let large = Bytes::from(vec![b'x'; BATCH_BYTES]);
+    let waits = || Some(oneshot::channel().0);
+    give(run(1, None), None);
+    give(vec![call(1, "tu_1", Stage::Received)], waits());
+    give(vec![call(1, "tu_2", Stage::Received)], None);
+    give(vec![Change::Answer(key(1, "tu_1"), large)], waits());
+    give(run(2, None), None);
+    jobs.send(Job::Stop).unwrap();
+    give(run(3, None), None);
+    let batch = |batch: Batch| (batch.changes.len(), batch.waiting.len(), batch.stop);
+    assert_eq!(gather(&given).ok().map(batch), Some((5, 4, false)), "up to what is large");
+    assert_eq!(gather(&given).ok().map(batch), Some((2, 1, true)), "up to the end");
+    assert_eq!(gather(&given).ok().map(batch), Some((2, 1, false)), "though nobody waits for it");
+    drop(jobs);
+    assert!(gather(&given).is_err(), "there is nobody left");
+}
+
 #[tokio::test]
 async fn a_damaged_file_is_set_aside() {
     let dir = tempfile::tempdir().unwrap();
@@ -303,6 +324,41 @@ async fn a_damaged_file_is_set_aside() {
         .unwrap()
         .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().contains("damaged"));
     assert_eq!(aside.count(), 2, "an empty file is a new one");
+}
+
+#[tokio::test]
+async fn a_later_versions_file_is_not_touched() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    fs::write(&path, b"mantyxj\x02what this version cannot read").unwrap();
+    let error = crate::http_client::chain(&Journal::open(&path).unwrap_err());
+    assert!(error.contains("later version") && error.contains("move the file away"), "{error}");
+    assert!(fs::read(&path).unwrap().ends_with(b"what this version cannot read"));
+}
+
+/// A disk that refuses when the bridge starts is waited for: the bridge runs, and makes no calls.
+#[tokio::test]
+async fn a_start_does_not_need_a_disk_that_works() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    let (journal, _) = Journal::open(&path).unwrap();
+    write(&journal, run(1, None)).await;
+    journal.close();
+    drop(journal);
+    // Nothing can take the journal's place.
+    fs::create_dir(path.with_extension("new")).unwrap();
+    let (journal, kept) = Journal::open(&path).unwrap();
+    assert_eq!(kept.runs.len(), 1, "what is there is read");
+    assert!(!journal.is_open() && journal.health().error.is_some());
+    journal.commit(run(2, None)).await.unwrap_err();
+    journal.write(run(3, None));
+    fs::remove_dir(path.with_extension("new")).unwrap();
+    write(&journal, run(4, None)).await;
+    assert!(journal.is_open());
+    journal.close();
+    let slots = Journal::open(&path).unwrap().1.runs;
+    let slots: Vec<u64> = slots.iter().map(|run| run.slot.0).collect();
+    assert_eq!(slots, [1, 3, 4], "what nobody waited for was kept");
 }
 
 /// Whatever bytes of the file are wrong: it opens, with what it had or with nothing.

@@ -3,7 +3,10 @@
 //!
 //! Must not: do IO, reconnect, or know what an event means.
 
+use std::borrow::Cow;
+
 use bytes::{Bytes, BytesMut};
+use memchr::memchr2;
 
 /// One frame: everything up to and including the blank line that ends it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,17 +140,18 @@ impl Framer {
     /// Moves to the end of the line without looking at each byte on its own.
     fn skip_line_body(&mut self) {
         let rest = self.buffer.get(self.searched..).unwrap_or_default();
-        let body = rest.iter().position(|byte| matches!(byte, b'\r' | b'\n'));
-        self.searched += body.unwrap_or(rest.len());
+        self.searched += memchr2(b'\r', b'\n', rest).unwrap_or(rest.len());
     }
 }
 
 impl Frame {
     /// Reads the fields. Bytes that are not UTF-8 become U+FFFD, as the standard has it.
     pub fn fields(&self) -> Fields {
-        let text = String::from_utf8_lossy(&self.raw);
+        // To look for what is no UTF-8 takes far longer than to see that there is none.
+        let text = str::from_utf8(&self.raw)
+            .map_or_else(|_| String::from_utf8_lossy(&self.raw), Cow::Borrowed);
         let mut fields = Fields::default();
-        for line in text.split(['\n', '\r']) {
+        for line in lines(&text) {
             let (name, value) = line.split_once(':').unwrap_or((line, ""));
             let value = value.strip_prefix(' ').unwrap_or(value);
             match name {
@@ -188,6 +192,17 @@ impl Frame {
         text.push('\n');
         Self { raw: text.into() }
     }
+}
+
+/// The lines of `text`; between the CR and the LF of one end, an empty one more.
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let Some(end) = memchr2(b'\r', b'\n', text.as_bytes()) else { return rest.take() };
+        rest = text.get(end + 1..);
+        text.get(..end)
+    })
 }
 
 #[cfg(test)]

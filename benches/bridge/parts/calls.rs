@@ -72,8 +72,7 @@ pub(super) async fn run(setting: &Setting, findings: &mut Findings) -> Outcome<(
         let sum = daemon.metric(&name_of("sum")).await?;
         let count = daemon.metric(&name_of("count")).await?;
         let mean = stats::time((sum / count * 1e9) as u64);
-        findings
-            .note(format!("{name}: {count:.0} transactions of its journal, {mean} on average."));
+        findings.note(format!("{name}: {count:.0} writes of its journal, {mean} on average."));
         daemon.stop().await?;
     }
     Ok(())

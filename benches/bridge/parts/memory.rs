@@ -22,6 +22,8 @@ use crate::{
     world::{World, create},
 };
 
+/// How often memory is looked at in the middle of a long load.
+const LOOK: u64 = 10 * 60 * clock::SECOND;
 /// Each open run takes a connection of the bridge and one of MANTYX.
 const SPARE_DESCRIPTORS: u64 = 500;
 
@@ -84,12 +86,19 @@ async fn after_load(setting: &Setting, findings: &mut Findings, table: &mut Tabl
     let minutes = setting.arguments.soak_minutes.unwrap_or(0);
     let end = clock::now() + minutes * 60 * clock::SECOND;
     let (mut rounds, first) = (0, setting.size(2, 1));
+    let (begun, mut looks) = (clock::now(), 1);
     while rounds < first || clock::now() < end {
         runs::round(&mut world, &daemon, Load::paced(setting)).await?;
         events::through(&mut world, &mut reader, &way, 10, setting.size(50_000, 1_000)).await?;
         rounds += 1;
         if rounds == 1 {
             row(setting, findings, table, &daemon, "after the load, once").await?;
+        }
+        if clock::now() - begun > looks * LOOK {
+            let minutes = (clock::now() - begun) / (60 * clock::SECOND);
+            let name = format!("after {minutes} minutes of it, {rounds} times");
+            row(setting, findings, table, &daemon, &name).await?;
+            looks += 1;
         }
     }
     row(setting, findings, table, &daemon, &format!("after the load, {rounds} times")).await?;

@@ -174,11 +174,15 @@ impl<'de> Deserialize<'de> for Lossy<'de> {
             }
 
             fn visit_borrowed_bytes<E>(self, bytes: &'de [u8]) -> Result<Self::Value, E> {
-                Ok(Lossy(String::from_utf8_lossy(bytes)))
+                // To look for what is no UTF-8 takes far longer than to see that there is none.
+                let text = str::from_utf8(bytes).map(Cow::Borrowed);
+                Ok(Lossy(text.unwrap_or_else(|_| String::from_utf8_lossy(bytes))))
             }
 
             fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Self::Value, E> {
-                Ok(Lossy(String::from_utf8_lossy(bytes).into_owned().into()))
+                let text = str::from_utf8(bytes).map(str::to_owned);
+                let text = text.unwrap_or_else(|_| String::from_utf8_lossy(bytes).into_owned());
+                Ok(Lossy(text.into()))
             }
         }
         deserializer.deserialize_bytes(Bytes)
