@@ -25,6 +25,10 @@ use crate::model::trace::{self, Trace};
 /// How long a connection to a peer on the network may take, name look-up and TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How many connections to one server are kept for later, of those that nobody uses. Each takes some
+/// 25 KiB, and a thousand runs that end together would leave a thousand.
+const MOST_IDLE: usize = 128;
+
 /// A client that follows no redirect, speaks HTTP/1.1 and takes bodies as they are sent.
 ///
 /// HTTP/1.1, because run streams are held open for as long as a run lives: on one HTTP/2
@@ -101,6 +105,7 @@ fn builder() -> reqwest::ClientBuilder {
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_keepalive(Duration::from_secs(15))
+        .pool_max_idle_per_host(MOST_IDLE)
         .http1_only()
         .referer(false)
         .user_agent(concat!("mantyx-bridge/", env!("CARGO_PKG_VERSION")))
@@ -229,3 +234,6 @@ pub fn tls_error<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e
     }
     None
 }
+
+#[cfg(test)]
+mod tests;
