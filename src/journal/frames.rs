@@ -81,21 +81,24 @@ enum Found<'a> {
 
 /// What is at `at`, which is before the file's end.
 fn frame(file: &[u8], at: usize) -> Found<'_> {
-    let Some((length, sum)) = file.get(at..at + FRAME_HEAD).map(parse_head) else {
-        return Found::CutShort;
-    };
-    let Some(length) = length else {
-        return cut_short_or_damaged(file, at, at + FRAME_HEAD);
-    };
-    let begin = at + FRAME_HEAD;
-    let Some(payload) = begin.checked_add(length).and_then(|end| file.get(begin..end)) else {
-        return Found::CutShort;
-    };
-    if crc32fast::hash(payload) == sum {
-        Found::Whole(payload)
-    } else {
-        cut_short_or_damaged(file, begin, begin + length)
+    if let Some(payload) = whole(file, at) {
+        return Found::Whole(payload);
     }
+    let begin = at + FRAME_HEAD;
+    match file.get(at..begin).map(|head| parse_head(head).0) {
+        None => Found::CutShort,
+        Some(None) => cut_short_or_damaged(file, at, begin),
+        Some(Some(length)) if length > file.len() - begin => Found::CutShort,
+        Some(Some(length)) => cut_short_or_damaged(file, begin, begin + length),
+    }
+}
+
+/// The changes of the frame at `at`, if there is a whole one.
+fn whole(file: &[u8], at: usize) -> Option<&[u8]> {
+    let (head, rest) = file.get(at..)?.split_at_checked(FRAME_HEAD)?;
+    let (length, sum) = parse_head(head);
+    let payload = rest.get(..length?)?;
+    (crc32fast::hash(payload) == sum).then_some(payload)
 }
 
 /// The length of a frame's changes, unless its head is not what was written, and their checksum.
@@ -106,14 +109,20 @@ fn parse_head(head: &[u8]) -> (Option<usize>, u32) {
     (length.filter(|_| is_right), word(4))
 }
 
-/// Whether what is wrong from `from` to `to` is a sector that was never written.
+/// Whether what is wrong from `from` to `to` is a sector of the last write, which never reached the
+/// disk.
 fn cut_short_or_damaged(file: &[u8], from: usize, to: usize) -> Found<'_> {
     let is_blank = |begin: usize| {
         let part = file.get(begin.max(from)..(begin + SECTOR).min(to)).unwrap_or_default();
         !part.is_empty() && part.iter().all(|byte| *byte == 0)
     };
     let first = from - from % SECTOR;
-    if (first..to).step_by(SECTOR).any(is_blank) { Found::CutShort } else { Found::Damaged }
+    // A record has no zeros, and so nothing in it looks like the head of a frame.
+    let is_last = || !(from + 1..file.len()).any(|at| whole(file, at).is_some());
+    match (first..to).step_by(SECTOR).any(is_blank) && is_last() {
+        true => Found::CutShort,
+        false => Found::Damaged,
+    }
 }
 
 impl<'a> Contents<'a> {

@@ -77,6 +77,20 @@ proptest! {
         prop_assert_eq!(contents.end, before);
     }
 
+    /// What is behind it shows that a write was done, so what is zeros now was not before.
+    #[test]
+    fn sectors_that_are_lost_before_the_last_write_are_told(
+        writes in writes(), last in "[a-z]{600}", lost in any::<prop::sample::Index>()
+    ) {
+        let mut writes = writes;
+        let before = file(&writes).len();
+        writes.push(vec![("last".to_owned(), Some(last.into()))]);
+        let mut bytes = file(&writes);
+        let first = lost.index(before.div_ceil(SECTOR));
+        bytes[(first * SECTOR).max(HEAD.len())..(first * SECTOR + SECTOR).min(before)].fill(0);
+        prop_assert!(matches!(read(&bytes), Err(Unreadable::Damaged(_))));
+    }
+
     /// No damage is taken for something that was written, or for a crash.
     #[test]
     fn a_bit_that_is_wrong_is_told(writes in writes(), at in any::<prop::sample::Index>(), bit in 0..8_u32) {
