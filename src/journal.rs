@@ -44,8 +44,9 @@ const BATCH: usize = 1_000;
 const BATCH_BYTES: usize = 1 << 20;
 /// The most changes that nobody waits for that are kept while the disk fails.
 const BACKLOG: usize = 10_000;
-/// How long what nobody waits for may be held back.
-const SOON: Duration = Duration::from_millis(5);
+/// How long what nobody waits for may be held back. What a crash takes with it is done again: an
+/// answer that MANTYX has taken is sent to it once more.
+const SOON: Duration = Duration::from_millis(1);
 /// How often a file that failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
 /// The largest file. Beyond it, ended runs are forgotten; if that does not help, no calls are made.

@@ -73,7 +73,7 @@ pub(crate) fn pending(answer: &Value) -> Value {
 
 /// Waits until `id` was answered with a `callId`, and puts that in place of `mark` in the scripts.
 pub(crate) async fn learn(rig: &Rig, id: &str, mark: &str) -> String {
-    let pending = pending(&rig.mantyx.answer(id).await);
+    let pending = pending(&rig.mantyx.taken(id).await);
     let call = pending["callId"].as_str().expect("an id").to_owned();
     assert!(call.starts_with("call_") && call.len() == 21, "{call}");
     rig.mantyx.fill(mark, &call);
