@@ -95,7 +95,8 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// Another bridge has it open, a later version wrote it, or the disk refuses.
+    /// Another bridge has it open, a later version wrote it, or it cannot be read. One that cannot be
+    /// written is tried again, as later on.
     pub fn open(path: &Path) -> Result<(Self, Kept), OpenError> {
         Self::open_bounded(path, MAX_SIZE)
     }
@@ -103,7 +104,7 @@ impl Journal {
     fn open_bounded(path: &Path, max_size: u64) -> Result<(Self, Kept), OpenError> {
         let failed = |source| OpenError { path: path.to_owned(), source };
         let lock = store::lock(path).map_err(failed)?;
-        let kept = match store::read(path) {
+        let (kept, store) = match Store::open(path) {
             Err(StoreError::Damaged(why)) => {
                 let aside = set_aside(path).map_err(|error| failed(error.into()))?;
                 error!(
@@ -111,10 +112,11 @@ impl Journal {
                     "the journal is damaged and was set aside; the runs in it are not taken up, \
                      and calls that were under way stay unanswered"
                 );
-                Kept::default()
+                Store::open(path)
             }
-            read => read.map_err(failed)?,
-        };
+            opened => opened,
+        }
+        .map_err(failed)?;
         let health = Arc::new(Mutex::new(Health::default()));
         let metrics: Arc<metrics::Journal> = Arc::default();
         let (jobs, given) = mpsc::channel();
@@ -128,7 +130,7 @@ impl Journal {
             room_made: None,
             _lock: lock,
         };
-        writer.begin().map_err(failed)?;
+        writer.begin(store);
         let thread = thread::Builder::new()
             .name("journal".to_owned())
             .spawn(move || writer.run(&given))
@@ -236,15 +238,12 @@ impl Writer {
         }
     }
 
-    /// Opens the file for the first time. A disk that fails is waited for, as later on.
-    fn begin(&mut self) -> Result<(), StoreError> {
-        match Store::renew(&self.path) {
+    fn begin(&mut self, store: Result<Store, StoreError>) {
+        match store {
             Ok(store) => self.store = Some(store),
-            Err(error @ StoreError::Failed(_)) => self.fail(&error),
-            Err(error) => return Err(error),
+            Err(error) => self.fail(&error),
         }
         self.look_at_size();
-        Ok(())
     }
 
     /// Writes what is left over and then `changes`.

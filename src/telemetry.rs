@@ -112,14 +112,13 @@ struct JsonLines;
 impl io::Write for JsonLines {
     /// Takes a whole line.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if line.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n')) {
-            io::stderr().write_all(line)?;
-            return Ok(line.len());
-        }
-        let text = String::from_utf8_lossy(line);
-        if text.chars().all(|c| is_plain(c) || c == '\n') {
+        // Most lines are ASCII, which takes far less to see than to read characters.
+        let is_ascii = line.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n'));
+        let is_plain = |text: &str| text.chars().all(|c| is_plain(c) || c == '\n');
+        if is_ascii || str::from_utf8(line).is_ok_and(is_plain) {
             io::stderr().write_all(line)?;
         } else {
+            let text = String::from_utf8_lossy(line);
             io::stderr().write_all(plain_json(&text).as_bytes())?;
         }
         Ok(line.len())

@@ -11,7 +11,6 @@ use std::{
 };
 
 use tokio::{
-    net::TcpStream,
     process::{Child, Command},
     time::sleep,
 };
@@ -47,8 +46,8 @@ impl Daemon {
     ) -> Outcome<Self> {
         fs::remove_dir_all(&dir).ok();
         fs::create_dir_all(dir.join("state"))?;
-        // A port that was free a moment ago: a later start is to find the same one.
-        let addr = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        // A later start is to find the same one.
+        let addr = process::free_addr()?;
         let state = dir.join("state");
         let config = format!(
             "listen: {addr}\nstate_dir: {}\nupstream: {{base_url: \"http://{mantyx}\", workspace: \
@@ -87,14 +86,10 @@ impl Daemon {
     }
 
     async fn wait_listening(&mut self) -> Outcome<()> {
-        let end = clock::now() + PATIENCE.as_nanos() as u64;
-        while TcpStream::connect(self.addr).await.is_err() {
-            if self.child.try_wait()?.is_some() || clock::now() > end {
-                return Err(format!("the bridge does not start: {}", self.log()).into());
-            }
-            sleep(Duration::from_millis(5)).await;
+        match process::comes_to_listen(&mut self.child, self.addr).await? {
+            true => Ok(()),
+            false => Err(format!("the bridge does not start: {}", self.log()).into()),
         }
-        Ok(())
     }
 
     /// Waits until every backend is ready.
@@ -156,6 +151,7 @@ impl Daemon {
 }
 
 fn spawn(program: &Path, dir: &Path) -> Outcome<Child> {
+    // Not beside bridge.yaml, whose directory the bridge watches.
     let log = File::options().create(true).append(true).open(dir.join("state/log"))?;
     let mut command = Command::new(program);
     command

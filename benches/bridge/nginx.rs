@@ -2,15 +2,11 @@
 //!
 //! Must not: use anything of the machine's own nginx but the program.
 
-use std::{fs, net::SocketAddr, path::Path, process::Stdio, time::Duration};
+use std::{fs, net::SocketAddr, path::Path, process::Stdio};
 
-use tokio::{
-    net::TcpStream,
-    process::{Child, Command},
-    time::sleep,
-};
+use tokio::process::{Child, Command};
 
-use crate::{clock, process::PATIENCE, run::Outcome};
+use crate::{process, run::Outcome};
 
 #[derive(Debug)]
 pub(crate) struct Nginx {
@@ -26,22 +22,17 @@ impl Nginx {
             return Ok(None);
         }
         fs::create_dir_all(dir)?;
-        let addr = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let addr = process::free_addr()?;
         let config = dir.join("nginx.conf");
         fs::write(&config, text(dir, addr, target))?;
         let mut command = Command::new("nginx");
         command.arg("-p").arg(dir).arg("-c").arg(&config).arg("-e").arg(dir.join("error.log"));
-        let child = command.stdin(Stdio::null()).kill_on_drop(true).spawn()?;
-        let mut nginx = Self { _child: child, addr };
-        let end = clock::now() + PATIENCE.as_nanos() as u64;
-        while TcpStream::connect(addr).await.is_err() {
-            if nginx._child.try_wait()?.is_some() || clock::now() > end {
-                let log = fs::read_to_string(dir.join("error.log")).unwrap_or_default();
-                return Err(format!("nginx does not start: {log}").into());
-            }
-            sleep(Duration::from_millis(5)).await;
+        let mut child = command.stdin(Stdio::null()).kill_on_drop(true).spawn()?;
+        if !process::comes_to_listen(&mut child, addr).await? {
+            let log = fs::read_to_string(dir.join("error.log")).unwrap_or_default();
+            return Err(format!("nginx does not start: {log}").into());
         }
-        Ok(Some(nginx))
+        Ok(Some(Self { _child: child, addr }))
     }
 }
 

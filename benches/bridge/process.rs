@@ -2,21 +2,39 @@
 //!
 //! Must not: find a process by its name.
 
-use std::{fs, net::SocketAddr, path::Path, process::Stdio};
+use std::{fs, net::SocketAddr, path::Path, process::Stdio, time::Duration};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
+    net::TcpStream,
     process::{Child, ChildStdin, ChildStdout, Command},
-    time::timeout,
+    time::{sleep, timeout},
 };
 
-use crate::run::Outcome;
+use crate::{clock, run::Outcome};
 
 /// However slow the machine is, what takes longer than this does not come.
-pub(crate) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A port on loopback that was free a moment ago, for a program that has to be told one.
+pub(crate) fn free_addr() -> Outcome<SocketAddr> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+/// Whether `child` comes to listen at `addr`; not, where it ends before or takes too long.
+pub(crate) async fn comes_to_listen(child: &mut Child, addr: SocketAddr) -> Outcome<bool> {
+    let end = clock::now() + PATIENCE.as_nanos() as u64;
+    while TcpStream::connect(addr).await.is_err() {
+        if child.try_wait()?.is_some() || clock::now() > end {
+            return Ok(false);
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+    Ok(true)
+}
 
 /// A process that is given orders by its stdin, and answers by its stdout.
 #[derive(Debug)]

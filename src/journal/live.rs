@@ -184,8 +184,9 @@ impl<'a> Live<'a> {
             match key {
                 Key::Upstream => kept.upstream = record("MANTYX's address", value),
                 Key::Routes(digest) => {
-                    let read = restore(value).map(|read| routes.insert(digest, Arc::new(read)));
-                    drop(read);
+                    if let Some(read) = restore(value) {
+                        routes.insert(digest, Arc::new(read));
+                    }
                 }
                 Key::Run(slot) => runs.push((slot, value)),
                 Key::Call(slot, agent_run, tool_use) => {

@@ -67,58 +67,65 @@ pub(super) fn lock(path: &Path) -> Result<File, StoreError> {
 
 /// What is kept in the file at `path`; nothing, where there is none.
 pub(super) fn read(path: &Path) -> Result<Kept, StoreError> {
-    with_live(path, |live, unfinished| {
-        if unfinished > 0 {
-            warn!(
-                bytes = unfinished,
-                "the last write to the journal was cut short and is left out; nothing relied on it"
-            );
-        }
-        Ok(live.kept())
-    })
+    with_live(path, |live, _| live.kept())
 }
 
 /// Hands `then` what is kept in the file at `path`, and how many bytes it has of an unfinished write.
-fn with_live<T>(
-    path: &Path,
-    then: impl FnOnce(Live<'_>, usize) -> Result<T, StoreError>,
-) -> Result<T, StoreError> {
+fn with_live<T>(path: &Path, then: impl FnOnce(Live<'_>, usize) -> T) -> Result<T, StoreError> {
     let bytes = match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         bytes => bytes?,
     };
     if bytes.is_empty() {
-        return then(Live::default(), 0);
+        return Ok(then(Live::default(), 0));
     }
     let contents = frames::read(&bytes).map_err(|error| match error {
         Unreadable::Later => StoreError::Later(path.to_owned()),
         Unreadable::Other | Unreadable::Damaged(_) => StoreError::Damaged(error.to_string()),
     })?;
-    then(Live::of(&contents), bytes.len() - contents.end)
+    Ok(then(Live::of(&contents), bytes.len() - contents.end))
 }
 
 impl Store {
+    /// What is kept in the file at `path`, and the file, if it can be written.
+    pub(super) fn open(path: &Path) -> Result<(Kept, Result<Self, StoreError>), StoreError> {
+        with_live(path, |live, unfinished| {
+            if unfinished > 0 {
+                warn!(
+                    bytes = unfinished,
+                    "the last write to the journal was cut short and is left out; nothing relied \
+                     on it"
+                );
+            }
+            (live.kept(), Self::in_place_of(path, live))
+        })
+    }
+
     /// Puts a new file in the place of the one at `path`, with what that keeps; without one, an empty
     /// one.
     ///
-    /// This is how a file is opened, how it is rid of what is not kept, and what is done after a
-    /// failed write: then nobody knows which bytes of the old one are on disk, as what the system
-    /// shows may be in memory only (fsync reports a loss once, and then no more).
+    /// This is how a file is rid of what is not kept, and what is done after a failed write: then
+    /// nobody knows which bytes of the old one are on disk, as what the system shows may be in memory
+    /// only (fsync reports a loss once, and then no more).
     pub(super) fn renew(path: &Path) -> Result<Self, StoreError> {
+        with_live(path, |live, _| Self::in_place_of(path, live))?
+    }
+
+    /// A file at `path` that has `live`, whatever was there before.
+    fn in_place_of(path: &Path, live: Live<'_>) -> Result<Self, StoreError> {
         let fresh = path.with_extension("new");
-        let renewed = with_live(path, |live, _| Ok(Self::write(&fresh, live)?));
-        let renewed = renewed.and_then(|store| {
+        let placed = Self::write(&fresh, live).and_then(|store| {
             fs::rename(&fresh, path)?;
             if let Some(dir) = path.parent() {
                 File::open(dir)?.sync_all()?;
             }
             Ok(store)
         });
-        if renewed.is_err() {
+        if placed.is_err() {
             // It takes room, which may be what is missing.
             fs::remove_file(&fresh).ok();
         }
-        renewed
+        Ok(placed?)
     }
 
     /// A new file with `live`, on disk.

@@ -17,15 +17,13 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
 };
 
 use serde_json::{Map, Value, json};
 use tokio::{
-    net::TcpStream,
     process::{Child, Command},
     task::JoinSet,
-    time::{sleep, timeout},
+    time::timeout,
 };
 
 use super::Setting;
@@ -33,7 +31,7 @@ use crate::{
     clock::{self, SECOND},
     daemon::Daemon,
     direct::{TEXT, Tool, own_time},
-    process::PATIENCE,
+    process::{self, PATIENCE},
     report::{Findings, Table},
     run::Outcome,
     stats::{self, Samples},
@@ -289,23 +287,14 @@ fn place(setting: &Setting, name: &str) -> Outcome<PathBuf> {
     Ok(dir)
 }
 
-/// A port that was free a moment ago.
-fn free_addr() -> Outcome<SocketAddr> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?)
-}
-
 /// Starts a gateway in `dir`, where its log is, and waits until it listens at `addr`.
 async fn listening(mut command: Command, dir: &Path, addr: SocketAddr) -> Outcome<Child> {
     let path = dir.join("log");
     let log = File::create(&path)?;
     command.current_dir(dir).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     let mut child = command.kill_on_drop(true).spawn()?;
-    let end = clock::now() + PATIENCE.as_nanos() as u64;
-    while TcpStream::connect(addr).await.is_err() {
-        if child.try_wait()?.is_some() || clock::now() > end {
-            return Err(format!("it does not start; its log is {}", path.display()).into());
-        }
-        sleep(Duration::from_millis(5)).await;
+    if !process::comes_to_listen(&mut child, addr).await? {
+        return Err(format!("it does not start; its log is {}", path.display()).into());
     }
     Ok(child)
 }

@@ -174,19 +174,20 @@ impl<'de> Deserialize<'de> for Lossy<'de> {
             }
 
             fn visit_borrowed_bytes<E>(self, bytes: &'de [u8]) -> Result<Self::Value, E> {
-                // To look for what is no UTF-8 takes far longer than to see that there is none.
-                let text = str::from_utf8(bytes).map(Cow::Borrowed);
-                Ok(Lossy(text.unwrap_or_else(|_| String::from_utf8_lossy(bytes))))
+                Ok(Lossy(lossy(bytes)))
             }
 
             fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Self::Value, E> {
-                let text = str::from_utf8(bytes).map(str::to_owned);
-                let text = text.unwrap_or_else(|_| String::from_utf8_lossy(bytes).into_owned());
-                Ok(Lossy(text.into()))
+                Ok(Lossy(lossy(bytes).into_owned().into()))
             }
         }
         deserializer.deserialize_bytes(Bytes)
     }
+}
+
+/// To look for what is no UTF-8 takes far longer than to see that there is none.
+fn lossy(bytes: &[u8]) -> Cow<'_, str> {
+    str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
 #[cfg(test)]

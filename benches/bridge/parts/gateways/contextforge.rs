@@ -12,10 +12,10 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::{Gateway, free_addr, listening, place};
+use super::{Gateway, listening, place};
 use crate::{
     parts::Setting,
-    process::PATIENCE,
+    process::{PATIENCE, free_addr},
     python::{self, Packages},
     run::Outcome,
     wire::Client,

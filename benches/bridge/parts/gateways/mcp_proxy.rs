@@ -7,9 +7,10 @@ use std::fs;
 
 use tokio::process::{Child, Command};
 
-use super::{Gateway, free_addr, listening, place};
+use super::{Gateway, listening, place};
 use crate::{
     parts::Setting,
+    process::free_addr,
     python::{self, Packages},
     run::Outcome,
     wire::Client,
