@@ -1,14 +1,14 @@
 // A page of another origin, in a real Chromium whose user has signed in at the status page, tries
-// all that such a page can try. Arguments: puppeteer's module, the bridge's address, its token.
-// Prints what the page could read, which must be nothing; whether anything was changed is for the
-// test to see.
+// all that such a page can try. The variable CHROMIUM names the browser. Arguments: puppeteer's
+// module, the bridge's address, its token. Prints what the page could read, which must be nothing;
+// whether anything was changed is for the test to see.
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import { pathToFileURL } from "node:url";
 
 const [module, url, token] = process.argv.slice(2);
 const { default: puppeteer } = await import(pathToFileURL(module));
-const executablePath = process.env.CHROMIUM ?? "/usr/bin/chromium";
+const executablePath = process.env.CHROMIUM;
 const args = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"];
 
 // Another port of the same host: the browser sends it the bridge's cookie, and the bridge its own.

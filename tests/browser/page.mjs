@@ -1,15 +1,15 @@
 // Looks at the status page with a real Chromium, as a person does, and fails where something is
-// not as it should be. Arguments: puppeteer's module, the bridge's address, its token, a directory
-// for screenshots, the catalog of `fickle`. The bridge has the backends `plain` (the ledger), `desk` (an
-// agent), `gone` (a program that there is not), and `fickle` (a server whose catalog is a file, and
-// whose tools are withdrawn when they change).
+// not as it should be. The variable CHROMIUM names the browser. Arguments: puppeteer's module, the
+// bridge's address, its token, a directory for screenshots, the catalog of `fickle`. The bridge has
+// the backends `plain` (the ledger), `desk` (an agent), `gone` (a program that there is not), and
+// `fickle` (a server whose catalog is a file, and whose tools are withdrawn when they change).
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 
 const [module, url, token, shots, catalog] = process.argv.slice(2);
 const { default: puppeteer } = await import(pathToFileURL(module));
-const executablePath = process.env.CHROMIUM ?? "/usr/bin/chromium";
+const executablePath = process.env.CHROMIUM;
 const args = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"];
 const browser = await puppeteer.launch({ executablePath, args });
 

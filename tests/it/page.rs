@@ -172,6 +172,7 @@ async fn look(script: &str, bridge: &Bridge, more: &[&Path]) {
     let mut browser = Command::new(peers::fetch::node());
     let script = peers::repository(&format!("tests/browser/{script}"));
     browser.arg(script).arg(peers::fetch::puppeteer());
+    browser.env("CHROMIUM", peers::fetch::chromium());
     browser.arg(bridge.url()).arg(bridge.token()).args(more);
     let output = browser.stdin(Stdio::null()).kill_on_drop(true).output();
     let output = tokio::time::timeout(std::time::Duration::from_secs(120), output).await;

@@ -27,13 +27,16 @@ const SCHEMATHESIS: &[&str] = &["schemathesis==4.32.5"];
 /// The messages of OTLP.
 #[cfg(feature = "otlp")]
 const OTLP: &[&str] = &["opentelemetry-proto==1.45.2"];
-const BROWSER: &[&str] = &["puppeteer-core@24.9.0"];
+const PUPPETEER: &[&str] = &["puppeteer-core@24.9.0"];
+/// A browser with its libraries and a font.
+const CHROMIUM: &[&str] = &["@sparticuz/chromium@153.0.0"];
 
 const NO_PYTHON: &str = "The tests need python3 (3.11 or newer) with its venv module for the peers that \
                          they talk to. On Debian: apt-get install python3 python3-venv.";
 
-const NO_CHROMIUM: &str = "The tests look at the status page with Chromium. On Debian: apt-get \
-                           install chromium; elsewhere, name it by the variable CHROMIUM.";
+const NO_CHROMIUM: &str = "The tests look at the status page with a Chromium, and the one that they \
+                           fetch from npm, which is for Linux on x86_64, does not start here. \
+                           Install a Chromium and name its program by the variable CHROMIUM.";
 
 type Fetched = Result<PathBuf, String>;
 
@@ -70,19 +73,20 @@ pub(crate) fn schemathesis() -> PathBuf {
         .join("bin/schemathesis")
 }
 
-/// The module that steers a browser, for tests that have checked that there is one.
+/// The module that steers a browser.
 pub(crate) fn puppeteer() -> PathBuf {
     static FETCHED: OnceLock<Fetched> = OnceLock::new();
-    let fetch = || match Command::new(chromium()).arg("--version").output() {
-        Ok(_found) => part("browser", BROWSER, npm),
-        Err(_missing) => Err(NO_CHROMIUM.to_owned()),
-    };
     let esm = "node_modules/puppeteer-core/lib/esm/puppeteer/puppeteer-core.js";
-    or_fail(FETCHED.get_or_init(fetch)).join(esm)
+    or_fail(FETCHED.get_or_init(|| part("puppeteer", PUPPETEER, npm))).join(esm)
 }
 
+/// The browser that the variable CHROMIUM names, or else the one from npm.
 pub(crate) fn chromium() -> PathBuf {
-    std::env::var_os("CHROMIUM").map_or_else(|| "/usr/bin/chromium".into(), PathBuf::from)
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    std::env::var_os("CHROMIUM").map_or_else(
+        || or_fail(FETCHED.get_or_init(|| part("chromium", CHROMIUM, browser))).join("browser"),
+        PathBuf::from,
+    )
 }
 
 /// The interpreter itself and not a wrapper of a version manager, which would add variables to the
@@ -157,8 +161,19 @@ fn npm(dir: &Path, packages: &[&str]) -> Result<(), String> {
     run(Command::new("npm").arg("--version")).map_err(|_why| needs.to_owned())?;
     let mut npm = Command::new("npm");
     npm.args(["install", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]);
-    npm.arg("--prefix").arg(dir);
+    // Packages name the Node.js that they are tried with; these run with the older one of Debian 12.
+    npm.arg("--engine-strict=false").arg("--prefix").arg(dir);
     run(npm.args(packages)).map_err(|why| unfetched("npm", packages, &why))
+}
+
+/// The package has its files compressed, and unpacks them by a function of its own.
+fn browser(dir: &Path, packages: &[&str]) -> Result<(), String> {
+    npm(dir, packages)?;
+    let script = super::repository("tests/browser/unpack.mjs");
+    let mut unpack = Command::new("node");
+    run(unpack.arg(script).arg(dir).arg(dir))
+        .map_err(|why| format!("{} cannot be unpacked: {why}.", packages.join(", ")))?;
+    run(Command::new(dir.join("browser")).arg("--version")).map_err(|_why| NO_CHROMIUM.to_owned())
 }
 
 fn unfetched(tool: &str, packages: &[&str], why: &str) -> String {
