@@ -2,18 +2,19 @@
 //!
 //! Must not: decide whether a call is to be made; `model::run` has, and `model::recovery`.
 
-use std::{sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use serde::Serialize;
 use tokio::time::Instant;
-use tracing::info;
+use tracing::{error, info};
 
 use super::{DrivenRun, Left, Runs, entry::Entry};
 use crate::{
     model::{
         answer::Answer,
-        ending::Ending,
+        ending::{Ending, Made},
         event::Call,
         ids::{RunId, ToolUseId},
         offer::Route,
@@ -55,21 +56,17 @@ pub(super) async fn answer(
     task: Task,
     entry: Arc<Entry>,
 ) {
-    let (to, tool_use) = (run.asked_by(&call), call.tool_use.clone());
-    let body = match task {
-        Task::Post(body) => body,
-        Task::Refuse(error, ending) => {
-            runs.not_made(&run, &call, ending);
-            written(&tool_use, Answer::Error(error), &entry).await
-        }
-        Task::Make(route) => {
-            let made = make(&runs, &run, call, &route, (&to, &entry, false)).await;
-            let Some(answer) = made else { return };
-            written(&tool_use, answer, &entry).await
-        }
-        Task::Resume(route) => {
-            let made = make(&runs, &run, call, &route, (&to, &entry, true)).await;
-            let Some(answer) = made else { return };
+    let (to, tool_use, tool) = (run.asked_by(&call), call.tool_use.clone(), call.name.clone());
+    let body = body(&runs, &run, call, task, &entry);
+    let body = match AssertUnwindSafe(body).catch_unwind().await {
+        Ok(Some(body)) => body,
+        Ok(None) => return,
+        Err(_panic) => {
+            error!(
+                run = %run.key.run, toolUseId = %tool_use, tool,
+                "a call's task panicked; the call is answered with an error"
+            );
+            let Made { answer, .. } = Made::internal(&tool, entry.has_reached_tool());
             written(&tool_use, answer, &entry).await
         }
     };
@@ -86,6 +83,27 @@ pub(super) async fn answer(
         span.outcome(posted.as_str(), posted == Posted::Failed);
     }
     entry.close();
+}
+
+/// What is to be posted for `call`. `None`: it is left to the next process.
+async fn body(
+    runs: &Arc<Runs>,
+    run: &Arc<DrivenRun>,
+    call: Call,
+    task: Task,
+    entry: &Arc<Entry>,
+) -> Option<Bytes> {
+    let (to, tool_use) = (run.asked_by(&call), call.tool_use.clone());
+    let answer = match task {
+        Task::Post(body) => return Some(body),
+        Task::Refuse(error, ending) => {
+            runs.not_made(run, &call, ending);
+            Answer::Error(error)
+        }
+        Task::Make(route) => make(runs, run, call, &route, (&to, entry, false)).await?,
+        Task::Resume(route) => make(runs, run, call, &route, (&to, entry, true)).await?,
+    };
+    Some(written(&tool_use, answer, entry).await)
 }
 
 /// Has the call made, or asks for what it has started before. `None`: it is left to the next process.

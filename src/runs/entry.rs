@@ -195,6 +195,14 @@ impl Entry {
         });
     }
 
+    /// Whether the tool may have been reached.
+    pub(super) fn has_reached_tool(&self) -> bool {
+        match self.long.get() {
+            Some((calls, id)) => !calls.waits(id),
+            None => self.record().stage != Stage::Received,
+        }
+    }
+
     fn is_answered(&self) -> bool {
         matches!(self.record().stage, Stage::Answered | Stage::Closed)
     }
