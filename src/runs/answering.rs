@@ -6,6 +6,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
+use http::StatusCode;
 use serde::Serialize;
 use tokio::time::Instant;
 use tracing::{error, info};
@@ -57,6 +58,7 @@ pub(super) async fn answer(
     entry: Arc<Entry>,
 ) {
     let (to, tool_use, tool) = (run.asked_by(&call), call.tool_use.clone(), call.name.clone());
+    let is_kept = matches!(task, Task::Post(_));
     let body = body(&runs, &run, call, task, &entry);
     let body = match AssertUnwindSafe(body).catch_unwind().await {
         Ok(Some(body)) => body,
@@ -71,16 +73,26 @@ pub(super) async fn answer(
         }
     };
     if !run.has_ended() || runs.draining().is_cancelled() {
-        let (path, deadline) =
-            (run.key.results_path(&to), Instant::now() + entry.post_within(POST_WITHIN));
+        let path = run.key.results_path(&to);
+        let deadline = Instant::now() + entry.post_within(POST_WITHIN, is_kept);
         let authority = runs.authority_of(&run);
         let mut span = run.trace.begin(Kind::Client, "POST tool-results");
         span.set("mantyx.run_id", to.as_str());
         span.set("mantyx.tool_use_id", tool_use.as_str());
         let trace = span.told().cloned();
         let upstream = runs.upstream();
-        let posted = upstream.post_result(&path, body, (&authority, trace), deadline).await;
+        let posted = upstream.post_result(&path, body.clone(), (&authority, trace), deadline).await;
         span.outcome(posted.as_str(), posted == Posted::Failed);
+        if posted == Posted::Unwanted(StatusCode::NOT_FOUND)
+            && !run.has_ended()
+            && run.keep_unwanted(&entry, body)
+        {
+            info!(
+                run = %run.key.run, toolUseId = %tool_use,
+                "MANTYX does not know the run; the answer is kept until it does"
+            );
+            return;
+        }
     }
     entry.close();
 }

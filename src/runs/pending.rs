@@ -267,10 +267,7 @@ impl InHand {
 
     /// What came of making the call. A panic is an answer as well: without one, MANTYX would wait
     /// until the call times out, and the model would not learn whether the tool was reached.
-    fn unless_panicked(
-        &self,
-        made: thread::Result<Result<Made, Left>>,
-    ) -> Result<Made, Left> {
+    fn unless_panicked(&self, made: thread::Result<Result<Made, Left>>) -> Result<Made, Left> {
         made.unwrap_or_else(|_panic| {
             let (app, tool) = (&self.app, self.tool.as_str());
             error!(%app, tool, "a call panicked; it is answered with an error");

@@ -16,7 +16,12 @@ use crate::{
     },
     config::Credential,
     fake_http::{Agent, Reply, Then},
-    model::{answer::Answer, ending::{Ending, Made}, event::Call, offer::RefKind},
+    model::{
+        answer::Answer,
+        ending::{Ending, Made},
+        event::Call,
+        offer::RefKind,
+    },
     state::StateDir,
 };
 
@@ -155,9 +160,7 @@ async fn a_panic_before_the_tool_is_reached_says_so() {
 async fn a_call_by_hand_that_panics_is_answered() {
     let scene = Scene::start(None).await;
     scene.world.calling.send_replace(Mood::Panicking);
-    let Answer::Error(why) = scene.by_hand().await.answer else {
-        panic!("no error")
-    };
+    let Answer::Error(why) = scene.by_hand().await.answer else { panic!("no error") };
     assert_unknown(&why);
 }
 
