@@ -25,7 +25,6 @@ use crate::{
     },
     model::ids::{RunId, RunKind, SessionId, ToolUseId},
     runs::{DrivenRun, RunKey, Runs, Thing, app_stream},
-    upstream::OpenError,
 };
 
 /// The largest tool result that an app may post; MANTYX takes 2 MB of text and 5 MB of files,
@@ -105,12 +104,11 @@ impl Proxy {
         };
         let last_seq = resume_point(request.uri().query(), request.headers());
         debug!(run = %key.run, last_seq, app = %run.app, "an app reads the run's stream");
+        // That the app asks is a reason to try once more.
+        self.runs.revive(&run);
         match app_stream::open(&self.runs, run, last_seq).await {
             Ok(events) => reply::events(events),
-            Err(OpenError::Status(status)) => {
-                reply::error(status, Code::StreamRefused, "MANTYX did not give the run's events.")
-            }
-            Err(error) => forward::unreachable(&error.to_string()),
+            Err(failure) => from.refused(&failure.error),
         }
     }
 

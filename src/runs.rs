@@ -6,6 +6,7 @@
 //!
 //! Must not: inject, route HTTP, or know what kind of backend answers.
 
+mod access;
 mod account;
 mod answering;
 pub mod app_stream;
@@ -20,6 +21,7 @@ pub mod log;
 mod mask;
 pub mod pending;
 mod restore;
+mod unwanted;
 mod whose;
 
 use std::{
@@ -39,14 +41,15 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::info;
 
-use self::{
-    answering::Task, approvals::Approvals, changes::Changes, entry::Entry, history::History,
-    log::Room, pending::LongCalls,
-};
 pub use self::{
+    access::{Access, Failure},
     calling::Left,
     driven::{DrivenRun, Phase, RunKey},
     whose::Thing,
+};
+use self::{
+    answering::Task, approvals::Approvals, changes::Changes, entry::Entry, history::History,
+    log::Room, pending::LongCalls,
 };
 use crate::{
     audit::Audit,
@@ -295,9 +298,18 @@ impl Runs {
     }
 
     fn drive(self: &Arc<Self>, run: &Arc<DrivenRun>, left: Vec<(Arc<Entry>, Task)>) {
+        self.spawn_driver(run, left, false);
+    }
+
+    fn spawn_driver(
+        self: &Arc<Self>,
+        run: &Arc<DrivenRun>,
+        left: Vec<(Arc<Entry>, Task)>,
+        is_revived: bool,
+    ) {
         self.metrics.started.inc();
         self.tell(run);
-        self.tracker.spawn(driver::drive(Arc::clone(self), Arc::clone(run), left));
+        self.tracker.spawn(driver::drive(Arc::clone(self), Arc::clone(run), left, is_revived));
     }
 
     /// Waits until all that was given to the journal is on disk. Where it cannot be, the run goes
@@ -325,9 +337,27 @@ impl Runs {
         self.lock().runs.values().filter(|run| run.app == *app).cloned().collect()
     }
 
-    fn forget(&self, run: &DrivenRun) {
-        self.lock().runs.remove(&run.key);
-        self.journal.write(vec![Change::ForgetRun(run.slot)]);
+    /// Drives a run again that was given up, if `run` was: the same one, so that no call of it is made
+    /// a second time. Calls are held until its past has been read, as others may have answered them.
+    pub fn revive(self: &Arc<Self>, run: &Arc<DrivenRun>) -> bool {
+        let revived = run.revive();
+        if revived {
+            self.journal.write(run.changes());
+            info!(run = %run.key.run, app = %run.app, "driving again a run that was given up");
+            self.spawn_driver(run, Vec::new(), true);
+        }
+        revived
+    }
+
+    /// The runs of `app` whose streams cannot be opened, and why.
+    pub fn failing(&self, app: &AppName) -> Vec<(RunKey, Arc<Failure>)> {
+        let inner = self.lock();
+        let driven = inner.runs.values().filter(|run| run.app == *app && !run.has_ended());
+        let failing = driven.filter_map(|run| {
+            let failure = run.access().failure().cloned()?;
+            Some((run.key.clone(), failure))
+        });
+        failing.collect()
     }
 
     /// How many runs are being driven now.

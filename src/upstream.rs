@@ -15,11 +15,11 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, sleep_until, timeout_at},
+    time::{Instant, sleep, sleep_until, timeout, timeout_at},
 };
 use tracing::{debug, error, warn};
 use url::Url;
@@ -50,6 +50,9 @@ const PAUSE_JITTER: Duration = Duration::from_millis(500);
 const ASK_WITHIN: Duration = Duration::from_secs(15);
 /// The largest answer to one; the snapshot of an eval has all its results.
 const MAX_REPLY: usize = 64 << 20;
+/// The largest refusal that is handed on, and how long it may take to come.
+const MAX_REFUSAL: usize = 64 << 10;
+const REFUSAL_WITHIN: Duration = Duration::from_secs(5);
 /// How long one attempt to post a result may take before it is made again.
 const POST_ATTEMPT: Duration = Duration::from_secs(30);
 /// Posts are held back for MANTYX's rate limit until so long before their deadline.
@@ -122,8 +125,8 @@ pub enum SendError {
 pub enum OpenError {
     #[error("MANTYX cannot be reached: {0}")]
     Unreachable(String),
-    #[error("MANTYX answered the stream's request with {0}")]
-    Status(StatusCode),
+    #[error("MANTYX answered the stream's request with {}", .0.status)]
+    Refused(Box<Refusal>),
     #[error("MANTYX's answer is no event stream but {0:?}")]
     NotAStream(String),
     #[error("MANTYX's answer is larger than the bridge reads")]
@@ -132,6 +135,54 @@ pub enum OpenError {
     OddPath(#[from] OddPath),
     #[error("MANTYX cannot be shown a token: {0}")]
     Token(TokenError),
+}
+
+/// MANTYX's answer to a request for a stream that it does not give.
+#[derive(Debug)]
+pub struct Refusal {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    /// `None`: it is too large to be handed on, or it broke off.
+    pub body: Option<Bytes>,
+}
+
+impl Refusal {
+    async fn read(mut response: reqwest::Response) -> Self {
+        let (status, headers) = (response.status(), response.headers().clone());
+        let whole = async {
+            let mut whole = BytesMut::new();
+            while let Some(chunk) = response.chunk().await.ok()? {
+                if whole.len() + chunk.len() > MAX_REFUSAL {
+                    return None;
+                }
+                whole.extend_from_slice(&chunk);
+            }
+            Some(whole.freeze())
+        };
+        let body = timeout(REFUSAL_WITHIN, whole).await.ok().flatten();
+        Self { status, headers, body }
+    }
+
+    /// How long MANTYX wants to be left alone, as far as it is believed.
+    pub fn retry_after(&self) -> Duration {
+        retry_after(&self.headers, SystemTime::now())
+    }
+}
+
+impl OpenError {
+    /// The status, where MANTYX gave one.
+    pub fn status(&self) -> Option<StatusCode> {
+        match self {
+            Self::Refused(refusal) => Some(refusal.status),
+            _ => None,
+        }
+    }
+
+    /// Whether another attempt is worth nothing until something else has changed than the network:
+    /// MANTYX has answered, or will not be asked.
+    pub fn is_answer(&self) -> bool {
+        !matches!(self, Self::Unreachable(_))
+    }
 }
 
 /// How the posting of a result ended.
@@ -303,7 +354,7 @@ impl Upstream {
         });
         let response = response.await?;
         if response.status() != StatusCode::OK {
-            return Err(OpenError::Status(response.status()));
+            return Err(OpenError::Refused(Box::new(Refusal::read(response).await)));
         }
         let kind = response.headers().get(header::CONTENT_TYPE);
         let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();

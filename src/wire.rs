@@ -2,4 +2,5 @@
 //!
 //! Must not: do IO or decide anything about a run.
 
+pub mod blank_line;
 pub mod sse;

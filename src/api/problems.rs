@@ -3,6 +3,7 @@
 //!
 //! Must not: know more than the status.
 
+use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -38,6 +39,14 @@ pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend]) -> Vec<Problem> {
     if daemon.upstream.reachable == Some(false) {
         let error = daemon.upstream.last_error.as_deref();
         add("upstream", error, "MANTYX cannot be reached.", UPSTREAM);
+    }
+    for failing in daemon.failing.iter().filter(|failing| failing.is_refusal) {
+        let runs = match failing.count {
+            1 => format!("the run {} is not read", failing.run),
+            more => format!("{more} runs are not read, {} among them", failing.run),
+        };
+        let cure = refused(failing.status);
+        add("upstream", Some(&format!("{}: {runs}.", failing.error)), "", cure);
     }
     if let Some(error) = &daemon.upstream.token_error {
         let cure = if daemon.upstream.grant_ended { LOG_IN_ANEW } else { TOKEN };
@@ -133,6 +142,16 @@ const AUDIT: &str = "Calls are made all the same, and their lines wait, 16 MiB a
                      on the disk of audit.file, and look at its permissions.";
 const UPSTREAM: &str = "Look at upstream.base_url, upstream.tls, the network and \
                         upstream.credential; `mantyx-bridge doctor` tries each step.";
+const FORBIDDEN: &str = "It is tried again by itself, for an hour. See that upstream.credential, or \
+                         what the app shows in its place, is one that MANTYX takes, of the run's \
+                         workspace.";
+const LIMITED: &str = "It is tried again when MANTYX's Retry-After allows it. If it stays so, drive \
+                       fewer runs at once with one credential.";
+const NO_STREAM: &str = "It is tried again by itself, for an hour. If it stays so, see what MANTYX's \
+                         status page or its operator says, and that nothing between answers in its \
+                         place.";
+const NO_RUN: &str = "After five such answers, and when its calls have been answered, the run is given \
+                      up. `POST /v1/runs/{id}/attach`, or reading its stream, takes it up again.";
 const TOKEN: &str = "It is asked for again by itself. See that the token endpoint can be reached, and \
                      that upstream.oauth has the token_url, client_id and client_secret of the \
                      application.";
@@ -146,6 +165,16 @@ const DEGRADED: &str = "Its last good tools are still offered, and it is asked a
                         it stays so, look into the server's own log.";
 const BREAKER: &str = "Calls to it are held back, and tried one at a time. Look into the server's \
                        own log, and at call_timeout if its work takes longer.";
+
+/// What to do where MANTYX refuses the streams of runs.
+fn refused(status: Option<StatusCode>) -> &'static str {
+    match status {
+        Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => FORBIDDEN,
+        Some(StatusCode::TOO_MANY_REQUESTS) => LIMITED,
+        Some(StatusCode::NOT_FOUND | StatusCode::GONE) => NO_RUN,
+        _ => NO_STREAM,
+    }
+}
 
 fn down(backend: &Backend) -> &'static str {
     match (backend.kind, backend.transport) {

@@ -91,6 +91,7 @@ impl<'a> Shown<'a> {
                 Phase::Attaching => "attaching",
                 Phase::Driven => "driven",
                 Phase::Ended => "ended",
+                Phase::GivenUp => "given_up",
             },
             session_id: run.session.as_ref().map(|session| session.as_str()),
             backends: run.table.backends().iter().map(BackendName::as_str).collect(),
@@ -205,10 +206,17 @@ impl Api {
         let workspace = Arc::<str>::from(workspace.as_str());
         let key = RunKey { workspace, kind: RunKind::Agent, run };
         let known = self.runs.get_or_wake(&key, &caller.app.name, &from.authority);
-        if let Some(known) = known {
-            return known_run(&known, &caller.app);
+        if let Some(known) = &known
+            && (known.app != caller.app.name || !known.is_given_up())
+        {
+            return known_run(known, &caller.app);
         }
-        let table = match self.table(&caller.app, backends).await {
+        let table = match &known {
+            // It has the tools that it had.
+            Some(known) => Ok(Table::clone(&known.table)),
+            None => self.table(&caller.app, backends).await,
+        };
+        let table = match table {
             Ok(table) => table,
             Err(response) => return response,
         };
@@ -225,6 +233,11 @@ impl Api {
                 );
             }
             Err(error) => return proxy::forward::unreachable(&error.to_string()),
+        }
+        if let Some(known) = known {
+            self.runs.revive(&known);
+            info!(run = %known.key.run, app = %known.app, "attached again");
+            return reply::json(StatusCode::ACCEPTED, &Shown::of(&known));
         }
         let new = NewRun {
             key,

@@ -5,6 +5,7 @@
 
 use std::{sync::Arc, time::SystemTime};
 
+use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -28,6 +29,7 @@ use crate::{
         pin::Review,
     },
     tls::{self, certificate::Validity},
+    upstream::OpenError,
 };
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -53,8 +55,48 @@ pub(super) struct Daemon<'a> {
     /// `null` where the listeners speak none.
     pub(super) tls: Option<Tls>,
     pub(super) config: Config,
+    /// The app's runs whose streams cannot be opened.
+    #[serde(skip)]
+    pub(super) failing: Vec<Failing>,
     /// What is wrong now, with its cure.
     problems: Vec<Problem>,
+}
+
+/// Runs whose streams cannot be opened, all for the same reason.
+#[derive(Debug)]
+pub(super) struct Failing {
+    pub(super) error: String,
+    pub(super) status: Option<StatusCode>,
+    /// Whether MANTYX could be reached, and was asked.
+    pub(super) is_refusal: bool,
+    /// One of them, and how many there are.
+    pub(super) run: String,
+    pub(super) count: usize,
+}
+
+impl Failing {
+    fn of(api: &Api, app: &App) -> Vec<Self> {
+        let mut all = api.runs.failing(&app.name);
+        all.sort_by(|(one, _), (other, _)| one.run.as_str().cmp(other.run.as_str()));
+        let mut found: Vec<Self> = Vec::new();
+        for (key, failure) in all {
+            let error = failure.error.to_string();
+            match found.iter_mut().find(|known| known.error == error) {
+                Some(known) => known.count += 1,
+                None => found.push(Self {
+                    error,
+                    status: failure.error.status(),
+                    is_refusal: matches!(
+                        failure.error,
+                        OpenError::Refused(_) | OpenError::NotAStream(_)
+                    ),
+                    run: key.run.to_string(),
+                    count: 1,
+                }),
+            }
+        }
+        found
+    }
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -261,12 +303,15 @@ pub(super) fn daemon<'a>(api: &'a Api, app: &App, backends: &[Backend]) -> Daemo
     let token_failure = api.runs.upstream().token_failure();
     let loaded = api.loaded();
     let journal = api.runs.journal().health();
+    let failing = Failing::of(api, app);
+    let refused = failing.iter().find(|failing| failing.is_refusal);
+    let last_error = health.last_error.or_else(|| refused.map(|failing| failing.error.clone()));
     let mut daemon = Daemon {
         upstream: Upstream {
             base_url: &api.facts.base_url,
             workspace: loaded.workspace.clone(),
             reachable: health.reachable,
-            last_error: health.last_error,
+            last_error,
             grant_ended: token_failure.as_ref().is_some_and(|failure| failure.grant_ended),
             token_error: token_failure.map(|failure| failure.text),
         },
@@ -279,6 +324,7 @@ pub(super) fn daemon<'a>(api: &'a Api, app: &App, backends: &[Backend]) -> Daemo
         }),
         tls: api.facts.tls.as_ref().map(|tls| tls.health().into()),
         config: Config::of(&loaded),
+        failing,
         problems: Vec::new(),
     };
     daemon.problems = problems::all(&daemon, backends);

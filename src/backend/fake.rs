@@ -34,6 +34,8 @@ pub(crate) enum Mood {
     Hanging,
     /// Calls are not even sent; the rest fails.
     Gone,
+    /// Calls panic; the rest fails.
+    Panicking,
 }
 
 /// The world of one fake peer: how it feels, and what was asked of it.
@@ -80,10 +82,11 @@ impl World {
     async fn go(mood: &watch::Sender<Mood>) -> Result<(), PeerError> {
         let mut mood = mood.subscribe();
         let mood = mood.wait_for(|mood| *mood != Mood::Hanging).await.map(|mood| *mood);
+        assert_ne!(mood.as_ref().ok(), Some(&Mood::Panicking), "the test wants this");
         match mood {
             Ok(Mood::Well) => Ok(()),
             Ok(Mood::Refusing) => Err(PeerError { refused: true, ..PeerError::new("HTTP 401") }),
-            Ok(Mood::Failing | Mood::Hanging | Mood::Gone) | Err(_) => {
+            Ok(Mood::Failing | Mood::Hanging | Mood::Gone | Mood::Panicking) | Err(_) => {
                 Err(PeerError::new("it fails"))
             }
         }

@@ -39,6 +39,9 @@ pub struct RunRecord {
     pub has_past: bool,
     pub started_at: Millis,
     pub ended_at: Option<Millis>,
+    /// It has not ended: since `ended_at` its stream is not read any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub given_up: bool,
     /// The `traceparent` and the `tracestate` that its calls carry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<(String, Option<String>)>,

@@ -29,6 +29,7 @@ fn run(slot: u64, ended_at: Option<Millis>) -> Vec<Change> {
         has_past: false,
         started_at: 1,
         ended_at,
+        given_up: false,
         trace: None,
     };
     vec![Change::Routes(routes), Change::Run(Slot(slot), record)]

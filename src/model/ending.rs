@@ -3,7 +3,7 @@
 //!
 //! Must not: carry a text; there is a known number of words.
 
-use super::answer::Answer;
+use super::answer::{Answer, codes::OUTCOME_UNKNOWN};
 
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub enum Ending {
     TimedOut,
     /// The connection broke during the call.
     ConnectionLost,
-    /// The bridge was restarted during the call, and nobody can tell what it did.
+    /// The bridge was restarted or failed during the call, so that its effect is not known.
     Unknown,
     /// The peer refused the request in its protocol's words.
     Refused,
@@ -44,6 +44,8 @@ pub enum Ending {
     Cancelled,
     /// The bridge goes down; the next process says what becomes of it.
     Left,
+    /// The bridge's own code failed before the tool was reached.
+    Internal,
 }
 
 impl Ending {
@@ -55,7 +57,7 @@ impl Ending {
         }
     }
 
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Result,
         Self::ToolError,
         Self::InputInvalid,
@@ -74,6 +76,7 @@ impl Ending {
         Self::Unreadable,
         Self::Cancelled,
         Self::Left,
+        Self::Internal,
     ];
 
     /// Whether something went wrong; a call that nobody wants any more has not failed.
@@ -102,6 +105,7 @@ impl Ending {
             Self::Unreadable => "unreadable",
             Self::Cancelled => "cancelled",
             Self::Left => "left",
+            Self::Internal => "internal_error",
         }
     }
 }
@@ -117,6 +121,25 @@ impl Made {
     /// A call that brought no answer of the tool; `why` is for the model.
     pub fn failed(ending: Ending, why: impl Into<String>) -> Self {
         Self { answer: Answer::Error(why.into()), ending }
+    }
+}
+
+impl Made {
+    /// The bridge's own code failed during a call of `tool`, which may have been reached.
+    pub fn internal(tool: &str, has_reached_tool: bool) -> Self {
+        if has_reached_tool {
+            let why = format!(
+                "{OUTCOME_UNKNOWN}: internal error of the bridge while `{tool}` was being called. \
+                 The outcome is unknown: the call may or may not have taken effect; check before \
+                 you repeat it."
+            );
+            return Self::failed(Ending::Unknown, why);
+        }
+        let why = format!(
+            "Internal error of the bridge before `{tool}` was called. It was not made; call it \
+             again if it is still needed."
+        );
+        Self::failed(Ending::Internal, why)
     }
 }
 

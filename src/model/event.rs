@@ -11,7 +11,10 @@ use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
 };
 
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer as _,
+    de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor},
+};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
@@ -191,10 +194,127 @@ pub enum End {
 pub fn end(event: Option<&str>, data: &str) -> End {
     let envelope: Option<Envelope<'_>> = serde_json::from_str(data).ok();
     let kind = envelope.and_then(|envelope| envelope.kind);
-    match kind.as_deref().or(event) {
-        Some("cancelled" | "run_cancelled") => End::Cancelled,
-        Some("error" | "run_error") => End::Error,
-        _ => End::Result,
+    End::of(kind.as_deref().or(event))
+}
+
+impl End {
+    fn of(kind: Option<&str>) -> Self {
+        match kind {
+            Some("cancelled" | "run_cancelled") => Self::Cancelled,
+            Some("error" | "run_error") => Self::Error,
+            _ => Self::Result,
+        }
+    }
+}
+
+/// What the beginning of an event says whose whole is larger than the bridge reads.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Beginning {
+    /// A call has no arguments in it, but [`TOO_LARGE`].
+    pub event: Event,
+    /// How the run has ended, where `event` is its last one.
+    pub end: End,
+    /// Whether the beginning tells what kind of event it is.
+    pub is_known: bool,
+}
+
+/// Stands in place of arguments that are too large. It is no object, so that no tool is called with it.
+const TOO_LARGE: &str = "\"(larger than the bridge reads)\"";
+
+impl Beginning {
+    /// Reads what there is of the fields of a frame: `data` is cut somewhere.
+    pub fn read(id: Option<&str>, event: Option<&str>, data: &str) -> Self {
+        let mut members = Members::default();
+        let mut json = serde_json::Deserializer::from_str(data);
+        // It ends with the text, in the middle of the value that is too large. What stands before it
+        // is in `members` by then.
+        json.deserialize_map(Gather { members: &mut members, is_payload: false }).ok();
+        let kind = members.kind.as_deref().or(event);
+        let is_known = kind.is_some();
+        let end = End::of(kind);
+        let body = match kind {
+            Some("local_tool_call") => members.call.take().read().map_or(Body::Other, Body::Call),
+            Some("result" | "error" | "cancelled") => Body::End(RunKind::Agent),
+            Some("run_completed" | "run_error" | "run_cancelled") => Body::End(RunKind::Eval),
+            _ => Body::Other,
+        };
+        let seq = members.seq.or_else(|| id.and_then(|id| id.parse().ok()));
+        Self { event: Event { seq, print: None, body }, end, is_known }
+    }
+}
+
+/// The members that stand before the end of a text.
+#[derive(Debug, Default)]
+struct Members {
+    seq: Option<u64>,
+    kind: Option<String>,
+    call: CallMembers,
+}
+
+#[derive(Debug, Default)]
+struct CallMembers {
+    agent_run: Option<String>,
+    tool_use: Option<String>,
+    name: Option<String>,
+    kind: Option<String>,
+    mcp_server: Option<String>,
+}
+
+impl CallMembers {
+    fn take(&mut self) -> Self {
+        std::mem::take(self)
+    }
+
+    fn read(self) -> Option<Call> {
+        Some(Call {
+            tool_use: self.tool_use?.into(),
+            agent_run: self.agent_run.map(RunId::from),
+            name: self.name?,
+            kind: RefKind::parse(self.kind.as_deref().unwrap_or("local")),
+            args: RawValue::from_string(TOO_LARGE.to_owned()).ok()?,
+            mcp_server: self.mcp_server,
+        })
+    }
+}
+
+/// Gathers members of the envelope, and of the payload in it.
+struct Gather<'a> {
+    members: &'a mut Members,
+    is_payload: bool,
+}
+
+impl<'de> DeserializeSeed<'de> for Gather<'_> {
+    type Value = ();
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Gather<'_> {
+    type Value = ();
+
+    fn expecting(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Self { members, is_payload } = self;
+        while let Some(key) = map.next_key::<String>()? {
+            let call = &mut members.call;
+            match (key.as_str(), is_payload) {
+                ("seq", false) => members.seq = map.next_value()?,
+                ("type", false) => members.kind = map.next_value()?,
+                ("data", false) => map.next_value_seed(Gather { members, is_payload: true })?,
+                ("agentRunId", _) => call.agent_run = map.next_value()?,
+                ("toolUseId", _) => call.tool_use = map.next_value()?,
+                ("name", _) => call.name = map.next_value()?,
+                ("kind", _) => call.kind = map.next_value()?,
+                ("mcpServer", _) => call.mcp_server = map.next_value()?,
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(())
     }
 }
 

@@ -11,7 +11,7 @@
 const KEEP: usize = 1 << 16;
 
 /// The events without a number that one stream has brought, as hashes.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Unnumbered {
     history: Vec<u64>,
     /// How much of the history the open stream has repeated; `None` once it has brought news.

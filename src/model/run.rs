@@ -9,6 +9,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use super::{
+    answer::codes::TOOL_INPUT_INVALID,
     event::{Body, Call, Event},
     ids::{RunId, RunKind, ToolUseId, is_segment},
     offer::Route,
@@ -52,6 +53,9 @@ pub struct Run {
     kind: RunKind,
     table: Arc<Table>,
     last_seq: u64,
+    /// Where a run was resumed after a restart: the calls up to here are known from the journal, and
+    /// their answers by others are not. 0 for any other run.
+    resumed_at: u64,
     unnumbered: Unnumbered,
     /// Every call of the bridge's that was seen, with a hash of its content; `None` where only
     /// its answer was seen.
@@ -84,6 +88,7 @@ impl Run {
             kind,
             table,
             last_seq: 0,
+            resumed_at: 0,
             unnumbered: Unnumbered::default(),
             taken: HashMap::new(),
             held: None,
@@ -107,7 +112,7 @@ impl Run {
         seen: impl IntoIterator<Item = Seen>,
         again: Vec<Call>,
     ) -> Self {
-        let mut this = Self { last_seq, ..Self::with_past(kind, table) };
+        let mut this = Self { last_seq, resumed_at: last_seq, ..Self::with_past(kind, table) };
         for Seen { agent_run, tool_use, content } in seen {
             let key = this.key(agent_run.as_ref(), &tool_use);
             this.taken.insert(key, Some(content));
@@ -156,6 +161,19 @@ impl Run {
         self.held.is_some()
     }
 
+    /// Nobody has read the run for a while: calls are held as if it had just been attached. What was
+    /// taken before stays taken.
+    pub fn hold(&mut self) {
+        self.held.get_or_insert_default();
+    }
+
+    /// Tells what a stream of this run repeats that a reader opens who has all events so far.
+    pub fn repetitions(&self) -> Unnumbered {
+        let mut unnumbered = self.unnumbered.clone();
+        unnumbered.reopened();
+        unnumbered
+    }
+
     /// The past has been read: what it left unanswered is to be done now.
     pub fn settle(&mut self) -> Vec<(Call, Work)> {
         self.held.take().unwrap_or_default()
@@ -164,7 +182,8 @@ impl Run {
     /// Takes in the next event.
     ///
     /// An event whose `seq` is not beyond the last one is a repetition (wire-protocol §10), and so
-    /// is one without `seq` that a newly opened stream begins with again.
+    /// is one without `seq` that a newly opened stream begins with again. A call of the bridge's that
+    /// was not taken is none, whatever its `seq` is: MANTYX waits for its answer.
     pub fn on_event(&mut self, event: Event) -> Step {
         let repeated = match (event.seq, event.print) {
             (Some(seq), _) if seq <= self.last_seq => true,
@@ -175,7 +194,10 @@ impl Run {
             (None, Some(print)) => self.unnumbered.repeats(print),
             (None, None) => false,
         };
-        if repeated && !self.is_new_call(&event.body) {
+        if repeated && !self.is_new_call(&event) {
+            if let Body::Answered(agent_run, tool_use) = &event.body {
+                self.on_answered(agent_run.as_ref(), tool_use);
+            }
             return Step::Skip;
         }
         match event.body {
@@ -194,16 +216,18 @@ impl Run {
         }
     }
 
-    /// Whether a call that looks like a repetition is none: the numbers of an eval's events may be
-    /// those of its agent runs, which begin at one each.
-    fn is_new_call(&self, body: &Body) -> bool {
-        match body {
-            Body::Call(call) if self.kind == RunKind::Eval => {
-                self.table.claims(call).is_some()
-                    && !self.taken.contains_key(&self.key(call.agent_run.as_ref(), &call.tool_use))
-            }
-            _ => false,
-        }
+    /// Whether an event that looks like a repetition is a call that was not taken.
+    ///
+    /// The numbers of an eval's events may be those of its agent runs, which begin at one each. In
+    /// the stream of an agent run, calls that are published at once may come out of order.
+    fn is_new_call(&self, event: &Event) -> bool {
+        let Body::Call(call) = &event.body else { return false };
+        // A call from before a restart that is not in the journal was another's to answer.
+        let is_known =
+            self.kind == RunKind::Agent && event.seq.is_some_and(|seq| seq <= self.resumed_at);
+        !is_known
+            && self.table.claims(call).is_some()
+            && !self.taken.contains_key(&self.key(call.agent_run.as_ref(), &call.tool_use))
     }
 
     fn key(&self, agent_run: Option<&RunId>, tool_use: &ToolUseId) -> Key {
@@ -248,6 +272,12 @@ impl Run {
             Some(Some(before)) if before != content => Work::Altered,
             Some(_) => Work::Nothing,
             None if answered_by_id => Work::Nothing,
+            // Tools take an object; in place of arguments that are too large stands none.
+            None if !call.args.get().starts_with('{') => Work::Refuse(format!(
+                "{TOOL_INPUT_INVALID}: the arguments of `{}` are no JSON object, or larger than the \
+                 bridge reads (8 MiB with their event). It was not called.",
+                call.name,
+            )),
             None if route.is_meant_by(call) => Work::Make(route),
             None if call.kind == Some(route.kind) => Work::Refuse(format!(
                 "The tool `{}` was offered by one server and called as another's; it was not run.",

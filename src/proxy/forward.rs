@@ -22,8 +22,9 @@ use crate::{
         reply::{self, Body, BoxError, Paced, Pieces, ReadError},
     },
     http_client,
+    oauth::TokenError,
     runs::Runs,
-    upstream::{Authority, SendError, X_API_KEY},
+    upstream::{Authority, OpenError, SendError, X_API_KEY},
 };
 
 /// Headers that are about one connection and go no further (RFC 9110 §7.6.1), beside those that
@@ -123,30 +124,70 @@ impl<'a> Outgoing<'a> {
 
     /// MANTYX's answer, for the app.
     fn back(&self, response: reqwest::Response) -> Response<Body> {
-        if !self.authority.is_callers() && response.status() == StatusCode::UNAUTHORIZED {
-            // To the app this would look as if its token for the bridge were wrong.
-            error!("MANTYX refuses the bridge's credential (401); check upstream.credential");
-            return reply::error(
-                StatusCode::BAD_GATEWAY,
-                Code::UpstreamUnauthorized,
-                "MANTYX refuses the credential of the bridge (401). It is `upstream.credential` \
-                 in bridge.yaml that has to be mended; your token for the bridge is right.",
-            );
+        if let Some(refused) = self.not_the_apps(response.status()) {
+            return refused;
         }
         let response: Response<reqwest::Body> = response.into();
         let (mut parts, body) = response.into_parts();
-        parts.headers = end_to_end(&parts.headers);
-        // What MANTYX allows to pages, the bridge does not.
-        let cors = parts.headers.keys().filter(|name| name.as_str().starts_with(CORS_PREFIX));
-        for name in cors.cloned().collect::<Vec<_>>() {
-            parts.headers.remove(name);
-        }
+        parts.headers = from_upstream(&parts.headers);
         let body = body.map_err(|error| {
             warn!(error = %http_client::chain(&error), "MANTYX's answer broke off");
             BoxError::from(error.without_url())
         });
         Response::from_parts(parts, body.boxed_unsync())
     }
+
+    /// The answer where MANTYX gives no stream: its own, as far as there is one.
+    pub(super) fn refused(&self, error: &OpenError) -> Response<Body> {
+        let refusal = match error {
+            OpenError::Refused(refusal) => refusal,
+            OpenError::Token(why) => return no_token(why),
+            _ => return unreachable(&error.to_string()),
+        };
+        if let Some(refused) = self.not_the_apps(refusal.status) {
+            return refused;
+        }
+        let mut headers = from_upstream(&refusal.headers);
+        headers.remove(header::CONTENT_LENGTH);
+        let mut response = match &refusal.body {
+            Some(body) => Response::new(reply::full(body.clone())),
+            None => {
+                headers.remove(header::CONTENT_TYPE);
+                headers.remove(header::CONTENT_ENCODING);
+                let message = "MANTYX does not give the run's events.";
+                reply::error(refusal.status, Code::StreamRefused, message)
+            }
+        };
+        *response.status_mut() = refusal.status;
+        response.headers_mut().extend(headers);
+        response
+    }
+
+    /// The answer in place of MANTYX's, where that is about the credential of the bridge.
+    fn not_the_apps(&self, status: StatusCode) -> Option<Response<Body>> {
+        if self.authority.is_callers() || status != StatusCode::UNAUTHORIZED {
+            return None;
+        }
+        // To the app this would look as if its token for the bridge were wrong.
+        error!("MANTYX refuses the bridge's credential (401); check upstream.credential");
+        Some(reply::error(
+            StatusCode::BAD_GATEWAY,
+            Code::UpstreamUnauthorized,
+            "MANTYX refuses the credential of the bridge (401). It is `upstream.credential` \
+             in bridge.yaml that has to be mended; your token for the bridge is right.",
+        ))
+    }
+}
+
+/// The headers of MANTYX's answer that apps get.
+fn from_upstream(headers: &HeaderMap) -> HeaderMap {
+    let mut headers = end_to_end(headers);
+    // What MANTYX allows to pages, the bridge does not.
+    let cors = headers.keys().filter(|name| name.as_str().starts_with(CORS_PREFIX));
+    for name in cors.cloned().collect::<Vec<_>>() {
+        headers.remove(name);
+    }
+    headers
 }
 
 /// Why the body of the request could not be read, if that is why it could not be sent.
@@ -194,15 +235,7 @@ fn unsent(error: &SendError) -> Response<Body> {
         SendError::OddPath(odd) => {
             reply::error(StatusCode::BAD_REQUEST, Code::InvalidRequest, &odd.to_string())
         }
-        SendError::Token(why) => {
-            error!(error = %why, "MANTYX cannot be shown a token; check upstream.oauth");
-            reply::error(
-                StatusCode::BAD_GATEWAY,
-                Code::UpstreamUnauthorized,
-                "The bridge has no token that MANTYX takes. It is `upstream.oauth` in bridge.yaml \
-                 that has to be mended, or what it refers to; your token for the bridge is right.",
-            )
-        }
+        SendError::Token(why) => no_token(why),
         SendError::NotTwice => {
             let message = "MANTYX refused the bridge's token, which has been renewed since. \
                            Nothing was done: send the request again.";
@@ -217,6 +250,17 @@ fn unsent(error: &SendError) -> Response<Body> {
             None => unreachable(&http_client::chain(error)),
         },
     }
+}
+
+/// The answer where MANTYX could not be asked.
+fn no_token(why: &TokenError) -> Response<Body> {
+    error!(error = %why, "MANTYX cannot be shown a token; check upstream.oauth");
+    reply::error(
+        StatusCode::BAD_GATEWAY,
+        Code::UpstreamUnauthorized,
+        "The bridge has no token that MANTYX takes. It is `upstream.oauth` in bridge.yaml \
+         that has to be mended, or what it refers to; your token for the bridge is right.",
+    )
 }
 
 /// The answer where MANTYX gave none.

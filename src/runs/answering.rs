@@ -2,18 +2,20 @@
 //!
 //! Must not: decide whether a call is to be made; `model::run` has, and `model::recovery`.
 
-use std::{sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
+use http::StatusCode;
 use serde::Serialize;
 use tokio::time::Instant;
-use tracing::info;
+use tracing::{error, info};
 
 use super::{DrivenRun, Left, Runs, entry::Entry};
 use crate::{
     model::{
         answer::Answer,
-        ending::Ending,
+        ending::{Ending, Made},
         event::Call,
         ids::{RunId, ToolUseId},
         offer::Route,
@@ -55,37 +57,65 @@ pub(super) async fn answer(
     task: Task,
     entry: Arc<Entry>,
 ) {
-    let (to, tool_use) = (run.asked_by(&call), call.tool_use.clone());
-    let body = match task {
-        Task::Post(body) => body,
-        Task::Refuse(error, ending) => {
-            runs.not_made(&run, &call, ending);
-            written(&tool_use, Answer::Error(error), &entry).await
-        }
-        Task::Make(route) => {
-            let made = make(&runs, &run, call, &route, (&to, &entry, false)).await;
-            let Some(answer) = made else { return };
-            written(&tool_use, answer, &entry).await
-        }
-        Task::Resume(route) => {
-            let made = make(&runs, &run, call, &route, (&to, &entry, true)).await;
-            let Some(answer) = made else { return };
+    let (to, tool_use, tool) = (run.asked_by(&call), call.tool_use.clone(), call.name.clone());
+    let is_kept = matches!(task, Task::Post(_));
+    let body = body(&runs, &run, call, task, &entry);
+    let body = match AssertUnwindSafe(body).catch_unwind().await {
+        Ok(Some(body)) => body,
+        Ok(None) => return,
+        Err(_panic) => {
+            error!(
+                run = %run.key.run, toolUseId = %tool_use, tool,
+                "a call's task panicked; the call is answered with an error"
+            );
+            let Made { answer, .. } = Made::internal(&tool, entry.has_reached_tool());
             written(&tool_use, answer, &entry).await
         }
     };
     if !run.has_ended() || runs.draining().is_cancelled() {
-        let (path, deadline) =
-            (run.key.results_path(&to), Instant::now() + entry.post_within(POST_WITHIN));
+        let path = run.key.results_path(&to);
+        let deadline = Instant::now() + entry.post_within(POST_WITHIN, is_kept);
         let authority = runs.authority_of(&run);
         let mut span = run.trace.begin(Kind::Client, "POST tool-results");
         span.set("mantyx.run_id", to.as_str());
         span.set("mantyx.tool_use_id", tool_use.as_str());
         let trace = span.told().cloned();
         let upstream = runs.upstream();
-        let posted = upstream.post_result(&path, body, (&authority, trace), deadline).await;
+        let posted = upstream.post_result(&path, body.clone(), (&authority, trace), deadline).await;
         span.outcome(posted.as_str(), posted == Posted::Failed);
+        if posted == Posted::Unwanted(StatusCode::NOT_FOUND)
+            && !run.has_ended()
+            && run.keep_unwanted(&entry, body)
+        {
+            info!(
+                run = %run.key.run, toolUseId = %tool_use,
+                "MANTYX does not know the run; the answer is kept until it does"
+            );
+            return;
+        }
     }
     entry.close();
+}
+
+/// What is to be posted for `call`. `None`: it is left to the next process.
+async fn body(
+    runs: &Arc<Runs>,
+    run: &Arc<DrivenRun>,
+    call: Call,
+    task: Task,
+    entry: &Arc<Entry>,
+) -> Option<Bytes> {
+    let (to, tool_use) = (run.asked_by(&call), call.tool_use.clone());
+    let answer = match task {
+        Task::Post(body) => return Some(body),
+        Task::Refuse(error, ending) => {
+            runs.not_made(run, &call, ending);
+            Answer::Error(error)
+        }
+        Task::Make(route) => make(runs, run, call, &route, (&to, entry, false)).await?,
+        Task::Resume(route) => make(runs, run, call, &route, (&to, entry, true)).await?,
+    };
+    Some(written(&tool_use, answer, entry).await)
 }
 
 /// Has the call made, or asks for what it has started before. `None`: it is left to the next process.

@@ -7,18 +7,31 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures_util::{Stream, stream};
-use tokio::{sync::watch, time::timeout};
+use futures_util::{Stream, future::BoxFuture, stream};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until, timeout},
+};
 use tracing::{debug, info, warn};
 
 use super::{
-    DrivenRun, Runs,
-    driver::{self, MAX_EVENT},
+    Access, DrivenRun, Failure, Runs,
+    driver::{self, MAX_EVENT, SILENCE},
     log::{Cursor, Read},
     mask::masked,
 };
-use crate::{http_client, model::event::Body, upstream::OpenError, wire::sse::Framer};
+use crate::{
+    http_client,
+    model::{
+        event::{Beginning, Body},
+        replay::Unnumbered,
+    },
+    wire::{blank_line::BlankLine, sse::Framer},
+};
 
+/// A stream that an app has open outlives refusals of MANTYX for so long, as the driver goes on
+/// trying. Then it ends, so that the app asks anew and is told.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// How often a silent stream shows the app that it lives.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 const HEARTBEAT_FRAME: Bytes = Bytes::from_static(b": ping\n\n");
@@ -27,14 +40,59 @@ const HEARTBEAT_FRAME: Bytes = Bytes::from_static(b": ping\n\n");
 struct AppStream {
     runs: Arc<Runs>,
     run: Arc<DrivenRun>,
-    wake: watch::Receiver<()>,
+    wake: Wake,
     from: From,
+}
+
+/// What wakes a reader of the log.
+struct Wake {
+    events: watch::Receiver<()>,
+    access: watch::Receiver<Access>,
+    /// When the app's stream began.
+    begun: Instant,
+}
+
+impl Wake {
+    fn of(run: &DrivenRun) -> Self {
+        let (events, access) = (run.log.subscribe(), run.watch_access());
+        Self { events, access, begun: Instant::now() }
+    }
+
+    /// How the run's stream stands. What changes after this wakes [`Self::news`].
+    fn look(&mut self) -> Access {
+        self.events.mark_unchanged();
+        self.access.borrow_and_update().clone()
+    }
+
+    /// Ends with news; `false` when MANTYX has refused the run's stream for too long. A stream that
+    /// began after it was refused has brought what was left, and ends at once.
+    async fn news(&mut self, access: &Access) -> bool {
+        let refused = access.answer().map(|failure| {
+            let patience = if failure.since < self.begun { Duration::ZERO } else { PATIENCE };
+            failure.since + patience
+        });
+        let too_long = async {
+            match refused {
+                Some(until) => sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            changed = self.events.changed() => changed.is_ok(),
+            changed = self.access.changed() => changed.is_ok(),
+            () = too_long => false,
+        }
+    }
 }
 
 /// Where the next events come from.
 enum From {
     Log(Cursor),
+    /// MANTYX's replay is being opened.
+    Opening(BoxFuture<'static, Result<Box<Replay>, Arc<Failure>>>),
     Replay(Box<Replay>),
+    /// The last event, in pieces.
+    Last(reqwest::Response, BlankLine),
     Ended,
 }
 
@@ -43,26 +101,73 @@ struct Replay {
     response: reqwest::Response,
     framer: Framer,
     seq: u64,
+    /// What the app has of the events without a number.
+    repetitions: Unnumbered,
 }
 
-/// The events of `run` behind `last_seq`. The error is one of opening MANTYX's replay.
+impl Replay {
+    /// The events of `run` behind `seq` as MANTYX has them, without `repetitions`.
+    async fn open(
+        runs: Arc<Runs>,
+        run: Arc<DrivenRun>,
+        seq: u64,
+        repetitions: Unnumbered,
+    ) -> Result<Box<Self>, Arc<Failure>> {
+        debug!(run = %run.key.run, seq, "an app reads events that only MANTYX still has");
+        let (path, authority) = (run.key.stream_path(), runs.authority_of(&run));
+        let response = runs.upstream().open_stream(&path, seq, &authority).await;
+        let response = response.map_err(|error| Arc::new(Failure::new(error)))?;
+        let framer = Framer::new(MAX_EVENT);
+        Ok(Box::new(Self { response, framer, seq, repetitions }))
+    }
+}
+
+/// Where the events of `run` behind `last_seq` come from. While the log has none, it is waited until
+/// MANTYX has given the run's stream, or refused it.
+async fn begin(
+    runs: &Arc<Runs>,
+    run: &Arc<DrivenRun>,
+    last_seq: u64,
+    wake: &mut Wake,
+) -> Result<From, Arc<Failure>> {
+    let replay =
+        |repetitions| Replay::open(Arc::clone(runs), Arc::clone(run), last_seq, repetitions);
+    loop {
+        let access = wake.look();
+        let Some(cursor) = run.log.after(last_seq) else {
+            return replay(Unnumbered::default()).await.map(From::Replay);
+        };
+        match run.log.peek(&cursor) {
+            Read::LastIsElsewhere => {
+                let repetitions = run.state().repetitions();
+                return replay(repetitions).await.map(From::Replay);
+            }
+            Read::Pending | Read::End => {}
+            Read::Frames(_) | Read::Behind => return Ok(From::Log(cursor)),
+        }
+        if let Some(failure) = access.answer() {
+            return Err(Arc::clone(failure));
+        }
+        if !matches!(access, Access::Untried) || run.has_ended() {
+            return Ok(From::Log(cursor));
+        }
+        let draining = runs.draining().clone();
+        tokio::select! {
+            _woken = wake.news(&access) => {}
+            () = draining.cancelled() => return Ok(From::Log(cursor)),
+        }
+    }
+}
+
+/// The events of `run` behind `last_seq`. The error is MANTYX's, which gives no events.
 pub async fn open(
     runs: &Arc<Runs>,
     run: Arc<DrivenRun>,
     last_seq: u64,
-) -> Result<impl Stream<Item = Bytes> + Send + 'static, OpenError> {
-    let wake = run.log.subscribe();
-    let from = match run.log.after(last_seq) {
-        Some(cursor) => From::Log(cursor),
-        None => {
-            debug!(run = %run.key.run, last_seq, "an app reads events that only MANTYX still has");
-            let path = run.key.stream_path();
-            let authority = runs.authority_of(&run);
-            let response = runs.upstream().open_stream(&path, last_seq, &authority).await?;
-            let framer = Framer::new(MAX_EVENT);
-            From::Replay(Box::new(Replay { response, framer, seq: last_seq }))
-        }
-    };
+) -> Result<impl Stream<Item = Bytes> + Send + 'static, Arc<Failure>> {
+    let mut wake = Wake::of(&run);
+    let from = begin(runs, &run, last_seq, &mut wake).await?;
+    wake.begun = Instant::now();
     runs.metrics.app_streams.inc();
     let this = AppStream { runs: Arc::clone(runs), run, wake, from };
     Ok(stream::unfold(this, |mut this| async move {
@@ -81,19 +186,31 @@ impl AppStream {
     async fn next(&mut self) -> Option<Bytes> {
         let draining = self.runs.draining().clone();
         loop {
+            // In the middle of an event stands nothing else.
+            let is_inside = matches!(self.from, From::Last(..));
+            let pause = if is_inside { SILENCE } else { HEARTBEAT };
             let step = async {
                 match &mut self.from {
                     From::Ended => Turn::To(From::Ended),
                     From::Log(cursor) => read_log(&self.run, cursor, &mut self.wake).await,
+                    From::Opening(opening) => match opening.await {
+                        Ok(replay) => Turn::To(From::Replay(replay)),
+                        Err(failure) => {
+                            debug!(error = %failure.error, "a replay cannot be opened");
+                            Turn::To(From::Ended)
+                        }
+                    },
                     From::Replay(replay) => read_replay(&self.run, replay).await,
+                    From::Last(response, blank) => read_last(response, blank).await,
                 }
             };
             let turn = tokio::select! {
                 biased;
-                turn = timeout(HEARTBEAT, step) => turn,
+                turn = timeout(pause, step) => turn,
                 () = draining.cancelled() => return None,
             };
             match turn {
+                Err(_elapsed) if is_inside => return None,
                 Err(_elapsed) => return Some(HEARTBEAT_FRAME),
                 Ok(Turn::Bytes(bytes)) => return Some(bytes),
                 Ok(Turn::To(From::Ended)) => return None,
@@ -102,6 +219,22 @@ impl AppStream {
                     return Some(bytes);
                 }
                 Ok(Turn::To(from)) => self.from = from,
+                Ok(Turn::Elsewhere(seq)) => {
+                    let repetitions = self.run.state().repetitions();
+                    let (runs, run) = (Arc::clone(&self.runs), Arc::clone(&self.run));
+                    let opening = Replay::open(runs, run, seq, repetitions);
+                    self.from = From::Opening(Box::pin(opening));
+                }
+                Ok(Turn::BeginsLast(bytes)) => {
+                    let From::Replay(replay) = std::mem::replace(&mut self.from, From::Ended)
+                    else {
+                        return None;
+                    };
+                    let mut blank = BlankLine::default();
+                    blank.end_in(&bytes);
+                    self.from = From::Last(replay.response, blank);
+                    return Some(bytes);
+                }
                 Ok(Turn::Behind(seq)) => {
                     self.runs.metrics.app_streams_slow.inc();
                     info!(
@@ -121,23 +254,54 @@ enum Turn {
     Last(Bytes),
     /// The app has not read as fast as events came; it has them up to this one.
     Behind(u64),
+    /// It has them up to this one, which is all but the last.
+    Elsewhere(u64),
+    /// The beginning of the last event, whose rest has not come yet.
+    BeginsLast(Bytes),
     To(From),
 }
 
 /// May be dropped while it waits: the cursor moves only with bytes handed out.
-async fn read_log(run: &DrivenRun, cursor: &mut Cursor, wake: &mut watch::Receiver<()>) -> Turn {
+async fn read_log(run: &DrivenRun, cursor: &mut Cursor, wake: &mut Wake) -> Turn {
     loop {
-        wake.mark_unchanged();
+        let access = wake.look();
         match run.log.read(cursor) {
             Read::Frames(bytes) => return Turn::Bytes(bytes),
             Read::End => return Turn::To(From::Ended),
+            Read::LastIsElsewhere => return Turn::Elsewhere(cursor.seq),
             Read::Behind => return Turn::Behind(cursor.seq),
             Read::Pending => {
-                if wake.changed().await.is_err() {
+                if !wake.news(&access).await {
                     return Turn::To(From::Ended);
                 }
             }
         }
+    }
+}
+
+/// May be dropped while it waits.
+async fn read_last(response: &mut reqwest::Response, blank: &mut BlankLine) -> Turn {
+    match response.chunk().await {
+        Ok(Some(mut chunk)) => match blank.end_in(&chunk) {
+            Some(end) => {
+                chunk.truncate(end);
+                Turn::Last(chunk)
+            }
+            None => Turn::Bytes(chunk),
+        },
+        Ok(None) | Err(_) => Turn::To(From::Ended),
+    }
+}
+
+/// Whether the event that begins so, and is too large, is the last one of `run`.
+fn is_last(run: &DrivenRun, framer: &Framer) -> bool {
+    let fields = framer.beginning().fields();
+    let data = fields.data.unwrap_or_default();
+    let beginning = Beginning::read(fields.id.as_deref(), fields.event.as_deref(), &data);
+    match beginning.event.body {
+        Body::End(kind) => kind == run.key.kind,
+        // Nothing tells what it is, but that the run is over and its log does not have the end.
+        _ => !beginning.is_known && run.log.has_left_last(),
     }
 }
 
@@ -149,13 +313,22 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
             let frame = match replay.framer.next_frame() {
                 Ok(Some(frame)) => frame,
                 Ok(None) => break,
+                Err(_) if is_last(run, &replay.framer) => {
+                    out.extend_from_slice(&replay.framer.take_rest());
+                    return Turn::BeginsLast(out.into());
+                }
                 Err(error) => {
                     warn!(run = %run.key.run, %error, "an event of MANTYX is left out of a replay");
                     continue;
                 }
             };
             let Some(event) = driver::read(run, &frame) else { continue };
-            if event.seq.is_some_and(|seq| seq <= replay.seq) {
+            let is_repeated = match (event.seq, event.print) {
+                (Some(seq), _) => seq <= replay.seq,
+                (None, Some(print)) => replay.repetitions.repeats(print),
+                (None, None) => false,
+            };
+            if is_repeated {
                 continue;
             }
             replay.seq = event.seq.unwrap_or(replay.seq);
@@ -175,7 +348,9 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
         if !out.is_empty() {
             return Turn::Bytes(out.into());
         }
-        if let Some(cursor) = run.log.after(replay.seq) {
+        if !run.log.has_left_last()
+            && let Some(cursor) = run.log.after(replay.seq)
+        {
             return Turn::To(From::Log(cursor));
         }
         match replay.response.chunk().await {

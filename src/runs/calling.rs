@@ -68,9 +68,12 @@ impl Runs {
             tool_use,
         });
         let patience = self.patience(route, asked_by.as_deref());
-        let alone = match (&asked_by, &patience) {
-            (None, Some(_)) => Some(Arc::new(Alone::new(args.clone(), self.leave.clone()))),
-            _ => None,
+        // What goes on is kept over a restart. Of any other call by hand, it is only of interest
+        // whether its tool was reached.
+        let leaving = patience.as_ref().map(|_| self.leave.clone()).unwrap_or_default();
+        let alone = match &asked_by {
+            None => Some(Arc::new(Alone::new(args.clone(), leaving))),
+            Some(_) => None,
         };
         let in_hand = InHand {
             app: app.clone(),

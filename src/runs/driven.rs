@@ -12,13 +12,16 @@ use std::{
     time::SystemTime,
 };
 
-use tokio::time::Instant;
+use bytes::Bytes;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     AskedBy, NewRun, Runs,
+    access::{Access, Failure},
     entry::Entry,
     log::{EventLog, Room},
+    unwanted::Unwanted,
 };
 use crate::{
     backend::peer::Handle,
@@ -33,7 +36,7 @@ use crate::{
         spec::Table,
     },
     traces::Context,
-    upstream::Authority,
+    upstream::{Authority, OpenError},
 };
 
 /// What identifies a run: ids are only known to be unique within their workspace and kind.
@@ -87,6 +90,9 @@ pub struct DrivenRun {
     in_flight: AtomicUsize,
     started_at: Millis,
     ended: Mutex<Option<Ended>>,
+    /// How its stream stands with MANTYX.
+    access: watch::Sender<Access>,
+    unwanted: Mutex<Unwanted>,
     /// The entries of calls that an earlier process left and that may be made again.
     left: Mutex<Entries>,
 }
@@ -98,6 +104,8 @@ type Entries = HashMap<(Option<RunId>, ToolUseId), Arc<Entry>>;
 pub(super) struct Ended {
     pub(super) at: Instant,
     told: Millis,
+    /// The run may go on: it is its stream that could not be read.
+    given_up: bool,
 }
 
 /// How far a run is.
@@ -107,6 +115,8 @@ pub enum Phase {
     Attaching,
     Driven,
     Ended,
+    /// Its stream could not be read, and is not tried any more until somebody asks for it.
+    GivenUp,
 }
 
 /// What an earlier process left of a run.
@@ -115,6 +125,7 @@ pub(super) struct Left {
     pub slot: Slot,
     pub started_at: Millis,
     pub ended_at: Option<Millis>,
+    pub given_up: bool,
     /// Behind this, no call is known.
     pub last_seq: u64,
     /// The calls of which nothing is to be decided any more.
@@ -128,12 +139,14 @@ impl DrivenRun {
     pub(super) fn new(slot: Slot, new: NewRun, room: &Room) -> Self {
         let begin = if new.has_past { Run::with_past } else { Run::new };
         let state = begin(new.key.kind, Arc::clone(&new.table));
-        Self::of(slot, new, state, EventLog::new(room), journal::now())
+        Self::of(slot, new, state, (EventLog::new(room), room), journal::now())
     }
 
     /// A run that an earlier process drove.
     pub(super) fn left(new: NewRun, left: Left, room: &Room) -> Self {
-        let Left { slot, started_at, ended_at, last_seq, seen, again } = left;
+        let Left { slot, started_at, ended_at, given_up, last_seq, seen, again } = left;
+        // Where nobody had read to the present, nothing is known of the answers of others.
+        let last_seq = if new.has_past { 0 } else { last_seq };
         let calls: Vec<Call> = again.iter().map(|entry| entry.call()).collect();
         let (kind, table) = (new.key.kind, Arc::clone(&new.table));
         let by_call = |entry: Arc<Entry>| {
@@ -143,27 +156,29 @@ impl DrivenRun {
         let log = match kind {
             // What has no number may have been dropped unseen.
             RunKind::Eval => EventLog::behind_unnumbered(room),
-            RunKind::Agent if ended_at.is_some() => EventLog::behind(room, u64::MAX),
+            RunKind::Agent if ended_at.is_some() && !given_up => EventLog::behind(room, u64::MAX),
             RunKind::Agent => EventLog::behind(room, last_seq),
         };
-        let state = if new.has_past {
-            Run::with_past(kind, table)
-        } else {
-            Run::resumed(kind, table, last_seq, seen, calls)
-        };
+        let state = Run::resumed(kind, table, last_seq, seen, calls);
         let this = Self {
             left: Mutex::new(again.into_iter().map(by_call).collect()),
-            ..Self::of(slot, new, state, log, started_at)
+            ..Self::of(slot, new, state, (log, room), started_at)
         };
         if let Some(told) = ended_at {
             this.log.end();
             *this.ended.lock().unwrap_or_else(PoisonError::into_inner) =
-                Some(Ended { at: Instant::now(), told });
+                Some(Ended { at: Instant::now(), told, given_up });
         }
         this
     }
 
-    fn of(slot: Slot, new: NewRun, state: Run, log: EventLog, started_at: Millis) -> Self {
+    fn of(
+        slot: Slot,
+        new: NewRun,
+        state: Run,
+        (log, room): (EventLog, &Room),
+        started_at: Millis,
+    ) -> Self {
         let NewRun { key, app, session, authority, table, has_past: _, trace } = new;
         let stop = CancellationToken::new();
         Self {
@@ -181,6 +196,8 @@ impl DrivenRun {
             in_flight: AtomicUsize::new(0),
             started_at,
             ended: Mutex::default(),
+            access: watch::Sender::default(),
+            unwanted: Mutex::new(Unwanted::new(room)),
             left: Mutex::default(),
         }
     }
@@ -199,6 +216,7 @@ impl DrivenRun {
             has_past: self.state().has_past(),
             started_at: self.started_at,
             ended_at: self.ended().map(|ended| ended.told),
+            given_up: self.is_given_up(),
             trace: self
                 .trace
                 .trace()
@@ -240,7 +258,9 @@ impl DrivenRun {
 
     /// How far the run is.
     pub fn phase(&self) -> Phase {
-        if self.has_ended() {
+        if self.is_given_up() {
+            Phase::GivenUp
+        } else if self.has_ended() {
             Phase::Ended
         } else if self.state().has_past() {
             Phase::Attaching
@@ -303,6 +323,7 @@ impl DrivenRun {
         if self.session.is_some() { &self.cancel } else { &self.stop }.cancel();
     }
 
+    /// Whether it is not driven: it has ended, or was given up.
     pub fn has_ended(&self) -> bool {
         self.ended().is_some()
     }
@@ -312,8 +333,72 @@ impl DrivenRun {
     }
 
     pub(super) fn set_ended(&self) {
+        self.end_as(false);
+    }
+
+    /// Its stream cannot be read. What was taken of its calls stays taken.
+    pub(super) fn give_up(&self) {
+        self.end_as(true);
+    }
+
+    fn end_as(&self, given_up: bool) {
+        let now = || Ended { at: Instant::now(), told: journal::now(), given_up };
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(now);
+    }
+
+    /// Whether nobody reads its stream, though it may go on.
+    pub fn is_given_up(&self) -> bool {
+        self.ended().is_some_and(|ended| ended.given_up)
+    }
+
+    /// Its stream is to be read again; `false` where that is so already, or the run has ended.
+    pub(super) fn revive(&self) -> bool {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        ended.get_or_insert_with(|| Ended { at: Instant::now(), told: journal::now() });
+        let revived = ended.take_if(|ended| ended.given_up).is_some();
+        if revived {
+            self.access.send_replace(Access::Untried);
+            self.log.reopen();
+            self.state().hold();
+        }
+        revived
+    }
+
+    /// How its stream stands.
+    pub fn access(&self) -> Access {
+        self.access.borrow().clone()
+    }
+
+    /// The same, as it changes.
+    pub(super) fn watch_access(&self) -> watch::Receiver<Access> {
+        self.access.subscribe()
+    }
+
+    /// Its stream is open, or has broken.
+    pub(super) fn set_access(&self, access: Access) {
+        self.access.send_replace(access);
+    }
+
+    /// Its stream could not be opened.
+    pub(super) fn is_failing(&self, error: OpenError) {
+        self.access.send_modify(|access| {
+            let before = access.failure().map(|failure| failure.since);
+            let failure = Failure { error, since: before.unwrap_or_else(Instant::now) };
+            *access = Access::Failing(Arc::new(failure));
+        });
+    }
+
+    /// MANTYX does not know the call of `entry`. Where it does not show the run's stream either, that
+    /// may be its fault: `body` is kept until it does. `false`: the answer is not wanted.
+    pub(super) fn keep_unwanted(&self, entry: &Arc<Entry>, body: Bytes) -> bool {
+        if matches!(*self.access.borrow(), Access::Open) {
+            return false;
+        }
+        self.unwanted.lock().unwrap_or_else(PoisonError::into_inner).keep(entry, body)
+    }
+
+    /// The answers that were kept.
+    pub(super) fn take_unwanted(&self) -> Vec<(Arc<Entry>, Bytes)> {
+        self.unwanted.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, Run> {

@@ -7,18 +7,20 @@
 //!
 //! Must not: wait for an app, or stop reading because a call is slow.
 
-use std::{sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
+use bytes::Bytes;
+use futures_util::FutureExt as _;
 use http::StatusCode;
 use serde::Deserialize;
 use tokio::{
-    task::JoinSet,
-    time::{Instant, sleep, timeout},
+    task::{JoinError, JoinSet},
+    time::{Instant, sleep_until, timeout},
 };
 use tracing::{debug, error, info, warn};
 
 use super::{
-    DrivenRun, Runs,
+    Access, DrivenRun, Runs,
     answering::{self, Task},
     entry::Entry,
     mask::masked,
@@ -30,7 +32,7 @@ use crate::{
     metrics::RunEnding,
     model::{
         ending::Ending,
-        event::{self, Call, Event},
+        event::{self, Beginning, Call, Event},
         ids::RunKind,
         run::{Step, Work},
     },
@@ -42,10 +44,11 @@ use crate::{
 pub(super) const MAX_EVENT: usize = 8 << 20;
 /// A stream that is silent for so long is opened anew: the connection may be dead without a sign,
 /// and MANTYX documents no heartbeat.
-const SILENCE: Duration = Duration::from_secs(60);
+pub(super) const SILENCE: Duration = Duration::from_secs(60);
 /// A stream that was open for so long was no failed attempt, even if it brought nothing.
 const LIVED: Duration = Duration::from_secs(5);
-/// So many answers "no such run" in a row end the driver; one alone may be a replica that lags.
+/// So many answers "no such run" in a row end the driver; one alone may be a replica that lags. Of a
+/// run that was given up before, one is enough.
 const UNKNOWN_RUN_LIMIT: u32 = 5;
 /// A run whose stream could not be opened for so long is given up.
 const GIVE_UP: Duration = Duration::from_secs(60 * 60);
@@ -74,44 +77,77 @@ struct Driver {
     past_until: Option<Instant>,
     /// Whether the open stream has brought anything new.
     news: bool,
+    /// Whether it has brought an event that is too large, and of which nothing is known.
+    riddle: bool,
+    /// How many answers "no such run" have come in a row.
+    unknown: u32,
     /// Whether a stream was opened before.
     has_read: bool,
 }
 
 /// Drives `run` until it ends or the daemon goes down.
 ///
-/// `left` are the calls that an earlier process left and that need not wait for the stream.
-pub(super) async fn drive(runs: Arc<Runs>, run: Arc<DrivenRun>, left: Vec<(Arc<Entry>, Task)>) {
-    let backoff = Backoff::for_connections();
-    let calls = JoinSet::new();
-    let (past_until, news, has_read) = (None, false, false);
-    let mut driver = Driver { runs, run, calls, backoff, past_until, news, has_read };
+/// `left` are the calls that an earlier process left and that need not wait for the stream. The run
+/// may have been given up before.
+pub(super) async fn drive(
+    runs: Arc<Runs>,
+    run: Arc<DrivenRun>,
+    left: Vec<(Arc<Entry>, Task)>,
+    is_revived: bool,
+) {
+    let mut driver = Driver {
+        runs,
+        run,
+        calls: JoinSet::new(),
+        backoff: Backoff::for_connections(),
+        past_until: None,
+        news: false,
+        riddle: false,
+        unknown: if is_revived { UNKNOWN_RUN_LIMIT - 1 } else { 0 },
+        has_read: is_revived,
+    };
     for (entry, task) in left {
         driver.answer(entry.call(), task, entry);
     }
     let why = driver.read_to_the_end().await;
     let Driver { runs, run, mut calls, .. } = driver;
-    run.set_ended();
     runs.metrics.ended.of(why.ending()).inc();
+    info!(run = %run.key.run, "{}", why.words());
+    if why == Why::GivenUp {
+        // The run stays known, so that no call of it is ever made again. From here on, another driver
+        // may take it up.
+        run.log.end();
+        run.give_up();
+        runs.journal.write(run.changes());
+        runs.tell(&run);
+        return;
+    }
+    run.set_ended();
     runs.tell(&run);
     let has_ended = matches!(why, Why::Ended(_));
     if has_ended {
         // Nobody waits for these answers any more.
         run.end_calls();
+        run.take_unwanted();
         runs.forget_calls_of(&run.key);
     }
-    if why == Why::GivenUp {
-        // Its apps then hear from MANTYX itself what is wrong.
-        runs.forget(&run);
-    }
     run.log.end();
-    while calls.join_next().await.is_some() {}
+    while let Some(ended) = calls.join_next().await {
+        note(&run, ended);
+    }
     if has_ended {
         let mut changes = run.changes();
         changes.push(Change::ForgetCalls(run.slot));
         runs.journal.write(changes);
     }
-    info!(run = %run.key.run, "{}", why.words());
+}
+
+/// Looks at how the task of a call has ended. What panics while it makes the call is an answer; this
+/// is about the rest.
+fn note(run: &DrivenRun, ended: Result<(), JoinError>) {
+    if let Err(error) = ended {
+        error!(run = %run.key.run, %error, "the task of a call failed; its answer may not be posted");
+    }
 }
 
 /// Why a driver stopped.
@@ -142,22 +178,29 @@ impl Why {
 
 impl Driver {
     async fn read_to_the_end(&mut self) -> Why {
-        let mut unknown = 0;
         let mut opened = Instant::now();
         loop {
             let begun = Instant::now();
-            let wait = match self.read_stream().await {
+            // Without its driver, no call of the run would be answered any more.
+            let end = AssertUnwindSafe(self.read_stream()).catch_unwind().await;
+            let end = end.unwrap_or_else(|_panic| {
+                error!(run = %self.run.key.run, "the reading of the run's stream panicked; again");
+                End::Broken("the reading panicked".to_owned())
+            });
+            let mut is_lost = false;
+            let wait = match end {
                 End::Terminal(ending) => return Why::Ended(ending),
                 End::Drain => return Why::ShuttingDown,
                 End::Broken(why) => {
-                    unknown = 0;
+                    self.run.set_access(Access::Broken);
                     opened = Instant::now();
                     if opened > begun + LIVED {
                         self.backoff.reset();
                     }
-                    if !self.news
-                        && let Some(ending) = self.is_over().await
-                    {
+                    if let Some(ending) = self.is_over().await {
+                        if self.riddle {
+                            self.run.log.leave_last();
+                        }
                         return Why::Ended(ending);
                     }
                     debug!(run = %self.run.key.run, why, "the stream broke; resuming");
@@ -165,32 +208,70 @@ impl Driver {
                 }
                 End::Refused(error) => {
                     warn!(run = %self.run.key.run, %error, "the run's stream cannot be read");
-                    if matches!(error, OpenError::Status(StatusCode::NOT_FOUND)) {
-                        unknown += 1;
-                    }
-                    if unknown >= UNKNOWN_RUN_LIMIT || begun > opened + GIVE_UP {
-                        error!(run = %self.run.key.run, "giving the run up");
-                        return Why::GivenUp;
-                    }
-                    self.backoff.next_wait()
+                    is_lost = self.is_lost(&error) || begun > opened + GIVE_UP;
+                    let asked = match &error {
+                        OpenError::Refused(refusal) => refusal.retry_after(),
+                        _ => Duration::ZERO,
+                    };
+                    self.run.is_failing(error);
+                    self.backoff.next_wait().max(asked)
                 }
             };
-            tokio::select! {
-                () = sleep(wait) => (),
-                () = self.runs.draining().cancelled() => return Why::ShuttingDown,
+            if let Some(why) = self.pause(wait, is_lost).await {
+                return why;
             }
         }
     }
 
+    /// Whether there is no hope for the stream, as MANTYX has refused it so.
+    fn is_lost(&mut self, error: &OpenError) -> bool {
+        match error.status() {
+            Some(StatusCode::GONE) => true,
+            Some(StatusCode::NOT_FOUND) => {
+                self.unknown += 1;
+                self.unknown >= UNKNOWN_RUN_LIMIT
+            }
+            _ => false,
+        }
+    }
+
+    /// Waits until the next attempt. A run that is lost is given up, but not before its calls have been
+    /// answered: MANTYX may know it where results are posted, or may show it again meanwhile.
+    async fn pause(&mut self, wait: Duration, is_lost: bool) -> Option<Why> {
+        let next = Instant::now() + wait;
+        let draining = self.runs.draining().clone();
+        loop {
+            self.note_ended();
+            if is_lost && self.calls.is_empty() {
+                error!(run = %self.run.key.run, "giving the run up");
+                return Some(Why::GivenUp);
+            }
+            tokio::select! {
+                () = sleep_until(next) => return None,
+                () = draining.cancelled() => return Some(Why::ShuttingDown),
+                Some(ended) = self.calls.join_next() => note(&self.run, ended),
+            }
+        }
+    }
+
+    /// Finished calls give their memory back.
+    fn note_ended(&mut self) {
+        while let Some(ended) = self.calls.try_join_next() {
+            note(&self.run, ended);
+        }
+    }
+
     /// How the run has ended, if MANTYX says that it has, though its stream does not. The events of
-    /// an eval need not be replayed: where the stream broke before the last one, it never comes.
+    /// an eval need not be replayed: where the stream broke before the last one, it never comes. And
+    /// the last event of any run may be too large.
     async fn is_over(&self) -> Option<RunEnding> {
         #[derive(Deserialize)]
         struct Snapshot {
             status: String,
         }
         let (key, authority) = (&self.run.key, self.runs.authority_of(&self.run));
-        if key.kind != RunKind::Eval {
+        let is_doubtful = self.riddle || !self.news && key.kind == RunKind::Eval;
+        if !is_doubtful {
             return None;
         }
         let path = key.path();
@@ -215,7 +296,7 @@ impl Driver {
     /// Opens the stream where the last one broke, and reads it.
     async fn read_stream(&mut self) -> End {
         // What is bounded is the reading of one stream: a break tells nothing of the past.
-        (self.news, self.past_until) = (false, None);
+        (self.news, self.riddle, self.past_until) = (false, false, None);
         let path = self.run.key.stream_path();
         let last_seq = self.run.state().last_seq();
         let draining = self.runs.draining().clone();
@@ -238,14 +319,19 @@ impl Driver {
         };
         let mut framer = Framer::new(MAX_EVENT);
         self.run.state().opened();
+        self.run.set_access(Access::Open);
+        self.unknown = 0;
+        for (entry, body) in self.run.take_unwanted() {
+            info!(run = %self.run.key.run, "MANTYX knows the run again; an answer is posted again");
+            self.answer(entry.call(), Task::Post(body), entry);
+        }
         loop {
             let patience = self.patience(&framer);
             let chunk = tokio::select! {
                 chunk = timeout(patience, response.chunk()) => chunk,
                 () = draining.cancelled() => return End::Drain,
             };
-            // Finished calls give their memory back.
-            while self.calls.try_join_next().is_some() {}
+            self.note_ended();
             match chunk {
                 Ok(Ok(Some(chunk))) => framer.push(&chunk),
                 Ok(Ok(None)) => return End::Broken("MANTYX closed it".to_owned()),
@@ -264,8 +350,10 @@ impl Driver {
                         }
                     }
                     Ok(None) => break None,
-                    // To read the stream anew would bring the same event again.
                     Err(error) => {
+                        if let Some(ending) = self.take_beginning(&framer) {
+                            break Some(End::Terminal(ending));
+                        }
                         error!(run = %self.run.key.run, %error, "an event of MANTYX is left out");
                     }
                 }
@@ -312,13 +400,52 @@ impl Driver {
     /// Takes in one frame; how the run has ended, where it has with it.
     fn take(&mut self, frame: &Frame) -> Option<RunEnding> {
         let event = read(&self.run, frame)?;
+        self.take_event(event, Some(&frame.raw)).then(|| {
+            let fields = frame.fields();
+            let data = fields.data.as_deref().unwrap_or_default();
+            ending(event::end(fields.event.as_deref(), data))
+        })
+    }
+
+    /// Takes in what the beginning of a frame tells that is too large to be read; how the run has ended,
+    /// where it has with it. To read the stream anew would bring the same frame again.
+    fn take_beginning(&mut self, framer: &Framer) -> Option<RunEnding> {
+        let fields = framer.beginning().fields();
+        let (id, event) = (fields.id.as_deref(), fields.event.as_deref());
+        let data = fields.data.as_deref().unwrap_or_default();
+        let Beginning { event, end, is_known } = Beginning::read(id, event, data);
+        if !is_known {
+            // It may be the last one: nothing of it is taken in, so that it comes again.
+            self.riddle = true;
+            return None;
+        }
+        self.take_event(event, None).then(|| {
+            // Apps have it from MANTYX, in pieces.
+            self.run.log.leave_last();
+            ending(end)
+        })
+    }
+
+    /// Takes in an event, whose frame is `raw` unless it is too large; whether the run has ended with
+    /// it.
+    fn take_event(&mut self, event: Event, raw: Option<&Bytes>) -> bool {
         let seq = event.seq;
+        let is_behind = {
+            let state = self.run.state();
+            seq.is_some_and(|seq| seq <= state.last_seq())
+        };
         let step = self.run.state().on_event(event);
+        let push = |raw: Bytes| {
+            // Apps have read past a call that comes late, and they know no way back.
+            if !is_behind {
+                self.run.log.push(seq, raw);
+            }
+        };
         match step {
-            Step::Skip => return None,
-            Step::Relay => self.run.log.push(seq, frame.raw.clone()),
+            Step::Skip => return false,
+            Step::Relay => raw.cloned().into_iter().for_each(push),
             Step::Mask(call, work) => {
-                self.run.log.push(seq, masked(self.run.key.kind, seq, &call).raw);
+                push(masked(self.run.key.kind, seq, &call).raw);
                 let mut changes = Vec::new();
                 let tasks = self.tasks(vec![(call, work)], &mut changes);
                 if !tasks.is_empty() {
@@ -329,20 +456,18 @@ impl Driver {
                 }
             }
             Step::Finish => {
-                self.run.log.push(seq, frame.raw.clone());
-                let fields = frame.fields();
-                let data = fields.data.as_deref().unwrap_or_default();
-                return Some(match event::end(fields.event.as_deref(), data) {
-                    event::End::Result => RunEnding::Result,
-                    event::End::Error => RunEnding::Error,
-                    event::End::Cancelled => RunEnding::Cancelled,
-                });
+                raw.cloned().into_iter().for_each(push);
+                return true;
             }
+        }
+        if raw.is_none() && seq.is_none() {
+            // It may be brought each time.
+            return false;
         }
         // Proof of life: the next break is met at once.
         self.backoff.reset();
         self.news = true;
-        None
+        false
     }
 
     /// What is to be done for calls, with their entries; what these have to say goes to `changes`.
@@ -389,6 +514,14 @@ impl Driver {
     fn answer(&mut self, call: Call, task: Task, entry: Arc<Entry>) {
         let (runs, run) = (Arc::clone(&self.runs), Arc::clone(&self.run));
         self.calls.spawn(answering::answer(runs, run, call, task, entry));
+    }
+}
+
+fn ending(end: event::End) -> RunEnding {
+    match end {
+        event::End::Result => RunEnding::Result,
+        event::End::Error => RunEnding::Error,
+        event::End::Cancelled => RunEnding::Cancelled,
     }
 }
 

@@ -28,7 +28,8 @@ use crate::{
     },
 };
 
-/// An answer that was kept over a restart is posted for at least so long, however late it is.
+/// An answer that was kept, over a restart or until MANTYX knew its run again, is posted for at least
+/// so long, however late it is.
 const POST_KEPT: Duration = Duration::from_secs(30);
 
 /// One call in the journal.
@@ -99,8 +100,9 @@ impl Entry {
     }
 
     /// How long its answer may be posted, where MANTYX waits for `whole`.
-    pub(super) fn post_within(&self, whole: Duration) -> Duration {
-        let least = if self.before.is_zero() { Duration::ZERO } else { POST_KEPT };
+    pub(super) fn post_within(&self, whole: Duration, is_kept: bool) -> Duration {
+        let is_new = self.before.is_zero() && !is_kept;
+        let least = if is_new { Duration::ZERO } else { POST_KEPT };
         self.left_of(whole).max(least)
     }
 
@@ -193,6 +195,14 @@ impl Entry {
             }
             self.journal.write(vec![Change::Call(self.key.clone(), record.clone()), long]);
         });
+    }
+
+    /// Whether the tool may have been reached.
+    pub(super) fn has_reached_tool(&self) -> bool {
+        match self.long.get() {
+            Some((calls, id)) => !calls.waits(id),
+            None => self.record().stage != Stage::Received,
+        }
     }
 
     fn is_answered(&self) -> bool {

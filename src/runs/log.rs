@@ -34,6 +34,15 @@ impl Room {
     pub fn is_scarce(&self) -> bool {
         self.0.load(Ordering::Relaxed) > ROOM
     }
+
+    /// `bytes` more are held, until [`Self::give_back`].
+    pub(super) fn use_up(&self, bytes: usize) {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn give_back(&self, bytes: usize) {
+        self.0.fetch_sub(bytes, Ordering::Relaxed);
+    }
 }
 
 /// The log of one run.
@@ -57,6 +66,8 @@ struct Inner {
     /// has not read so far cannot tell what is missing.
     dropped_unnumbered: u64,
     ended: bool,
+    /// The last event of the run is too large to be kept; MANTYX has it.
+    last_is_elsewhere: bool,
 }
 
 #[derive(Debug)]
@@ -83,6 +94,8 @@ pub enum Read {
     Behind,
     /// The run has ended and everything has been read.
     End,
+    /// The same but for the last event, which MANTYX alone has.
+    LastIsElsewhere,
 }
 
 impl EventLog {
@@ -129,6 +142,21 @@ impl EventLog {
         self.flush();
     }
 
+    /// The run's last event is too large to be kept: readers get it from MANTYX.
+    pub fn leave_last(&self) {
+        self.lock().last_is_elsewhere = true;
+    }
+
+    /// Whether readers get the last event from MANTYX.
+    pub fn has_left_last(&self) -> bool {
+        self.lock().last_is_elsewhere
+    }
+
+    /// More comes after all.
+    pub fn reopen(&self) {
+        self.lock().ended = false;
+    }
+
     /// Gives the memory back; a later reader gets the events from MANTYX.
     pub fn forget(&self) {
         let mut inner = self.lock();
@@ -143,6 +171,11 @@ impl EventLog {
         let inner = self.lock();
         let whole = inner.dropped <= seq && inner.dropped_unnumbered == 0;
         whole.then_some(Cursor { position: inner.first, seq })
+    }
+
+    /// What a read at `cursor` would find, which stays where it is.
+    pub fn peek(&self, cursor: &Cursor) -> Read {
+        self.read(&mut cursor.clone())
     }
 
     /// Wakes after the next [`EventLog::flush`].
@@ -174,9 +207,10 @@ impl EventLog {
                 picked.push(entry.bytes.clone());
             }
         }
-        let ended = inner.ended;
+        let (ended, is_elsewhere) = (inner.ended, inner.last_is_elsewhere);
         drop(inner);
         match picked.len() {
+            0 if ended && is_elsewhere => Read::LastIsElsewhere,
             0 if ended => Read::End,
             0 => Read::Pending,
             1 => picked.pop().map_or(Read::Pending, Read::Frames),

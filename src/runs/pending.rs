@@ -8,17 +8,20 @@ mod kept;
 
 use std::{
     collections::HashMap,
+    panic::AssertUnwindSafe,
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
     time::Duration,
 };
 
+use futures_util::FutureExt as _;
 use tokio::{
     sync::Notify,
     time::{Instant, timeout, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 pub(super) use self::kept::Alone;
 use self::kept::Work;
@@ -262,6 +265,16 @@ impl InHand {
         made
     }
 
+    /// What came of making the call. A panic is an answer as well: without one, MANTYX would wait
+    /// until the call times out, and the model would not learn whether the tool was reached.
+    fn unless_panicked(&self, made: thread::Result<Result<Made, Left>>) -> Result<Made, Left> {
+        made.unwrap_or_else(|_panic| {
+            let (app, tool) = (&self.app, self.tool.as_str());
+            error!(%app, tool, "a call panicked; it is answered with an error");
+            Ok(Made::internal(tool, self.has_reached_tool()))
+        })
+    }
+
     /// The same, of a call that is waited for.
     fn ends_or_is_left(&self, made: Result<Made, Left>) -> Result<Made, Left> {
         match made {
@@ -273,6 +286,15 @@ impl InHand {
             Err(Left) => {
                 Ok(self.ends(Made::failed(Ending::Cancelled, approval::going_down(&self.tool))))
             }
+        }
+    }
+
+    /// Whether the tool may have been reached. Assumed where no record of the call says otherwise.
+    fn has_reached_tool(&self) -> bool {
+        match (&self.asked_by, &self.alone) {
+            (Some(by), _) => by.entry.has_reached_tool(),
+            (None, Some(alone)) => alone.has_reached_tool(),
+            (None, None) => true,
         }
     }
 
@@ -337,18 +359,19 @@ impl Runs {
         in_hand: InHand,
         patience: Option<Patience>,
     ) -> Result<Made, Left> {
-        let mut making = Box::pin(making);
+        let mut making = Box::pin(AssertUnwindSafe(making).catch_unwind());
         let mut late = None;
         if let Some(Patience { after, fetch }) = patience {
             match timeout(after, &mut making).await {
-                Ok(made) => return in_hand.ends_or_is_left(made),
+                Ok(made) => return in_hand.ends_or_is_left(in_hand.unless_panicked(made)),
                 // There is no later to fetch it.
                 Err(_elapsed) if self.drain.is_cancelled() => {}
                 Err(_elapsed) => late = new_id().map(|id| (id, fetch)),
             }
         }
         let Some((id, fetch)) = late else {
-            return in_hand.ends_or_is_left(making.await);
+            let made = making.await;
+            return in_hand.ends_or_is_left(in_hand.unless_panicked(made));
         };
         in_hand.account.goes_on();
         info!(app = %in_hand.app, tool = in_hand.tool, call = %id, "the call goes on");
@@ -366,13 +389,13 @@ impl Runs {
     /// Makes the call to its end, or until its run is cancelled.
     async fn go_on(
         self: Arc<Self>,
-        making: impl Future<Output = Result<Made, Left>> + Send + 'static,
+        making: impl Future<Output = thread::Result<Result<Made, Left>>> + Send + 'static,
         in_hand: InHand,
         id: CallId,
         stop: CancellationToken,
     ) {
         let answer = tokio::select! {
-            made = making => match made {
+            made = making => match in_hand.unless_panicked(made) {
                 Ok(made) => in_hand.ends(made).answer,
                 Err(Left) => {
                     in_hand.account.ends(Ending::Left);

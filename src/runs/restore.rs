@@ -152,6 +152,7 @@ impl Runs {
             slot,
             started_at: record.started_at,
             ended_at: record.ended_at,
+            given_up: record.given_up,
             last_seq: calls.iter().map(|call| call.record.seq).max().unwrap_or(0),
             seen: Vec::new(),
             again: Vec::new(),
@@ -171,6 +172,10 @@ impl Runs {
             let seen = Seen { agent_run: asked.agent_run, tool_use: asked.tool_use, content };
             left.seen.push(seen);
             open.extend(task(recovery, &asked.name, route, call.answer).map(|task| (entry, task)));
+        }
+        // It was given up when nothing of it was under way, but what MANTYX did not want then.
+        if left.given_up && !(open.is_empty() && left.again.is_empty()) {
+            (left.given_up, left.ended_at) = (false, None);
         }
         let new = NewRun {
             key: key.clone(),
@@ -273,6 +278,7 @@ mod tests {
             has_past: false,
             started_at: 1,
             ended_at: None,
+            given_up: false,
             trace: None,
         };
         let call = CallRecord {

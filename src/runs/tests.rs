@@ -1,5 +1,7 @@
 //! What is forgotten of runs, and when.
 
+mod panics;
+
 use tokio::time::advance;
 
 use super::{log::EventLog, *};

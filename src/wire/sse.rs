@@ -49,6 +49,9 @@ pub struct Framer {
     limit: usize,
 }
 
+/// How much of a frame that is too large is looked at.
+const BEGINNING: usize = 64 << 10;
+
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 impl Framer {
@@ -130,6 +133,18 @@ impl Framer {
             return Err(FrameTooLarge { limit: self.limit });
         }
         Ok(None)
+    }
+
+    /// The beginning of a frame that is too large, right after [`Self::next_frame`] has said so.
+    pub fn beginning(&self) -> Frame {
+        let beginning = self.buffer.get(..BEGINNING).unwrap_or(&self.buffer);
+        Frame { raw: Bytes::copy_from_slice(beginning) }
+    }
+
+    /// All that has come of a frame that is too large, right after [`Self::next_frame`] has said so.
+    pub fn take_rest(&mut self) -> Bytes {
+        self.searched = 0;
+        self.buffer.split().freeze()
     }
 
     /// Whether the pushed bytes end in the middle of a frame.

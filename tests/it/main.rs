@@ -94,6 +94,8 @@ mod hostile;
 #[cfg(test)]
 mod kit;
 #[cfg(test)]
+mod large_events;
+#[cfg(test)]
 mod local;
 #[cfg(test)]
 mod logs;
@@ -124,6 +126,8 @@ mod proxy;
 mod recovery;
 #[cfg(test)]
 mod redirects;
+#[cfg(test)]
+mod refused;
 #[cfg(test)]
 mod reload;
 #[cfg(test)]

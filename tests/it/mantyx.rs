@@ -89,6 +89,8 @@ struct State {
     /// Every POST of a result, by toolUseId.
     deliveries: HashMap<String, Vec<Delivery>>,
     ids: usize,
+    /// What every request for a run's stream is answered with; `None`: the stream.
+    refusal: Option<Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -175,6 +177,18 @@ impl Mantyx {
         let answer = format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
         self.shared
             .change(|state| state.canned.insert(format!("{method} {target}"), answer.into_bytes()));
+    }
+
+    /// Answers every request for a run's stream with this first line and these headers, and this
+    /// body, until [`Self::give_streams`].
+    pub(crate) fn refuse_streams(&self, head: &[&str], body: &str) {
+        let head = head.join("\r\n");
+        let answer = format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        self.shared.change(|state| state.refusal = Some(answer.into_bytes()));
+    }
+
+    pub(crate) fn give_streams(&self) {
+        self.shared.change(|state| state.refusal = None);
     }
 
     /// Lets the streams that wait for `name` go on.

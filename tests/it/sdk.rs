@@ -6,6 +6,7 @@
 use std::process::Stdio;
 
 use serde_json::Value;
+use tokio::process::Command;
 
 use crate::{bridge::Bridge, peers, rig::ledger_in};
 
@@ -31,7 +32,19 @@ async fn sandbox() -> Sandbox {
 /// Runs a script with the address and the token of the bridge, and reads its last line.
 pub(crate) async fn run(bridge: &Bridge, script: &str, args: &[&str]) -> Value {
     let mut command = peers::sdk(script);
-    command.arg(bridge.url()).arg(bridge.token()).args(args).stdin(Stdio::null());
+    command.arg(bridge.url()).arg(bridge.token()).args(args);
+    last_line(command, script).await
+}
+
+/// Runs a script with the address of a MANTYX, or of what stands in front of it.
+pub(crate) async fn run_at(url: &str, script: &str) -> Value {
+    let mut command = peers::sdk(script);
+    command.arg(url);
+    last_line(command, script).await
+}
+
+async fn last_line(mut command: Command, script: &str) -> Value {
+    command.stdin(Stdio::null());
     let limit = std::time::Duration::from_secs(60);
     let output = tokio::time::timeout(limit, command.output()).await;
     let output = output.expect("the SDK should be done in time").expect("the interpreter runs");

@@ -128,6 +128,39 @@ async fn an_event_that_comes_twice_runs_once() {
 }
 
 #[tokio::test]
+async fn a_call_that_comes_behind_a_later_event_is_answered_once() {
+    let rig = Rig::start().await;
+    let event = |seq: u64, kind: &str, data: &str| {
+        format!(
+            "id: {seq}\nevent: {kind}\ndata: {{\"seq\":{seq},\"type\":\"{kind}\",\"data\":{data}}}\n\n"
+        )
+    };
+    let call = |seq, id: &str| {
+        let data = format!(
+            r#"{{"toolUseId":"{id}","name":"plain_note","args":{{"text":"x"}},"kind":"mcp_local","mcpServer":"plain"}}"#
+        );
+        event(seq, "local_tool_call", &data)
+    };
+    let script = Script::new()
+        .raw_event(&event(1, "assistant_delta", r#"{"text":"a"}"#))
+        .raw_event(&call(3, "tu_3"))
+        // Published at once, and numbered before.
+        .raw(&call(2, "tu_2"))
+        .raw(&call(2, "tu_2"))
+        .raw(&call(3, "tu_3"))
+        .until("tu_2")
+        .until("tu_3")
+        .raw_event(&event(4, "result", r#"{"subtype":"success"}"#));
+    let run = rig.run(script).await;
+    for id in ["tu_2", "tu_3"] {
+        assert_eq!(rig.mantyx.answer(id).await["result"], "noted: x", "{id}");
+    }
+    let frames = sse::whole(&rig.bridge, &run.stream).await;
+    assert_eq!(sse::seqs(&frames), [1, 3, 4], "an app's place in the stream only goes on");
+    assert_eq!(rig.executions().len(), 2, "{:?}", rig.executions());
+}
+
+#[tokio::test]
 async fn an_app_resumes_where_it_was() {
     let rig = Rig::start().await;
     let script = Script::one_call("tu_1", "plain", "plain_note", NOTE);

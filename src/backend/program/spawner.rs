@@ -5,6 +5,7 @@
 
 use std::{
     io,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         OnceLock,
         mpsc::{SyncSender, sync_channel},
@@ -41,6 +42,10 @@ pub(super) async fn spawn(mut command: Command) -> io::Result<Started> {
 fn start() -> Option<SyncSender<Job>> {
     let (sender, jobs) = sync_channel::<Job>(QUEUE);
     let thread = std::thread::Builder::new().name("start-programs".to_owned());
-    let running = thread.spawn(move || jobs.into_iter().for_each(|job| job()));
+    // Without its thread, no program of any backend could be started any more. Whoever waits for a
+    // job that panicked is told by the reply, which is dropped with it.
+    let running = thread.spawn(move || {
+        jobs.into_iter().for_each(|job| drop(catch_unwind(AssertUnwindSafe(job))));
+    });
     running.is_ok().then_some(sender)
 }

@@ -4,11 +4,12 @@
 //! Must not: decide who may fetch a result (pending.rs does).
 
 use std::{
+    panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
-use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, future::BoxFuture};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -88,6 +89,14 @@ impl Alone {
         self.long.set(to).ok();
     }
 
+    /// Whether the tool may have been reached.
+    pub(super) fn has_reached_tool(&self) -> bool {
+        match self.long.get() {
+            Some((calls, id)) => !calls.waits(id),
+            None => self.known().arguments.is_none(),
+        }
+    }
+
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -149,6 +158,11 @@ impl LongCalls {
         }
         self.reaches(id, |long| journal.write(vec![long]));
         journal.commit(Vec::new()).await.map_err(|_told| NotRecorded)
+    }
+
+    /// Whether nothing has reached the tool of the call `id` yet.
+    pub(in crate::runs) fn waits(&self, id: &CallId) -> bool {
+        self.lock().get(id).is_some_and(LongCall::waits)
     }
 
     /// Whether the peer has named it.
@@ -353,13 +367,14 @@ impl Runs {
             deadline: Instant::now() + left,
         };
         let (runs, to, kept) = (Arc::clone(self), route.clone(), Arc::clone(&account));
-        let making = async move {
+        let making = AssertUnwindSafe(async move {
             match wanted.handle {
                 // To ask for what was begun is no call of the app's.
                 Some(_) => Ok(runs.backends.call(&to, wanted).await),
                 None => runs.make(begun, &to, wanted, &kept).await,
             }
-        };
+        })
+        .catch_unwind();
         let (asked_by, alone) = (None, Some(alone));
         let in_hand = InHand { app, tool, route, origin, account, asked_by, alone };
         self.tracker.spawn(Arc::clone(self).go_on(making, in_hand, id.clone(), stop));

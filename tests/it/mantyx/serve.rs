@@ -217,6 +217,10 @@ async fn stream_run(
     writer: &mut OwnedWriteHalf,
 ) -> io::Result<()> {
     let id = path.rsplit('/').nth(1).unwrap_or_default();
+    let refusal = shared.state().refusal.clone();
+    if let Some(refusal) = refusal {
+        return writer.write_all(&refusal).await;
+    }
     let opened = shared.change(|state| {
         let run = state.runs.get_mut(id)?;
         run.connections += 1;
