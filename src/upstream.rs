@@ -5,6 +5,7 @@
 
 mod authority;
 mod grant;
+mod kept_token;
 mod line;
 mod pacing;
 
@@ -25,7 +26,7 @@ use tracing::{debug, error, warn};
 use url::Url;
 
 pub use self::authority::Authority;
-use self::{line::Line, pacing::Told};
+use self::{kept_token::KeptToken, line::Line, pacing::Told};
 use crate::{
     backoff::Backoff,
     config::{App, Credential},
@@ -50,6 +51,8 @@ const PAUSE_JITTER: Duration = Duration::from_millis(500);
 const ASK_WITHIN: Duration = Duration::from_secs(15);
 /// The largest answer to one; the snapshot of an eval has all its results.
 const MAX_REPLY: usize = 64 << 20;
+/// How long a stop waits for an exchange with the issuer of tokens.
+const FINISH_WITHIN: Duration = Duration::from_secs(10);
 /// How long one attempt to post a result may take before it is made again.
 const POST_ATTEMPT: Duration = Duration::from_secs(30);
 /// Posts are held back for MANTYX's rate limit until so long before their deadline.
@@ -64,8 +67,8 @@ pub struct Upstream {
     way: watch::Sender<Way>,
     /// `None`: each app's own goes through.
     own: watch::Sender<Option<Authority>>,
-    /// Where a refresh token that replaces the configured one is kept.
-    state: StateDir,
+    /// The refresh token that replaced the configured one.
+    kept: KeptToken,
     health: watch::Sender<Health>,
     /// Until when MANTYX wants no more posts of a credential.
     pauses: Mutex<HashMap<[u8; 32], Instant>>,
@@ -159,12 +162,13 @@ impl Upstream {
     /// `credential` must be one that a header can carry; the configuration checks it.
     pub fn new(base: Url, tls: Option<Tls>, credential: &Credential, state: StateDir) -> Self {
         let way = Way::to(&base, tls);
-        let own = Authority::of(credential, &way.clients, &state);
+        let kept = KeptToken::new(state);
+        let own = Authority::of(credential, &way.clients, &kept);
         Self {
             base,
             way: watch::Sender::new(way),
             own: watch::Sender::new(own),
-            state,
+            kept,
             health: watch::Sender::default(),
             pauses: Mutex::default(),
             lines: Mutex::default(),
@@ -191,7 +195,7 @@ impl Upstream {
             // A token that was issued goes on where the grant, and the way to it, are the same.
             let same = same_way && own.as_ref().is_some_and(|own| own.is_of(credential));
             if !same {
-                *own = Authority::of(credential, &clients, &self.state);
+                *own = Authority::of(credential, &clients, &self.kept);
             }
             !same
         });
@@ -219,6 +223,12 @@ impl Upstream {
         }
     }
 
+    /// Waits until what was asked of the issuer of tokens has been answered, and is kept: whoever
+    /// stops before that loses the refresh token that the answer brings.
+    pub async fn finish(&self) {
+        self.kept.finish(FINISH_WITHIN).await;
+    }
+
     /// Why there is no token of `upstream.oauth`, or none that could be renewed.
     pub fn token_failure(&self) -> Option<IssueError> {
         self.own.borrow().as_ref()?.tokens()?.failure()
@@ -236,7 +246,7 @@ impl Upstream {
     /// The credential for `app`; `None` where it brings its own.
     pub fn authority_of(&self, app: &App) -> Option<Authority> {
         match &app.credential {
-            Some(credential) => Authority::of(credential, &self.clients(), &self.state),
+            Some(credential) => Authority::of(credential, &self.clients(), &self.kept),
             None => self.own(),
         }
     }
