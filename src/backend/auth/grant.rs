@@ -133,7 +133,11 @@ impl Issuer {
             grant: "client_credentials",
             fields: &[("scope", scope.as_deref()), ("resource", endpoint.resource.as_deref())],
         };
-        Ok(question.ask(self.clients.to(&endpoint.url), shows).await?.issued)
+        let client = match endpoint.told {
+            Told::Operator => self.clients.to(&endpoint.url).clone(),
+            Told::Card | Told::Metadata => self.clients.to_named(&endpoint.url),
+        };
+        Ok(question.ask(&client, shows).await?.issued)
     }
 
     /// The backend, at `base`, has named where tokens are issued. It is heeded where the operator
