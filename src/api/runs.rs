@@ -204,9 +204,10 @@ impl Api {
         }
         let workspace = Arc::<str>::from(workspace.as_str());
         let key = RunKey { workspace, kind: RunKind::Agent, run };
-        let known = self.runs.get_or_wake(&key, &caller.app.name, &from.authority);
-        if let Some(known) = known {
-            return known_run(&known, &caller.app);
+        match from.own_run(&key).await {
+            Ok(Some(known)) => return known_run(&known, &caller.app),
+            Ok(None) => {}
+            Err(refusal) => return refusal,
         }
         let table = match self.table(&caller.app, backends).await {
             Ok(table) => table,

@@ -79,8 +79,8 @@ impl Resolve for Names {
             let kept = allowed(name, found)?;
             // By this name, a proxy may be on this machine; no peer's word leads to it.
             let kept = match names {
-                Names::Elsewhere if name != "localhost" => elsewhere(name, kept)?,
-                Names::Elsewhere | Names::All => kept,
+                Self::Elsewhere if name != "localhost" => elsewhere(name, kept)?,
+                Self::Elsewhere | Self::All => kept,
             };
             Ok(Box::new(kept.into_iter()) as Addrs)
         })

@@ -56,9 +56,7 @@ pub async fn open(
         Some(cursor) => From::Log(cursor),
         None => {
             debug!(run = %run.key.run, last_seq, "an app reads events that only MANTYX still has");
-            let path = run.key.stream_path();
-            let authority = runs.authority_of(&run);
-            let response = runs.upstream().open_stream(&path, last_seq, &authority).await?;
+            let response = replay(runs, &run, last_seq).await?;
             let framer = Framer::new(MAX_EVENT);
             From::Replay(Box::new(Replay { response, framer, seq: last_seq }))
         }
@@ -69,6 +67,27 @@ pub async fn open(
         let bytes = this.next().await?;
         Some((bytes, this))
     }))
+}
+
+/// Opens MANTYX's own replay; once more, where the run's credential was refused and the app has shown
+/// another one since.
+async fn replay(
+    runs: &Arc<Runs>,
+    run: &DrivenRun,
+    last_seq: u64,
+) -> Result<reqwest::Response, OpenError> {
+    let (path, shown) = (run.key.stream_path(), runs.authority_of(run));
+    match runs.upstream().open_stream(&path, last_seq, &shown).await {
+        Err(error) if error.is_of_the_credential() => {
+            run.credential.refuse(&shown);
+            let other = runs.authority_of(run);
+            if other.is_same(&shown) {
+                return Err(error);
+            }
+            runs.upstream().open_stream(&path, last_seq, &other).await
+        }
+        opened => opened,
+    }
 }
 
 impl Drop for AppStream {

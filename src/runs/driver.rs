@@ -146,6 +146,7 @@ impl Driver {
         let mut opened = Instant::now();
         loop {
             let begun = Instant::now();
+            let shown = self.run.credential.current();
             let wait = match self.read_stream().await {
                 End::Terminal(ending) => return Why::Ended(ending),
                 End::Drain => return Why::ShuttingDown,
@@ -177,6 +178,7 @@ impl Driver {
             };
             tokio::select! {
                 () = sleep(wait) => (),
+                () = self.run.credential.other_than(&shown) => (),
                 () = self.runs.draining().cancelled() => return Why::ShuttingDown,
             }
         }
@@ -230,13 +232,19 @@ impl Driver {
         };
         let mut response = match opened {
             Ok(Ok(response)) => response,
-            Ok(Err(error)) => return End::Refused(error),
+            Ok(Err(error)) => {
+                if error.is_of_the_credential() {
+                    self.run.credential.refuse(&authority);
+                }
+                return End::Refused(error);
+            }
             Err(_elapsed) => {
                 let error = format!("no answer within {SILENCE:?}");
                 return End::Refused(OpenError::Unreachable(error));
             }
         };
         let mut framer = Framer::new(MAX_EVENT);
+        self.run.credential.works(&authority);
         self.run.state().opened();
         loop {
             let patience = self.patience(&framer);

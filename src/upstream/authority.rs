@@ -82,6 +82,11 @@ impl Authority {
         Self { shows: Shows::Headers(Arc::new(headers)), id: hash.finalize().into(), callers }
     }
 
+    /// Whether `other` is the same credential.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+
     /// Whether the caller brought it, and not the bridge.
     pub fn is_callers(&self) -> bool {
         self.callers

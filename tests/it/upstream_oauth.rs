@@ -139,6 +139,44 @@ async fn a_refresh_token_that_replaces_another_outlives_a_restart() {
     scene.nothing_leaked().await;
 }
 
+/// The new refresh token is in the answer that the issuer is about to give, and nowhere else.
+#[tokio::test]
+async fn an_app_that_hangs_up_loses_no_refresh_token() {
+    let mut scene = Scene::start(Rules { rotates: true, ..RULES }, "refresh-canary-0").await;
+    scene.run("tu_1").await;
+    for round in 1..=3 {
+        scene.gate.revoke();
+        scene.gate.hold(true);
+        let request = scene.bridge.request("GET", &format!("{API}/models"));
+        tokio::select! {
+            answer = request.answer(scene.bridge.addr()) => panic!("{}", answer.text()),
+            () = wait::soon("the issuer should be asked", async || {
+                (scene.gate.asked().len() > round).then_some(())
+            }) => (),
+        }
+        // The app is gone; the one in the last round takes the bridge with it.
+        if round < 3 {
+            scene.gate.hold(false);
+            scene.bridge.api("GET", &format!("{API}/models"), None).await.expect(200);
+        }
+    }
+    scene.bridge.process().signal(Signal::TERM);
+    wait::soon("the bridge should be stopping", async || {
+        scene.bridge.log().contains("stopping").then_some(())
+    })
+    .await;
+    scene.gate.hold(false);
+    scene.bridge.stop().await;
+    scene.bridge.restart().await;
+    scene.run("tu_2").await;
+    let shown = scene.gate.asked();
+    assert_eq!(shown.len(), 5, "{shown:?}");
+    for (number, form) in shown.iter().enumerate() {
+        assert!(form.contains(&format!("refresh_token=refresh-canary-{number}&")), "{shown:?}");
+    }
+    scene.nothing_leaked().await;
+}
+
 #[tokio::test]
 async fn a_grant_that_has_ended_is_a_problem_with_its_cure() {
     let scene = Scene::start(RULES, "revoked-canary").await;

@@ -14,7 +14,7 @@ use crate::{
     model::catalog::hex,
     oauth::TokenError,
     state::StateDir,
-    upstream::{SendError, Upstream},
+    upstream::{ResultPost, SendError, Upstream},
 };
 
 const SECRET: &str = "s3cret-canary";
@@ -322,7 +322,8 @@ async fn a_result_waits_for_a_token_and_is_posted() {
     let upstream = scene.upstream("r1");
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     let own = upstream.own().unwrap();
-    let posted = upstream.post_result("/api/result", "{}".into(), (&own, None), deadline).await;
+    let post = ResultPost { path: "/api/result", body: "{}".into(), trace: None, deadline };
+    let posted = upstream.post_result(post, &own).await;
     assert_eq!(posted, crate::upstream::Posted::Accepted);
     assert_eq!(scene.asked().len(), 2);
 }
