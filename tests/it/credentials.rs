@@ -112,7 +112,7 @@ async fn an_answer_that_is_not_taken_is_replaced_by_a_short_error() {
     rig.mantyx.wait_posts("tu_2", 2).await;
     wait::soon("the result should be given up", async || {
         let metrics = rig.bridge.api("GET", "/metrics", None).await.text();
-        metrics.contains("mantyx_bridge_result_posts_failed_total 2").then_some(())
+        metrics.contains("mantyx_bridge_results_undelivered_total 2").then_some(())
     })
     .await;
     assert_eq!(rig.mantyx.posts("tu_2").len(), 2);
