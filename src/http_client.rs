@@ -86,13 +86,15 @@ impl Clients {
         &self.own
     }
 
-    /// The one for a request to `url`, which the server itself has named.
-    pub fn to_named(&self, url: &Url) -> reqwest::Client {
-        if self.origin.as_ref() != Some(&url.origin()) {
-            return elsewhere();
+    /// The one for a request to `url`, which the server itself has named. `is_own`: it lies where
+    /// the operator sends requests, and not only the server.
+    pub fn to_named(&self, url: &Url, is_own: bool) -> reqwest::Client {
+        match &self.socket {
+            _ if !is_own => elsewhere(),
+            // What is at this name on the network is another server.
+            Some(socket) if self.origin.as_ref() == Some(&url.origin()) => socket.clone(),
+            _ => self.to(url).clone(),
         }
-        // What is at this name on the network is another server.
-        self.socket.as_ref().unwrap_or(&self.own).clone()
     }
 
     /// The one for a request to `url`.

@@ -27,6 +27,8 @@ const MAX_METADATA: usize = 256 * 1024;
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) token_endpoint: Url,
+    /// Whether that lies on the server's own origin.
+    pub(super) is_own: bool,
     /// What the server calls itself where tokens are issued.
     pub(super) resource: Option<String>,
     pub(super) shows: Shows,
@@ -48,7 +50,7 @@ pub(super) async fn find(clients: &Clients, challenge: &Challenge) -> Result<Fou
     };
     let Resource { issuer, name } = resource;
     for url in issuer_metadata(&issuer) {
-        let Some(text) = get(clients, &url).await? else { continue };
+        let Some(text) = get(clients, base, &url).await? else { continue };
         let wrong = |why: &str| unusable(&url, why);
         let metadata = Members::read(&text).map_err(|_bad| wrong("is no JSON object"))?;
         let named = string(&metadata, "issuer").unwrap_or_default();
@@ -59,7 +61,8 @@ pub(super) async fn find(clients: &Clients, challenge: &Challenge) -> Result<Fou
         let endpoint = endpoint.ok_or_else(|| wrong("names no token endpoint"))?;
         let token_endpoint = self::endpoint(Some(base), &endpoint).map_err(|why| wrong(&why))?;
         let methods = metadata.get("token_endpoint_auth_methods_supported").map(strings);
-        return Ok(Found { token_endpoint, resource: name, shows: shows(methods.as_deref()) });
+        let (is_own, shows) = (is_own(base, &token_endpoint), shows(methods.as_deref()));
+        return Ok(Found { token_endpoint, is_own, resource: name, shows });
     }
     let text = format!(
         "{} does not say where its tokens are issued; set `auth.oauth.token_url`",
@@ -111,7 +114,7 @@ async fn resource(
         None => resource_metadata(base),
     };
     for url in places {
-        let Some(text) = get(clients, &url).await? else { continue };
+        let Some(text) = get(clients, base, &url).await? else { continue };
         let wrong = |why: &str| unusable(&url, why);
         let metadata = Members::read(&text).map_err(|_bad| wrong("is no JSON object"))?;
         let name = string(&metadata, "resource");
@@ -180,10 +183,10 @@ fn root(url: &Url) -> Url {
     root
 }
 
-/// The text at `url`; `None` where there is nothing.
-async fn get(clients: &Clients, url: &Url) -> Result<Option<String>, IssueError> {
+/// The text at `url`, which the server at `base` has named; `None` where there is nothing.
+async fn get(clients: &Clients, base: &Url, url: &Url) -> Result<Option<String>, IssueError> {
     let exchange = async {
-        let client = clients.to_named(url);
+        let client = clients.to_named(url, is_own(base, url));
         let response = client.get(url.clone()).header(ACCEPT, "application/json").send().await?;
         let status = response.status();
         Ok::<_, reqwest::Error>((status, http_client::body(response, MAX_METADATA).await))
