@@ -245,7 +245,8 @@ impl Daemon {
             () = hurry => warn!("asked again to stop; running calls are dropped"),
         }
         self.runs.leave(LEAVE).await;
-        if self.back.shut_down(CLOSE).await > 0 {
+        let (stuck, ()) = tokio::join!(self.back.shut_down(CLOSE), self.runs.upstream().finish());
+        if stuck > 0 {
             warn!("some backends did not close within {CLOSE:?}");
         }
         self.journal.close();

@@ -37,6 +37,12 @@ pub fn new() -> reqwest::Client {
     build(builder())
 }
 
+/// The same, for an address elsewhere that a peer has named: a name that leads to this machine is
+/// not dialled, as a peer must not reach by the bridge what listens here for nobody else.
+pub fn elsewhere() -> reqwest::Client {
+    build(builder().dns_resolver(link_local::Names::Elsewhere))
+}
+
 /// The same, for the one server that `tls` is of.
 fn with_tls(tls: &Tls) -> reqwest::Client {
     build(tls.apply(builder()))
@@ -60,17 +66,35 @@ pub struct Clients {
     /// `None` where the server has no URL.
     origin: Option<Origin>,
     others: reqwest::Client,
+    /// The way to a server that is on a unix socket, where the host in its URL is only a name.
+    socket: Option<reqwest::Client>,
 }
 
 impl Clients {
     /// For the server at `url`, to which `tls` belongs; `others` is from [`new`].
     pub fn of(url: Option<&Url>, tls: Option<&Tls>, others: reqwest::Client) -> Self {
         let own = tls.map_or_else(|| others.clone(), with_tls);
-        Self { own, origin: url.map(Url::origin), others }
+        Self { own, origin: url.map(Url::origin), others, socket: None }
+    }
+
+    /// The same, where the server is on this unix socket, if on any.
+    pub fn on_socket(self, path: Option<&std::path::Path>) -> Self {
+        Self { socket: path.map(over_unix), ..self }
     }
 
     pub fn own(&self) -> &reqwest::Client {
         &self.own
+    }
+
+    /// The one for a request to `url`, which the server itself has named. `is_own`: it lies where
+    /// the operator sends requests, and not only the server.
+    pub fn to_named(&self, url: &Url, is_own: bool) -> reqwest::Client {
+        match &self.socket {
+            _ if !is_own => elsewhere(),
+            // What is at this name on the network is another server.
+            Some(socket) if self.origin.as_ref() == Some(&url.origin()) => socket.clone(),
+            _ => self.to(url).clone(),
+        }
     }
 
     /// The one for a request to `url`.
@@ -101,7 +125,7 @@ fn builder() -> reqwest::ClientBuilder {
     std::iter::once(link_local::refuse_literals())
         .chain(proxies())
         .fold(reqwest::Client::builder().no_proxy(), reqwest::ClientBuilder::proxy)
-        .dns_resolver(link_local::Names)
+        .dns_resolver(link_local::Names::All)
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_keepalive(Duration::from_secs(15))

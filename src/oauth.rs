@@ -1,5 +1,9 @@
 //! OAuth 2.0 as a client of others: the tokens of one peer, fetched when they are needed, by one
-//! request at a time, renewed before they expire, and once more when the peer refuses one.
+//! exchange at a time, renewed before they expire, and once more when the peer refuses one.
+//!
+//! An exchange with an issuer runs in a task of its own, and requests wait for its outcome. A request
+//! that is dropped while it waits does not end the exchange: the issuer may have replaced a refresh
+//! token already, and the answer is the only place where the new one is.
 //!
 //! Must not: know whose tokens they are or by which grant they are got ([`Issue`] does), send a token
 //! anywhere, or show one.
@@ -14,22 +18,29 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, StatusCode, header::AUTHORIZATION};
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
+use tokio_util::task::TaskTracker;
 
 use crate::{backoff::Backoff, model::ids::BackendName};
 
 /// After a refused token was replaced, the next refusal within this time is the answer: a peer that
 /// refuses every token is not helped by more of them.
 const REFUSAL_PAUSE: Duration = Duration::from_secs(60);
+/// The shortest time from one token to the next that is fetched because of a lifetime. An issuer that
+/// says `expires_in: 0`, or 1, would otherwise be asked for a token by every request.
+const FLOOR: Duration = Duration::from_secs(5);
 /// The waits after a failure that may pass, and the wait after one that a person has to see to.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const REJECTED_PAUSE: Duration = Duration::from_secs(60);
 
 /// Gets tokens from wherever they are issued.
-pub trait Issue: Send + Sync + fmt::Debug {
+pub trait Issue: Send + Sync + fmt::Debug + 'static {
     /// What a peer says with a 401 of how a token is got.
-    type Hint: Send + Sync;
+    type Hint: Send + Sync + 'static;
 
     /// Reads it.
     fn hint(response: &reqwest::Response) -> Self::Hint;
@@ -90,15 +101,18 @@ pub enum TokenError {
 
 /// The tokens of one peer.
 #[derive(Debug)]
-pub struct Tokens<I> {
+pub struct Tokens<I>(Arc<Inner<I>>);
+
+#[derive(Debug)]
+struct Inner<I> {
     /// The backend that they are for; `None` for MANTYX.
     backend: Option<BackendName>,
     issuer: I,
     /// A token is renewed when this much of its life is left, or a fifth of it if that is less.
     margin: Duration,
     state: Mutex<State>,
-    /// Whoever has it fetches; the others wait for what comes of it.
-    turn: Semaphore,
+    /// Where exchanges with the issuer run.
+    exchanges: TaskTracker,
 }
 
 #[derive(Debug)]
@@ -109,40 +123,62 @@ struct State {
     /// The last failure, and until when it stands for further requests.
     failure: Option<(IssueError, Instant)>,
     backoff: Backoff,
+    /// The exchange with the issuer that is under way.
+    exchange: Option<Exchange>,
 }
+
+type Outcome = Result<Arc<Token>, TokenError>;
+
+/// An exchange with the issuer, as requests wait for it. Its sender is gone where it panicked.
+#[derive(Debug, Clone)]
+struct Exchange(watch::Receiver<Option<Outcome>>);
 
 #[derive(Debug)]
 struct Token {
     value: HeaderValue,
+    issued: Instant,
     /// `None`: until it is refused.
     renew: Option<Instant>,
     expires: Option<Instant>,
 }
 
+/// What a request does that needs another token than the one that was refused.
+enum Next {
+    Use(Arc<Token>),
+    Wait(Exchange),
+    Until(Instant),
+}
+
 impl<I: Issue> Tokens<I> {
-    pub fn new(backend: Option<BackendName>, issuer: I, margin: Duration) -> Self {
+    /// `exchanges` is where requests to the issuer run: whoever has it can wait for them.
+    pub fn new(
+        backend: Option<BackendName>,
+        issuer: I,
+        margin: Duration,
+        exchanges: TaskTracker,
+    ) -> Self {
         let backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-        let state = State { token: None, replaced: None, failure: None, backoff };
-        Self { backend, issuer, margin, state: Mutex::new(state), turn: Semaphore::new(1) }
+        let state = State { token: None, replaced: None, failure: None, backoff, exchange: None };
+        Self(Arc::new(Inner { backend, issuer, margin, state: Mutex::new(state), exchanges }))
     }
 
     pub fn issuer(&self) -> &I {
-        &self.issuer
+        &self.0.issuer
     }
 
     /// The last failure to get a token, if there was none since.
     pub fn failure(&self) -> Option<IssueError> {
-        self.state().failure.as_ref().map(|(failure, _)| failure.clone())
+        self.0.state().failure.as_ref().map(|(failure, _)| failure.clone())
     }
 
     /// Keeps a fresh token at hand, so that no request has to wait for one. Never ends.
     pub async fn keep_fresh(&self) {
         loop {
             // A failure has been told of.
-            drop(self.token().await);
-            let next = self.state().next();
+            drop(self.0.token().await);
+            let next = self.0.state().next();
             match next {
-                Some(next) => tokio::time::sleep_until(next).await,
+                Some(next) => sleep_until(next).await,
                 None => return std::future::pending().await,
             }
         }
@@ -159,7 +195,7 @@ impl<I: Issue> Tokens<I> {
         F: Future<Output = Result<reqwest::Response, E>>,
         E: From<TokenError>,
     {
-        let token = self.token().await?;
+        let token = self.0.token().await?;
         if let Some(token) = &token {
             headers.insert(AUTHORIZATION, token.value.clone());
         }
@@ -168,7 +204,7 @@ impl<I: Issue> Tokens<I> {
             return Ok(response);
         }
         let hint = I::hint(&response);
-        let fresh = self.replace(token.as_ref(), &hint).await?;
+        let fresh = self.0.replace(token.as_ref(), hint).await?;
         headers.insert(AUTHORIZATION, fresh.value.clone());
         let response = send(headers).await?;
         match response.status() {
@@ -176,48 +212,73 @@ impl<I: Issue> Tokens<I> {
             _ => Ok(response),
         }
     }
+}
 
+impl<I: Issue> Inner<I> {
     /// The token for the next request. `None`: only the peer's refusal can tell where there is one.
-    async fn token(&self) -> Result<Option<Arc<Token>>, TokenError> {
-        if let Some(token) = self.state().usable(Instant::now()) {
-            return Ok(Some(token));
-        }
-        if !self.issuer.is_ready() {
-            return Ok(None);
-        }
-        let _turn = match self.turn.try_acquire() {
-            Ok(turn) => Ok(turn),
-            Err(_taken) => {
-                // While somebody renews it, the old one still does.
-                if let Some(token) = self.state().unexpired(Instant::now()) {
-                    return Ok(Some(token));
-                }
-                self.turn.acquire().await
+    async fn token(self: &Arc<Self>) -> Result<Option<Arc<Token>>, TokenError> {
+        let exchange = {
+            let now = Instant::now();
+            let mut state = self.state();
+            if let Some(token) = state.usable(now) {
+                return Ok(Some(token));
+            }
+            if !self.issuer.is_ready() {
+                return Ok(None);
+            }
+            match state.under_way() {
+                // While it is renewed, the old one still does.
+                Some(_) if let Some(token) = state.unexpired(now) => return Ok(Some(token)),
+                Some(exchange) => exchange,
+                None => self.begin(&mut state, None)?,
             }
         };
-        // Somebody else may have had the turn meanwhile.
-        if let Some(token) = self.state().usable(Instant::now()) {
-            return Ok(Some(token));
-        }
-        self.fetch(None).await.map(Some)
+        exchange.outcome().await.map(Some)
     }
 
     /// The token to use in place of `refused`, which the peer has answered with 401.
-    async fn replace(
-        &self,
-        refused: Option<&Arc<Token>>,
-        hint: &I::Hint,
-    ) -> Result<Arc<Token>, TokenError> {
-        let _turn = self.turn.acquire().await;
-        let now = Instant::now();
-        {
-            let mut state = self.state();
-            let same = |token: &Arc<Token>| refused.is_some_and(|old| Arc::ptr_eq(old, token));
-            if let Some(token) = state.usable(now).filter(|token| !same(token)) {
-                return Ok(token);
+    async fn replace(self: &Arc<Self>, refused: Option<&Arc<Token>>, hint: I::Hint) -> Outcome {
+        let mut hint = Some(hint);
+        let same = |token: &Arc<Token>| refused.is_some_and(|old| Arc::ptr_eq(old, token));
+        loop {
+            let next = self.next(refused, &mut hint)?;
+            match next {
+                Next::Use(token) => return Ok(token),
+                Next::Wait(exchange) => {
+                    let token = exchange.outcome().await?;
+                    // Where a renewal has failed, the old one is what came of it.
+                    if !same(&token) {
+                        return Ok(token);
+                    }
+                }
+                Next::Until(at) => sleep_until(at).await,
             }
-            if refused.is_some() {
-                let since = |at: Instant| now.saturating_duration_since(at);
+        }
+    }
+
+    fn next(
+        self: &Arc<Self>,
+        refused: Option<&Arc<Token>>,
+        hint: &mut Option<I::Hint>,
+    ) -> Result<Next, TokenError> {
+        let now = Instant::now();
+        let since = |at: Instant| now.saturating_duration_since(at);
+        let same = |token: &Arc<Token>| refused.is_some_and(|old| Arc::ptr_eq(old, token));
+        let mut state = self.state();
+        if let Some(exchange) = state.under_way() {
+            return Ok(Next::Wait(exchange));
+        }
+        if let Some(token) = state.usable(now).filter(|token| !same(token)) {
+            return Ok(Next::Use(token));
+        }
+        if let Some(token) = state.token.clone().filter(same) {
+            if token.has_expired(now) {
+                // Its time was over: that is no refusal of what the issuer gives.
+                let at = token.issued + FLOOR;
+                if now < at {
+                    return Ok(Next::Until(at));
+                }
+            } else {
                 if state.replaced.is_some_and(|at| since(at) < REFUSAL_PAUSE) {
                     return Err(TokenError::Refused);
                 }
@@ -226,19 +287,36 @@ impl<I: Issue> Tokens<I> {
                 tracing::info!(backend = self.named(), "the token was refused and is replaced");
             }
         }
-        self.fetch(Some(hint)).await
+        self.begin(&mut state, hint.take()).map(Next::Wait)
     }
 
-    /// Fetches a token, unless that has just failed. Only for who has the turn.
-    async fn fetch(&self, hint: Option<&I::Hint>) -> Result<Arc<Token>, TokenError> {
-        if let Some((failure, until)) = &self.state().failure
+    /// Begins to fetch a token, unless that has just failed.
+    fn begin(
+        self: &Arc<Self>,
+        state: &mut State,
+        hint: Option<I::Hint>,
+    ) -> Result<Exchange, TokenError> {
+        if let Some((failure, until)) = &state.failure
             && Instant::now() < *until
         {
             return Err(TokenError::NoToken(failure.text.clone()));
         }
-        let outcome = self.issuer.issue(hint).await;
+        let (tell, told) = watch::channel(None);
+        let this = Arc::clone(self);
+        self.exchanges.spawn(async move {
+            let outcome = this.issuer.issue(hint.as_ref()).await;
+            tell.send_replace(Some(this.take(outcome)));
+        });
+        let exchange = Exchange(told);
+        state.exchange = Some(exchange.clone());
+        Ok(exchange)
+    }
+
+    /// Takes in what came of an exchange.
+    fn take(&self, outcome: Result<Issued, IssueError>) -> Outcome {
         let now = Instant::now();
         let mut state = self.state();
+        state.exchange = None;
         match outcome {
             Ok(issued) => {
                 let token = Arc::new(Token::new(issued, self.margin, now));
@@ -272,7 +350,20 @@ impl<I: Issue> Tokens<I> {
     }
 }
 
+impl Exchange {
+    async fn outcome(mut self) -> Outcome {
+        let told = self.0.wait_for(Option::is_some).await;
+        let told = told.ok().and_then(|outcome| outcome.clone());
+        told.unwrap_or_else(|| Err(TokenError::NoToken("asking for one has failed".to_owned())))
+    }
+}
+
 impl State {
+    /// The exchange that others have begun and that has not ended.
+    fn under_way(&self) -> Option<Exchange> {
+        self.exchange.clone().filter(|exchange| exchange.0.has_changed().is_ok())
+    }
+
     /// The token, if it is good for a request now. One that is about to expire is so only while it
     /// cannot be renewed.
     fn usable(&self, now: Instant) -> Option<Arc<Token>> {
@@ -286,8 +377,7 @@ impl State {
 
     /// The token, if its time is not over.
     fn unexpired(&self, now: Instant) -> Option<Arc<Token>> {
-        let good = |token: &&Arc<Token>| token.expires.is_none_or(|expires| now < expires);
-        self.token.as_ref().filter(good).cloned()
+        self.token.as_ref().filter(|token| !token.has_expired(now)).cloned()
     }
 
     /// When a token has to be fetched next; `None` where the one that there is has no end.
@@ -302,9 +392,15 @@ impl State {
 }
 
 impl Token {
+    /// It is used for [`FLOOR`] at least, whatever its lifetime: the peer refuses it if it must.
     fn new(Issued { value, lifetime }: Issued, margin: Duration, now: Instant) -> Self {
-        let renew = lifetime.map(|lifetime| now + lifetime - margin.min(lifetime / 5));
-        Self { value, renew, expires: lifetime.map(|lifetime| now + lifetime) }
+        let used = |lifetime: Duration| (lifetime - margin.min(lifetime / 5)).max(FLOOR);
+        let renew = lifetime.map(|lifetime| now + used(lifetime));
+        Self { value, issued: now, renew, expires: lifetime.map(|lifetime| now + lifetime) }
+    }
+
+    fn has_expired(&self, now: Instant) -> bool {
+        self.expires.is_some_and(|expires| expires <= now)
     }
 }
 

@@ -24,7 +24,7 @@ use crate::{
         route::{self, Proxied},
     },
     model::ids::{RunId, RunKind, SessionId, ToolUseId},
-    runs::{DrivenRun, RunKey, Runs, Thing, app_stream},
+    runs::{RunKey, Runs, Thing, app_stream},
 };
 
 /// The largest tool result that an app may post; MANTYX takes 2 MB of text and 5 MB of files,
@@ -81,26 +81,17 @@ impl Proxy {
         ids.iter().find_map(|id| self.runs.others(&workspace, id, &caller.app.name))
     }
 
-    /// The run, or the eval that an agent run belongs to, if the bridge drives it for this caller.
-    fn own_run(&self, from: &Outgoing<'_>, key: &RunKey) -> Option<Arc<DrivenRun>> {
-        let app = &from.caller.app.name;
-        let run = self.runs.get_or_wake(key, app, &from.authority).or_else(|| match key.kind {
-            RunKind::Agent => self.runs.eval_of(key),
-            RunKind::Eval => None,
-        });
-        run.filter(|run| run.app == *app)
-    }
-
     async fn stream(
         &self,
         from: &Outgoing<'_>,
         key: RunKey,
         request: Request<Incoming>,
     ) -> Response<Body> {
-        let run = match self.own_run(from, &key) {
-            Some(run) if run.key == key => run,
-            // An eval's agent run has a stream of its own, which the bridge does not read.
-            _ => return from.forward(request).await,
+        // An eval's agent run has a stream of its own, which the bridge does not read.
+        let run = match from.own_run(&key).await {
+            Ok(Some(run)) => run,
+            Ok(None) => return from.forward(request).await,
+            Err(refusal) => return refusal,
         };
         let last_seq = resume_point(request.uri().query(), request.headers());
         debug!(run = %key.run, last_seq, app = %run.app, "an app reads the run's stream");
@@ -123,7 +114,11 @@ impl Proxy {
         struct Result {
             tool_use_id: String,
         }
-        let Some(run) = self.own_run(from, &key) else { return from.forward(request).await };
+        let run = match from.own_run_or_eval(&key).await {
+            Ok(Some(run)) => run,
+            Ok(None) => return from.forward(request).await,
+            Err(refusal) => return refusal,
+        };
         let (parts, body) = request.into_parts();
         let body = match reply::read(body, MAX_RESULT_BODY).await {
             Ok(body) => body,
@@ -148,10 +143,14 @@ impl Proxy {
         key: RunKey,
         request: Request<Incoming>,
     ) -> Response<Body> {
-        let run = self.own_run(from, &key);
         let response = from.forward(request).await;
-        if let Some(run) = run.filter(|run| run.key == key && response.status().is_success()) {
-            run.cancel_calls();
+        // It is MANTYX that decides who may.
+        if response.status().is_success() {
+            let app = &from.caller.app.name;
+            let run = self.runs.get_or_wake(&key, app, &from.authority);
+            if let Some(run) = run.filter(|run| run.app == *app) {
+                run.cancel_calls();
+            }
         }
         response
     }

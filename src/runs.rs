@@ -13,6 +13,7 @@ pub mod app_stream;
 pub mod approvals;
 mod calling;
 pub mod changes;
+mod credential;
 mod driven;
 mod driver;
 mod entry;
@@ -260,18 +261,6 @@ impl Runs {
 
     fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings.borrow())
-    }
-
-    /// The credential that the requests of `run` carry: its caller's own, or the one that is
-    /// configured now, as the one that it began with may have been replaced.
-    fn authority_of(&self, run: &DrivenRun) -> Authority {
-        if run.authority.is_callers() {
-            return run.authority.clone();
-        }
-        let settings = self.settings();
-        let known = settings.apps.get(&run.app);
-        let configured = known.and_then(|known| self.upstream.authority_of(&known.app));
-        configured.unwrap_or_else(|| run.authority.clone())
     }
 
     /// Starts to drive a run, which is in the journal when this returns. The error is a run that is

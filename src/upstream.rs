@@ -5,8 +5,10 @@
 
 mod authority;
 mod grant;
+mod kept_token;
 mod line;
 mod pacing;
+mod post;
 
 use std::{
     collections::HashMap,
@@ -16,22 +18,22 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, sleep_until, timeout, timeout_at},
+    time::{Instant, sleep_until, timeout},
 };
-use tracing::{debug, error, warn};
 use url::Url;
 
-pub use self::authority::Authority;
-use self::{line::Line, pacing::Told};
+pub use self::{
+    authority::Authority,
+    post::{PostCredential, Posted, ResultPost},
+};
+use self::{kept_token::KeptToken, line::Line, pacing::Told};
 use crate::{
-    backoff::Backoff,
     config::{App, Credential},
     http_client::{self, Clients, Tls},
-    metrics::{self, Answered},
-    model::trace::Trace,
+    metrics,
     oauth::{IssueError, TokenError},
     state::StateDir,
 };
@@ -53,10 +55,8 @@ const MAX_REPLY: usize = 64 << 20;
 /// The largest refusal that is handed on, and how long it may take to come.
 const MAX_REFUSAL: usize = 64 << 10;
 const REFUSAL_WITHIN: Duration = Duration::from_secs(5);
-/// How long one attempt to post a result may take before it is made again.
-const POST_ATTEMPT: Duration = Duration::from_secs(30);
-/// Posts are held back for MANTYX's rate limit until so long before their deadline.
-const LAST_CHANCE: Duration = Duration::from_secs(5);
+/// How long a stop waits for an exchange with the issuer of tokens.
+const FINISH_WITHIN: Duration = Duration::from_secs(10);
 /// The longest pause that is believed; MANTYX's limits are per minute.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
 
@@ -67,8 +67,8 @@ pub struct Upstream {
     way: watch::Sender<Way>,
     /// `None`: each app's own goes through.
     own: watch::Sender<Option<Authority>>,
-    /// Where a refresh token that replaces the configured one is kept.
-    state: StateDir,
+    /// The refresh token that replaced the configured one.
+    kept: KeptToken,
     health: watch::Sender<Health>,
     /// Until when MANTYX wants no more posts of a credential.
     pauses: Mutex<HashMap<[u8; 32], Instant>>,
@@ -185,37 +185,17 @@ impl OpenError {
     }
 }
 
-/// How the posting of a result ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Posted {
-    Accepted,
-    /// MANTYX does not want it any more: answered before, timed out, or the run has ended.
-    Unwanted(StatusCode),
-    /// It could not be delivered; the reason is in the log.
-    Failed,
-}
-
-impl Posted {
-    /// How it ended, in a word.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Accepted => "accepted",
-            Self::Unwanted(_) => "unwanted",
-            Self::Failed => "failed",
-        }
-    }
-}
-
 impl Upstream {
     /// `credential` must be one that a header can carry; the configuration checks it.
     pub fn new(base: Url, tls: Option<Tls>, credential: &Credential, state: StateDir) -> Self {
         let way = Way::to(&base, tls);
-        let own = Authority::of(credential, &way.clients, &state);
+        let kept = KeptToken::new(state);
+        let own = Authority::of(credential, &way.clients, &kept);
         Self {
             base,
             way: watch::Sender::new(way),
             own: watch::Sender::new(own),
-            state,
+            kept,
             health: watch::Sender::default(),
             pauses: Mutex::default(),
             lines: Mutex::default(),
@@ -242,7 +222,7 @@ impl Upstream {
             // A token that was issued goes on where the grant, and the way to it, are the same.
             let same = same_way && own.as_ref().is_some_and(|own| own.is_of(credential));
             if !same {
-                *own = Authority::of(credential, &clients, &self.state);
+                *own = Authority::of(credential, &clients, &self.kept);
             }
             !same
         });
@@ -270,6 +250,12 @@ impl Upstream {
         }
     }
 
+    /// Waits until what was asked of the issuer of tokens has been answered, and is kept: whoever
+    /// stops before that loses the refresh token that the answer brings.
+    pub async fn finish(&self) {
+        self.kept.finish(FINISH_WITHIN).await;
+    }
+
     /// Why there is no token of `upstream.oauth`, or none that could be renewed.
     pub fn token_failure(&self) -> Option<IssueError> {
         self.own.borrow().as_ref()?.tokens()?.failure()
@@ -287,7 +273,7 @@ impl Upstream {
     /// The credential for `app`; `None` where it brings its own.
     pub fn authority_of(&self, app: &App) -> Option<Authority> {
         match &app.credential {
-            Some(credential) => Authority::of(credential, &self.clients(), &self.state),
+            Some(credential) => Authority::of(credential, &self.clients(), &self.kept),
             None => self.own(),
         }
     }
@@ -393,87 +379,6 @@ impl Upstream {
         self.note(Err(&error));
         OpenError::Unreachable(error)
     }
-
-    /// Posts a tool's result, the same bytes again and again, until MANTYX has taken a stand or
-    /// `deadline` has come (wire-protocol §5). `trace` goes along.
-    pub async fn post_result(
-        &self,
-        path: &str,
-        body: Bytes,
-        (authority, trace): (&Authority, Option<Arc<Trace>>),
-        deadline: Instant,
-    ) -> Posted {
-        let mut headers = HeaderMap::new();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(trace) = trace {
-            http_client::set_trace(&mut headers, &trace);
-        }
-        let posted = self.post_until(path, (headers, body), authority, deadline).await;
-        if posted == Posted::Failed {
-            self.posts.failed.inc();
-        }
-        posted
-    }
-
-    async fn post_until(
-        &self,
-        path: &str,
-        (headers, body): (HeaderMap, Bytes),
-        authority: &Authority,
-        deadline: Instant,
-    ) -> Posted {
-        let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
-        let line = self.line(authority);
-        for attempt in 0_u64.. {
-            let begun = Instant::now();
-            let going = line.turn(deadline.checked_sub(LAST_CHANCE).unwrap_or(deadline)).await;
-            if !self.pause_over(authority, deadline).await {
-                error!(path, "a result could not be delivered: MANTYX wants no posts for too long");
-                return Posted::Failed;
-            }
-            self.posts.held_back.observe(begun.elapsed());
-            if attempt > 0 {
-                self.posts.retries.inc();
-            }
-            let sent = self.send((Method::POST, path), authority, |request| {
-                Ok(request.headers(headers.clone()).timeout(POST_ATTEMPT).body(body.clone()))
-            });
-            let sent = timeout_at(deadline, sent).await;
-            let answered = match &sent {
-                Ok(Ok(response)) => Answered::of(response.status()),
-                Ok(Err(_)) | Err(_) => Answered::Nothing,
-            };
-            self.posts.answered.of(answered).inc();
-            match sent {
-                Ok(Ok(response)) => {
-                    going.heard(Told::read(response.headers(), SystemTime::now()));
-                    if let Some(posted) = verdict(response.status()) {
-                        return told(path, response.status(), posted);
-                    }
-                    warn!(path, status = %response.status(), "a result was not taken; again");
-                    let time = retry_after(response.headers(), SystemTime::now());
-                    self.pause(authority, time);
-                }
-                Ok(Err(SendError::OddPath(odd))) => {
-                    error!(path, "a result cannot be posted: {odd}");
-                    return Posted::Failed;
-                }
-                // A token may be had again before the deadline.
-                Ok(Err(error)) => {
-                    drop(going);
-                    warn!(path, %error, "a result did not get through; again");
-                }
-                Err(_elapsed) => drop(going),
-            }
-            let wait = backoff.next_wait();
-            if Instant::now() + wait >= deadline {
-                error!(path, "a result could not be delivered before its call timed out");
-                return Posted::Failed;
-            }
-            sleep(wait).await;
-        }
-        Posted::Failed
-    }
 }
 
 impl Upstream {
@@ -529,6 +434,13 @@ impl Upstream {
     }
 }
 
+impl OpenError {
+    /// Whether another credential may do better.
+    pub fn is_of_the_credential(&self) -> bool {
+        matches!(self.status(), Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN))
+    }
+}
+
 impl From<SendError> for OpenError {
     fn from(error: SendError) -> Self {
         match error {
@@ -544,27 +456,6 @@ impl From<SendError> for OpenError {
 fn is_of_the_body(error: &reqwest::Error) -> bool {
     let causes = std::iter::successors(error.source(), |error| (**error).source());
     causes.filter_map(|error| error.downcast_ref::<hyper::Error>()).any(hyper::Error::is_user)
-}
-
-/// What a status means for the posting; `None`: try again.
-fn verdict(status: StatusCode) -> Option<Posted> {
-    match status {
-        // 200 in agent-runs-protocol §8, 204 in wire-protocol §5.
-        _ if status.is_success() => Some(Posted::Accepted),
-        StatusCode::NOT_FOUND | StatusCode::CONFLICT => Some(Posted::Unwanted(status)),
-        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => None,
-        _ if status.is_server_error() => None,
-        _ => Some(Posted::Failed),
-    }
-}
-
-fn told(path: &str, status: StatusCode, posted: Posted) -> Posted {
-    match posted {
-        Posted::Accepted => debug!(path, %status, "a result was taken"),
-        Posted::Unwanted(_) => debug!(path, %status, "a result was not wanted any more"),
-        Posted::Failed => error!(path, %status, "MANTYX refused a result"),
-    }
-    posted
 }
 
 /// `Retry-After`, as far as it is believed; nothing where there is none.

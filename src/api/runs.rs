@@ -205,9 +205,12 @@ impl Api {
         }
         let workspace = Arc::<str>::from(workspace.as_str());
         let key = RunKey { workspace, kind: RunKind::Agent, run };
-        let known = self.runs.get_or_wake(&key, &caller.app.name, &from.authority);
+        let known = match from.own_run(&key).await {
+            Ok(known) => known,
+            Err(refusal) => return refusal,
+        };
         if let Some(known) = &known
-            && (known.app != caller.app.name || !known.is_given_up())
+            && !known.is_given_up()
         {
             return known_run(known, &caller.app);
         }

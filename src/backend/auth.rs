@@ -9,6 +9,7 @@ mod grant;
 use std::{sync::Arc, time::Duration};
 
 use http::{HeaderMap, header::WWW_AUTHENTICATE};
+use tokio_util::task::TaskTracker;
 use url::Url;
 
 use super::peer::PeerError;
@@ -52,7 +53,9 @@ pub(super) fn tokens(
     clients: Clients,
 ) -> Tokens {
     let issuer = grant::Issuer::new(backend.clone(), credentials, resource, clients);
-    Tokens::new(Some(backend), issuer, MARGIN)
+    // Nobody has to wait for these exchanges at a stop: a grant of client credentials replaces
+    // nothing that could be lost.
+    Tokens::new(Some(backend), issuer, MARGIN, TaskTracker::new())
 }
 
 /// Makes a request by `send`, whose argument is `headers` with what `tokens` add to them.

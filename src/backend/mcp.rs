@@ -131,12 +131,12 @@ pub fn dialer(
             let url = url::Url::clone(url);
             // The name of a server on a unix socket is nobody else's.
             let resource = Some(&url).filter(|_| socket.is_none());
-            let clients = Clients::of(Some(&url), tls.as_ref(), client);
+            let socket = socket.as_deref();
+            let clients = Clients::of(Some(&url), tls.as_ref(), client).on_socket(socket);
             let own = clients.own().clone();
             let tokens = oauth
                 .as_ref()
                 .map(|oauth| auth::tokens(name.clone(), oauth.clone(), resource, clients));
-            let socket = socket.as_deref();
             let endpoint = http::Endpoint::new(own, url, headers.clone(), socket, tokens);
             Target::Http { endpoint: Arc::new(endpoint), transport: *transport }
         }

@@ -9,9 +9,9 @@ mod network;
 mod patient;
 mod report;
 
-use std::{path::Path, time::Duration};
+use std::{path::Path, pin::pin, time::Duration};
 
-use futures_util::{StreamExt as _, future::LocalBoxFuture, stream};
+use futures_util::{Stream, StreamExt as _, future::LocalBoxFuture, stream};
 use tokio::time::timeout;
 
 use self::{
@@ -63,15 +63,11 @@ pub(super) async fn doctor(
         visits.push(Box::pin(bounded(kind(backend), backend.name.as_str(), examine)));
     }
     let mask = Mask::new(config);
-    let mut done = stream::iter(visits).buffered(AT_ONCE);
-    let mut report = Report::default();
-    while let Some(examined) = done.next().await {
-        let examined = examined.masked(&mask);
-        if !json {
-            print(&examined.to_string())?;
-        }
-        report.take(examined);
-    }
+    let done = stream::iter(visits).buffered(AT_ONCE).map(|examined| examined.masked(&mask));
+    let report = tell(done, json).await;
+    // Also where nobody reads the report any more.
+    ward.finish().await;
+    let report = report?;
     if json {
         let text = serde_json::to_string_pretty(&report).map_err(std::io::Error::from)?;
         print(&format!("{text}\n"))?;
@@ -80,6 +76,18 @@ pub(super) async fn doctor(
     }
     // What failed has been told.
     if report.ok { Ok(()) } else { Err(Failure::Failed(String::new())) }
+}
+
+/// Tells each result as it comes, and gives them all.
+async fn tell(done: impl Stream<Item = Examined>, json: bool) -> Result<Report, Failure> {
+    let (mut done, mut report) = (pin!(done), Report::default());
+    while let Some(examined) = done.next().await {
+        if !json {
+            print(&examined.to_string())?;
+        }
+        report.take(examined);
+    }
+    Ok(report)
 }
 
 /// Examines one within [`LIMIT`]; what was found until then is kept.

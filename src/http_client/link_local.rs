@@ -60,18 +60,29 @@ fn address(url: &Url) -> Option<IpAddr> {
 }
 
 /// The system's resolver, whose answers leave out what is never called.
-#[derive(Debug)]
-pub(super) struct Names;
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Names {
+    All,
+    /// And this machine is left out, too.
+    Elsewhere,
+}
 
 impl Resolve for Names {
     fn resolve(&self, name: Name) -> Resolving {
+        let names = *self;
         Box::pin(async move {
             let name = name.as_str();
             if let Some(address) = name.strip_suffix(REFUSED) {
                 return Err(refused(&address.replace('-', ":")).into());
             }
             let found: Vec<SocketAddr> = tokio::net::lookup_host((name, 0)).await?.collect();
-            Ok(Box::new(allowed(name, found)?.into_iter()) as Addrs)
+            let kept = allowed(name, found)?;
+            // By this name, a proxy may be on this machine; no peer's word leads to it.
+            let kept = match names {
+                Self::Elsewhere if name != "localhost" => elsewhere(name, kept)?,
+                Self::Elsewhere | Self::All => kept,
+            };
+            Ok(Box::new(kept.into_iter()) as Addrs)
         })
     }
 }
@@ -84,6 +95,28 @@ fn allowed(name: &str, found: Vec<SocketAddr>) -> io::Result<Vec<SocketAddr>> {
         return Err(refused(name));
     }
     Ok(kept)
+}
+
+/// Those of the addresses of `name` that are not this machine's own.
+fn elsewhere(name: &str, found: Vec<SocketAddr>) -> io::Result<Vec<SocketAddr>> {
+    let was_any = !found.is_empty();
+    let kept: Vec<_> = found.into_iter().filter(|found| !is_here(found.ip())).collect();
+    if kept.is_empty() && was_any {
+        return Err(io::Error::other(format!("{name} leads to this machine")));
+    }
+    Ok(kept)
+}
+
+fn is_here(address: IpAddr) -> bool {
+    let of_v4 = |address: Ipv4Addr| address.is_loopback() || address.is_unspecified();
+    match address {
+        IpAddr::V4(address) => of_v4(address),
+        IpAddr::V6(address) => {
+            address.is_loopback()
+                || address.is_unspecified()
+                || embedded(address).is_some_and(of_v4)
+        }
+    }
 }
 
 fn refused(host: &str) -> io::Error {
@@ -156,6 +189,17 @@ mod tests {
         assert_eq!(allowed("n", Vec::new()).unwrap(), []);
         let error = allowed("n", found(&["[fe80::1]:0"])).unwrap_err().to_string();
         assert_eq!(error, "n is a link-local address, which is never called");
+    }
+
+    #[test]
+    fn of_the_addresses_of_a_name_those_elsewhere_are_called_where_a_peer_names_it() {
+        let found = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+        let mixed = found(&["127.0.0.1:0", "[::1]:0", "[::ffff:127.0.0.2]:0", "10.0.0.1:0"]);
+        assert_eq!(elsewhere("n", mixed).unwrap(), found(&["10.0.0.1:0"]));
+        for here in ["127.0.0.1:0", "0.0.0.0:0", "[::]:0", "[64:ff9b::127.0.0.1]:0"] {
+            let error = elsewhere("n", found(&[here])).unwrap_err().to_string();
+            assert_eq!(error, "n leads to this machine", "{here}");
+        }
     }
 
     #[tokio::test]

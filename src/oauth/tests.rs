@@ -64,7 +64,7 @@ fn tokens(
     let seen = Arc::default();
     let fake =
         Fake { issued: issued.clone(), script: Box::new(script), ready: true, after: None, seen };
-    (Tokens::new(BackendName::parse("b").ok(), fake, MARGIN), issued)
+    (Tokens::new(BackendName::parse("b").ok(), fake, MARGIN, TaskTracker::new()), issued)
 }
 
 fn response(status: u16) -> reqwest::Response {
@@ -117,7 +117,7 @@ async fn many_requests_fetch_one_token() {
 
 #[tokio::test(start_paused = true)]
 async fn a_token_is_renewed_before_it_expires() {
-    for (lifetime, renewed) in [(100, 80), (3600, 3540), (5, 4)] {
+    for (lifetime, renewed) in [(100, 80), (3600, 3540), (10, 8)] {
         let (tokens, issued) = tokens(move |_| Ok(Some(lifetime)));
         assert_eq!(used(&tokens).await, "Bearer t1");
         advance(secs(renewed) - Duration::from_millis(20)).await;
@@ -134,7 +134,7 @@ async fn a_token_that_cannot_be_renewed_is_used_to_its_end() {
     assert_eq!(used(&tokens).await, "Bearer t1");
     advance(secs(940)).await;
     let mut requests = 0;
-    while tokens.state().token.as_ref().unwrap().expires.unwrap() > Instant::now() + secs(2) {
+    while tokens.0.state().token.as_ref().unwrap().expires.unwrap() > Instant::now() + secs(2) {
         assert_eq!(used(&tokens).await, "Bearer t1");
         advance(Duration::from_millis(100)).await;
         requests += 1;
@@ -214,13 +214,77 @@ async fn a_failure_stands_for_a_while() {
     }
 }
 
+/// The issuer has answered, and may have replaced what it was asked with.
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_dropped_leaves_its_turn() {
+async fn a_request_that_is_dropped_loses_no_token() {
     let (tokens, issued) = tokens(|_| Ok(None));
     let dropped = tokio::time::timeout(Duration::from_millis(500), used(&tokens)).await;
     assert!(dropped.is_err());
+    let begin = Instant::now();
+    assert_eq!(used(&tokens).await, "Bearer t1");
+    assert!(begin.elapsed() < Duration::from_millis(600), "what was asked for is waited for");
+    // The same where the peer has refused a token.
+    let revoked = |token: &str| if token == "Bearer t1" { 401 } else { 200 };
+    let dropped = tokio::time::timeout(Duration::from_millis(500), request(&tokens, revoked)).await;
+    assert!(dropped.is_err());
+    sleep(secs(1)).await;
     assert_eq!(used(&tokens).await, "Bearer t2");
     assert_eq!(count(&issued), 2);
+    // Whoever stops can wait for it.
+    advance(REFUSAL_PAUSE).await;
+    let dropped = tokio::time::timeout(Duration::from_millis(500), request(&tokens, |_| 401)).await;
+    assert!(dropped.is_err());
+    tokens.0.exchanges.close();
+    tokens.0.exchanges.wait().await;
+    assert_eq!(tokens.0.state().token.as_ref().unwrap().value, "Bearer t3");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_issuer_that_panics_is_asked_again() {
+    let (tokens, issued) = tokens(|number| {
+        assert!(number > 1, "the test's issuer panics");
+        Ok(None)
+    });
+    let (answer, _) = request(&tokens, |_| 200).await;
+    assert!(matches!(answer, Err(TokenError::NoToken(_))), "{answer:?}");
+    assert_eq!((used(&tokens).await, count(&issued)), ("Bearer t2".into(), 2));
+}
+
+/// Those who say so mean many things: that it is over at once, that they do not know, or that it has
+/// no end.
+#[tokio::test(start_paused = true)]
+async fn lifetimes_of_nothing_make_no_storm() {
+    for lifetime in [0, 1, 2] {
+        // To the peer, a token is good for a second at least.
+        for (name, lives) in [("what it says", Some(secs(lifetime.max(1)))), ("for ever", None)] {
+            let (tokens, issued) = tokens(move |_| Ok(Some(lifetime)));
+            let tokens = Arc::new(tokens);
+            let begun = Mutex::new(std::collections::HashMap::new());
+            let is_good = |token: &str| {
+                let now = Instant::now();
+                let first = *begun.lock().unwrap().entry(token.to_owned()).or_insert(now);
+                if lives.is_none_or(|lives| now < first + lives) { 200 } else { 401 }
+            };
+            let start = Instant::now();
+            let requests = async {
+                let mut answered = 0;
+                while start.elapsed() < secs(60) {
+                    let several = join_all((0..5).map(|_| request(&tokens, is_good))).await;
+                    assert!(several.iter().all(|(answer, _)| *answer.as_ref().unwrap() == 200));
+                    answered += several.len();
+                    sleep(Duration::from_millis(50)).await;
+                }
+                answered
+            };
+            let keeper = Arc::clone(&tokens);
+            let answered = tokio::select! {
+                answered = requests => answered,
+                () = keeper.keep_fresh() => unreachable!("it never ends"),
+            };
+            assert!(answered > 50, "{lifetime} {name}: {answered}");
+            assert!(count(&issued) <= 12, "{lifetime} {name}: {}", count(&issued));
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -234,7 +298,7 @@ async fn where_nobody_knows_the_issuer_the_backend_is_asked_without_a_token() {
         after: None,
         seen: Arc::clone(&seen),
     };
-    let tokens = Tokens::new(BackendName::parse("b").ok(), fake, MARGIN);
+    let tokens = Tokens::new(BackendName::parse("b").ok(), fake, MARGIN, TaskTracker::new());
     let (answer, sent) = request(&tokens, |_| 200).await;
     assert_eq!((answer.unwrap(), sent), (200, vec![String::new()]), "one that wants none");
     let wants = |token: &str| if token.is_empty() { 401 } else { 200 };
@@ -250,7 +314,7 @@ async fn where_nobody_knows_the_issuer_the_backend_is_asked_without_a_token() {
 #[tokio::test(start_paused = true)]
 async fn a_token_that_is_kept_fresh_is_renewed_before_anybody_asks() {
     let (mut tokens, issued) = tokens(|_| Ok(Some(3600)));
-    tokens.margin = secs(300);
+    Arc::get_mut(&mut tokens.0).unwrap().margin = secs(300);
     let tokens = Arc::new(tokens);
     let keeper = Arc::clone(&tokens);
     let keeping =
@@ -276,7 +340,7 @@ async fn a_token_that_is_kept_fresh_is_renewed_before_anybody_asks() {
 async fn an_endpoint_that_wants_to_be_left_alone_is() {
     for (after, least, most) in [(None, 8, 60), (Some(secs(100)), 3, 3)] {
         let (mut tokens, issued) = tokens(|_| Err(true));
-        tokens.issuer.after = after;
+        Arc::get_mut(&mut tokens.0).unwrap().issuer.after = after;
         let within = tokio::time::timeout(secs(250), tokens.keep_fresh()).await;
         assert!(within.is_err(), "it never ends");
         assert!((least..=most).contains(&count(&issued)), "{after:?}: {}", count(&issued));

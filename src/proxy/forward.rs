@@ -6,10 +6,11 @@
 use std::{
     error::Error,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, Request, Response, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, header, request::Parts};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use reqwest::RequestBuilder;
@@ -22,8 +23,9 @@ use crate::{
         reply::{self, Body, BoxError, Paced, Pieces, ReadError},
     },
     http_client,
+    model::ids::{RunKind, SessionId},
     oauth::TokenError,
-    runs::Runs,
+    runs::{DrivenRun, RunKey, Runs},
     upstream::{Authority, OpenError, SendError, X_API_KEY},
 };
 
@@ -45,6 +47,9 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 /// writes anew, and what the bridge has answered itself.
 const NOT_UPSTREAM: [HeaderName; 5] =
     [header::HOST, header::AUTHORIZATION, X_API_KEY, header::CONTENT_LENGTH, header::EXPECT];
+
+/// How long MANTYX may take to say whether a credential opens a run.
+const ASK_WITHIN: Duration = Duration::from_secs(15);
 
 /// The headers that apps give to the bridge alone.
 const OWN_PREFIX: &str = "x-bridge-";
@@ -116,9 +121,89 @@ impl<'a> Outgoing<'a> {
         match sent.await {
             Ok(response) => {
                 upstream.overheard(&self.authority, response.headers());
+                if response.status().is_success() {
+                    self.accepted(&parts.method, parts.uri.path());
+                }
                 self.back(response)
             }
             Err(error) => unsent(&error),
+        }
+    }
+
+    /// The run that the bridge drives for this caller, if it does. Where callers bring their own
+    /// credential, MANTYX is asked whether it opens the run, unless it has said so of late; the error
+    /// is its refusal, for the app.
+    pub async fn own_run(&self, key: &RunKey) -> Result<Option<Arc<DrivenRun>>, Response<Body>> {
+        let app = &self.caller.app.name;
+        let run = self.runs.get(key).filter(|run| run.app == *app);
+        if run.is_none() && !self.runs.is_asleep(key, app) {
+            return Ok(None);
+        }
+        self.vouch(run.as_ref(), key).await?;
+        Ok(self.runs.get_or_wake(key, app, &self.authority).filter(|run| run.app == *app))
+    }
+
+    /// The same, or the eval that an agent run belongs to.
+    pub async fn own_run_or_eval(
+        &self,
+        key: &RunKey,
+    ) -> Result<Option<Arc<DrivenRun>>, Response<Body>> {
+        if let Some(run) = self.own_run(key).await? {
+            return Ok(Some(run));
+        }
+        let eval = (key.kind == RunKind::Agent).then(|| self.runs.eval_of(key)).flatten();
+        let Some(eval) = eval.filter(|eval| eval.app == self.caller.app.name) else {
+            return Ok(None);
+        };
+        self.vouch(Some(&eval), &eval.key).await?;
+        Ok(Some(eval))
+    }
+
+    /// Has MANTYX say whether the caller's credential opens `run`, which is `key`, where it is not
+    /// known that it does.
+    async fn vouch(
+        &self,
+        run: Option<&Arc<DrivenRun>>,
+        key: &RunKey,
+    ) -> Result<(), Response<Body>> {
+        let shown = &self.authority;
+        if run.map_or(!shown.is_callers(), |run| self.runs.may_be_told(run, shown)) {
+            return Ok(());
+        }
+        let path = key.path();
+        let asked = self.runs.upstream().send((Method::GET, &path), shown, |request| {
+            Ok(request.header(header::ACCEPT, "application/json").timeout(ASK_WITHIN))
+        });
+        match asked.await {
+            Ok(response) if response.status().is_success() => {
+                if let Some(run) = run {
+                    self.runs.accepted(run, shown);
+                }
+                Ok(())
+            }
+            Ok(response) => Err(self.back(response)),
+            Err(error) => Err(unsent(&error)),
+        }
+    }
+
+    /// MANTYX has accepted the caller's credential for what is at `path`: a run, something below it,
+    /// or the messages of a session.
+    fn accepted(&self, method: &Method, path: &str) {
+        // What other methods tell may need no credential, as a browser's OPTIONS does not.
+        if !matches!(*method, Method::GET | Method::POST) {
+            return;
+        }
+        let app = &self.caller.app.name;
+        match opened(path) {
+            Some(Opened::Run(key)) => {
+                if let Some(run) = self.runs.get(&key).filter(|run| run.app == *app) {
+                    self.runs.accepted(&run, &self.authority);
+                }
+            }
+            Some(Opened::Session(workspace, session)) => {
+                self.runs.accepted_for_session((&workspace, &session), app, &self.authority);
+            }
+            None => {}
         }
     }
 
@@ -188,6 +273,25 @@ fn from_upstream(headers: &HeaderMap) -> HeaderMap {
         headers.remove(name);
     }
     headers
+}
+
+/// What a path leads to that a credential opens.
+#[derive(Debug, PartialEq, Eq)]
+enum Opened {
+    Run(RunKey),
+    Session(String, SessionId),
+}
+
+/// Reads `path` as it was written: in another form, it is nothing that the bridge knows.
+fn opened(path: &str) -> Option<Opened> {
+    let mut segments = path.strip_prefix("/api/v1/workspaces/")?.split('/');
+    let (workspace, collection, id) = (segments.next()?, segments.next()?, segments.next()?);
+    if collection == "agent-sessions" {
+        let messages = segments.next() == Some("messages");
+        return messages.then(|| Opened::Session(workspace.to_owned(), id.into()));
+    }
+    let kind = RunKind::of_collection(collection)?;
+    Some(Opened::Run(RunKey { workspace: workspace.into(), kind, run: id.into() }))
 }
 
 /// Why the body of the request could not be read, if that is why it could not be sent.
@@ -278,6 +382,27 @@ mod tests {
     //! What travels on and what does not.
 
     use super::*;
+
+    #[test]
+    fn what_a_credential_opens() {
+        let run = |kind, id: &str| {
+            Some(Opened::Run(RunKey { workspace: "acme".into(), kind, run: id.into() }))
+        };
+        let (agent, eval) = (RunKind::Agent, RunKind::Eval);
+        for (below, expected) in [
+            ("agent-runs/run_1", run(agent, "run_1")),
+            ("agent-runs/run_1/stream", run(agent, "run_1")),
+            ("eval-runs/e/cancel", run(eval, "e")),
+            ("agent-sessions/s/messages", Some(Opened::Session("acme".to_owned(), "s".into()))),
+            ("agent-sessions/s", None),
+            ("agent-runs", None),
+            ("/agent-runs/run_1", None),
+            ("models", None),
+        ] {
+            assert_eq!(opened(&format!("/api/v1/workspaces/acme/{below}")), expected, "{below}");
+        }
+        assert_eq!(opened("/api/v1//workspaces/acme/agent-runs/run_1"), None);
+    }
 
     #[test]
     fn connection_headers_go_no_further() {

@@ -2,16 +2,16 @@
 //!
 //! Must not: decide whether a call is to be made; `model::run` has, and `model::recovery`.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{borrow::Cow, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::StatusCode;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tracing::{error, info};
 
-use super::{DrivenRun, Left, Runs, entry::Entry};
+use super::{DrivenRun, Left, Runs, credential::OfRun, entry::Entry};
 use crate::{
     model::{
         answer::Answer,
@@ -21,7 +21,7 @@ use crate::{
         offer::Route,
     },
     traces::Kind,
-    upstream::Posted,
+    upstream::{Posted, ResultPost},
 };
 
 /// MANTYX waits so long for a result (`localToolTimeoutMs`, wire-protocol §5); later, nobody does.
@@ -75,14 +75,13 @@ pub(super) async fn answer(
     if !run.has_ended() || runs.draining().is_cancelled() {
         let path = run.key.results_path(&to);
         let deadline = Instant::now() + entry.post_within(POST_WITHIN, is_kept);
-        let authority = runs.authority_of(&run);
         let mut span = run.trace.begin(Kind::Client, "POST tool-results");
         span.set("mantyx.run_id", to.as_str());
         span.set("mantyx.tool_use_id", tool_use.as_str());
         let trace = span.told().cloned();
-        let upstream = runs.upstream();
-        let posted = upstream.post_result(&path, body.clone(), (&authority, trace), deadline).await;
-        span.outcome(posted.as_str(), posted == Posted::Failed);
+        let post = ResultPost { path: &path, body: body.clone(), trace, deadline };
+        let posted = delivered(&runs, &run, &tool_use, &entry, post).await;
+        span.outcome(posted.as_str(), matches!(posted, Posted::Failed | Posted::Refused(_)));
         if posted == Posted::Unwanted(StatusCode::NOT_FOUND)
             && !run.has_ended()
             && run.keep_unwanted(&entry, body)
@@ -116,6 +115,53 @@ async fn body(
         Task::Resume(route) => make(runs, run, call, &route, (&to, entry, true)).await?,
     };
     Some(written(&tool_use, answer, entry).await)
+}
+
+/// Posts the answer. One that MANTYX does not take as it is, as it is too large or MANTYX cannot read
+/// it, is replaced by a short error, so that the call has an answer all the same: the model would
+/// otherwise wait for it in vain.
+async fn delivered(
+    runs: &Runs,
+    run: &DrivenRun,
+    tool_use: &ToolUseId,
+    entry: &Entry,
+    post: ResultPost<'_>,
+) -> Posted {
+    let (upstream, credential) = (runs.upstream(), OfRun { runs, run });
+    let posted = upstream.post_result(post.clone(), &credential).await;
+    match posted {
+        Posted::Refused(status) if !is_replaced(&post.body) => {
+            let error = refusal(status, post.body.len());
+            let body = written(tool_use, Answer::Error(error), entry).await;
+            upstream.post_result(ResultPost { body, ..post }, &credential).await
+        }
+        posted => posted,
+    }
+}
+
+/// How the error begins that is posted in place of an answer which MANTYX refused.
+const REFUSED: &str = "MANTYX refused the answer to this call";
+
+fn refusal(status: StatusCode, size: usize) -> String {
+    let cure = match status {
+        StatusCode::PAYLOAD_TOO_LARGE => "It is too large: ask for less, or for a part of it.",
+        _ => "The tool's answer has something in it that cannot be passed on.",
+    };
+    format!(
+        "{REFUSED} (HTTP {}); it was {size} bytes long. {cure} If the tool was called, its effect \
+         stands: check before you repeat the call.",
+        status.as_u16()
+    )
+}
+
+/// Whether `body` is such an error. There is no other after it, also where a crash came between.
+fn is_replaced(body: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Posted<'a> {
+        #[serde(borrow, default)]
+        error: Cow<'a, str>,
+    }
+    serde_json::from_slice::<Posted<'_>>(body).is_ok_and(|body| body.error.starts_with(REFUSED))
 }
 
 /// Has the call made, or asks for what it has started before. `None`: it is left to the next process.
@@ -168,4 +214,28 @@ async fn written(tool_use: &ToolUseId, answer: Answer, entry: &Entry) -> Bytes {
     let body = Bytes::from(serde_json::to_vec(&result).expect("strings can be written"));
     entry.answered(body.clone()).await;
     body
+}
+
+#[cfg(test)]
+mod tests {
+    //! The error in place of an answer that MANTYX does not take.
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_known_again() {
+        let body = |answer: &Answer| {
+            serde_json::to_vec(&ToolResult { tool_use_id: "tu_1", answer }).unwrap()
+        };
+        for status in [StatusCode::PAYLOAD_TOO_LARGE, StatusCode::BAD_REQUEST] {
+            let error = refusal(status, 2_345_678);
+            assert!(error.contains("2345678 bytes") && error.contains(status.as_str()), "{error}");
+            assert!(is_replaced(&body(&Answer::Error(error))));
+        }
+        assert!(!is_replaced(&body(&Answer::Error("it failed: \u{1f980}\n\"".to_owned()))));
+        assert!(!is_replaced(
+            br#"{"toolUseId":"tu_1","result":"MANTYX refused the answer to this call"}"#
+        ));
+        assert!(!is_replaced(b"{"));
+    }
 }

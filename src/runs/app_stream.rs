@@ -26,6 +26,7 @@ use crate::{
         event::{Beginning, Body},
         replay::Unnumbered,
     },
+    upstream::OpenError,
     wire::{blank_line::BlankLine, sse::Framer},
 };
 
@@ -114,8 +115,7 @@ impl Replay {
         repetitions: Unnumbered,
     ) -> Result<Box<Self>, Arc<Failure>> {
         debug!(run = %run.key.run, seq, "an app reads events that only MANTYX still has");
-        let (path, authority) = (run.key.stream_path(), runs.authority_of(&run));
-        let response = runs.upstream().open_stream(&path, seq, &authority).await;
+        let response = replay(&runs, &run, seq).await;
         let response = response.map_err(|error| Arc::new(Failure::new(error)))?;
         let framer = Framer::new(MAX_EVENT);
         Ok(Box::new(Self { response, framer, seq, repetitions }))
@@ -174,6 +174,27 @@ pub async fn open(
         let bytes = this.next().await?;
         Some((bytes, this))
     }))
+}
+
+/// Opens MANTYX's own replay; once more, where the run's credential was refused and the app has shown
+/// another one since.
+async fn replay(
+    runs: &Arc<Runs>,
+    run: &DrivenRun,
+    last_seq: u64,
+) -> Result<reqwest::Response, OpenError> {
+    let (path, shown) = (run.key.stream_path(), runs.authority_of(run));
+    match runs.upstream().open_stream(&path, last_seq, &shown).await {
+        Err(error) if error.is_of_the_credential() => {
+            run.credential.refuse(&shown);
+            let other = runs.authority_of(run);
+            if other.is_same(&shown) {
+                return Err(error);
+            }
+            runs.upstream().open_stream(&path, last_seq, &other).await
+        }
+        opened => opened,
+    }
 }
 
 impl Drop for AppStream {

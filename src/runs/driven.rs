@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     AskedBy, NewRun, Runs,
     access::{Access, Failure},
+    credential::RunCredential,
     entry::Entry,
     log::{EventLog, Room},
     unwanted::Unwanted,
@@ -36,7 +37,7 @@ use crate::{
         spec::Table,
     },
     traces::Context,
-    upstream::{Authority, OpenError},
+    upstream::OpenError,
 };
 
 /// What identifies a run: ids are only known to be unique within their workspace and kind.
@@ -77,7 +78,7 @@ pub struct DrivenRun {
     pub(super) slot: Slot,
     pub app: AppName,
     pub session: Option<SessionId>,
-    pub authority: Authority,
+    pub(super) credential: RunCredential,
     pub log: EventLog,
     pub table: Arc<Table>,
     /// Where in a trace its calls belong.
@@ -186,7 +187,7 @@ impl DrivenRun {
             slot,
             app,
             session,
-            authority,
+            credential: RunCredential::new(authority),
             log,
             table,
             trace,
@@ -211,7 +212,7 @@ impl DrivenRun {
             run: self.key.run.to_string(),
             app: self.app.to_string(),
             session: self.session.as_ref().map(ToString::to_string),
-            callers_credential: self.authority.is_callers(),
+            callers_credential: self.credential.is_callers(),
             table,
             has_past: self.state().has_past(),
             started_at: self.started_at,

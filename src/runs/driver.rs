@@ -36,7 +36,7 @@ use crate::{
         ids::RunKind,
         run::{Step, Work},
     },
-    upstream::OpenError,
+    upstream::{Authority, OpenError},
     wire::sse::{Frame, Framer},
 };
 
@@ -181,6 +181,7 @@ impl Driver {
         let mut opened = Instant::now();
         loop {
             let begun = Instant::now();
+            let shown = self.run.credential.current();
             // Without its driver, no call of the run would be answered any more.
             let end = AssertUnwindSafe(self.read_stream()).catch_unwind().await;
             let end = end.unwrap_or_else(|_panic| {
@@ -217,7 +218,7 @@ impl Driver {
                     self.backoff.next_wait().max(asked)
                 }
             };
-            if let Some(why) = self.pause(wait, is_lost).await {
+            if let Some(why) = self.pause(wait, is_lost, &shown).await {
                 return why;
             }
         }
@@ -237,7 +238,8 @@ impl Driver {
 
     /// Waits until the next attempt. A run that is lost is given up, but not before its calls have been
     /// answered: MANTYX may know it where results are posted, or may show it again meanwhile.
-    async fn pause(&mut self, wait: Duration, is_lost: bool) -> Option<Why> {
+    /// Another credential than `shown` is tried at once.
+    async fn pause(&mut self, wait: Duration, is_lost: bool, shown: &Authority) -> Option<Why> {
         let next = Instant::now() + wait;
         let draining = self.runs.draining().clone();
         loop {
@@ -248,6 +250,7 @@ impl Driver {
             }
             tokio::select! {
                 () = sleep_until(next) => return None,
+                () = self.run.credential.other_than(shown) => return None,
                 () = draining.cancelled() => return Some(Why::ShuttingDown),
                 Some(ended) = self.calls.join_next() => note(&self.run, ended),
             }
@@ -311,13 +314,19 @@ impl Driver {
         };
         let mut response = match opened {
             Ok(Ok(response)) => response,
-            Ok(Err(error)) => return End::Refused(error),
+            Ok(Err(error)) => {
+                if error.is_of_the_credential() {
+                    self.run.credential.refuse(&authority);
+                }
+                return End::Refused(error);
+            }
             Err(_elapsed) => {
                 let error = format!("no answer within {SILENCE:?}");
                 return End::Refused(OpenError::Unreachable(error));
             }
         };
         let mut framer = Framer::new(MAX_EVENT);
+        self.run.credential.works(&authority);
         self.run.state().opened();
         self.run.set_access(Access::Open);
         self.unknown = 0;

@@ -80,7 +80,13 @@ impl Runs {
         self.restore_long_calls(long);
     }
 
-    /// The run of an earlier process that `app` asks for with its own credential, if there is one.
+    /// Whether an earlier process has left this run of `app`, which waits for the app's credential.
+    pub fn is_asleep(&self, key: &RunKey, app: &AppName) -> bool {
+        self.lock().asleep.get(key).is_some_and(|run| run.record.app == app.as_str())
+    }
+
+    /// The run of an earlier process that `app` asks for with its own credential, which MANTYX has
+    /// accepted for it, if there is one.
     pub fn get_or_wake(
         self: &Arc<Self>,
         key: &RunKey,

@@ -8,8 +8,8 @@ use http::{HeaderMap, HeaderValue, header};
 use secrecy::ExposeSecret as _;
 use sha2::{Digest as _, Sha256};
 
-use super::{SendError, X_API_KEY, grant::Grant};
-use crate::{config::Credential, http_client::Clients, oauth::Tokens, state::StateDir};
+use super::{SendError, X_API_KEY, grant::Grant, kept_token::KeptToken};
+use crate::{config::Credential, http_client::Clients, oauth::Tokens};
 
 /// A token is renewed so long before it expires (agent-runs-protocol §2.2).
 const MARGIN: Duration = Duration::from_secs(5 * 60);
@@ -38,16 +38,16 @@ impl fmt::Debug for Authority {
 }
 
 impl Authority {
-    /// What is configured; `None` where the caller brings one. `clients` and `state` are for tokens
-    /// that are renewed: `state` keeps what they are renewed with.
-    pub(super) fn of(credential: &Credential, clients: &Clients, state: &StateDir) -> Option<Self> {
+    /// What is configured; `None` where the caller brings one. `clients` and `kept` are for tokens
+    /// that are renewed: `kept` is what they are renewed with.
+    pub(super) fn of(credential: &Credential, clients: &Clients, kept: &KeptToken) -> Option<Self> {
         match credential {
             Credential::Own(secret) => Self::bearer(secret.expose_secret()),
             Credential::Oauth(config) => {
                 let http = clients.to(&config.token_url).clone();
-                let grant = Grant::new(Arc::clone(config), http, state.clone());
-                let id = grant.id();
-                let shows = Shows::Tokens(Arc::new(Tokens::new(None, grant, MARGIN)));
+                let grant = Grant::new(Arc::clone(config), http, kept.clone());
+                let (id, tasks) = (grant.id(), kept.tasks().clone());
+                let shows = Shows::Tokens(Arc::new(Tokens::new(None, grant, MARGIN, tasks)));
                 Some(Self { shows, id, callers: false })
             }
             Credential::Passthrough => None,
@@ -80,6 +80,11 @@ impl Authority {
             hash.update(value.as_bytes());
         }
         Self { shows: Shows::Headers(Arc::new(headers)), id: hash.finalize().into(), callers }
+    }
+
+    /// Whether `other` is the same credential.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.id == other.id
     }
 
     /// Whether the caller brought it, and not the bridge.

@@ -13,28 +13,22 @@ use std::{
 use futures_util::future::BoxFuture;
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
-use tokio::task::spawn_blocking;
-use tracing::{error, info};
 
+use super::kept_token::{GrantId, KeptToken};
 use crate::{
     config::RefreshGrant,
-    http_client::chain,
-    model::catalog::hex,
     oauth::{
         Issue, IssueError, Issued,
         endpoint::{Question, Shows},
     },
-    state::StateDir,
 };
 
 /// Gets tokens for the application that the bridge is to MANTYX.
 pub(super) struct Grant {
     config: Arc<RefreshGrant>,
     http: reqwest::Client,
-    state: StateDir,
+    kept: KeptToken,
     shows: Mutex<Shows>,
-    /// A refresh token that could not be kept on disk.
-    unsaved: Mutex<Option<SecretString>>,
 }
 
 impl fmt::Debug for Grant {
@@ -44,10 +38,10 @@ impl fmt::Debug for Grant {
 }
 
 impl Grant {
-    pub(super) fn new(config: Arc<RefreshGrant>, http: reqwest::Client, state: StateDir) -> Self {
+    pub(super) fn new(config: Arc<RefreshGrant>, http: reqwest::Client, kept: KeptToken) -> Self {
         // As MANTYX's own clients do.
         let shows = Mutex::new(Shows::InBody);
-        Self { config, http, state, shows, unsaved: Mutex::default() }
+        Self { config, http, kept, shows }
     }
 
     pub(super) fn is_of(&self, config: &RefreshGrant) -> bool {
@@ -55,7 +49,7 @@ impl Grant {
     }
 
     /// A hash of what is configured: whatever replaces the refresh token replaces this one.
-    pub(super) fn id(&self) -> [u8; 32] {
+    pub(super) fn id(&self) -> GrantId {
         let RefreshGrant { token_url, client_id, refresh_token, client_secret: _ } = &*self.config;
         let mut hash = Sha256::new();
         for part in [token_url.as_str(), client_id, refresh_token.expose_secret()] {
@@ -66,6 +60,7 @@ impl Grant {
     }
 
     async fn renew(&self) -> Result<Issued, IssueError> {
+        let _turn = self.kept.turn().await;
         let shown = self.refresh_token().await;
         let refused = match self.ask(&shown).await {
             Err(error) if error.grant_ended => error,
@@ -95,48 +90,15 @@ impl Grant {
         if let Some(next) = granted.refresh_token
             && next.expose_secret() != refresh_token.expose_secret()
         {
-            self.keep(next).await;
+            self.kept.put(self.id(), next).await;
         }
         Ok(granted.issued)
     }
 
     /// The refresh token that is good now: the one that replaced the configured one, if any did.
     async fn refresh_token(&self) -> SecretString {
-        let unsaved = self.unsaved.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(unsaved) = unsaved {
-            return unsaved;
-        }
-        let (state, of) = (self.state.clone(), hex(&self.id()));
-        let kept = spawn_blocking(move || state.refresh_token(&of)).await;
-        match kept {
-            Ok(Ok(Some(kept))) => return kept,
-            Ok(Ok(None)) => {}
-            Ok(Err(why)) => error!(error = chain(&why), "the kept refresh token cannot be read"),
-            Err(why) => error!(%why, "the kept refresh token cannot be read"),
-        }
-        self.config.refresh_token.clone()
-    }
-
-    /// Keeps what is to be shown from now on, as the one before may be worth nothing any more.
-    async fn keep(&self, next: SecretString) {
-        let (state, of, written) = (self.state.clone(), hex(&self.id()), next.clone());
-        let kept = spawn_blocking(move || state.write_refresh_token(&of, &written)).await;
-        let lost = match kept {
-            Ok(Ok(())) => {
-                info!("the issuer has replaced the refresh token; the new one is kept");
-                None
-            }
-            Ok(Err(why)) => {
-                let cure = "until it can, a restart loses it: log in anew after one";
-                error!(error = chain(&why), cure, "the new refresh token cannot be kept");
-                Some(next)
-            }
-            Err(why) => {
-                error!(%why, "the new refresh token cannot be kept");
-                Some(next)
-            }
-        };
-        *self.unsaved.lock().unwrap_or_else(PoisonError::into_inner) = lost;
+        let kept = self.kept.get(&self.id()).await;
+        kept.unwrap_or_else(|| self.config.refresh_token.clone())
     }
 }
 

@@ -1,6 +1,8 @@
 //! `Retry-After`, and the line of posts in paused time.
 
+use bytes::Bytes;
 use futures_util::future::join_all;
+use tokio::time::{sleep, timeout_at};
 
 use super::*;
 

@@ -13,6 +13,7 @@ use std::{
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::{TcpListener, TcpStream, tcp::OwnedWriteHalf},
+    sync::watch,
     task::JoinSet,
     time::Instant,
 };
@@ -28,6 +29,8 @@ const BASIC: &str = "Basic YnJpZGdlOnMzY3JldC1jYW5hcnk=";
 pub(crate) struct Gate {
     address: SocketAddr,
     shared: Arc<Mutex<State>>,
+    /// Whether answers of the token endpoint are held back.
+    held: watch::Sender<bool>,
     /// Ends with the gate.
     _accepting: JoinSet<()>,
 }
@@ -77,17 +80,19 @@ impl Gate {
         let shared = Arc::new(Mutex::new(State { rules, ..State::default() }));
         let mut accepting = JoinSet::new();
         let state = Arc::clone(&shared);
+        let held = watch::Sender::new(false);
+        let holding = held.subscribe();
         accepting.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
-                let state = Arc::clone(&state);
+                let (state, holding) = (Arc::clone(&state), holding.clone());
                 connections.spawn(async move {
                     // A client may go away.
-                    serve(client, address, &state).await.ok();
+                    serve(client, address, &state, holding).await.ok();
                 });
             }
         });
-        Self { address, shared, _accepting: accepting }
+        Self { address, shared, held, _accepting: accepting }
     }
 
     /// Names the peer behind the gate.
@@ -107,6 +112,11 @@ impl Gate {
     /// From now on, this is the refresh token that is good, or none is.
     pub(crate) fn grants(&self, refresh_token: Option<&str>) {
         self.state().refresh = refresh_token.map(|token| (token.to_owned(), 0));
+    }
+
+    /// Whether the token endpoint, which has issued a token already, answers later.
+    pub(crate) fn hold(&self, held: bool) {
+        self.held.send_replace(held);
     }
 
     pub(crate) fn issued(&self) -> usize {
@@ -206,7 +216,12 @@ fn json(status: &str, headers: &str, body: &str) -> String {
     )
 }
 
-async fn serve(client: TcpStream, own: SocketAddr, state: &Mutex<State>) -> io::Result<()> {
+async fn serve(
+    client: TcpStream,
+    own: SocketAddr,
+    state: &Mutex<State>,
+    mut holding: watch::Receiver<bool>,
+) -> io::Result<()> {
     let (reader, mut to_client) = client.into_split();
     let mut reader = BufReader::new(reader);
     let Some(head) = Head::read(&mut reader).await? else { return Ok(()) };
@@ -216,6 +231,9 @@ async fn serve(client: TcpStream, own: SocketAddr, state: &Mutex<State>) -> io::
         (state.answer(&format!("http://{own}"), &head, &body), state.peer.clone())
     };
     if let Some(answer) = answer {
+        if head.line.contains(" /token ") {
+            holding.wait_for(|held| !held).await.map_err(io::Error::other)?;
+        }
         return to_client.write_all(answer.as_bytes()).await;
     }
     let mut server = TcpStream::connect(peer).await?;

@@ -65,6 +65,8 @@ mod commands;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
+mod credentials;
+#[cfg(test)]
 mod drain;
 #[cfg(test)]
 mod durable;

@@ -84,6 +84,8 @@ struct State {
     /// Tool uses that are answered, and names that the test released.
     released: HashSet<String>,
     canned: HashMap<String, Vec<u8>>,
+    /// The credentials that are let in; `None`: all are.
+    let_in: Option<Vec<String>>,
     /// A result for a tool use that is answered is refused.
     once: bool,
     /// Every POST of a result, by toolUseId.
@@ -189,6 +191,12 @@ impl Mantyx {
 
     pub(crate) fn give_streams(&self) {
         self.shared.change(|state| state.refusal = None);
+    }
+
+    /// From now on, whatever comes with another credential than these gets 401.
+    pub(crate) fn lets_in(&self, credentials: &[&str]) {
+        let shown = credentials.iter().map(|credential| format!("Bearer {credential}")).collect();
+        self.shared.change(|state| state.let_in = Some(shown));
     }
 
     /// Lets the streams that wait for `name` go on.

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// What no peer may lead to, but for the bridge's own machine.
-const EVIL: [&str; 16] = [
+const EVIL: [&str; 18] = [
     "http://169.254.169.254/latest/meta-data",
     "http://[::ffff:169.254.169.254]/x",
     "http://[fe80::1]/x",
@@ -31,6 +31,8 @@ const EVIL: [&str; 16] = [
     "http://127.0.0.1:PORT#@HOST/x",
     "//127.0.0.1:PORT/x",
     "http://metadata.test/x",
+    "https://127.0.0.1:PORT/x",
+    "https://other.test:PORT/x",
 ];
 
 const OK: [&str; 2] = ["HTTP/1.1 200 OK", "Content-Type: application/json"];

@@ -50,6 +50,21 @@ impl Scene {
         self.mantyx.answer(id).await;
     }
 
+    /// An app asks for something when the token is good no more, and is gone when the issuer has
+    /// issued another one, and has not answered yet.
+    async fn hang_up_while_asked(&self) {
+        let before = self.gate.asked().len();
+        self.gate.revoke();
+        self.gate.hold(true);
+        let request = self.bridge.request("GET", &format!("{API}/models"));
+        tokio::select! {
+            answer = request.answer(self.bridge.addr()) => panic!("{}", answer.text()),
+            () = wait::soon("the issuer should be asked", async || {
+                (self.gate.asked().len() > before).then_some(())
+            }) => (),
+        }
+    }
+
     /// No secret got anywhere but where it belongs.
     async fn nothing_leaked(&self) {
         let status = self.bridge.status().await.to_string();
@@ -136,6 +151,36 @@ async fn a_refresh_token_that_replaces_another_outlives_a_restart() {
     })
     .await;
     scene.run("tu_4").await;
+    scene.nothing_leaked().await;
+}
+
+/// The new refresh token is in the answer that the issuer is about to give, and nowhere else.
+#[tokio::test]
+async fn an_app_that_hangs_up_loses_no_refresh_token() {
+    let mut scene = Scene::start(Rules { rotates: true, ..RULES }, "refresh-canary-0").await;
+    scene.run("tu_1").await;
+    scene.hang_up_while_asked().await;
+    scene.gate.hold(false);
+    scene.bridge.api("GET", &format!("{API}/models"), None).await.expect(200);
+    scene.bridge.stop().await;
+    scene.bridge.restart().await;
+    scene.run("tu_2").await;
+    // This time, the bridge goes as well.
+    scene.hang_up_while_asked().await;
+    scene.bridge.process().signal(Signal::TERM);
+    wait::soon("the bridge should be stopping", async || {
+        scene.bridge.log().contains("stopping").then_some(())
+    })
+    .await;
+    scene.gate.hold(false);
+    scene.bridge.stop().await;
+    scene.bridge.restart().await;
+    scene.run("tu_3").await;
+    let shown = scene.gate.asked();
+    assert_eq!(shown.len(), 5, "{shown:?}");
+    for (number, form) in shown.iter().enumerate() {
+        assert!(form.contains(&format!("refresh_token=refresh-canary-{number}&")), "{shown:?}");
+    }
     scene.nothing_leaked().await;
 }
 

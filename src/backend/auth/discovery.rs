@@ -11,7 +11,7 @@ use url::Url;
 
 use super::Challenge;
 use crate::{
-    backend::address::{is_loopback, names_user, shown},
+    backend::address::{is_loopback, is_own, names_user, shown},
     http_client::{self, Clients},
     model::json::{Elements, Members},
     oauth::{
@@ -27,6 +27,8 @@ const MAX_METADATA: usize = 256 * 1024;
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) token_endpoint: Url,
+    /// Whether that lies on the server's own origin.
+    pub(super) is_own: bool,
     /// What the server calls itself where tokens are issued.
     pub(super) resource: Option<String>,
     pub(super) shows: Shows,
@@ -48,7 +50,7 @@ pub(super) async fn find(clients: &Clients, challenge: &Challenge) -> Result<Fou
     };
     let Resource { issuer, name } = resource;
     for url in issuer_metadata(&issuer) {
-        let Some(text) = get(clients, &url).await? else { continue };
+        let Some(text) = get(clients, base, &url).await? else { continue };
         let wrong = |why: &str| unusable(&url, why);
         let metadata = Members::read(&text).map_err(|_bad| wrong("is no JSON object"))?;
         let named = string(&metadata, "issuer").unwrap_or_default();
@@ -59,7 +61,8 @@ pub(super) async fn find(clients: &Clients, challenge: &Challenge) -> Result<Fou
         let endpoint = endpoint.ok_or_else(|| wrong("names no token endpoint"))?;
         let token_endpoint = self::endpoint(Some(base), &endpoint).map_err(|why| wrong(&why))?;
         let methods = metadata.get("token_endpoint_auth_methods_supported").map(strings);
-        return Ok(Found { token_endpoint, resource: name, shows: shows(methods.as_deref()) });
+        let (is_own, shows) = (is_own(base, &token_endpoint), shows(methods.as_deref()));
+        return Ok(Found { token_endpoint, is_own, resource: name, shows });
     }
     let text = format!(
         "{} does not say where its tokens are issued; set `auth.oauth.token_url`",
@@ -83,9 +86,9 @@ pub(super) fn endpoint(base: Option<&Url>, named: &str) -> Result<Url, String> {
     ))
 }
 
-/// Whether a server at `base` may send us to `url`: to its own origin, or to any other by https.
-/// What is on this machine is only for servers on this machine, and link-local addresses are for
-/// none.
+/// Whether a server at `base` may send us to `url`: to its own origin, or to another machine by
+/// https. A server on this machine gets no further here than others do: what listens beside it may
+/// trust whoever is on this machine. Link-local addresses are for none.
 fn may_name(base: Option<&Url>, url: &Url) -> bool {
     if !matches!(url.scheme(), "http" | "https")
         || names_user(url)
@@ -97,7 +100,7 @@ fn may_name(base: Option<&Url>, url: &Url) -> bool {
     if url.origin() == base.origin() {
         return true;
     }
-    if is_loopback(url) { is_loopback(base) } else { url.scheme() == "https" }
+    url.scheme() == "https" && !is_loopback(url)
 }
 
 /// What the server says of itself; `None` where it says nothing.
@@ -107,14 +110,11 @@ async fn resource(
 ) -> Result<Option<Resource>, IssueError> {
     let base = &challenge.url;
     let places = match &challenge.metadata {
-        Some(named) => vec![endpoint(Some(base), named).map_err(|why| {
-            let text = format!("the server's `resource_metadata` cannot be used: {why}");
-            IssueError::lasting(text)
-        })?],
+        Some(named) => vec![own_metadata(base, named)?],
         None => resource_metadata(base),
     };
     for url in places {
-        let Some(text) = get(clients, &url).await? else { continue };
+        let Some(text) = get(clients, base, &url).await? else { continue };
         let wrong = |why: &str| unusable(&url, why);
         let metadata = Members::read(&text).map_err(|_bad| wrong("is no JSON object"))?;
         let name = string(&metadata, "resource");
@@ -130,6 +130,17 @@ async fn resource(
         return Ok(Some(Resource { issuer, name }));
     }
     Ok(None)
+}
+
+/// Where a server at `base` says that its own metadata is: that has to be on its own origin, as
+/// nothing else speaks for it, and a request is made for it before any of it is known.
+fn own_metadata(base: &Url, named: &str) -> Result<Url, IssueError> {
+    let own = base.join(named).ok().filter(|named| is_own(base, named));
+    own.filter(|named| !http_client::names_link_local(named)).ok_or_else(|| {
+        let text = "the server's `resource_metadata` cannot be used: it is not on the server's own \
+                    origin; set `auth.oauth.token_url`";
+        IssueError::lasting(text.to_owned())
+    })
 }
 
 /// Where the metadata of a server at `url` may be: for its path, and for all of its origin.
@@ -172,11 +183,11 @@ fn root(url: &Url) -> Url {
     root
 }
 
-/// The text at `url`; `None` where there is nothing.
-async fn get(clients: &Clients, url: &Url) -> Result<Option<String>, IssueError> {
+/// The text at `url`, which the server at `base` has named; `None` where there is nothing.
+async fn get(clients: &Clients, base: &Url, url: &Url) -> Result<Option<String>, IssueError> {
     let exchange = async {
-        let response =
-            clients.to(url).get(url.clone()).header(ACCEPT, "application/json").send().await?;
+        let client = clients.to_named(url, is_own(base, url));
+        let response = client.get(url.clone()).header(ACCEPT, "application/json").send().await?;
         let status = response.status();
         Ok::<_, reqwest::Error>((status, http_client::body(response, MAX_METADATA).await))
     };

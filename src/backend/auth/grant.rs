@@ -16,7 +16,7 @@ use super::{
     discovery::{self, Found},
 };
 use crate::{
-    backend::address::shown,
+    backend::address::{is_own, shown},
     config::ClientCredentials,
     http_client::{self, Clients},
     model::ids::BackendName,
@@ -49,6 +49,8 @@ struct Endpoint {
     /// What the backend says that a token has to be good for.
     scope: Option<String>,
     told: Told,
+    /// Whether the operator sends requests to its origin, and not only the backend.
+    is_own: bool,
 }
 
 /// Who says where tokens are issued.
@@ -72,6 +74,7 @@ impl Issuer {
             resource: resource.map(canonical),
             scope: None,
             told: Told::Operator,
+            is_own: true,
         });
         let known = Mutex::new(Known { endpoint, shows: Shows::default() });
         Self { backend, clients, credentials, known }
@@ -90,7 +93,7 @@ impl Issuer {
             let text = "it is not known where tokens are issued; set `auth.oauth.token_url`";
             IssueError::passing(text.to_owned())
         })?;
-        let Found { token_endpoint, resource, shows } =
+        let Found { token_endpoint, is_own, resource, shows } =
             discovery::find(&self.clients, challenge).await?;
         tracing::info!(
             backend = %self.backend,
@@ -98,7 +101,8 @@ impl Issuer {
             "the server says where its tokens are issued"
         );
         let scope = challenge.scope.clone();
-        let endpoint = Endpoint { url: token_endpoint, resource, scope, told: Told::Metadata };
+        let told = Told::Metadata;
+        let endpoint = Endpoint { url: token_endpoint, resource, scope, told, is_own };
         *self.known() = Known { endpoint: Some(endpoint.clone()), shows };
         Ok((endpoint, shows))
     }
@@ -133,7 +137,11 @@ impl Issuer {
             grant: "client_credentials",
             fields: &[("scope", scope.as_deref()), ("resource", endpoint.resource.as_deref())],
         };
-        Ok(question.ask(self.clients.to(&endpoint.url), shows).await?.issued)
+        let client = match endpoint.told {
+            Told::Operator => self.clients.to(&endpoint.url).clone(),
+            Told::Card | Told::Metadata => self.clients.to_named(&endpoint.url, endpoint.is_own),
+        };
+        Ok(question.ask(&client, shows).await?.issued)
     }
 
     /// The backend, at `base`, has named where tokens are issued. It is heeded where the operator
@@ -148,8 +156,10 @@ impl Issuer {
             Ok(url) => {
                 let token_url = shown(&url);
                 tracing::info!(%backend, token_url, "the card says where its tokens are issued");
-                let told = Told::Card;
-                known.endpoint = Some(Endpoint { url, resource: None, scope: None, told });
+                // A card in a file is the operator's own word.
+                let is_own = base.is_none_or(|base| is_own(base, &url));
+                let (resource, scope, told) = (None, None, Told::Card);
+                known.endpoint = Some(Endpoint { url, resource, scope, told, is_own });
             }
             Err(why) => tracing::warn!(%backend, "the card's token endpoint is not used: {why}"),
         }

@@ -2,7 +2,7 @@
 //!
 //! Must not: call a tool, or send a message to an agent.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{cell::RefCell, path::PathBuf, sync::Arc, time::Duration};
 
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
@@ -78,6 +78,8 @@ pub(super) struct Ward {
     launcher: Option<PathBuf>,
     /// As patient as the daemon.
     patience: Duration,
+    /// Those that may be asking for a token.
+    mantyxes: RefCell<Vec<Arc<upstream::Upstream>>>,
 }
 
 impl Ward {
@@ -86,7 +88,15 @@ impl Ward {
             client: http_client::new(),
             launcher: std::env::current_exe().ok(),
             patience: config.refresh.timeout,
+            mantyxes: RefCell::default(),
         }
+    }
+
+    /// Waits for what was asked of issuers of tokens: an examination that took too long has left it
+    /// under way, and the answer may bring the only refresh token that is good from now on.
+    pub(super) async fn finish(&self) {
+        let mantyxes = self.mantyxes.take();
+        futures_util::future::join_all(mantyxes.iter().map(|mantyx| mantyx.finish())).await;
     }
 
     /// The way to a server, with its own TLS.
@@ -290,6 +300,8 @@ pub(super) async fn upstream(visit: &mut Visit, ward: &Ward, config: &Config) {
             (Credential::Own(_) | Credential::Oauth(_), Some(workspace)) => {
                 let state = StateDir::new(config.state_dir.clone());
                 let mantyx = upstream::Upstream::new(base.clone(), tls.clone(), credential, state);
+                let mantyx = Arc::new(mantyx);
+                ward.mantyxes.borrow_mut().push(Arc::clone(&mantyx));
                 match mantyx.own() {
                     Some(authority) => models(visit, &mantyx, workspace, &key, &authority).await,
                     None => visit.fail(format!("`{key}` fits into no header"), "see its value"),

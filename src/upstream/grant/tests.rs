@@ -11,8 +11,10 @@ use super::*;
 use crate::{
     config::Credential,
     fake_http::{Agent, Reply, Seen},
+    model::catalog::hex,
     oauth::TokenError,
-    upstream::{SendError, Upstream},
+    state::StateDir,
+    upstream::{ResultPost, SendError, Upstream},
 };
 
 const SECRET: &str = "s3cret-canary";
@@ -172,7 +174,7 @@ async fn a_token_that_another_process_was_given_is_found() {
     let scene = Scene::new(issuer(|shown| (shown == "r2").then(|| "r2".to_owned()))).await;
     let state = StateDir::new(scene.dir.path().to_owned());
     let Credential::Oauth(config) = scene.credential("r1") else { panic!("just made") };
-    let grant = Grant::new(config, http_client(), state.clone());
+    let grant = Grant::new(config, http_client(), KeptToken::new(state.clone()));
     let of = hex(&grant.id());
     let (first, second) = (grant.refresh_token().await, SecretString::from("r2".to_owned()));
     assert_eq!(first.expose_secret(), "r1");
@@ -193,11 +195,95 @@ async fn what_cannot_be_kept_is_used_all_the_same() {
     let file = scene.dir.path().join("file");
     std::fs::write(&file, "").unwrap();
     let Credential::Oauth(config) = scene.credential("r") else { panic!("just made") };
-    let grant = Grant::new(config, http_client(), StateDir::new(file));
+    let grant = Grant::new(config, http_client(), KeptToken::new(StateDir::new(file)));
     for _ in 0..3 {
         assert!(grant.renew().await.is_ok());
     }
     assert_eq!(scene.shown(), ["r", "r+", "r++"]);
+}
+
+/// An issuer that gives each refresh token once, `r1` first; and takes so long for an answer.
+fn rotating(takes: Duration) -> impl Fn(&Seen) -> Reply {
+    let good = Mutex::new(1);
+    issuer(move |shown| {
+        let mut good = good.lock().unwrap();
+        if shown != format!("r{good}") {
+            return None;
+        }
+        *good += 1;
+        // It is given before the answer is on its way.
+        std::thread::park_timeout(takes);
+        Some(format!("r{good}"))
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_app_that_hangs_up_loses_no_refresh_token() {
+    let scene = Scene::new(rotating(Duration::from_millis(100))).await;
+    let upstream = scene.upstream("r1");
+    for round in 1..=5 {
+        // It is gone while the issuer answers.
+        let gone = async {
+            while scene.asked().len() < round {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = gone => (),
+            sent = get(&upstream) => panic!("{sent:?}"),
+        }
+        // So is a second one that waits for the same.
+        let waits = Duration::from_millis(10);
+        assert!(tokio::time::timeout(waits, get(&upstream)).await.is_err());
+        assert_eq!(get(&upstream).await.unwrap(), 200, "{round}");
+        // A reload that changes the way to MANTYX forgets the token, and not what renews it.
+        upstream.own.send_replace(None);
+        upstream.set(None, &scene.credential("r1"));
+    }
+    assert_eq!(scene.shown(), ["r1", "r2", "r3", "r4", "r5"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_asked_for_is_kept_before_a_stop() {
+    let scene = Scene::new(rotating(Duration::from_millis(300))).await;
+    let upstream = scene.upstream("r1");
+    assert!(tokio::time::timeout(Duration::from_millis(100), get(&upstream)).await.is_err());
+    upstream.finish().await;
+    drop(upstream);
+    assert_eq!(get(&scene.upstream("r1")).await.unwrap(), 200);
+    assert_eq!(scene.shown(), ["r1", "r2"]);
+}
+
+#[tokio::test]
+async fn a_token_that_could_not_be_written_is_written_when_it_can_be() {
+    for stops in [false, true] {
+        let scene = Scene::new(rotating(Duration::ZERO)).await;
+        let place = scene.dir.path().join("state");
+        let upstream = || {
+            let base = Url::parse(scene.mantyx.url.as_str()).unwrap();
+            Upstream::new(base, None, &scene.credential("r1"), StateDir::new(place.clone()))
+        };
+        let file = place.join("upstream-refresh-token");
+        let kept = || std::fs::read_to_string(&file).unwrap_or_default();
+        std::fs::write(&place, "no directory").unwrap();
+        let first = upstream();
+        assert_eq!(get(&first).await.unwrap(), 200);
+        // A reload that changes the way to MANTYX begins with what could not be written.
+        first.own.send_replace(None);
+        first.set(None, &scene.credential("r1"));
+        assert_eq!(get(&first).await.unwrap(), 200);
+        std::fs::remove_file(&place).unwrap();
+        if stops {
+            first.finish().await;
+        }
+        while !kept().contains("\"r3\"") {
+            assert!(!stops, "a stop waits for a last attempt: {}", kept());
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(get(&upstream()).await.unwrap(), 200);
+        assert_eq!(scene.shown(), ["r1", "r2", "r3"]);
+    }
 }
 
 #[tokio::test]
@@ -236,7 +322,8 @@ async fn a_result_waits_for_a_token_and_is_posted() {
     let upstream = scene.upstream("r1");
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     let own = upstream.own().unwrap();
-    let posted = upstream.post_result("/api/result", "{}".into(), (&own, None), deadline).await;
+    let post = ResultPost { path: "/api/result", body: "{}".into(), trace: None, deadline };
+    let posted = upstream.post_result(post, &own).await;
     assert_eq!(posted, crate::upstream::Posted::Accepted);
     assert_eq!(scene.asked().len(), 2);
 }

@@ -55,6 +55,11 @@ async fn connection(stream: TcpStream, shared: &Shared) -> io::Result<()> {
             at: Instant::now(),
         };
         shared.change(|state| state.recorded.push(recorded.clone()));
+        if !lets_in(shared, &recorded) {
+            let body = r#"{"error":"unauthorized","message":"The credential is not good."}"#;
+            writer.write_all(&json(401, body)).await?;
+            continue;
+        }
         if method == "GET" && path.ends_with("/stream") {
             return stream_run(shared, &recorded, &path, &mut writer).await;
         }
@@ -75,6 +80,12 @@ impl Shared {
         let filled = state.fills.iter().fold(text, |text, (mark, with)| text.replace(mark, with));
         filled.into_bytes()
     }
+}
+
+fn lets_in(shared: &Shared, request: &Recorded) -> bool {
+    let shown = request.header("authorization").unwrap_or_default();
+    let is_good = |good: &Vec<String>| good.iter().any(|good| good == shown);
+    shared.state().let_in.as_ref().is_none_or(is_good)
 }
 
 /// What is answered; `None` closes the connection instead.

@@ -100,6 +100,42 @@ async fn metadata_that_cannot_be_used_says_why() {
     assert!(find(&Clients::of(None, None, http_client::new()), &gone).await.unwrap_err().passes);
 }
 
+/// What listens on a port of this machine may trust whoever is on it.
+#[tokio::test]
+async fn a_server_on_this_machine_leads_to_no_other_port_of_it() {
+    let victim = server(&[]).await;
+    let url = |path: &str| victim.url.join(path).unwrap().to_string();
+    let documents = |named: &str| {
+        let issuer = json!({"issuer": "BASE/as", "token_endpoint": named});
+        [
+            ("/.well-known/oauth-protected-resource/mcp", resource()),
+            ("/.well-known/oauth-authorization-server/as", issuer),
+            ("/meta", json!({"resource": "BASE/mcp", "authorization_servers": [named]})),
+        ]
+    };
+    for named in [url("secret"), url("secret").replacen("http", "https", 1)] {
+        let agent = server(&documents(&named)).await;
+        for metadata in [Some(named.as_str()), Some("/meta"), None] {
+            let error = found(&agent, metadata).await.unwrap_err();
+            assert!(!error.passes && error.text.contains("auth.oauth.token_url"), "{}", error.text);
+        }
+    }
+    assert!(victim.seen().is_empty(), "{:?}", victim.seen());
+    // The operator's word leads anywhere.
+    assert_eq!(endpoint(None, &url("token")).unwrap().as_str(), url("token"));
+}
+
+#[tokio::test]
+async fn a_server_on_a_unix_socket_is_asked_over_it() {
+    let victim = server(&[]).await;
+    let socket = std::env::temp_dir().join("mantyx-bridge-no-such-socket");
+    let base = victim.url.join("mcp").unwrap();
+    let clients = Clients::of(Some(&base), None, http_client::new()).on_socket(Some(&socket));
+    let challenge = Challenge { url: base, metadata: None, scope: None };
+    assert!(find(&clients, &challenge).await.unwrap_err().passes);
+    assert!(victim.seen().is_empty(), "what is at this name is another: {:?}", victim.seen());
+}
+
 #[test]
 fn where_a_server_may_send_us() {
     let url = |text: &str| Url::parse(text).unwrap();
@@ -109,8 +145,13 @@ fn where_a_server_may_send_us() {
         ("http://rs", "http://rs/t", true),
         ("http://rs", "http://rs:81/t", false),
         ("http://rs", "https://idp/t", true),
-        ("http://127.0.0.1:1", "http://127.0.0.1:2/t", true),
-        ("http://localhost:1", "http://[::1]:2/t", true),
+        ("http://127.0.0.1:1", "http://127.0.0.1:1/t", true),
+        ("http://127.0.0.1:1", "http://127.0.0.1:2/t", false),
+        ("https://127.0.0.1:1", "https://127.0.0.1:2/t", false),
+        ("http://localhost:1", "http://[::1]:2/t", false),
+        ("http://localhost:1", "http://127.0.0.1:1/t", false),
+        ("http://127.0.0.1:1", "https://idp/t", true),
+        ("https://rs", "https://10.0.0.1/t", true),
         ("https://rs", "http://127.0.0.1/t", false),
         ("https://rs", "https://127.0.0.1/t", false),
         ("https://rs", "https://localhost./t", false),

@@ -1,0 +1,279 @@
+//! The credential that the requests of one run carry, where its app brings its own.
+//!
+//! Such credentials expire while a run goes on, and an app shows a fresh one with its next request.
+//! One that MANTYX has accepted for this very run is remembered, and takes the place of the run's
+//! when MANTYX refuses that one: so neither junk nor another user's credential replaces one that is
+//! good. The credential is also what tells who may be shown what the bridge knows of the run.
+//!
+//! Must not: ask MANTYX, or let a credential out of [`Authority`].
+
+use std::time::Duration;
+
+use tokio::{sync::watch, time::Instant};
+
+use super::{DrivenRun, Runs};
+use crate::{
+    model::ids::{AppName, SessionId},
+    upstream::{Authority, PostCredential},
+};
+
+/// For so long after MANTYX has accepted a credential for a run, it is not asked again.
+const GOOD_FOR: Duration = Duration::from_secs(5 * 60);
+/// The most credentials that are remembered of one run; the oldest go first.
+const MOST: usize = 8;
+
+/// The credential of one run.
+#[derive(Debug)]
+pub(super) struct RunCredential(watch::Sender<Known>);
+
+/// What is known of the credentials of one run.
+#[derive(Debug, Clone)]
+struct Known {
+    current: Authority,
+    /// MANTYX has refused the current one, and no other is known.
+    is_refused: bool,
+    /// The one that created the run, until MANTYX refuses it.
+    creator: Option<Authority>,
+    /// Those that MANTYX has accepted for this run, the latest last.
+    accepted: Vec<(Authority, Instant)>,
+}
+
+impl Known {
+    fn new(creator: Authority) -> Self {
+        let current = creator.clone();
+        Self { current, is_refused: false, creator: Some(creator), accepted: Vec::new() }
+    }
+
+    /// MANTYX has accepted `shown` for this run.
+    fn accept(&mut self, shown: &Authority, now: Instant) {
+        self.accepted.retain(|(known, _)| !known.is_same(shown));
+        if self.accepted.len() == MOST {
+            self.accepted.remove(0);
+        }
+        self.accepted.push((shown.clone(), now));
+        if self.is_refused {
+            self.current = shown.clone();
+            self.is_refused = false;
+        }
+    }
+
+    /// MANTYX has refused `shown` for this run.
+    fn refuse(&mut self, shown: &Authority) {
+        self.creator.take_if(|creator| creator.is_same(shown));
+        self.accepted.retain(|(known, _)| !known.is_same(shown));
+        if !self.current.is_same(shown) {
+            return;
+        }
+        match self.accepted.last() {
+            Some((latest, _)) => self.current = latest.clone(),
+            None => self.is_refused = true,
+        }
+    }
+
+    /// Whether who shows `shown` may be told of the run without MANTYX being asked.
+    fn knows(&self, shown: &Authority, now: Instant) -> bool {
+        let is_fresh = |at: Instant| now.saturating_duration_since(at) < GOOD_FOR;
+        self.creator.as_ref().is_some_and(|creator| creator.is_same(shown))
+            || self.accepted.iter().any(|(known, at)| known.is_same(shown) && is_fresh(*at))
+    }
+}
+
+impl RunCredential {
+    pub(super) fn new(creator: Authority) -> Self {
+        Self(watch::Sender::new(Known::new(creator)))
+    }
+
+    pub(super) fn current(&self) -> Authority {
+        self.0.borrow().current.clone()
+    }
+
+    /// Whether an app brought it, and not the bridge.
+    pub(super) fn is_callers(&self) -> bool {
+        self.0.borrow().current.is_callers()
+    }
+
+    fn accept(&self, shown: &Authority) {
+        self.0.send_modify(|known| known.accept(shown, Instant::now()));
+    }
+
+    pub(super) fn refuse(&self, shown: &Authority) {
+        self.0.send_modify(|known| known.refuse(shown));
+    }
+
+    /// MANTYX has taken a request of the bridge's own with `shown`.
+    pub(super) fn works(&self, shown: &Authority) {
+        let is_news = |known: &Known| known.is_refused && known.current.is_same(shown);
+        if is_news(&self.0.borrow()) {
+            self.accept(shown);
+        }
+    }
+
+    fn knows(&self, shown: &Authority) -> bool {
+        self.0.borrow().knows(shown, Instant::now())
+    }
+
+    /// Ends when the run has another credential than `shown`.
+    pub(super) async fn other_than(&self, shown: &Authority) {
+        let mut changes = self.0.subscribe();
+        let other = changes.wait_for(|known| !known.current.is_same(shown)).await;
+        other.expect("the sender is in `self`");
+    }
+}
+
+/// The credential of a run for the posts of its results.
+pub(super) struct OfRun<'a> {
+    pub(super) runs: &'a Runs,
+    pub(super) run: &'a DrivenRun,
+}
+
+impl PostCredential for OfRun<'_> {
+    fn now(&self) -> Authority {
+        self.runs.authority_of(self.run)
+    }
+
+    fn refused(&self, shown: &Authority) {
+        self.run.credential.refuse(shown);
+    }
+
+    fn taken(&self, shown: &Authority) {
+        self.run.credential.works(shown);
+    }
+
+    async fn other_than(&self, shown: &Authority) {
+        if shown.is_callers() {
+            self.run.credential.other_than(shown).await;
+        } else {
+            // A reload replaces it, and the next attempt asks for it.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Runs {
+    /// The credential that the requests of `run` carry: its caller's own, or the one that is
+    /// configured now, as the one that it began with may have been replaced.
+    pub(super) fn authority_of(&self, run: &DrivenRun) -> Authority {
+        let current = run.credential.current();
+        if current.is_callers() {
+            return current;
+        }
+        let settings = self.settings();
+        let known = settings.apps.get(&run.app);
+        let configured = known.and_then(|known| self.upstream.authority_of(&known.app));
+        configured.unwrap_or(current)
+    }
+
+    /// Whether a caller with this credential may be told what the bridge knows of `run`. Where
+    /// callers bring their own, it says who they are, and MANTYX has to have accepted it for this
+    /// run of late.
+    pub fn may_be_told(&self, run: &DrivenRun, shown: &Authority) -> bool {
+        let is_anybodys = !shown.is_callers() && !run.credential.is_callers();
+        is_anybodys || run.credential.knows(shown)
+    }
+
+    /// MANTYX has accepted this credential of the run's app for `run`.
+    pub fn accepted(&self, run: &DrivenRun, shown: &Authority) {
+        if shown.is_callers() || run.credential.is_callers() {
+            run.credential.accept(shown);
+        }
+    }
+
+    /// The same, for the runs of a session.
+    pub fn accepted_for_session(
+        &self,
+        (workspace, session): (&str, &SessionId),
+        app: &AppName,
+        shown: &Authority,
+    ) {
+        for run in self.of_session(workspace, session).iter().filter(|run| run.app == *app) {
+            self.accepted(run, shown);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Which credential is whose turn, by table.
+
+    use super::*;
+
+    fn shown(name: &str) -> Authority {
+        let value = http::HeaderValue::try_from(format!("Bearer {name}")).unwrap();
+        Authority::of_caller(&http::HeaderMap::from_iter([(http::header::AUTHORIZATION, value)]))
+    }
+
+    /// After `steps` (`+x` is accepted, `-x` is refused, a number lets so many seconds pass) the
+    /// current one, and which of `a` (the creator), `b` and `c` are known.
+    #[track_caller]
+    fn check(steps: &str, current: &str, known: &str) {
+        let mut now = Instant::now();
+        let mut state = Known::new(shown("a"));
+        for step in steps.split_whitespace() {
+            match step.split_at(1) {
+                ("+", name) => state.accept(&shown(name), now),
+                ("-", name) => state.refuse(&shown(name)),
+                _ => now += Duration::from_secs(step.parse().unwrap()),
+            }
+        }
+        let named = |wanted: &Authority| {
+            ["a", "b", "c"].into_iter().find(|name| shown(name).is_same(wanted)).unwrap()
+        };
+        let refused = if state.is_refused { "!" } else { "" };
+        assert_eq!(format!("{}{refused}", named(&state.current)), current, "{steps}");
+        let knows = |name: &&str| state.knows(&shown(name), now);
+        assert_eq!(["a", "b", "c"].into_iter().filter(knows).collect::<String>(), known, "{steps}");
+    }
+
+    #[test]
+    fn a_credential_replaces_one_that_is_refused() {
+        for (steps, current, known) in [
+            ("", "a", "a"),
+            // What is good is not replaced.
+            ("+b", "a", "ab"),
+            ("+b +c -c", "a", "ab"),
+            // The latest that was accepted is taken, be it before or after.
+            ("-a", "a!", ""),
+            ("-a +b", "b", "b"),
+            ("+b +c -a", "c", "bc"),
+            ("+c +b -a -b", "c", "c"),
+            ("+b -a -b", "b!", ""),
+            ("-a +a", "a", "a"),
+            ("-a -b +c", "c", "c"),
+            // What was refused is not known any more, and what is old has to be asked about.
+            ("300", "a", "a"),
+            ("+b 299", "a", "ab"),
+            ("+b 300", "a", "a"),
+            ("+b 200 +b 200", "a", "ab"),
+            ("+b 300 -a", "b", ""),
+            ("-a +b 300 +c", "b", "c"),
+        ] {
+            check(steps, current, known);
+        }
+    }
+
+    #[test]
+    fn so_many_are_remembered() {
+        let (mut state, now) = (Known::new(shown("a")), Instant::now());
+        for n in 0..100 {
+            state.accept(&shown(&n.to_string()), now);
+        }
+        assert_eq!(state.accepted.len(), MOST);
+        assert!(state.knows(&shown("99"), now) && !state.knows(&shown("91"), now));
+        assert!(state.knows(&shown("a"), now), "the creator stays");
+    }
+
+    #[tokio::test]
+    async fn who_waits_hears_of_another() {
+        let (run, first) = (RunCredential::new(shown("a")), shown("a"));
+        run.refuse(&first);
+        let ((), ()) = tokio::join!(run.other_than(&first), async {
+            tokio::task::yield_now().await;
+            run.accept(&shown("b"));
+        });
+        run.works(&shown("a"));
+        assert!(!run.knows(&shown("a")), "it is not the current one");
+        run.refuse(&shown("b"));
+        run.works(&shown("b"));
+        assert!(run.knows(&shown("b")), "it works again");
+    }
+}

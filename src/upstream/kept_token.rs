@@ -1,0 +1,168 @@
+//! The refresh token that replaced the configured one, in the state directory.
+//!
+//! An issuer that rotates refresh tokens gives each one out once. So exchanges take turns, over all
+//! grants of this process (a reload replaces the grant while an exchange of the old one may be under
+//! way), and a token that could not be written is written again until it is.
+//!
+//! Must not: show a token.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    task::spawn_blocking,
+    time::{sleep, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::{error, info};
+
+use crate::{backoff::Backoff, http_client::chain, model::catalog::hex, state::StateDir};
+
+/// The waits between attempts to write a token.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// What tells one grant from another: a hash of what is configured.
+pub(super) type GrantId = [u8; 32];
+
+/// The token, and the tasks that must not end before it is written.
+#[derive(Debug, Clone)]
+pub(super) struct KeptToken(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    state: StateDir,
+    /// Held for the whole of an exchange that may replace the token.
+    turn: Semaphore,
+    /// Held while the file is written, so that an older token is never written over a newer one.
+    writing: Semaphore,
+    unsaved: Mutex<Unsaved>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+/// The newest token, while it is not in the file.
+#[derive(Debug, Default)]
+struct Unsaved {
+    token: Option<(GrantId, SecretString)>,
+    /// Whether a task tries to write it.
+    is_tried: bool,
+}
+
+impl KeptToken {
+    pub(super) fn new(state: StateDir) -> Self {
+        Self(Arc::new(Inner {
+            state,
+            turn: Semaphore::new(1),
+            writing: Semaphore::new(1),
+            unsaved: Mutex::default(),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        }))
+    }
+
+    /// Where exchanges with the issuer run.
+    pub(super) fn tasks(&self) -> &TaskTracker {
+        &self.0.tasks
+    }
+
+    /// Waits for the turn to show the token: another exchange may be replacing it.
+    pub(super) async fn turn(&self) -> SemaphorePermit<'_> {
+        self.0.turn.acquire().await.expect("the semaphore is never closed")
+    }
+
+    /// What replaced the refresh token of this grant, if anything did.
+    pub(super) async fn get(&self, of: &GrantId) -> Option<SecretString> {
+        if let Some((grant, token)) = &self.0.unsaved().token
+            && grant == of
+        {
+            return Some(token.clone());
+        }
+        let (this, of) = (Arc::clone(&self.0), hex(of));
+        match spawn_blocking(move || this.state.refresh_token(&of)).await {
+            Ok(Ok(kept)) => kept,
+            Ok(Err(why)) => {
+                error!(error = chain(&why), "the kept refresh token cannot be read");
+                None
+            }
+            Err(why) => {
+                error!(%why, "the kept refresh token cannot be read");
+                None
+            }
+        }
+    }
+
+    /// Keeps what is to be shown from now on. It is on disk when this returns, or a task goes on
+    /// trying: the token before it may be worth nothing any more.
+    pub(super) async fn put(&self, of: GrantId, next: SecretString) {
+        self.0.unsaved().token = Some((of, next));
+        if self.0.write().await {
+            return;
+        }
+        if std::mem::replace(&mut self.0.unsaved().is_tried, true) {
+            return;
+        }
+        let this = Arc::clone(&self.0);
+        self.0.tasks.spawn(async move { this.write_until_done().await });
+    }
+
+    /// Waits, at most for `within`, until exchanges have ended and the token is written; what cannot
+    /// be written is tried once more.
+    pub(super) async fn finish(&self, within: Duration) {
+        self.0.stop.cancel();
+        self.0.tasks.close();
+        if timeout(within, self.0.tasks.wait()).await.is_err() {
+            error!("an exchange with the issuer of tokens has not ended in time");
+        }
+    }
+}
+
+impl Inner {
+    /// Writes the newest token; whether there is none left to write.
+    async fn write(self: &Arc<Self>) -> bool {
+        let _writing = self.writing.acquire().await;
+        let Some((of, token)) = self.unsaved().token.clone() else { return true };
+        let (this, written) = (Arc::clone(self), token.clone());
+        let done = spawn_blocking(move || this.state.write_refresh_token(&hex(&of), &written));
+        let why = match done.await {
+            Ok(Ok(())) => {
+                info!("the issuer has replaced the refresh token; the new one is kept");
+                let mut unsaved = self.unsaved();
+                let newest = unsaved.token.take_if(|(grant, newest)| {
+                    *grant == of && newest.expose_secret() == token.expose_secret()
+                });
+                return newest.is_some();
+            }
+            Ok(Err(why)) => chain(&why),
+            Err(why) => why.to_string(),
+        };
+        let cure = "it is tried again; if it cannot be written before a restart, log in anew";
+        error!(error = why, cure, "the new refresh token cannot be kept");
+        false
+    }
+
+    async fn write_until_done(self: Arc<Self>) {
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        loop {
+            tokio::select! {
+                () = sleep(backoff.next_wait()) => (),
+                () = self.stop.cancelled() => (),
+            }
+            let is_last = self.stop.is_cancelled();
+            let is_written = self.write().await;
+            let mut unsaved = self.unsaved();
+            if is_last || is_written && unsaved.token.is_none() {
+                unsaved.is_tried = false;
+                return;
+            }
+        }
+    }
+
+    fn unsaved(&self) -> MutexGuard<'_, Unsaved> {
+        self.unsaved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,388 @@
+//! Posting the result of a call: the same bytes, again and again, until MANTYX has taken a stand or
+//! the call's deadline has come (wire-protocol §5).
+//!
+//! Must not: know what a result says, or whose run it is of.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tracing::{debug, error, warn};
+
+use super::{Authority, SendError, Upstream, pacing::Told, retry_after};
+use crate::{backoff::Backoff, http_client, metrics::Answered, model::trace::Trace};
+
+/// How long one attempt may take before it is made again.
+const POST_ATTEMPT: Duration = Duration::from_secs(30);
+/// Posts are held back for MANTYX's rate limit until so long before their deadline.
+const LAST_CHANCE: Duration = Duration::from_secs(5);
+/// The waits between attempts, and the longest while MANTYX refuses the credential: that passes when
+/// somebody has replaced a key, and not by itself.
+const FIRST_WAIT: Duration = Duration::from_millis(200);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+const LONGEST_REFUSED: Duration = Duration::from_secs(10);
+
+/// A result that is to be posted.
+#[derive(Debug, Clone)]
+pub struct ResultPost<'a> {
+    pub path: &'a str,
+    pub body: Bytes,
+    /// Where in a trace it belongs.
+    pub trace: Option<Arc<Trace>>,
+    /// Until when somebody waits for it.
+    pub deadline: Instant,
+}
+
+/// Whose credential posts carry. It is asked at each attempt, as it may have been replaced since the
+/// one before.
+pub trait PostCredential: Sync {
+    fn now(&self) -> Authority;
+
+    /// MANTYX has refused `shown`.
+    fn refused(&self, shown: &Authority);
+
+    /// MANTYX has taken what came with `shown`.
+    fn taken(&self, shown: &Authority);
+
+    /// Ends when there is another one than `shown`.
+    fn other_than(&self, shown: &Authority) -> impl Future<Output = ()> + Send;
+}
+
+/// How the posting of a result ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Posted {
+    Accepted,
+    /// MANTYX does not want it any more: answered before, timed out, or the run has ended.
+    Unwanted(StatusCode),
+    /// MANTYX does not take these bytes, whoever posts them and how often: they are too many, or it
+    /// cannot read them.
+    Refused(StatusCode),
+    /// It could not be delivered; the reason is in the log.
+    Failed,
+}
+
+impl Posted {
+    /// How it ended, in a word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Unwanted(_) => "unwanted",
+            Self::Refused(_) => "refused",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// What a status means for the posting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Ends(Posted),
+    Again,
+    /// With another credential, or with the same one when MANTYX knows it again.
+    Unauthorized,
+}
+
+impl Upstream {
+    /// Posts a tool's result until MANTYX has taken a stand or its deadline has come.
+    pub async fn post_result(
+        &self,
+        post: ResultPost<'_>,
+        credential: &impl PostCredential,
+    ) -> Posted {
+        let posted = self.post_until(&post, credential).await;
+        if matches!(posted, Posted::Failed | Posted::Refused(_)) {
+            self.posts.failed.inc();
+        }
+        posted
+    }
+
+    async fn post_until(&self, post: &ResultPost<'_>, credential: &impl PostCredential) -> Posted {
+        let ResultPost { path, deadline, .. } = *post;
+        let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+        let mut refusals = Backoff::new(FIRST_WAIT, LONGEST_REFUSED);
+        for attempt in 0_u64.. {
+            let shown = credential.now();
+            let verdict = match self.attempt(post, attempt, &shown).await {
+                Ok(verdict) => verdict,
+                Err(WantsNone) => {
+                    error!(
+                        path,
+                        "a result could not be delivered: MANTYX wants no posts for too long"
+                    );
+                    return Posted::Failed;
+                }
+            };
+            let wait = match verdict {
+                Verdict::Ends(posted) => {
+                    credential.taken(&shown);
+                    return posted;
+                }
+                Verdict::Again => backoff.next_wait(),
+                Verdict::Unauthorized => {
+                    credential.refused(&shown);
+                    refusals.next_wait()
+                }
+            };
+            let again = Instant::now() + wait;
+            let other = async {
+                match verdict {
+                    Verdict::Unauthorized => credential.other_than(&shown).await,
+                    Verdict::Ends(_) | Verdict::Again => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = sleep_until(again.min(deadline)) => (),
+                () = other => (),
+            }
+            if Instant::now() >= deadline {
+                error!(path, "a result could not be delivered before its call timed out");
+                return Posted::Failed;
+            }
+        }
+        Posted::Failed
+    }
+
+    /// One attempt, when the credential's rate limit lets it go.
+    async fn attempt(
+        &self,
+        post: &ResultPost<'_>,
+        attempt: u64,
+        shown: &Authority,
+    ) -> Result<Verdict, WantsNone> {
+        let ResultPost { path, deadline, .. } = *post;
+        let (begun, line) = (Instant::now(), self.line(shown));
+        let going = line.turn(deadline.checked_sub(LAST_CHANCE).unwrap_or(deadline)).await;
+        if !self.pause_over(shown, deadline).await {
+            return Err(WantsNone);
+        }
+        self.posts.held_back.observe(begun.elapsed());
+        if attempt > 0 {
+            self.posts.retries.inc();
+        }
+        let headers = headers(post);
+        let sent = self.send((Method::POST, path), shown, |request| {
+            let request = request.headers(headers.clone()).timeout(POST_ATTEMPT);
+            Ok(request.body(post.body.clone()))
+        });
+        let sent = timeout_at(deadline, sent).await;
+        let answered = match &sent {
+            Ok(Ok(response)) => Answered::of(response.status()),
+            Ok(Err(_)) | Err(_) => Answered::Nothing,
+        };
+        self.posts.answered.of(answered).inc();
+        match sent {
+            Ok(Ok(response)) => {
+                let (status, now) = (response.status(), SystemTime::now());
+                going.heard(Told::read(response.headers(), now));
+                let verdict = verdict(status);
+                tell(path, status, verdict);
+                if verdict == Verdict::Again {
+                    self.pause(shown, retry_after(response.headers(), now));
+                }
+                return Ok(verdict);
+            }
+            Ok(Err(SendError::OddPath(odd))) => {
+                error!(path, "a result cannot be posted: {odd}");
+                return Ok(Verdict::Ends(Posted::Failed));
+            }
+            // A token may be had again before the deadline.
+            Ok(Err(error)) => warn!(path, %error, "a result did not get through; again"),
+            Err(_elapsed) => {}
+        }
+        drop(going);
+        Ok(Verdict::Again)
+    }
+}
+
+/// MANTYX wants no posts of this credential until after the deadline.
+struct WantsNone;
+
+fn headers(post: &ResultPost<'_>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(trace) = &post.trace {
+        http_client::set_trace(&mut headers, trace);
+    }
+    headers
+}
+
+fn verdict(status: StatusCode) -> Verdict {
+    match status {
+        // 200 in agent-runs-protocol §8, 204 in wire-protocol §5.
+        _ if status.is_success() => Verdict::Ends(Posted::Accepted),
+        StatusCode::NOT_FOUND | StatusCode::CONFLICT | StatusCode::GONE => {
+            Verdict::Ends(Posted::Unwanted(status))
+        }
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Verdict::Unauthorized,
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => {
+            Verdict::Again
+        }
+        _ if status.is_server_error() => Verdict::Again,
+        _ => Verdict::Ends(Posted::Refused(status)),
+    }
+}
+
+fn tell(path: &str, status: StatusCode, verdict: Verdict) {
+    match verdict {
+        Verdict::Ends(Posted::Accepted) => debug!(path, %status, "a result was taken"),
+        Verdict::Ends(Posted::Unwanted(_)) => {
+            debug!(path, %status, "a result was not wanted any more");
+        }
+        Verdict::Ends(Posted::Refused(_) | Posted::Failed) => {
+            error!(path, %status, "MANTYX refused a result");
+        }
+        Verdict::Again => warn!(path, %status, "a result was not taken; again"),
+        Verdict::Unauthorized => {
+            warn!(path, %status, "MANTYX refused the credential that a result came with; again");
+        }
+    }
+}
+
+/// One that stays as it is.
+impl PostCredential for Authority {
+    fn now(&self) -> Authority {
+        self.clone()
+    }
+
+    fn refused(&self, _: &Authority) {}
+
+    fn taken(&self, _: &Authority) {}
+
+    async fn other_than(&self, _: &Authority) {
+        std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What each status means, and which credential an attempt carries, against a server that
+    //! answers as a test says.
+
+    use std::sync::Mutex;
+
+    use tokio::sync::watch;
+    use url::Url;
+
+    use super::*;
+    use crate::{
+        config::Credential,
+        fake_http::{Agent, Reply, Seen},
+        state::StateDir,
+    };
+
+    #[test]
+    fn every_status_has_a_meaning() {
+        for code in 200..600 {
+            let status = StatusCode::from_u16(code).unwrap();
+            let expected = match code {
+                200..300 => Verdict::Ends(Posted::Accepted),
+                404 | 409 | 410 => Verdict::Ends(Posted::Unwanted(status)),
+                401 | 403 => Verdict::Unauthorized,
+                408 | 425 | 429 | 500.. => Verdict::Again,
+                _ => Verdict::Ends(Posted::Refused(status)),
+            };
+            assert_eq!(verdict(status), expected, "{code}");
+        }
+    }
+
+    /// The credential of a run, which a test replaces.
+    struct Key {
+        now: watch::Sender<String>,
+        refused: Mutex<Vec<String>>,
+    }
+
+    impl Key {
+        fn new(name: &str) -> Self {
+            Self { now: watch::Sender::new(name.to_owned()), refused: Mutex::default() }
+        }
+    }
+
+    impl PostCredential for Key {
+        fn now(&self) -> Authority {
+            Authority::bearer(&self.now.borrow()).unwrap()
+        }
+
+        fn refused(&self, _: &Authority) {
+            self.refused.lock().unwrap().push(self.now.borrow().clone());
+        }
+
+        fn taken(&self, _: &Authority) {}
+
+        async fn other_than(&self, shown: &Authority) {
+            let other = |now: &String| !Authority::bearer(now).unwrap().is_same(shown);
+            self.now.subscribe().wait_for(other).await.unwrap();
+        }
+    }
+
+    async fn posted(agent: &Agent, key: &Key, within: Duration) -> Posted {
+        let state = StateDir::new("/nowhere".into());
+        let base = Url::parse(agent.url.as_str()).unwrap();
+        let upstream = Upstream::new(base, None, &Credential::Passthrough, state);
+        let deadline = Instant::now() + within;
+        let post = ResultPost { path: "/results", body: "{}".into(), trace: None, deadline };
+        upstream.post_result(post, key).await
+    }
+
+    /// Takes what comes with the credential `good`; others get this status.
+    async fn only(good: &'static str, status: u16) -> Agent {
+        Agent::start(move |seen: &Seen| {
+            let is_good = seen.header("authorization") == format!("Bearer {good}");
+            Reply::status(if is_good { 200 } else { status })
+        })
+        .await
+    }
+
+    #[tokio::test]
+    async fn a_refused_credential_is_replaced_by_the_next_one() {
+        for status in [401, 403] {
+            let (agent, key) = (only("new", status).await, Key::new("old"));
+            let (posted, ()) = tokio::join!(posted(&agent, &key, Duration::from_secs(60)), async {
+                // So often that the next attempt would be far away.
+                while key.refused.lock().unwrap().len() < 4 {
+                    tokio::task::yield_now().await;
+                }
+                key.now.send_replace("new".to_owned());
+            });
+            assert_eq!(posted, Posted::Accepted);
+            assert_eq!(*key.refused.lock().unwrap(), ["old"; 4]);
+            let seen = agent.seen();
+            assert!(seen.iter().all(|seen| seen.body == "{}"), "the same bytes: {seen:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_credential_that_is_good_again_is_enough() {
+        let tries = Mutex::new(0);
+        let agent = Agent::start(move |_: &Seen| {
+            *tries.lock().unwrap() += 1;
+            Reply::status(if *tries.lock().unwrap() < 4 { 401 } else { 200 })
+        })
+        .await;
+        let posted = posted(&agent, &Key::new("rotated"), Duration::from_secs(60)).await;
+        assert_eq!(posted, Posted::Accepted);
+        assert_eq!(agent.seen().len(), 4);
+    }
+
+    #[tokio::test]
+    async fn it_is_tried_to_the_deadline_and_no_longer() {
+        let (agent, begun) = (only("none", 401).await, Instant::now());
+        let posted = posted(&agent, &Key::new("old"), Duration::from_secs(2)).await;
+        assert_eq!(posted, Posted::Failed);
+        assert!(begun.elapsed() >= Duration::from_secs(2));
+        assert!((3..8).contains(&agent.seen().len()), "{}", agent.seen().len());
+    }
+
+    #[tokio::test]
+    async fn what_is_not_taken_is_told_at_once() {
+        for status in [400, 413, 415, 422, 307] {
+            let agent = only("none", status).await;
+            let posted = posted(&agent, &Key::new("a"), Duration::from_secs(60)).await;
+            assert_eq!(posted, Posted::Refused(StatusCode::from_u16(status).unwrap()));
+            assert_eq!(agent.seen().len(), 1);
+        }
+    }
+}
