@@ -1,7 +1,12 @@
 //! The front door: every request passes the guard, then goes to the bridge's own API, to the proxy
 //! in front of MANTYX, or to the status page, whose sessions begin and end here.
 //!
+//! A request that changes something is handled in a task of the daemon's own (`detached`), so that an
+//! app which hangs up leaves nothing half done.
+//!
 //! Must not: touch a backend or a run itself; `api` and `proxy` do.
+
+mod detached;
 
 use std::sync::Arc;
 
@@ -10,6 +15,7 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 use tracing::{debug, error, info};
 
+pub use self::detached::DetachedRequests;
 use crate::{
     api::Api,
     door::{
@@ -39,6 +45,8 @@ pub struct Front {
     pub api: Api,
     pub proxy: Proxy,
     pub traces: Traces,
+    /// The requests that go on when their app has hung up.
+    pub detached: DetachedRequests,
 }
 
 impl Front {
@@ -49,6 +57,11 @@ impl Front {
         arrival: Arrival,
     ) -> Response<Body> {
         let mut response = match self.admit(&request, &arrival) {
+            Ok((route, Some(caller))) if route.outlives_caller(request.method()) => {
+                let (this, app) = (Arc::clone(&self), caller.app.name.clone());
+                let work = async move { this.count(route, Some(caller), request, &arrival).await };
+                self.detached.answer(&app, work).await
+            }
             Ok((route, caller)) => self.count(route, caller, request, &arrival).await,
             Err(refusal) => self.refuse(request.uri().path(), &arrival, &refusal),
         };

@@ -172,6 +172,50 @@ impl Route {
         }
     }
 
+    /// Whether a request of `method` goes on to its end when its app has hung up: each that
+    /// changes something, here or at MANTYX.
+    ///
+    /// Not so a call by `POST /v1/tool-calls`: nobody else comes back for its answer, so that a
+    /// hang-up cancels it at its server. What is noted of a call is written when it is dropped, too.
+    pub fn outlives_caller(&self, method: &Method) -> bool {
+        match self {
+            Self::Own(own) => match own {
+                Own::Refresh(_)
+                | Own::Accept(_)
+                | Own::Submit
+                | Own::Attach(_)
+                | Own::Decide(_) => true,
+                Own::Health
+                | Own::Ready
+                | Own::Status
+                | Own::ToolRefs
+                | Own::Inject
+                | Own::ToolCalls
+                | Own::Trust
+                | Own::Runs
+                | Own::Run(_)
+                | Own::Calls
+                | Own::Approvals
+                | Own::Metrics
+                | Own::Events
+                | Own::OpenApi => false,
+            },
+            Self::Proxied(proxied) => match proxied {
+                Proxied::CreateRun { .. }
+                | Proxied::CreateSession { .. }
+                | Proxied::Message { .. }
+                | Proxied::EndSession { .. }
+                | Proxied::ToolResult { .. }
+                | Proxied::Cancel { .. } => true,
+                Proxied::Stream { .. } => false,
+                Proxied::Other => !method.is_safe(),
+            },
+            // Once a form has been read, nothing of these waits.
+            Self::Page | Self::SignIn | Self::SignOut => false,
+            Self::WrongMethod(_) | Self::Unknown => false,
+        }
+    }
+
     /// Whether the route is answered without a token.
     pub fn is_open(&self) -> bool {
         matches!(self, Self::Own(Own::Health | Own::Ready) | Self::SignIn | Self::SignOut)

@@ -90,6 +90,8 @@ mod guides;
 #[cfg(test)]
 mod h2;
 #[cfg(test)]
+mod hang_ups;
+#[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod kit;
