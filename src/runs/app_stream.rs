@@ -43,6 +43,8 @@ struct Replay {
     response: reqwest::Response,
     framer: Framer,
     seq: u64,
+    /// Whether MANTYX has closed it.
+    ended: bool,
 }
 
 /// The events of `run` behind `last_seq`. The error is one of opening MANTYX's replay.
@@ -60,7 +62,7 @@ pub async fn open(
             let authority = runs.authority_of(&run);
             let response = runs.upstream().open_stream(&path, last_seq, &authority).await?;
             let framer = Framer::new(MAX_EVENT);
-            From::Replay(Box::new(Replay { response, framer, seq: last_seq }))
+            From::Replay(Box::new(Replay { response, framer, seq: last_seq, ended: false }))
         }
     };
     runs.metrics.app_streams.inc();
@@ -148,6 +150,10 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
         loop {
             let frame = match replay.framer.next_frame() {
                 Ok(Some(frame)) => frame,
+                Ok(None) if replay.ended => match replay.framer.end() {
+                    Some(frame) => frame,
+                    None => break,
+                },
                 Ok(None) => break,
                 Err(error) => {
                     warn!(run = %run.key.run, %error, "an event of MANTYX is left out of a replay");
@@ -178,9 +184,13 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
         if let Some(cursor) = run.log.after(replay.seq) {
             return Turn::To(From::Log(cursor));
         }
+        if replay.ended {
+            return Turn::To(From::Ended);
+        }
         match replay.response.chunk().await {
             Ok(Some(chunk)) => replay.framer.push(&chunk),
-            Ok(None) => return Turn::To(From::Ended),
+            // A last frame may wait for its line feed.
+            Ok(None) => replay.ended = true,
             Err(error) => {
                 let error = http_client::chain(&error.without_url());
                 debug!(run = %run.key.run, error, "a replay broke off");
