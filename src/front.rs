@@ -24,7 +24,7 @@ use crate::{
         guard::{Caller, Guard, Refusal, TokenHash},
         rate,
         reply::{self, Body},
-        route::{Own, Route},
+        route::{self, Own, Route},
         sessions::{Begun, Sessions},
     },
     http_client,
@@ -56,6 +56,7 @@ impl Front {
         request: Request<Incoming>,
         arrival: Arrival,
     ) -> Response<Body> {
+        let is_proxied = route::is_proxied(request.uri().path());
         let mut response = match self.admit(&request, &arrival) {
             Ok((route, Some(caller))) if route.outlives_caller(request.method()) => {
                 let (this, app) = (Arc::clone(&self), caller.app.name.clone());
@@ -65,6 +66,9 @@ impl Front {
             Ok((route, caller)) => self.count(route, caller, request, &arrival).await,
             Err(refusal) => self.refuse(request.uri().path(), &arrival, &refusal),
         };
+        if is_proxied {
+            response = reply::as_mantyx_does(response);
+        }
         keep_from_browsers(&mut response);
         response
     }
@@ -81,6 +85,9 @@ impl Front {
             return self.handle(request, arrival).await;
         }
         let mut response = self.refuse(path, &arrival, &Refusal::TooManyConnections);
+        if route::is_proxied(path) {
+            response = reply::as_mantyx_does(response);
+        }
         keep_from_browsers(&mut response);
         response
     }
@@ -240,6 +247,12 @@ impl Front {
             (Route::SignIn, _) => self.sign_in(request, arrival).await,
             (Route::SignOut, _) => page::see_page(self.sessions.end(request.headers()), None),
             (Route::WrongMethod(allow), _) => reply::wrong_method(allow),
+            (Route::Ambiguous, _) => reply::error(
+                StatusCode::BAD_REQUEST,
+                Code::InvalidRequest,
+                "The path could be read as two: it has `.` or `..`, or an encoded slash or \
+                 percent sign where a run or a session stands. Send it in its normal form.",
+            ),
             (Route::Unknown | Route::Proxied(_), _) => reply::error(
                 StatusCode::NOT_FOUND,
                 Code::NotFound,

@@ -41,9 +41,16 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 ];
 
 /// What does not go to MANTYX: the caller's credential for the bridge, what the client library
-/// writes anew, and what the bridge has answered itself.
-const NOT_UPSTREAM: [HeaderName; 5] =
-    [header::HOST, header::AUTHORIZATION, X_API_KEY, header::CONTENT_LENGTH, header::EXPECT];
+/// writes anew, what the bridge has answered itself, and cookies. A browser keeps cookies for a host,
+/// so that those which it sends here are the status page's, or another program's on this machine.
+const NOT_UPSTREAM: [HeaderName; 6] = [
+    header::HOST,
+    header::AUTHORIZATION,
+    X_API_KEY,
+    header::CONTENT_LENGTH,
+    header::EXPECT,
+    header::COOKIE,
+];
 
 /// The headers that apps give to the bridge alone.
 const OWN_PREFIX: &str = "x-bridge-";
@@ -136,6 +143,8 @@ impl<'a> Outgoing<'a> {
         let response: Response<reqwest::Body> = response.into();
         let (mut parts, body) = response.into_parts();
         parts.headers = end_to_end(&parts.headers);
+        // In a browser, a cookie of MANTYX's would become one of the bridge's host.
+        parts.headers.remove(header::SET_COOKIE);
         // What MANTYX allows to pages, the bridge does not.
         let cors = parts.headers.keys().filter(|name| name.as_str().starts_with(CORS_PREFIX));
         for name in cors.cloned().collect::<Vec<_>>() {

@@ -90,6 +90,8 @@ mod guides;
 #[cfg(test)]
 mod h2;
 #[cfg(test)]
+mod half_read;
+#[cfg(test)]
 mod hang_ups;
 #[cfg(test)]
 mod hostile;
@@ -156,3 +158,5 @@ mod trust;
 mod upstream_oauth;
 #[cfg(test)]
 mod upstream_tls;
+#[cfg(test)]
+mod verbatim;
