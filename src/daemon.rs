@@ -157,10 +157,7 @@ impl Daemon {
         };
         let shared = Shared { launcher, state: state.clone(), stop: back.stop_token() };
         let (mut fleet, backends) = Fleet::new(shared);
-        let keeping = catalogs::keep(Arc::clone(&backends.board), state.clone(), back.stop_token());
-        back.spawn("catalogs", keeping);
-        let keeping = pins::keep(Arc::clone(&backends.board), state.clone(), back.stop_token());
-        back.spawn("pins", keeping);
+        spawn_keepers(&mut back, &backends, &state);
         let configured = std::mem::take(&mut config.backends);
         let prepared = fleet.prepare(configured).await.map_err(inner)?;
         // Before the runs, whose calls look for their backends.
@@ -389,6 +386,15 @@ fn spawn_credential(back: &mut Tasks, upstream: Arc<Upstream>) {
             () = upstream.keep_authorized() => (),
         }
     });
+}
+
+/// Keeps on disk what backends have shown, and what was accepted of it.
+fn spawn_keepers(back: &mut Tasks, backends: &Backends, state: &StateDir) {
+    let board = &backends.board;
+    let keeping = catalogs::keep(Arc::clone(board), state.clone(), back.stop_token());
+    back.spawn("catalogs", keeping);
+    let keeping = pins::keep(Arc::clone(board), state.clone(), back.stop_token());
+    back.spawn("pins", keeping);
 }
 
 /// Marks the daemon ready when every backend has been tried once, or has had its time.

@@ -202,12 +202,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn work_ends_although_its_caller_is_gone() {
         let requests = DetachedRequests::default();
-        let (go, going) = oneshot::channel();
+        let (go, going) = oneshot::channel::<()>();
         let (ended, has_ended) = oneshot::channel();
         let (begun, waits) = oneshot::channel();
         let work = async move {
             begun.send(()).unwrap();
-            let _: Result<(), _> = going.await;
+            going.await.unwrap();
             ended.send(()).unwrap();
             ok()
         };

@@ -114,7 +114,7 @@ fn each_request_is_taken_for_what_it_is_wherever_it_is_cut() {
         }
         for good in &plain {
             // In one buffer, behind another request and its body.
-            check(&[good.clone()], Some(&bad), &[]);
+            check(std::slice::from_ref(good), Some(&bad), &[]);
         }
     }
 }
