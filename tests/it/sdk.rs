@@ -99,6 +99,9 @@ async fn errors_are_the_exceptions_that_the_sdk_has_for_them() {
     let sandbox = sandbox().await;
     let seen = run(&sandbox.bridge, "errors.py", &[]).await;
     assert_eq!(seen["auth"]["class"], "MantyxAuthError", "a wrong token: {seen}");
+    // The bridge's sentence is where the SDK looks for it.
+    let told = seen["auth"]["text"].as_str().unwrap_or_default();
+    assert!(told.contains("`mantyx-bridge token`"), "{seen}");
     assert!(seen["spec"]["class"].is_string(), "a spec that the runtime refuses: {seen}");
 }
 
