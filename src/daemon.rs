@@ -39,7 +39,7 @@ use crate::{
     catalogs,
     config::{self, App, Auth, Config, Credential, Environment, Listen, TokenHash},
     door::{guard::Guard, sessions::Sessions},
-    front::Front,
+    front::{DetachedRequests, Front},
     http_client,
     journal::{self, Journal},
     model::{catalog::hex, ids::AppName},
@@ -80,6 +80,8 @@ pub struct Daemon {
     /// Stopped when no call runs any more.
     back: Tasks,
     runs: Arc<Runs>,
+    /// Requests that go on without their connections.
+    requests: DetachedRequests,
     journal: Arc<Journal>,
     audit: Option<Arc<Audit>>,
     urls: Vec<String>,
@@ -155,10 +157,7 @@ impl Daemon {
         };
         let shared = Shared { launcher, state: state.clone(), stop: back.stop_token() };
         let (mut fleet, backends) = Fleet::new(shared);
-        let keeping = catalogs::keep(Arc::clone(&backends.board), state.clone(), back.stop_token());
-        back.spawn("catalogs", keeping);
-        let keeping = pins::keep(Arc::clone(&backends.board), state.clone(), back.stop_token());
-        back.spawn("pins", keeping);
+        spawn_keepers(&mut back, &backends, &state);
         let configured = std::mem::take(&mut config.backends);
         let prepared = fleet.prepare(configured).await.map_err(inner)?;
         // Before the runs, whose calls look for their backends.
@@ -184,12 +183,14 @@ impl Daemon {
         };
         let names =
             Names { addresses: addresses.clone(), others: config.listen.hosts.clone(), tls };
+        let requests = DetachedRequests::default();
         let front_door = Arc::new(Front {
             guard: Guard::new(config.auth, &apps, names.hosts()),
             sessions: Sessions::default(),
             api: Api { runs: Arc::clone(&runs), facts, requests: Arc::default(), operator },
             proxy: Proxy { runs: Arc::clone(&runs) },
             traces,
+            detached: requests.clone(),
         });
         spawn_credential(&mut back, Arc::clone(runs.upstream()));
         for listener in listeners {
@@ -202,7 +203,7 @@ impl Daemon {
         let reloader = Reloader { fleet, fixed, names, front: front_door, state, loaded };
         let reloading = reloader.run(reload, front.stop_token(), back.stop_token());
         back.spawn("backends", reloading);
-        Ok(Self { front, back, runs, journal, audit, urls, token })
+        Ok(Self { front, back, runs, requests, journal, audit, urls, token })
     }
 
     /// Where the daemon listens.
@@ -231,13 +232,17 @@ impl Daemon {
         info!("stopping");
         systemd::stopping();
         let orderly = async {
+            let until = Instant::now() + DRAIN + MARGIN;
             // Requests end as runs drain: app streams close, and calls are answered.
             let (stuck, drained) = tokio::join!(
                 self.front.shut_down(DRAIN + MARGIN),
                 timeout(DRAIN, self.runs.drain())
             );
-            if stuck > 0 || drained.is_err() {
-                warn!("some calls were not answered within {DRAIN:?}");
+            // Without listeners, no more can come.
+            let left = until.saturating_duration_since(Instant::now());
+            let finished = self.requests.finish(left).await;
+            if stuck > 0 || drained.is_err() || !finished {
+                warn!("some calls or requests were not answered within {DRAIN:?}");
             }
         };
         tokio::select! {
@@ -382,6 +387,15 @@ fn spawn_credential(back: &mut Tasks, upstream: Arc<Upstream>) {
             () = upstream.keep_authorized() => (),
         }
     });
+}
+
+/// Keeps on disk what backends have shown, and what was accepted of it.
+fn spawn_keepers(back: &mut Tasks, backends: &Backends, state: &StateDir) {
+    let board = &backends.board;
+    let keeping = catalogs::keep(Arc::clone(board), state.clone(), back.stop_token());
+    back.spawn("catalogs", keeping);
+    let keeping = pins::keep(Arc::clone(board), state.clone(), back.stop_token());
+    back.spawn("pins", keeping);
 }
 
 /// Marks the daemon ready when every backend has been tried once, or has had its time.

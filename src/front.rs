@@ -1,7 +1,12 @@
 //! The front door: every request passes the guard, then goes to the bridge's own API, to the proxy
 //! in front of MANTYX, or to the status page, whose sessions begin and end here.
 //!
+//! A request that changes something is handled in a task of the daemon's own (`detached`), so that an
+//! app which hangs up leaves nothing half done.
+//!
 //! Must not: touch a backend or a run itself; `api` and `proxy` do.
+
+mod detached;
 
 use std::sync::Arc;
 
@@ -10,6 +15,7 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 use tracing::{debug, error, info};
 
+pub use self::detached::DetachedRequests;
 use crate::{
     api::Api,
     door::{
@@ -18,7 +24,7 @@ use crate::{
         guard::{Caller, Guard, Refusal, TokenHash},
         rate,
         reply::{self, Body},
-        route::{Own, Route},
+        route::{self, Own, Route},
         sessions::{Begun, Sessions},
     },
     http_client,
@@ -39,6 +45,8 @@ pub struct Front {
     pub api: Api,
     pub proxy: Proxy,
     pub traces: Traces,
+    /// The requests that go on when their app has hung up.
+    pub detached: DetachedRequests,
 }
 
 impl Front {
@@ -48,10 +56,19 @@ impl Front {
         request: Request<Incoming>,
         arrival: Arrival,
     ) -> Response<Body> {
+        let is_proxied = route::is_proxied(request.uri().path());
         let mut response = match self.admit(&request, &arrival) {
+            Ok((route, Some(caller))) if route.outlives_caller(request.method()) => {
+                let (this, app) = (Arc::clone(&self), caller.app.name.clone());
+                let work = async move { this.count(route, Some(caller), request, &arrival).await };
+                self.detached.answer(&app, work).await
+            }
             Ok((route, caller)) => self.count(route, caller, request, &arrival).await,
             Err(refusal) => self.refuse(request.uri().path(), &arrival, &refusal),
         };
+        if is_proxied {
+            response = reply::as_mantyx_does(response);
+        }
         keep_from_browsers(&mut response);
         response
     }
@@ -68,6 +85,9 @@ impl Front {
             return self.handle(request, arrival).await;
         }
         let mut response = self.refuse(path, &arrival, &Refusal::TooManyConnections);
+        if route::is_proxied(path) {
+            response = reply::as_mantyx_does(response);
+        }
         keep_from_browsers(&mut response);
         response
     }
@@ -227,6 +247,12 @@ impl Front {
             (Route::SignIn, _) => self.sign_in(request, arrival).await,
             (Route::SignOut, _) => page::see_page(self.sessions.end(request.headers()), None),
             (Route::WrongMethod(allow), _) => reply::wrong_method(allow),
+            (Route::Ambiguous, _) => reply::error(
+                StatusCode::BAD_REQUEST,
+                Code::InvalidRequest,
+                "The path could be read as two: it has `.` or `..`, or an encoded slash or \
+                 percent sign where a run or a session stands. Send it in its normal form.",
+            ),
             (Route::Unknown | Route::Proxied(_), _) => reply::error(
                 StatusCode::NOT_FOUND,
                 Code::NotFound,

@@ -9,6 +9,7 @@ mod kept_token;
 mod line;
 mod pacing;
 mod post;
+mod target;
 
 use std::{
     collections::HashMap,
@@ -300,12 +301,7 @@ impl Upstream {
         authority: &Authority,
         fill: impl Fn(reqwest::RequestBuilder) -> Result<reqwest::RequestBuilder, SendError>,
     ) -> Result<reqwest::Response, SendError> {
-        let base = self.base.as_str().trim_end_matches('/');
-        let whole = format!("{base}{path}");
-        let url = Url::parse(&whole).map_err(|_unreadable| OddPath)?;
-        if url.as_str() != whole {
-            return Err(OddPath.into());
-        }
+        let url = target::below(&self.base, path).ok_or(OddPath)?;
         let client = self.way.borrow().clients.own().clone();
         let sent = authority.send(async |headers| {
             let request = client.request(method.clone(), url.clone()).headers(headers);

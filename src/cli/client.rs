@@ -253,12 +253,15 @@ impl Reply {
     pub(super) fn success(self) -> Result<String, Failure> {
         #[derive(serde::Deserialize)]
         struct Refusal {
-            message: String,
+            message: Option<String>,
+            /// The code where there is a message, and the sentence where there is none.
+            error: Option<String>,
         }
         if self.status.is_success() {
             return Ok(self.text);
         }
-        let words = serde_json::from_str::<Refusal>(&self.text).map(|refusal| refusal.message);
+        let refusal = serde_json::from_str::<Refusal>(&self.text).ok();
+        let words = refusal.and_then(|refusal| refusal.message.or(refusal.error));
         let words = words.unwrap_or(self.text);
         Err(Failure::Failed(format!("the daemon answered {}: {}", self.status, plain(&words))))
     }

@@ -27,6 +27,54 @@ macro_rules! codes {
     };
 }
 
+impl Code {
+    /// What to do, for answers below `/api/`: a client of MANTYX shows it to people who need not know
+    /// that there is a bridge.
+    pub fn hint(self) -> &'static str {
+        match self {
+            Self::AlreadyDecided => "Nothing is left to do.",
+            Self::BackendUnavailable => "`mantyx-bridge status` says why the backend is down.",
+            Self::BodyTooLarge => "Send less.",
+            Self::BodyTooSlow => "Send the body in one go.",
+            Self::Busy | Self::TooManyFailures | Self::TooManyRequests => {
+                "Wait as long as Retry-After says, then send the request again."
+            }
+            Self::CatalogChanged => "Look again: `mantyx-bridge trust BACKEND`.",
+            Self::HostRefused => "Use an address of the bridge, or name the host in listen.hosts.",
+            Self::Internal => "The log of the bridge has more; please report it.",
+            Self::InvalidRequest => "Mend the request.",
+            Self::MethodNotAllowed => "Use a method that Allow names.",
+            Self::NoWorkspace => "Set upstream.workspace in bridge.yaml.",
+            Self::NotFound => "Look at the path, and at the token.",
+            Self::NotReady => "`mantyx-bridge status` names the backends that are missing.",
+            Self::OperatorOnly => "Ask the operator of the bridge.",
+            Self::OriginRefused => "Call the bridge from a program, not from a web page.",
+            Self::StreamRefused => "The run may be gone; the status is MANTYX's.",
+            Self::TooManyConnections => "Close streams that are not read, then try again.",
+            Self::Unauthorized => {
+                "`mantyx-bridge token` prints the token of the bridge; it is not MANTYX's API key."
+            }
+            Self::UnknownBackend => "Name one of `candidates`.",
+            Self::UnknownToolUse => "Answer local_tool_call events only.",
+            Self::UnsupportedEncoding => {
+                "Send the body without Content-Encoding, or with X-Bridge-Backends: none."
+            }
+            Self::UnsupportedMediaType => "Send Content-Type: application/json.",
+            Self::UpstreamBroken => "Look whether the run exists before you send it again.",
+            Self::UpstreamRefused => "Look at the id of the run, and at the workspace.",
+            Self::UpstreamUnauthorized => {
+                "Mend upstream.credential or upstream.oauth in bridge.yaml."
+            }
+            Self::UpstreamUnreachable => "`mantyx-bridge doctor` says what is wrong.",
+        }
+    }
+
+    /// Whether MANTYX answers with this code, too: its own form of errors is kept then.
+    pub fn is_mantyxs(self) -> bool {
+        matches!(self, Self::InvalidRequest | Self::NotFound | Self::UnknownToolUse)
+    }
+}
+
 codes! {
     AlreadyDecided = "already_decided",
     BackendUnavailable = "backend_unavailable",

@@ -1,7 +1,8 @@
 //! Bodies in, bodies out: reading within limits, and answers in one shape.
 //!
-//! Every error is `{"error","message"}`, MANTYX's own shape (agent-runs-protocol §10), so that its
-//! clients show the bridge's errors as they show MANTYX's.
+//! An error is `{"error","message"}`, MANTYX's own shape (agent-runs-protocol §10). Below `/api/`,
+//! where MANTYX's clients read, an error that only the bridge makes has its sentence in `error`: they
+//! show that to people, and take the code from `code`.
 //!
 //! Must not: decide what an answer says.
 
@@ -208,9 +209,17 @@ pub fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
     json_text(status, text)
 }
 
+/// What an error tells, beside its answer: the same can be written in two forms.
+#[derive(Debug, Clone)]
+struct Told {
+    code: Code,
+    message: String,
+    more: Option<(String, Value)>,
+}
+
 /// An error: a code for programs and a sentence for people.
 pub fn error(status: StatusCode, code: Code, message: &str) -> Response<Body> {
-    json(status, &serde_json::json!({ "error": code.as_str(), "message": message }))
+    tell(status, Told { code, message: message.to_owned(), more: None })
 }
 
 /// An error with further members, such as `candidates`.
@@ -220,11 +229,36 @@ pub fn error_with(
     message: &str,
     (key, value): (&str, Value),
 ) -> Response<Body> {
-    let mut body = serde_json::json!({ "error": code.as_str(), "message": message });
-    if let Value::Object(members) = &mut body {
-        members.insert(key.to_owned(), value);
+    tell(status, Told { code, message: message.to_owned(), more: Some((key.to_owned(), value)) })
+}
+
+fn tell(status: StatusCode, told: Told) -> Response<Body> {
+    let mut body = serde_json::json!({ "error": told.code.as_str(), "message": told.message });
+    add(&mut body, told.more.clone());
+    let mut response = json(status, &body);
+    response.extensions_mut().insert(told);
+    response
+}
+
+fn add(body: &mut Value, more: Option<(String, Value)>) {
+    if let (Value::Object(members), Some((key, value))) = (body, more) {
+        members.insert(key, value);
     }
-    json(status, &body)
+}
+
+/// An answer of a proxied route, as clients of MANTYX read it. What is no error of the bridge's, or
+/// one that MANTYX makes in the same words, stays as it is.
+pub fn as_mantyx_does(mut response: Response<Body>) -> Response<Body> {
+    let told = response.extensions_mut().remove::<Told>();
+    let Some(Told { code, message, more }) = told.filter(|told| !told.code.is_mantyxs()) else {
+        return response;
+    };
+    let mut body =
+        serde_json::json!({ "error": message, "code": code.as_str(), "hint": code.hint() });
+    add(&mut body, more);
+    let text = serde_json::to_vec(&body).expect("the bridge's own answers can be written");
+    *response.body_mut() = full(text);
+    response
 }
 
 /// 405, with the methods that the route has.
@@ -237,11 +271,32 @@ pub fn wrong_method(allow: &'static str) -> Response<Body> {
 
 #[cfg(test)]
 mod tests {
-    //! Bodies that come slowly, in paused time.
+    //! The two forms of an error; bodies that come slowly, in paused time.
 
     use tokio::time::sleep;
 
     use super::*;
+
+    async fn check(code: Code, own: Value, proxied: Value) {
+        let error = || error_with(StatusCode::BAD_REQUEST, code, "It is so.", ("x", 1.into()));
+        let value = async |response: Response<Body>| {
+            let text = read(response.into_body(), 1 << 10).await.unwrap();
+            serde_json::from_slice::<Value>(&text).unwrap()
+        };
+        assert_eq!(value(error()).await, own);
+        assert_eq!(value(as_mantyx_does(error())).await, proxied);
+    }
+
+    #[tokio::test]
+    async fn below_api_the_sentence_stands_where_clients_of_mantyx_look() {
+        let own = serde_json::json!({ "error": "busy", "message": "It is so.", "x": 1 });
+        let hint = Code::Busy.hint();
+        let proxied =
+            serde_json::json!({ "error": "It is so.", "code": "busy", "hint": hint, "x": 1 });
+        check(Code::Busy, own, proxied).await;
+        let own = serde_json::json!({ "error": "not_found", "message": "It is so.", "x": 1 });
+        check(Code::NotFound, own.clone(), own).await;
+    }
 
     /// Reads a body of `count` pieces of `size` bytes, one every `every` seconds; what came of it,
     /// and after how many seconds.

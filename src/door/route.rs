@@ -1,5 +1,9 @@
 //! Which handler a method and a path belong to.
 //!
+//! A path is forwarded as it was written, and MANTYX reads `run%5F1` as `run_1` and may read `//` as
+//! `/`. So the route, and whose the run or the session is, are decided by what the path means
+//! (`Meaning`), not by how it is spelled.
+//!
 //! Must not: look at anything but these two.
 
 use std::sync::Arc;
@@ -10,6 +14,12 @@ use crate::{
     metrics::RouteKind,
     model::ids::{RunId, RunKind, SessionId},
 };
+
+/// The methods that a proxied route may have, for `Allow`.
+const PROXIED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+/// How often a path is decoded before it counts as ambiguous: nobody encodes it more than twice in
+/// good faith.
+const MOST_DECODED: usize = 4;
 
 /// Where a request goes.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,6 +34,8 @@ pub enum Route {
     Proxied(Proxied),
     /// A route of the bridge's with another method; the methods that it has.
     WrongMethod(&'static str),
+    /// A path of MANTYX's that two readers could take for two.
+    Ambiguous,
     Unknown,
 }
 
@@ -90,8 +102,16 @@ pub enum Proxied {
 impl Route {
     /// The route of `method` and `path` (without the query).
     pub fn of(method: &Method, path: &str) -> Self {
-        if path.starts_with("/api/") {
-            return Self::Proxied(Proxied::of(method, path));
+        // They make a server show the request's own headers, the credential too.
+        if ["TRACE", "TRACK"].iter().any(|name| method.as_str().eq_ignore_ascii_case(name)) {
+            return Self::WrongMethod(PROXIED_METHODS);
+        }
+        if is_proxied(path) {
+            let meaning = Meaning::of(path);
+            let segments: Vec<&str> = meaning.segments.iter().map(String::as_str).collect();
+            let proxied = Proxied::of(method, &segments);
+            let ambiguous = meaning.has_dots || meaning.is_odd && proxied != Proxied::Other;
+            return if ambiguous { Self::Ambiguous } else { Self::Proxied(proxied) };
         }
         let with = |wanted: Method, allow: &'static str, route: Self| {
             if *method == wanted || (wanted == Method::GET && *method == Method::HEAD) {
@@ -102,7 +122,8 @@ impl Route {
         };
         let own =
             |wanted: Method, allow: &'static str, own: Own| with(wanted, allow, Self::Own(own));
-        let segments: Vec<&str> = path.split('/').skip(1).collect();
+        let segments: Vec<String> = path.split('/').skip(1).map(decoded).collect();
+        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         match segments.as_slice() {
             [""] => with(Method::GET, "GET, HEAD", Self::Page),
             ["sign-in"] => with(Method::POST, "POST", Self::SignIn),
@@ -138,7 +159,7 @@ impl Route {
             Self::Own(Own::Health | Own::Ready) => RouteKind::Health,
             Self::Own(_) | Self::WrongMethod(_) => RouteKind::Own,
             Self::Page | Self::SignIn | Self::SignOut => RouteKind::Page,
-            Self::Unknown => RouteKind::Unknown,
+            Self::Unknown | Self::Ambiguous => RouteKind::Unknown,
             Self::Proxied(proxied) => match proxied {
                 Proxied::CreateRun { .. } => RouteKind::CreateRun,
                 Proxied::CreateSession { .. } => RouteKind::CreateSession,
@@ -169,6 +190,50 @@ impl Route {
                 Some("/api/v1/workspaces/{workspace}/agent-sessions/{session}/messages")
             }
             _ => None,
+        }
+    }
+
+    /// Whether a request of `method` goes on to its end when its app has hung up: each that
+    /// changes something, here or at MANTYX.
+    ///
+    /// Not so a call by `POST /v1/tool-calls`: nobody else comes back for its answer, so that a
+    /// hang-up cancels it at its server. What is noted of a call is written when it is dropped, too.
+    pub fn outlives_caller(&self, method: &Method) -> bool {
+        match self {
+            Self::Own(own) => match own {
+                Own::Refresh(_)
+                | Own::Accept(_)
+                | Own::Submit
+                | Own::Attach(_)
+                | Own::Decide(_) => true,
+                Own::Health
+                | Own::Ready
+                | Own::Status
+                | Own::ToolRefs
+                | Own::Inject
+                | Own::ToolCalls
+                | Own::Trust
+                | Own::Runs
+                | Own::Run(_)
+                | Own::Calls
+                | Own::Approvals
+                | Own::Metrics
+                | Own::Events
+                | Own::OpenApi => false,
+            },
+            Self::Proxied(proxied) => match proxied {
+                Proxied::CreateRun { .. }
+                | Proxied::CreateSession { .. }
+                | Proxied::Message { .. }
+                | Proxied::EndSession { .. }
+                | Proxied::ToolResult { .. }
+                | Proxied::Cancel { .. } => true,
+                Proxied::Stream { .. } => false,
+                Proxied::Other => !method.is_safe(),
+            },
+            // Once a form has been read, nothing of these waits.
+            Self::Page | Self::SignIn | Self::SignOut => false,
+            Self::WrongMethod(_) | Self::Ambiguous | Self::Unknown => false,
         }
     }
 
@@ -207,6 +272,7 @@ impl Route {
             | Self::SignIn
             | Self::SignOut
             | Self::WrongMethod(_)
+            | Self::Ambiguous
             | Self::Unknown => false,
         }
     }
@@ -221,9 +287,8 @@ impl Route {
 }
 
 impl Proxied {
-    fn of(method: &Method, path: &str) -> Self {
-        let segments: Vec<&str> = path.split('/').skip(1).collect();
-        let ["api", "v1", "workspaces", workspace, rest @ ..] = segments.as_slice() else {
+    fn of(method: &Method, segments: &[&str]) -> Self {
+        let ["api", "v1", "workspaces", workspace, rest @ ..] = segments else {
             return Self::Other;
         };
         let workspace = || Arc::<str>::from(*workspace);
@@ -257,13 +322,55 @@ impl Proxied {
     }
 }
 
-/// The workspace that a path of MANTYX's leads into, and all that may be an id behind it: as MANTYX
-/// reads them, which takes `%5F` for `_`, and `//` perhaps for `/`.
+/// Whether a path is one of MANTYX's.
+pub fn is_proxied(path: &str) -> bool {
+    path.starts_with("/api/")
+        || Meaning::of(path)
+            .segments
+            .split_first()
+            .is_some_and(|(first, rest)| first == "api" && !rest.is_empty())
+}
+
+/// The workspace that a path of MANTYX's leads into, and all that may be an id behind it.
 pub fn below_workspace(path: &str) -> Option<(String, Vec<String>)> {
-    let segments = path.split('/').filter(|segment| !segment.is_empty());
-    let mut segments = segments.map(decoded).skip_while(|segment| segment != "workspaces").skip(1);
+    let segments = Meaning::of(path).segments.into_iter();
+    let mut segments = segments.skip_while(|segment| segment != "workspaces").skip(1);
     let workspace = segments.next()?;
     Some((workspace, segments.collect()))
+}
+
+/// A path as the most generous server reads it.
+#[derive(Debug, PartialEq, Eq)]
+struct Meaning {
+    /// Its segments, decoded; empty ones are left out.
+    segments: Vec<String>,
+    /// Whether a less generous server reads other segments: an encoded slash is content for one and
+    /// a separator for the other.
+    is_odd: bool,
+    /// Whether a segment is `.` or `..`, which lead elsewhere.
+    has_dots: bool,
+}
+
+impl Meaning {
+    fn of(path: &str) -> Self {
+        let plain = path.split('/').filter(|segment| !segment.is_empty()).map(decoded);
+        let plain: Vec<String> = plain.collect();
+        let mut text = path.to_owned();
+        let mut settled = false;
+        for _ in 0..MOST_DECODED {
+            let next = decoded(&text);
+            settled = next == text;
+            text = next;
+        }
+        let segments = text.split(['/', '\\']).filter(|segment| !segment.is_empty());
+        let segments: Vec<String> = segments.map(str::to_owned).collect();
+        let strange = |text: char| text.is_control() || text == char::REPLACEMENT_CHARACTER;
+        Self {
+            is_odd: !settled || segments != plain || text.contains(strange),
+            has_dots: segments.iter().any(|segment| matches!(segment.as_str(), "." | "..")),
+            segments,
+        }
+    }
 }
 
 /// A segment without its percent-encoding (RFC 3986, 2.1).
@@ -317,6 +424,16 @@ mod tests {
         check("GET", "/v1/approvals", &Route::Own(Own::Approvals));
         check("POST", "/v1/approvals/a", &Route::Own(Own::Decide("a".to_owned())));
         check("GET", "/v1/approvals/a", &Route::WrongMethod("POST"));
+        check("GET", "/v1/runs/run%5F1", &Route::Own(Own::Run("run_1".into())));
+    }
+
+    #[test]
+    fn what_shows_a_requests_headers_is_refused_everywhere() {
+        for method in ["TRACE", "TRACK", "trace"] {
+            for path in ["/", "/healthz", "/api/v1/workspaces/a/models", "/nothing"] {
+                check(method, path, &Route::WrongMethod(PROXIED_METHODS));
+            }
+        }
     }
 
     #[test]
@@ -334,6 +451,43 @@ mod tests {
             let cancel = Proxied::Cancel { workspace: workspace(), kind, run: run() };
             proxied("POST", &format!("{path}/run_1/cancel"), cancel);
             proxied("GET", &format!("{path}/run_1"), Proxied::Other);
+        }
+        // However it is spelled, it is the run that it reaches.
+        let stream = || {
+            let run = "run_1".into();
+            Proxied::Stream { workspace: workspace(), kind: RunKind::Agent, run }
+        };
+        for path in [
+            "/agent-runs/run%5F1/stream",
+            "//agent-runs//run_1/stream/",
+            "/agent-%72uns/run%5f1/stream",
+        ] {
+            proxied("GET", path, stream());
+        }
+        check(
+            "GET",
+            "//api/v1/%77orkspaces/acme/agent-runs/run_1/stream",
+            &Route::Proxied(stream()),
+        );
+        // What reaches it only for some is refused.
+        for path in [
+            "/agent-runs%2Frun_1/stream",
+            "/agent-runs/run_1%5Cstream",
+            "/agent-runs\\run_1\\stream",
+            "/agent-runs/run%255F1/stream",
+            "/agent-runs/run_1%00/stream",
+            "/agent-runs/run_1%FF/stream",
+            "/x/../agent-runs/run_1/stream",
+            "/x/%2e%2E/agent-runs/run_1/stream",
+            "/files/%252e%252e%252f",
+            "/./files",
+        ] {
+            check("GET", &format!("{base}{path}"), &Route::Ambiguous);
+        }
+        // What is looked at by nobody but MANTYX may be written as it likes.
+        for path in ["/files/a%2Fb", "/files/100%25", "/files/a%5Cb", "/files/%E4", "/files/%252F"]
+        {
+            proxied("GET", path, Proxied::Other);
         }
         proxied("POST", "/eval-runs/run_1/tool-results", Proxied::Other);
         proxied("GET", "/agent-runs", Proxied::Other);
@@ -358,9 +512,10 @@ mod tests {
         let base = "/api/v1/workspaces/acme";
         assert_eq!(ids(&format!("{base}/agent-runs/run_1")), found("agent-runs run_1"));
         assert_eq!(ids(&format!("{base}//agent-runs/run%5f1/x/")), found("agent-runs run_1 x"));
-        assert_eq!(ids("/api//v1/work%73paces/ac%6De/a%2fb"), found("a/b"));
+        assert_eq!(ids("/api//v1/work%73paces/ac%6De/a%2fb"), found("a b"));
         assert_eq!(ids(&format!("{base}/a%b%2")), found("a%b%2"));
         assert_eq!(ids(base), found(""));
+        assert_eq!(ids(&format!("{base}/agent-runs%252frun_1")), found("agent-runs run_1"));
         assert_eq!(ids("/api/oauth/token"), None);
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Must not: know where an id came from or what it is used for.
 
-use std::{fmt, sync::Arc};
+use std::{borrow::Cow, fmt, fmt::Write as _, sync::Arc};
 
 /// The name of a backend: unique over `mcp`, `a2a` and `local` of one configuration.
 ///
@@ -118,6 +118,22 @@ impl RunKind {
 pub fn is_segment(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~:".contains(&byte);
     !text.is_empty() && text.bytes().all(plain) && !text.bytes().all(|byte| byte == b'.')
+}
+
+/// `text` as one segment of a path: what cannot stand there as it is becomes percent-encoded.
+pub fn as_segment(text: &str) -> Cow<'_, str> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@".contains(&byte);
+    if text.bytes().all(plain) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    for byte in text.bytes() {
+        match plain(byte) {
+            true => out.push(char::from(byte)),
+            false => write!(out, "%{byte:02X}").expect("a string takes all"),
+        }
+    }
+    Cow::Owned(out)
 }
 
 opaque_id! {

@@ -33,6 +33,8 @@ pub struct Spec {
     open: usize,
     is_empty: bool,
     refs: Vec<CallerRef>,
+    /// Whether `refs` are others than the body has.
+    is_replaced: bool,
 }
 
 /// One entry of the caller's own `tools`.
@@ -266,7 +268,7 @@ impl Spec {
             None => Vec::new(),
         };
         let (open, is_empty) = (at + object.open, object.members.0.is_empty());
-        Ok(Self { body, tools, open, is_empty, refs })
+        Ok(Self { body, tools, open, is_empty, refs, is_replaced: false })
     }
 
     /// The caller's own `tools`, as text, where the spec has the key.
@@ -282,6 +284,7 @@ impl Spec {
     /// The spec with `tools`, which an earlier [`Spec::tools`] gave, in place of its own.
     pub fn with_tools(mut self, tools: &Bytes) -> Result<Self, SpecError> {
         self.refs = CallerRef::read_all(tools)?;
+        self.is_replaced = true;
         Ok(self)
     }
 
@@ -326,6 +329,11 @@ impl Spec {
             if offer.backend(name.as_str()).is_some_and(|offered| offered.refused) {
                 return Err(InjectError::Refused(name.clone()));
             }
+        }
+        if chosen.is_empty() && !self.is_replaced {
+            // Nothing is given, so that nothing is the bridge's to write.
+            let (body, counts) = (self.untouched(), BTreeMap::new());
+            return Ok(Injected { body, table: Table::empty(), counts });
         }
         Ok(self.write(offer, chosen, &in_place))
     }

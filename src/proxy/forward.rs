@@ -44,9 +44,16 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 ];
 
 /// What does not go to MANTYX: the caller's credential for the bridge, what the client library
-/// writes anew, and what the bridge has answered itself.
-const NOT_UPSTREAM: [HeaderName; 5] =
-    [header::HOST, header::AUTHORIZATION, X_API_KEY, header::CONTENT_LENGTH, header::EXPECT];
+/// writes anew, what the bridge has answered itself, and cookies. A browser keeps cookies for a host,
+/// so that those which it sends here are the status page's, or another program's on this machine.
+const NOT_UPSTREAM: [HeaderName; 6] = [
+    header::HOST,
+    header::AUTHORIZATION,
+    X_API_KEY,
+    header::CONTENT_LENGTH,
+    header::EXPECT,
+    header::COOKIE,
+];
 
 /// How long MANTYX may take to say whether a credential opens a run.
 const ASK_WITHIN: Duration = Duration::from_secs(15);
@@ -267,6 +274,8 @@ impl<'a> Outgoing<'a> {
 /// The headers of MANTYX's answer that apps get.
 fn from_upstream(headers: &HeaderMap) -> HeaderMap {
     let mut headers = end_to_end(headers);
+    // In a browser, a cookie of MANTYX's would become one of the bridge's host.
+    headers.remove(header::SET_COOKIE);
     // What MANTYX allows to pages, the bridge does not.
     let cors = headers.keys().filter(|name| name.as_str().starts_with(CORS_PREFIX));
     for name in cors.cloned().collect::<Vec<_>>() {

@@ -39,6 +39,8 @@ struct Taken {
     parts: Parts,
     body: Bytes,
     selection: Selection,
+    /// It has a Content-Encoding, so that the bridge cannot read it.
+    is_encoded: bool,
 }
 
 /// What goes to MANTYX in its place.
@@ -111,10 +113,14 @@ impl Outgoing<'_> {
         request: Request<Incoming>,
     ) -> Response<Body> {
         let known = self.runs.session(&workspace, &id);
-        let taken = match self.take(request).await {
+        let has_ours = known.as_ref().is_some_and(|known| !known.table.is_empty());
+        let taken = match self.take_of(request, has_ours).await {
             Ok(taken) => taken,
             Err(response) => return response,
         };
+        if taken.is_encoded {
+            return self.forward_bytes(&taken.parts, vec![taken.body]).await;
+        }
         let Ok(spec) = Spec::read(taken.body.clone()) else {
             // MANTYX says what is wrong with it.
             return self.forward_bytes(&taken.parts, vec![taken.body]).await;
@@ -152,46 +158,61 @@ impl Outgoing<'_> {
         Ok(Plan::Injected { injected, tools: None })
     }
 
+    /// Whether a spec without placeholders gets no tools, whatever it says.
+    fn gives_nothing(&self, selection: &Selection) -> bool {
+        match selection {
+            Selection::Named(names) => names.is_empty(),
+            Selection::All => self.offer().backends().next().is_none(),
+        }
+    }
+
     /// What the app can be given now.
     fn offer(&self) -> Arc<Offer> {
         self.runs.backends().board.offer().seen_by(&self.caller.app.rights)
     }
 
-    /// Reads the spec into memory: what is forwarded depends on the whole of it.
     async fn take(&self, request: Request<Incoming>) -> Result<Taken, Response<Body>> {
+        self.take_of(request, false).await
+    }
+
+    /// Reads the spec into memory: what is forwarded depends on the whole of it. `has_ours` says that
+    /// its session has tools of the bridge.
+    async fn take_of(
+        &self,
+        request: Request<Incoming>,
+        has_ours: bool,
+    ) -> Result<Taken, Response<Body>> {
         let (mut parts, body) = request.into_parts();
-        if parts.headers.contains_key(header::CONTENT_ENCODING) {
+        let selection = selection(&parts.headers);
+        let is_encoded = is_encoded(&parts.headers);
+        if is_encoded && (has_ours || !self.gives_nothing(&selection)) {
             return Err(reply::error(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 Code::UnsupportedEncoding,
-                "The bridge has to read specs; send them without Content-Encoding.",
+                "The bridge has to read a spec that it puts tools into; send it without \
+                 Content-Encoding.",
             ));
         }
-        let selection = selection(&parts.headers);
         let body = reply::read(body, MAX_SPEC).await.map_err(|error| error.reply())?;
         // The bridge has to read the answer, too.
         parts.headers.remove(header::ACCEPT_ENCODING);
         // Nobody is given a stub of a backend that is only just starting.
         self.runs.backends().board.started().await;
-        Ok(Taken { parts, body, selection })
+        Ok(Taken { parts, body, selection, is_encoded })
     }
 
     fn plan(&self, kind: RunKind, taken: &Taken) -> Result<Plan, Response<Body>> {
-        let offer = self.offer();
+        if taken.is_encoded {
+            return Ok(Plan::Untouched);
+        }
         let spec = match Spec::of(kind, taken.body.clone()) {
             Ok(spec) => spec,
-            Err(error) => {
-                let none = match &taken.selection {
-                    Selection::Named(names) => names.is_empty(),
-                    Selection::All => offer.backends().next().is_none(),
-                };
-                return if none {
-                    Ok(Plan::Untouched)
-                } else {
-                    Err(spec_error(&error.to_string()))
-                };
+            Err(_unreadable) if self.gives_nothing(&taken.selection) => {
+                return Ok(Plan::Untouched);
             }
+            Err(error) => return Err(spec_error(&error.to_string())),
         };
+        let offer = self.offer();
         let tools = spec.tools();
         let injected = spec.inject(&offer, &taken.selection);
         let injected = injected.map_err(|error| inject_error(&error))?;
@@ -259,6 +280,16 @@ impl Outgoing<'_> {
         })?;
         Ok((Response::from_parts(parts, reply::full(text.clone())), text))
     }
+}
+
+/// Whether a body has to be decoded before it can be read; `identity` says that it has not.
+fn is_encoded(headers: &HeaderMap) -> bool {
+    let codings = headers.get_all(header::CONTENT_ENCODING).iter();
+    let mut codings = codings.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    codings.any(|coding| {
+        let coding = coding.trim_ascii();
+        !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity")
+    })
 }
 
 /// The trace that a request belongs to.

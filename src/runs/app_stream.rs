@@ -104,6 +104,8 @@ struct Replay {
     seq: u64,
     /// What the app has of the events without a number.
     repetitions: Unnumbered,
+    /// Whether MANTYX has closed it.
+    ended: bool,
 }
 
 impl Replay {
@@ -118,7 +120,7 @@ impl Replay {
         let response = replay(&runs, &run, seq).await;
         let response = response.map_err(|error| Arc::new(Failure::new(error)))?;
         let framer = Framer::new(MAX_EVENT);
-        Ok(Box::new(Self { response, framer, seq, repetitions }))
+        Ok(Box::new(Self { response, framer, seq, repetitions, ended: false }))
     }
 }
 
@@ -333,6 +335,10 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
         loop {
             let frame = match replay.framer.next_frame() {
                 Ok(Some(frame)) => frame,
+                Ok(None) if replay.ended => match replay.framer.end() {
+                    Some(frame) => frame,
+                    None => break,
+                },
                 Ok(None) => break,
                 Err(_) if is_last(run, &replay.framer) => {
                     out.extend_from_slice(&replay.framer.take_rest());
@@ -374,9 +380,13 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
         {
             return Turn::To(From::Log(cursor));
         }
+        if replay.ended {
+            return Turn::To(From::Ended);
+        }
         match replay.response.chunk().await {
             Ok(Some(chunk)) => replay.framer.push(&chunk),
-            Ok(None) => return Turn::To(From::Ended),
+            // A last frame may wait for its line feed.
+            Ok(None) => replay.ended = true,
             Err(error) => {
                 let error = http_client::chain(&error.without_url());
                 debug!(run = %run.key.run, error, "a replay broke off");

@@ -32,7 +32,7 @@ use crate::{
     },
     model::{
         event::Call,
-        ids::{AppName, RunId, RunKind, SessionId, ToolUseId},
+        ids::{AppName, RunId, RunKind, SessionId, ToolUseId, as_segment},
         run::{Run, Seen},
         spec::Table,
     },
@@ -53,6 +53,7 @@ impl RunKey {
     /// The path of the run.
     pub fn path(&self) -> String {
         let Self { workspace, kind, run } = self;
+        let (workspace, run) = (as_segment(workspace), as_segment(run.as_str()));
         format!("/api/v1/workspaces/{workspace}/{}/{run}", kind.collection())
     }
 

@@ -343,7 +343,12 @@ impl Driver {
             self.note_ended();
             match chunk {
                 Ok(Ok(Some(chunk))) => framer.push(&chunk),
-                Ok(Ok(None)) => return End::Broken("MANTYX closed it".to_owned()),
+                Ok(Ok(None)) => {
+                    if let Some(ending) = framer.end().and_then(|frame| self.take(&frame)) {
+                        return End::Terminal(ending);
+                    }
+                    return End::Broken("MANTYX closed it".to_owned());
+                }
                 Ok(Err(error)) => return End::Broken(http_client::chain(&error.without_url())),
                 Err(_elapsed) if patience < SILENCE => {
                     self.settle();

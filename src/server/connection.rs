@@ -32,7 +32,7 @@ use tracing::{debug, warn};
 use super::{
     activity::{Activity, Doing},
     answer::{Answer, Taking},
-    framing::{Framing, Head},
+    framing::{Gate, Refusal},
     places::Place,
     stream::{Requests, Watched},
 };
@@ -193,24 +193,19 @@ async fn http1<S>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let head = Arc::new(Mutex::new(Head::default()));
-    let requests = Requests { activity: Arc::clone(activity), head: Arc::clone(&head) };
+    let gate = Arc::new(Mutex::new(Gate::default()));
+    let requests = Requests { activity: Arc::clone(activity), gate: Arc::clone(&gate) };
     let watched = Watched::new(stream, Some(requests));
     let service = service_fn(|request: Request<Incoming>| {
-        let framing = {
-            let mut head = head.lock().unwrap_or_else(PoisonError::into_inner);
-            head.take(request.method(), request.uri())
-        };
-        let last = desk.is_spare()
-            || framing == Framing::Unseen
-                && request.headers().contains_key(header::TRANSFER_ENCODING);
+        let refusal = gate.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let last = desk.is_spare() || refusal.is_some();
         let (desk, arrival, open) = (desk.clone(), arrival.clone(), activity.request());
         async move {
-            let mut answer = match framing {
-                Framing::Ambiguous => refused(),
-                Framing::Plain | Framing::Unseen => desk.handle(request, arrival).await,
+            let mut answer = match refusal {
+                Some(refusal) => refused(refusal),
+                None => desk.handle(request, arrival).await,
             };
-            if last || framing == Framing::Ambiguous {
+            if last {
                 // There is no room for more, or nobody can be sure where the next one begins.
                 answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
@@ -308,14 +303,23 @@ fn name_host(request: &mut Request<Incoming>) {
     debug_assert_eq!(request.version(), Version::HTTP_2);
 }
 
-/// The answer to a request that another reader might read otherwise.
-fn refused() -> Response<Body> {
-    reply::error(
-        StatusCode::BAD_REQUEST,
-        Code::InvalidRequest,
-        "The request has both Content-Length and Transfer-Encoding, or a line that ends without a \
-         carriage return; nobody can tell where it ends.",
-    )
+/// The answer to a request that is not handled.
+fn refused(refusal: Refusal) -> Response<Body> {
+    let answer = |message| reply::error(StatusCode::BAD_REQUEST, Code::InvalidRequest, message);
+    match refusal {
+        Refusal::Ambiguous => answer(
+            "The request says of its length what two readers could understand in two ways: it has \
+             both Content-Length and Transfer-Encoding, a length that is none, or a line that ends \
+             without a carriage return.",
+        ),
+        Refusal::Target { proxied } => {
+            let answer = answer(
+                "The path or the query has a character that HTTP does not allow there; write it \
+                 percent-encoded.",
+            );
+            if proxied { reply::as_mantyx_does(answer) } else { answer }
+        }
+    }
 }
 
 tokio::task_local! {

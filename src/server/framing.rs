@@ -1,123 +1,341 @@
-//! Looks at the head of a request before hyper reads it, for what two readers could take for
-//! requests of different lengths: hyper does what RFC 9112 lets a server do, which is to go on with
-//! one of two lengths, or with lines that end in a bare line feed. A proxy in front that goes on
-//! with the other would let a request through that nobody has seen.
+//! Follows the requests of one connection before hyper reads them, and lets no head pass that two
+//! readers could take for requests of different lengths: hyper does what RFC 9112 lets a server do,
+//! which is to go on with one of two lengths, or with lines that end in a bare line feed. A proxy in
+//! front that goes on with the other would let a request through that nobody has seen.
 //!
-//! Must not: be what a request is read by. It looks at copies.
+//! Every request is looked at, those behind others too, wherever reads cut them: the gate counts the
+//! bytes of bodies and chunks, so that it knows where the next head begins. A head is held back until
+//! it is whole. In the place of one that is refused, hyper reads [`SUBSTITUTE`], so that the refusal is
+//! answered in its turn.
+//!
+//! Must not: change a request that passes, or do IO.
 
-use http::{Method, Uri};
+use http::Uri;
+use memchr::memchr_iter;
 
-/// The beginning of a request, as far as it has come.
-#[derive(Debug, Default)]
-pub(super) struct Head {
-    bytes: Vec<u8>,
-    whole: bool,
-}
-
-/// What the head of a request says of its length.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Framing {
-    Plain,
-    /// Two readers could read it in two ways.
-    Ambiguous,
-    /// The head was not seen: it came before its turn, behind another request.
-    Unseen,
-}
+/// What hyper reads in the place of a head that is refused.
+const SUBSTITUTE: &[u8] = b"GET / HTTP/1.1\r\n\r\n";
 
 /// A longer head is hyper's to refuse.
 const MOST: usize = super::connection::HEAD_BYTES;
 
-impl Head {
-    /// Takes the next bytes of the connection.
-    pub(super) fn push(&mut self, bytes: &[u8]) {
-        if self.whole || self.bytes.len() > MOST {
-            return;
+/// The requests of one connection, as far as they have come.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    at: At,
+    /// The beginning of a head that is not whole yet.
+    held: Vec<u8>,
+    /// What may be read beside what [`Gate::push`] lets pass in place.
+    ready: Vec<u8>,
+    /// How many heads were let through.
+    heads: u64,
+    /// How many requests were answered, or are being.
+    served: u64,
+    /// From which request on all are refused, and why.
+    refused: Option<(u64, Refusal)>,
+}
+
+/// Why a request is not handled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// Two readers could see its end at two places.
+    Ambiguous,
+    /// Its target has characters that HTTP does not allow there. It leads to MANTYX where `proxied`.
+    Target { proxied: bool },
+}
+
+/// Where in a request the next byte stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum At {
+    #[default]
+    Head,
+    /// In a body of which so much is to come.
+    Body(u64),
+    ChunkSize(Size),
+    Chunk(u64),
+    /// Behind a chunk, where `\r\n` has to come.
+    ChunkEnd {
+        cr: bool,
+    },
+    Trailer {
+        empty: bool,
+        cr: bool,
+    },
+    /// A body that cannot be followed: hyper refuses it, or the request behind it is refused.
+    Lost,
+    /// Behind a refused head: nothing passes any more.
+    Closed,
+}
+
+/// The line with a chunk's size, as far as it has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Size {
+    bytes: u64,
+    part: SizePart,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum SizePart {
+    #[default]
+    First,
+    Digits,
+    Extension,
+    Cr,
+}
+
+/// What follows a head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Body {
+    Sized(u64),
+    Chunked,
+}
+
+impl Gate {
+    /// Takes the next bytes of the connection. As many of the first of them may be read as this says;
+    /// what may be read then is what [`Gate::read`] gives.
+    pub(super) fn push(&mut self, new: &[u8]) -> usize {
+        // What was held back stands before all that is new.
+        let mut in_place = self.held.is_empty() && self.ready.is_empty();
+        let (mut passed, mut rest) = (0, new);
+        while !rest.is_empty() {
+            let taken = match self.at {
+                At::Closed => break,
+                At::Head if self.held.is_empty() => match head_end(rest, 0) {
+                    Some(end) => {
+                        let (head, _) = rest.split_at(end);
+                        if !self.admit(head) {
+                            in_place = false;
+                            self.refuse();
+                        }
+                        end
+                    }
+                    None => {
+                        self.held.extend_from_slice(rest);
+                        break;
+                    }
+                },
+                At::Head => {
+                    let known = self.held.len();
+                    self.held.extend_from_slice(rest);
+                    // The end may lie across both.
+                    let Some(end) = head_end(&self.held, known.saturating_sub(3)) else { break };
+                    let mut head = std::mem::take(&mut self.held);
+                    head.truncate(end);
+                    match self.admit(&head) {
+                        true => self.ready.append(&mut head),
+                        false => self.refuse(),
+                    }
+                    rest = rest.get(end.saturating_sub(known)..).unwrap_or_default();
+                    continue;
+                }
+                _ => self.body(rest),
+            };
+            let (now, later) = rest.split_at(taken);
+            match in_place {
+                true => passed += taken,
+                false if self.at == At::Closed => (),
+                false => self.ready.extend_from_slice(now),
+            }
+            rest = later;
         }
-        // The end may lie across both.
-        let looked = self.bytes.len().saturating_sub(3);
-        self.bytes.extend_from_slice(bytes);
-        let new = self.bytes.get(looked..).unwrap_or_default();
-        if let Some(end) = end(new) {
-            self.bytes.truncate(looked + end);
-            self.whole = true;
+        if self.held.len() > MOST {
+            self.ready.append(&mut self.held);
+            self.lose();
+        }
+        passed
+    }
+
+    /// Takes at most `most` bytes of what may be read.
+    pub(super) fn read(&mut self, most: usize) -> Vec<u8> {
+        let rest = self.ready.split_off(most.min(self.ready.len()));
+        std::mem::replace(&mut self.ready, rest)
+    }
+
+    /// Whether nothing more will pass.
+    pub(super) fn is_closed(&self) -> bool {
+        self.at == At::Closed && self.ready.is_empty()
+    }
+
+    /// Why the next request is to be refused; `None` where it is to be handled.
+    pub(super) fn next(&mut self) -> Option<Refusal> {
+        let this = self.served;
+        self.served += 1;
+        match self.refused {
+            Some((from, why)) if this >= from => Some(why),
+            // hyper has seen a request where the gate has not.
+            _ if this >= self.heads => Some(Refusal::Ambiguous),
+            _ => None,
         }
     }
 
-    /// What was seen of the request `method` `uri`, which begins with what came. The next one
-    /// begins with what comes from now on.
-    pub(super) fn take(&mut self, method: &Method, uri: &Uri) -> Framing {
-        let Self { bytes, whole } = std::mem::take(self);
-        let mut lines = bytes.split(|byte| *byte == b'\n');
-        let first = lines.next().unwrap_or_default();
-        // Bytes of a body that nobody has read may stand here, too: they decide nothing.
-        let mut words = first.split(|byte| *byte == b' ');
-        let is_it = words.next() == Some(method.as_str().as_bytes())
-            && words.next().is_some_and(|target| target.starts_with(uri.to_string().as_bytes()));
-        if !whole || !is_it {
-            return Framing::Unseen;
+    /// Whether `head` passes. What follows it is known then.
+    fn admit(&mut self, head: &[u8]) -> bool {
+        let mut head = head;
+        // Empty lines before a request are passed over (RFC 9112 §2.2).
+        while let Some(rest) = head.strip_prefix(b"\r\n") {
+            head = rest;
         }
-        let (mut length, mut encoding, mut bare) = (false, false, !first.ends_with(b"\r"));
-        for line in lines.filter(|line| !line.is_empty()) {
-            bare |= !line.ends_with(b"\r");
-            let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
-            length |= name.eq_ignore_ascii_case(b"content-length");
-            encoding |= name.eq_ignore_ascii_case(b"transfer-encoding");
+        if head.is_empty() {
+            return true;
         }
-        if bare || (length && encoding) { Framing::Ambiguous } else { Framing::Plain }
+        match read(head) {
+            Ok(body) => {
+                self.heads += 1;
+                self.at = match body {
+                    Body::Sized(0) => At::Head,
+                    Body::Sized(length) => At::Body(length),
+                    Body::Chunked => At::ChunkSize(Size::default()),
+                };
+                true
+            }
+            Err(why) => {
+                self.refused.get_or_insert((self.heads, why));
+                false
+            }
+        }
+    }
+
+    /// Puts the substitute in the place of a head that does not pass, and lets nothing pass behind it.
+    fn refuse(&mut self) {
+        self.ready.extend_from_slice(SUBSTITUTE);
+        self.heads += 1;
+        self.at = At::Closed;
+    }
+
+    /// The end of the request cannot be told: all behind it are refused.
+    fn lose(&mut self) {
+        self.refused.get_or_insert((self.heads, Refusal::Ambiguous));
+        self.at = At::Lost;
+    }
+
+    /// How many of `bytes`, which are not empty, belong to what is being read of a body.
+    fn body(&mut self, bytes: &[u8]) -> usize {
+        let upto = |left: u64| bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        match self.at {
+            At::Body(left) => {
+                let taken = upto(left);
+                let left = left - taken as u64;
+                self.at = if left == 0 { At::Head } else { At::Body(left) };
+                taken
+            }
+            At::Chunk(left) => {
+                let taken = upto(left);
+                let left = left - taken as u64;
+                self.at = if left == 0 { At::ChunkEnd { cr: false } } else { At::Chunk(left) };
+                taken
+            }
+            At::Head | At::Lost | At::Closed => bytes.len(),
+            At::ChunkSize(_) | At::ChunkEnd { .. } | At::Trailer { .. } => {
+                for (at, byte) in bytes.iter().enumerate() {
+                    match self.between_chunks(*byte) {
+                        Some(next) => self.at = next,
+                        None => self.lose(),
+                    }
+                    if matches!(self.at, At::Chunk(_) | At::Head | At::Lost) {
+                        return at + 1;
+                    }
+                }
+                bytes.len()
+            }
+        }
+    }
+
+    /// Where `byte` leads that belongs to no chunk's content; `None` where it has no place there.
+    fn between_chunks(&self, byte: u8) -> Option<At> {
+        Some(match (self.at, byte) {
+            (At::ChunkSize(size), _) => return size.next(byte),
+            (At::ChunkEnd { cr: false }, b'\r') => At::ChunkEnd { cr: true },
+            (At::ChunkEnd { cr: true }, b'\n') => At::ChunkSize(Size::default()),
+            (At::Trailer { empty, cr: false }, b'\r') => At::Trailer { empty, cr: true },
+            (At::Trailer { empty: true, cr: true }, b'\n') => At::Head,
+            (At::Trailer { empty: false, cr: true }, b'\n') => {
+                At::Trailer { empty: true, cr: false }
+            }
+            // A bare line feed ends the line for some, and not for others.
+            (At::Trailer { cr: false, .. }, byte) if byte != b'\n' => {
+                At::Trailer { empty: false, cr: false }
+            }
+            _ => return None,
+        })
     }
 }
 
-/// How far the head goes, its empty line included.
-fn end(bytes: &[u8]) -> Option<usize> {
-    let found = |mark: &[u8]| {
-        let at = bytes.windows(mark.len()).position(|window| window == mark);
-        at.map(|at| at + mark.len())
-    };
-    [found(b"\r\n\r\n"), found(b"\n\n")].into_iter().flatten().min()
+impl Size {
+    fn next(self, byte: u8) -> Option<At> {
+        let Self { bytes, part } = self;
+        let now = |part| Some(At::ChunkSize(Self { bytes, part }));
+        match (part, byte) {
+            (SizePart::First | SizePart::Digits, digit) if digit.is_ascii_hexdigit() => {
+                let digit = u64::from(char::from(digit).to_digit(16)?);
+                let bytes = bytes.checked_mul(16)?.checked_add(digit)?;
+                Some(At::ChunkSize(Self { bytes, part: SizePart::Digits }))
+            }
+            (SizePart::First, _) => None,
+            (SizePart::Digits | SizePart::Extension, b'\r') => now(SizePart::Cr),
+            (SizePart::Digits, b';' | b' ' | b'\t') => now(SizePart::Extension),
+            (SizePart::Extension, byte) if byte != b'\n' => now(SizePart::Extension),
+            (SizePart::Cr, b'\n') if bytes == 0 => Some(At::Trailer { empty: true, cr: false }),
+            (SizePart::Cr, b'\n') => Some(At::Chunk(bytes)),
+            _ => None,
+        }
+    }
+}
+
+/// How far the head goes that `bytes` begin with, its empty line included; its end is not before
+/// `from`.
+fn head_end(bytes: &[u8], from: usize) -> Option<usize> {
+    let lines = memchr_iter(b'\n', bytes.get(from..)?).map(|at| from + at + 1);
+    let mut ends = lines.filter_map(|at| match bytes.get(at..)? {
+        [b'\n', ..] => Some(at + 1),
+        [b'\r', b'\n', ..] => Some(at + 2),
+        _ => None,
+    });
+    ends.next()
+}
+
+/// What follows `head`, a request's line and headers.
+fn read(head: &[u8]) -> Result<Body, Refusal> {
+    let mut lines = Vec::with_capacity(16);
+    for line in head.split_inclusive(|byte| *byte == b'\n') {
+        lines.push(line.strip_suffix(b"\r\n").ok_or(Refusal::Ambiguous)?);
+    }
+    let (request, headers) = lines.split_first().ok_or(Refusal::Ambiguous)?;
+    let mut words = request.split(|byte| *byte == b' ');
+    let (target, version) = (words.nth(1).unwrap_or_default(), words.next().unwrap_or_default());
+    if Uri::try_from(target).is_err() {
+        return Err(Refusal::Target { proxied: target.starts_with(b"/api/") });
+    }
+    let (mut length, mut chunked) = (None, None);
+    for header in headers.iter().filter(|header| !header.is_empty()) {
+        // A line that goes on in the next one is a header of its own for some.
+        if header.starts_with(b" ") || header.starts_with(b"\t") {
+            return Err(Refusal::Ambiguous);
+        }
+        let colon = header.iter().position(|byte| *byte == b':').unwrap_or(header.len());
+        let (name, value) = header.split_at(colon);
+        let (name, value) = (name.trim_ascii(), value.get(1..).unwrap_or_default().trim_ascii());
+        if name.eq_ignore_ascii_case(b"content-length") {
+            let now = sized(value).ok_or(Refusal::Ambiguous)?;
+            if length.replace(now).is_some_and(|before| before != now) {
+                return Err(Refusal::Ambiguous);
+            }
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            let last = value.rsplit(|byte| *byte == b',').next().unwrap_or_default();
+            chunked = Some(last.trim_ascii().eq_ignore_ascii_case(b"chunked"));
+        }
+    }
+    match (length, chunked) {
+        (None, Some(true)) if version == b"HTTP/1.1" => Ok(Body::Chunked),
+        (length, None) => Ok(Body::Sized(length.unwrap_or_default())),
+        (_, Some(_)) => Err(Refusal::Ambiguous),
+    }
+}
+
+/// The length that a header names: digits alone.
+fn sized(value: &[u8]) -> Option<u64> {
+    let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(value).ok().filter(|_| digits)?.parse().ok()
 }
 
 #[cfg(test)]
-mod tests {
-    //! Which heads are taken for what they are.
-
-    use super::*;
-
-    #[track_caller]
-    fn check(pieces: &[&str], expected: Framing) {
-        let mut head = Head::default();
-        for piece in pieces {
-            head.push(piece.as_bytes());
-        }
-        assert_eq!(head.take(&Method::POST, &Uri::from_static("/v1/runs?x=1")), expected);
-        assert!(head.bytes.is_empty() && !head.whole, "the next one begins anew");
-    }
-
-    const PLAIN: &str = "POST /v1/runs?x=1 HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";
-
-    #[test]
-    fn one_length_is_plain_however_it_comes() {
-        check(&[PLAIN], Framing::Plain);
-        for at in 1..PLAIN.len() {
-            let (one, two) = PLAIN.split_at(at);
-            check(&[one, two, "a\nb\n\nTransfer-Encoding: chunked\r\n"], Framing::Plain);
-        }
-    }
-
-    #[test]
-    fn two_lengths_and_bare_line_feeds_are_ambiguous() {
-        let both = PLAIN.replace("Host: a", "transfer-ENCODING: chunked");
-        let (one, two) = both.split_at(both.len() - 2);
-        check(&[&both], Framing::Ambiguous);
-        check(&[one, two], Framing::Ambiguous);
-        check(&[&PLAIN.replacen("a\r\n", "a\n", 1)], Framing::Ambiguous);
-        check(&[&PLAIN.replace("\r\n", "\n")], Framing::Ambiguous);
-        check(&[&PLAIN.replacen("1\r\n", "1\n", 1)], Framing::Ambiguous);
-    }
-
-    #[test]
-    fn what_is_not_this_request_decides_nothing() {
-        check(&["{\n\"a\": 1\n}\n\n"], Framing::Unseen);
-        check(&[&format!("x{PLAIN}")], Framing::Unseen);
-        check(&["POST /v1/runs?x=1 HTTP/1.1\n"], Framing::Unseen);
-    }
-}
+mod tests;

@@ -1,12 +1,12 @@
-//! The bytes of a connection, watched: when a request begins, and whether the peer takes what it is
-//! sent.
+//! The bytes of a connection, watched: where requests begin and end, and whether the peer takes what
+//! it is sent.
 //!
-//! Must not: change a byte.
+//! Must not: change a byte of what passes.
 
 use std::{
     io::{self, IoSlice},
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -16,7 +16,7 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-use super::{activity::Activity, framing::Head};
+use super::{activity::Activity, framing::Gate};
 
 /// How long a peer may take nothing of what waits for it.
 pub(super) const STALL: Duration = Duration::from_secs(30);
@@ -34,7 +34,7 @@ pub(super) struct Watched<S> {
 #[derive(Debug, Clone)]
 pub(super) struct Requests {
     pub(super) activity: Arc<Activity>,
-    pub(super) head: Arc<Mutex<Head>>,
+    pub(super) gate: Arc<Mutex<Gate>>,
 }
 
 impl<S> Watched<S> {
@@ -59,12 +59,16 @@ impl<S> Watched<S> {
 }
 
 impl Requests {
-    fn heard(&self, bytes: &[u8]) {
-        // While one is being answered, what comes is its body, or waits.
+    /// Bytes have come.
+    fn heard(&self) {
+        // While a request is being answered, what comes is its body, or waits.
         if self.activity.unused_since().is_some() {
             self.activity.heard();
-            self.head.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
         }
+    }
+
+    fn gate(&self) -> MutexGuard<'_, Gate> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -75,13 +79,35 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut this.inner).poll_read(cx, buffer))?;
-        let new = buffer.filled().get(before..).unwrap_or_default();
-        if let Some(requests) = this.requests.as_ref().filter(|_| !new.is_empty()) {
-            requests.heard(new);
+        let Some(requests) = &this.requests else {
+            return Pin::new(&mut this.inner).poll_read(cx, buffer);
+        };
+        loop {
+            {
+                let mut gate = requests.gate();
+                let ready = gate.read(buffer.remaining());
+                if !ready.is_empty() {
+                    buffer.put_slice(&ready);
+                    return Poll::Ready(Ok(()));
+                }
+                if gate.is_closed() {
+                    // The refusal is the last answer; who writes it wakes the connection.
+                    return Poll::Pending;
+                }
+            }
+            let before = buffer.filled().len();
+            ready!(Pin::new(&mut this.inner).poll_read(cx, buffer))?;
+            let new = buffer.filled().get(before..).unwrap_or_default();
+            if new.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            requests.heard();
+            let passed = requests.gate().push(new);
+            buffer.set_filled(before + passed);
+            if passed > 0 {
+                return Poll::Ready(Ok(()));
+            }
         }
-        Poll::Ready(Ok(()))
     }
 }
 

@@ -42,6 +42,8 @@ pub struct Framer {
     line_empty: bool,
     /// Whether the last line ended with a CR, so that an LF now belongs to it.
     after_cr: bool,
+    /// Whether the last line of the frame ended with both, so that the blank line will, too.
+    ends_in_crlf: bool,
     /// Whether the start of the stream, where a byte order mark may stand, is still to come.
     at_start: bool,
     /// Whether the rest of a frame that is too large is read past.
@@ -62,6 +64,7 @@ impl Framer {
             searched: 0,
             line_empty: true,
             after_cr: false,
+            ends_in_crlf: false,
             at_start: true,
             past: false,
             limit,
@@ -91,13 +94,10 @@ impl Framer {
             if self.after_cr {
                 self.after_cr = false;
                 if byte == b'\n' {
-                    // The second half of a CRLF: it belongs to the line, or to the frame, that
-                    // the CR ended.
+                    // The second half of a CRLF belongs to the line that the CR ended. Behind a
+                    // frame that has gone, it stands before the next one: no byte is lost.
                     self.searched += 1;
-                    if self.searched == 1 {
-                        bytes::Buf::advance(&mut self.buffer, 1);
-                        self.searched = 0;
-                    }
+                    self.ends_in_crlf = true;
                     continue;
                 }
             }
@@ -106,10 +106,23 @@ impl Framer {
                 b'\r' | b'\n' => {
                     self.after_cr = byte == b'\r';
                     if self.line_empty {
-                        if self.after_cr && self.buffer.get(self.searched) == Some(&b'\n') {
-                            self.searched += 1;
-                            self.after_cr = false;
+                        if self.after_cr {
+                            match self.buffer.get(self.searched) {
+                                Some(b'\n') => {
+                                    self.searched += 1;
+                                    self.after_cr = false;
+                                }
+                                // Where lines end in CRLF, an LF is on its way. Where they end in
+                                // CR, nothing may come for as long as the next event takes.
+                                None if self.ends_in_crlf => {
+                                    self.searched -= 1;
+                                    self.after_cr = false;
+                                    break;
+                                }
+                                Some(_) | None => (),
+                            }
                         }
+                        self.ends_in_crlf = false;
                         let raw = self.buffer.split_to(self.searched).freeze();
                         self.searched = 0;
                         if !self.past {
@@ -118,6 +131,7 @@ impl Framer {
                         self.past = false;
                     }
                     self.line_empty = true;
+                    self.ends_in_crlf = false;
                 }
                 _ => {
                     self.line_empty = false;
@@ -126,7 +140,8 @@ impl Framer {
             }
         }
         if self.past {
-            self.buffer = BytesMut::new();
+            // Its memory is given back; a CR whose LF is to come is looked at again.
+            self.buffer = BytesMut::from(self.buffer.get(self.searched..).unwrap_or_default());
             self.searched = 0;
         } else if self.buffer.len() > self.limit {
             self.past = true;
@@ -147,9 +162,21 @@ impl Framer {
         self.buffer.split().freeze()
     }
 
+    /// The stream has ended: the frame that is whole but for the LF of its last CRLF, if there is one.
+    pub fn end(&mut self) -> Option<Frame> {
+        let waits = self.line_empty && self.ends_in_crlf && !self.past;
+        let last = self.buffer.len().checked_sub(1)?;
+        let whole = waits && self.searched == last && self.buffer.last() == Some(&b'\r');
+        whole.then(|| {
+            self.searched = 0;
+            Frame { raw: self.buffer.split().freeze() }
+        })
+    }
+
     /// Whether the pushed bytes end in the middle of a frame.
     pub fn is_inside_frame(&self) -> bool {
-        self.past || !self.buffer.is_empty()
+        // A lone LF is what is left of the frame before.
+        self.past || !matches!(self.buffer.as_ref(), b"" | b"\n")
     }
 
     /// Moves to the end of the line without looking at each byte on its own.

@@ -64,16 +64,76 @@ async fn what_is_ambiguous_is_refused_and_carries_nothing() {
         assert!(said.starts_with("HTTP/1.1 400 "), "{what}: {said}");
         assert_eq!(said.matches("HTTP/1.1 ").count(), 1, "{what}: one answer: {said}");
     }
-    // Behind another request, one that has both lengths is the last of its connection.
-    let first = format!("GET /healthz HTTP/1.1\r\n{host}\r\n\r\n");
-    let both = "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n";
-    let second = format!("POST /v1/specs/inject HTTP/1.1\r\n{host}\r\n{both}\r\n{chunked}");
-    let said = said_to(&bridge, format!("{first}{second}{smuggled}").as_bytes()).await;
-    assert_eq!(said.matches("HTTP/1.1 ").count(), 2, "{said}");
     let asked = mantyx.recorded();
     assert!(asked.is_empty(), "nothing reaches MANTYX: {asked:?}");
     // The request that was to be smuggled is one that is answered.
     let plain = smuggled.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n");
     said_to(&bridge, plain.as_bytes()).await;
     assert_eq!(mantyx.recorded().len(), 1);
+}
+
+/// Requests behind others are looked at as the first is, wherever reads cut them: what stands before an
+/// ambiguous one is answered, it is refused, and nothing behind it is handled.
+#[tokio::test]
+async fn what_is_ambiguous_is_refused_behind_other_requests_too() {
+    let mantyx = Mantyx::start().await;
+    let bridge = Bridge::start(&mantyx.upstream()).await;
+    let host = format!("Host: {}\r\nAuthorization: Bearer {}", bridge.addr(), bridge.token());
+    let json = "Content-Type: application/json";
+    let smuggled = format!("GET {API}/smuggled HTTP/1.1\r\n{host}\r\n\r\n");
+    let inject = format!("POST /v1/specs/inject HTTP/1.1\r\n{host}\r\n{json}\r\n");
+    let before = [
+        format!("GET /healthz HTTP/1.1\r\n{host}\r\n\r\n"),
+        format!("{inject}Content-Length: 4\r\n\r\n{{\n\n}}"),
+        format!("{inject}Transfer-Encoding: chunked\r\n\r\n4;x\r\n{{\n\n}}\r\n0\r\nX: y\r\n\r\n"),
+    ];
+    let odd = [
+        format!("GET /healthz HTTP/1.1\n{host}\r\n\r\n"),
+        format!("GET /healthz HTTP/1.1\r\n{host}\r\nX: y\n\r\n"),
+        format!("{inject}X: y\nContent-Length: 2\r\n\r\n{{}}"),
+        format!("{inject}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+    ];
+    for (which, good) in before.iter().enumerate() {
+        for bad in &odd {
+            let bytes = format!("{good}{bad}{smuggled}");
+            let middle = good.len() + bad.len() / 2;
+            for cut in [0, good.len() - 1, good.len(), middle, good.len() + bad.len()] {
+                let mut stream = TcpStream::connect(bridge.addr()).await.expect("it listens");
+                let (one, two) = bytes.split_at(cut);
+                stream.set_nodelay(true).expect("a connected socket takes the option");
+                stream.write_all(one.as_bytes()).await.expect("it reads");
+                // The next read of the bridge finds the rest, or both: each has to do.
+                tokio::task::yield_now().await;
+                stream.write_all(two.as_bytes()).await.ok();
+                let mut said = Vec::new();
+                let read = timeout(PATIENCE, stream.read_to_end(&mut said)).await;
+                drop(read.expect("the connection should be closed"));
+                let said = String::from_utf8_lossy(&said);
+                let statuses: Vec<&str> =
+                    said.split("HTTP/1.1 ").skip(1).filter_map(|answer| answer.get(..3)).collect();
+                assert_eq!(statuses, ["200", "400"], "{which} {cut} {bad:?}: {said}");
+                assert!(said.contains("invalid_request"), "{said}");
+            }
+        }
+    }
+    let asked = mantyx.recorded();
+    assert!(asked.is_empty(), "nothing reaches MANTYX: {asked:?}");
+}
+
+/// What hyper would refuse without a word is told what is wrong.
+#[tokio::test]
+async fn a_target_that_http_forbids_is_refused_in_json() {
+    let mantyx = Mantyx::start().await;
+    let bridge = Bridge::start(&mantyx.upstream()).await;
+    let host = format!("Host: {}\r\nAuthorization: Bearer {}", bridge.addr(), bridge.token());
+    for target in [format!("{API}/x?q=\"a\""), format!("{API}/<x>"), "/v1/status?<".to_owned()] {
+        let request = format!("GET {target} HTTP/1.1\r\n{host}\r\n\r\n");
+        let said = said_to(&bridge, request.as_bytes()).await;
+        assert!(said.starts_with("HTTP/1.1 400 "), "{said}");
+        assert!(
+            said.contains(r#""error":"invalid_request""#) && said.contains("message"),
+            "{said}"
+        );
+    }
+    assert!(mantyx.recorded().is_empty());
 }

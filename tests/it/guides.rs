@@ -233,6 +233,11 @@ async fn node() {
 }
 
 #[tokio::test]
+async fn oauth() {
+    follow("docs/oauth.md").await;
+}
+
+#[tokio::test]
 async fn several_apps() {
     follow("docs/several-apps.md").await;
 }

@@ -329,11 +329,12 @@ impl Answer {
         self.value()
     }
 
-    /// Asserts that this is an error in the shape that all errors have, and returns it.
+    /// Asserts that this is an error in one of the two shapes that errors have, and returns it.
     #[track_caller]
     pub(crate) fn expect_error(&self, status: u16) -> Value {
         let body = self.expect(status);
-        for key in ["error", "message"] {
+        let keys = if body["code"].is_null() { ["error", "message"] } else { ["error", "hint"] };
+        for key in keys {
             assert!(body[key].is_string(), "an error should carry a string {key}: {body}");
         }
         body

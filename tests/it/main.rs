@@ -92,6 +92,10 @@ mod guides;
 #[cfg(test)]
 mod h2;
 #[cfg(test)]
+mod half_read;
+#[cfg(test)]
+mod hang_ups;
+#[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod kit;
@@ -160,3 +164,5 @@ mod trust;
 mod upstream_oauth;
 #[cfg(test)]
 mod upstream_tls;
+#[cfg(test)]
+mod verbatim;

@@ -86,6 +86,8 @@ struct State {
     canned: HashMap<String, Vec<u8>>,
     /// The credentials that are let in; `None`: all are.
     let_in: Option<Vec<String>>,
+    /// Requests, by method and the end of their path, whose answer waits until a name is released.
+    held: Vec<(&'static str, &'static str, String)>,
     /// A result for a tool use that is answered is refused.
     once: bool,
     /// Every POST of a result, by toolUseId.
@@ -199,7 +201,12 @@ impl Mantyx {
         self.shared.change(|state| state.let_in = Some(shown));
     }
 
-    /// Lets the streams that wait for `name` go on.
+    /// Takes the next `method …suffix`, and holds its answer back until `name` is released.
+    pub(crate) fn hold(&self, method: &'static str, suffix: &'static str, name: &str) {
+        self.shared.change(|state| state.held.push((method, suffix, name.into())));
+    }
+
+    /// Lets the streams and the answers that wait for `name` go on.
     pub(crate) fn release(&self, name: &str) {
         self.shared.change(|state| state.released.insert(name.into()));
     }

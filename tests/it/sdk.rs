@@ -8,7 +8,7 @@ use std::process::Stdio;
 use serde_json::Value;
 use tokio::process::Command;
 
-use crate::{bridge::Bridge, peers, rig::ledger_in};
+use crate::{bridge::Bridge, frames::Script, mantyx::Mantyx, peers, rig::ledger_in};
 
 /// Fields drop in their order.
 struct Sandbox {
@@ -112,5 +112,36 @@ async fn errors_are_the_exceptions_that_the_sdk_has_for_them() {
     let sandbox = sandbox().await;
     let seen = run(&sandbox.bridge, "errors.py", &[]).await;
     assert_eq!(seen["auth"]["class"], "MantyxAuthError", "a wrong token: {seen}");
+    // The bridge's sentence is where the SDK looks for it.
+    let told = seen["auth"]["text"].as_str().unwrap_or_default();
+    assert!(told.contains("`mantyx-bridge token`"), "{seen}");
     assert!(seen["spec"]["class"].is_string(), "a spec that the runtime refuses: {seen}");
+}
+
+/// The bridge's token goes beside MANTYX's, by the HTTP options of the SDK, and each to its own.
+#[tokio::test]
+async fn the_oauth_clients_token_goes_to_mantyx_and_the_bridges_does_not() {
+    let (dir, mantyx) = (tempfile::TempDir::new().expect("a directory"), Mantyx::start().await);
+    let plain = peers::ledger(&ledger_in(&dir), &[]);
+    let config = format!(
+        "upstream: {{base_url: \"{}\", workspace: acme, credential: passthrough}}\nmcp:\n  plain: {plain}\n",
+        mantyx.url()
+    );
+    let bridge = Bridge::ready(&config).await;
+    bridge.wait_backend("plain", "ready").await;
+    let issued = r#"{"access_token":"mantyx_at_1","token_type":"Bearer","expires_in":3600}"#;
+    let json = "Content-Type: application/json";
+    mantyx.canned("POST", "/api/oauth/token", &["HTTP/1.1 200 OK", json], issued);
+    mantyx.script(Script::one_call("tu_1", "plain", "plain_note", r#"{"text":"a"}"#));
+    let seen = run(&bridge, "oauth.py", &[]).await;
+    assert_eq!(seen["text"], "done");
+    mantyx.answer("tu_1").await;
+    let recorded = mantyx.recorded();
+    for request in &recorded {
+        let shown = request.header("authorization");
+        let wanted = (request.target != "/api/oauth/token").then_some("Bearer mantyx_at_1");
+        assert_eq!((shown, request.header("x-api-key")), (wanted, None), "{request:?}");
+        assert!(!format!("{request:?}").contains(bridge.token()), "{request:?}");
+    }
+    assert!(recorded.len() >= 4, "a token, a run, its stream and a result: {recorded:?}");
 }

@@ -49,6 +49,19 @@ async fn events_that_nobody_knows_pass_byte_for_byte() {
     }
 }
 
+/// Wherever MANTYX's bytes are cut, an app gets them as they are, each event with its own end.
+#[tokio::test]
+async fn line_ends_pass_as_they_are_wherever_they_are_cut() {
+    let rig = Rig::start().await;
+    for piece in [1, 2, 3, 5] {
+        let script = Script::new().delta("a").delta("b").done().crlf().pieces(piece);
+        let sent = String::from_utf8(script.bytes()).expect("scripts are text");
+        let run = rig.run(script).await;
+        let text = sse::text(&sse::whole(&rig.bridge, &run.stream).await);
+        assert_eq!(text, sent, "in pieces of {piece}");
+    }
+}
+
 #[tokio::test]
 async fn line_ends_and_packets_do_not_matter() {
     let rig = Rig::start().await;

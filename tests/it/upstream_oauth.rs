@@ -198,7 +198,7 @@ async fn a_grant_that_has_ended_is_a_problem_with_its_cure() {
     assert!(problem["cure"].as_str().unwrap_or_default().contains("log in anew"), "{problem}");
     for _ in 0..10 {
         let answer = scene.bridge.api("POST", &format!("{API}/agent-runs"), Some("{}")).await;
-        assert_eq!(answer.expect(502)["error"], "upstream_unauthorized");
+        assert_eq!(answer.expect(502)["code"], "upstream_unauthorized");
     }
     assert_eq!(scene.gate.asked().len(), 1, "it is left alone");
     assert!(scene.mantyx.recorded().is_empty());

@@ -242,21 +242,26 @@ impl Events {
 impl SseEvents {
     async fn next(&mut self) -> Result<Option<Box<RawValue>>, Failure> {
         loop {
-            match self.framer.next_frame() {
-                Ok(Some(frame)) => {
-                    // Comments keep the connection alive and say nothing.
-                    let Some(data) = frame.fields().data.filter(|data| !data.is_empty()) else {
+            let frame = match self.framer.next_frame() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => match self.response.chunk().await {
+                    Ok(Some(chunk)) => {
+                        self.framer.push(&chunk);
                         continue;
-                    };
-                    return wire::decode_event(self.binding, &data).map(Some);
-                }
-                Ok(None) => {}
+                    }
+                    Ok(None) => match self.framer.end() {
+                        Some(frame) => frame,
+                        None => return Ok(None),
+                    },
+                    Err(error) => {
+                        return Err(Failure::Lost(http_client::chain(&error.without_url())));
+                    }
+                },
                 Err(error) => return Err(Failure::Unreadable(error.to_string())),
-            }
-            match self.response.chunk().await {
-                Ok(Some(chunk)) => self.framer.push(&chunk),
-                Ok(None) => return Ok(None),
-                Err(error) => return Err(Failure::Lost(http_client::chain(&error.without_url()))),
+            };
+            // Comments keep the connection alive and say nothing.
+            if let Some(data) = frame.fields().data.filter(|data| !data.is_empty()) {
+                return wire::decode_event(self.binding, &data).map(Some);
             }
         }
     }

@@ -97,26 +97,83 @@ fn write_reads_back() {
     assert_eq!(fields.data.as_deref(), Some("{\"a\":\n1}"));
 }
 
+/// The frames of `pieces`, what is left of them, and both put together.
+fn read(pieces: &[&[u8]]) -> (Vec<Fields>, Vec<u8>) {
+    let mut framer = Framer::new(1 << 20);
+    let (mut fields, mut together) = (Vec::new(), Vec::new());
+    for piece in pieces {
+        framer.push(piece);
+        while let Some(frame) = framer.next_frame().unwrap() {
+            fields.push(frame.fields());
+            together.extend_from_slice(&frame.raw);
+        }
+    }
+    let last = framer.end();
+    fields.extend(last.as_ref().map(Frame::fields));
+    together.extend(last.map(|frame| frame.raw.to_vec()).unwrap_or_default());
+    together.extend_from_slice(&framer.buffer);
+    (fields, together)
+}
+
+/// Whole frames, each cut once and into single bytes: the frames have their own ends, wherever the
+/// stream was cut.
+#[test]
+fn a_frame_ends_as_it_was_written_wherever_it_is_cut() {
+    for end in ["\n", "\r\n", "\r"] {
+        let written = [["id: 1", "data: a", ""], ["id: 2", "data: b", ""]]
+            .map(|lines| lines.map(|line| format!("{line}{end}")).concat());
+        let stream = written.concat();
+        for cut in 0..=stream.len() {
+            let (one, two) = stream.as_bytes().split_at(cut);
+            let found = frames([one.to_vec(), two.to_vec()]);
+            let raw: Vec<&[u8]> = found.iter().map(|frame| frame.raw.as_ref()).collect();
+            assert_eq!(raw, written.each_ref().map(String::as_bytes), "{end:?} {cut}");
+        }
+        let found = frames(stream.bytes().map(|byte| vec![byte]));
+        assert_eq!(found.len(), 2, "{end:?}");
+        assert!(found.iter().zip(&written).all(|(frame, whole)| frame.raw == whole.as_bytes()));
+    }
+}
+
+#[test]
+fn a_frame_whose_lines_end_in_cr_does_not_wait_for_the_next_one() {
+    let mut framer = Framer::new(1 << 20);
+    framer.push(b"data: a\r\r");
+    assert_eq!(framer.next_frame().unwrap().unwrap().raw, "data: a\r\r");
+}
+
+#[test]
+fn a_stream_that_ends_before_its_last_lf_has_its_last_frame() {
+    let mut framer = Framer::new(1 << 20);
+    framer.push(b"data: a\r\n\r");
+    assert_eq!(framer.next_frame(), Ok(None));
+    assert!(framer.is_inside_frame());
+    assert_eq!(framer.end().unwrap().raw, "data: a\r\n\r");
+    assert_eq!(framer.end(), None);
+    framer.push(b"data: b\r\n");
+    assert_eq!((framer.next_frame(), framer.end()), (Ok(None), None));
+}
+
 proptest! {
-    /// Frames are the stream: nothing is lost between them, however it was cut.
+    /// Nothing is lost between frames, and cuts change none of them.
     #[test]
     fn frames_put_together_are_the_stream(
         lines in prop::collection::vec("[a-z:é ]{0,6}", 0..24),
-        ends in prop::collection::vec(prop::sample::select(vec!["\n", "\r\n"]), 24),
+        ends in prop::collection::vec(prop::sample::select(vec!["\n", "\r\n", "\r"]), 24),
+        one_end in prop::option::of(0_usize..3),
         size in 1usize..9,
     ) {
+        let end = |at: usize| one_end.map_or(ends[at], |one| ["\n", "\r\n", "\r"][one]);
         let stream: String =
-            lines.iter().zip(&ends).flat_map(|(line, end)| [line.as_str(), end]).collect();
-        let found = frames(stream.as_bytes().chunks(size).map(<[u8]>::to_vec));
-        let together: Vec<u8> = found.iter().flat_map(|frame| frame.raw.to_vec()).collect();
+            lines.iter().enumerate().flat_map(|(at, line)| [line.as_str(), end(at)]).collect();
         let whole = stream.as_bytes();
-        // A CRLF whose LF came in a later push than the frame's end loses that LF, no more.
-        let strip = |bytes: &[u8]| -> Vec<u8> {
-            bytes.iter().copied().filter(|byte| *byte != b'\r' && *byte != b'\n').collect()
+        let pieces: Vec<&[u8]> = whole.chunks(size).collect();
+        let (fields, together) = read(&pieces);
+        prop_assert_eq!(String::from_utf8_lossy(&together), stream.as_str());
+        // Blank lines between frames are frames of nothing, more of them or fewer.
+        let told = |fields: Vec<Fields>| {
+            fields.into_iter().filter(|one| *one != Fields::default()).collect::<Vec<_>>()
         };
-        prop_assert!(strip(whole).starts_with(&strip(&together)));
-        let once = frames([whole.to_vec()]);
-        let fields = |frames: &[Frame]| frames.iter().map(Frame::fields).collect::<Vec<_>>();
-        prop_assert_eq!(fields(&found), fields(&once));
+        prop_assert_eq!(told(fields), told(read(&[whole]).0));
     }
 }

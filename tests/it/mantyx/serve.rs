@@ -64,12 +64,28 @@ async fn connection(stream: TcpStream, shared: &Shared) -> io::Result<()> {
             return stream_run(shared, &recorded, &path, &mut writer).await;
         }
         let Some(answer) = route(shared, &recorded, &path) else { return Ok(()) };
+        shared.wait_if_held(&method, &path).await?;
         writer.write_all(&answer).await?;
     }
     Ok(())
 }
 
 impl Shared {
+    /// Waits until the answer to `method path` may go, where the test holds it back.
+    async fn wait_if_held(&self, method: &str, path: &str) -> io::Result<()> {
+        let held = self.change(|state| {
+            let is_it = |held: &(&str, &str, String)| held.0 == method && path.ends_with(held.1);
+            let at = state.held.iter().position(is_it)?;
+            Some(state.held.remove(at).2)
+        });
+        if let Some(name) = held {
+            let mut changes = self.changed.subscribe();
+            let released = |_: &u64| self.state().released.contains(&name);
+            changes.wait_for(released).await.map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
+
     /// `bytes` with what the test has filled in.
     fn filled(&self, bytes: &[u8]) -> Vec<u8> {
         let state = self.state();

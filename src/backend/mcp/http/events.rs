@@ -187,7 +187,7 @@ impl Source {
             }
             match self.response.chunk().await {
                 Ok(Some(chunk)) => self.framer.push(&chunk),
-                Ok(None) => return Next::End,
+                Ok(None) => return self.framer.end().map_or(Next::End, Next::Frame),
                 Err(error) => {
                     let error = http_client::chain(&error.without_url());
                     return Next::Broken(SseError::Body(error.into()));
