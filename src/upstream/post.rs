@@ -45,7 +45,7 @@ pub trait PostCredential: Sync {
     /// MANTYX has refused `shown`.
     fn refused(&self, shown: &Authority);
 
-    /// MANTYX has taken what came with `shown`.
+    /// MANTYX has answered what came with `shown` and has not refused that.
     fn taken(&self, shown: &Authority);
 
     /// Ends when there is another one than `shown`.
@@ -118,7 +118,9 @@ impl Upstream {
             };
             let wait = match verdict {
                 Verdict::Ends(posted) => {
-                    credential.taken(&shown);
+                    if posted != Posted::Failed {
+                        credential.taken(&shown);
+                    }
                     return posted;
                 }
                 Verdict::Again => backoff.next_wait(),
