@@ -83,8 +83,9 @@ pub(super) async fn answer(
         let upstream = runs.upstream();
         let posted = upstream.post_result(&path, body.clone(), (&authority, trace), deadline).await;
         span.outcome(posted.as_str(), posted == Posted::Failed);
+        // Of a run that is left to the next process, this one posts it.
         if posted == Posted::Unwanted(StatusCode::NOT_FOUND)
-            && !run.has_ended()
+            && (!run.has_ended() || runs.draining().is_cancelled())
             && run.keep_unwanted(&entry, body)
         {
             info!(
