@@ -25,7 +25,7 @@ function cell(label, content, kind) {
 const TONES = {
   ready: "good", answered: "good", result: "good", driven: "good", live: "good",
   degraded: "warn", connecting: "warn", running: "warn", waiting: "warn", pending: "warn", attaching: "warn",
-  down: "bad", error: "bad", cancelled: "warn",
+  down: "bad", error: "bad", given_up: "bad", cancelled: "warn",
 };
 const dot = (word) => make("span", `state ${TONES[word] ?? ""}`, word);
 

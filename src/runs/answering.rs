@@ -82,8 +82,9 @@ pub(super) async fn answer(
         let post = ResultPost { path: &path, body: body.clone(), trace, deadline };
         let posted = delivered(&runs, &run, &tool_use, &entry, post).await;
         span.outcome(posted.as_str(), matches!(posted, Posted::Failed | Posted::Refused(_)));
+        // Of a run that is left to the next process, this one posts it.
         if posted == Posted::Unwanted(StatusCode::NOT_FOUND)
-            && !run.has_ended()
+            && (!run.has_ended() || runs.draining().is_cancelled())
             && run.keep_unwanted(&entry, body)
         {
             info!(

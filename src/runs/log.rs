@@ -353,6 +353,30 @@ mod tests {
     }
 
     #[test]
+    fn where_the_last_event_is_elsewhere_readers_are_told() {
+        let log = EventLog::new(&Room::default());
+        push(&log, 1..=2, 10);
+        log.leave_last();
+        let mut cursor = log.after(0).unwrap();
+        assert_eq!(read_all(&log, &mut cursor), 20);
+        assert_eq!(log.read(&mut cursor), Read::Pending, "it has not ended yet");
+        log.end();
+        assert_eq!((log.peek(&cursor), log.has_left_last()), (Read::LastIsElsewhere, true));
+    }
+
+    #[test]
+    fn a_log_that_was_reopened_goes_on() {
+        let log = EventLog::new(&Room::default());
+        push(&log, 1..=1, 10);
+        log.end();
+        log.reopen();
+        let mut cursor = log.after(1).unwrap();
+        assert_eq!(log.read(&mut cursor), Read::Pending);
+        push(&log, 2..=2, 10);
+        assert_eq!(read_all(&log, &mut cursor), 10);
+    }
+
+    #[test]
     fn a_forgotten_log_sends_readers_elsewhere() {
         let log = EventLog::new(&Room::default());
         push(&log, 1..=5, 10);

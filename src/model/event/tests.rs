@@ -1,5 +1,7 @@
 //! Events are read in every form that the protocol's editions have.
 
+use proptest::prelude::*;
+
 use super::*;
 
 fn call(event: &Event) -> &Call {
@@ -79,5 +81,65 @@ fn evals_have_ends_of_their_own() {
         let data = format!(r#"{{"type":"{kind}"}}"#);
         let event = Event::read(None, None, &data).unwrap();
         assert_eq!(event.body, Body::End(RunKind::Eval), "{kind}");
+    }
+}
+
+#[track_caller]
+fn beginning(event: Option<&str>, data: &str) -> Beginning {
+    Beginning::read(Some("7"), event, data)
+}
+
+#[test]
+fn the_beginning_of_a_last_event_says_so() {
+    for (event, data, kind, end) in [
+        (Some("result"), r#"{"seq":8,"data":{"text":"yy"#, RunKind::Agent, End::Result),
+        (None, r#"{"seq":8,"type":"error","data":{"error":"yy"#, RunKind::Agent, End::Error),
+        (None, r#"{"type":"cancelled","seq":8,"data":[1,2"#, RunKind::Agent, End::Cancelled),
+        (None, r#"{"type":"run_cancelled","seq":8,"report":"yy"#, RunKind::Eval, End::Cancelled),
+        (Some("run_completed"), r#"{"seq":8,"#, RunKind::Eval, End::Result),
+    ] {
+        let read = beginning(event, data);
+        assert!(read.is_known, "{data}");
+        assert_eq!((read.event.body, read.end), (Body::End(kind), end), "{data}");
+        assert_eq!(read.event.seq, Some(8), "{data}");
+    }
+}
+
+#[test]
+fn a_beginning_without_its_kind_is_not_guessed_at() {
+    for data in [r#"{"data":{"type":"result","text":"yy"#, "yyy", "", "[1"] {
+        let read = beginning(None, data);
+        assert!(!read.is_known && read.event.body == Body::Other, "{data}");
+        assert_eq!(read.event.seq, Some(7), "by its id: {data}");
+    }
+}
+
+#[test]
+fn the_beginning_of_a_call_is_a_call_that_no_tool_takes() {
+    let data = r#"{"seq":8,"type":"local_tool_call","data":{"toolUseId":"tu","kind":"mcp_local","mcpServer":"fs","name":"fs_ls","args":{"a":"yy"#;
+    let Body::Call(call) = beginning(None, data).event.body else { panic!("no call") };
+    assert_eq!((call.tool_use.as_str(), call.name.as_str()), ("tu", "fs_ls"));
+    assert_eq!((call.kind, call.mcp_server.as_deref()), (Some(RefKind::McpLocal), Some("fs")));
+    assert!(!call.args.get().starts_with('{'), "{}", call.args);
+    let flat =
+        r#"{"type":"local_tool_call","agentRunId":"r","toolUseId":"tu","name":"n","args":{"a"#;
+    let Body::Call(call) = beginning(None, flat).event.body else { panic!("no call") };
+    assert_eq!(call.agent_run, Some("r".into()));
+    let nameless = r#"{"type":"local_tool_call","data":{"args":{"a":"yy"#;
+    assert_eq!(beginning(None, nameless).event.body, Body::Other);
+}
+
+proptest! {
+    /// Wherever an event is cut, its beginning says nothing that the whole does not.
+    #[test]
+    fn a_beginning_says_what_the_whole_says(cut in 0usize..200) {
+        let data = r#"{"seq":8,"type":"local_tool_call","data":{"toolUseId":"tu","name":"fs_ls","kind":"mcp_local","args":{"a":1}}}"#;
+        let read = Beginning::read(None, None, data.get(..cut).unwrap_or(data));
+        if let Some(seq) = read.event.seq {
+            prop_assert_eq!(seq, 8);
+        }
+        if let Body::Call(call) = read.event.body {
+            prop_assert_eq!((call.tool_use.as_str(), call.name.as_str()), ("tu", "fs_ls"));
+        }
     }
 }

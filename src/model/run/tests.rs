@@ -84,6 +84,63 @@ fn another_kind_is_refused() {
 }
 
 #[test]
+fn a_call_that_comes_late_is_made_once() {
+    let mut run = agent_run();
+    run.on_event(other(9, "assistant_delta", "{}"));
+    let late = || call(5, "tu", "fs_ls", "mcp_local", "{}");
+    assert!(matches!(work(run.on_event(late())), Work::Make(_)));
+    assert_eq!((run.on_event(late()), run.last_seq()), (Step::Skip, 9));
+    // What is the app's was handed on before, as far as anyone can tell.
+    assert_eq!(run.on_event(call(6, "own", "own", "local", "{}")), Step::Skip);
+    assert_eq!(run.on_event(other(7, "assistant_delta", "{}")), Step::Skip);
+}
+
+#[test]
+fn a_late_call_is_held_like_any_other_while_the_past_is_read() {
+    let mut run = Run::with_past(RunKind::Agent, table());
+    run.on_event(other(9, "assistant_delta", "{}"));
+    for id in ["done", "open"] {
+        assert_eq!(work(run.on_event(call(5, id, "fs_ls", "mcp_local", "{}"))), Work::Hold);
+    }
+    // Its answer may come late as well.
+    assert_eq!(
+        run.on_event(other(6, "local_tool_result_in", r#"{"toolUseId":"done"}"#)),
+        Step::Skip
+    );
+    let settled = run.settle();
+    let ids: Vec<&str> = settled.iter().map(|(call, _)| call.tool_use.as_str()).collect();
+    assert_eq!(ids, ["open"]);
+}
+
+#[test]
+fn behind_where_a_run_was_resumed_no_call_is_new() {
+    let mut run = Run::resumed(RunKind::Agent, table(), 5, [], Vec::new());
+    // Another has answered it, before the bridge had the run.
+    assert_eq!(run.on_event(call(4, "theirs", "fs_ls", "mcp_local", "{}")), Step::Skip);
+    run.on_event(other(9, "assistant_delta", "{}"));
+    assert_eq!(work(run.on_event(call(8, "late", "fs_ls", "mcp_local", "{}"))), Work::Hold);
+}
+
+#[test]
+fn a_run_that_is_taken_up_again_makes_no_call_twice() {
+    let mut run = agent_run();
+    run.on_event(call(1, "made", "fs_ls", "mcp_local", "{}"));
+    run.hold();
+    assert_eq!(work(run.on_event(call(2, "made", "fs_ls", "mcp_local", "{}"))), Work::Nothing);
+    assert_eq!(work(run.on_event(call(3, "new", "fs_ls", "mcp_local", "{}"))), Work::Hold);
+    assert_eq!(run.settle().len(), 1);
+}
+
+#[test]
+fn arguments_that_are_no_object_reach_no_tool() {
+    for args in ["\"(larger than the bridge reads)\"", "[{}]", "1"] {
+        let step = agent_run().on_event(call(1, "tu", "fs_ls", "mcp_local", args));
+        let Work::Refuse(why) = work(step) else { panic!("{args} is made") };
+        assert!(why.starts_with("tool_input_invalid"), "{why}");
+    }
+}
+
+#[test]
 fn terminal_events_finish() {
     for kind in ["result", "error", "cancelled"] {
         assert_eq!(agent_run().on_event(other(1, kind, "{}")), Step::Finish);
