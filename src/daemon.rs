@@ -123,7 +123,7 @@ impl Daemon {
         let state = StateDir::new(config.state_dir.clone());
         state.create()?;
         // First of all: only one bridge can have it open.
-        let (journal, kept) = Journal::open(&state.path().join(JOURNAL))?;
+        let (journal, kept) = Journal::open(&state.path().join(JOURNAL), state.has_been_used())?;
         let journal = Arc::new(journal);
         let mut front = Tasks::default();
         let mut back = Tasks::default();

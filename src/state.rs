@@ -89,6 +89,11 @@ impl StateDir {
         }
     }
 
+    /// Whether a daemon has run here before: it has left something that no other command writes.
+    pub fn has_been_used(&self) -> bool {
+        [LISTEN, "catalogs", "pins"].iter().any(|name| self.path.join(name).exists())
+    }
+
     /// Notes where the daemon listens, one address a line.
     pub fn write_listen(&self, urls: &[String]) -> Result<(), StateError> {
         self.write(LISTEN, &urls.join("\n"))

@@ -126,8 +126,12 @@ pub(super) struct Left {
 impl DrivenRun {
     /// A run that nobody has driven yet.
     pub(super) fn new(slot: Slot, new: NewRun, room: &Room) -> Self {
-        let begin = if new.has_past { Run::with_past } else { Run::new };
-        let state = begin(new.key.kind, Arc::clone(&new.table));
+        let (kind, table) = (new.key.kind, Arc::clone(&new.table));
+        let state = match (new.past_is_lost, new.has_past) {
+            (true, _) => Run::with_lost_past(kind, table, [], Vec::new()),
+            (false, true) => Run::with_past(kind, table),
+            (false, false) => Run::new(kind, table),
+        };
         Self::of(slot, new, state, EventLog::new(room), journal::now())
     }
 
@@ -146,7 +150,9 @@ impl DrivenRun {
             RunKind::Agent if ended_at.is_some() => EventLog::behind(room, u64::MAX),
             RunKind::Agent => EventLog::behind(room, last_seq),
         };
-        let state = if new.has_past {
+        let state = if new.past_is_lost {
+            Run::with_lost_past(kind, table, seen, calls)
+        } else if new.has_past {
             Run::with_past(kind, table)
         } else {
             Run::resumed(kind, table, last_seq, seen, calls)
@@ -164,7 +170,7 @@ impl DrivenRun {
     }
 
     fn of(slot: Slot, new: NewRun, state: Run, log: EventLog, started_at: Millis) -> Self {
-        let NewRun { key, app, session, authority, table, has_past: _, trace } = new;
+        let NewRun { key, app, session, authority, table, trace, .. } = new;
         let stop = CancellationToken::new();
         Self {
             key,
@@ -197,6 +203,7 @@ impl DrivenRun {
             callers_credential: self.authority.is_callers(),
             table,
             has_past: self.state().has_past(),
+            past_is_lost: self.state().past_is_lost(),
             started_at: self.started_at,
             ended_at: self.ended().map(|ended| ended.told),
             trace: self

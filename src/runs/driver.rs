@@ -22,6 +22,7 @@ use super::{
     answering::{self, Task},
     entry::Entry,
     mask::masked,
+    restore,
 };
 use crate::{
     backoff::Backoff,
@@ -355,6 +356,17 @@ impl Driver {
         for (call, work) in calls {
             let (run, tool_use) = (&self.run.key.run, &call.tool_use);
             let task = match work {
+                Work::Doubtful(route) => {
+                    warn!(
+                        %run, toolUseId = %tool_use, tool = call.name,
+                        "call without an answer, of a time that nothing is known of"
+                    );
+                    let entry = self.run.entry(&self.runs, &call);
+                    let task = restore::doubtful(&entry, route);
+                    changes.push(entry.change());
+                    tasks.push((call, task, entry));
+                    continue;
+                }
                 Work::Make(route) => {
                     info!(%run, toolUseId = %tool_use, tool = call.name, "call");
                     Task::Make(route)
