@@ -55,6 +55,10 @@ const QUIET: Duration = Duration::from_secs(1);
 /// The longest that calls are held because the past may hold their answers: far less than MANTYX
 /// waits for a result.
 const PAST_WITHIN: Duration = Duration::from_secs(15);
+/// The same two of a run whose past is lost: a call that is taken for a new one may be made twice,
+/// and MANTYX waits for minutes.
+const LOST_QUIET: Duration = Duration::from_secs(5);
+const LOST_PAST_WITHIN: Duration = Duration::from_secs(60);
 
 /// Why a stream ended.
 enum End {
@@ -286,11 +290,15 @@ impl Driver {
         if !self.run.state().has_past() {
             return SILENCE;
         }
+        let (quiet, within) = match self.run.state().past_is_lost() {
+            true => (LOST_QUIET, LOST_PAST_WITHIN),
+            false => (QUIET, PAST_WITHIN),
+        };
         let now = Instant::now();
-        let until = *self.past_until.get_or_insert(now + PAST_WITHIN);
+        let until = *self.past_until.get_or_insert(now + within);
         let left = until.saturating_duration_since(now);
         // Half an event is no pause.
-        if framer.is_inside_frame() { left } else { left.min(QUIET) }
+        if framer.is_inside_frame() { left } else { left.min(quiet) }
     }
 
     /// The past has been read: what it left open is done.
