@@ -194,6 +194,10 @@ impl DrivenRun {
     /// The run as it is to be kept.
     pub(super) fn changes(&self) -> Vec<Change> {
         let (table, routes) = self.table.stored();
+        let (has_past, past_is_lost) = {
+            let state = self.state();
+            (state.has_past(), state.past_is_lost())
+        };
         let record = RunRecord {
             workspace: self.key.workspace.to_string(),
             kind: self.key.kind.collection().to_owned(),
@@ -202,8 +206,8 @@ impl DrivenRun {
             session: self.session.as_ref().map(ToString::to_string),
             callers_credential: self.authority.is_callers(),
             table,
-            has_past: self.state().has_past(),
-            past_is_lost: self.state().past_is_lost(),
+            has_past,
+            past_is_lost,
             started_at: self.started_at,
             ended_at: self.ended().map(|ended| ended.told),
             trace: self

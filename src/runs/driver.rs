@@ -81,18 +81,21 @@ struct Driver {
     news: bool,
     /// Whether a stream was opened before.
     has_read: bool,
+    /// Calls that are answered when the past has been read. Where that is lost, an answer has to wait:
+    /// it would bring the run's next call, which could not be told from one of the past.
+    left: Vec<(Arc<Entry>, Task)>,
 }
 
 /// Drives `run` until it ends or the daemon goes down.
 ///
-/// `left` are the calls that an earlier process left and that need not wait for the stream.
+/// `left` are the calls that an earlier process left and that need not wait for what the stream says.
 pub(super) async fn drive(runs: Arc<Runs>, run: Arc<DrivenRun>, left: Vec<(Arc<Entry>, Task)>) {
     let backoff = Backoff::for_connections();
     let calls = JoinSet::new();
     let (past_until, news, has_read) = (None, false, false);
-    let mut driver = Driver { runs, run, calls, backoff, past_until, news, has_read };
-    for (entry, task) in left {
-        driver.answer(entry.call(), task, entry);
+    let mut driver = Driver { runs, run, calls, backoff, past_until, news, has_read, left };
+    if !driver.run.state().past_is_lost() {
+        driver.answer_left();
     }
     let why = driver.read_to_the_end().await;
     let Driver { runs, run, mut calls, .. } = driver;
@@ -301,6 +304,13 @@ impl Driver {
         if framer.is_inside_frame() { left } else { left.min(quiet) }
     }
 
+    /// Answers what an earlier process left.
+    fn answer_left(&mut self) {
+        for (entry, task) in std::mem::take(&mut self.left) {
+            self.answer(entry.call(), task, entry);
+        }
+    }
+
     /// The past has been read: what it left open is done.
     fn settle(&mut self) {
         self.past_until = None;
@@ -313,6 +323,7 @@ impl Driver {
         changes.extend(self.run.take_left().iter().flat_map(|entry| entry.closed()));
         // In one piece: what is behind the events that were read is either all kept or not at all.
         self.runs.journal.write(changes);
+        self.answer_left();
         for (call, task, entry) in tasks {
             self.answer(call, task, entry);
         }

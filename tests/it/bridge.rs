@@ -132,6 +132,11 @@ impl Bridge {
         self.under = &["prlimit", "--fsize=0:unlimited"];
         self.spawn();
         self.under = &[];
+        let addr = self.addr;
+        wait::until("the daemon should listen", START, async || {
+            tokio::net::TcpStream::connect(addr).await.ok().map(drop)
+        })
+        .await;
         self.wait_ready().await;
     }
 

@@ -288,7 +288,7 @@ async fn a_flipped_byte_costs_what_it_hits_and_has_no_call_made() {
         let (_, message) =
             told.iter().find(|(subject, _)| subject == "journal").expect("it is told");
         let aside = set_aside(message);
-        assert!(message.contains("1 records are lost"), "{message}");
+        assert!(message.contains("bytes were not as they had been written"), "{message}");
         assert_eq!(fs::read(&aside).expect("it was set aside"), bytes);
         let mut doctor = bridge::command();
         doctor.arg("doctor").arg("-c").arg(rig.bridge.config_path());

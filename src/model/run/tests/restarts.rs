@@ -115,7 +115,8 @@ impl World {
     }
 
     fn settle(&mut self) {
-        if self.run().past_is_lost() && (self.run().last_seq() as usize) < self.past {
+        let past = self.past;
+        if self.run().past_is_lost() && (self.run().last_seq() as usize) < past {
             return;
         }
         let held = self.run().settle();
