@@ -262,7 +262,8 @@ mod tests {
         let state = StateDir::new(dir.path().to_owned());
         // A directory cannot be replaced by a file.
         fs::create_dir_all(dir.path().join("listen/x")).unwrap();
-        state.clone().write_listen(&["http://127.0.0.1:1".to_owned()]).unwrap_err();
+        let clone = state.clone();
+        clone.write_listen(&["http://127.0.0.1:1".to_owned()]).unwrap_err();
         let [told] = &state.unwritten()[..] else { panic!("{state:?}") };
         assert!(told.contains("listen"), "{told}");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no draft is left");

@@ -214,10 +214,18 @@ fn is_untold(record: &LongRecord, runs: &[KeptRun]) -> bool {
 /// How a call is answered of which nobody knows whether it was made.
 pub(super) fn doubtful(entry: &Entry, route: Route) -> Task {
     entry.doubt();
-    let name = entry.call().name;
     match decide(entry.known(route.repeatable, POST_WITHIN)) {
         Recovery::Make => Task::Make(route),
-        recovery => task(recovery, &name, Some(route), None).unwrap_or_else(|| unknown(&name)),
+        Recovery::Resume => Task::Resume(route),
+        _ => {
+            let name = entry.call().name;
+            let why = format!(
+                "{OUTCOME_UNKNOWN}: the bridge has lost its record of earlier calls, and cannot tell \
+                 whether `{name}` was called. The call may or may not have taken effect; check \
+                 before you repeat it."
+            );
+            Task::Refuse(why, Ending::Unknown)
+        }
     }
 }
 
