@@ -41,6 +41,10 @@ pub struct RunRecord {
     /// there may have been called.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub past_is_lost: bool,
+    /// Where its past ended that was read: up to here, its calls are in the journal, or have answers
+    /// in its log.
+    #[serde(default)]
+    pub read_to: u64,
     pub started_at: Millis,
     pub ended_at: Option<Millis>,
     /// The `traceparent` and the `tracestate` that its calls carry.

@@ -31,6 +31,7 @@ fn run(slot: u64, ended_at: Option<Millis>) -> Vec<Change> {
         table,
         has_past: false,
         past_is_lost: false,
+        read_to: 0,
         started_at: 1,
         ended_at,
         trace: None,

@@ -194,9 +194,9 @@ impl DrivenRun {
     /// The run as it is to be kept.
     pub(super) fn changes(&self) -> Vec<Change> {
         let (table, routes) = self.table.stored();
-        let (has_past, past_is_lost) = {
+        let (has_past, past_is_lost, last_seq) = {
             let state = self.state();
-            (state.has_past(), state.past_is_lost())
+            (state.has_past(), state.past_is_lost(), state.last_seq())
         };
         let record = RunRecord {
             workspace: self.key.workspace.to_string(),
@@ -208,6 +208,7 @@ impl DrivenRun {
             table,
             has_past,
             past_is_lost,
+            read_to: if has_past { 0 } else { last_seq },
             started_at: self.started_at,
             ended_at: self.ended().map(|ended| ended.told),
             trace: self

@@ -151,6 +151,7 @@ impl Runs {
         let trace = self.kept_trace(&record);
         let table = Arc::new(Table::restore(&record.table, routes));
         let last_seq = calls.iter().map(|call| call.record.seq).max().unwrap_or(0);
+        let last_seq = last_seq.max(record.read_to);
         let mut left = Left {
             slot,
             started_at: record.started_at,
@@ -295,6 +296,7 @@ mod tests {
             table,
             has_past: false,
             past_is_lost: false,
+            read_to: 0,
             started_at: 1,
             ended_at: None,
             trace: None,

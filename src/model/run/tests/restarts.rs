@@ -59,10 +59,12 @@ struct World {
     disk: BTreeMap<usize, Kept>,
     /// What waits for the disk; what is given at once is written at once.
     queue: Vec<Vec<(usize, Kept)>>,
-    /// How many writes of the queue there are until one that says that the past has been read.
-    settled: Option<usize>,
+    /// How many writes of the queue there are until one that says that the past has been read, and
+    /// to where.
+    settled: Option<(usize, u64)>,
     /// What the disk has of the run.
     past_is_lost: bool,
+    read_to: u64,
     damages: usize,
     /// How many events there were at the last damage: what MANTYX had sent before, it sends at once.
     /// So the past of a run counts as read behind them.
@@ -120,8 +122,9 @@ impl World {
             return;
         }
         let held = self.run().settle();
+        // Written in one piece with the calls.
+        self.settled = Some((self.queue.len() + 1, self.run().last_seq()));
         self.work(held);
-        self.settled = Some(self.queue.len());
     }
 
     fn work(&mut self, calls: Vec<(Call, Work)>) {
@@ -163,11 +166,13 @@ impl World {
     fn commit(&mut self, count: usize) {
         let count = count.min(self.queue.len());
         self.disk.extend(self.queue.drain(..count).flatten());
-        self.settled = self.settled.and_then(|left| {
-            let left = left.saturating_sub(count);
-            self.past_is_lost &= left > 0;
-            (left > 0).then_some(left)
-        });
+        match self.settled {
+            Some((left, to)) if left <= count => {
+                (self.settled, self.past_is_lost, self.read_to) = (None, false, to);
+            }
+            Some((left, to)) => self.settled = Some((left - count, to)),
+            None => (),
+        }
     }
 
     fn damage(&mut self, lost: u8, last: u8) {
@@ -256,6 +261,7 @@ impl World {
             open.push((*of, at, kept.clone()));
         }
         let last_seq = self.disk.values().map(|kept| kept.seq).max().unwrap_or(0);
+        let last_seq = last_seq.max(self.read_to);
         self.run = Some(if self.past_is_lost {
             Run::with_lost_past(RunKind::Agent, table(), seen, again)
         } else {
