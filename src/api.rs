@@ -45,6 +45,7 @@ use crate::{
     },
     proxy::{self, MAX_SPEC},
     runs::{Left, Runs},
+    state::StateDir,
     tls::Tls,
 };
 
@@ -70,6 +71,7 @@ pub struct Facts {
     pub loaded: watch::Receiver<Loaded>,
     /// That of the listeners.
     pub tls: Option<Arc<Tls>>,
+    pub state: StateDir,
 }
 
 /// What the last look at bridge.yaml brought.

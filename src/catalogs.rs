@@ -8,10 +8,12 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -24,6 +26,8 @@ use crate::{
     state::{StateDir, StateError},
 };
 
+/// How soon a file is tried again that could not be written.
+const AGAIN: Duration = Duration::from_secs(15);
 /// The format of the files; another one is not read.
 const VERSION: u32 = 1;
 
@@ -74,21 +78,33 @@ pub async fn keep(board: Arc<Board>, state: StateDir, stop: CancellationToken) {
             news = board.wait_for(|board| fresh(board, &kept)) => news,
             () = stop.cancelled() => return,
         };
+        let mut failed = false;
         for (name, identity, catalog) in news {
-            kept.insert(name.clone(), (identity.clone(), catalog.digest().to_owned()));
+            let on_disk = (identity.clone(), catalog.digest().to_owned());
             let (state, of) = (state.clone(), name.clone());
             let written = tokio::task::spawn_blocking(move || {
                 // It may have come from there.
-                let on_disk = load(&state, &of, &identity);
-                if on_disk.is_some_and(|old| old.digest() == catalog.digest()) {
+                let known = load(&state, &of, &identity);
+                if known.is_some_and(|old| old.digest() == catalog.digest()) {
                     return Ok(());
                 }
-                state.write_kept(&file(&of), &write(&catalog, &identity))
+                state.write_noted(&file(&of), &write(&catalog, &identity))
             });
             match written.await {
-                Ok(Ok(())) => debug!(backend = %name, "catalog kept"),
+                Ok(Ok(())) => {
+                    debug!(backend = %name, "catalog kept");
+                    kept.insert(name, on_disk);
+                    continue;
+                }
                 Ok(Err(error)) => told(&name, &error),
                 Err(error) => warn!(backend = %name, %error, "the catalog was not kept"),
+            }
+            failed = true;
+        }
+        if failed {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = sleep(AGAIN) => (),
             }
         }
     }

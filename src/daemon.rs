@@ -22,7 +22,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::{
     net::TcpListener,
     sync::watch,
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout},
 };
 use tracing::{info, warn};
 use url::Url;
@@ -69,6 +69,8 @@ const LEAVE: Duration = Duration::from_millis(500);
 const MARGIN: Duration = Duration::from_secs(2);
 /// How long backends may take to close; a child has 3 s each for stdin and TERM.
 const CLOSE: Duration = Duration::from_secs(10);
+/// How soon the addresses are noted again where they could not be.
+const NOTE_AGAIN: Duration = Duration::from_secs(5);
 /// The journal, in the state directory.
 const JOURNAL: &str = "journal";
 
@@ -125,7 +127,7 @@ impl Daemon {
         let state = StateDir::new(config.state_dir.clone());
         state.create()?;
         // First of all: only one bridge can have it open.
-        let (journal, kept) = Journal::open(&state.path().join(JOURNAL))?;
+        let (journal, kept) = Journal::open(&state.path().join(JOURNAL), state.has_been_used())?;
         let journal = Arc::new(journal);
         let mut front = Tasks::default();
         let mut back = Tasks::default();
@@ -145,7 +147,7 @@ impl Daemon {
         let listeners = listeners(&config.listen, handed, tls.as_ref()).await?;
         let addresses: Vec<SocketAddr> = listeners.iter().filter_map(Listener::address).collect();
         let urls: Vec<String> = listeners.iter().map(Listener::url).collect();
-        state.write_listen(&urls)?;
+        note_addresses(&mut back, state.clone(), urls.clone());
 
         let Mantyx { base_url, workspace, credential, tls: mantyx_tls } =
             upstream(&config, &mut back).await?;
@@ -179,6 +181,7 @@ impl Daemon {
             base_url: shown_url(&config, &base_url),
             since: Instant::now(),
             loaded: taken,
+            state: state.clone(),
             tls: tls.clone(),
         };
         let names =
@@ -261,6 +264,34 @@ impl Daemon {
         info!("stopped");
         ended
     }
+}
+
+/// Has other commands find the daemon. It serves all the same where that cannot be written.
+fn note_addresses(back: &mut Tasks, state: StateDir, urls: Vec<String>) {
+    let write = move || match state.write_listen(&urls) {
+        Ok(()) => true,
+        Err(error) => {
+            let error = http_client::chain(&error);
+            warn!(error, "the addresses of the daemon are not noted; it is tried again");
+            false
+        }
+    };
+    if write() {
+        return;
+    }
+    let (stop, write) = (back.stop_token(), Arc::new(write));
+    back.spawn("addresses", async move {
+        let mut is_written = false;
+        while !is_written {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = sleep(NOTE_AGAIN) => (),
+            }
+            let write = Arc::clone(&write);
+            is_written = tokio::task::spawn_blocking(move || write()).await.unwrap_or(true);
+        }
+        stop.cancelled().await;
+    });
 }
 
 /// The apps that may come in: those that are configured, or the one that has the state directory's

@@ -10,6 +10,7 @@
 //!
 //! Must not: know what a record is for.
 
+pub mod clock;
 mod frames;
 #[cfg(fuzzing)]
 pub mod fuzzing;
@@ -18,26 +19,27 @@ pub mod record;
 mod store;
 
 use std::{
-    fs::{self, File},
-    io,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         mpsc::{self, RecvTimeoutError},
     },
     thread::{self, JoinHandle},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use tokio::{sync::oneshot, time::Instant};
 use tracing::{error, info, warn};
 
-pub use self::store::StoreError;
-use self::{
-    record::{Change, Kept, Millis, Slot},
-    store::Store,
+pub use self::{
+    clock::{now, time},
+    store::StoreError,
 };
-use crate::metrics;
+use self::{
+    record::{Change, Kept, LossRecord, Millis, Slot},
+    store::{Lock, Store},
+};
+use crate::{metrics, model::moment::Moment};
 
 /// The most changes that are written as one, and about the most bytes.
 const BATCH: usize = 1_000;
@@ -60,6 +62,8 @@ pub struct Journal {
     jobs: mpsc::Sender<Job>,
     health: Arc<Mutex<Health>>,
     metrics: Arc<metrics::Journal>,
+    /// The latest time that the journal of an earlier life knows of.
+    noted: Millis,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -70,6 +74,8 @@ pub struct Health {
     pub error: Option<String>,
     /// The size of the file.
     pub bytes: u64,
+    /// What was lost of late.
+    pub lost: Option<LossRecord>,
 }
 
 /// The changes could not be written, and will not be.
@@ -91,33 +97,26 @@ enum Job {
 }
 
 impl Journal {
-    /// Opens the journal at `path`, and reads what it has. A damaged file is set aside and told.
+    /// Opens the journal at `path`, and reads what it has. `has_run`: the bridge has run here before,
+    /// so that a journal which is not there was lost.
+    ///
+    /// Of a damaged file, what is whole is used with care, and the file is set aside; what was lost
+    /// is told ([`Self::lost`]).
     ///
     /// # Errors
     ///
     /// Another bridge has it open, a later version wrote it, or it cannot be read. One that cannot be
     /// written is tried again, as later on.
-    pub fn open(path: &Path) -> Result<(Self, Kept), OpenError> {
-        Self::open_bounded(path, MAX_SIZE)
+    pub fn open(path: &Path, has_run: bool) -> Result<(Self, Kept), OpenError> {
+        Self::open_bounded(path, has_run, MAX_SIZE)
     }
 
-    fn open_bounded(path: &Path, max_size: u64) -> Result<(Self, Kept), OpenError> {
+    fn open_bounded(path: &Path, has_run: bool, max_size: u64) -> Result<(Self, Kept), OpenError> {
         let failed = |source| OpenError { path: path.to_owned(), source };
-        let lock = store::lock(path).map_err(failed)?;
-        let (kept, store) = match Store::open(path) {
-            Err(StoreError::Damaged(why)) => {
-                let aside = set_aside(path).map_err(|error| failed(error.into()))?;
-                error!(
-                    why, aside = %aside.display(),
-                    "the journal is damaged and was set aside; the runs in it are not taken up, \
-                     and calls that were under way stay unanswered"
-                );
-                Store::open(path)
-            }
-            opened => opened,
-        }
-        .map_err(failed)?;
-        let health = Arc::new(Mutex::new(Health::default()));
+        let mut lock = Lock::take(path, has_run).map_err(failed)?;
+        let (kept, store) = Store::open(path, &mut lock).map_err(failed)?;
+        let health = Health { lost: kept.lost.clone(), ..Health::default() };
+        let health = Arc::new(Mutex::new(health));
         let metrics: Arc<metrics::Journal> = Arc::default();
         let (jobs, given) = mpsc::channel();
         let mut writer = Writer {
@@ -128,14 +127,27 @@ impl Journal {
             backlog: Vec::new(),
             max_size,
             room_made: None,
-            _lock: lock,
+            lock,
         };
         writer.begin(store);
         let thread = thread::Builder::new()
             .name("journal".to_owned())
             .spawn(move || writer.run(&given))
             .map_err(|error| failed(error.into()))?;
-        Ok((Self { jobs, health, metrics, writer: Mutex::new(Some(thread)) }, kept))
+        let (noted, writer) = (kept.noted, Mutex::new(Some(thread)));
+        Ok((Self { jobs, health, metrics, noted, writer }, kept))
+    }
+
+    /// How long ago a moment of this life or an earlier one was; `None` where nobody can tell, as the
+    /// clock was put back meanwhile.
+    pub fn since(&self, moment: Moment) -> Option<Duration> {
+        moment.until(clock::moment(), self.noted)
+    }
+
+    /// What was lost of late.
+    pub fn lost(&self) -> Option<LossRecord> {
+        let lost = self.health().lost?;
+        lost.matters(clock::moment(), self.noted).then_some(lost)
     }
 
     /// Has `changes` written some time soon, after all that were given before.
@@ -184,23 +196,6 @@ impl Journal {
     }
 }
 
-/// The wall clock.
-pub fn now() -> Millis {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(Millis::MAX)
-}
-
-/// The wall clock's reading as a time.
-pub fn time(at: Millis) -> SystemTime {
-    UNIX_EPOCH + Duration::from_millis(at)
-}
-
-fn set_aside(path: &Path) -> io::Result<PathBuf> {
-    let aside = path.with_extension(format!("damaged-{}", now()));
-    fs::rename(path, &aside)?;
-    Ok(aside)
-}
-
 /// The thread's side.
 struct Writer {
     path: PathBuf,
@@ -213,7 +208,7 @@ struct Writer {
     max_size: u64,
     /// When room was last made.
     room_made: Option<Instant>,
-    _lock: File,
+    lock: Lock,
 }
 
 impl Writer {
@@ -221,9 +216,10 @@ impl Writer {
         loop {
             let Batch { changes, waiting, stop, .. } = match gather(given) {
                 Ok(batch) => batch,
-                Err(Disconnected) => return,
+                Err(Disconnected) => return self.close(),
             };
-            let written = self.write(&changes);
+            let groups = waiting.iter().map(|(range, _)| changes.get(range.clone()));
+            let written = self.write(groups.map(Option::unwrap_or_default));
             if written.is_err() {
                 self.keep(changes, &waiting);
             }
@@ -232,7 +228,7 @@ impl Writer {
                 done.send(written).ok();
             }
             if stop {
-                return;
+                return self.close();
             }
             self.look_at_size();
         }
@@ -246,17 +242,27 @@ impl Writer {
         self.look_at_size();
     }
 
-    /// Writes what is left over and then `changes`.
-    fn write(&mut self, changes: &[Change]) -> Result<(), NotWritten> {
+    fn close(self) {
+        if let Some(Err(error)) = self.store.map(Store::close) {
+            warn!(%error, "the length of the journal is not noted in it");
+        }
+    }
+
+    /// Writes what is left over and then `groups` of changes.
+    fn write<'a>(
+        &mut self,
+        groups: impl Iterator<Item = &'a [Change]> + Clone,
+    ) -> Result<(), NotWritten> {
         if self.store.is_none() && !self.reopen() {
             return Err(NotWritten);
         }
         let Some(store) = &mut self.store else { return Err(NotWritten) };
-        if changes.is_empty() && self.backlog.is_empty() {
+        if self.backlog.is_empty() && groups.clone().all(<[Change]>::is_empty) {
             return Ok(());
         }
         let begun = Instant::now();
-        match store.apply(self.backlog.iter().chain(changes)) {
+        let groups = groups.map(|changes| -> &[Change] { changes });
+        match store.apply(std::iter::once(self.backlog.as_slice()).chain(groups)) {
             Ok(()) => {
                 self.metrics.commits.observe(begun.elapsed());
                 self.backlog.clear();
@@ -295,10 +301,11 @@ impl Writer {
     }
 
     fn reopen(&mut self) -> bool {
-        match Store::renew(&self.path) {
+        match Store::renew(&self.path, &mut self.lock) {
             Ok(store) => {
                 info!("the journal can be written again");
-                *lock(&self.health) = Health { error: None, bytes: store.size() };
+                let lost = store.lost.clone();
+                *lock(&self.health) = Health { error: None, bytes: store.size(), lost };
                 self.store = Some(store);
                 true
             }
@@ -320,16 +327,17 @@ impl Writer {
                 return self.fail(&error);
             }
         }
-        let bytes = self.store.as_ref().map_or(0, Store::size);
+        let Some(store) = &self.store else { return };
+        let (bytes, lost) = (store.size(), store.lost.clone());
         let full = (bytes > self.max_size).then(|| format!("the journal is full: {bytes} bytes"));
-        *lock(&self.health) = Health { error: full, bytes };
+        *lock(&self.health) = Health { error: full, bytes, lost };
     }
 
     /// Gives back the room of what is not kept any more; if that is not enough, forgets ended runs,
     /// the older half first.
     fn make_room(&mut self) -> Result<(), StoreError> {
         loop {
-            let mut store = Store::renew(&self.path)?;
+            let mut store = Store::renew(&self.path, &mut self.lock)?;
             let bytes = store.size();
             let forget =
                 if bytes > self.max_size { self.older_half_of_the_ended()? } else { Vec::new() };
@@ -341,7 +349,7 @@ impl Writer {
                 return Ok(());
             }
             info!(runs = forget.len(), "the journal is large; ended runs are forgotten");
-            store.apply(forget.iter())?;
+            store.apply([forget.as_slice()])?;
         }
     }
 

@@ -15,6 +15,7 @@ pub mod hints;
 pub mod ids;
 pub mod json;
 pub mod limits;
+pub mod moment;
 pub mod naming;
 pub mod offer;
 pub mod param_headers;

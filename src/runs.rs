@@ -183,6 +183,9 @@ pub struct NewRun {
     pub table: Arc<Table>,
     /// Others have fed it so far: what is in its log may have been answered.
     pub has_past: bool,
+    /// The bridge may have driven it, and what it knew is lost: what is in its log without an answer
+    /// may have been called.
+    pub past_is_lost: bool,
     /// Where in a trace the request was that created it, or handed it over.
     pub trace: Context,
 }

@@ -5,10 +5,12 @@
 
 use std::{
     borrow::Cow,
+    collections::BTreeMap,
     fs, io,
     io::Write as _,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, fchown},
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use secrecy::{ExposeSecret as _, SecretString};
@@ -20,6 +22,8 @@ use crate::model::catalog::hex;
 #[derive(Debug, Clone)]
 pub struct StateDir {
     path: PathBuf,
+    /// What could not be written last time, and why; the same for all clones.
+    unwritten: Arc<Mutex<BTreeMap<PathBuf, String>>>,
 }
 
 /// Something in the state directory could not be read or written.
@@ -33,7 +37,7 @@ pub struct StateError {
 
 impl StateDir {
     pub fn new(path: PathBuf) -> Self {
-        Self { path }
+        Self { path, unwritten: Arc::default() }
     }
 
     pub fn path(&self) -> &Path {
@@ -89,9 +93,45 @@ impl StateDir {
         }
     }
 
+    /// Whether a daemon has run here before: it has left something that no other command writes.
+    pub fn has_been_used(&self) -> bool {
+        [LISTEN, "catalogs", "pins"].iter().any(|name| self.path.join(name).exists())
+    }
+
     /// Notes where the daemon listens, one address a line.
     pub fn write_listen(&self, urls: &[String]) -> Result<(), StateError> {
-        self.write(LISTEN, &urls.join("\n"))
+        self.write_noted(Path::new(LISTEN), &urls.join("\n"))
+    }
+
+    /// Keeps `text` at `path` below the directory, where the daemon runs on without it: why it could
+    /// not be written is noted until it is ([`Self::unwritten`]).
+    pub fn write_noted(&self, path: &Path, text: &str) -> Result<(), StateError> {
+        let written = self.write(path, text);
+        let mut unwritten = self.unwritten.lock().unwrap_or_else(PoisonError::into_inner);
+        match &written {
+            Ok(()) => drop(unwritten.remove(path)),
+            Err(error) => drop(unwritten.insert(path.to_owned(), crate::http_client::chain(error))),
+        }
+        written
+    }
+
+    /// Why files are not as they should be, a sentence each.
+    pub fn unwritten(&self) -> Vec<String> {
+        let unwritten = self.unwritten.lock().unwrap_or_else(PoisonError::into_inner);
+        unwritten.values().cloned().collect()
+    }
+
+    /// The damaged journals that were set aside.
+    pub fn damaged_journals(&self) -> Vec<PathBuf> {
+        let is_one = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("journal.damaged-")
+        };
+        let entries = fs::read_dir(&self.path).into_iter().flatten();
+        let mut found: Vec<PathBuf> =
+            entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_one).collect();
+        found.sort_unstable();
+        found
     }
 
     /// Where the daemon listens, or did when it last ran.
@@ -155,7 +195,11 @@ impl StateDir {
             fs::rename(&draft, &path)?;
             path.parent().map_or(Ok(()), |dir| fs::File::open(dir)?.sync_all())
         };
-        write().map_err(|error| self.failed("write", name, error))
+        write().map_err(|error| {
+            // It takes room, which may be what is missing.
+            fs::remove_file(&draft).ok();
+            self.failed("write", name, error)
+        })
     }
 
     fn failed(&self, doing: &'static str, name: impl AsRef<Path>, source: io::Error) -> StateError {
@@ -210,6 +254,22 @@ mod tests {
         assert_ne!(operator, token);
         assert_eq!(mode(OPERATOR) & 0o777, 0o600);
         assert_eq!(mode("") & 0o777, 0o700);
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_told_until_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path().to_owned());
+        // A directory cannot be replaced by a file.
+        fs::create_dir_all(dir.path().join("listen/x")).unwrap();
+        let clone = state.clone();
+        clone.write_listen(&["http://127.0.0.1:1".to_owned()]).unwrap_err();
+        let [told] = &state.unwritten()[..] else { panic!("{state:?}") };
+        assert!(told.contains("listen"), "{told}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no draft is left");
+        fs::remove_dir_all(dir.path().join("listen")).unwrap();
+        state.write_listen(&["http://127.0.0.1:1".to_owned()]).unwrap();
+        assert!(state.unwritten().is_empty());
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::{
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub(super) struct Problem {
-    /// `upstream`, `journal`, `audit`, `tls`, `config`, or the name of a backend.
+    /// `upstream`, `journal`, `state`, `audit`, `tls`, `config`, or the name of a backend.
     subject: String,
     message: String,
     cure: &'static str,
@@ -35,6 +35,12 @@ pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend]) -> Vec<Problem> {
     };
     if let Some(error) = &daemon.journal.last_error {
         add("journal", Some(error), "", JOURNAL);
+    }
+    if let Some(what) = &daemon.journal.lost {
+        add("journal", Some(what), "", LOST);
+    }
+    if let Some(error) = &daemon.state.last_error {
+        add("state", Some(error), "", STATE);
     }
     if daemon.upstream.reachable == Some(false) {
         let error = daemon.upstream.last_error.as_deref();
@@ -138,6 +144,10 @@ const SIGNATURE: &str = "Ask whoever runs the agent which key it signs its card 
 
 const JOURNAL: &str = "No calls are made until it can be written: free space on the disk of the \
                        state directory, and look at its permissions.";
+const LOST: &str = "Look after the disk of the state directory. A file that was set aside can be \
+                    deleted when nobody wants to look at it any more. This is told for 24 h.";
+const STATE: &str = "It is tried again by itself: free space on the disk of the state directory, and \
+                     look at its permissions.";
 const AUDIT: &str = "Calls are made all the same, and their lines wait, 16 MiB at most: free space \
                      on the disk of audit.file, and look at its permissions.";
 const UPSTREAM: &str = "Look at upstream.base_url, upstream.tls, the network and \

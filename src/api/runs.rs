@@ -3,7 +3,11 @@
 //!
 //! Must not: show an app the runs of another, or anyone the arguments or the result of a call.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use http::{Request, Response, StatusCode, Uri, header};
 use http_body::Body as _;
@@ -22,6 +26,7 @@ use crate::{
     },
     model::{
         ids::{BackendName, RunId, RunKind, is_segment},
+        recovery::may_have_been_driven,
         spec::Table,
     },
     proxy::{self, Outgoing},
@@ -224,9 +229,9 @@ impl Api {
             Err(response) => return response,
         };
         // A run that does not exist is told now, and not by a driver that gives up.
-        match self.runs.upstream().ask(&key.path(), &from.authority).await {
+        let past_is_lost = match self.runs.upstream().ask(&key.path(), &from.authority).await {
             Ok(answer) if answer.status() == StatusCode::NOT_FOUND => return no_such_run(),
-            Ok(answer) if answer.status().is_success() => {}
+            Ok(answer) if answer.status().is_success() => self.may_have_been_driven(answer).await,
             Ok(answer) => {
                 let status = answer.status();
                 return reply::error(
@@ -236,7 +241,7 @@ impl Api {
                 );
             }
             Err(error) => return proxy::forward::unreachable(&error.to_string()),
-        }
+        };
         if let Some(known) = known {
             self.runs.revive(&known);
             info!(run = %known.key.run, app = %known.app, "attached again");
@@ -249,6 +254,7 @@ impl Api {
             authority: from.authority.clone(),
             table: Arc::new(table),
             has_past: true,
+            past_is_lost,
             trace,
         };
         match self.runs.start(new).await {
@@ -258,6 +264,28 @@ impl Api {
             }
             Err(known) => known_run(&known, &caller.app),
         }
+    }
+
+    /// Whether the bridge may have driven the run of this snapshot before its journal was lost, so
+    /// that a call of it without an answer may have been made.
+    async fn may_have_been_driven(&self, snapshot: reqwest::Response) -> bool {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Snapshot {
+            created_at: String,
+        }
+        let journal = self.runs.journal();
+        let Some(loss) = journal.lost() else { return false };
+        // By MANTYX's own clock, if it shows that.
+        let date = snapshot.headers().get(header::DATE).and_then(|date| date.to_str().ok());
+        let now = date.and_then(|date| httpdate::parse_http_date(date).ok());
+        let now = now.unwrap_or_else(SystemTime::now);
+        let text = self.runs.upstream().text(snapshot).await.ok();
+        let snapshot = text.and_then(|text| serde_json::from_slice::<Snapshot>(&text).ok());
+        let created =
+            snapshot.and_then(|snapshot| humantime::parse_rfc3339_weak(&snapshot.created_at).ok());
+        let age = created.map(|created| now.duration_since(created).unwrap_or_default());
+        may_have_been_driven(age, journal.since(loss.moment()))
     }
 
     /// The names that the bridge answers to in a run which is handed over: those of the current

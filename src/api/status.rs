@@ -50,6 +50,7 @@ pub(super) struct Daemon<'a> {
     runs: Runs,
     approvals: Approvals,
     pub(super) journal: Journal,
+    pub(super) state: State,
     /// `null` where none is configured.
     pub(super) audit: Option<Audit>,
     /// `null` where the listeners speak none.
@@ -211,6 +212,16 @@ impl From<calls::LastCall> for LastCall {
 pub(super) struct Journal {
     bytes: u64,
     pub(super) last_error: Option<String>,
+    /// What it has lost in the last 24 h: it was damaged, shortened or gone; `null` where nothing was.
+    pub(super) lost: Option<String>,
+}
+
+/// The rest of the state directory. Whatever is wrong with it, calls are made.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct State {
+    /// Why a file could not be written; it is tried again.
+    pub(super) last_error: Option<String>,
 }
 
 /// The audit log. Whatever is wrong with it, calls are made.
@@ -317,7 +328,12 @@ pub(super) fn daemon<'a>(api: &'a Api, app: &App, backends: &[Backend]) -> Daemo
         },
         runs: Runs { driven: api.runs.driven() },
         approvals: Approvals { waiting: api.runs.approvals().waiting(Some(&app.name)) },
-        journal: Journal { bytes: journal.bytes, last_error: journal.error },
+        journal: Journal {
+            bytes: journal.bytes,
+            last_error: journal.error,
+            lost: api.runs.journal().lost().map(|loss| loss.what),
+        },
+        state: State { last_error: api.facts.state.unwritten().into_iter().next() },
         audit: api.runs.audit().map(|audit| {
             let health = audit.health();
             Audit { last_error: health.error, lost: health.lost }

@@ -4,7 +4,11 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, Read as _, Seek as _, SeekFrom, Write as _},
+    io::{
+        self,
+        ErrorKind::{QuotaExceeded, StorageFull},
+        Read as _, Seek as _, SeekFrom, Write as _,
+    },
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::PathBuf,
     sync::{
@@ -38,7 +42,14 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn open(path: PathBuf, shared: Arc<Shared>) -> io::Result<Self> {
         let mut writer = Self { path, file: None, lines: Vec::new(), begun: 0, shared };
-        writer.reopen()?;
+        match writer.reopen() {
+            // Its lines wait, as they do when the disk fills later.
+            Err(full) if matches!(full.kind(), StorageFull | QuotaExceeded) => {
+                error!(path = %writer.path.display(), error = %full, "the audit log cannot be made");
+                writer.shared.health().error = Some(full.to_string());
+            }
+            opened => opened?,
+        }
         Ok(writer)
     }
 

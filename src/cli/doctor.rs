@@ -19,7 +19,10 @@ use self::{
     report::{Examined, Mask, Report, Visit},
 };
 use super::{Failure, Outcome, check, print};
-use crate::config::{Backend, Config, Environment, Target, find};
+use crate::{
+    config::{Backend, Config, Environment, Target, find},
+    state::StateDir,
+};
 
 /// How long one of them may take.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -48,6 +51,14 @@ pub(super) async fn doctor(
     for warning in &config.warnings {
         visit.begin("file");
         visit.warn(warning, "see the line that it names");
+    }
+    for damaged in StateDir::new(config.state_dir.clone()).damaged_journals() {
+        visit.begin("journal");
+        visit.warn(
+            format!("a damaged journal was set aside as {}", damaged.display()),
+            "look after the disk; `mantyx-bridge status` says what was lost of late. Delete the file \
+             when nobody wants to look at it any more",
+        );
     }
     let file = visit.into_examined("file", &path.display().to_string());
 

@@ -1,131 +1,245 @@
-//! The bytes of the journal's file: a head, and frames one behind another. A frame is the changes of
-//! one write, each of them a key and what is kept under it from now on.
+//! The bytes of the journal's file: a head, and frames one behind another. A frame is the changes that
+//! were given at once, each of them a key and what is kept under it from now on.
 //!
-//! Pure: whatever the bytes are, they are read to their end, or it is told where they are wrong.
+//! Every frame begins with a mark that no record contains, and has a number. So reading goes on behind
+//! bytes that are damaged, and the gap in the numbers says how many frames are lost.
+//!
+//! Pure: whatever the bytes are, they are read to their end.
 //!
 //! Must not: know what is kept, or touch a file.
 
+mod first;
+
+use memchr::memmem;
 use serde::Serialize;
 
-/// What a file of this version begins with.
-pub(super) const HEAD: [u8; 8] = *b"mantyxj\x01";
-/// The last byte of it is the version.
-const MAGIC: &[u8] = b"mantyxj";
+/// What every version's file begins with; the next byte is the version.
+const MAGIC: &[u8; 7] = b"mantyxj";
+const VERSION: u8 = 2;
+/// The head of a file: magic and version, the number of the first frame, the least length that the
+/// file has had on disk, and a checksum of these. Numbers are little-endian.
+pub(super) const HEAD: usize = 28;
+const HEAD_SUM: usize = HEAD - 4;
 
-/// What stands before the changes of a frame: their length, their checksum, and a checksum of these
-/// two. Numbers are little-endian.
-const FRAME_HEAD: usize = 12;
+/// What a frame begins with. These bytes stand in no UTF-8 text, and a record is text between lengths
+/// below 16 MiB: nothing inside a frame can be taken for the begin of one.
+const MARK: [u8; 4] = [0xf5, 0xfa, 0xfb, 0xfe];
+/// What stands before the changes of a frame: the mark, their length, the frame's number, when it was
+/// written (milliseconds since the epoch), the changes' checksum, and a checksum of all these.
+const FRAME_HEAD: usize = 32;
+const FRAME_SUM: usize = FRAME_HEAD - 4;
 /// In place of a value's length: there is nothing under the key any more.
 const NOTHING: u32 = u32::MAX;
 /// More memory than this is not held on to from one frame to the next.
 const LARGE: usize = 256 << 10;
-/// What a disk writes or does not write as one.
-const SECTOR: usize = 512;
+/// So many numbers are left out between a file and the one that takes its place: a block of the old
+/// file that a disk shows in the new one is known by its number.
+const APART: u64 = 1 << 20;
 
 /// A file's changes, in their order.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Contents<'a> {
     payloads: Vec<&'a [u8]>,
     /// Where the last frame ends. What is behind it is what a crash has left of a write that nobody
     /// was told to be done.
     pub(super) end: usize,
+    /// The number of the next frame.
+    next: u64,
+    /// The latest time at which a frame was written.
+    pub(super) noted: u64,
+    /// What is not there any more.
+    pub(super) flaw: Option<Flaw>,
+}
+
+/// What of a file is not what was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Flaw {
+    /// The first byte.
+    pub(super) at: usize,
+    /// How many there are.
+    pub(super) bytes: usize,
+    /// How many frames were lost with them; `None` where that is not known.
+    pub(super) frames: Option<u64>,
 }
 
 /// One change as it is read: a key, and what is kept under it; `None` for nothing any more.
 pub(super) type Entry<'a> = (&'a [u8], Option<&'a [u8]>);
 
-/// The bytes are no journal that can be used.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Unreadable {
-    #[error("it is of a later version")]
+/// A later version wrote the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it is of a later version")]
+pub(super) struct Later;
+
+/// What the head of a file says.
+enum Head {
+    /// The number of the first frame, and the least length.
+    This(u64, usize),
+    First,
     Later,
-    #[error("it is no journal")]
-    Other,
-    #[error("byte {0} and what follows it is not what was written")]
-    Damaged(usize),
+    Damaged,
 }
 
 /// Reads a whole file.
 ///
-/// A write that a crash has cut short is left out: it is the last, and ends too soon, or a sector of
-/// it was never written and is zeros, which no record has. Anything else that is wrong was right
-/// before, and what it said is lost: then nothing of the file can be relied on.
-pub(super) fn read(file: &[u8]) -> Result<Contents<'_>, Unreadable> {
-    match file.split_at_checked(HEAD.len()) {
-        Some((head, _)) if head == HEAD => (),
-        Some((head, _)) if head.strip_prefix(MAGIC).is_some_and(|version| *version > HEAD[7..]) => {
-            return Err(Unreadable::Later);
-        }
-        _ => return Err(Unreadable::Other),
-    }
-    let mut contents = Contents { payloads: Vec::new(), end: HEAD.len() };
-    while contents.end < file.len() {
-        let at = contents.end;
-        match frame(file, at) {
-            Found::Whole(payload) => {
-                contents.payloads.push(payload);
-                contents.end = at + FRAME_HEAD + payload.len();
-            }
-            Found::CutShort => break,
-            Found::Damaged => return Err(Unreadable::Damaged(at)),
+/// A write that a crash has cut short is left out: it is the last, and ends too soon. Anything else
+/// that is wrong was right before, and what it said is lost: that is the flaw. Zeros in place of the
+/// last write are a flaw, too. A crash may leave them, but so does a sector that is lost after the
+/// write was done.
+pub(super) fn read(file: &[u8]) -> Result<Contents<'_>, Later> {
+    match head(file) {
+        Head::Later => Err(Later),
+        Head::First => Ok(first::read(file)),
+        Head::This(first, least) => Ok(Reader::new(file, HEAD, Some(first)).read(least)),
+        Head::Damaged => {
+            let mut reader = Reader::new(file, 0, None);
+            reader.skip();
+            Ok(reader.read(0))
         }
     }
-    Ok(contents)
 }
 
-enum Found<'a> {
-    Whole(&'a [u8]),
-    CutShort,
-    Damaged,
-}
-
-/// What is at `at`, which is before the file's end.
-fn frame(file: &[u8], at: usize) -> Found<'_> {
-    if let Some(payload) = whole(file, at) {
-        return Found::Whole(payload);
+fn head(file: &[u8]) -> Head {
+    if file.starts_with(&first::HEAD) {
+        return Head::First;
     }
-    let begin = at + FRAME_HEAD;
-    match file.get(at..begin).map(|head| parse_head(head).0) {
-        None => Found::CutShort,
-        Some(None) => cut_short_or_damaged(file, at, begin),
-        Some(Some(length)) if length > file.len() - begin => Found::CutShort,
-        Some(Some(length)) => cut_short_or_damaged(file, begin, begin + length),
+    let head = file.first_chunk::<HEAD>();
+    if let Some((first, least)) = head.and_then(parse_file_head) {
+        return Head::This(first, least);
     }
-}
-
-/// The changes of the frame at `at`, if there is a whole one.
-fn whole(file: &[u8], at: usize) -> Option<&[u8]> {
-    let (head, rest) = file.get(at..)?.split_at_checked(FRAME_HEAD)?;
-    let (length, sum) = parse_head(head);
-    let payload = rest.get(..length?)?;
-    (crc32fast::hash(payload) == sum).then_some(payload)
-}
-
-/// The length of a frame's changes, unless its head is not what was written, and their checksum.
-fn parse_head(head: &[u8]) -> (Option<usize>, u32) {
-    let word = |at: usize| head.get(at..at + 4).map_or(0, little);
-    let length = usize::try_from(word(0)).ok();
-    let is_right = crc32fast::hash(head.get(..8).unwrap_or_default()) == word(8);
-    (length.filter(|_| is_right), word(4))
-}
-
-/// Whether what is wrong from `from` to `to` is a sector of the last write, which never reached the
-/// disk.
-fn cut_short_or_damaged(file: &[u8], from: usize, to: usize) -> Found<'_> {
-    let is_blank = |begin: usize| {
-        let part = file.get(begin.max(from)..(begin + SECTOR).min(to)).unwrap_or_default();
-        !part.is_empty() && part.iter().all(|byte| *byte == 0)
+    let is_ours = |head: &[u8; HEAD]| {
+        let mut head = *head;
+        head[MAGIC.len()] = VERSION;
+        parse_file_head(&head).is_some()
     };
-    let first = from - from % SECTOR;
-    // A record has no zeros, and so nothing in it looks like the head of a frame.
-    let is_last = || !(from + 1..file.len()).any(|at| whole(file, at).is_some());
-    match (first..to).step_by(SECTOR).any(is_blank) && is_last() {
-        true => Found::CutShort,
-        false => Found::Damaged,
+    let version = file.strip_prefix(MAGIC).and_then(<[u8]>::first);
+    // With another version, the head of one of this version is one with a byte that is wrong.
+    match version {
+        Some(version) if *version > VERSION && !head.is_some_and(is_ours) => Head::Later,
+        _ => Head::Damaged,
+    }
+}
+
+fn parse_file_head(head: &[u8; HEAD]) -> Option<(u64, usize)> {
+    let is_this = head.starts_with(MAGIC) && head[MAGIC.len()] == VERSION;
+    let is_right = crc32fast::hash(&head[..HEAD_SUM]) == little(&head[HEAD_SUM..]);
+    let least = usize::try_from(little_long(&head[16..24])).ok()?;
+    (is_this && is_right).then(|| (little_long(&head[8..16]), least))
+}
+
+/// The head of a file whose first frame has the number `first`, and that is on disk up to `least`.
+pub(super) fn file_head(first: u64, least: u64) -> [u8; HEAD] {
+    let mut head = [0; HEAD];
+    head[..7].copy_from_slice(MAGIC);
+    head[7] = VERSION;
+    head[8..16].copy_from_slice(&first.to_le_bytes());
+    head[16..24].copy_from_slice(&least.to_le_bytes());
+    let sum = crc32fast::hash(&head[..HEAD_SUM]);
+    head[HEAD_SUM..].copy_from_slice(&sum.to_le_bytes());
+    head
+}
+
+/// Goes through the frames of a file.
+struct Reader<'a> {
+    file: &'a [u8],
+    at: usize,
+    /// The number of the next frame, if it is known.
+    next: Option<u64>,
+    contents: Contents<'a>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(file: &'a [u8], at: usize, next: Option<u64>) -> Self {
+        Self { file, at, next, contents: Contents::default() }
+    }
+
+    fn read(mut self, least: usize) -> Contents<'a> {
+        while self.at < self.file.len() {
+            match whole(self.file, self.at) {
+                Some(found) if self.next.is_none_or(|next| found.number >= next) => {
+                    self.take(found);
+                }
+                _ if self.at >= least && is_cut_short(&self.file[self.at..]) => break,
+                _ => self.skip(),
+            }
+        }
+        if self.file.len() < least {
+            self.lose(self.file.len(), least - self.file.len(), None);
+        }
+        self.contents.end = self.at;
+        self.contents.next = self.next.unwrap_or(1);
+        self.contents
+    }
+
+    fn take(&mut self, found: Found<'a>) {
+        if let Some(next) = self.next.filter(|next| *next < found.number) {
+            self.lose(self.at, 0, Some(found.number - next));
+        }
+        self.contents.payloads.push(found.payload);
+        self.contents.noted = self.contents.noted.max(found.written_at);
+        self.at += FRAME_HEAD + found.payload.len();
+        self.next = Some(found.number.saturating_add(1));
+    }
+
+    /// Goes to the next frame behind bytes that are none, or to the end.
+    fn skip(&mut self) {
+        let rest = self.file.get(self.at + 1..).unwrap_or_default();
+        let is_next = |at: &usize| {
+            let found = whole(self.file, *at);
+            found.is_some_and(|found| self.next.is_none_or(|next| found.number >= next))
+        };
+        let marks = memmem::find_iter(rest, &MARK).map(|at| self.at + 1 + at);
+        let to = { marks }.find(is_next);
+        // How many are lost behind the last one, nobody can tell.
+        let known = to.is_some() && self.next.is_some();
+        let to = to.unwrap_or(self.file.len());
+        self.lose(self.at, to - self.at, known.then_some(0));
+        self.at = to;
+    }
+
+    fn lose(&mut self, at: usize, bytes: usize, frames: Option<u64>) {
+        let flaw = self.contents.flaw.get_or_insert(Flaw { at, bytes: 0, frames: Some(0) });
+        flaw.bytes += bytes;
+        flaw.frames = flaw.frames.zip(frames).map(|(before, more)| before + more);
+    }
+}
+
+/// A frame that is as it was written.
+#[derive(Clone, Copy)]
+struct Found<'a> {
+    number: u64,
+    written_at: u64,
+    payload: &'a [u8],
+}
+
+/// The frame at `at`, if there is a whole one.
+fn whole(file: &[u8], at: usize) -> Option<Found<'_>> {
+    let (head, rest) = file.get(at..)?.split_first_chunk::<FRAME_HEAD>()?;
+    let payload = rest.get(..parse_head(head)?)?;
+    let is_right = crc32fast::hash(payload) == little(&head[24..28]);
+    let (number, written_at) = (little_long(&head[8..16]), little_long(&head[16..24]));
+    is_right.then_some(Found { number, written_at, payload })
+}
+
+/// The length of a frame's changes, unless its head is not what was written.
+fn parse_head(head: &[u8; FRAME_HEAD]) -> Option<usize> {
+    let is_right = crc32fast::hash(&head[..FRAME_SUM]) == little(&head[FRAME_SUM..]);
+    (head.starts_with(&MARK) && is_right).then(|| usize::try_from(little(&head[4..8])).ok())?
+}
+
+/// Whether `tail` is the begin of a frame that was longer.
+fn is_cut_short(tail: &[u8]) -> bool {
+    match tail.split_first_chunk::<FRAME_HEAD>() {
+        None => tail.iter().zip(MARK).all(|(byte, mark)| *byte == mark),
+        Some((head, rest)) => parse_head(head).is_some_and(|length| length > rest.len()),
     }
 }
 
 impl<'a> Contents<'a> {
+    /// What the first frame's number is in the file that takes this one's place.
+    pub(super) fn next_first(&self) -> u64 {
+        self.next.saturating_add(APART)
+    }
+
     /// All changes. What is no change is the end of its frame: its checksum was right, so that
     /// nobody has written it.
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry<'a>> {
@@ -208,23 +322,24 @@ impl Frame {
         }
     }
 
-    /// How many bytes it has.
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.0.len() == FRAME_HEAD
     }
 
-    /// The bytes that are appended to the file.
-    pub(super) fn bytes(&mut self) -> &[u8] {
+    /// The bytes that are appended to the file, as the frame of this number that is written at this
+    /// time.
+    pub(super) fn bytes(&mut self, number: u64, at: u64) -> &[u8] {
         let payload = self.0.get(FRAME_HEAD..).unwrap_or_default();
         let (size, sum) = (length(payload.len()), crc32fast::hash(payload));
-        self.fill(0, size);
-        self.fill(4, sum);
-        let head = crc32fast::hash(self.0.get(..8).unwrap_or_default());
-        self.fill(8, head);
+        if let Some(head) = self.0.first_chunk_mut::<FRAME_HEAD>() {
+            head[..4].copy_from_slice(&MARK);
+            head[4..8].copy_from_slice(&size.to_le_bytes());
+            head[8..16].copy_from_slice(&number.to_le_bytes());
+            head[16..24].copy_from_slice(&at.to_le_bytes());
+            head[24..28].copy_from_slice(&sum.to_le_bytes());
+            let sum = crc32fast::hash(&head[..FRAME_SUM]);
+            head[FRAME_SUM..].copy_from_slice(&sum.to_le_bytes());
+        }
         &self.0
     }
 
@@ -245,6 +360,10 @@ fn length(bytes: usize) -> u32 {
 
 fn little(bytes: impl AsRef<[u8]>) -> u32 {
     bytes.as_ref().try_into().map_or(0, u32::from_le_bytes)
+}
+
+fn little_long(bytes: &[u8]) -> u64 {
+    bytes.try_into().map_or(0, u64::from_le_bytes)
 }
 
 #[cfg(test)]

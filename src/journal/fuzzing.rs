@@ -3,28 +3,33 @@
 //! Must not: be a part of the program; it is compiled for fuzzing alone.
 
 use super::{
-    frames::{self, Frame, HEAD},
+    frames::{self, Frame},
     live::Live,
 };
 
 /// Reads `data` as what follows a file's head, and as the changes of a write that was whole.
 pub fn read(data: &[u8]) {
-    renewed(&[&HEAD, data].concat());
-    renewed(&[&HEAD, Frame::of(data).bytes()].concat());
+    let head = frames::file_head(1, 0);
+    renewed(data);
+    renewed(&[&head, data].concat());
+    renewed(&[&head, Frame::of(data).bytes(1, 0)].concat());
 }
 
-/// What is kept of `file` is the same in the file that takes its place.
+/// What is kept of `file`, damaged or not, is the same in the file that takes its place.
 fn renewed(file: &[u8]) {
     let Ok(contents) = frames::read(file) else { return };
-    let live = Live::of(&contents);
-    let mut fresh = HEAD.to_vec();
+    let mut live = Live::of(&contents);
+    if contents.flaw.is_some() {
+        live.salvage();
+    }
+    let mut fresh = frames::file_head(1, 0).to_vec();
     let write = |frame: &[u8]| {
         fresh.extend_from_slice(frame);
         Ok::<(), ()>(())
     };
-    live.frames(100, write).expect("memory can be written");
+    live.frames((1, 0), write).expect("memory can be written");
     let contents = frames::read(&fresh).expect("it was written just now");
-    assert_eq!(contents.end, fresh.len(), "all of it was");
+    assert!(contents.end == fresh.len() && contents.flaw.is_none(), "all of it was");
     assert_eq!(live, Live::of(&contents), "nothing is added or lost");
     let _records = live.kept();
     let _used = live.without_unused_routes();

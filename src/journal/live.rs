@@ -12,22 +12,24 @@ use std::{
 };
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tracing::warn;
 
 use super::{
     frames::{Contents, Frame},
     record::{
-        CallKey, Change, Kept, KeptCall, KeptRun, KeptSession, RunRecord, SessionRecord, Slot,
+        CallKey, CallRecord, Change, Kept, KeptCall, KeptRun, KeptSession, LongRecord, LossRecord,
+        RunRecord, SessionRecord, Slot,
     },
 };
-use crate::model::routes::Routes;
+use crate::model::{moment::Moment, recovery::Stage, routes::Routes};
 
 /// What something is kept under; in the file as JSON.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Key<'a> {
     Upstream,
+    Lost,
     Routes(#[serde(borrow)] Text<'a>),
     Run(u64),
     Call(u64, #[serde(borrow)] Text<'a>, #[serde(borrow)] Text<'a>),
@@ -41,11 +43,28 @@ enum Key<'a> {
 type Text<'a> = Cow<'a, str>;
 
 /// A key as it stands in the file, and what is kept under it.
-type Pair<'a> = (&'a [u8], &'a [u8]);
+type Pair<'a, 'b> = (&'a [u8], &'b [u8]);
+
+/// What the keys of a call and of an answer begin with.
+const CALL: &[u8] = b"{\"call\":";
+const ANSWER: &[u8] = b"{\"answer\":";
+/// [`Key::Lost`] as it stands in the file.
+const LOST: &[u8] = b"\"lost\"";
 
 /// What is kept, by the keys as they stand in the file: the same key is always written the same.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Live<'a>(BTreeMap<&'a [u8], &'a [u8]>);
+pub(super) struct Live<'a>(BTreeMap<Cow<'a, [u8]>, Cow<'a, [u8]>>);
+
+/// What was made of the records of a damaged file.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Salvaged {
+    /// Runs that had not ended.
+    pub(super) runs: usize,
+    /// Calls that had not been answered.
+    pub(super) calls: usize,
+    /// Calls whose runs are lost.
+    pub(super) orphans: usize,
+}
 
 /// Adds `change` to `frame`, where `has_routes` says which routes need not be written again.
 pub(super) fn add(frame: &mut Frame, change: &Change, has_routes: impl FnOnce(&str) -> bool) {
@@ -72,6 +91,8 @@ pub(super) fn add(frame: &mut Frame, change: &Change, has_routes: impl FnOnce(&s
         }
         Change::Long(id, call) => frame.put(&Key::Long(id.into()), call),
         Change::ForgetLong(id) => frame.remove(&Key::Long(id.into())),
+        Change::Lost(loss) => frame.put(&Key::Lost, loss),
+        Change::ForgetLost => frame.remove(&Key::Lost),
     }
 }
 
@@ -83,6 +104,16 @@ impl<'a> Key<'a> {
     fn answer(key: &'a CallKey) -> Self {
         Self::Answer(key.slot.0, (&key.agent_run).into(), (&key.tool_use).into())
     }
+
+    /// The number of the run that it belongs to.
+    fn slot(&self) -> Option<u64> {
+        match self {
+            Self::Run(slot) | Self::Call(slot, ..) | Self::Answer(slot, ..) | Self::Calls(slot) => {
+                Some(*slot)
+            }
+            _ => None,
+        }
+    }
 }
 
 impl<'a> Live<'a> {
@@ -91,7 +122,7 @@ impl<'a> Live<'a> {
         let mut live = Self::default();
         for (key, value) in contents.entries() {
             match value {
-                Some(value) => drop(live.0.insert(key, value)),
+                Some(value) => drop(live.0.insert(key.into(), value.into())),
                 None => match key.strip_prefix(b"{\"calls\":") {
                     Some(slot) => live.forget_calls(slot.strip_suffix(b"}").unwrap_or(slot)),
                     None => drop(live.0.remove(key)),
@@ -102,28 +133,100 @@ impl<'a> Live<'a> {
     }
 
     fn forget_calls(&mut self, slot: &[u8]) {
-        for kind in ["call", "answer"] {
-            let prefix = [b"{\"", kind.as_bytes(), b"\":[", slot, b","].concat();
-            for (key, _) in self.beginning_with(&prefix) {
-                self.0.remove(key);
+        for kind in [CALL, ANSWER] {
+            let prefix = [kind, b"[", slot, b","].concat();
+            for key in self.keys_beginning_with(&prefix) {
+                self.0.remove(key.as_ref());
             }
         }
     }
 
-    fn beginning_with(&self, prefix: &[u8]) -> Vec<Pair<'a>> {
+    fn beginning_with(&self, prefix: &[u8]) -> impl Iterator<Item = Pair<'_, '_>> {
         let from = self.0.range::<[u8], _>((Bound::Included(prefix), Bound::Unbounded));
-        let all = from.take_while(|(key, _)| key.starts_with(prefix));
-        all.map(|(key, value)| (*key, *value)).collect()
+        let all = from.map(|(key, value)| (key.as_ref(), value.as_ref()));
+        all.take_while(move |(key, _)| key.starts_with(prefix))
+    }
+
+    fn keys_beginning_with(&self, prefix: &[u8]) -> Vec<Cow<'a, [u8]>> {
+        let from = self.0.range::<[u8], _>((Bound::Included(prefix), Bound::Unbounded));
+        let all = from.map(|(key, _)| key).take_while(|key| key.starts_with(prefix));
+        all.cloned().collect()
+    }
+
+    /// Has `change` make of each record whose key begins with `prefix` another one.
+    fn change<T: DeserializeOwned + Serialize>(
+        &mut self,
+        (what, prefix): (&str, &[u8]),
+        mut change: impl FnMut(&mut T),
+    ) {
+        for key in self.keys_beginning_with(prefix) {
+            let Some(value) = self.0.get_mut(key.as_ref()) else { continue };
+            let Some(mut kept) = record::<T>(what, value) else { continue };
+            change(&mut kept);
+            let text = serde_json::to_vec(&kept).expect("what was JSON can be JSON again");
+            *value = text.into();
+        }
+    }
+
+    /// Changes what is left of a damaged file into what may be relied on: of a call that had not
+    /// reached its tool, it may be lost that it has; of a run, that it had more calls.
+    pub(super) fn salvage(&mut self) -> Salvaged {
+        let mut salvaged = Salvaged::default();
+        self.change(("run", b"{\"run\":"), |run: &mut RunRecord| {
+            if run.ended_at.is_none() {
+                salvaged.runs += 1;
+                run.past_is_lost = true;
+            }
+        });
+        self.change(("call", CALL), |call: &mut CallRecord| {
+            if call.stage == Stage::Received {
+                call.stage = Stage::Dispatched;
+            }
+            call.attempts = call.attempts.max(1);
+            salvaged.calls += usize::from(call.stage == Stage::Dispatched);
+        });
+        self.change(("long call", b"{\"long\":"), |long: &mut LongRecord| long.arguments = None);
+        // Under the number of a run that is lost, there may be another one later.
+        let runs: HashSet<u64> = self.slots_of(b"{\"run\":").map(|(slot, _)| slot).collect();
+        for kind in [CALL, ANSWER] {
+            let calls = self.slots_of(kind).filter(|(slot, _)| !runs.contains(slot));
+            let orphans: Vec<Cow<'a, [u8]>> = calls.map(|(_, key)| key.clone()).collect();
+            salvaged.orphans += if kind == CALL { orphans.len() } else { 0 };
+            for key in orphans {
+                self.0.remove(key.as_ref());
+            }
+        }
+        salvaged
+    }
+
+    /// The numbers of runs in the keys that begin with `prefix`.
+    fn slots_of(&self, prefix: &'static [u8]) -> impl Iterator<Item = (u64, &Cow<'a, [u8]>)> {
+        let from = self.0.range::<[u8], _>((Bound::Included(prefix), Bound::Unbounded));
+        let all = from.map(|(key, _)| key).take_while(move |key| key.starts_with(prefix));
+        all.filter_map(|key| Some((record::<Key<'_>>("key", key)?.slot()?, key)))
+    }
+
+    /// Notes what was lost.
+    pub(super) fn lose(&mut self, loss: &LossRecord) {
+        let text = serde_json::to_vec(loss).expect("text and numbers can be written");
+        self.0.insert(LOST.into(), text.into());
+    }
+
+    /// What was lost, unless it is so long ago that it does not matter any more.
+    pub(super) fn lost(&self) -> Option<LossRecord> {
+        record("loss", self.0.get(LOST)?)
+    }
+
+    /// Forgets what was lost long ago.
+    pub(super) fn forget_old_loss(&mut self, now: Moment, noted: u64) {
+        if self.lost().is_some_and(|loss| !loss.matters(now, noted)) {
+            self.0.remove(LOST);
+        }
     }
 
     /// The keys, and what is kept under them. A key that cannot be read is left out and told.
-    fn entries(&self) -> impl Iterator<Item = (Key<'a>, &'a [u8])> {
-        self.0.iter().filter_map(|(key, value)| Some((record("key", key)?, *value)))
-    }
-
-    /// All keys of one kind.
-    fn of_kind(&self, kind: &str) -> Vec<Pair<'a>> {
-        self.beginning_with(format!("{{\"{kind}\":").as_bytes())
+    fn entries(&self) -> impl Iterator<Item = (Key<'_>, &[u8])> {
+        self.0.iter().filter_map(|(key, value)| Some((record("key", key)?, value.as_ref())))
     }
 
     /// Leaves out the routes that no run and no session refers to.
@@ -137,40 +240,60 @@ impl<'a> Live<'a> {
         struct Table {
             routes: Box<str>,
         }
-        let routes =
-            |(_, value): Pair<'_>| Some(serde_json::from_slice::<Refers>(value).ok()?.table.routes);
-        let referring = self.of_kind("run").into_iter().chain(self.of_kind("session"));
+        let routes = |(_, value): Pair<'_, '_>| {
+            Some(serde_json::from_slice::<Refers>(value).ok()?.table.routes)
+        };
+        let sessions = self.beginning_with(b"{\"session\":");
+        let referring = self.beginning_with(b"{\"run\":").chain(sessions);
         let used: HashSet<Box<str>> = referring.filter_map(routes).collect();
-        let unused = self.routes().filter(|(digest, _)| !used.contains(&**digest));
-        for (_, key) in unused.collect::<Vec<_>>() {
-            self.0.remove(key);
+        for key in self.keys_beginning_with(b"{\"routes\":") {
+            let is_unused = match record("key", &key) {
+                Some(Key::Routes(digest)) => !used.contains(&*digest),
+                _ => false,
+            };
+            if is_unused {
+                self.0.remove(key.as_ref());
+            }
         }
         self
     }
 
-    /// The digests of the routes, and their keys.
-    pub(super) fn routes(&self) -> impl Iterator<Item = (Text<'a>, &'a [u8])> {
-        self.of_kind("routes").into_iter().filter_map(|(key, _)| match record("key", key)? {
-            Key::Routes(digest) => Some((digest, key)),
+    /// The digests of the routes.
+    pub(super) fn routes(&self) -> impl Iterator<Item = Text<'_>> {
+        self.beginning_with(b"{\"routes\":").filter_map(|(key, _)| match record("key", key)? {
+            Key::Routes(digest) => Some(digest),
             _ => None,
         })
     }
 
-    /// Hands all of it to `write`, in frames that are not much larger than `size`.
+    /// Hands all of it to `write` in frames, the first of which has the number `first`; the number
+    /// of the next one. Every record has a frame of its own, so that damage to it costs no other;
+    /// an answer is in the frame of its call.
     pub(super) fn frames<E>(
         &self,
-        size: usize,
+        (first, at): (u64, u64),
         mut write: impl FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let mut frame = Frame::new();
+    ) -> Result<u64, E> {
+        let (mut frame, mut next) = (Frame::new(), first);
         for (key, value) in &self.0 {
-            frame.put_read(key, value);
-            if frame.len() >= size {
-                write(frame.bytes())?;
-                frame.clear();
+            let is_with_its_call = key.strip_prefix(ANSWER).is_some_and(|of| {
+                let call = [CALL, of].concat();
+                self.0.contains_key(call.as_slice())
+            });
+            if is_with_its_call {
+                continue;
             }
+            frame.put_read(key, value);
+            if let Some(of) = key.strip_prefix(CALL) {
+                let answer = [ANSWER, of].concat();
+                let body = self.0.get(answer.as_slice());
+                body.into_iter().for_each(|body| frame.put_read(&answer, body));
+            }
+            write(frame.bytes(next, at))?;
+            frame.clear();
+            next += 1;
         }
-        if frame.is_empty() { Ok(()) } else { write(frame.bytes()) }
+        Ok(next)
     }
 
     /// The same as records. One that cannot be read is left out and told.
@@ -180,8 +303,12 @@ impl<'a> Live<'a> {
         let mut answers: HashMap<CallKey, Bytes> = HashMap::new();
         let mut calls: HashMap<u64, Vec<KeptCall>> = HashMap::new();
         let (mut runs, mut sessions) = (Vec::new(), Vec::new());
+        kept.lost = self.lost();
         for (key, value) in self.entries() {
+            kept.last_slot = kept.last_slot.max(key.slot().unwrap_or(0));
             match key {
+                // It has been read.
+                Key::Lost => (),
                 Key::Upstream => kept.upstream = record("MANTYX's address", value),
                 Key::Routes(digest) => {
                     if let Some(read) = restore(value) {
@@ -214,12 +341,19 @@ impl<'a> Live<'a> {
         }
         for (slot, value) in runs {
             let Some(record) = record::<RunRecord>("run", value) else { continue };
-            let Some(routes) = routes.get(record.table.routes.as_ref()) else {
-                warn!(run = record.run, "the journal has a run without its routes; left out");
-                continue;
+            let routes = match routes.get(record.table.routes.as_ref()) {
+                Some(routes) => Arc::clone(routes),
+                // What is kept of its calls is answered all the same.
+                None if record.past_is_lost => {
+                    warn!(run = record.run, "the routes of a run are lost; it has no more calls");
+                    Arc::default()
+                }
+                None => {
+                    warn!(run = record.run, "the journal has a run without its routes; left out");
+                    continue;
+                }
             };
-            let calls = calls.remove(&slot).unwrap_or_default();
-            let (slot, routes) = (Slot(slot), Arc::clone(routes));
+            let (calls, slot) = (calls.remove(&slot).unwrap_or_default(), Slot(slot));
             kept.runs.push(KeptRun { slot, record, routes, calls });
         }
         kept.runs.sort_unstable_by_key(|run| run.slot);

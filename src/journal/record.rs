@@ -3,7 +3,7 @@
 //! Must not: decide what it means (model/recovery.rs does), or hold a secret: credentials are not
 //! kept.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::model::{
     answer::Answer,
+    moment::{Moment, Uptime},
     recovery::Stage,
     routes::{Routes, Stored},
     spec::StoredTable,
@@ -20,8 +21,7 @@ use crate::model::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u64);
 
-/// Milliseconds since the epoch. Between two lives of the bridge there is no other clock.
-pub type Millis = u64;
+pub use crate::model::moment::Millis;
 
 /// A run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +37,14 @@ pub struct RunRecord {
     pub table: StoredTable,
     /// Others have fed it, and its past has not been read yet.
     pub has_past: bool,
+    /// What was known of its past is lost, and it has not been read anew yet: what has no answer
+    /// there may have been called.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub past_is_lost: bool,
+    /// Where its past ended that was read: up to here, its calls are in the journal, or have answers
+    /// in its log.
+    #[serde(default)]
+    pub read_to: u64,
     pub started_at: Millis,
     pub ended_at: Option<Millis>,
     /// It has not ended: since `ended_at` its stream is not read any more.
@@ -68,6 +76,8 @@ pub struct CallRecord {
     /// Up to here, all calls of the run are in the journal.
     pub seq: u64,
     pub received_at: Millis,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received_up: Option<Uptime>,
     /// [`crate::model::event::Call::content`].
     pub content: u64,
     pub name: String,
@@ -111,6 +121,8 @@ pub struct LongRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Box<RawValue>>,
     pub begun_at: Millis,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun_up: Option<Uptime>,
     /// When it ended, and how.
     pub ended: Option<(Millis, Answer)>,
 }
@@ -122,6 +134,32 @@ pub enum LongOf {
     Session { workspace: String, session: String },
     Run { workspace: String, kind: String, run: String, agent_run: String },
     App,
+}
+
+/// That the journal has lost something.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LossRecord {
+    /// When that was found out.
+    pub at: Millis,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub up: Option<Uptime>,
+    /// What was lost, and what is done about it: for people.
+    pub what: String,
+}
+
+/// How long it is remembered that something was lost. MANTYX waits 5 min for an answer by default, so
+/// no call that was lost waits any longer.
+const LOSS_MATTERS: Duration = Duration::from_secs(24 * 60 * 60);
+
+impl LossRecord {
+    pub fn moment(&self) -> Moment {
+        Moment { wall: self.at, up: self.up }
+    }
+
+    /// Whether it is not so long ago that it can be forgotten.
+    pub fn matters(&self, now: Moment, noted: Millis) -> bool {
+        self.moment().until(now, noted).is_none_or(|ago| ago < LOSS_MATTERS)
+    }
 }
 
 /// One change of what is kept.
@@ -145,6 +183,8 @@ pub enum Change {
     /// A long call, by its id.
     Long(String, LongRecord),
     ForgetLong(String),
+    Lost(LossRecord),
+    ForgetLost,
 }
 
 impl Change {
@@ -199,4 +239,10 @@ pub struct Kept {
     pub sessions: Vec<KeptSession>,
     /// The long calls, by their ids.
     pub long: Vec<(String, LongRecord)>,
+    /// The highest number of a run that stands anywhere.
+    pub last_slot: u64,
+    /// The latest time that it knows of.
+    pub noted: Millis,
+    /// What was lost of late.
+    pub lost: Option<LossRecord>,
 }

@@ -9,23 +9,28 @@
 use std::{
     collections::HashSet,
     fs::{self, File, OpenOptions, TryLockError},
-    io::{self, Write as _},
+    io::{self, BufWriter, Write as _},
     os::unix::fs::{FileExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
-use tracing::warn;
+use tracing::{error, warn};
 
 use super::{
-    frames::{self, Frame, HEAD, Unreadable},
-    live::{self, Live},
-    record::{Change, Kept},
+    clock,
+    frames::{self, Contents, Flaw, Frame},
+    live::{self, Live, Salvaged},
+    record::{Change, Kept, LossRecord, Millis},
 };
+use crate::model::moment::Moment;
 
 /// A file of this size is not worth being replaced.
 const SMALL: u64 = 4 << 20;
-/// About how large the frames of a new file are.
-const FRAME: usize = 1 << 20;
+/// More memory than this is not held on to from one write to the next.
+const LARGE: usize = 2 << 20;
+/// What stands in the lock's file once there has been a journal.
+const MARK: &[u8] =
+    b"A journal is kept beside this file. Without one, the bridge knows that it was lost.\n";
 
 /// The open file.
 #[derive(Debug)]
@@ -37,8 +42,35 @@ pub(super) struct Store {
     size_when_new: u64,
     /// The digests of the routes that it has.
     routes: HashSet<Box<str>>,
+    /// The number of the file's first frame, and of the next one.
+    numbers: (u64, u64),
     /// The next frame; empty between two writes.
     frame: Frame,
+    /// What is written at once; empty between two writes.
+    frames: Vec<u8>,
+    /// What was lost of late.
+    pub(super) lost: Option<LossRecord>,
+}
+
+/// Keeps others from a journal, as long as it lives.
+#[derive(Debug)]
+pub(super) struct Lock {
+    file: File,
+    /// There has been a journal, so that it was lost where there is none.
+    is_marked: bool,
+}
+
+/// What was read of a file.
+struct Found<'a> {
+    live: Live<'a>,
+    /// How many bytes it has of an unfinished write.
+    unfinished: usize,
+    /// The number of the first frame in the file that takes its place.
+    first: u64,
+    /// The latest time that it knows of.
+    noted: Millis,
+    /// Where it is to be kept, as it is damaged.
+    aside: Option<PathBuf>,
 }
 
 /// The file cannot be used.
@@ -48,56 +80,139 @@ pub enum StoreError {
     InUse(PathBuf),
     #[error("{0} was written by a later version of mantyx-bridge; run that, or move the file away")]
     Later(PathBuf),
-    #[error("the journal is damaged: {0}")]
-    Damaged(String),
     #[error("the journal cannot be written or read: {0}")]
     Failed(#[from] io::Error),
 }
 
-/// Keeps others from the file at `path`, as long as it lives.
-pub(super) fn lock(path: &Path) -> Result<File, StoreError> {
-    // Beside the file, which others take the place of.
-    let lock = owners().append(true).create(true).open(path.with_extension("lock"))?;
-    match lock.try_lock() {
-        Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => Err(StoreError::InUse(path.to_owned())),
-        Err(TryLockError::Error(error)) => Err(error.into()),
+impl Lock {
+    /// Takes the journal at `path`. `has_run`: it is known that there has been one.
+    pub(super) fn take(path: &Path, has_run: bool) -> Result<Self, StoreError> {
+        // Beside the file, which others take the place of.
+        let file = owners().append(true).create(true).open(path.with_extension("lock"))?;
+        match file.try_lock() {
+            Ok(()) => (),
+            Err(TryLockError::WouldBlock) => return Err(StoreError::InUse(path.to_owned())),
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+        }
+        let is_marked = file.metadata()?.len() > 0;
+        let lock = Self { file, is_marked: is_marked || has_run };
+        if has_run && !is_marked {
+            lock.write_mark();
+        }
+        Ok(lock)
+    }
+
+    /// There is a journal now.
+    fn mark(&mut self) {
+        if !std::mem::replace(&mut self.is_marked, true) {
+            self.write_mark();
+        }
+    }
+
+    fn write_mark(&self) {
+        let written = (&self.file).write_all(MARK).and_then(|()| self.file.sync_all());
+        if let Err(error) = written {
+            warn!(%error, "it is not noted that there is a journal; it is after the next start");
+        }
     }
 }
 
 /// What is kept in the file at `path`; nothing, where there is none.
 pub(super) fn read(path: &Path) -> Result<Kept, StoreError> {
-    with_live(path, |live, _| live.kept())
+    with_live(path, false, |found| found.live.kept())
 }
 
-/// Hands `then` what is kept in the file at `path`, and how many bytes it has of an unfinished write.
-fn with_live<T>(path: &Path, then: impl FnOnce(Live<'_>, usize) -> T) -> Result<T, StoreError> {
+/// Hands `then` what is kept in the file at `path`. `is_expected`: without a file, it was lost.
+fn with_live<T>(
+    path: &Path,
+    is_expected: bool,
+    then: impl FnOnce(Found<'_>) -> T,
+) -> Result<T, StoreError> {
     let bytes = match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         bytes => bytes?,
     };
+    let now = clock::moment();
+    let lose = |live: &mut Live<'_>, what: String| {
+        error!(journal = %path.display(), "{what}");
+        live.lose(&LossRecord { at: now.wall, up: now.up, what });
+    };
     if bytes.is_empty() {
-        return Ok(then(Live::default(), 0));
+        let mut live = Live::default();
+        if is_expected {
+            lose(&mut live, GONE.to_owned());
+        }
+        let found = Found { live, unfinished: 0, first: now.wall, noted: 0, aside: None };
+        return Ok(then(found));
     }
-    let contents = frames::read(&bytes).map_err(|error| match error {
-        Unreadable::Later => StoreError::Later(path.to_owned()),
-        Unreadable::Other | Unreadable::Damaged(_) => StoreError::Damaged(error.to_string()),
-    })?;
-    Ok(then(Live::of(&contents), bytes.len() - contents.end))
+    let contents = frames::read(&bytes).map_err(|_later| StoreError::Later(path.to_owned()))?;
+    let (mut live, mut aside) = (Live::of(&contents), None);
+    live.forget_old_loss(now, contents.noted);
+    if let Some(flaw) = contents.flaw {
+        let salvaged = live.salvage();
+        let to = path.with_extension(format!("damaged-{}", now.wall));
+        lose(&mut live, damaged(flaw, salvaged, &to));
+        aside = Some(to);
+    }
+    Ok(then(Found::new(live, &contents, bytes.len(), (now, aside))))
+}
+
+/// What people are told where there is no journal any more.
+const GONE: &str = "The journal was gone when the bridge started, though there had been one. The runs \
+                    and sessions in it are not known any more. In runs that are handed over and that \
+                    are older, calls without an answer are answered with OUTCOME_UNKNOWN.";
+
+/// What people are told of a damaged file.
+fn damaged(flaw: Flaw, salvaged: Salvaged, aside: &Path) -> String {
+    let Flaw { at, bytes, frames } = flaw;
+    let Salvaged { runs, calls, orphans } = salvaged;
+    let frames = match frames {
+        Some(frames) => format!("{frames} records are lost"),
+        None => "what they said is lost".to_owned(),
+    };
+    let orphans = match orphans {
+        0 => String::new(),
+        some => format!(" The runs of {some} calls are not known any more."),
+    };
+    let aside = aside.display();
+    format!(
+        "The journal was damaged: from byte {at} on, {bytes} bytes were not as they had been \
+         written, and {frames}. The file was set aside as {aside}. {runs} runs are read anew from \
+         their beginning; {calls} calls, and others without an answer, may have been made, and are \
+         answered with OUTCOME_UNKNOWN.{orphans}"
+    )
+}
+
+impl<'a> Found<'a> {
+    fn new(
+        live: Live<'a>,
+        contents: &Contents<'_>,
+        length: usize,
+        (now, aside): (Moment, Option<PathBuf>),
+    ) -> Self {
+        let unfinished = length - contents.end;
+        let first = contents.next_first().max(now.wall);
+        Self { live, unfinished, first, noted: contents.noted, aside }
+    }
 }
 
 impl Store {
     /// What is kept in the file at `path`, and the file, if it can be written.
-    pub(super) fn open(path: &Path) -> Result<(Kept, Result<Self, StoreError>), StoreError> {
-        with_live(path, |live, unfinished| {
-            if unfinished > 0 {
+    pub(super) fn open(
+        path: &Path,
+        lock: &mut Lock,
+    ) -> Result<(Kept, Result<Self, StoreError>), StoreError> {
+        with_live(path, lock.is_marked, |found| {
+            if found.unfinished > 0 {
                 warn!(
-                    bytes = unfinished,
+                    bytes = found.unfinished,
                     "the last write to the journal was cut short and is left out; nothing relied \
                      on it"
                 );
             }
-            (live.kept(), Self::in_place_of(path, live))
+            let mut kept = found.live.kept();
+            kept.noted = found.noted;
+            (kept, Self::in_place_of(path, lock, found))
         })
     }
 
@@ -107,14 +222,19 @@ impl Store {
     /// This is how a file is rid of what is not kept, and what is done after a failed write: then
     /// nobody knows which bytes of the old one are on disk, as what the system shows may be in memory
     /// only (fsync reports a loss once, and then no more).
-    pub(super) fn renew(path: &Path) -> Result<Self, StoreError> {
-        with_live(path, |live, _| Self::in_place_of(path, live))?
+    pub(super) fn renew(path: &Path, lock: &mut Lock) -> Result<Self, StoreError> {
+        let is_expected = lock.is_marked;
+        with_live(path, is_expected, |found| Self::in_place_of(path, lock, found))?
     }
 
-    /// A file at `path` that has `live`, whatever was there before.
-    fn in_place_of(path: &Path, live: Live<'_>) -> Result<Self, StoreError> {
+    /// A file at `path` that has what was `found`, whatever was there before.
+    fn in_place_of(path: &Path, lock: &mut Lock, found: Found<'_>) -> Result<Self, StoreError> {
         let fresh = path.with_extension("new");
-        let placed = Self::write(&fresh, live).and_then(|store| {
+        let aside = found.aside.clone();
+        let placed = Self::write(&fresh, found).and_then(|store| {
+            if let Some(aside) = &aside {
+                set_aside(path, aside)?;
+            }
             fs::rename(&fresh, path)?;
             if let Some(dir) = path.parent() {
                 File::open(dir)?.sync_all()?;
@@ -124,42 +244,67 @@ impl Store {
         if placed.is_err() {
             // It takes room, which may be what is missing.
             fs::remove_file(&fresh).ok();
+        } else {
+            lock.mark();
         }
         Ok(placed?)
     }
 
-    /// A new file with `live`, on disk.
-    fn write(path: &Path, live: Live<'_>) -> io::Result<Self> {
+    /// A new file with what was `found`, on disk.
+    fn write(path: &Path, found: Found<'_>) -> io::Result<Self> {
+        let Found { live, first, .. } = found;
         let live = live.without_unused_routes();
         // Arguments and answers are nobody else's business.
-        let mut file = owners().write(true).create(true).truncate(true).open(path)?;
-        file.write_all(&HEAD)?;
-        live.frames(FRAME, |frame| file.write_all(frame))?;
-        file.sync_all()?;
+        let file = owners().write(true).create(true).truncate(true).open(path)?;
+        let mut writer = BufWriter::with_capacity(1 << 20, &file);
+        writer.write_all(&frames::file_head(first, 0))?;
+        let next = live.frames((first, clock::now()), |frame| writer.write_all(frame))?;
+        writer.flush()?;
+        drop(writer);
         let size = file.metadata()?.len();
-        let routes = live.routes().map(|(digest, _)| digest.into()).collect();
-        Ok(Self { file, size, size_when_new: size, routes, frame: Frame::new() })
+        file.write_all_at(&frames::file_head(first, size), 0)?;
+        file.sync_all()?;
+        let routes = live.routes().map(|digest| digest.as_ref().into()).collect();
+        let (frame, frames) = (Frame::new(), Vec::new());
+        let (numbers, lost) = ((first, next), live.lost());
+        Ok(Self { file, size, size_when_new: size, routes, numbers, frame, frames, lost })
     }
 
-    /// Writes `changes`, in their order; when it returns, they are on disk. After an error, nobody
-    /// knows what the file has.
+    /// Writes groups of changes, in their order; when it returns, they are on disk. Of a group, all
+    /// are there after a crash, or none. After an error, nobody knows what the file has.
     pub(super) fn apply<'a>(
         &mut self,
-        changes: impl Iterator<Item = &'a Change>,
+        groups: impl IntoIterator<Item = &'a [Change]>,
     ) -> Result<(), StoreError> {
-        self.frame.clear();
-        for change in changes {
-            let routes = &mut self.routes;
-            live::add(&mut self.frame, change, |digest| !routes.insert(digest.into()));
+        self.frames.clear();
+        self.frames.shrink_to(LARGE);
+        let (now, mut next) = (clock::now(), self.numbers.1);
+        for changes in groups {
+            self.frame.clear();
+            for change in changes {
+                let routes = &mut self.routes;
+                live::add(&mut self.frame, change, |digest| !routes.insert(digest.into()));
+            }
+            if !self.frame.is_empty() {
+                self.frames.extend_from_slice(self.frame.bytes(next, now));
+                next += 1;
+            }
         }
-        if self.frame.is_empty() {
+        if self.frames.is_empty() {
             return Ok(());
         }
-        let bytes = self.frame.bytes();
-        self.file.write_all_at(bytes, self.size)?;
+        self.file.write_all_at(&self.frames, self.size)?;
         self.file.sync_data()?;
-        self.size += bytes.len() as u64;
+        self.size += self.frames.len() as u64;
+        self.numbers.1 = next;
         Ok(())
+    }
+
+    /// Notes in the file how long it is, so that one which is found to be shorter is known to have
+    /// lost something. Nothing is written afterwards.
+    pub(super) fn close(self) -> io::Result<()> {
+        self.file.write_all_at(&frames::file_head(self.numbers.0, self.size), 0)?;
+        self.file.sync_data()
     }
 
     /// The size of the file, in bytes.
@@ -170,6 +315,17 @@ impl Store {
     /// Whether about half of it or more is not kept any more, and it is worth a new one.
     pub(super) fn is_wasteful(&self) -> bool {
         self.size > SMALL.max(self.size_when_new * 2)
+    }
+}
+
+/// Gives the file at `path` another name, where it stays.
+fn set_aside(path: &Path, aside: &Path) -> io::Result<()> {
+    // Under both names, so that there is a journal if the bridge crashes now.
+    match fs::hard_link(path, aside) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        // The file system knows no second names.
+        Err(_) => fs::rename(path, aside),
+        Ok(()) => Ok(()),
     }
 }
 

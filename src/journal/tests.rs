@@ -1,7 +1,10 @@
 //! What was written is there again, in whatever state the file was left.
 
+mod damage;
+
 use std::{
     collections::BTreeMap,
+    fs,
     io::{Read as _, Seek as _, SeekFrom, Write as _},
     os::unix::fs::PermissionsExt as _,
 };
@@ -27,6 +30,8 @@ fn run(slot: u64, ended_at: Option<Millis>) -> Vec<Change> {
         callers_credential: false,
         table,
         has_past: false,
+        past_is_lost: false,
+        read_to: 0,
         started_at: 1,
         ended_at,
         given_up: false,
@@ -47,6 +52,7 @@ fn call(slot: u64, tool_use: &str, stage: Stage) -> Change {
         handle: Some("h".to_owned()),
         seq: 7,
         received_at: 2,
+        received_up: None,
         content: u64::MAX,
         name: "fs_ls".to_owned(),
         kind: Some("mcp_local".to_owned()),
@@ -64,7 +70,7 @@ async fn write(journal: &Journal, changes: Vec<Change>) {
 async fn what_was_written_is_there_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
-    let (journal, kept) = Journal::open(&path).unwrap();
+    let (journal, kept) = Journal::open(&path, false).unwrap();
     assert!(kept.runs.is_empty());
     let mode = fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "its owner's alone");
@@ -84,7 +90,7 @@ async fn what_was_written_is_there_again() {
     journal.write(vec![Change::Session(("w".to_owned(), "s".to_owned()), session)]);
     journal.close();
 
-    let (journal, kept) = Journal::open(&path).unwrap();
+    let (journal, kept) = Journal::open(&path, false).unwrap();
     let [only] = kept.runs.as_slice() else { panic!("{kept:?}") };
     assert_eq!((only.slot, only.record.run.as_str()), (Slot(1), "run_1"));
     let [first, second] = only.calls.as_slice() else { panic!("{only:?}") };
@@ -101,12 +107,12 @@ async fn what_was_written_is_there_again() {
     write(&journal, vec![Change::ForgetCalls(Slot(1))]).await;
     write(&journal, vec![Change::ForgetSession(("w".to_owned(), "s".to_owned()))]).await;
     journal.close();
-    let (journal, kept) = Journal::open(&path).unwrap();
+    let (journal, kept) = Journal::open(&path, false).unwrap();
     assert!(kept.sessions.is_empty());
     assert_eq!(kept.runs.iter().map(|run| run.calls.len()).collect::<Vec<_>>(), [0, 1]);
     write(&journal, vec![Change::ForgetRun(Slot(2)), Change::ForgetRun(Slot(1))]).await;
     journal.close();
-    assert!(Journal::open(&path).unwrap().1.runs.is_empty());
+    assert!(Journal::open(&path, false).unwrap().1.runs.is_empty());
 }
 
 /// What the journal is told, and what becomes of it meanwhile.
@@ -185,29 +191,34 @@ fn model(kept: &Kept) -> Model {
     kept.runs.iter().map(|run| (run.slot.0, calls(run))).collect()
 }
 
+fn renew(path: &Path) -> Store {
+    // The lock is given back at once.
+    Store::renew(path, &mut Lock::take(path, false).unwrap()).unwrap()
+}
+
 proptest! {
     /// Whatever is written, and whenever the bridge crashes: what was written before is there.
     #[test]
     fn what_is_kept_is_what_was_written(steps in proptest::collection::vec(Step::any(), 1..40)) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
-        let (mut store, mut expected) = (Store::renew(&path).unwrap(), Model::new());
+        let (mut store, mut expected) = (renew(&path), Model::new());
         for step in &steps {
             // A call without its run is never written.
             let run_is_there = |slot: &u64| expected.contains_key(slot);
             match step {
                 Step::Call(slot, _) | Step::Answer(slot, _) if !run_is_there(slot) => continue,
-                Step::Renew => store = Store::renew(&path).unwrap(),
+                Step::Renew => store = renew(&path),
                 Step::Crash(left) => {
                     let whole = store.size();
                     let unfinished = run(9, None);
-                    store.apply(unfinished.iter()).unwrap();
+                    store.apply([unfinished.as_slice()]).unwrap();
                     let cut = (whole + u64::from(*left)).min(store.size() - 1);
                     let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
                     file.set_len(cut).unwrap();
-                    store = Store::renew(&path).unwrap();
+                    store = renew(&path);
                 }
-                _ => store.apply(step.changes().iter()).unwrap(),
+                _ => store.apply([step.changes().as_slice()]).unwrap(),
             }
             step.apply(&mut expected);
             prop_assert_eq!(model(&store::read(&path).unwrap()), expected.clone());
@@ -220,7 +231,7 @@ proptest! {
 async fn what_is_not_kept_any_more_does_not_stay_in_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
-    let (journal, _) = Journal::open(&path).unwrap();
+    let (journal, _) = Journal::open(&path, false).unwrap();
     write(&journal, run(1, None)).await;
     let large = Bytes::from(vec![b'x'; 1 << 20]);
     let most = async {
@@ -239,26 +250,26 @@ async fn what_is_not_kept_any_more_does_not_stay_in_the_file() {
         "40 MiB were written, one is kept at a time, and there were {most} bytes"
     );
     journal.close();
-    assert_eq!(Journal::open(&path).unwrap().1.runs[0].calls.len(), 1);
+    assert_eq!(Journal::open(&path, false).unwrap().1.runs[0].calls.len(), 1);
 }
 
 #[tokio::test]
 async fn routes_are_written_once_and_forgotten_with_the_last_that_leads_there() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
-    let mut store = Store::renew(&path).unwrap();
-    store.apply(run(1, None).iter()).unwrap();
+    let mut store = renew(&path);
+    store.apply([run(1, None).as_slice()]).unwrap();
     let first = store.size();
-    store.apply(run(2, None).iter()).unwrap();
+    store.apply([run(2, None).as_slice()]).unwrap();
     let routes = Routes::default().stored().text.len() as u64;
     assert!(store.size() - first + routes <= first, "the second run has no routes with it");
-    store.apply([Change::ForgetRun(Slot(1))].iter()).unwrap();
+    store.apply([[Change::ForgetRun(Slot(1))].as_slice()]).unwrap();
     assert_eq!(store::read(&path).unwrap().runs.len(), 1);
-    store.apply([Change::ForgetRun(Slot(2))].iter()).unwrap();
-    store = Store::renew(&path).unwrap();
-    assert_eq!(store.size(), 8, "nothing is kept");
+    store.apply([[Change::ForgetRun(Slot(2))].as_slice()]).unwrap();
+    store = renew(&path);
+    assert_eq!(store.size(), 28, "nothing is kept");
     // What is forgotten is written again.
-    store.apply(run(3, None).iter()).unwrap();
+    store.apply([run(3, None).as_slice()]).unwrap();
     assert_eq!(store::read(&path).unwrap().runs.len(), 1);
 }
 
@@ -266,8 +277,8 @@ async fn routes_are_written_once_and_forgotten_with_the_last_that_leads_there() 
 async fn one_file_has_one_owner() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
-    let (journal, _) = Journal::open(&path).unwrap();
-    let error = Journal::open(&path).unwrap_err();
+    let (journal, _) = Journal::open(&path, false).unwrap();
+    let error = Journal::open(&path, false).unwrap_err();
     assert!(crate::http_client::chain(&error).contains("another mantyx-bridge"), "{error:?}");
     journal.close();
 }
@@ -275,14 +286,14 @@ async fn one_file_has_one_owner() {
 #[tokio::test(start_paused = true)]
 async fn a_thread_that_hangs_or_is_gone_does_not_live() {
     let dir = tempfile::tempdir().unwrap();
-    let (journal, _) = Journal::open(&dir.path().join("journal")).unwrap();
+    let (journal, _) = Journal::open(&dir.path().join("journal"), false).unwrap();
     assert!(journal.lives().await);
     journal.close();
     assert!(!journal.lives().await, "it has ended");
 
     let (jobs, given) = mpsc::channel();
-    let journal =
-        Journal { jobs, health: Arc::default(), metrics: Arc::default(), writer: Mutex::new(None) };
+    let (health, metrics) = (Arc::default(), Arc::default());
+    let journal = Journal { jobs, health, metrics, noted: 0, writer: Mutex::new(None) };
     let lives = tokio::time::timeout(Duration::from_secs(3600), journal.lives()).await;
     assert!(lives.is_err(), "it does not come by");
     drop(given);
@@ -317,11 +328,11 @@ async fn a_damaged_file_is_set_aside() {
     for (number, damage) in ["", "not a journal", "\0"].iter().enumerate() {
         let path = dir.path().join(format!("{number}"));
         fs::write(&path, damage.repeat(5_000)).unwrap();
-        let (journal, kept) = Journal::open(&path).unwrap();
+        let (journal, kept) = Journal::open(&path, false).unwrap();
         assert!(kept.runs.is_empty());
         write(&journal, run(1, None)).await;
         journal.close();
-        assert_eq!(Journal::open(&path).unwrap().1.runs.len(), 1);
+        assert_eq!(Journal::open(&path, false).unwrap().1.runs.len(), 1);
     }
     let aside = fs::read_dir(dir.path())
         .unwrap()
@@ -333,8 +344,8 @@ async fn a_damaged_file_is_set_aside() {
 async fn a_later_versions_file_is_not_touched() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
-    fs::write(&path, b"mantyxj\x02what this version cannot read").unwrap();
-    let error = crate::http_client::chain(&Journal::open(&path).unwrap_err());
+    fs::write(&path, b"mantyxj\x03what this version cannot read").unwrap();
+    let error = crate::http_client::chain(&Journal::open(&path, false).unwrap_err());
     assert!(error.contains("later version") && error.contains("move the file away"), "{error}");
     assert!(fs::read(&path).unwrap().ends_with(b"what this version cannot read"));
 }
@@ -344,13 +355,13 @@ async fn a_later_versions_file_is_not_touched() {
 async fn a_start_does_not_need_a_disk_that_works() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
-    let (journal, _) = Journal::open(&path).unwrap();
+    let (journal, _) = Journal::open(&path, false).unwrap();
     write(&journal, run(1, None)).await;
     journal.close();
     drop(journal);
     // Nothing can take the journal's place.
     fs::create_dir(path.with_extension("new")).unwrap();
-    let (journal, kept) = Journal::open(&path).unwrap();
+    let (journal, kept) = Journal::open(&path, false).unwrap();
     assert_eq!(kept.runs.len(), 1, "what is there is read");
     assert!(!journal.is_open() && journal.health().error.is_some());
     journal.commit(run(2, None)).await.unwrap_err();
@@ -359,7 +370,7 @@ async fn a_start_does_not_need_a_disk_that_works() {
     write(&journal, run(4, None)).await;
     assert!(journal.is_open());
     journal.close();
-    let slots = Journal::open(&path).unwrap().1.runs;
+    let slots = Journal::open(&path, false).unwrap().1.runs;
     let slots: Vec<u64> = slots.iter().map(|run| run.slot.0).collect();
     assert_eq!(slots, [1, 3, 4], "what nobody waited for was kept");
 }
@@ -369,7 +380,7 @@ async fn a_start_does_not_need_a_disk_that_works() {
 async fn flipped_bytes_never_stop_the_bridge() {
     let dir = tempfile::tempdir().unwrap();
     let whole = dir.path().join("whole");
-    let (journal, _) = Journal::open(&whole).unwrap();
+    let (journal, _) = Journal::open(&whole, false).unwrap();
     for slot in 1..20 {
         write(&journal, run(slot, None)).await;
         write(&journal, vec![call(slot, "tu", Stage::Dispatched)]).await;
@@ -388,10 +399,12 @@ async fn flipped_bytes_never_stop_the_bridge() {
         file.seek(SeekFrom::Start(at)).unwrap();
         file.write_all(&[byte[0] ^ 0x5a]).unwrap();
         drop(file);
-        let (journal, _) = Journal::open(&path).unwrap();
+        let (journal, _) = Journal::open(&path, false).unwrap();
         write(&journal, run(100, None)).await;
         journal.close();
-        assert!(Journal::open(&path).unwrap().1.runs.iter().any(|run| run.slot == Slot(100)));
+        assert!(
+            Journal::open(&path, false).unwrap().1.runs.iter().any(|run| run.slot == Slot(100))
+        );
     }
 }
 
@@ -400,7 +413,7 @@ async fn what_has_ended_makes_room_and_what_has_not_closes_the_journal() {
     const MAX: u64 = 10 << 20;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
-    let (journal, _) = Journal::open_bounded(&path, MAX).unwrap();
+    let (journal, _) = Journal::open_bounded(&path, false, MAX).unwrap();
     let large = Bytes::from(vec![b'x'; 1 << 20]);
     let answer = |slot: u64| {
         let answer = Change::Answer(key(slot, "tu"), large.clone());
@@ -427,7 +440,7 @@ async fn what_has_ended_makes_room_and_what_has_not_closes_the_journal() {
     let health = journal.health();
     assert!(!journal.is_open() && health.error.unwrap().contains("full"), "no more calls");
     journal.close();
-    let (journal, kept) = Journal::open_bounded(&path, MAX).unwrap();
+    let (journal, kept) = Journal::open_bounded(&path, false, MAX).unwrap();
     assert_eq!(kept.runs.iter().filter(|run| run.calls[0].answer.is_some()).count(), 16);
     journal.close();
 }

@@ -72,6 +72,16 @@ pub fn decide(known: Known) -> Recovery {
     }
 }
 
+/// How old a run may be beside the loss of a journal and still count as younger: MANTYX's clock is
+/// known to the second.
+const SAME_TIME: Duration = Duration::from_secs(2);
+
+/// Whether a run may have had calls that a lost journal knew of: it is not known to be younger than
+/// the loss. `None` for an age that is not known.
+pub fn may_have_been_driven(run: Option<Duration>, loss: Option<Duration>) -> bool {
+    run.zip(loss).is_none_or(|(run, loss)| run + SAME_TIME >= loss)
+}
+
 #[cfg(test)]
 mod tests {
     //! The table, cell by cell.
@@ -108,6 +118,22 @@ mod tests {
         check(Stage::Dispatched, again, Recovery::Unknown);
         let late = |known: &mut Known| (known.repeatable, known.budget) = (true, Duration::ZERO);
         check(Stage::Dispatched, late, Recovery::Unknown);
+    }
+
+    #[test]
+    fn only_a_run_that_is_younger_than_the_loss_is_as_any_other() {
+        let seconds = |seconds: Option<u64>| seconds.map(Duration::from_secs);
+        for (run, loss, expected) in [
+            (Some(10), Some(20), false),
+            (Some(17), Some(20), false),
+            (Some(18), Some(20), true),
+            (Some(300), Some(20), true),
+            (None, Some(20), true),
+            (Some(10), None, true),
+        ] {
+            let told = format!("{run:?} {loss:?}");
+            assert_eq!(may_have_been_driven(seconds(run), seconds(loss)), expected, "{told}");
+        }
     }
 
     #[test]

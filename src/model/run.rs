@@ -12,7 +12,7 @@ use super::{
     answer::codes::TOOL_INPUT_INVALID,
     event::{Body, Call, Event},
     ids::{RunId, RunKind, ToolUseId, is_segment},
-    offer::Route,
+    offer::{Route, Target},
     replay::Unnumbered,
     spec::Table,
 };
@@ -35,6 +35,9 @@ pub enum Step {
 pub enum Work {
     /// Make the call and post the answer.
     Make(Route),
+    /// The same, but it may have been made before: what was known of the run's past is lost, and its
+    /// log has no answer.
+    Doubtful(Route),
     /// Post this error; nothing is called.
     Refuse(String),
     /// Nothing: the call was taken before, or its answer stands in the run's log.
@@ -62,6 +65,8 @@ pub struct Run {
     taken: HashMap<Key, Option<u64>>,
     /// While the past is being read: the calls that no answer was seen of, in their order.
     held: Option<Vec<(Call, Work)>>,
+    /// What an earlier process knew of the past is lost: what was called there may have been made.
+    past_is_lost: bool,
 }
 
 /// A call that was taken before the bridge was restarted.
@@ -92,6 +97,7 @@ impl Run {
             unnumbered: Unnumbered::default(),
             taken: HashMap::new(),
             held: None,
+            past_is_lost: false,
         }
     }
 
@@ -125,6 +131,24 @@ impl Run {
             }
         }
         this
+    }
+
+    /// A run that was driven before, and of which nobody can tell whether all that was known is there
+    /// still: it is read from its beginning, and a call that has no answer then may have been made.
+    ///
+    /// `seen` and `again` are as for [`Self::resumed`].
+    pub fn with_lost_past(
+        kind: RunKind,
+        table: Arc<Table>,
+        seen: impl IntoIterator<Item = Seen>,
+        again: Vec<Call>,
+    ) -> Self {
+        Self { past_is_lost: true, ..Self::resumed(kind, table, 0, seen, again) }
+    }
+
+    /// Whether a call of the past may have been made that nothing is known of.
+    pub fn past_is_lost(&self) -> bool {
+        self.past_is_lost
     }
 
     /// The last event that was taken in: where a broken stream resumes.
@@ -176,7 +200,16 @@ impl Run {
 
     /// The past has been read: what it left unanswered is to be done now.
     pub fn settle(&mut self) -> Vec<(Call, Work)> {
-        self.held.take().unwrap_or_default()
+        let mut held = self.held.take().unwrap_or_default();
+        if std::mem::take(&mut self.past_is_lost) {
+            for (_, work) in &mut held {
+                // Whatever else a call leads to, no tool is reached by it.
+                if let Work::Make(route @ Route { target: Target::Tool { .. }, .. }) = work {
+                    *work = Work::Doubtful(route.clone());
+                }
+            }
+        }
+        held
     }
 
     /// Takes in the next event.

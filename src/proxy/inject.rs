@@ -254,6 +254,7 @@ impl Outgoing<'_> {
             authority: self.authority.clone(),
             table: Arc::new(injected.table),
             has_past: false,
+            past_is_lost: false,
             trace: self.runs.traces().context(trace(&taken.parts.headers)),
         };
         if let Err(run) = self.runs.start(new).await {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::{sync::watch, time::Instant};
 
-use super::{DrivenRun, Runs};
+use super::{Access, DrivenRun, Runs};
 use crate::{
     model::ids::{AppName, SessionId},
     upstream::{Authority, PostCredential},
@@ -44,8 +44,8 @@ impl Known {
         Self { current, is_refused: false, creator: Some(creator), accepted: Vec::new() }
     }
 
-    /// MANTYX has accepted `shown` for this run.
-    fn accept(&mut self, shown: &Authority, now: Instant) {
+    /// MANTYX has accepted `shown` for this run. Whether it takes the place of one that was refused.
+    fn accept(&mut self, shown: &Authority, now: Instant) -> bool {
         self.accepted.retain(|(known, _)| !known.is_same(shown));
         if self.accepted.len() == MOST {
             self.accepted.remove(0);
@@ -53,8 +53,8 @@ impl Known {
         self.accepted.push((shown.clone(), now));
         if self.is_refused {
             self.current = shown.clone();
-            self.is_refused = false;
         }
+        std::mem::take(&mut self.is_refused)
     }
 
     /// MANTYX has refused `shown` for this run.
@@ -92,8 +92,10 @@ impl RunCredential {
         self.0.borrow().current.is_callers()
     }
 
-    fn accept(&self, shown: &Authority) {
-        self.0.send_modify(|known| known.accept(shown, Instant::now()));
+    fn accept(&self, shown: &Authority) -> bool {
+        let mut replaces = false;
+        self.0.send_modify(|known| replaces = known.accept(shown, Instant::now()));
+        replaces
     }
 
     pub(super) fn refuse(&self, shown: &Authority) {
@@ -173,8 +175,10 @@ impl Runs {
 
     /// MANTYX has accepted this credential of the run's app for `run`.
     pub fn accepted(&self, run: &DrivenRun, shown: &Authority) {
-        if shown.is_callers() || run.credential.is_callers() {
-            run.credential.accept(shown);
+        if (shown.is_callers() || run.credential.is_callers()) && run.credential.accept(shown) {
+            // Its stream was refused to the one before: those who read along wait for what the new
+            // one is told.
+            run.set_access(Access::Untried);
         }
     }
 
@@ -210,7 +214,9 @@ mod tests {
         let mut state = Known::new(shown("a"));
         for step in steps.split_whitespace() {
             match step.split_at(1) {
-                ("+", name) => state.accept(&shown(name), now),
+                ("+", name) => {
+                    state.accept(&shown(name), now);
+                }
                 ("-", name) => state.refuse(&shown(name)),
                 _ => now += Duration::from_secs(step.parse().unwrap()),
             }

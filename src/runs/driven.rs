@@ -139,8 +139,12 @@ pub(super) struct Left {
 impl DrivenRun {
     /// A run that nobody has driven yet.
     pub(super) fn new(slot: Slot, new: NewRun, room: &Room) -> Self {
-        let begin = if new.has_past { Run::with_past } else { Run::new };
-        let state = begin(new.key.kind, Arc::clone(&new.table));
+        let (kind, table) = (new.key.kind, Arc::clone(&new.table));
+        let state = match (new.past_is_lost, new.has_past) {
+            (true, _) => Run::with_lost_past(kind, table, [], Vec::new()),
+            (false, true) => Run::with_past(kind, table),
+            (false, false) => Run::new(kind, table),
+        };
         Self::of(slot, new, state, (EventLog::new(room), room), journal::now())
     }
 
@@ -161,7 +165,11 @@ impl DrivenRun {
             RunKind::Agent if ended_at.is_some() && !given_up => EventLog::behind(room, u64::MAX),
             RunKind::Agent => EventLog::behind(room, last_seq),
         };
-        let state = Run::resumed(kind, table, last_seq, seen, calls);
+        let state = if new.past_is_lost {
+            Run::with_lost_past(kind, table, seen, calls)
+        } else {
+            Run::resumed(kind, table, last_seq, seen, calls)
+        };
         let this = Self {
             left: Mutex::new(again.into_iter().map(by_call).collect()),
             ..Self::of(slot, new, state, (log, room), started_at)
@@ -181,7 +189,7 @@ impl DrivenRun {
         (log, room): (EventLog, &Room),
         started_at: Millis,
     ) -> Self {
-        let NewRun { key, app, session, authority, table, has_past: _, trace } = new;
+        let NewRun { key, app, session, authority, table, trace, .. } = new;
         let stop = CancellationToken::new();
         Self {
             key,
@@ -207,6 +215,10 @@ impl DrivenRun {
     /// The run as it is to be kept.
     pub(super) fn changes(&self) -> Vec<Change> {
         let (table, routes) = self.table.stored();
+        let (has_past, past_is_lost, last_seq) = {
+            let state = self.state();
+            (state.has_past(), state.past_is_lost(), state.last_seq())
+        };
         let record = RunRecord {
             workspace: self.key.workspace.to_string(),
             kind: self.key.kind.collection().to_owned(),
@@ -215,7 +227,9 @@ impl DrivenRun {
             session: self.session.as_ref().map(ToString::to_string),
             callers_credential: self.credential.is_callers(),
             table,
-            has_past: self.state().has_past(),
+            has_past,
+            past_is_lost,
+            read_to: if has_past { 0 } else { last_seq },
             started_at: self.started_at,
             ended_at: self.ended().map(|ended| ended.told),
             given_up: self.is_given_up(),

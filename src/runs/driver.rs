@@ -24,6 +24,7 @@ use super::{
     answering::{self, Task},
     entry::Entry,
     mask::masked,
+    restore,
 };
 use crate::{
     backoff::Backoff,
@@ -57,6 +58,10 @@ const QUIET: Duration = Duration::from_secs(1);
 /// The longest that calls are held because the past may hold their answers: far less than MANTYX
 /// waits for a result.
 const PAST_WITHIN: Duration = Duration::from_secs(15);
+/// The same two of a run whose past is lost: a call that is taken for a new one may be made twice,
+/// and MANTYX waits for minutes.
+const LOST_QUIET: Duration = Duration::from_secs(5);
+const LOST_PAST_WITHIN: Duration = Duration::from_secs(60);
 
 /// Why a stream ended.
 enum End {
@@ -83,12 +88,15 @@ struct Driver {
     unknown: u32,
     /// Whether a stream was opened before.
     has_read: bool,
+    /// Calls that are answered when the past has been read. Where that is lost, an answer has to wait:
+    /// it would bring the run's next call, which could not be told from one of the past.
+    left: Vec<(Arc<Entry>, Task)>,
 }
 
 /// Drives `run` until it ends or the daemon goes down.
 ///
-/// `left` are the calls that an earlier process left and that need not wait for the stream. The run
-/// may have been given up before.
+/// `left` are the calls that an earlier process left and that need not wait for what the stream says.
+/// The run may have been given up before.
 pub(super) async fn drive(
     runs: Arc<Runs>,
     run: Arc<DrivenRun>,
@@ -105,9 +113,10 @@ pub(super) async fn drive(
         riddle: false,
         unknown: if is_revived { UNKNOWN_RUN_LIMIT - 1 } else { 0 },
         has_read: is_revived,
+        left,
     };
-    for (entry, task) in left {
-        driver.answer(entry.call(), task, entry);
+    if !driver.run.state().past_is_lost() {
+        driver.answer_left();
     }
     let why = driver.read_to_the_end().await;
     let Driver { runs, run, mut calls, .. } = driver;
@@ -207,6 +216,13 @@ impl Driver {
                     debug!(run = %self.run.key.run, why, "the stream broke; resuming");
                     self.backoff.next_wait()
                 }
+                // Another credential is known, and tried at once; each is tried once.
+                End::Refused(error)
+                    if error.is_of_the_credential()
+                        && !self.run.credential.current().is_same(&shown) =>
+                {
+                    continue;
+                }
                 End::Refused(error) => {
                     warn!(run = %self.run.key.run, %error, "the run's stream cannot be read");
                     is_lost = self.is_lost(&error) || begun > opened + GIVE_UP;
@@ -242,6 +258,10 @@ impl Driver {
     async fn pause(&mut self, wait: Duration, is_lost: bool, shown: &Authority) -> Option<Why> {
         let next = Instant::now() + wait;
         let draining = self.runs.draining().clone();
+        if is_lost {
+            // They waited for a past that is not going to be read.
+            self.answer_left();
+        }
         loop {
             self.note_ended();
             if is_lost && self.calls.is_empty() {
@@ -387,11 +407,22 @@ impl Driver {
         if !self.run.state().has_past() {
             return SILENCE;
         }
+        let (quiet, within) = match self.run.state().past_is_lost() {
+            true => (LOST_QUIET, LOST_PAST_WITHIN),
+            false => (QUIET, PAST_WITHIN),
+        };
         let now = Instant::now();
-        let until = *self.past_until.get_or_insert(now + PAST_WITHIN);
+        let until = *self.past_until.get_or_insert(now + within);
         let left = until.saturating_duration_since(now);
         // Half an event is no pause.
-        if framer.is_inside_frame() { left } else { left.min(QUIET) }
+        if framer.is_inside_frame() { left } else { left.min(quiet) }
+    }
+
+    /// Answers what an earlier process left.
+    fn answer_left(&mut self) {
+        for (entry, task) in std::mem::take(&mut self.left) {
+            self.answer(entry.call(), task, entry);
+        }
     }
 
     /// The past has been read: what it left open is done.
@@ -406,6 +437,7 @@ impl Driver {
         changes.extend(self.run.take_left().iter().flat_map(|entry| entry.closed()));
         // In one piece: what is behind the events that were read is either all kept or not at all.
         self.runs.journal.write(changes);
+        self.answer_left();
         for (call, task, entry) in tasks {
             self.answer(call, task, entry);
         }
@@ -494,6 +526,17 @@ impl Driver {
         for (call, work) in calls {
             let (run, tool_use) = (&self.run.key.run, &call.tool_use);
             let task = match work {
+                Work::Doubtful(route) => {
+                    warn!(
+                        %run, toolUseId = %tool_use, tool = call.name,
+                        "call without an answer, of a time that nothing is known of"
+                    );
+                    let entry = self.run.entry(&self.runs, &call);
+                    let task = restore::doubtful(&entry, route);
+                    changes.push(entry.change());
+                    tasks.push((call, task, entry));
+                    continue;
+                }
                 Work::Make(route) => {
                     info!(%run, toolUseId = %tool_use, tool = call.name, "call");
                     Task::Make(route)

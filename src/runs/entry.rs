@@ -17,12 +17,13 @@ use super::pending::LongCalls;
 use crate::{
     backend::peer::{Handle, NotRecorded, Witness},
     journal::{
-        self, Journal,
+        Journal, clock,
         record::{CallKey, CallRecord, Change, Slot},
     },
     model::{
         event::Call,
         ids::{CallId, RunId},
+        moment::Moment,
         offer::RefKind,
         recovery::{Known, Stage},
     },
@@ -44,7 +45,7 @@ pub(super) struct Entry {
     since: Instant,
     /// Set when it goes on after a first answer.
     long: OnceLock<(Arc<LongCalls>, CallId)>,
-    /// How long it had been known before, by the wall clock: none other outlives a process.
+    /// How long it had been known before, by the clocks that outlive a process.
     before: Duration,
 }
 
@@ -62,12 +63,14 @@ impl Entry {
             agent_run: agent_run.map(ToString::to_string).unwrap_or_default(),
             tool_use: call.tool_use.to_string(),
         };
+        let received = clock::moment();
         let record = CallRecord {
             stage: Stage::Received,
             attempts: 0,
             handle: None,
             seq,
-            received_at: journal::now(),
+            received_at: received.wall,
+            received_up: received.up,
             content: call.content(),
             name: call.name.clone(),
             kind: call.kind.map(|kind| kind.as_str().to_owned()),
@@ -84,7 +87,9 @@ impl Entry {
         key: CallKey,
         record: CallRecord,
     ) -> Self {
-        let before = Duration::from_millis(journal::now().saturating_sub(record.received_at));
+        let received = Moment { wall: record.received_at, up: record.received_up };
+        // Where nobody can tell, its time counts as over: nobody may wait for it any more.
+        let before = journal.since(received).unwrap_or(Duration::MAX);
         let (record, since) = (Mutex::new(record), Instant::now());
         Self { journal, leaving, key, record, since, long: OnceLock::new(), before }
     }
@@ -92,6 +97,15 @@ impl Entry {
     /// Writes the entry as it stands.
     pub(super) fn change(&self) -> Change {
         Change::Call(self.key.clone(), self.record().clone())
+    }
+
+    /// The call may have reached its tool, for all that is known.
+    pub(super) fn doubt(&self) {
+        let mut record = self.record();
+        if record.stage == Stage::Received {
+            record.stage = Stage::Dispatched;
+            record.attempts = record.attempts.max(1);
+        }
     }
 
     /// What is left of `whole`, which began when the call was read.

@@ -28,7 +28,7 @@ use self::kept::Work;
 use super::{AskedBy, Left, RunKey, Runs, account::Account};
 use crate::{
     backend::peer::Origin,
-    journal::{self, Journal, record::Millis},
+    journal::{self, Journal, clock, record::Millis},
     model::{
         answer::Answer,
         approval,
@@ -310,7 +310,7 @@ impl InHand {
             origin: self.origin.clone(),
             handle,
             arguments,
-            begun_at: journal::now(),
+            begun: clock::moment(),
         }
     }
 

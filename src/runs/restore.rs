@@ -39,11 +39,13 @@ impl Runs {
     /// Takes up what was kept. Runs that were being driven are driven on; those that need their
     /// app's own credential, as soon as the app shows it.
     pub fn restore(self: &Arc<Self>, kept: Kept, apps: &[App]) {
-        let Kept { upstream, runs, sessions, long } = kept;
-        let last = runs.iter().map(|run| run.slot.0).max().unwrap_or(0);
-        self.next_slot.store(last + 1, Ordering::Relaxed);
+        let Kept { upstream, runs, sessions, long, last_slot, lost, noted: _ } = kept;
+        self.next_slot.store(last_slot + 1, Ordering::Relaxed);
         let now = self.upstream.base().to_string();
-        if upstream.as_ref() != Some(&now) {
+        if upstream.is_none() && lost.is_some() {
+            // It may be what was lost; the rest is rather answered than forgotten.
+            self.journal.write(vec![Change::Upstream(now)]);
+        } else if upstream.as_ref() != Some(&now) {
             self.leave_behind(&runs, &sessions);
             let long = long.into_iter().map(|(id, _)| Change::ForgetLong(id));
             self.journal.write(long.collect());
@@ -154,12 +156,14 @@ impl Runs {
         let KeptRun { slot, record, routes, calls } = kept;
         let trace = self.kept_trace(&record);
         let table = Arc::new(Table::restore(&record.table, routes));
+        let last_seq = calls.iter().map(|call| call.record.seq).max().unwrap_or(0);
+        let last_seq = last_seq.max(record.read_to);
         let mut left = Left {
             slot,
             started_at: record.started_at,
             ended_at: record.ended_at,
             given_up: record.given_up,
-            last_seq: calls.iter().map(|call| call.record.seq).max().unwrap_or(0),
+            last_seq: if record.past_is_lost { 0 } else { last_seq },
             seen: Vec::new(),
             again: Vec::new(),
         };
@@ -190,6 +194,7 @@ impl Runs {
             authority,
             table,
             has_past: record.has_past,
+            past_is_lost: record.past_is_lost,
             trace,
         };
         let (again, at) = (left.again.len(), left.last_seq);
@@ -218,6 +223,32 @@ fn is_untold(record: &LongRecord, runs: &[KeptRun]) -> bool {
     runs.iter().any(|run| run.calls.iter().any(|call| is_it(run, call)))
 }
 
+/// How a call is answered of which nobody knows whether it was made.
+pub(super) fn doubtful(entry: &Entry, route: Route) -> Task {
+    entry.doubt();
+    match decide(entry.known(route.repeatable, POST_WITHIN)) {
+        Recovery::Make => Task::Make(route),
+        Recovery::Resume => Task::Resume(route),
+        _ => {
+            let name = entry.call().name;
+            let why = format!(
+                "{OUTCOME_UNKNOWN}: the bridge has lost its record of earlier calls, and cannot tell \
+                 whether `{name}` was called. The call may or may not have taken effect; check \
+                 before you repeat it."
+            );
+            Task::Refuse(why, Ending::Unknown)
+        }
+    }
+}
+
+fn unknown(name: &str) -> Task {
+    let why = format!(
+        "{OUTCOME_UNKNOWN}: the bridge was restarted while `{name}` was being called. The call may \
+         or may not have taken effect; check before you repeat it."
+    );
+    Task::Refuse(why, Ending::Unknown)
+}
+
 /// How a call is answered that is not simply made again; `None` where nothing is left to do.
 fn task(
     recovery: Recovery,
@@ -225,13 +256,6 @@ fn task(
     route: Option<Route>,
     answer: Option<Bytes>,
 ) -> Option<Task> {
-    let unknown = || {
-        let why = format!(
-            "{OUTCOME_UNKNOWN}: the bridge was restarted while `{name}` was being called. The call \
-             may or may not have taken effect; check before you repeat it."
-        );
-        Task::Refuse(why, Ending::Unknown)
-    };
     match (recovery, route, answer) {
         (Recovery::Nothing | Recovery::Make, _, _) => None,
         (Recovery::Post, _, Some(body)) => Some(Task::Post(body)),
@@ -243,7 +267,7 @@ fn task(
             );
             Some(Task::Refuse(why, Ending::TooLate))
         }
-        (Recovery::Unknown | Recovery::Post | Recovery::Resume, _, _) => Some(unknown()),
+        (Recovery::Unknown | Recovery::Post | Recovery::Resume, _, _) => Some(unknown(name)),
     }
 }
 
@@ -282,6 +306,8 @@ mod tests {
             callers_credential: false,
             table,
             has_past: false,
+            past_is_lost: false,
+            read_to: 0,
             started_at: 1,
             ended_at: None,
             given_up: false,
@@ -293,6 +319,7 @@ mod tests {
             handle: None,
             seq: 1,
             received_at: 1,
+            received_up: None,
             content: 1,
             name: "fs_rm".to_owned(),
             kind: None,
@@ -318,6 +345,7 @@ mod tests {
             handle: None,
             arguments: None,
             begun_at: 1,
+            begun_up: None,
             ended: None,
         };
         let (received, answered) = (Stage::Received, Stage::Answered);

@@ -21,6 +21,7 @@ fn run(inner: &mut Inner, id: &str, room: &Room) -> Arc<DrivenRun> {
         authority: upstream.own().unwrap(),
         table: Arc::new(Table::empty()),
         has_past: false,
+        past_is_lost: false,
         trace: Context::default(),
     };
     let run = Arc::new(DrivenRun::new(Slot(1), new, room));

@@ -126,6 +126,20 @@ impl Bridge {
         self.wait_listening().await;
     }
 
+    /// Starts the daemon where no file can be written, as on a full disk, and waits until it serves:
+    /// on the port that it had before.
+    pub(crate) async fn restart_on_full_disk(&mut self) {
+        self.under = &["prlimit", "--fsize=0:unlimited"];
+        self.spawn();
+        self.under = &[];
+        let addr = self.addr;
+        wait::until("the daemon should listen", START, async || {
+            tokio::net::TcpStream::connect(addr).await.ok().map(drop)
+        })
+        .await;
+        self.wait_ready().await;
+    }
+
     /// Starts the daemon and waits for nothing.
     pub(crate) fn spawn(&mut self) {
         assert!(self.process.is_none(), "stop or kill the daemon before it is started again");

@@ -238,14 +238,19 @@ async fn a_call_that_waited_for_its_turn_is_made() {
     assert_eq!(rig.plain.begun("tu_waiting"), 1);
 }
 
-/// Kills the bridge with a call that has not begun, and starts it with its clock moved by `seconds`.
-async fn start_at_another_time(seconds: &str) -> Rig {
+/// Kills the bridge with a call that has not begun, and starts it with its clock moved by `seconds`;
+/// if `booted`, on a machine that was booted meanwhile.
+async fn start_at_another_time(seconds: &str, booted: bool) -> Rig {
     let mut rig = Rig::start(1, "").await;
     rig.kill_with_one_waiting(|calls| calls.answered("tu_first").answered("tu_waiting").done())
         .await;
     let clock = peers::clock();
     let clock = clock.to_str().expect("a path of the tests is UTF-8");
-    rig.bridge.set_env(&[("LD_PRELOAD", clock), ("CLOCK_MOVED_BY", seconds)]);
+    let boot = rig.bridge.state("boot");
+    fs::write(&boot, "6f1d1c5e-0000-4000-8000-000000000000\n").expect("a directory of ours");
+    let boot = boot.to_str().expect("a path of the tests is UTF-8");
+    let env = [("LD_PRELOAD", clock), ("CLOCK_MOVED_BY", seconds), ("BOOT_ID", boot)];
+    rig.bridge.set_env(if booted { &env } else { &env[..2] });
     rig.bridge.restart().await;
     assert_unknown(&rig.mantyx.taken("tu_first").await, "the call that was cut off");
     rig
@@ -254,7 +259,18 @@ async fn start_at_another_time(seconds: &str) -> Rig {
 #[tokio::test]
 async fn a_call_whose_time_ran_out_meanwhile_is_not_made() {
     // MANTYX waits 300 s, and a call is not begun with less than 10 s left.
-    let rig = start_at_another_time("295").await;
+    let rig = start_at_another_time("295", true).await;
+    assert_too_late(&rig).await;
+}
+
+/// Whether there is time left, nobody can tell: the machine was booted, and its clock put back.
+#[tokio::test]
+async fn a_call_is_not_made_where_nobody_knows_how_long_it_waited() {
+    let rig = start_at_another_time("-3600", true).await;
+    assert_too_late(&rig).await;
+}
+
+async fn assert_too_late(rig: &Rig) {
     let answer = rig.mantyx.taken("tu_waiting").await;
     let error = answer["error"].as_str().unwrap_or_else(|| panic!("too late: {answer}"));
     assert!(!error.contains("may or may not"), "it is known that nothing happened: {error}");
@@ -262,10 +278,12 @@ async fn a_call_whose_time_ran_out_meanwhile_is_not_made() {
 }
 
 #[tokio::test]
-async fn a_clock_that_was_put_back_takes_no_time_away() {
-    let rig = start_at_another_time("-3600").await;
-    let answer = rig.mantyx.taken("tu_waiting").await;
-    assert!(answer["result"].is_string(), "it is made: {answer}");
+async fn a_clock_that_is_moved_without_a_boot_changes_nothing() {
+    for seconds in ["-3600", "3600"] {
+        let rig = start_at_another_time(seconds, false).await;
+        let answer = rig.mantyx.taken("tu_waiting").await;
+        assert!(answer["result"].is_string(), "it is made, {seconds} s away: {answer}");
+    }
 }
 
 #[tokio::test]

@@ -80,7 +80,7 @@ async fn what_is_about_the_bridges_credential_is_not_told_as_the_apps() {
     rig.mantyx.refuse_streams(&["HTTP/1.1 401 Unauthorized"], r#"{"error":"unauthorized"}"#);
     let run = rig.run(Script::one_call("tu", "plain", "plain_note", NOTE)).await;
     let answer = rig.bridge.api("GET", &run.stream, None).await;
-    assert_eq!(answer.expect_error(502)["error"], "upstream_unauthorized");
+    assert_eq!(answer.expect_error(502)["code"], "upstream_unauthorized");
     let told = problems(&rig.bridge).await;
     assert!(told[0]["cure"].as_str().is_some_and(|cure| cure.contains("upstream.credential")));
 }

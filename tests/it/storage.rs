@@ -11,7 +11,7 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{bridge, frames::Script, scene::Scene, wait};
+use crate::{bridge, frames::Script, recovery::wait_journaled, scene::Scene, wait};
 
 const NOTHING: &str = "{}";
 
@@ -96,6 +96,42 @@ async fn what_was_under_way_when_the_disk_filled_is_answered() {
     assert_eq!(rig.plain.begun("tu_1"), 1);
 }
 
+/// The subjects of the problems that the status tells, and their messages.
+async fn problems(rig: &Scene) -> Vec<(String, String)> {
+    let status = rig.bridge.status().await;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let problems = status["problems"].as_array().cloned().unwrap_or_default();
+    problems.iter().map(|one| (text(&one["subject"]), text(&one["message"]))).collect()
+}
+
+#[tokio::test]
+async fn a_full_disk_prevents_no_start() {
+    let mut rig = Scene::start(None).await;
+    rig.bridge.kill9();
+    rig.bridge.wait_childless().await;
+    rig.bridge.restart_on_full_disk().await;
+    rig.bridge.wait_backend("plain", "ready").await;
+    let subjects: Vec<String> = problems(&rig).await.into_iter().map(|(it, _)| it).collect();
+    for subject in ["journal", "state"] {
+        assert!(subjects.iter().any(|it| it == subject), "{subject} in {subjects:?}");
+    }
+    let target = format!("{}/agent-runs?limit=1", bridge::API);
+    rig.bridge.api("GET", &target, None).await.expect(200);
+    // There is room again.
+    let children = rig.bridge.children();
+    for pid in children.into_iter().chain([rig.bridge.process().pid()]) {
+        limit_files(pid, None);
+    }
+    wait::until("nothing should be wrong any more", Duration::from_secs(30), async || {
+        problems(&rig).await.is_empty().then_some(())
+    })
+    .await;
+    assert!(rig.bridge.state("listen").exists(), "other commands find it");
+    assert_eq!(rig.submit_call("tu_1").await, 202);
+    assert!(rig.mantyx.taken("tu_1").await["result"].is_string());
+    assert!(!rig.bridge.log().contains("panicked"), "nothing panics over a full disk");
+}
+
 /// What is done to the journal, and whether it can be a journal afterwards.
 struct Damage {
     what: String,
@@ -109,7 +145,7 @@ fn damages(whole: &[u8]) -> Vec<Damage> {
         Damage { what: "text".into(), bytes: b"not a journal\n".into(), hopeless: true },
         Damage { what: "garbage".into(), bytes: garbage, hopeless: true },
         Damage { what: "zeroes".into(), bytes: vec![0; whole.len()], hopeless: true },
-        Damage { what: "nothing".into(), bytes: Vec::new(), hopeless: false },
+        Damage { what: "nothing".into(), bytes: Vec::new(), hopeless: true },
     ];
     for part in 1..16 {
         let bytes = whole.get(..whole.len() * part / 16).unwrap_or_default().to_vec();
@@ -131,11 +167,10 @@ fn damages(whole: &[u8]) -> Vec<Damage> {
     damages
 }
 
-/// The file that a line of the log says was set aside.
-fn set_aside(log: &str) -> Option<String> {
-    log.lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .find_map(|line| Some(line["aside"].as_str()?.to_owned()))
+/// The file that is said to have been set aside.
+fn set_aside(told: &str) -> String {
+    let name = told.split("set aside as ").nth(1).and_then(|rest| rest.split(". ").next());
+    name.unwrap_or_else(|| panic!("it was set aside: {told}")).to_owned()
 }
 
 #[tokio::test]
@@ -163,9 +198,10 @@ async fn a_damaged_journal_is_set_aside_and_the_bridge_works() {
         let answer = rig.mantyx.taken(&id).await;
         assert!(answer["result"].is_string(), "after {what}: {answer}");
         let log = rig.bridge.log().split_off(before);
-        let aside = set_aside(&log);
-        assert!(!hopeless || aside.is_some(), "{what} cannot be used: {log}");
-        if let Some(aside) = aside {
+        let is_told = problems(&rig).await.iter().any(|(subject, _)| subject == "journal");
+        assert!(!hopeless || is_told, "what {what} has cost is told");
+        if log.contains("set aside as ") {
+            let aside = set_aside(&log);
             assert!(fs::exists(&aside).is_ok_and(|there| there), "{aside} is kept, after {what}");
         }
         rig.bridge.kill9();
@@ -194,4 +230,145 @@ async fn a_state_directory_is_one_bridges_own() {
     assert!(error.contains("another"), "and says who has it: {error}");
     assert!(!error.contains("panicked"), "{error}");
     rig.bridge.api("GET", "/healthz", None).await.expect(200);
+}
+
+/// A bridge that was killed with a call that hangs, one that waits for the first's turn, and one that
+/// the run has not come to.
+async fn killed_with_two_calls() -> Scene {
+    let mut rig = Scene::start(Some("concurrency: 1")).await;
+    let script = Script::new()
+        .mcp("tu_first", "plain", "plain_unsaid", r#"{"hang":"always"}"#)
+        .until("the first has begun")
+        .mcp("tu_waiting", "plain", "plain_unsaid", NOTHING)
+        .answered("tu_first")
+        .answered("tu_waiting")
+        .mcp("tu_next", "plain", "plain_unsaid", NOTHING)
+        .answered("tu_next")
+        .done();
+    rig.mantyx.script(script);
+    rig.bridge.post_run(r#"{"modelId":"m","prompt":"hi"}"#).await;
+    rig.plain.wait_begun("tu_first", 1).await;
+    rig.mantyx.release("the first has begun");
+    wait_journaled(&rig.bridge, "tu_waiting").await;
+    rig.bridge.kill9();
+    rig
+}
+
+fn assert_unknown(answer: &Value) {
+    let error = answer["error"].as_str().unwrap_or_else(|| panic!("it may be made: {answer}"));
+    assert!(error.contains("OUTCOME_UNKNOWN") && error.contains("may or may not"), "{error}");
+}
+
+/// Where the last `text` begins in `bytes`.
+fn last(bytes: &[u8], text: &str) -> usize {
+    let found = bytes.windows(text.len()).rposition(|window| window == text.as_bytes());
+    found.unwrap_or_else(|| panic!("{text} should be in the journal"))
+}
+
+#[tokio::test]
+async fn a_flipped_byte_costs_what_it_hits_and_has_no_call_made() {
+    for hit in ["tu_first", "tu_waiting"] {
+        let mut rig = killed_with_two_calls().await;
+        let journal = rig.bridge.state("journal");
+        let mut bytes = fs::read(&journal).expect("the bridge has a journal");
+        let at = last(&bytes, hit);
+        if let Some(byte) = bytes.get_mut(at) {
+            *byte ^= 1;
+        }
+        fs::write(&journal, &bytes).expect("a file of ours");
+        rig.bridge.restart().await;
+        for id in ["tu_first", "tu_waiting"] {
+            assert_unknown(&rig.mantyx.taken(id).await);
+        }
+        assert!(rig.mantyx.taken("tu_next").await["result"].is_string(), "the run goes on");
+        let begun = ["tu_first", "tu_waiting", "tu_next"].map(|id| rig.plain.begun(id));
+        assert_eq!(begun, [1, 0, 1], "{hit} was hit");
+
+        let told = problems(&rig).await;
+        let (_, message) =
+            told.iter().find(|(subject, _)| subject == "journal").expect("it is told");
+        let aside = set_aside(message);
+        assert!(message.contains("bytes were not as they had been written"), "{message}");
+        assert_eq!(fs::read(&aside).expect("it was set aside"), bytes);
+        let mut doctor = bridge::command();
+        doctor.arg("doctor").arg("-c").arg(rig.bridge.config_path());
+        let output = tokio::process::Command::from(doctor).output().await.expect("it can be run");
+        let output = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.contains(&aside), "the doctor has found it: {output}");
+    }
+}
+
+#[tokio::test]
+async fn a_journal_that_is_shorter_than_at_the_stop_has_no_call_made() {
+    for cut in [0, 1] {
+        let mut rig = Scene::start(Some("approve: \"*\"")).await;
+        assert_eq!(rig.submit_call("tu_1").await, 202);
+        wait_journaled(&rig.bridge, "tu_1").await;
+        // A person is asked: nothing has reached the tool, and after a stop it is asked about anew.
+        rig.bridge.stop().await;
+        let journal = rig.bridge.state("journal");
+        let length = fs::metadata(&journal).expect("the bridge has a journal").len();
+        let file = fs::OpenOptions::new().write(true).open(&journal).expect("a file of ours");
+        file.set_len(length - cut).expect("a file of ours");
+        rig.bridge.restart().await;
+        if cut == 0 {
+            wait::soon("a person should be asked", async || {
+                (rig.bridge.status().await["approvals"]["waiting"] == 1).then_some(())
+            })
+            .await;
+            assert!(problems(&rig).await.is_empty());
+        } else {
+            assert_unknown(&rig.mantyx.taken("tu_1").await);
+            assert_eq!(rig.bridge.status().await["approvals"]["waiting"], 0);
+            assert!(problems(&rig).await.iter().any(|(subject, _)| subject == "journal"));
+        }
+        assert_eq!(rig.plain.begun("tu_1"), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_is_handed_over_after_its_journal_was_lost_has_no_call_made_twice() {
+    for damage in ["removed", "garbage"] {
+        let mut rig = killed_with_two_calls().await;
+        let journal = rig.bridge.state("journal");
+        match damage {
+            "removed" => fs::remove_file(&journal).expect("the bridge has a journal"),
+            _ => fs::write(&journal, "garbage").expect("a file of ours"),
+        }
+        rig.bridge.restart().await;
+        let told = problems(&rig).await;
+        assert!(told.iter().any(|(subject, _)| subject == "journal"), "{damage}: {told:?}");
+        let run = rig.mantyx.requests("GET", "/stream");
+        let run = run.first().expect("the run was driven").target.clone();
+        let run = run.rsplit('/').nth(1).expect("a path names its run").to_owned();
+        let target = format!("/v1/runs/{run}/attach");
+        rig.bridge.api("POST", &target, Some("{}")).await.expect(202);
+        for id in ["tu_first", "tu_waiting"] {
+            assert_unknown(&rig.mantyx.taken(id).await);
+        }
+        assert!(rig.mantyx.taken("tu_next").await["result"].is_string(), "the run goes on");
+        assert_eq!(["tu_first", "tu_waiting"].map(|id| rig.plain.begun(id)), [1, 0], "{damage}");
+
+        // A run that is younger than the loss is as any other.
+        let mut attempts = 0;
+        wait::until("calls of new runs should be made", Duration::from_secs(20), async || {
+            attempts += 1;
+            let id = format!("tu_new_{attempts}");
+            rig.mantyx.script(Script::one_call(&id, "plain", "plain_unsaid", NOTHING));
+            let run = rig.bridge.post_run_with("{}", &[("X-Bridge-Backends", "none")]).await.run_id;
+            let created = humantime::format_rfc3339_millis(std::time::SystemTime::now());
+            let head = ["HTTP/1.1 200 OK", "Content-Type: application/json"];
+            let snapshot = format!(r#"{{"id":"{run}","createdAt":"{created}"}}"#);
+            rig.mantyx.canned(
+                "GET",
+                &format!("{}/agent-runs/{run}", bridge::API),
+                &head,
+                &snapshot,
+            );
+            let target = format!("/v1/runs/{run}/attach");
+            rig.bridge.api("POST", &target, Some("{}")).await.expect(202);
+            rig.mantyx.taken(&id).await["result"].is_string().then_some(())
+        })
+        .await;
+    }
 }

@@ -1,15 +1,22 @@
-//! A file is read as it was written, up to where a crash has cut it; what is wrong otherwise is told.
+//! A file is read as it was written, up to where a crash has cut it; what is wrong otherwise is told,
+//! and costs what it was alone.
 
 use proptest::prelude::*;
 
 use super::*;
 
+const SECTOR: usize = 512;
+/// The first frame's number in the files of the tests.
+const FIRST: u64 = 7;
+
 /// A key of the tests, and what is kept under it; `None` to have nothing kept any more.
 type Put = (String, Option<Vec<u8>>);
 
-fn file(writes: &[Vec<Put>]) -> Vec<u8> {
-    let (mut file, mut frame) = (HEAD.to_vec(), Frame::new());
-    for write in writes {
+/// A file, and where each write ends.
+fn file_and_ends(writes: &[Vec<Put>]) -> (Vec<u8>, Vec<usize>) {
+    let (mut file, mut frame) = (file_head(FIRST, 0).to_vec(), Frame::new());
+    let mut ends = Vec::new();
+    for (number, write) in (FIRST..).zip(writes) {
         frame.clear();
         for (key, value) in write {
             match value {
@@ -17,9 +24,23 @@ fn file(writes: &[Vec<Put>]) -> Vec<u8> {
                 None => frame.remove(key),
             }
         }
-        file.extend_from_slice(frame.bytes());
+        file.extend_from_slice(frame.bytes(number, 1_000 + number));
+        ends.push(file.len());
     }
-    file
+    (file, ends)
+}
+
+fn file(writes: &[Vec<Put>]) -> Vec<u8> {
+    file_and_ends(writes).0
+}
+
+/// The writes that do not lie between these bytes.
+fn beside(writes: &[Vec<Put>], hit: std::ops::Range<usize>) -> Vec<Put> {
+    let ends = file_and_ends(writes).1;
+    let begins = std::iter::once(HEAD).chain(ends.iter().copied());
+    let whole = writes.iter().zip(begins.zip(&ends));
+    let whole = whole.filter(|(_, (begin, end))| hit.start >= **end || hit.end <= *begin);
+    whole.flat_map(|(write, _)| write.clone()).collect()
 }
 
 /// What a file says, one after another.
@@ -29,7 +50,7 @@ fn said(contents: &Contents<'_>) -> Vec<Put> {
     entries.map(|(key, value)| (text(key), value.map(<[u8]>::to_vec))).collect()
 }
 
-/// What is written is text, and so has no zeros.
+/// What is written is text.
 fn writes() -> impl Strategy<Value = Vec<Vec<Put>>> {
     let value = prop_oneof![
         "[ -~é\n]{0,40}".prop_map(String::into_bytes),
@@ -46,67 +67,103 @@ proptest! {
     fn what_was_written_is_read(writes in writes()) {
         let file = file(&writes);
         let contents = read(&file).unwrap();
-        prop_assert_eq!(contents.end, file.len());
+        prop_assert_eq!((contents.end, contents.flaw), (file.len(), None));
         prop_assert_eq!(said(&contents), writes.concat());
+        prop_assert_eq!(contents.noted, 1_000 + FIRST + writes.len() as u64 - 1);
+        prop_assert!(contents.next_first() > FIRST + writes.len() as u64);
     }
 
     /// Every write is there whole or not at all, and none without those before it.
     #[test]
     fn a_file_that_ends_too_soon_says_what_was_whole(writes in writes(), at in any::<prop::sample::Index>()) {
-        let whole = file(&writes);
-        let cut = &whole[..HEAD.len() + at.index(whole.len() - HEAD.len())];
+        let (whole, ends) = file_and_ends(&writes);
+        let cut = &whole[..HEAD + at.index(whole.len() - HEAD)];
         let contents = read(cut).unwrap();
-        let fits = (0..writes.len()).take_while(|n| file(&writes[..=*n]).len() <= cut.len()).count();
+        let fits = ends.iter().take_while(|end| **end <= cut.len()).count();
         prop_assert_eq!(said(&contents), writes[..fits].concat());
-        prop_assert_eq!(contents.end, file(&writes[..fits]).len());
+        let end = ends[..fits].last().copied().unwrap_or(HEAD);
+        prop_assert_eq!((contents.end, contents.flaw), (end, None));
     }
 
-    /// A disk may have written some sectors of the last write, and not others.
+    /// The same, where it is known to have been longer.
     #[test]
-    fn sectors_that_were_never_written_are_a_write_that_was_cut_short(
+    fn a_file_that_is_shorter_than_it_was_is_damaged(writes in writes(), at in any::<prop::sample::Index>()) {
+        let mut whole = file(&writes);
+        let least = whole.len();
+        whole[..HEAD].copy_from_slice(&file_head(FIRST, least as u64));
+        prop_assert_eq!(read(&whole).unwrap().flaw, None);
+        whole.truncate(HEAD + at.index(least - HEAD));
+        let contents = read(&whole).unwrap();
+        let flaw = contents.flaw.unwrap();
+        prop_assert_eq!(flaw.frames, None, "nobody can tell");
+        prop_assert_eq!(said(&contents), beside(&writes, whole.len()..least));
+    }
+
+    /// Wherever a sector is lost: what lies beside it is read, and the loss is told.
+    #[test]
+    fn what_lies_beside_a_lost_sector_is_read(
         writes in writes(), lost in any::<prop::sample::Index>(), ahead in 0..2_000_usize
     ) {
         let mut bytes = file(&writes);
-        let before = file(&writes[..writes.len() - 1]).len();
-        let first = before / SECTOR + lost.index(bytes.len().div_ceil(SECTOR) - before / SECTOR);
-        let end = (first * SECTOR + SECTOR).min(bytes.len());
-        bytes[(first * SECTOR).max(before)..end].fill(0);
+        let first = lost.index(bytes.len().div_ceil(SECTOR)) * SECTOR;
+        let hit = first..(first + SECTOR).min(bytes.len());
+        bytes[hit.clone()].fill(0);
         bytes.resize(bytes.len() + ahead, 0);
         let contents = read(&bytes).unwrap();
-        prop_assert_eq!(said(&contents), writes[..writes.len() - 1].concat());
-        prop_assert_eq!(contents.end, before);
-    }
-
-    /// What is behind it shows that a write was done, so what is zeros now was not before.
-    #[test]
-    fn sectors_that_are_lost_before_the_last_write_are_told(
-        writes in writes(), last in "[a-z]{600}", lost in any::<prop::sample::Index>()
-    ) {
-        let mut writes = writes;
-        let before = file(&writes).len();
-        writes.push(vec![("last".to_owned(), Some(last.into()))]);
-        let mut bytes = file(&writes);
-        let first = lost.index(before.div_ceil(SECTOR));
-        bytes[(first * SECTOR).max(HEAD.len())..(first * SECTOR + SECTOR).min(before)].fill(0);
-        prop_assert!(matches!(read(&bytes), Err(Unreadable::Damaged(_))));
+        prop_assert!(contents.flaw.is_some());
+        prop_assert_eq!(said(&contents), beside(&writes, hit));
     }
 
     /// No damage is taken for something that was written, or for a crash.
     #[test]
-    fn a_bit_that_is_wrong_is_told(writes in writes(), at in any::<prop::sample::Index>(), bit in 0..8_u32) {
+    fn what_lies_beside_a_wrong_bit_is_read(writes in writes(), at in any::<prop::sample::Index>(), bit in 0..8_u32) {
         let mut bytes = file(&writes);
         let at = at.index(bytes.len());
         bytes[at] ^= 1_u8 << bit;
-        prop_assert!(read(&bytes).is_err(), "bit {bit} of byte {at}");
+        let contents = read(&bytes).unwrap();
+        prop_assert!(contents.flaw.is_some(), "bit {bit} of byte {at}");
+        prop_assert_eq!(said(&contents), beside(&writes, at..at + 1));
+    }
+
+    /// The numbers say how much is lost, and a block that was another file's is not taken for one of
+    /// this file.
+    #[test]
+    fn frames_of_another_time_are_not_taken(writes in writes(), at in any::<prop::sample::Index>()) {
+        let (whole, ends) = file_and_ends(&writes);
+        let number = at.index(writes.len());
+        let begin = if number == 0 { HEAD } else { ends[number - 1] };
+        let gone = [&whole[..begin], &whole[ends[number]..]].concat();
+        let contents = read(&gone).unwrap();
+        let is_last = number + 1 == writes.len();
+        let expected = (!is_last).then_some(Flaw { at: begin, bytes: 0, frames: Some(1) });
+        prop_assert_eq!(contents.flaw, expected);
+        // The first frame again, behind the others.
+        let old = &whole[HEAD..ends[0]];
+        let twice = [whole.as_slice(), old].concat();
+        let contents = read(&twice).unwrap();
+        prop_assert_eq!(contents.flaw.map(|flaw| flaw.bytes), Some(old.len()));
+        prop_assert_eq!(said(&contents), writes.concat());
     }
 }
 
 #[test]
 fn what_is_no_journal_is_told_from_a_later_one() {
-    for bytes in ["", "mantyx", "mantyxj", "mantyxj\0", "SQLite format 3"] {
-        assert_eq!(read(bytes.as_bytes()).unwrap_err(), Unreadable::Other, "{bytes}");
+    for bytes in ["mantyx", "mantyxj", "mantyxj\0", "SQLite format 3"] {
+        let contents = read(bytes.as_bytes()).unwrap();
+        let flaw = Flaw { at: 0, bytes: bytes.len(), frames: None };
+        assert_eq!(contents.flaw, Some(flaw), "{bytes}");
     }
-    assert_eq!(read(b"mantyxj\x02\xff\xff").unwrap_err(), Unreadable::Later);
+    assert_eq!(read(b"mantyxj\x03\xff\xff").unwrap_err(), Later);
+    let mut ours = file_head(1, 0);
+    ours[MAGIC.len()] = 3;
+    assert!(read(&ours).unwrap().flaw.is_some(), "the version alone is wrong");
+}
+
+#[test]
+fn a_large_file_of_marks_is_read_in_no_time() {
+    let file = [file_head(1, 0).as_slice(), &MARK.repeat(8 << 20)].concat();
+    let contents = read(&file).unwrap();
+    assert_eq!(contents.flaw.map(|flaw| flaw.bytes), Some(file.len() - HEAD));
 }
 
 #[test]

@@ -21,13 +21,11 @@ use crate::{
         calls::Wanted,
         peer::{Handle, NotRecorded, Origin, Witness},
     },
-    journal::{
-        self,
-        record::{Change, LongOf, LongRecord, Millis},
-    },
+    journal::record::{Change, LongOf, LongRecord, Millis},
     model::{
         answer::Answer,
         ids::{BackendName, CallId, RunKind, SessionId},
+        moment::Moment,
         offer::{RefKind, Route, Target},
         pending,
         recovery::LEAST_BUDGET,
@@ -46,7 +44,7 @@ pub(in crate::runs) struct Work {
     pub handle: Option<Handle>,
     /// Verbatim, while nothing has reached the tool.
     pub arguments: Option<Box<RawValue>>,
-    pub begun_at: Millis,
+    pub begun: Moment,
 }
 
 /// The witness of a call that no run waits for: one by hand that may go on, or a long one of an
@@ -197,7 +195,7 @@ impl LongCall {
 
     /// The call as it is to be kept.
     fn record(&self) -> Option<LongRecord> {
-        let Work { route, origin, handle, arguments, begun_at } = self.work.as_ref()?;
+        let Work { route, origin, handle, arguments, begun } = self.work.as_ref()?;
         let ended = self.finished.as_ref();
         Some(LongRecord {
             app: self.scope.app.to_string(),
@@ -209,7 +207,8 @@ impl LongCall {
             origin: origin.as_ref().map(|it| (it.run.to_string(), it.tool_use.to_string())),
             handle: handle.as_ref().map(|handle| handle.0.clone()),
             arguments: arguments.clone(),
-            begun_at: *begun_at,
+            begun_at: begun.wall,
+            begun_up: begun.up,
             ended: ended.map(|ended| (ended.told, Answer::clone(&ended.answer))),
         })
     }
@@ -279,7 +278,10 @@ impl Runs {
     }
 
     fn restore_long_call(self: &Arc<Self>, id: &CallId, record: LongRecord) -> Option<()> {
-        let age = |at: Millis| Duration::from_millis(journal::now().saturating_sub(at));
+        let begun = Moment { wall: record.begun_at, up: record.begun_up };
+        // A result is rather kept too long than not long enough.
+        let age =
+            |at: Millis| self.journal.since(Moment { wall: at, up: None }).unwrap_or_default();
         let scope = Scope { app: record.app.as_str().into(), of: Of::restore(record.of)? };
         let target = Target::Tool { name: record.target.into(), input: None };
         let backend = BackendName::parse(&record.backend).ok()?;
@@ -298,7 +300,7 @@ impl Runs {
         }
         let goes_on = record.ended.is_none();
         let (handle, arguments) = (record.handle.map(Handle), record.arguments);
-        let work = Work { route, origin, handle, arguments, begun_at: record.begun_at };
+        let work = Work { route, origin, handle, arguments, begun };
         let finished = record.ended.map(|(told, answer)| Finished {
             at: Instant::now(),
             told,
@@ -315,7 +317,9 @@ impl Runs {
         if !goes_on {
             return Some(());
         }
-        let left = self.settings().calls.pending_timeout.saturating_sub(age(record.begun_at));
+        // Where nobody can tell how long it has gone on, its time counts as over.
+        let spent = self.journal.since(begun).unwrap_or(Duration::MAX);
+        let left = self.settings().calls.pending_timeout.saturating_sub(spent);
         let over = match (&work.handle, &work.arguments) {
             (None, Some(_)) => (left < LEAST_BUDGET).then(|| pending::too_late(&tool)),
             (Some(_), _) if !left.is_zero() => None,

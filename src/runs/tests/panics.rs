@@ -73,7 +73,7 @@ impl Scene {
         let state = StateDir::new(dir.path().to_owned());
         let url = mantyx.url.clone();
         let upstream = Upstream::new(url, None, &Credential::Own("token".into()), state);
-        let (journal, _) = Journal::open(&dir.path().join("journal")).unwrap();
+        let (journal, _) = Journal::open(&dir.path().join("journal"), false).unwrap();
         let limits = Calls {
             timeout: Duration::from_secs(285),
             pending_timeout: Duration::from_secs(3600),
@@ -95,6 +95,7 @@ impl Scene {
             authority: self.runs.upstream.own().unwrap(),
             table: Arc::new(Table::assumed(&offer, names)),
             has_past: false,
+            past_is_lost: false,
             trace: Context::default(),
         };
         self.runs.start(new).await.unwrap();

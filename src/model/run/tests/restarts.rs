@@ -26,6 +26,8 @@ enum Happening {
     GetOn(usize),
     /// The bridge dies; the disk has so many of the writes that waited.
     Crash(usize),
+    /// The bridge dies, and the disk has lost these calls, and of those the last stage.
+    Damage(u8, u8),
 }
 
 /// What the disk has of a call.
@@ -57,6 +59,16 @@ struct World {
     disk: BTreeMap<usize, Kept>,
     /// What waits for the disk; what is given at once is written at once.
     queue: Vec<Vec<(usize, Kept)>>,
+    /// How many writes of the queue there are until one that says that the past has been read, and
+    /// to where.
+    settled: Option<(usize, u64)>,
+    /// What the disk has of the run.
+    past_is_lost: bool,
+    read_to: u64,
+    damages: usize,
+    /// How many events there were at the last damage: what MANTYX had sent before, it sends at once.
+    /// So the past of a run counts as read behind them.
+    past: usize,
     under_way: BTreeMap<usize, (At, Kept)>,
     run: Option<Run>,
 }
@@ -68,6 +80,17 @@ fn repeatable(number: usize) -> bool {
 
 fn number(call: &Call) -> usize {
     call.tool_use.as_str().trim_start_matches("tu").parse().unwrap()
+}
+
+/// What is known of a call that the disk has.
+fn known(of: usize, kept: &Kept) -> Known {
+    Known {
+        stage: kept.stage,
+        attempts: kept.attempts,
+        has_handle: false,
+        repeatable: repeatable(of),
+        budget: LEAST_BUDGET,
+    }
 }
 
 impl World {
@@ -94,12 +117,18 @@ impl World {
     }
 
     fn settle(&mut self) {
+        let past = self.past;
+        if self.run().past_is_lost() && (self.run().last_seq() as usize) < past {
+            return;
+        }
         let held = self.run().settle();
+        // Written in one piece with the calls.
+        self.settled = Some((self.queue.len() + 1, self.run().last_seq()));
         self.work(held);
     }
 
     fn work(&mut self, calls: Vec<(Call, Work)>) {
-        let mut written = Vec::new();
+        let (mut written, mut unknown) = (Vec::new(), Vec::new());
         for (call, work) in calls {
             let of = number(&call);
             match work {
@@ -111,16 +140,63 @@ impl World {
                     written.push((of, kept.clone()));
                     self.under_way.insert(of, (At::Made, kept));
                 }
+                Work::Doubtful(_) => {
+                    let seq = self.run().last_seq();
+                    let attempts = self.disk.get(&of).map_or(0, |kept| kept.attempts).max(1);
+                    let kept = Kept { call, stage: Stage::Dispatched, attempts, seq };
+                    written.push((of, kept.clone()));
+                    match decide(known(of, &kept)) {
+                        Recovery::Make => drop(self.under_way.insert(of, (At::Made, kept))),
+                        Recovery::Unknown => unknown.push((of, kept)),
+                        other => panic!("{other:?}"),
+                    }
+                }
                 Work::Nothing | Work::Hold => {}
                 other => panic!("{other:?}"),
             }
         }
         self.queue.push(written);
+        for (of, mut kept) in unknown {
+            kept.stage = Stage::Answered;
+            self.queue.push(vec![(of, kept.clone())]);
+            self.under_way.insert(of, (At::Answering { known: false }, kept));
+        }
     }
 
     fn commit(&mut self, count: usize) {
         let count = count.min(self.queue.len());
         self.disk.extend(self.queue.drain(..count).flatten());
+        match self.settled {
+            Some((left, to)) if left <= count => {
+                (self.settled, self.past_is_lost, self.read_to) = (None, false, to);
+            }
+            Some((left, to)) => self.settled = Some((left - count, to)),
+            None => (),
+        }
+    }
+
+    fn damage(&mut self, lost: u8, last: u8) {
+        let hit = |mask: u8, of: usize| mask >> (of % 8) & 1 == 1;
+        self.commit(usize::MAX);
+        self.disk.retain(|of, _| !hit(lost, *of));
+        for (of, kept) in &mut self.disk {
+            if hit(last, *of) {
+                kept.stage = match kept.stage {
+                    Stage::Closed => Stage::Answered,
+                    Stage::Answered => Stage::Dispatched,
+                    Stage::Dispatched | Stage::Received => Stage::Received,
+                };
+            }
+            // As the journal does.
+            if kept.stage == Stage::Received {
+                kept.stage = Stage::Dispatched;
+            }
+            kept.attempts = kept.attempts.max(1);
+        }
+        self.past_is_lost = true;
+        self.damages += 1;
+        self.past = self.log.len();
+        self.crash(0);
     }
 
     /// Writes a stage down; what waits for it goes on with the next step, when the disk has it.
@@ -164,17 +240,11 @@ impl World {
     fn crash(&mut self, written: usize) {
         self.commit(written);
         self.queue.clear();
+        self.settled = None;
         self.under_way.clear();
         let (mut seen, mut again, mut open) = (Vec::new(), Vec::new(), Vec::new());
         for (of, kept) in &self.disk {
-            let known = Known {
-                stage: kept.stage,
-                attempts: kept.attempts,
-                has_handle: false,
-                repeatable: repeatable(*of),
-                budget: LEAST_BUDGET,
-            };
-            let recovery = decide(known);
+            let recovery = decide(known(*of, kept));
             if recovery == Recovery::Make {
                 again.push(kept.call.clone());
                 continue;
@@ -191,7 +261,12 @@ impl World {
             open.push((*of, at, kept.clone()));
         }
         let last_seq = self.disk.values().map(|kept| kept.seq).max().unwrap_or(0);
-        self.run = Some(Run::resumed(RunKind::Agent, table(), last_seq, seen, again));
+        let last_seq = last_seq.max(self.read_to);
+        self.run = Some(if self.past_is_lost {
+            Run::with_lost_past(RunKind::Agent, table(), seen, again)
+        } else {
+            Run::resumed(RunKind::Agent, table(), last_seq, seen, again)
+        });
         for (of, at, mut kept) in open {
             if matches!(at, At::Answering { .. }) {
                 kept.stage = Stage::Answered;
@@ -221,6 +296,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         4 => Just(Happening::Commit),
         8 => (0usize..8).prop_map(Happening::GetOn),
         1 => (0usize..6).prop_map(Happening::Crash),
+        1 => any::<(u8, u8)>().prop_map(|(lost, last)| Happening::Damage(lost, last)),
     ]
 }
 
@@ -241,12 +317,14 @@ proptest! {
                 Happening::Commit => world.commit(usize::MAX),
                 Happening::GetOn(choice) => world.get_on(choice),
                 Happening::Crash(written) => world.crash(written),
+                Happening::Damage(lost, last) => world.damage(lost, last),
             }
         }
         world.finish();
         for of in 0..calls {
             let executions = world.executions.get(&of).copied().unwrap_or(0);
-            let most = if repeatable(of) { 2 } else { 1 };
+            // What is lost may be that it was made twice.
+            let most = if repeatable(of) { 2 + world.damages } else { 1 };
             prop_assert!(executions <= most, "call {} ran {} times", of, executions);
             let answers = world.taken.get(&of).map_or(&[][..], Vec::as_slice);
             prop_assert_eq!(answers.len(), 1, "call {}", of);

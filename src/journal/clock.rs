@@ -1,0 +1,38 @@
+//! The clocks that outlive the process.
+
+use std::{
+    fs,
+    sync::LazyLock,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::model::moment::{Millis, Moment, Uptime};
+
+/// This moment.
+pub fn moment() -> Moment {
+    /// Of the boot's id, as much as tells boots apart.
+    static BOOT: LazyLock<Option<u64>> = LazyLock::new(|| {
+        let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        let digits: String = id.chars().filter(char::is_ascii_hexdigit).take(16).collect();
+        u64::from_str_radix(&digits, 16).ok()
+    });
+    let up = || {
+        let up = clock_gettime(ClockId::Boottime);
+        let up = Duration::try_from(up).ok()?;
+        Some(Uptime((*BOOT)?, u64::try_from(up.as_millis()).ok()?))
+    };
+    Moment { wall: now(), up: up() }
+}
+
+/// The wall clock.
+pub fn now() -> Millis {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(Millis::MAX)
+}
+
+/// The wall clock's reading as a time.
+pub fn time(at: Millis) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(at)
+}

@@ -1,0 +1,53 @@
+//! Files of the first version, as they are found when the bridge is upgraded: their frames have no mark
+//! and no number.
+//!
+//! Must not: be written any more.
+
+use super::{Contents, Flaw, little};
+
+/// What such a file begins with.
+pub(super) const HEAD: [u8; 8] = *b"mantyxj\x01";
+/// What stands before the changes of a frame: their length, their checksum, and a checksum of these
+/// two.
+const FRAME_HEAD: usize = 12;
+
+/// Reads a whole file. Behind bytes that are wrong, nothing is read.
+pub(super) fn read(file: &[u8]) -> Contents<'_> {
+    let mut contents = Contents { end: HEAD.len(), next: 1, ..Contents::default() };
+    while contents.end < file.len() {
+        let rest = file.get(contents.end..).unwrap_or_default();
+        match frame(rest) {
+            Found::Whole(payload) => {
+                contents.payloads.push(payload);
+                contents.end += FRAME_HEAD + payload.len();
+            }
+            Found::CutShort => break,
+            Found::Damaged => {
+                contents.flaw = Some(Flaw { at: contents.end, bytes: rest.len(), frames: None });
+                contents.end = file.len();
+            }
+        }
+    }
+    contents
+}
+
+enum Found<'a> {
+    Whole(&'a [u8]),
+    CutShort,
+    Damaged,
+}
+
+fn frame(bytes: &[u8]) -> Found<'_> {
+    let Some((head, rest)) = bytes.split_first_chunk::<FRAME_HEAD>() else {
+        return Found::CutShort;
+    };
+    if crc32fast::hash(&head[..8]) != little(&head[8..]) {
+        return Found::Damaged;
+    }
+    let length = usize::try_from(little(&head[..4])).unwrap_or(usize::MAX);
+    match rest.get(..length) {
+        None => Found::CutShort,
+        Some(payload) if crc32fast::hash(payload) == little(&head[4..8]) => Found::Whole(payload),
+        Some(_) => Found::Damaged,
+    }
+}

@@ -1,0 +1,77 @@
+//! Moments that two lives of the bridge can compare.
+//!
+//! The wall clock can be put back and forth; the time since the machine was booted cannot, but begins
+//! anew with every boot. So a moment is told by both.
+//!
+//! Pure.
+//!
+//! Must not: read a clock (journal/clock.rs does).
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Milliseconds since the epoch, by the wall clock.
+pub type Millis = u64;
+
+/// Which boot of the machine it is, and for how many milliseconds it has been up, suspended or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Uptime(pub u64, pub Millis);
+
+/// A moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    pub wall: Millis,
+    /// `None` where the system does not tell.
+    pub up: Option<Uptime>,
+}
+
+impl Moment {
+    /// How long after this moment `now` is, where `noted` is the latest wall-clock time that is known
+    /// to have been. `None`: nobody can tell, as the machine was booted and its clock put back.
+    pub fn until(self, now: Self, noted: Millis) -> Option<Duration> {
+        let elapsed = match (self.up, now.up) {
+            (Some(Uptime(boot, then)), Some(Uptime(same, now))) if boot == same => {
+                now.checked_sub(then)
+            }
+            _ if now.wall < noted => None,
+            _ => now.wall.checked_sub(self.wall),
+        };
+        elapsed.map(Duration::from_millis)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Which clock counts.
+
+    use super::*;
+
+    fn moment(wall: Millis, up: Option<(u64, Millis)>) -> Moment {
+        Moment { wall, up: up.map(|(boot, up)| Uptime(boot, up)) }
+    }
+
+    #[test]
+    fn the_boot_clock_counts_and_after_a_boot_the_wall_clock_unless_it_was_put_back() {
+        const HOUR: Millis = 3_600_000;
+        let noted = HOUR + 50;
+        for (then, now, expected) in [
+            // The same boot, whatever the wall clock does.
+            ((HOUR, Some((1, 10))), (HOUR + 70, Some((1, 80))), Some(70)),
+            ((HOUR, Some((1, 10))), (0, Some((1, 80))), Some(70)),
+            ((HOUR, Some((1, 10))), (9 * HOUR, Some((1, 80))), Some(70)),
+            ((HOUR, Some((1, 80))), (9 * HOUR, Some((1, 10))), None),
+            // Another one.
+            ((HOUR, Some((1, 10))), (HOUR + 70, Some((2, 5))), Some(70)),
+            ((HOUR, None), (HOUR + 70, None), Some(70)),
+            ((HOUR, None), (HOUR + 70, Some((2, 5))), Some(70)),
+            ((HOUR, Some((1, 10))), (0, Some((2, 5))), None),
+            // It was later than that already.
+            ((HOUR, Some((1, 10))), (HOUR + 40, Some((2, 5))), None),
+        ] {
+            let elapsed = moment(then.0, then.1).until(moment(now.0, now.1), noted);
+            let told = format!("{then:?} {now:?}");
+            assert_eq!(elapsed, expected.map(Duration::from_millis), "{told}");
+        }
+    }
+}
