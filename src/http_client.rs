@@ -4,6 +4,7 @@
 //!
 //! Must not: know what is asked of whom.
 
+mod client;
 mod link_local;
 mod tls;
 
@@ -17,6 +18,7 @@ use http::{
 use reqwest::{NoProxy, Proxy};
 use url::{Origin, Url};
 
+pub use client::Client;
 pub use link_local::{is_link_local, names_link_local};
 pub use tls::{Tls, TlsFlaw, certificates, flaw as tls_flaw};
 
@@ -33,61 +35,67 @@ const MOST_IDLE: usize = 128;
 ///
 /// HTTP/1.1, because run streams are held open for as long as a run lives: on one HTTP/2
 /// connection, the server's limit of streams (often 100) would make the next run wait for ever.
-pub fn new() -> reqwest::Client {
-    build(builder())
+pub fn new() -> Client {
+    Client::of(builder)
 }
 
 /// The same, for the one server that `tls` is of.
-fn with_tls(tls: &Tls) -> reqwest::Client {
-    build(tls.apply(builder()))
+fn with_tls(tls: &Tls) -> Client {
+    let tls = tls.clone();
+    Client::of(move || tls.apply(builder()))
 }
 
 /// The same, for a server on the unix socket `path`; the host in a URL is then only a name.
-pub fn over_unix(path: &std::path::Path) -> reqwest::Client {
-    build(builder().unix_socket(path))
+pub fn over_unix(path: &std::path::Path) -> Client {
+    let path = path.to_owned();
+    Client::of(move || builder().unix_socket(path.as_path()))
 }
 
 /// The same, with settings of TLS that are not the usual ones.
-pub fn over_tls(settings: rustls::ClientConfig) -> reqwest::Client {
-    build(builder().tls_backend_preconfigured(settings))
+pub fn over_tls(settings: rustls::ClientConfig) -> Client {
+    Client::of(move || builder().tls_backend_preconfigured(settings.clone()))
 }
 
 /// The client of one server, and the one for the others that it may send us to: what is configured
 /// of the one's TLS is nothing to them.
 #[derive(Debug, Clone)]
 pub struct Clients {
-    own: reqwest::Client,
+    own: Client,
     /// `None` where the server has no URL.
     origin: Option<Origin>,
-    others: reqwest::Client,
+    others: Client,
 }
 
 impl Clients {
     /// For the server at `url`, to which `tls` belongs; `others` is from [`new`].
-    pub fn of(url: Option<&Url>, tls: Option<&Tls>, others: reqwest::Client) -> Self {
+    pub fn of(url: Option<&Url>, tls: Option<&Tls>, others: Client) -> Self {
         let own = tls.map_or_else(|| others.clone(), with_tls);
         Self { own, origin: url.map(Url::origin), others }
     }
 
-    pub fn own(&self) -> &reqwest::Client {
+    pub fn own(&self) -> &Client {
         &self.own
     }
 
     /// The one for a request to `url`.
-    pub fn to(&self, url: &Url) -> &reqwest::Client {
+    pub fn to(&self, url: &Url) -> &Client {
         if self.origin.as_ref() == Some(&url.origin()) { &self.own } else { &self.others }
     }
 }
 
 /// A client that speaks HTTP/2 alone, as gRPC does, for one peer whose calls are few at a time.
 #[cfg(feature = "grpc")]
-pub fn http2(tls: Option<&Tls>) -> reqwest::Client {
+pub fn http2(tls: Option<&Tls>) -> Client {
     /// gRPC servers take more pings than one in 5 minutes for abuse, and hang up. A host that is
     /// gone shows by TCP's keep-alive long before.
     const PING_INTERVAL: Duration = Duration::from_secs(310);
     const PING_TIMEOUT: Duration = Duration::from_secs(20);
-    let builder = tls.map_or_else(builder, |tls| tls.apply(builder())).http2_prior_knowledge();
-    build(builder.http2_keep_alive_interval(PING_INTERVAL).http2_keep_alive_timeout(PING_TIMEOUT))
+    let tls = tls.cloned();
+    Client::of(move || {
+        let builder = tls.as_ref().map_or_else(builder, |tls| tls.apply(builder()));
+        let builder = builder.http2_prior_knowledge().http2_keep_alive_interval(PING_INTERVAL);
+        builder.http2_keep_alive_timeout(PING_TIMEOUT)
+    })
 }
 
 fn build(builder: reqwest::ClientBuilder) -> reqwest::Client {

@@ -272,8 +272,13 @@ impl Upstream {
         let client = self.way.borrow().clients.own().clone();
         let sent = authority.send(async |headers| {
             let request = client.request(method.clone(), url.clone()).headers(headers);
-            let response = fill(request)?.send().await;
-            response.map_err(|error| SendError::Broken(error.without_url()))
+            let request = fill(request)?;
+            let sent = if method.is_safe() {
+                client.send_repeatable(request).await
+            } else {
+                client.send(request).await
+            };
+            sent.map_err(|error| SendError::Broken(error.without_url()))
         });
         let sent = sent.await;
         match &sent {

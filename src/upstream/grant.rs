@@ -18,7 +18,7 @@ use tracing::{error, info};
 
 use crate::{
     config::RefreshGrant,
-    http_client::chain,
+    http_client::{Client, chain},
     model::catalog::hex,
     oauth::{
         Issue, IssueError, Issued,
@@ -30,7 +30,7 @@ use crate::{
 /// Gets tokens for the application that the bridge is to MANTYX.
 pub(super) struct Grant {
     config: Arc<RefreshGrant>,
-    http: reqwest::Client,
+    http: Client,
     state: StateDir,
     shows: Mutex<Shows>,
     /// A refresh token that could not be kept on disk.
@@ -44,7 +44,7 @@ impl fmt::Debug for Grant {
 }
 
 impl Grant {
-    pub(super) fn new(config: Arc<RefreshGrant>, http: reqwest::Client, state: StateDir) -> Self {
+    pub(super) fn new(config: Arc<RefreshGrant>, http: Client, state: StateDir) -> Self {
         // As MANTYX's own clients do.
         let shows = Mutex::new(Shows::InBody);
         Self { config, http, state, shows, unsaved: Mutex::default() }

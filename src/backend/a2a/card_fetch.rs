@@ -104,7 +104,8 @@ async fn get(
         headers.insert(IF_NONE_MATCH, known.etag.clone());
     }
     let response = auth::send(settings.tokens.as_deref(), headers, async |headers| {
-        let response = settings.client.get(url.clone()).headers(headers).send().await;
+        let request = settings.client.get(url.clone()).headers(headers);
+        let response = settings.client.send_repeatable(request).await;
         response.map_err(|failure| PeerError::new(http_client::chain(&failure.without_url())))
     });
     let about =

@@ -45,7 +45,7 @@ pub(super) const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Link {
     pub name: BackendName,
-    pub client: reqwest::Client,
+    pub client: http_client::Client,
     /// The configured headers. An [`Endpoint`] is a place that they may go to.
     pub headers: HeaderMap,
     /// They go where the headers go.
@@ -149,7 +149,12 @@ impl Link {
             if let Some(body) = &request.body {
                 builder = builder.body(body.clone());
             }
-            let response = builder.send().await.map_err(|error| {
+            let sent = if operation.only_reads() {
+                self.client.send_repeatable(builder).await
+            } else {
+                self.client.send(builder).await
+            };
+            let response = sent.map_err(|error| {
                 let not_sent = error.is_connect() || error.is_builder();
                 let text = http_client::chain(&error.without_url());
                 if not_sent { Failure::NotSent(text) } else { Failure::Lost(text) }

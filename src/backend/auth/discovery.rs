@@ -175,8 +175,9 @@ fn root(url: &Url) -> Url {
 /// The text at `url`; `None` where there is nothing.
 async fn get(clients: &Clients, url: &Url) -> Result<Option<String>, IssueError> {
     let exchange = async {
-        let response =
-            clients.to(url).get(url.clone()).header(ACCEPT, "application/json").send().await?;
+        let client = clients.to(url);
+        let request = client.get(url.clone()).header(ACCEPT, "application/json");
+        let response = client.send_repeatable(request).await?;
         let status = response.status();
         Ok::<_, reqwest::Error>((status, http_client::body(response, MAX_METADATA).await))
     };

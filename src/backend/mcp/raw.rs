@@ -446,6 +446,19 @@ pub(super) fn exchange_of(message: &ClientJsonRpcMessage) -> Option<Arc<Exchange
     request.request.extensions().get::<Marker>().map(|marker| Arc::clone(&marker.0))
 }
 
+/// Whether the server does nothing but say what it has, so that the message may be sent twice.
+pub(super) fn only_reads(message: &ClientJsonRpcMessage) -> bool {
+    let JsonRpcMessage::Request(request) = message else { return false };
+    match &request.request {
+        ClientRequest::PingRequest(_)
+        | ClientRequest::DiscoverRequest(_)
+        | ClientRequest::ListToolsRequest(_)
+        | ClientRequest::GetTaskRequest(_) => true,
+        ClientRequest::CustomRequest(custom) => custom.method == "tasks/result",
+        _ => false,
+    }
+}
+
 /// A response id as rmcp made it: some servers answer `"7"` to `7`.
 fn number(id: &RequestId) -> Option<i64> {
     match id {
