@@ -13,7 +13,7 @@ use tracing::{debug, error, info};
 use crate::{
     api::Api,
     door::{
-        Arrival,
+        Arrival, LetIn,
         code::Code,
         guard::{Caller, Guard, Refusal, TokenHash},
         rate,
@@ -45,11 +45,18 @@ impl Front {
     /// Answers one request.
     pub async fn handle(
         self: Arc<Self>,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         arrival: Arrival,
     ) -> Response<Body> {
         let mut response = match self.admit(&request, &arrival) {
-            Ok((route, caller)) => self.count(route, caller, request, &arrival).await,
+            Ok((route, caller)) => {
+                if caller.is_some()
+                    && let Some(let_in) = request.extensions_mut().remove::<LetIn>()
+                {
+                    let_in.tell();
+                }
+                self.count(route, caller, request, &arrival).await
+            }
             Err(refusal) => self.refuse(request.uri().path(), &arrival, &refusal),
         };
         keep_from_browsers(&mut response);

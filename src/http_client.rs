@@ -10,7 +10,7 @@ mod tls;
 
 use std::time::{Duration, SystemTime};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{
     HeaderMap, HeaderValue,
     header::{Entry, HeaderName, RETRY_AFTER},
@@ -22,7 +22,10 @@ pub use client::Client;
 pub use link_local::{is_link_local, names_link_local};
 pub use tls::{Tls, TlsFlaw, certificates, flaw as tls_flaw};
 
-use crate::model::trace::{self, Trace};
+use crate::{
+    budget::{Buffer, NoRoom},
+    model::trace::{self, Trace},
+};
 
 /// How long a connection to a peer on the network may take, name look-up and TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -119,6 +122,12 @@ fn builder() -> reqwest::ClientBuilder {
         .user_agent(concat!("mantyx-bridge/", env!("CARGO_PKG_VERSION")))
 }
 
+/// The header `Keep-Alive` of a server that closes connections that were idle for `wait`, so that
+/// clients do not send a request at that moment.
+pub fn keep_alive(wait: Duration) -> HeaderValue {
+    HeaderValue::try_from(format!("timeout={}", wait.as_secs())).expect("a number is visible ASCII")
+}
+
 /// Adds the headers of a trace, where `headers` has none of these names.
 pub fn add_trace(headers: &mut HeaderMap, trace: &Trace) {
     for (name, value) in trace.pairs() {
@@ -158,21 +167,32 @@ fn proxies() -> Vec<Proxy> {
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     #[error("the body is larger than {limit} bytes")]
-    TooLarge { limit: usize },
+    TooLarge {
+        limit: usize,
+        /// As far as the server says it.
+        size: Option<u64>,
+    },
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
     #[error("the body broke off")]
     Broken(#[source] reqwest::Error),
 }
 
 /// Reads the whole body of `response`, at most `limit` bytes.
 pub async fn body(mut response: reqwest::Response, limit: usize) -> Result<Bytes, BodyError> {
-    let mut whole = BytesMut::new();
+    let size = response.content_length();
+    let declared = size.map_or(0, |size| usize::try_from(size).unwrap_or(usize::MAX));
+    if declared > limit {
+        return Err(BodyError::TooLarge { limit, size });
+    }
+    let mut whole = Buffer::new(declared);
     while let Some(chunk) = response.chunk().await.map_err(BodyError::Broken)? {
         if whole.len() + chunk.len() > limit {
-            return Err(BodyError::TooLarge { limit });
+            return Err(BodyError::TooLarge { limit, size: None });
         }
-        whole.extend_from_slice(&chunk);
+        whole.push(&chunk).await?;
     }
-    Ok(whole.freeze())
+    Ok(whole.into_bytes())
 }
 
 /// Reads the body of `response`, but no more than `limit` bytes; whether that is the whole of it.
@@ -180,15 +200,17 @@ pub async fn body_up_to(
     mut response: reqwest::Response,
     limit: usize,
 ) -> Result<(Bytes, bool), reqwest::Error> {
-    let mut read = BytesMut::new();
+    let mut read = Buffer::new(0);
     while let Some(chunk) = response.chunk().await? {
         let fits = chunk.len().min(limit - read.len());
-        read.extend_from_slice(chunk.get(..fits).unwrap_or_default());
-        if fits < chunk.len() {
-            return Ok((read.freeze(), false));
+        let piece = chunk.get(..fits).unwrap_or_default();
+        // What there is no room for is cut like what is too long.
+        let has_room = read.push(piece).await.is_ok();
+        if fits < chunk.len() || !has_room {
+            return Ok((read.into_bytes(), false));
         }
     }
-    Ok((read.freeze(), true))
+    Ok((read.into_bytes(), true))
 }
 
 /// How long a server wants to be left alone: `Retry-After`, in seconds or as a date.

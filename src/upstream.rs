@@ -28,8 +28,9 @@ pub use self::authority::Authority;
 use self::{line::Line, pacing::Told};
 use crate::{
     backoff::Backoff,
+    budget::NoRoom,
     config::{App, Credential},
-    http_client::{self, Clients, Tls},
+    http_client::{self, BodyError, Clients, Tls},
     metrics::{self, Answered},
     model::trace::Trace,
     oauth::{IssueError, TokenError},
@@ -128,6 +129,8 @@ pub enum OpenError {
     NotAStream(String),
     #[error("MANTYX's answer is larger than the bridge reads")]
     TooLarge,
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
     #[error(transparent)]
     OddPath(#[from] OddPath),
     #[error("MANTYX cannot be shown a token: {0}")]
@@ -331,15 +334,12 @@ impl Upstream {
     }
 
     /// The whole of an answer that [`Self::ask`] gave.
-    pub async fn text(&self, mut response: reqwest::Response) -> Result<Vec<u8>, OpenError> {
-        let mut text = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| self.broken(error))? {
-            if text.len() + chunk.len() > MAX_REPLY {
-                return Err(OpenError::TooLarge);
-            }
-            text.extend_from_slice(&chunk);
-        }
-        Ok(text)
+    pub async fn text(&self, response: reqwest::Response) -> Result<Bytes, OpenError> {
+        http_client::body(response, MAX_REPLY).await.map_err(|error| match error {
+            BodyError::TooLarge { .. } => OpenError::TooLarge,
+            BodyError::NoRoom(no_room) => OpenError::NoRoom(no_room),
+            BodyError::Broken(error) => self.broken(error),
+        })
     }
 
     fn broken(&self, error: reqwest::Error) -> OpenError {

@@ -132,6 +132,16 @@ impl Framer {
         Ok(None)
     }
 
+    /// What is there of a frame that has not ended yet.
+    pub fn unfinished(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// Whether the stream is in the middle of a frame that is read past.
+    pub fn is_past(&self) -> bool {
+        self.past
+    }
+
     /// Whether the pushed bytes end in the middle of a frame.
     pub fn is_inside_frame(&self) -> bool {
         self.past || !self.buffer.is_empty()

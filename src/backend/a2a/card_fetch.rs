@@ -124,6 +124,7 @@ async fn get(
     let etag = response.headers().get(ETAG).cloned();
     let bytes = http_client::body(response, MAX_CARD).await.map_err(|failure| match failure {
         BodyError::TooLarge { .. } => error(url, TOO_LARGE),
+        BodyError::NoRoom(no_room) => error(url, &no_room.to_string()),
         BodyError::Broken(cause) => {
             error(url, &format!("the card broke off: {}", http_client::chain(&cause.without_url())))
         }

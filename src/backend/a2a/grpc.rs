@@ -21,7 +21,7 @@ use super::{
     interface::Endpoint,
     wire::{Operation, Request},
 };
-use crate::http_client;
+use crate::{backend::peer::NotRead, http_client};
 
 /// The largest message, in bytes. JSON has a file's bytes in base64, which must fit into a reply.
 const MAX_MESSAGE: usize = 8 * 1024 * 1024;
@@ -159,8 +159,8 @@ fn take(buffer: &mut BytesMut) -> Result<Option<Bytes>, Failure> {
     }
     let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
     if length > MAX_MESSAGE {
-        let why = format!("a message of {length} bytes is larger than {MAX_MESSAGE} bytes");
-        return Err(Failure::Unreadable(why));
+        let (limit, size) = (MAX_MESSAGE, Some(length as u64));
+        return Err(Failure::NotRead(NotRead::TooLarge { limit, size }));
     }
     if rest.len() < length {
         return Ok(None);

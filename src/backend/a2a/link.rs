@@ -26,14 +26,17 @@ use super::{
     wire::{self, Message, Operation},
 };
 use crate::{
-    backend::auth::{self, Tokens},
+    backend::{
+        auth::{self, Tokens},
+        peer::NotRead,
+    },
     config::A2aBinding,
-    http_client::{self, BodyError},
+    http_client,
     model::{
         answer::a2a::{self as reply, Reply, Wire},
         ids::BackendName,
     },
-    wire::sse::Framer,
+    wire::sse::{FrameTooLarge, Framer},
 };
 
 /// The largest reply, the largest event and the most that a stream may add up to, in bytes.
@@ -180,12 +183,7 @@ impl Link {
 
     async fn result(&self, response: reqwest::Response) -> Result<Box<RawValue>, Failure> {
         let status = response.status();
-        let body = http_client::body(response, MAX_REPLY).await.map_err(|error| match error {
-            BodyError::TooLarge { limit } => {
-                Failure::Unreadable(format!("the reply is larger than {limit} bytes"))
-            }
-            BodyError::Broken(cause) => Failure::Lost(http_client::chain(&cause.without_url())),
-        })?;
+        let body = http_client::body(response, MAX_REPLY).await?;
         wire::decode(self.endpoint.binding, status, &body)
     }
 
@@ -248,6 +246,10 @@ impl SseEvents {
     async fn next(&mut self) -> Result<Option<Box<RawValue>>, Failure> {
         loop {
             match self.framer.next_frame() {
+                Ok(Some(frame)) if frame.raw.len() > MAX_REPLY => {
+                    let size = Some(frame.raw.len() as u64);
+                    return Err(Failure::NotRead(NotRead::TooLarge { limit: MAX_REPLY, size }));
+                }
                 Ok(Some(frame)) => {
                     // Comments keep the connection alive and say nothing.
                     let Some(data) = frame.fields().data.filter(|data| !data.is_empty()) else {
@@ -256,7 +258,9 @@ impl SseEvents {
                     return wire::decode_event(self.binding, &data).map(Some);
                 }
                 Ok(None) => {}
-                Err(error) => return Err(Failure::Unreadable(error.to_string())),
+                Err(FrameTooLarge { limit }) => {
+                    return Err(Failure::NotRead(NotRead::TooLarge { limit, size: None }));
+                }
             }
             match self.response.chunk().await {
                 Ok(Some(chunk)) => self.framer.push(&chunk),

@@ -26,7 +26,11 @@ use super::{
     LIMIT,
     raw::{Incoming, Wire, exchange_of, only_reads},
 };
-use crate::{backend::peer::CallError, http_client, model::ids::BackendName};
+use crate::{
+    backend::peer::{CallError, NotRead},
+    http_client,
+    model::ids::BackendName,
+};
 
 mod events;
 mod reply;
@@ -59,6 +63,8 @@ pub(super) enum Failure {
     /// The response cannot be read.
     #[error("{0}")]
     Unreadable(String),
+    #[error("the reply is not read: {0}")]
+    NotRead(NotRead),
     /// The server, or something before it, refused the request.
     #[error("{text}")]
     Status { status: StatusCode, text: String },
@@ -340,7 +346,7 @@ impl Failure {
     pub(super) fn is_by_server(&self) -> bool {
         match self {
             Self::Lost(_) => false,
-            Self::Unreadable(_) => true,
+            Self::Unreadable(_) | Self::NotRead(_) => true,
             Self::Status { .. } => !self.is_refusal(),
         }
     }
@@ -365,6 +371,7 @@ impl Failure {
     pub(super) fn call_error(&self) -> Option<CallError> {
         match self {
             Self::Unreadable(why) => Some(CallError::Unreadable(why.clone())),
+            Self::NotRead(why) => Some(CallError::NotRead(*why)),
             // The server behind a gateway that gave up on it may have done its work.
             Self::Status {
                 status: StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT, ..

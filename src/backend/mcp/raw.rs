@@ -24,7 +24,7 @@ use serde_json::value::RawValue;
 use tokio::sync::{Notify, watch};
 
 use crate::{
-    backend::peer::{CallError, Progress},
+    backend::peer::{CallError, NotRead, Progress},
     model::json::Members,
 };
 
@@ -237,13 +237,13 @@ impl Wire {
         Incoming::Message(Box::new(message))
     }
 
-    /// Ends the request `id`, whose response cannot be read, with `why`.
-    pub(super) fn unreadable(&self, id: &RequestId, why: &str) -> Option<ServerJsonRpcMessage> {
+    /// Ends the request `id`, whose response is not read.
+    pub(super) fn not_read(&self, id: &RequestId, why: NotRead) -> Option<ServerJsonRpcMessage> {
         let id = number(id)?;
         if let Waiting::Exchange(exchange) = lock(&self.waiting).remove(&id)? {
-            exchange.settle(Err(CallError::Unreadable(why.to_owned())));
+            exchange.settle(Err(CallError::NotRead(why)));
         }
-        Some(unreadable(id, why))
+        Some(unreadable(id, &why.to_string()))
     }
 
     /// No response to `id` is expected any more.

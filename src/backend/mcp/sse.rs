@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use url::Url;
 
 use super::{
-    LIMIT, http as streamable,
+    http as streamable,
     http::{Body, EVENTS, Endpoint, Failure, JSON, Next, SendError, Source},
     raw::{Exchange, Wire, exchange_of, only_reads},
 };
@@ -75,7 +75,7 @@ impl Sse {
         }
         // After redirects, which stay with the origin.
         let base = response.url().clone();
-        let mut events = Source::new(response);
+        let mut events = Source::reading_past(response);
         loop {
             match events.next().await {
                 Next::Frame(frame) => {
@@ -88,7 +88,7 @@ impl Sse {
                 Next::Broken(error) => {
                     return Err(Failure::Lost(format!("its event stream broke: {error}")));
                 }
-                Next::End | Next::TooLarge => {
+                Next::End | Next::NotRead(..) => {
                     let why = "its event stream names no address for messages";
                     return Err(Failure::Unreadable(why.to_owned()));
                 }
@@ -137,9 +137,13 @@ impl Transport<RoleClient> for Sse {
                     Some(message) => return Some(message),
                     None => continue,
                 },
-                Next::TooLarge => {
-                    tracing::warn!(%backend, "an event is larger than {LIMIT} bytes");
-                    format!("the server sent an event of more than {LIMIT} bytes")
+                Next::NotRead(why, id) => {
+                    tracing::warn!(%backend, "an event is not read: {why}");
+                    let id = id.and_then(|id| serde_json::from_str(&id).ok());
+                    match id.and_then(|id| wire.not_read(&id, why)) {
+                        Some(end) => return Some(end),
+                        None => format!("the server sent an event that is not read: {why}"),
+                    }
                 }
                 Next::Broken(error) => format!("its event stream broke: {error}"),
                 Next::End => "the server ended its event stream".to_owned(),

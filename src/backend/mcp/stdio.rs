@@ -28,7 +28,10 @@ use super::{
     raw::{Incoming, Wire, exchange_of},
 };
 use crate::{
-    backend::log::{Budget, LINE_LIMIT, printable},
+    backend::{
+        log::{Budget, LINE_LIMIT, printable},
+        peer::NotRead,
+    },
     model::ids::BackendName,
 };
 
@@ -93,14 +96,14 @@ impl<R, W> Stdio<R, W> {
                     None
                 }
             },
-            Line::TooLong { id } => {
-                let why = format!("the reply is larger than {LIMIT} bytes");
+            Line::TooLong { id, size } => {
+                let why = NotRead::TooLarge { limit: LIMIT, size: Some(*size) };
                 let id = id.as_deref().and_then(|id| serde_json::from_str(id).ok());
-                let message = id.and_then(|id| self.wire.unreadable(&id, &why));
+                let message = id.and_then(|id| self.wire.not_read(&id, why));
                 if message.is_none() {
                     tracing::warn!(
                         backend = %self.backend,
-                        "skipped a line of more than {LIMIT} bytes on stdout"
+                        "skipped a line of {size} bytes on stdout: at most {LIMIT} are read"
                     );
                 }
                 message
