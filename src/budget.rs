@@ -32,6 +32,9 @@ const LAST: usize = 72 * MIB;
 const ROOM_OF_SMALL: usize = 8 * MIB;
 const SMALL: usize = 64 << 10;
 
+/// What a stream may have of something that is there in part without paying for it.
+pub const CHUNKS: usize = 64 << 10;
+
 /// How long a reader waits for room.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// What an app is told to wait before it tries again, in seconds.
@@ -156,8 +159,22 @@ impl Held {
     /// Others wait for it.
     pub fn insist(&mut self, bytes: usize) {
         let more = bytes.saturating_sub(self.bytes);
-        *self.budget.lock() += more;
-        self.bytes += more;
+        if more > 0 {
+            *self.budget.lock() += more;
+            self.bytes += more;
+        }
+    }
+
+    /// Holds `bytes` from now on, whatever room there is: for a buffer whose own limit is small, and
+    /// which cannot wait. What is usual for a stream is not counted.
+    pub fn follow(&mut self, bytes: usize) {
+        let counted = if bytes > CHUNKS { bytes } else { 0 };
+        if counted > self.bytes {
+            self.insist(counted);
+        } else if counted < self.bytes {
+            // To give back is always possible.
+            let _given_back = self.try_resize(counted);
+        }
     }
 }
 
@@ -176,6 +193,7 @@ pub struct Buffer {
     held: Held,
     /// How many are to come in all, as far as is known.
     expected: usize,
+    insists: bool,
 }
 
 /// The first step in which a buffer grows, and the largest.
@@ -185,7 +203,12 @@ const LARGEST_STEP: usize = 4 * MIB;
 impl Buffer {
     /// One of the process's budget.
     pub fn new(expected: usize) -> Self {
-        Self { bytes: Vec::new(), held: Budget::of_process().hold(), expected }
+        Self { bytes: Vec::new(), held: Budget::of_process().hold(), expected, insists: false }
+    }
+
+    /// One for what must not be lost, and is known to be short.
+    pub fn insisting() -> Self {
+        Self { insists: true, ..Self::new(0) }
     }
 
     pub fn len(&self) -> usize {
@@ -204,7 +227,11 @@ impl Buffer {
             // Where the end is known, no further.
             let end = if self.expected >= needed { self.expected } else { usize::MAX };
             let capacity = (self.bytes.len() + step).max(needed).min(end);
-            self.held.resize(capacity).await?;
+            if self.insists {
+                self.held.insist(capacity);
+            } else {
+                self.held.resize(capacity).await?;
+            }
             self.bytes.reserve_exact(capacity - self.bytes.len());
         }
         self.bytes.extend_from_slice(piece);

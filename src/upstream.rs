@@ -28,7 +28,7 @@ pub use self::authority::Authority;
 use self::{line::Line, pacing::Told};
 use crate::{
     backoff::Backoff,
-    budget::NoRoom,
+    budget::{Budget, NoRoom},
     config::{App, Credential},
     http_client::{self, BodyError, Clients, Tls},
     metrics::{self, Answered},
@@ -362,6 +362,9 @@ impl Upstream {
         if let Some(trace) = trace {
             http_client::set_trace(&mut headers, &trace);
         }
+        // It is held until MANTYX has it; meanwhile others wait for room.
+        let mut held = Budget::of_process().hold();
+        held.insist(body.len());
         let posted = self.post_until(path, (headers, body), authority, deadline).await;
         if posted == Posted::Failed {
             self.posts.failed.inc();

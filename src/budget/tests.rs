@@ -52,11 +52,17 @@ async fn what_must_not_be_lost_is_held_and_others_wait() {
     assert_eq!(spec.resize(MIB).await, Err(NoRoom));
     drop(answer);
     spec.resize(MIB).await.unwrap();
+    let mut stream = budget.hold();
+    for (there, counted) in [(CHUNKS, 0), (20 * MIB, 20 * MIB), (MIB, MIB), (1, 0)] {
+        stream.follow(there);
+        assert_eq!(budget.used(), MIB + counted, "{there}");
+    }
 }
 
 #[tokio::test]
 async fn a_buffer_pays_for_what_has_come() {
-    let mut buffer = Buffer { bytes: Vec::new(), held: budget().hold(), expected: 60 * MIB };
+    let mut buffer =
+        Buffer { bytes: Vec::new(), held: budget().hold(), expected: 60 * MIB, insists: false };
     buffer.push(b"x").await.unwrap();
     assert_eq!(buffer.held.bytes, 1 + FIRST_STEP - 1, "not for what was announced");
     let piece = vec![0; MIB];

@@ -136,8 +136,24 @@ where
     if declared > limit {
         return Err(ReadError::TooLarge { limit });
     }
+    collect(body, limit, Buffer::new(declared)).await
+}
+
+/// The same for a short answer that must not be lost, whatever room there is.
+pub async fn read_anyway<B>(body: B, limit: usize) -> Result<Bytes, ReadError>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+    B::Error: fmt::Display,
+{
+    collect(body, limit, Buffer::insisting()).await
+}
+
+async fn collect<B>(body: B, limit: usize, mut whole: Buffer) -> Result<Bytes, ReadError>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+    B::Error: fmt::Display,
+{
     let mut body = Paced::new(body);
-    let mut whole = Buffer::new(declared);
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
         if whole.len() + data.len() > limit {

@@ -25,6 +25,7 @@ use super::{
 };
 use crate::{
     backoff::Backoff,
+    budget::Budget,
     http_client,
     journal::record::Change,
     metrics::RunEnding,
@@ -237,6 +238,7 @@ impl Driver {
             }
         };
         let mut framer = Framer::new(MAX_EVENT);
+        let mut held = Budget::of_process().hold();
         self.run.state().opened();
         loop {
             let patience = self.patience(&framer);
@@ -247,7 +249,10 @@ impl Driver {
             // Finished calls give their memory back.
             while self.calls.try_join_next().is_some() {}
             match chunk {
-                Ok(Ok(Some(chunk))) => framer.push(&chunk),
+                Ok(Ok(Some(chunk))) => {
+                    framer.push(&chunk);
+                    held.follow(framer.unfinished().len());
+                }
                 Ok(Ok(None)) => return End::Broken("MANTYX closed it".to_owned()),
                 Ok(Err(error)) => return End::Broken(http_client::chain(&error.without_url())),
                 Err(_elapsed) if patience < SILENCE => {
@@ -271,6 +276,7 @@ impl Driver {
                 }
             };
             self.run.log.flush();
+            held.follow(framer.unfinished().len());
             if let Some(end) = ended {
                 return end;
             }

@@ -49,6 +49,9 @@ pub struct Framer {
     limit: usize,
 }
 
+/// A frame larger than this shares its memory with no other.
+const APART: usize = 64 << 10;
+
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 impl Framer {
@@ -108,6 +111,10 @@ impl Framer {
                             self.after_cr = false;
                         }
                         let raw = self.buffer.split_to(self.searched).freeze();
+                        if raw.len() > APART {
+                            // The next frame would keep the memory of this one.
+                            self.buffer = BytesMut::from(self.buffer.as_ref());
+                        }
                         self.searched = 0;
                         if !self.past {
                             return Ok(Some(Frame { raw }));

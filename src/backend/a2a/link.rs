@@ -30,6 +30,7 @@ use crate::{
         auth::{self, Tokens},
         peer::NotRead,
     },
+    budget::{Budget, Held},
     config::A2aBinding,
     http_client,
     model::{
@@ -75,6 +76,8 @@ pub(super) enum Events {
 pub(super) struct SseEvents {
     response: reqwest::Response,
     framer: Framer,
+    /// For an event that is there in part.
+    held: Held,
     binding: A2aBinding,
 }
 
@@ -120,7 +123,8 @@ impl Link {
         }
         let binding = self.endpoint.binding;
         let framer = Framer::new(MAX_REPLY);
-        Ok(Opened::Events(Events::Sse(SseEvents { response, framer, binding })))
+        let held = Budget::of_process().hold();
+        Ok(Opened::Events(Events::Sse(SseEvents { response, framer, held, binding })))
     }
 
     async fn send(
@@ -263,7 +267,10 @@ impl SseEvents {
                 }
             }
             match self.response.chunk().await {
-                Ok(Some(chunk)) => self.framer.push(&chunk),
+                Ok(Some(chunk)) => {
+                    self.framer.push(&chunk);
+                    self.held.follow(self.framer.unfinished().len());
+                }
                 Ok(None) => return Ok(None),
                 Err(error) => return Err(Failure::Lost(http_client::chain(&error.without_url()))),
             }

@@ -42,6 +42,11 @@ impl Lines {
         &mut self.buffer
     }
 
+    /// How much is there of a line that has not ended.
+    pub(super) fn unfinished(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// The next line, `None` until more bytes are there.
     pub(super) fn next_line(&mut self) -> Option<Line> {
         loop {

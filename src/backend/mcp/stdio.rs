@@ -32,6 +32,7 @@ use crate::{
         log::{Budget, LINE_LIMIT, printable},
         peer::NotRead,
     },
+    budget,
     model::ids::BackendName,
 };
 
@@ -50,6 +51,8 @@ pub(super) struct Stdio<R, W> {
     /// Gets the reader then: a server that finds its stdout closed before its stdin may fail.
     rest: Option<oneshot::Sender<R>>,
     lines: Lines,
+    /// For a line that is there in part.
+    held: budget::Held,
     writer: Arc<Mutex<Option<W>>>,
     /// Ends when the message before has been written: messages keep their order although rmcp
     /// writes each in a task of its own.
@@ -75,6 +78,7 @@ impl<R, W> Stdio<R, W> {
             reader: Some(reader),
             rest: Some(rest),
             lines: Lines::new(LIMIT),
+            held: budget::Budget::of_process().hold(),
             writer: Arc::new(Mutex::new(Some(writer))),
             turn,
             queued: Arc::default(),
@@ -186,6 +190,7 @@ where
                     return Some(message);
                 }
             }
+            self.held.follow(self.lines.unfinished());
             let reader = self.reader.as_mut()?;
             match reader.read_buf(self.lines.buffer()).await {
                 Ok(0) => return None,

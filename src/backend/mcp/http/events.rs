@@ -30,7 +30,7 @@ use crate::{
         },
         peer::NotRead,
     },
-    budget::{Budget, Held},
+    budget::{Budget, CHUNKS, Held},
     http_client,
     model::ids::BackendName,
     wire::sse::{Fields, Frame, FrameTooLarge, Framer},
@@ -48,8 +48,6 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// How much of one frame is read past. More is no answer but a flood.
 const MOST_PAST: u64 = 64 << 20;
-/// What a stream may have of an unfinished frame without paying for it.
-const CHUNKS: usize = 64 << 10;
 
 /// The longest `retry` of a server that is heeded, in milliseconds.
 const LONGEST_RETRY: u64 = 30_000;
