@@ -47,7 +47,7 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// How much of one frame is read past. More is no answer but a flood.
-const MOST_PAST: u64 = 64 << 20;
+const MOST_PAST: u64 = 32 << 20;
 
 /// The longest `retry` of a server that is heeded, in milliseconds.
 const LONGEST_RETRY: u64 = 30_000;
