@@ -79,7 +79,8 @@ impl Sink {
         let mut reader = BufReader::new(reader);
         let mut runs = 0;
         while let Ok(Some(head)) = Head::read(&mut reader).await {
-            let length = head.header("content-length").map_or(0, |length| length.parse().unwrap());
+            let length =
+                head.header("content-length").map_or(0, |length| length.parse().expect("a number"));
             let mut left = length;
             let mut piece = vec![0; MIB];
             while left > 0 {

@@ -61,7 +61,7 @@ pub(super) struct Link {
 
 /// What came back on a request for events.
 pub(super) enum Opened {
-    Events(Events),
+    Events(Box<Events>),
     /// The agent answered with a result instead.
     Plain(Box<RawValue>),
 }
@@ -111,7 +111,8 @@ impl Link {
         let response = self.send(operation, "text/event-stream, application/json").await?;
         #[cfg(feature = "grpc")]
         if self.is_grpc(&response) {
-            return Ok(Opened::Events(Events::Grpc(grpc::Events::new(response))));
+            let events = Events::Grpc(grpc::Events::new(response));
+            return Ok(Opened::Events(Box::new(events)));
         }
         let content_type = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
         let is_stream = content_type.is_some_and(|value| {
@@ -124,7 +125,8 @@ impl Link {
         let binding = self.endpoint.binding;
         let framer = Framer::new(MAX_REPLY);
         let held = Budget::of_process().hold();
-        Ok(Opened::Events(Events::Sse(SseEvents { response, framer, held, binding })))
+        let events = Events::Sse(SseEvents { response, framer, held, binding });
+        Ok(Opened::Events(Box::new(events)))
     }
 
     async fn send(
