@@ -12,7 +12,11 @@ pub mod reply;
 pub mod route;
 pub mod sessions;
 
-use std::{fmt, net::SocketAddr, sync::Arc};
+use std::{
+    fmt,
+    net::SocketAddr,
+    sync::{Arc, Once},
+};
 
 use crate::model::san::San;
 
@@ -39,6 +43,32 @@ pub enum Arrival {
 pub struct Process {
     pub uid: u32,
     pub pid: Option<i32>,
+}
+
+/// What is to be told when a request on a connection has been let in; part of the request.
+#[derive(Clone)]
+pub struct LetIn(Arc<Untold>);
+
+struct Untold {
+    once: Once,
+    tell: Box<dyn Fn() + Send + Sync>,
+}
+
+impl LetIn {
+    pub fn new(tell: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Arc::new(Untold { once: Once::new(), tell: Box::new(tell) }))
+    }
+
+    /// Only the first time counts.
+    pub fn tell(&self) {
+        self.0.once.call_once(|| (self.0.tell)());
+    }
+}
+
+impl fmt::Debug for LetIn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LetIn")
+    }
 }
 
 /// For the log.

@@ -19,7 +19,7 @@ pub use self::detached::DetachedRequests;
 use crate::{
     api::Api,
     door::{
-        Arrival,
+        Arrival, LetIn,
         code::Code,
         guard::{Caller, Guard, Refusal, TokenHash},
         rate,
@@ -53,17 +53,19 @@ impl Front {
     /// Answers one request.
     pub async fn handle(
         self: Arc<Self>,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         arrival: Arrival,
     ) -> Response<Body> {
         let is_proxied = route::is_proxied(request.uri().path());
         let mut response = match self.admit(&request, &arrival) {
-            Ok((route, Some(caller))) if route.outlives_caller(request.method()) => {
-                let (this, app) = (Arc::clone(&self), caller.app.name.clone());
-                let work = async move { this.count(route, Some(caller), request, &arrival).await };
-                self.detached.answer(&app, work).await
+            Ok((route, caller)) => {
+                if caller.is_some()
+                    && let Some(let_in) = request.extensions_mut().remove::<LetIn>()
+                {
+                    let_in.tell();
+                }
+                self.handle_admitted(route, caller, request, arrival).await
             }
-            Ok((route, caller)) => self.count(route, caller, request, &arrival).await,
             Err(refusal) => self.refuse(request.uri().path(), &arrival, &refusal),
         };
         if is_proxied {
@@ -71,6 +73,24 @@ impl Front {
         }
         keep_from_browsers(&mut response);
         response
+    }
+
+    /// Answers a request that was let in: in a task of the daemon's own, where it changes something.
+    async fn handle_admitted(
+        self: &Arc<Self>,
+        route: Route,
+        caller: Option<Caller>,
+        request: Request<Incoming>,
+        arrival: Arrival,
+    ) -> Response<Body> {
+        match caller {
+            Some(caller) if route.outlives_caller(request.method()) => {
+                let (this, app) = (Arc::clone(self), caller.app.name.clone());
+                let work = async move { this.count(route, Some(caller), request, &arrival).await };
+                self.detached.answer(&app, work).await
+            }
+            caller => self.count(route, caller, request, &arrival).await,
+        }
     }
 
     /// Answers a request that came on a connection for which there is no room. Whoever watches over

@@ -4,12 +4,13 @@
 //!
 //! Must not: know what is asked of whom.
 
+mod client;
 mod link_local;
 mod tls;
 
 use std::time::{Duration, SystemTime};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{
     HeaderMap, HeaderValue,
     header::{Entry, HeaderName, RETRY_AFTER},
@@ -17,10 +18,14 @@ use http::{
 use reqwest::{NoProxy, Proxy};
 use url::{Origin, Url};
 
+pub use client::Client;
 pub use link_local::{is_link_local, names_link_local};
 pub use tls::{Tls, TlsFlaw, certificates, flaw as tls_flaw};
 
-use crate::model::trace::{self, Trace};
+use crate::{
+    budget::{Buffer, NoRoom},
+    model::trace::{self, Trace},
+};
 
 /// How long a connection to a peer on the network may take, name look-up and TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -33,46 +38,48 @@ const MOST_IDLE: usize = 128;
 ///
 /// HTTP/1.1, because run streams are held open for as long as a run lives: on one HTTP/2
 /// connection, the server's limit of streams (often 100) would make the next run wait for ever.
-pub fn new() -> reqwest::Client {
-    build(builder())
+pub fn new() -> Client {
+    Client::of(builder)
 }
 
 /// The same, for an address elsewhere that a peer has named: a name that leads to this machine is
 /// not dialled, as a peer must not reach by the bridge what listens here for nobody else.
-pub fn elsewhere() -> reqwest::Client {
-    build(builder().dns_resolver(link_local::Names::Elsewhere))
+pub fn elsewhere() -> Client {
+    Client::of(|| builder().dns_resolver(link_local::Names::Elsewhere))
 }
 
 /// The same, for the one server that `tls` is of.
-fn with_tls(tls: &Tls) -> reqwest::Client {
-    build(tls.apply(builder()))
+fn with_tls(tls: &Tls) -> Client {
+    let tls = tls.clone();
+    Client::of(move || tls.apply(builder()))
 }
 
 /// The same, for a server on the unix socket `path`; the host in a URL is then only a name.
-pub fn over_unix(path: &std::path::Path) -> reqwest::Client {
-    build(builder().unix_socket(path))
+pub fn over_unix(path: &std::path::Path) -> Client {
+    let path = path.to_owned();
+    Client::of(move || builder().unix_socket(path.as_path()))
 }
 
 /// The same, with settings of TLS that are not the usual ones.
-pub fn over_tls(settings: rustls::ClientConfig) -> reqwest::Client {
-    build(builder().tls_backend_preconfigured(settings))
+pub fn over_tls(settings: rustls::ClientConfig) -> Client {
+    Client::of(move || builder().tls_backend_preconfigured(settings.clone()))
 }
 
 /// The client of one server, and the one for the others that it may send us to: what is configured
 /// of the one's TLS is nothing to them.
 #[derive(Debug, Clone)]
 pub struct Clients {
-    own: reqwest::Client,
+    own: Client,
     /// `None` where the server has no URL.
     origin: Option<Origin>,
-    others: reqwest::Client,
+    others: Client,
     /// The way to a server that is on a unix socket, where the host in its URL is only a name.
-    socket: Option<reqwest::Client>,
+    socket: Option<Client>,
 }
 
 impl Clients {
     /// For the server at `url`, to which `tls` belongs; `others` is from [`new`].
-    pub fn of(url: Option<&Url>, tls: Option<&Tls>, others: reqwest::Client) -> Self {
+    pub fn of(url: Option<&Url>, tls: Option<&Tls>, others: Client) -> Self {
         let own = tls.map_or_else(|| others.clone(), with_tls);
         Self { own, origin: url.map(Url::origin), others, socket: None }
     }
@@ -82,13 +89,13 @@ impl Clients {
         Self { socket: path.map(over_unix), ..self }
     }
 
-    pub fn own(&self) -> &reqwest::Client {
+    pub fn own(&self) -> &Client {
         &self.own
     }
 
     /// The one for a request to `url`, which the server itself has named. `is_own`: it lies where
     /// the operator sends requests, and not only the server.
-    pub fn to_named(&self, url: &Url, is_own: bool) -> reqwest::Client {
+    pub fn to_named(&self, url: &Url, is_own: bool) -> Client {
         match &self.socket {
             _ if !is_own => elsewhere(),
             // What is at this name on the network is another server.
@@ -98,20 +105,24 @@ impl Clients {
     }
 
     /// The one for a request to `url`.
-    pub fn to(&self, url: &Url) -> &reqwest::Client {
+    pub fn to(&self, url: &Url) -> &Client {
         if self.origin.as_ref() == Some(&url.origin()) { &self.own } else { &self.others }
     }
 }
 
 /// A client that speaks HTTP/2 alone, as gRPC does, for one peer whose calls are few at a time.
 #[cfg(feature = "grpc")]
-pub fn http2(tls: Option<&Tls>) -> reqwest::Client {
+pub fn http2(tls: Option<&Tls>) -> Client {
     /// gRPC servers take more pings than one in 5 minutes for abuse, and hang up. A host that is
     /// gone shows by TCP's keep-alive long before.
     const PING_INTERVAL: Duration = Duration::from_secs(310);
     const PING_TIMEOUT: Duration = Duration::from_secs(20);
-    let builder = tls.map_or_else(builder, |tls| tls.apply(builder())).http2_prior_knowledge();
-    build(builder.http2_keep_alive_interval(PING_INTERVAL).http2_keep_alive_timeout(PING_TIMEOUT))
+    let tls = tls.cloned();
+    Client::of(move || {
+        let builder = tls.as_ref().map_or_else(builder, |tls| tls.apply(builder()));
+        let builder = builder.http2_prior_knowledge().http2_keep_alive_interval(PING_INTERVAL);
+        builder.http2_keep_alive_timeout(PING_TIMEOUT)
+    })
 }
 
 fn build(builder: reqwest::ClientBuilder) -> reqwest::Client {
@@ -133,6 +144,12 @@ fn builder() -> reqwest::ClientBuilder {
         .http1_only()
         .referer(false)
         .user_agent(concat!("mantyx-bridge/", env!("CARGO_PKG_VERSION")))
+}
+
+/// The header `Keep-Alive` of a server that closes connections that were idle for `wait`, so that
+/// clients do not send a request at that moment.
+pub fn keep_alive(wait: Duration) -> HeaderValue {
+    HeaderValue::try_from(format!("timeout={}", wait.as_secs())).expect("a number is visible ASCII")
 }
 
 /// Adds the headers of a trace, where `headers` has none of these names.
@@ -174,21 +191,32 @@ fn proxies() -> Vec<Proxy> {
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     #[error("the body is larger than {limit} bytes")]
-    TooLarge { limit: usize },
+    TooLarge {
+        limit: usize,
+        /// As far as the server says it.
+        size: Option<u64>,
+    },
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
     #[error("the body broke off")]
     Broken(#[source] reqwest::Error),
 }
 
 /// Reads the whole body of `response`, at most `limit` bytes.
 pub async fn body(mut response: reqwest::Response, limit: usize) -> Result<Bytes, BodyError> {
-    let mut whole = BytesMut::new();
+    let size = response.content_length();
+    let declared = size.map_or(0, |size| usize::try_from(size).unwrap_or(usize::MAX));
+    if declared > limit {
+        return Err(BodyError::TooLarge { limit, size });
+    }
+    let mut whole = Buffer::new(declared);
     while let Some(chunk) = response.chunk().await.map_err(BodyError::Broken)? {
         if whole.len() + chunk.len() > limit {
-            return Err(BodyError::TooLarge { limit });
+            return Err(BodyError::TooLarge { limit, size: None });
         }
-        whole.extend_from_slice(&chunk);
+        whole.push(&chunk).await?;
     }
-    Ok(whole.freeze())
+    Ok(whole.into_bytes())
 }
 
 /// Reads the body of `response`, but no more than `limit` bytes; whether that is the whole of it.
@@ -196,15 +224,17 @@ pub async fn body_up_to(
     mut response: reqwest::Response,
     limit: usize,
 ) -> Result<(Bytes, bool), reqwest::Error> {
-    let mut read = BytesMut::new();
+    let mut read = Buffer::new(0);
     while let Some(chunk) = response.chunk().await? {
         let fits = chunk.len().min(limit - read.len());
-        read.extend_from_slice(chunk.get(..fits).unwrap_or_default());
-        if fits < chunk.len() {
-            return Ok((read.freeze(), false));
+        let piece = chunk.get(..fits).unwrap_or_default();
+        // What there is no room for is cut like what is too long.
+        let has_room = read.push(piece).await.is_ok();
+        if fits < chunk.len() || !has_room {
+            return Ok((read.into_bytes(), false));
         }
     }
-    Ok((read.freeze(), true))
+    Ok((read.into_bytes(), true))
 }
 
 /// How long a server wants to be left alone: `Retry-After`, in seconds or as a date.

@@ -8,6 +8,7 @@ pub mod api;
 pub mod audit;
 pub mod backend;
 pub mod backoff;
+pub mod budget;
 pub mod catalogs;
 pub mod cli;
 pub mod config;

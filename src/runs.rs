@@ -76,6 +76,8 @@ const KEEP_EVENTS: Duration = Duration::from_secs(10 * 60);
 const KEEP_ENDED: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most runs and, separately, sessions that are remembered; the oldest go first.
 const KEEP_COUNT: usize = 10_000;
+/// How many bytes of apps' own tools are remembered, over all sessions.
+const KEEP_TOOLS: usize = 64 << 20;
 
 /// What is remembered of a session.
 #[derive(Debug)]
@@ -91,6 +93,10 @@ pub struct Session {
 }
 
 impl Session {
+    fn tools_size(&self) -> usize {
+        self.tools.as_ref().map_or(0, Bytes::len)
+    }
+
     /// The session as it is to be kept.
     fn changes(&self, workspace: &str, id: &SessionId) -> Vec<Change> {
         let (table, routes) = self.table.stored();
@@ -387,6 +393,7 @@ impl Runs {
             let mut inner = self.lock();
             let forgotten = inner.sweep(Instant::now(), &self.room);
             self.journal.write(forgotten);
+            self.journal.write(inner.make_room_for_tools(session.tools_size()));
             inner.sessions.insert((workspace, id), Arc::new(session));
         }
         self.journal.write(changes);
@@ -485,6 +492,21 @@ impl Runs {
 impl Inner {
     /// Forgets what has outlived its use; at most every few seconds, as it looks at everything. The
     /// changes are for the journal.
+    /// Forgets the oldest sessions, until `more` bytes of apps' tools have room beside those of the
+    /// rest.
+    fn make_room_for_tools(&mut self, more: usize) -> Vec<Change> {
+        let mut held: usize = self.sessions.values().map(|session| session.tools_size()).sum();
+        let mut forgotten = Vec::new();
+        while held > 0 && held + more > KEEP_TOOLS {
+            let with_tools = self.sessions.iter().filter(|(_, session)| session.tools_size() > 0);
+            let oldest = with_tools.min_by_key(|(_, session)| session.created);
+            let Some(key) = oldest.map(|(key, _)| key.clone()) else { break };
+            held -= self.sessions.remove(&key).map_or(0, |session| session.tools_size());
+            forgotten.push(Change::ForgetSession((key.0.to_string(), key.1.to_string())));
+        }
+        forgotten
+    }
+
     fn sweep(&mut self, now: Instant, room: &Room) -> Vec<Change> {
         const EVERY: Duration = Duration::from_secs(10);
         let mut forgotten = Vec::new();

@@ -29,10 +29,12 @@ use self::{
     connection::{Connection, Desk, Socket},
     places::{Place, Places},
 };
-use crate::{front::Front, metrics::Way};
+use crate::{door::failures::Peer, front::Front, metrics::Way};
 
 /// Connections at once on one listener, so that those of one do not take the places of another's.
 const MAX_CONNECTIONS: usize = 1024;
+/// Those of them on which no request has been let in, so that apps always find a place.
+const MAX_UNKNOWN: usize = MAX_CONNECTIONS / 2;
 /// Connections beyond these, on which one request is told so, at once on one listener.
 const SPARE: usize = 16;
 /// How long open requests may take to finish at shutdown: as long as the calls of runs.
@@ -56,7 +58,8 @@ pub async fn serve(listener: Listener, front: Arc<Front>, stop: CancellationToke
         while connections.try_join_next().is_some() {}
         let next = async {
             let socket = accept(&listener, &rooms, &mut told).await;
-            (socket, rooms.place().await)
+            let peer = socket.peer();
+            (socket, rooms.place(peer).await)
         };
         let (socket, place) = tokio::select! {
             () = stop.cancelled() => break,
@@ -65,7 +68,10 @@ pub async fn serve(listener: Listener, front: Arc<Front>, stop: CancellationToke
         counted.evicted.inc_by(rooms.evicted());
         let stop = stop.child_token();
         let (place, desk) = match place {
-            Room::Place(place) => (place, Desk::Front(Arc::clone(&front))),
+            Room::Place(place) => {
+                let let_in = place.let_in();
+                (place, Desk::Front(Arc::clone(&front), let_in))
+            }
             Room::Spare(place) => (place, Desk::Spare(Arc::clone(&front), stop.clone())),
             Room::None => continue,
         };
@@ -100,14 +106,14 @@ enum Room {
 
 impl Rooms {
     fn new() -> Self {
-        let [places, spare] = [MAX_CONNECTIONS, SPARE].map(|most| Arc::new(Places::new(most)));
-        Self { places, spare }
+        let places = Arc::new(Places::new(MAX_CONNECTIONS, MAX_UNKNOWN));
+        Self { places, spare: Arc::new(Places::new(SPARE, SPARE)) }
     }
 
-    async fn place(&self) -> Room {
-        match self.places.place().await {
+    async fn place(&self, peer: Peer) -> Room {
+        match self.places.place(peer).await {
             Some(place) => Room::Place(place),
-            None => self.spare.place().await.map_or(Room::None, Room::Spare),
+            None => self.spare.place(peer).await.map_or(Room::None, Room::Spare),
         }
     }
 

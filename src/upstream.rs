@@ -32,8 +32,9 @@ pub use self::{
 };
 use self::{kept_token::KeptToken, line::Line, pacing::Told};
 use crate::{
+    budget::NoRoom,
     config::{App, Credential},
-    http_client::{self, Clients, Tls},
+    http_client::{self, BodyError, Clients, Tls},
     metrics,
     oauth::{IssueError, TokenError},
     state::StateDir,
@@ -132,6 +133,8 @@ pub enum OpenError {
     NotAStream(String),
     #[error("MANTYX's answer is larger than the bridge reads")]
     TooLarge,
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
     #[error(transparent)]
     OddPath(#[from] OddPath),
     #[error("MANTYX cannot be shown a token: {0}")]
@@ -305,8 +308,13 @@ impl Upstream {
         let client = self.way.borrow().clients.own().clone();
         let sent = authority.send(async |headers| {
             let request = client.request(method.clone(), url.clone()).headers(headers);
-            let response = fill(request)?.send().await;
-            response.map_err(|error| SendError::Broken(error.without_url()))
+            let request = fill(request)?;
+            let sent = if method.is_safe() {
+                client.send_repeatable(request).await
+            } else {
+                client.send(request).await
+            };
+            sent.map_err(|error| SendError::Broken(error.without_url()))
         });
         let sent = sent.await;
         match &sent {
@@ -359,15 +367,12 @@ impl Upstream {
     }
 
     /// The whole of an answer that [`Self::ask`] gave.
-    pub async fn text(&self, mut response: reqwest::Response) -> Result<Vec<u8>, OpenError> {
-        let mut text = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| self.broken(error))? {
-            if text.len() + chunk.len() > MAX_REPLY {
-                return Err(OpenError::TooLarge);
-            }
-            text.extend_from_slice(&chunk);
-        }
-        Ok(text)
+    pub async fn text(&self, response: reqwest::Response) -> Result<Bytes, OpenError> {
+        http_client::body(response, MAX_REPLY).await.map_err(|error| match error {
+            BodyError::TooLarge { .. } => OpenError::TooLarge,
+            BodyError::NoRoom(no_room) => OpenError::NoRoom(no_room),
+            BodyError::Broken(error) => self.broken(error),
+        })
     }
 
     fn broken(&self, error: reqwest::Error) -> OpenError {

@@ -94,6 +94,9 @@ pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend]) -> Vec<Problem> {
             let what = format!("Its card counts as not signed, and is taken all the same: {why}.");
             add(&backend.name, Some(&what), "", SIGNATURE);
         }
+        if let Some(what) = &backend.left_out {
+            add(&backend.name, Some(what), "", LEFT_OUT);
+        }
         if let Some(what) = unaccepted(&backend.pin.review) {
             add(&backend.name, Some(&what), "", PIN);
         }
@@ -139,6 +142,8 @@ const PIN: &str = "`mantyx-bridge trust BACKEND` shows what changed, and how to 
 const UNKEPT: &str = "A restart would trust anew what the server then says: free space on the disk of \
                       the state directory, and look at its permissions.";
 
+const LEFT_OUT: &str = "Ask for fewer or smaller tools where the server can be told which to list; \
+                        docs/trust.md has the limits.";
 const SIGNATURE: &str = "Ask whoever runs the agent which key it signs its card with, and hold it \
                          against `signature: {keys: …}`.";
 

@@ -164,7 +164,7 @@ impl Api {
             return answer;
         }
         let (mut parts, body) = answer.into_parts();
-        let text = match reply::read(body, MAX_ANSWER).await {
+        let text = match reply::read_anyway(body, MAX_ANSWER).await {
             Ok(text) => text,
             Err(error) => return error.reply(),
         };

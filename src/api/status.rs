@@ -139,6 +139,8 @@ pub(super) struct Backend {
     calls_in_flight: usize,
     pub(super) breaker: Breaker,
     pub(super) pin: Pin,
+    /// What it lists and is not offered, as it is too large or too much.
+    pub(super) left_out: Option<String>,
 }
 
 /// Whether an Agent Card is signed by one of the keys of its backend's `signature`.
@@ -395,6 +397,7 @@ fn one(api: &Api, name: &BackendName, lane: &Lane) -> Option<Backend> {
         last_call: lane.last_call().map(LastCall::from),
         calls_in_flight: lane.in_flight(),
         breaker: breaker(lane.breaker()),
+        left_out: known.catalog.as_ref().and_then(|catalog| Some(catalog.left_out()?.to_owned())),
         pin: Pin {
             mode: known.review.mode.as_str(),
             changed: known.review.open().count(),

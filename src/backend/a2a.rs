@@ -41,7 +41,7 @@ use super::{
 use crate::http_client::Tls;
 use crate::{
     config::{A2a, A2aBinding, CardSource, Signers},
-    http_client::Clients,
+    http_client::{Client, Clients},
     model::{
         answer::Answer,
         card::{
@@ -67,7 +67,7 @@ pub struct A2aDialer {
 #[derive(Debug)]
 struct Settings {
     name: BackendName,
-    client: reqwest::Client,
+    client: Client,
     /// That of `client`, for the one that gRPC needs.
     #[cfg(feature = "grpc")]
     tls: Option<Tls>,
@@ -109,7 +109,7 @@ impl A2aDialer {
     pub fn new(
         name: BackendName,
         config: &A2a,
-        client: reqwest::Client,
+        client: Client,
         conversations: Conversations,
     ) -> Self {
         let url = match &config.card {
@@ -254,7 +254,7 @@ impl Settings {
         }
     }
 
-    fn client_for(&self, binding: A2aBinding) -> reqwest::Client {
+    fn client_for(&self, binding: A2aBinding) -> Client {
         match binding {
             A2aBinding::JsonRpc | A2aBinding::HttpJson => self.client.clone(),
             #[cfg(feature = "grpc")]

@@ -405,7 +405,7 @@ async fn dispatch(
 /// What the outcome of a call says about the backend.
 fn sign(outcome: &Result<Answer, Failure>) -> Sign {
     match outcome {
-        Ok(_) | Err(Failure::Call(CallError::Refused(_))) => Sign::Alive,
+        Ok(_) | Err(Failure::Call(CallError::Refused(_) | CallError::NotRead(_))) => Sign::Alive,
         Err(
             Failure::NotConnected
             | Failure::TimedOut(_)

@@ -14,7 +14,7 @@ use self::{command::Runner, http::Endpoint};
 use super::peer::{About, CallError, Dial, Peer, PeerError, ToolCall};
 use crate::{
     config::{Action, Local},
-    http_client::Clients,
+    http_client::{Client, Clients},
     model::{answer::Answer, catalog::Catalog, ids::BackendName},
 };
 
@@ -46,7 +46,7 @@ impl LocalDialer {
         name: BackendName,
         config: &Local,
         launcher: Option<PathBuf>,
-        client: reqwest::Client,
+        client: Client,
     ) -> Self {
         let (transport, action) = match &config.action {
             Action::Http { method, url, headers, tls } => {

@@ -34,7 +34,7 @@ use super::{
 };
 use crate::{
     config::{HttpTransport, Mcp, Program},
-    http_client::Clients,
+    http_client::{Client, Clients},
     model::ids::BackendName,
 };
 
@@ -123,7 +123,7 @@ pub fn dialer(
     name: &BackendName,
     config: &Mcp,
     launcher: Option<PathBuf>,
-    client: reqwest::Client,
+    client: Client,
 ) -> McpDialer {
     let target = match config {
         Mcp::Stdio(program) => Target::Stdio { program: program.clone(), launcher },

@@ -10,12 +10,16 @@ use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
-use crate::model::{
-    answer::Answer,
-    card::signature::Algorithm,
-    catalog::Catalog,
-    ids::{RunId, SessionId, ToolUseId},
-    trace::Trace,
+use crate::{
+    budget::NoRoom,
+    http_client::BodyError,
+    model::{
+        answer::Answer,
+        card::signature::Algorithm,
+        catalog::Catalog,
+        ids::{RunId, SessionId, ToolUseId},
+        trace::Trace,
+    },
 };
 
 /// Knows how to reach one peer.
@@ -203,4 +207,48 @@ pub enum CallError {
     /// The peer's reply is not what its protocol says.
     #[error("unreadable reply: {0}")]
     Unreadable(String),
+    /// The peer has answered, with more than the bridge takes.
+    #[error("reply not read: {0}")]
+    NotRead(#[from] NotRead),
+}
+
+/// Why a reply was not read to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotRead {
+    /// One reply may not be so large.
+    #[error("it has {}, and at most {} are read", size_of(*.size, *.limit), mib(*.limit as u64))]
+    TooLarge {
+        limit: usize,
+        /// `None` where the peer did not say, and nobody has counted.
+        size: Option<u64>,
+    },
+    /// All replies that are being read are too large together.
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
+}
+
+impl NotRead {
+    /// What `error` is, unless the body broke off.
+    pub fn of(error: &BodyError) -> Option<Self> {
+        match error {
+            BodyError::TooLarge { limit, size } => {
+                Some(Self::TooLarge { limit: *limit, size: *size })
+            }
+            BodyError::NoRoom(no_room) => Some(Self::NoRoom(*no_room)),
+            BodyError::Broken(_) => None,
+        }
+    }
+}
+
+fn size_of(size: Option<u64>, limit: usize) -> String {
+    size.map_or_else(|| format!("more than {}", mib(limit as u64)), mib)
+}
+
+/// `bytes` as people write it; never less than it is.
+fn mib(bytes: u64) -> String {
+    let tenths = bytes.saturating_mul(10).div_ceil(1 << 20);
+    match tenths % 10 {
+        0 => format!("{} MiB", tenths / 10),
+        tenth => format!("{}.{tenth} MiB", tenths / 10),
+    }
 }

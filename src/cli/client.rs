@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A connection to the daemon that a configuration describes.
 #[derive(Debug)]
 pub(super) struct Client {
-    http: reqwest::Client,
+    http: http_client::Client,
     base: String,
     /// Where it listens, for people.
     place: String,
@@ -197,7 +197,7 @@ fn address(tcp: &[SocketAddr]) -> Option<SocketAddr> {
 }
 
 /// A client that trusts the daemon's certificate and no other.
-fn trusting(files: &Files) -> Result<reqwest::Client, Failure> {
+fn trusting(files: &Files) -> Result<http_client::Client, Failure> {
     if files.client_ca.is_some() {
         return Err(Failure::Usage(
             "the daemon wants a certificate from every caller over TCP (listen.tls.client_ca), and \

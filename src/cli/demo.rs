@@ -44,7 +44,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// An app of the bridge.
 struct App {
-    http: reqwest::Client,
+    http: http_client::Client,
     url: String,
     token: SecretString,
 }

@@ -45,7 +45,7 @@ const ASKS: usize = 16;
 #[derive(Debug)]
 pub(super) struct Fleet {
     shared: Shared,
-    client: reqwest::Client,
+    client: http_client::Client,
     backends: Arc<Backends>,
     members: BTreeMap<BackendName, Member>,
     /// Supervisors, and bundled agents.

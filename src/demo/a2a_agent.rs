@@ -19,8 +19,11 @@ use hyper_util::{
 use serde_json::Value;
 use tokio::{net::TcpListener, task::JoinSet, time::sleep};
 
+use crate::http_client::keep_alive;
+
 const MAX_CONNECTIONS: usize = 64;
 const MAX_BODY: usize = 1024 * 1024;
+/// Of a request, and of a connection that idles: every answer says so.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long requests may take to end once the agent stops.
 const GRACE: Duration = Duration::from_secs(2);
@@ -51,7 +54,14 @@ pub async fn serve(listener: TcpListener, stop: impl Future<Output = ()>) -> io:
             },
         };
         let card = card.clone();
-        let service = service_fn(move |request| handle(request, card.clone()));
+        let service = service_fn(move |request| {
+            let answer = handle(request, card.clone());
+            async move {
+                let mut answer = answer.await?;
+                answer.headers_mut().insert("keep-alive", keep_alive(HEADER_TIMEOUT));
+                Ok::<_, Infallible>(answer)
+            }
+        });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_TIMEOUT)

@@ -46,7 +46,7 @@ impl Peer {
 
     /// Whether programs that have nothing to do with each other are this one peer, so that the
     /// failures of one say nothing of another.
-    fn is_shared(self) -> bool {
+    pub fn is_shared(self) -> bool {
         match self {
             Self::Address(address) => address.is_loopback(),
             Self::User(_) => false,

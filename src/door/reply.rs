@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body::{Frame, SizeHint};
@@ -25,6 +25,7 @@ use serde_json::Value;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::code::Code;
+use crate::budget::{self, Buffer, NoRoom};
 
 /// The body of every answer.
 pub type Body = UnsyncBoxBody<Bytes, BoxError>;
@@ -48,6 +49,8 @@ pub enum ReadError {
     TooSlow,
     #[error("The body broke off: {0}")]
     Broken(String),
+    #[error("{NoRoom}; try again soon.")]
+    NoRoom,
 }
 
 impl ReadError {
@@ -56,8 +59,14 @@ impl ReadError {
             Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, Code::BodyTooLarge),
             Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, Code::BodyTooSlow),
             Self::Broken(_) => (StatusCode::BAD_REQUEST, Code::InvalidRequest),
+            Self::NoRoom => (StatusCode::SERVICE_UNAVAILABLE, Code::Busy),
         };
-        error(status, code, &self.to_string())
+        let mut response = error(status, code, &self.to_string());
+        if matches!(self, Self::NoRoom) {
+            let seconds = HeaderValue::from(budget::RETRY_AFTER);
+            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+        }
+        response
     }
 }
 
@@ -128,19 +137,53 @@ where
     if declared > limit {
         return Err(ReadError::TooLarge { limit });
     }
+    collect(body, limit, Buffer::new(declared)).await
+}
+
+/// The same for a short answer that must not be lost, whatever room there is.
+pub async fn read_anyway<B>(body: B, limit: usize) -> Result<Bytes, ReadError>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+    B::Error: fmt::Display,
+{
+    collect(body, limit, Buffer::insisting()).await
+}
+
+async fn collect<B>(body: B, limit: usize, mut whole: Buffer) -> Result<Bytes, ReadError>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+    B::Error: fmt::Display,
+{
     let mut body = Paced::new(body);
-    let mut whole = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
         if whole.len() + data.len() > limit {
             return Err(ReadError::TooLarge { limit });
         }
-        if whole.is_empty() {
-            whole.reserve(declared.max(data.len()));
+        if whole.push(&data).await.is_err() {
+            let came = whole.len() + data.len();
+            drop(whole);
+            read_past(body, limit - came).await?;
+            return Err(ReadError::NoRoom);
         }
-        whole.extend_from_slice(&data);
     }
-    Ok(whole.freeze())
+    Ok(whole.into_bytes())
+}
+
+/// Reads the rest of a body, at most `limit` bytes, and keeps nothing of it. Most senders look for
+/// no answer before they have sent everything, and take a connection that is closed on them for a
+/// broken one.
+async fn read_past<B>(mut body: Paced<B>, limit: usize) -> Result<(), ReadError>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+    B::Error: fmt::Display,
+{
+    let mut left = limit;
+    while let Some(frame) = body.frame().await {
+        let length = frame?.into_data().map_or(0, |data| data.len());
+        left = left.checked_sub(length).ok_or(ReadError::TooLarge { limit })?;
+    }
+    Ok(())
 }
 
 /// A body of known bytes.

@@ -15,6 +15,8 @@ use super::{limits, schema::InputSchema};
 pub struct Catalog {
     content: Content,
     digest: String,
+    /// What the peer listed and is not offered, in a sentence.
+    left_out: Option<String>,
 }
 
 /// The content of a [`Catalog`], by the kind of its backend.
@@ -130,7 +132,32 @@ impl Catalog {
             Content::Local { definition, .. } => part(b"local", definition.get()),
         }
         let digest = hex(&hash.finalize());
-        Self { content, digest }
+        Self { content, digest, left_out: None }
+    }
+
+    /// The same, where `left_out` of what the peer listed is missing; `cut` says why its list was not
+    /// read to the end.
+    #[must_use]
+    pub fn without(mut self, left_out: &[LeftOut], cut: Option<&str>) -> Self {
+        const MOST_NAMED: usize = 3;
+        let mut sentences: Vec<String> = cut.map(|why| format!("{why}.")).into_iter().collect();
+        if !left_out.is_empty() {
+            let named = left_out.iter().take(MOST_NAMED);
+            let mut named: Vec<String> =
+                named.map(|one| format!("number {} ({})", one.index, one.why)).collect();
+            let more = left_out.len() - named.len();
+            if more > 0 {
+                named.push(format!("and {more} more"));
+            }
+            sentences.push(format!("Tools are left out: {}.", named.join("; ")));
+        }
+        self.left_out = (!sentences.is_empty()).then(|| sentences.join(" "));
+        self
+    }
+
+    /// What the peer listed and is not offered, in a sentence.
+    pub fn left_out(&self) -> Option<&str> {
+        self.left_out.as_deref()
     }
 
     pub fn content(&self) -> &Content {
@@ -183,4 +210,26 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
         write!(text, "{byte:02x}").expect("writing to a String cannot fail");
         text
     })
+}
+
+#[cfg(test)]
+mod tests {
+    //! What is left out is told.
+
+    use super::*;
+
+    #[test]
+    fn what_is_one_tool_too_many_is_left_out_and_told() {
+        let tool = |n| RawValue::from_string(format!(r#"{{"name":"t{n}"}}"#)).unwrap();
+        let tools = (0..limits::MAX_TOOLS + 5).map(tool).collect();
+        let (catalog, left_out) = Catalog::mcp(None, tools);
+        let digest = catalog.digest().to_owned();
+        let catalog = catalog.without(&left_out, Some("The list goes on"));
+        assert_eq!((catalog.tool_count(), left_out.len()), (limits::MAX_TOOLS, 5));
+        let told = catalog.left_out().unwrap();
+        assert!(told.starts_with("The list goes on. Tools are left out: number 2000 ("), "{told}");
+        assert!(told.contains("\"t2000\"") && told.ends_with("and 2 more."), "{told}");
+        assert_eq!(catalog.digest(), digest, "it is no part of what is offered");
+        assert_eq!(catalog.without(&[], None).left_out(), None);
+    }
 }

@@ -273,7 +273,8 @@ impl Spec {
 
     /// The caller's own `tools`, as text, where the spec has the key.
     pub fn tools(&self) -> Option<Bytes> {
-        self.tools.clone().map(|at| self.body.slice(at))
+        // A copy: a session remembers it, and a slice would keep the whole spec in memory.
+        Some(Bytes::copy_from_slice(self.body.get(self.tools.clone()?)?))
     }
 
     /// The body as it came.

@@ -15,7 +15,10 @@ use tokio::time::timeout;
 use url::{Url, form_urlencoded};
 
 use super::{IssueError, Issued};
-use crate::{http_client, model::json::Members};
+use crate::{
+    http_client::{self, Client},
+    model::json::Members,
+};
 
 /// How long one exchange with whoever issues tokens may take.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -96,11 +99,7 @@ impl From<IssueError> for Refusal {
 impl Question<'_> {
     /// Asks; where the client is refused, once more with its secret shown in the other way, which is
     /// noted in `shows` if it does.
-    pub async fn ask(
-        &self,
-        http: &reqwest::Client,
-        shows: &mut Shows,
-    ) -> Result<Granted, IssueError> {
+    pub async fn ask(&self, http: &Client, shows: &mut Shows) -> Result<Granted, IssueError> {
         let refusal = match self.ask_once(http, *shows).await {
             Ok(granted) => return Ok(granted),
             Err(refusal) => refusal,
@@ -119,10 +118,10 @@ impl Question<'_> {
         }
     }
 
-    async fn ask_once(&self, http: &reqwest::Client, shows: Shows) -> Result<Granted, Refusal> {
+    async fn ask_once(&self, http: &Client, shows: Shows) -> Result<Granted, Refusal> {
         let place = self.place;
         let exchange = async {
-            let response = self.request(http, shows).send().await?;
+            let response = http.send(self.request(http, shows)).await?;
             let (status, headers) = (response.status(), response.headers().clone());
             let body = http_client::body(response, MAX_ANSWER).await;
             Ok::<_, reqwest::Error>((status, headers, body))
@@ -147,7 +146,7 @@ impl Question<'_> {
         })
     }
 
-    fn request(&self, http: &reqwest::Client, shows: Shows) -> reqwest::RequestBuilder {
+    fn request(&self, http: &Client, shows: Shows) -> reqwest::RequestBuilder {
         let (id, secret) = (self.client_id, self.client_secret.expose_secret());
         let mut form = form_urlencoded::Serializer::new(String::new());
         form.append_pair("grant_type", self.grant);

@@ -270,7 +270,7 @@ impl Outgoing<'_> {
         body: Vec<Bytes>,
     ) -> Result<(Response<Body>, Bytes), Response<Body>> {
         let (parts, body) = self.forward_bytes(parts, body).await.into_parts();
-        let text = reply::read(body, MAX_ANSWER).await.map_err(|error| {
+        let text = reply::read_anyway(body, MAX_ANSWER).await.map_err(|error| {
             warn!(%error, "MANTYX's answer to a submission cannot be read");
             reply::error(
                 StatusCode::BAD_GATEWAY,

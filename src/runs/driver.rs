@@ -28,6 +28,7 @@ use super::{
 };
 use crate::{
     backoff::Backoff,
+    budget::Budget,
     http_client,
     journal::record::Change,
     metrics::RunEnding,
@@ -347,6 +348,7 @@ impl Driver {
         };
         let mut framer = Framer::new(MAX_EVENT);
         self.run.credential.works(&authority);
+        let mut held = Budget::of_process().hold();
         self.run.state().opened();
         self.run.set_access(Access::Open);
         self.unknown = 0;
@@ -362,7 +364,10 @@ impl Driver {
             };
             self.note_ended();
             match chunk {
-                Ok(Ok(Some(chunk))) => framer.push(&chunk),
+                Ok(Ok(Some(chunk))) => {
+                    framer.push(&chunk);
+                    held.follow(framer.unfinished().len());
+                }
                 Ok(Ok(None)) => {
                     if let Some(ending) = framer.end().and_then(|frame| self.take(&frame)) {
                         return End::Terminal(ending);
@@ -393,6 +398,7 @@ impl Driver {
                 }
             };
             self.run.log.flush();
+            held.follow(framer.unfinished().len());
             if let Some(end) = ended {
                 return end;
             }

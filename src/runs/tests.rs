@@ -46,3 +46,28 @@ async fn where_room_is_scarce_the_events_of_ended_runs_are_forgotten() {
     assert!(driven.log.after(0).is_some());
     assert_eq!(inner.runs.len(), 2, "whose the runs are is known all the same");
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_apps_put_into_sessions_is_bounded() {
+    let mut inner = Inner::default();
+    for number in 0..3 {
+        let session = Session {
+            app: "a".into(),
+            tools: (number != 1).then(|| Bytes::from(vec![b' '; 30 << 20])),
+            selection: Selection::All,
+            table: Arc::new(Table::empty()),
+            created_at: journal::now(),
+            created: Instant::now(),
+        };
+        let key = ("acme".into(), SessionId::from(format!("s{number}")));
+        inner.sessions.insert(key, Arc::new(session));
+        advance(Duration::from_secs(1)).await;
+    }
+    assert_eq!(inner.make_room_for_tools(4 << 20).len(), 0);
+    let forgotten = inner.make_room_for_tools(5 << 20);
+    assert!(
+        matches!(&forgotten[..], [Change::ForgetSession((_, id))] if id == "s0"),
+        "the oldest that has tools: {forgotten:?}"
+    );
+    assert_eq!(inner.sessions.len(), 2);
+}

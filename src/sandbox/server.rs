@@ -15,9 +15,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{Shared, routes};
+use crate::http_client::keep_alive;
 
-/// How long a client may take to send the head of a request, and a connection may idle: longer
-/// than clients keep idle connections (reqwest 90 s), or they write into one that is being closed.
+/// How long a client may take to send the head of a request, and a connection may idle. Every answer
+/// says so.
 const HEAD_TIMEOUT: Duration = Duration::from_mins(2);
 /// How long connections may take to finish what they were writing when the server stops.
 const GRACE: Duration = Duration::from_secs(1);
@@ -69,7 +70,9 @@ async fn accept(
 
 async fn connection(shared: &Arc<Shared>, stream: TcpStream, stop: &CancellationToken) {
     let service = service_fn(|request| async {
-        Ok::<_, Infallible>(routes::answer(shared, stop, request).await)
+        let mut answer = routes::answer(shared, stop, request).await;
+        answer.headers_mut().insert("keep-alive", keep_alive(HEAD_TIMEOUT));
+        Ok::<_, Infallible>(answer)
     });
     let mut connection = pin!(
         http1::Builder::new()

@@ -21,7 +21,7 @@ fn config() -> SandboxConfig {
 struct Server {
     sandbox: Arc<Sandbox>,
     base: String,
-    client: reqwest::Client,
+    client: crate::http_client::Client,
     stop: CancellationToken,
     serving: tokio::task::JoinSet<()>,
 }

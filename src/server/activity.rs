@@ -12,7 +12,7 @@ use tokio::{
 /// Time for a request's headers, from their first byte; for a new connection, from its beginning.
 const HEAD: Duration = Duration::from_secs(10);
 /// How long a connection may have nothing to do.
-const IDLE: Duration = Duration::from_secs(5 * 60);
+pub(super) const IDLE: Duration = Duration::from_secs(5 * 60);
 
 /// What one connection is doing.
 #[derive(Debug)]

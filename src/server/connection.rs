@@ -30,7 +30,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, warn};
 
 use super::{
-    activity::{Activity, Doing},
+    activity::{Activity, Doing, IDLE},
     answer::{Answer, Taking},
     framing::{Gate, Refusal},
     places::Place,
@@ -38,12 +38,13 @@ use super::{
 };
 use crate::{
     door::{
-        Arrival, Process,
+        Arrival, LetIn, Process,
         code::Code,
+        failures::Peer,
         reply::{self, Body},
     },
     front::Front,
-    http_client::chain,
+    http_client::{chain, keep_alive},
     tls::{Tls, handshake::Secured},
 };
 
@@ -83,15 +84,28 @@ pub(super) struct Connection {
 /// Who answers the requests of a connection.
 #[derive(Clone)]
 pub(super) enum Desk {
-    Front(Arc<Front>),
+    Front(Arc<Front>, LetIn),
     /// There is no room for the connection: one request is answered, and then this is cancelled.
     Spare(Arc<Front>, CancellationToken),
 }
 
-impl Desk {
-    async fn handle(self, request: Request<Incoming>, arrival: Arrival) -> Response<Body> {
+impl Socket {
+    /// For whom its place is counted.
+    pub(super) fn peer(&self) -> Peer {
         match self {
-            Self::Front(front) => front.handle(request, arrival).await,
+            Self::Tcp(_, peer) | Self::Tls(_, peer, _) => Peer::of(&Arrival::Tcp { peer: *peer }),
+            Self::Unix(stream) => Peer::of(&Arrival::Unix { peer: process(stream) }),
+        }
+    }
+}
+
+impl Desk {
+    async fn handle(self, mut request: Request<Incoming>, arrival: Arrival) -> Response<Body> {
+        match self {
+            Self::Front(front, let_in) => {
+                request.extensions_mut().insert(let_in);
+                front.handle(request, arrival).await
+            }
             Self::Spare(front, last) => {
                 last.cancel();
                 front.turn_away(request, arrival).await
@@ -105,7 +119,7 @@ impl Desk {
 
     fn front(&self) -> &Front {
         match self {
-            Self::Front(front) | Self::Spare(front, _) => front,
+            Self::Front(front, _) | Self::Spare(front, _) => front,
         }
     }
 }
@@ -205,9 +219,12 @@ async fn http1<S>(
                 Some(refusal) => refused(refusal),
                 None => desk.handle(request, arrival).await,
             };
+            let headers = answer.headers_mut();
             if last {
                 // There is no room for more, or nobody can be sure where the next one begins.
-                answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+            } else {
+                headers.insert("keep-alive", keep_alive(IDLE));
             }
             Ok::<_, Infallible>(answer.map(|body| Answer::new(body, open, None)))
         }

@@ -44,7 +44,7 @@ const MAX_REPLY: usize = 64 << 10;
 pub struct Exporter {
     settings: Settings,
     resource: messages::Resource,
-    http: reqwest::Client,
+    http: http_client::Client,
     queue: mpsc::Receiver<Finished>,
     /// At most a batch.
     batch: Vec<Finished>,
@@ -192,7 +192,7 @@ impl Exporter {
         let broken = |error: reqwest::Error| {
             Failure::Passing(http_client::chain(&error.without_url()), Duration::ZERO)
         };
-        let response = request.send().await.map_err(broken)?;
+        let response = self.http.send(request).await.map_err(broken)?;
         let status = response.status();
         if status.is_success() {
             let (reply, _) = http_client::body_up_to(response, MAX_REPLY).await.map_err(broken)?;

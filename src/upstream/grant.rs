@@ -17,6 +17,7 @@ use sha2::{Digest as _, Sha256};
 use super::kept_token::{GrantId, KeptToken};
 use crate::{
     config::RefreshGrant,
+    http_client::Client,
     oauth::{
         Issue, IssueError, Issued,
         endpoint::{Question, Shows},
@@ -26,7 +27,7 @@ use crate::{
 /// Gets tokens for the application that the bridge is to MANTYX.
 pub(super) struct Grant {
     config: Arc<RefreshGrant>,
-    http: reqwest::Client,
+    http: Client,
     kept: KeptToken,
     shows: Mutex<Shows>,
 }
@@ -38,7 +39,7 @@ impl fmt::Debug for Grant {
 }
 
 impl Grant {
-    pub(super) fn new(config: Arc<RefreshGrant>, http: reqwest::Client, kept: KeptToken) -> Self {
+    pub(super) fn new(config: Arc<RefreshGrant>, http: Client, kept: KeptToken) -> Self {
         // As MANTYX's own clients do.
         let shows = Mutex::new(Shows::InBody);
         Self { config, http, kept, shows }

@@ -14,7 +14,9 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::{debug, error, warn};
 
 use super::{Authority, SendError, Upstream, pacing::Told, retry_after};
-use crate::{backoff::Backoff, http_client, metrics::Answered, model::trace::Trace};
+use crate::{
+    backoff::Backoff, budget::Budget, http_client, metrics::Answered, model::trace::Trace,
+};
 
 /// How long one attempt may take before it is made again.
 const POST_ATTEMPT: Duration = Duration::from_secs(30);
@@ -93,6 +95,9 @@ impl Upstream {
         post: ResultPost<'_>,
         credential: &impl PostCredential,
     ) -> Posted {
+        // It is held until MANTYX has it; meanwhile others wait for room.
+        let mut held = Budget::of_process().hold();
+        held.insist(post.body.len());
         let posted = self.post_until(&post, credential).await;
         if matches!(posted, Posted::Failed | Posted::Refused(_)) {
             self.posts.failed.inc();

@@ -53,6 +53,8 @@ pub struct Framer {
 
 /// How much of a frame that is too large is looked at.
 const BEGINNING: usize = 64 << 10;
+/// A frame larger than this shares its memory with no other.
+const APART: usize = 64 << 10;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
@@ -124,6 +126,10 @@ impl Framer {
                         }
                         self.ends_in_crlf = false;
                         let raw = self.buffer.split_to(self.searched).freeze();
+                        if raw.len() > APART {
+                            // The next frame would keep the memory of this one.
+                            self.buffer = BytesMut::from(self.buffer.as_ref());
+                        }
                         self.searched = 0;
                         if !self.past {
                             return Ok(Some(Frame { raw }));
@@ -171,6 +177,16 @@ impl Framer {
             self.searched = 0;
             Frame { raw: self.buffer.split().freeze() }
         })
+    }
+
+    /// What is there of a frame that has not ended yet.
+    pub fn unfinished(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// Whether the stream is in the middle of a frame that is read past.
+    pub fn is_past(&self) -> bool {
+        self.past
     }
 
     /// Whether the pushed bytes end in the middle of a frame.

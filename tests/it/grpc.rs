@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use mantyx_bridge::{
-    backend::peer::CallError,
+    backend::peer::{CallError, NotRead},
     config::A2aBinding,
     model::{answer::Answer, catalog::Content},
 };
@@ -104,7 +104,10 @@ async fn a_reply_of_any_size_comes_or_is_refused() {
     let peer = a2a::dial(&agent, Some(GRPC)).await;
     assert_eq!(a2a::result(&peer, "big 3000000").await.len(), 3_000_000);
     let error = a2a::call(&peer, "big 9000000").await.unwrap_err();
-    assert!(matches!(&error, CallError::Unreadable(why) if why.contains("larger than")), "{error}");
+    assert!(
+        matches!(&error, CallError::NotRead(NotRead::TooLarge { size: Some(9_000_000..), .. })),
+        "{error}"
+    );
     assert_eq!(a2a::result(&peer, "msg on").await, "on", "the connection goes on");
 }
 

@@ -6,6 +6,7 @@
 // The kit.
 #[cfg(test)]
 mod bridge;
+mod budgets;
 #[cfg(test)]
 mod certs;
 #[cfg(test)]

@@ -183,7 +183,9 @@ impl Sending<'_> {
                 Ok(self.following.poll(FIRST_WAIT, why).await?)
             }
             Failure::Lost(why) => Err(CallError::Lost(why).into()),
-            Failure::Unreadable(why) => Err(CallError::Unreadable(why).into()),
+            unread @ (Failure::Unreadable(_) | Failure::NotRead(_)) => {
+                Err(CallError::from(unread).into())
+            }
             not_taken @ (Failure::NotSent(_) | Failure::Refused { .. }) => {
                 self.following.forget();
                 Err(Trouble::NotTaken(not_taken))

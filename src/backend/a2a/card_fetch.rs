@@ -104,7 +104,8 @@ async fn get(
         headers.insert(IF_NONE_MATCH, known.etag.clone());
     }
     let response = auth::send(settings.tokens.as_deref(), headers, async |headers| {
-        let response = settings.client.get(url.clone()).headers(headers).send().await;
+        let request = settings.client.get(url.clone()).headers(headers);
+        let response = settings.client.send_repeatable(request).await;
         response.map_err(|failure| PeerError::new(http_client::chain(&failure.without_url())))
     });
     let about =
@@ -123,6 +124,7 @@ async fn get(
     let etag = response.headers().get(ETAG).cloned();
     let bytes = http_client::body(response, MAX_CARD).await.map_err(|failure| match failure {
         BodyError::TooLarge { .. } => error(url, TOO_LARGE),
+        BodyError::NoRoom(no_room) => error(url, &no_room.to_string()),
         BodyError::Broken(cause) => {
             error(url, &format!("the card broke off: {}", http_client::chain(&cause.without_url())))
         }

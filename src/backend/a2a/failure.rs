@@ -5,7 +5,11 @@
 use a2a::error_code;
 use http::StatusCode;
 
-use crate::{backend::peer::CallError, oauth::TokenError};
+use crate::{
+    backend::peer::{CallError, NotRead},
+    http_client::{BodyError, chain},
+    oauth::TokenError,
+};
 
 /// Why an exchange brought no result.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +23,8 @@ pub(super) enum Failure {
         text: String,
     },
     Unreadable(String),
+    /// There was a reply, and more of it than is read.
+    NotRead(NotRead),
 }
 
 impl Failure {
@@ -29,7 +35,7 @@ impl Failure {
             Self::Refused { status, .. } => {
                 status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS
             }
-            Self::Unreadable(_) => false,
+            Self::Unreadable(_) | Self::NotRead(_) => false,
         }
     }
 
@@ -93,6 +99,16 @@ impl Failure {
     }
 }
 
+impl From<BodyError> for Failure {
+    fn from(error: BodyError) -> Self {
+        match (NotRead::of(&error), error) {
+            (Some(why), _) => Self::NotRead(why),
+            (None, BodyError::Broken(cause)) => Self::Lost(chain(&cause.without_url())),
+            (None, error) => Self::Lost(chain(&error)),
+        }
+    }
+}
+
 /// What could not be authorized was refused unseen.
 impl From<TokenError> for Failure {
     fn from(error: TokenError) -> Self {
@@ -107,6 +123,7 @@ impl From<Failure> for CallError {
             Failure::Lost(text) => Self::Lost(text),
             Failure::Refused { text, .. } => Self::Refused(text),
             Failure::Unreadable(text) => Self::Unreadable(text),
+            Failure::NotRead(why) => Self::NotRead(why),
         }
     }
 }

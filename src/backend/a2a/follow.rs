@@ -96,7 +96,7 @@ impl<'a> Following<'a> {
     /// Reads events until the reply is whole or the stream ends.
     pub(super) async fn gather(
         &mut self,
-        mut events: Events,
+        mut events: Box<Events>,
         gathering: &mut Gathering,
     ) -> Result<End, CallError> {
         loop {

@@ -21,7 +21,11 @@ use super::{
     interface::Endpoint,
     wire::{Operation, Request},
 };
-use crate::http_client;
+use crate::{
+    backend::peer::NotRead,
+    budget::{Budget, Held},
+    http_client,
+};
 
 /// The largest message, in bytes. JSON has a file's bytes in base64, which must fit into a reply.
 const MAX_MESSAGE: usize = 8 * 1024 * 1024;
@@ -108,12 +112,19 @@ struct Messages {
     head: HeaderMap,
     body: reqwest::Body,
     buffer: BytesMut,
+    /// For a message that is there in part.
+    held: Held,
 }
 
 impl Messages {
     fn new(response: Response) -> Self {
         let (head, body) = http::Response::from(response).into_parts();
-        Self { head: head.headers, body, buffer: BytesMut::new() }
+        Self {
+            head: head.headers,
+            body,
+            buffer: BytesMut::new(),
+            held: Budget::of_process().hold(),
+        }
     }
 
     /// The next message; `None` after the last one of a call that went well.
@@ -131,7 +142,10 @@ impl Messages {
                 None => return self.end(&self.head),
             };
             match frame.into_data() {
-                Ok(data) => self.buffer.extend_from_slice(&data),
+                Ok(data) => {
+                    self.buffer.extend_from_slice(&data);
+                    self.held.follow(self.buffer.len());
+                }
                 Err(frame) => {
                     if let Ok(trailers) = frame.into_trailers() {
                         return self.end(&trailers);
@@ -159,8 +173,8 @@ fn take(buffer: &mut BytesMut) -> Result<Option<Bytes>, Failure> {
     }
     let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
     if length > MAX_MESSAGE {
-        let why = format!("a message of {length} bytes is larger than {MAX_MESSAGE} bytes");
-        return Err(Failure::Unreadable(why));
+        let (limit, size) = (MAX_MESSAGE, Some(length as u64));
+        return Err(Failure::NotRead(NotRead::TooLarge { limit, size }));
     }
     if rest.len() < length {
         return Ok(None);

@@ -26,14 +26,18 @@ use super::{
     wire::{self, Message, Operation},
 };
 use crate::{
-    backend::auth::{self, Tokens},
+    backend::{
+        auth::{self, Tokens},
+        peer::NotRead,
+    },
+    budget::{Budget, Held},
     config::A2aBinding,
-    http_client::{self, BodyError},
+    http_client,
     model::{
         answer::a2a::{self as reply, Reply, Wire},
         ids::BackendName,
     },
-    wire::sse::Framer,
+    wire::sse::{FrameTooLarge, Framer},
 };
 
 /// The largest reply, the largest event and the most that a stream may add up to, in bytes.
@@ -45,7 +49,7 @@ pub(super) const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Link {
     pub name: BackendName,
-    pub client: reqwest::Client,
+    pub client: http_client::Client,
     /// The configured headers. An [`Endpoint`] is a place that they may go to.
     pub headers: HeaderMap,
     /// They go where the headers go.
@@ -57,7 +61,7 @@ pub(super) struct Link {
 
 /// What came back on a request for events.
 pub(super) enum Opened {
-    Events(Events),
+    Events(Box<Events>),
     /// The agent answered with a result instead.
     Plain(Box<RawValue>),
 }
@@ -72,6 +76,8 @@ pub(super) enum Events {
 pub(super) struct SseEvents {
     response: reqwest::Response,
     framer: Framer,
+    /// For an event that is there in part.
+    held: Held,
     binding: A2aBinding,
 }
 
@@ -105,7 +111,8 @@ impl Link {
         let response = self.send(operation, "text/event-stream, application/json").await?;
         #[cfg(feature = "grpc")]
         if self.is_grpc(&response) {
-            return Ok(Opened::Events(Events::Grpc(grpc::Events::new(response))));
+            let events = Events::Grpc(grpc::Events::new(response));
+            return Ok(Opened::Events(Box::new(events)));
         }
         let content_type = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
         let is_stream = content_type.is_some_and(|value| {
@@ -117,7 +124,9 @@ impl Link {
         }
         let binding = self.endpoint.binding;
         let framer = Framer::new(MAX_REPLY);
-        Ok(Opened::Events(Events::Sse(SseEvents { response, framer, binding })))
+        let held = Budget::of_process().hold();
+        let events = Events::Sse(SseEvents { response, framer, held, binding });
+        Ok(Opened::Events(Box::new(events)))
     }
 
     async fn send(
@@ -149,7 +158,12 @@ impl Link {
             if let Some(body) = &request.body {
                 builder = builder.body(body.clone());
             }
-            let response = builder.send().await.map_err(|error| {
+            let sent = if operation.only_reads() {
+                self.client.send_repeatable(builder).await
+            } else {
+                self.client.send(builder).await
+            };
+            let response = sent.map_err(|error| {
                 let not_sent = error.is_connect() || error.is_builder();
                 let text = http_client::chain(&error.without_url());
                 if not_sent { Failure::NotSent(text) } else { Failure::Lost(text) }
@@ -175,12 +189,7 @@ impl Link {
 
     async fn result(&self, response: reqwest::Response) -> Result<Box<RawValue>, Failure> {
         let status = response.status();
-        let body = http_client::body(response, MAX_REPLY).await.map_err(|error| match error {
-            BodyError::TooLarge { limit } => {
-                Failure::Unreadable(format!("the reply is larger than {limit} bytes"))
-            }
-            BodyError::Broken(cause) => Failure::Lost(http_client::chain(&cause.without_url())),
-        })?;
+        let body = http_client::body(response, MAX_REPLY).await?;
         wire::decode(self.endpoint.binding, status, &body)
     }
 
@@ -243,10 +252,15 @@ impl SseEvents {
     async fn next(&mut self) -> Result<Option<Box<RawValue>>, Failure> {
         loop {
             let frame = match self.framer.next_frame() {
+                Ok(Some(frame)) if frame.raw.len() > MAX_REPLY => {
+                    let size = Some(frame.raw.len() as u64);
+                    return Err(Failure::NotRead(NotRead::TooLarge { limit: MAX_REPLY, size }));
+                }
                 Ok(Some(frame)) => frame,
                 Ok(None) => match self.response.chunk().await {
                     Ok(Some(chunk)) => {
                         self.framer.push(&chunk);
+                        self.held.follow(self.framer.unfinished().len());
                         continue;
                     }
                     Ok(None) => match self.framer.end() {
@@ -257,7 +271,9 @@ impl SseEvents {
                         return Err(Failure::Lost(http_client::chain(&error.without_url())));
                     }
                 },
-                Err(error) => return Err(Failure::Unreadable(error.to_string())),
+                Err(FrameTooLarge { limit }) => {
+                    return Err(Failure::NotRead(NotRead::TooLarge { limit, size: None }));
+                }
             };
             // Comments keep the connection alive and say nothing.
             if let Some(data) = frame.fields().data.filter(|data| !data.is_empty()) {

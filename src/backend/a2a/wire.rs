@@ -34,6 +34,13 @@ pub(super) enum Operation<'a> {
     CancelTask(&'a str),
 }
 
+impl Operation<'_> {
+    /// Whether the agent does nothing but say how things stand.
+    pub(super) fn only_reads(self) -> bool {
+        matches!(self, Self::GetTask(_) | Self::Subscribe(_))
+    }
+}
+
 /// A message to the agent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Message<'a> {

@@ -187,7 +187,8 @@ fn root(url: &Url) -> Url {
 async fn get(clients: &Clients, base: &Url, url: &Url) -> Result<Option<String>, IssueError> {
     let exchange = async {
         let client = clients.to_named(url, is_own(base, url));
-        let response = client.get(url.clone()).header(ACCEPT, "application/json").send().await?;
+        let request = client.get(url.clone()).header(ACCEPT, "application/json");
+        let response = client.send_repeatable(request).await?;
         let status = response.status();
         Ok::<_, reqwest::Error>((status, http_client::body(response, MAX_METADATA).await))
     };

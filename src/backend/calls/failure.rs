@@ -8,7 +8,7 @@ use crate::{
     backend::{
         breaker::Shut,
         line::NoTurn,
-        peer::{CallError, NotRecorded},
+        peer::{CallError, NotRead, NotRecorded},
     },
     model::{
         answer::codes::{OUTCOME_UNKNOWN, STORAGE_UNAVAILABLE},
@@ -65,7 +65,7 @@ impl Failure {
             Self::NotRecorded(_) => Ending::Storage,
             Self::Call(CallError::Lost(_)) => Ending::ConnectionLost,
             Self::Call(CallError::Refused(_)) => Ending::Refused,
-            Self::Call(CallError::Unreadable(_)) => Ending::Unreadable,
+            Self::Call(CallError::Unreadable(_) | CallError::NotRead(_)) => Ending::Unreadable,
         }
     }
 
@@ -119,6 +119,15 @@ impl Failure {
             Self::Call(CallError::Unreadable(_)) => format!(
                 "`{name}` gave an answer that cannot be read. The call has probably taken effect; \
                  check before you repeat it."
+            ),
+            Self::Call(CallError::NotRead(why @ NotRead::TooLarge { .. })) => format!(
+                "`{name}` gave an answer that is too large: {why}. The call has probably taken \
+                 effect; check before you repeat it, and ask for less at once."
+            ),
+            Self::Call(CallError::NotRead(NotRead::NoRoom(_))) => format!(
+                "`{name}` gave an answer that could not be read, as the bridge is busy with other \
+                 large ones. The call has probably taken effect; check before you repeat it, and \
+                 ask for less at once."
             ),
             Self::Call(CallError::Refused(words)) => words.clone(),
         }

@@ -27,7 +27,7 @@ const MAX_ERROR: usize = 1024;
 #[derive(Debug)]
 pub(super) struct Endpoint {
     pub(super) name: BackendName,
-    pub(super) client: reqwest::Client,
+    pub(super) client: http_client::Client,
     pub(super) method: Method,
     pub(super) url: Url,
     /// The configured headers.
@@ -56,7 +56,7 @@ impl Endpoint {
             self.client.request(self.method.clone(), url).body(arguments.get().to_owned())
         };
         builder = builder.headers(headers);
-        let response = builder.send().await.map_err(|error| {
+        let response = self.client.send(builder).await.map_err(|error| {
             let not_sent = error.is_connect() || error.is_builder();
             let text = http_client::chain(&error.without_url());
             if not_sent { CallError::NotSent(text) } else { CallError::Lost(text) }

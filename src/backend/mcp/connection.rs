@@ -73,7 +73,7 @@ pub(super) struct Connection {
     /// The tools of the last list that may be called as tasks.
     as_tasks: Mutex<HashMap<String, Support>>,
     /// What was left out of the last list.
-    left_out: Mutex<Vec<LeftOut>>,
+    left_out: Mutex<(Vec<LeftOut>, Option<String>)>,
     /// Ends rmcp's side.
     stop: CancellationToken,
     /// rmcp's side has ended.
@@ -139,6 +139,7 @@ impl Connection {
     async fn list(&self) -> Result<Arc<Catalog>, PeerError> {
         let mut pages = Pages::default();
         let mut cursor = None;
+        let mut cut = None;
         loop {
             let params = PaginatedRequestParams::default().with_cursor(cursor.take());
             let mut request = ListToolsRequest::with_param(params);
@@ -150,6 +151,10 @@ impl Connection {
             match pages.add(&page).map_err(|error| PeerError::new(format!("{error}: not used")))? {
                 Next::Done => break,
                 Next::Page(next) => cursor = Some(next),
+                Next::Full(why) => {
+                    cut = Some(why.to_string());
+                    break;
+                }
                 Next::Circle(cursor) => {
                     tracing::warn!(
                         backend = %self.backend,
@@ -169,7 +174,8 @@ impl Connection {
             Ok(())
         };
         let (catalog, left_out) = Catalog::mcp_if(server_info, pages.into_tools(), fits);
-        self.tell(left_out);
+        let catalog = catalog.without(&left_out, cut.as_deref());
+        self.tell(left_out, cut);
         param_headers.retain(|_, found| !found.is_empty());
         *lock(&self.param_headers) = param_headers;
         if let Content::Mcp { tools, .. } = catalog.content() {
@@ -180,10 +186,15 @@ impl Connection {
     }
 
     /// Tells of tools that were left out, unless the list before had the same.
-    fn tell(&self, left_out: Vec<LeftOut>) {
+    fn tell(&self, left_out: Vec<LeftOut>, cut: Option<String>) {
         let mut told = lock(&self.left_out);
-        if *told == left_out {
+        let news = (left_out, cut);
+        if *told == news {
             return;
+        }
+        let (left_out, cut) = &news;
+        if let Some(why) = cut {
+            tracing::warn!(backend = %self.backend, "{why}");
         }
         for LeftOut { index, why } in left_out.iter().take(MOST_TOLD) {
             tracing::warn!(backend = %self.backend, "left out tool number {index}: {why}");
@@ -192,7 +203,7 @@ impl Connection {
             let more = left_out.len() - MOST_TOLD;
             tracing::warn!(backend = %self.backend, "left out {more} more tools");
         }
-        *told = left_out;
+        *told = news;
     }
 
     async fn call_tool(&self, mut call: ToolCall) -> Result<Answer, CallError> {

@@ -14,7 +14,7 @@ use super::{
     lines::{Line, Lines},
     raw::{Exchange, Marker, Wire},
 };
-use crate::backend::peer::Progress;
+use crate::backend::peer::{NotRead, Progress};
 
 /// Reads `data` as lines of a server that was asked for a handshake (id 0), a page of tools (1) and
 /// a call (2). The result of the call is JSON if there is one.
@@ -39,9 +39,11 @@ pub fn read(data: &[u8]) {
     while let Some(line) = lines.next_line() {
         match line {
             Line::Whole(line) => drop(wire.incoming(&String::from_utf8_lossy(&line))),
-            Line::TooLong { id } => {
+            Line::TooLong { id, size: _ } => {
                 let id = id.as_deref().and_then(|id| serde_json::from_str(id).ok());
-                drop(id.and_then(|id: RequestId| wire.unreadable(&id, "it is too long")));
+                drop(id.and_then(|id: RequestId| {
+                    wire.not_read(&id, NotRead::TooLarge { limit: 1, size: None })
+                }));
             }
         }
     }

@@ -6,7 +6,6 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use bytes::Bytes;
 use futures_util::{StreamExt as _, stream::BoxStream};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, StatusCode,
@@ -25,9 +24,13 @@ use sse_stream::Sse;
 
 use super::{
     LIMIT,
-    raw::{Incoming, Wire, exchange_of},
+    raw::{Incoming, Wire, exchange_of, only_reads},
 };
-use crate::{backend::peer::CallError, http_client, model::ids::BackendName};
+use crate::{
+    backend::peer::{CallError, NotRead},
+    http_client,
+    model::ids::BackendName,
+};
 
 mod events;
 mod reply;
@@ -35,7 +38,7 @@ mod request;
 
 pub(super) use events::{MOST_FAILURES, Next, Source, message};
 pub(super) use reply::{failed, is_events};
-pub(super) use request::{Endpoint, SendError};
+pub(super) use request::{Body, Endpoint, SendError};
 
 use reply::{Reply, is_session_error};
 
@@ -60,6 +63,8 @@ pub(super) enum Failure {
     /// The response cannot be read.
     #[error("{0}")]
     Unreadable(String),
+    #[error("the reply is not read: {0}")]
+    NotRead(NotRead),
     /// The server, or something before it, refused the request.
     #[error("{text}")]
     Status { status: StatusCode, text: String },
@@ -104,11 +109,12 @@ impl StreamableHttpClient for Http {
         headers.insert(CONTENT_TYPE, JSON);
 
         let exchange = exchange_of(&message);
+        let body = Body { bytes: body.into(), only_reads: only_reads(&message) };
         if let Some(exchange) = &exchange {
             headers.extend(exchange.headers().iter().filter_map(param_header));
             exchange.set_written(true);
         }
-        let response = match shared.request(Method::POST, headers, body.into()).await {
+        let response = match shared.request(Method::POST, headers, body).await {
             Ok(response) => response,
             Err(error) => {
                 if error.nothing_sent
@@ -144,7 +150,7 @@ impl StreamableHttpClient for Http {
     ) -> Answered<()> {
         let shared = &self.shared;
         let headers = shared.headers_with(Some(&session), authorization, headers)?;
-        let response = shared.request(Method::DELETE, headers, Vec::new().into()).await;
+        let response = shared.request(Method::DELETE, headers, Body::default()).await;
         let status = response.map_err(|error| StreamableHttpError::Client(error.failure))?.status();
         match status {
             StatusCode::METHOD_NOT_ALLOWED => {
@@ -170,7 +176,7 @@ impl StreamableHttpClient for Http {
         if let Some(id) = &last_event_id {
             headers.insert(LAST_EVENT_ID, header_value(id)?);
         }
-        let response = match shared.request(Method::GET, headers, Vec::new().into()).await {
+        let response = match shared.request(Method::GET, headers, Body::default()).await {
             Ok(response) => response,
             Err(error) => {
                 if shared.standing.failed() {
@@ -198,7 +204,7 @@ impl Shared {
         &self,
         method: Method,
         headers: HeaderMap,
-        body: Bytes,
+        body: Body,
     ) -> Result<reqwest::Response, SendError> {
         self.endpoint.request(method, &self.endpoint.url, headers, body).await
     }
@@ -340,7 +346,7 @@ impl Failure {
     pub(super) fn is_by_server(&self) -> bool {
         match self {
             Self::Lost(_) => false,
-            Self::Unreadable(_) => true,
+            Self::Unreadable(_) | Self::NotRead(_) => true,
             Self::Status { .. } => !self.is_refusal(),
         }
     }
@@ -365,6 +371,7 @@ impl Failure {
     pub(super) fn call_error(&self) -> Option<CallError> {
         match self {
             Self::Unreadable(why) => Some(CallError::Unreadable(why.clone())),
+            Self::NotRead(why) => Some(CallError::NotRead(*why)),
             // The server behind a gateway that gave up on it may have done its work.
             Self::Status {
                 status: StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT, ..

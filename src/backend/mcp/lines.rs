@@ -13,7 +13,11 @@ pub(super) enum Line {
     /// A line without its end, never empty.
     Whole(Bytes),
     /// A line that was longer than the limit, with the JSON text of its top-level `id`.
-    TooLong { id: Option<String> },
+    TooLong {
+        id: Option<String>,
+        /// How many bytes it had.
+        size: u64,
+    },
 }
 
 /// Cuts pushed bytes into lines, wherever the pushes cut them.
@@ -38,6 +42,11 @@ impl Lines {
         &mut self.buffer
     }
 
+    /// How much is there of a line that has not ended.
+    pub(super) fn unfinished(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// The next line, `None` until more bytes are there.
     pub(super) fn next_line(&mut self) -> Option<Line> {
         loop {
@@ -52,7 +61,7 @@ impl Lines {
             line.truncate(line.len() - 1);
             if let Some(mut finder) = self.past.take() {
                 finder.read(&line);
-                return Some(Line::TooLong { id: finder.found() });
+                return Some(finder.line());
             }
             if line.last() == Some(&b'\r') {
                 line.truncate(line.len() - 1);
@@ -60,7 +69,7 @@ impl Lines {
             if line.len() > self.limit {
                 let mut finder = IdFinder::default();
                 finder.read(&line);
-                return Some(Line::TooLong { id: finder.found() });
+                return Some(finder.line());
             }
             if !line.is_empty() {
                 return Some(Line::Whole(line));
@@ -83,7 +92,7 @@ impl Lines {
 
 /// Finds the `id` member of the object that it is shown piece by piece, whatever comes before it.
 #[derive(Debug, Default)]
-struct IdFinder {
+pub(super) struct IdFinder {
     depth: usize,
     in_string: bool,
     escaped: bool,
@@ -92,21 +101,36 @@ struct IdFinder {
     /// Whether the token before the last colon of depth 1 was `"id"`.
     after_id: bool,
     found: Option<Vec<u8>>,
+    /// Whether the object has ended.
+    ended: bool,
+    /// How many bytes it was shown.
+    size: u64,
 }
 
 /// The longest `id` that is looked for, quotes included.
 const LONGEST_ID: usize = 256;
 
 impl IdFinder {
-    fn read(&mut self, bytes: &[u8]) {
-        if self.found.is_none() {
+    pub(super) fn read(&mut self, bytes: &[u8]) {
+        self.size += bytes.len() as u64;
+        if self.found.is_none() && !self.ended {
             let _whether_found = bytes.iter().try_for_each(|byte| self.step(*byte));
         }
     }
 
-    /// The JSON text of the id.
-    fn found(self) -> Option<String> {
-        self.found.and_then(|id| String::from_utf8(id).ok())
+    /// The line that it was shown.
+    fn line(self) -> Line {
+        let (id, size) = self.found();
+        Line::TooLong { id, size }
+    }
+
+    /// The JSON text of the id, and how many bytes were shown.
+    pub(super) fn found(self) -> (Option<String>, u64) {
+        (self.found.and_then(|id| String::from_utf8(id).ok()), self.size)
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.size
     }
 
     fn step(&mut self, byte: u8) -> ControlFlow<()> {
@@ -137,6 +161,10 @@ impl IdFinder {
                 }
                 self.depth = self.depth.saturating_sub(usize::from(byte != b','));
                 self.token.clear();
+                if self.depth == 0 && byte != b',' {
+                    self.ended = true;
+                    return ControlFlow::Break(());
+                }
             }
             _ if byte.is_ascii_whitespace() => (),
             _ => self.take(byte),

@@ -6,12 +6,17 @@ use std::collections::HashSet;
 
 use serde_json::value::RawValue;
 
-use crate::model::json::{Elements, Members};
+use crate::model::{
+    json::{Elements, Members},
+    limits,
+};
 
 /// The most pages that are asked for.
 const MOST_PAGES: usize = 1_000;
-/// The most tools that one server may have.
+/// The most tools that are read of one server. Of these, [`limits::MAX_TOOLS`] are offered, and those
+/// beyond are named in the log; what is behind all of them is not even read, as a list need not end.
 const MOST_TOOLS: usize = 10_000;
+const _: () = assert!(MOST_TOOLS > limits::MAX_TOOLS);
 /// The most bytes that the tools of one server may take.
 const MOST_BYTES: usize = 32 * 1024 * 1024;
 
@@ -32,6 +37,19 @@ pub(super) enum Next {
     Page(String),
     /// The server leads in a circle: it gave this cursor before.
     Circle(String),
+    /// There is more, which is not read. What has been read is good.
+    Full(Full),
+}
+
+/// Which limit a list of tools has reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Full {
+    #[error("Its tools/list has more than {MOST_PAGES} pages; the rest is left out")]
+    Pages,
+    #[error("Its tools/list has more than {MOST_TOOLS} tools; the rest is left out")]
+    Tools,
+    #[error("Its tools take more than {} MiB; the rest is left out", MOST_BYTES >> 20)]
+    Bytes,
 }
 
 /// Why the pages are no catalog.
@@ -41,12 +59,6 @@ pub(super) enum BadPages {
     NoTools,
     #[error("its tools/list has a `nextCursor` that is not a string")]
     BadCursor,
-    #[error("its tools/list has more than {MOST_PAGES} pages")]
-    TooManyPages,
-    #[error("it has more than {MOST_TOOLS} tools")]
-    TooManyTools,
-    #[error("its tools take more than {MOST_BYTES} bytes")]
-    TooLarge,
 }
 
 impl Pages {
@@ -55,13 +67,13 @@ impl Pages {
         let page = Members::read(page.get()).ok().ok_or(BadPages::NoTools)?;
         let tools = page.get("tools").and_then(|tools| Elements::read(tools.get()).ok());
         for tool in tools.ok_or(BadPages::NoTools)?.0 {
-            self.bytes += tool.get().len();
-            if self.bytes > MOST_BYTES {
-                return Err(BadPages::TooLarge);
+            if self.bytes + tool.get().len() > MOST_BYTES {
+                return Ok(Next::Full(Full::Bytes));
             }
             if self.tools.len() == MOST_TOOLS {
-                return Err(BadPages::TooManyTools);
+                return Ok(Next::Full(Full::Tools));
             }
+            self.bytes += tool.get().len();
             self.tools.push(tool.to_owned());
         }
         self.pages += 1;
@@ -79,7 +91,7 @@ impl Pages {
             return Ok(Next::Circle(cursor));
         }
         if self.pages == MOST_PAGES {
-            return Err(BadPages::TooManyPages);
+            return Ok(Next::Full(Full::Pages));
         }
         Ok(Next::Page(cursor))
     }

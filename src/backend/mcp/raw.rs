@@ -24,7 +24,7 @@ use serde_json::value::RawValue;
 use tokio::sync::{Notify, watch};
 
 use crate::{
-    backend::peer::{CallError, Progress},
+    backend::peer::{CallError, NotRead, Progress},
     model::json::Members,
 };
 
@@ -237,13 +237,13 @@ impl Wire {
         Incoming::Message(Box::new(message))
     }
 
-    /// Ends the request `id`, whose response cannot be read, with `why`.
-    pub(super) fn unreadable(&self, id: &RequestId, why: &str) -> Option<ServerJsonRpcMessage> {
+    /// Ends the request `id`, whose response is not read.
+    pub(super) fn not_read(&self, id: &RequestId, why: NotRead) -> Option<ServerJsonRpcMessage> {
         let id = number(id)?;
         if let Waiting::Exchange(exchange) = lock(&self.waiting).remove(&id)? {
-            exchange.settle(Err(CallError::Unreadable(why.to_owned())));
+            exchange.settle(Err(CallError::NotRead(why)));
         }
-        Some(unreadable(id, why))
+        Some(unreadable(id, &why.to_string()))
     }
 
     /// No response to `id` is expected any more.
@@ -444,6 +444,19 @@ fn encode_call(
 pub(super) fn exchange_of(message: &ClientJsonRpcMessage) -> Option<Arc<Exchange>> {
     let JsonRpcMessage::Request(request) = message else { return None };
     request.request.extensions().get::<Marker>().map(|marker| Arc::clone(&marker.0))
+}
+
+/// Whether the server does nothing but say what it has, so that the message may be sent twice.
+pub(super) fn only_reads(message: &ClientJsonRpcMessage) -> bool {
+    let JsonRpcMessage::Request(request) = message else { return false };
+    match &request.request {
+        ClientRequest::PingRequest(_)
+        | ClientRequest::DiscoverRequest(_)
+        | ClientRequest::ListToolsRequest(_)
+        | ClientRequest::GetTaskRequest(_) => true,
+        ClientRequest::CustomRequest(custom) => custom.method == "tasks/result",
+        _ => false,
+    }
 }
 
 /// A response id as rmcp made it: some servers answer `"7"` to `7`.

@@ -19,9 +19,9 @@ use tokio::time::timeout;
 use url::Url;
 
 use super::{
-    LIMIT, http as streamable,
-    http::{EVENTS, Endpoint, Failure, JSON, Next, SendError, Source},
-    raw::{Exchange, Wire, exchange_of},
+    http as streamable,
+    http::{Body, EVENTS, Endpoint, Failure, JSON, Next, SendError, Source},
+    raw::{Exchange, Wire, exchange_of, only_reads},
 };
 use crate::{backend::address, http_client, model::ids::BackendName};
 
@@ -65,7 +65,7 @@ impl Sse {
     async fn address(endpoint: &Endpoint) -> Result<(Source, Url), Failure> {
         let mut headers = endpoint.headers.clone();
         headers.insert(ACCEPT, EVENTS);
-        let sent = endpoint.request(Method::GET, &endpoint.url, headers, Vec::new().into()).await;
+        let sent = endpoint.request(Method::GET, &endpoint.url, headers, Body::default()).await;
         let response = sent.map_err(|error| error.failure)?;
         if !response.status().is_success() {
             return Err(streamable::failed(response.status()));
@@ -75,7 +75,7 @@ impl Sse {
         }
         // After redirects, which stay with the origin.
         let base = response.url().clone();
-        let mut events = Source::new(response);
+        let mut events = Source::reading_past(response);
         loop {
             match events.next().await {
                 Next::Frame(frame) => {
@@ -88,7 +88,7 @@ impl Sse {
                 Next::Broken(error) => {
                     return Err(Failure::Lost(format!("its event stream broke: {error}")));
                 }
-                Next::End | Next::TooLarge => {
+                Next::End | Next::NotRead(..) => {
                     let why = "its event stream names no address for messages";
                     return Err(Failure::Unreadable(why.to_owned()));
                 }
@@ -118,10 +118,11 @@ impl Transport<RoleClient> for Sse {
     ) -> impl Future<Output = Result<(), Failure>> + Send + 'static {
         let text = self.shared.wire.outgoing(&message);
         let exchange = exchange_of(&message);
+        let only_reads = only_reads(&message);
         let shared = Arc::clone(&self.shared);
         async move {
             let text = text.map_err(|error| Failure::Unreadable(error.to_string()))?;
-            let post = shared.post(text, exchange.as_deref());
+            let post = shared.post(text, only_reads, exchange.as_deref());
             timeout(POST_TIMEOUT, post).await.unwrap_or_else(|_late| {
                 Err(Failure::Lost("the server did not take a message".to_owned()))
             })
@@ -136,9 +137,13 @@ impl Transport<RoleClient> for Sse {
                     Some(message) => return Some(message),
                     None => continue,
                 },
-                Next::TooLarge => {
-                    tracing::warn!(%backend, "an event is larger than {LIMIT} bytes");
-                    format!("the server sent an event of more than {LIMIT} bytes")
+                Next::NotRead(why, id) => {
+                    tracing::warn!(%backend, "an event is not read: {why}");
+                    let id = id.and_then(|id| serde_json::from_str(&id).ok());
+                    match id.and_then(|id| wire.not_read(&id, why)) {
+                        Some(end) => return Some(end),
+                        None => format!("the server sent an event that is not read: {why}"),
+                    }
                 }
                 Next::Broken(error) => format!("its event stream broke: {error}"),
                 Next::End => "the server ended its event stream".to_owned(),
@@ -155,13 +160,19 @@ impl Transport<RoleClient> for Sse {
 }
 
 impl Shared {
-    async fn post(&self, text: Vec<u8>, exchange: Option<&Exchange>) -> Result<(), Failure> {
+    async fn post(
+        &self,
+        text: Vec<u8>,
+        only_reads: bool,
+        exchange: Option<&Exchange>,
+    ) -> Result<(), Failure> {
         let mut headers = self.endpoint.headers.clone();
         headers.insert(CONTENT_TYPE, JSON);
         if let Some(exchange) = exchange {
             exchange.set_written(true);
         }
-        let sent = self.endpoint.request(Method::POST, &self.messages, headers, text.into()).await;
+        let body = Body { bytes: text.into(), only_reads };
+        let sent = self.endpoint.request(Method::POST, &self.messages, headers, body).await;
         let response = match sent {
             Ok(response) => response,
             Err(SendError { failure, nothing_sent }) => {

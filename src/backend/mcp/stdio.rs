@@ -28,7 +28,11 @@ use super::{
     raw::{Incoming, Wire, exchange_of},
 };
 use crate::{
-    backend::log::{Budget, LINE_LIMIT, printable},
+    backend::{
+        log::{Budget, LINE_LIMIT, printable},
+        peer::NotRead,
+    },
+    budget,
     model::ids::BackendName,
 };
 
@@ -47,6 +51,8 @@ pub(super) struct Stdio<R, W> {
     /// Gets the reader then: a server that finds its stdout closed before its stdin may fail.
     rest: Option<oneshot::Sender<R>>,
     lines: Lines,
+    /// For a line that is there in part.
+    held: budget::Held,
     writer: Arc<Mutex<Option<W>>>,
     /// Ends when the message before has been written: messages keep their order although rmcp
     /// writes each in a task of its own.
@@ -72,6 +78,7 @@ impl<R, W> Stdio<R, W> {
             reader: Some(reader),
             rest: Some(rest),
             lines: Lines::new(LIMIT),
+            held: budget::Budget::of_process().hold(),
             writer: Arc::new(Mutex::new(Some(writer))),
             turn,
             queued: Arc::default(),
@@ -93,14 +100,14 @@ impl<R, W> Stdio<R, W> {
                     None
                 }
             },
-            Line::TooLong { id } => {
-                let why = format!("the reply is larger than {LIMIT} bytes");
+            Line::TooLong { id, size } => {
+                let why = NotRead::TooLarge { limit: LIMIT, size: Some(*size) };
                 let id = id.as_deref().and_then(|id| serde_json::from_str(id).ok());
-                let message = id.and_then(|id| self.wire.unreadable(&id, &why));
+                let message = id.and_then(|id| self.wire.not_read(&id, why));
                 if message.is_none() {
                     tracing::warn!(
                         backend = %self.backend,
-                        "skipped a line of more than {LIMIT} bytes on stdout"
+                        "skipped a line of {size} bytes on stdout: at most {LIMIT} are read"
                     );
                 }
                 message
@@ -183,6 +190,7 @@ where
                     return Some(message);
                 }
             }
+            self.held.follow(self.lines.unfinished());
             let reader = self.reader.as_mut()?;
             match reader.read_buf(self.lines.buffer()).await {
                 Ok(0) => return None,

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{Attempt, Era, McpDialer, dialer, plan};
 use crate::{
-    backend::peer::{CallError, Dial as _, Origin, Peer, PeerError, Progress, ToolCall},
+    backend::peer::{CallError, Dial as _, NotRead, Origin, Peer, PeerError, Progress, ToolCall},
     config::{Mcp, Program},
     http_client,
     model::{
@@ -149,8 +149,10 @@ async fn all_pages_are_read_and_a_circle_ends() {
     assert_eq!(resolve(&peer).await.tool_count(), 1);
 
     let peer = dial(&hostile(&["--pages", "1001"], &[])).await;
-    let PeerError { text: why, .. } = timeout(PATIENCE, peer.resolve()).await.unwrap().unwrap_err();
-    assert!(why.contains("more than 1000 pages"), "{why}");
+    let catalog = timeout(PATIENCE, peer.resolve()).await.unwrap().unwrap();
+    assert_eq!(catalog.tool_count(), 1000, "what was read is served");
+    let told = catalog.left_out().unwrap();
+    assert!(told.contains("more than 1000 pages"), "{told}");
 }
 
 #[tokio::test]
@@ -227,7 +229,10 @@ async fn an_error_without_an_id_ends_the_only_call() {
 async fn a_reply_that_is_too_large_fails_its_call_alone() {
     let peer = dial(&hostile(&[], &[])).await;
     let why = call(&peer, "huge", "{}").await.unwrap_err();
-    assert!(matches!(&why, CallError::Unreadable(why) if why.contains("8388608")), "{why:?}");
+    let CallError::NotRead(NotRead::TooLarge { limit, size: Some(size) }) = why else {
+        panic!("{why:?}")
+    };
+    assert!(size > limit as u64, "{size}");
     assert_eq!(text(&peer, "string_id").await, "same to you");
     let Ok(Answer::Result { text, .. }) = call(&peer, "huge", r#"{"bytes":8000000}"#).await else {
         panic!("it fits")

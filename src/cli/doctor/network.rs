@@ -12,7 +12,7 @@ use tokio::{
 use url::{Host, Url};
 
 use super::report::{Visit, seconds};
-use crate::http_client::{chain, is_link_local, tls_error, tls_flaw};
+use crate::http_client::{Client, chain, is_link_local, tls_error, tls_flaw};
 
 /// How long each step may take.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -22,12 +22,7 @@ const PROXIES: [&str; 6] =
     ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
 
 /// Whether the server at `url` can be spoken to. `key` is where the configuration names it.
-pub(super) async fn reach(
-    visit: &mut Visit,
-    client: &reqwest::Client,
-    url: &Url,
-    key: &str,
-) -> bool {
+pub(super) async fn reach(visit: &mut Visit, client: &Client, url: &Url, key: &str) -> bool {
     let set = |name: &&str| !is_here(url) && std::env::var_os(name).is_some();
     let proxy = PROXIES.into_iter().find(set);
     let Some(addresses) = dns(visit, url, key, proxy).await else { return false };
@@ -161,7 +156,7 @@ pub(super) async fn socket(visit: &mut Visit, path: &Path) -> bool {
     false
 }
 
-async fn tls(visit: &mut Visit, client: &reqwest::Client, url: &Url, key: &str) -> bool {
+async fn tls(visit: &mut Visit, client: &Client, url: &Url, key: &str) -> bool {
     visit.begin("tls");
     let mut root = url.clone();
     root.set_path("/");

@@ -74,7 +74,7 @@ impl Pass {
 
 /// What every examination needs.
 pub(super) struct Ward {
-    client: reqwest::Client,
+    client: http_client::Client,
     launcher: Option<PathBuf>,
     /// As patient as the daemon.
     patience: Duration,

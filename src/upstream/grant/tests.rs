@@ -185,7 +185,7 @@ async fn a_token_that_another_process_was_given_is_found() {
     assert_eq!(scene.shown(), ["r1", "r2"]);
 }
 
-fn http_client() -> reqwest::Client {
+fn http_client() -> Client {
     crate::http_client::new()
 }
 

@@ -10,10 +10,13 @@ use prost::Message as _;
 use serde::{Serialize, Serializer, ser::SerializeMap as _};
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::backend::a2a::{
-    failure::Failure,
-    link::MAX_REPLY,
-    wire::{self, Operation},
+use crate::backend::{
+    a2a::{
+        failure::Failure,
+        link::MAX_REPLY,
+        wire::{self, Operation},
+    },
+    peer::NotRead,
 };
 
 pub(super) const SERVICE: &str = "lf.a2a.v1.A2AService";
@@ -321,9 +324,10 @@ pub(super) fn decode_event(message: Bytes) -> Result<Box<RawValue>, Failure> {
 /// JSON may be several times as long as protobuf.
 fn json<T: Serialize>(value: &T) -> Result<Box<RawValue>, Failure> {
     let json = to_raw_value(value).expect("structs of texts, numbers and lists are always JSON");
-    if json.get().len() > MAX_REPLY {
-        let why = format!("the JSON of a message is larger than {MAX_REPLY} bytes");
-        return Err(Failure::Unreadable(why));
+    let size = json.get().len();
+    if size > MAX_REPLY {
+        let size = Some(size as u64);
+        return Err(Failure::NotRead(NotRead::TooLarge { limit: MAX_REPLY, size }));
     }
     Ok(json)
 }

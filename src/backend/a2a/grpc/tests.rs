@@ -134,7 +134,7 @@ async fn a_result_is_one_message_and_a_success() {
         (
             HeaderMap::new(),
             vec![data(b"\0\0\x80\0\x01")],
-            Err(unreadable("a message of 8388609 bytes is larger than 8388608 bytes")),
+            Err(Failure::NotRead(NotRead::TooLarge { limit: 8_388_608, size: Some(8_388_609) })),
         ),
     ] {
         let what = format!("{head:?} {frames:?}");

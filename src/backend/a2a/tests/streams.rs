@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::Value;
 
 use super::*;
+use crate::backend::peer::NotRead;
 
 /// A 1.0 card whose agent streams.
 fn streaming_card() -> String {
@@ -283,7 +284,7 @@ async fn events_of_another_task_are_neither_shown_nor_followed_nor_cancelled() {
 #[tokio::test]
 async fn events_that_cannot_be_read_end_the_call_and_the_task() {
     let huge = format!("{{\"x\":\"{}\"}}", "x".repeat(link::MAX_REPLY));
-    for bad in ["<html>".to_owned(), huge] {
+    for (bad, too_large) in [("<html>".to_owned(), false), (huge, true)] {
         let agent = streaming(move |method, _| match method {
             "SendStreamingMessage" => Reply::events(&[work()[0].clone(), bad.clone()], Then::Hang),
             _ => result(&task("TASK_STATE_CANCELED", "")),
@@ -291,7 +292,11 @@ async fn events_that_cannot_be_read_end_the_call_and_the_task() {
         .await;
         let peer = dial(&agent).await;
         let error = peer.call(hello()).await.unwrap_err();
-        assert!(matches!(error, CallError::Unreadable(_)), "{error}");
+        match error {
+            CallError::NotRead(NotRead::TooLarge { .. }) => assert!(too_large),
+            CallError::Unreadable(_) => assert!(!too_large),
+            other => panic!("{other}"),
+        }
         peer.close().await;
         assert_eq!(count(&agent, "CancelTask"), 1);
     }

@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use super::*;
 use crate::backend::{
     breaker::{Look, Shut},
-    peer::NotRecorded,
+    peer::{NotRead, NotRecorded},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -142,6 +142,23 @@ async fn a_backend_that_is_away_is_not_waited_for_each_time_and_closes_when_it_i
     assert!(matches!(harness.call("fs_ls").await, Answer::Result { .. }));
 }
 
+fn too_large(size: Option<u64>) -> CallError {
+    CallError::NotRead(NotRead::TooLarge { limit: 8 << 20, size })
+}
+
+#[test]
+fn the_model_is_told_how_large_an_answer_is() {
+    let fs = BackendName::parse("fs").unwrap();
+    for (size, words) in [
+        (Some(12_900_000), "it has 12.4 MiB, and at most 8 MiB are read"),
+        (Some((8 << 20) + 1), "it has 8.1 MiB, and at most 8 MiB are read"),
+        (None, "it has more than 8 MiB, and at most 8 MiB are read"),
+    ] {
+        let told = Failure::Call(too_large(size)).for_model(&fs);
+        assert!(told.contains(words) && told.contains("ask for less"), "{told}");
+    }
+}
+
 #[test]
 fn what_outcomes_say_about_the_backend() {
     let why = || "why".to_owned();
@@ -153,6 +170,7 @@ fn what_outcomes_say_about_the_backend() {
         (Failure::Call(CallError::Lost(why())), Sign::Failed),
         (Failure::Call(CallError::Unreadable(why())), Sign::Failed),
         (Failure::Call(CallError::Refused(why())), Sign::Alive),
+        (Failure::Call(too_large(None)), Sign::Alive),
         (Failure::NoTurn(NoTurn::Late, wait), Sign::None),
         (Failure::NoTurn(NoTurn::Crowded, wait), Sign::None),
         (Failure::NotRecorded(NotRecorded), Sign::None),

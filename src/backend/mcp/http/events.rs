@@ -22,13 +22,18 @@ use tokio::time::{Instant, sleep};
 
 use super::Shared;
 use crate::{
-    backend::mcp::{
-        LIMIT,
-        raw::{Incoming, Wire},
+    backend::{
+        mcp::{
+            LIMIT,
+            lines::IdFinder,
+            raw::{Incoming, Wire},
+        },
+        peer::NotRead,
     },
+    budget::{Budget, CHUNKS, Held},
     http_client,
     model::ids::BackendName,
-    wire::sse::{Fields, Frame, Framer},
+    wire::sse::{Fields, Frame, FrameTooLarge, Framer},
 };
 
 /// How many times in a row the standing stream may fail to open before the server counts as gone.
@@ -40,6 +45,9 @@ const LIVED: Duration = Duration::from_secs(5);
 /// The waits after streams that did not.
 const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// How much of one frame is read past. More is no answer but a flood.
+const MOST_PAST: u64 = 32 << 20;
 
 /// The longest `retry` of a server that is heeded, in milliseconds.
 const LONGEST_RETRY: u64 = 30_000;
@@ -118,9 +126,8 @@ pub(super) fn of_request(
         match source.next().await {
             Next::Frame(frame) => Some((Ok(event(&frame, &wire)), Some((source, wire, id)))),
             Next::Broken(error) => Some((Err(error), None)),
-            Next::TooLarge => {
-                let why = format!("the reply is larger than {LIMIT} bytes");
-                let end = wire.unreadable(&id, &why)?;
+            Next::NotRead(why, _) => {
+                let end = wire.not_read(&id, why)?;
                 Some((Ok(message_event(&end)), None))
             }
             Next::End => None,
@@ -142,9 +149,9 @@ pub(super) fn standing(
                 shared.standing.broke();
                 Some((Err(error), None))
             }
-            Next::TooLarge => {
+            Next::NotRead(why, _) => {
                 // Read again from where it broke off, it would be as large.
-                lose_oversized(&shared.backend, &shared.wire);
+                lose_oversized(&shared.backend, &shared.wire, why);
                 std::future::pending().await
             }
             Next::End => None,
@@ -152,46 +159,99 @@ pub(super) fn standing(
     })
 }
 
-fn lose_oversized(backend: &BackendName, wire: &Wire) {
-    tracing::warn!(%backend, "an event is larger than {LIMIT} bytes; connecting anew");
-    wire.lose(format!("the server sent an event of more than {LIMIT} bytes"));
+fn lose_oversized(backend: &BackendName, wire: &Wire, why: NotRead) {
+    tracing::warn!(%backend, "an event is not read: {why}; connecting anew");
+    wire.lose(format!("the server sent an event that is not read: {why}"));
 }
 
 /// A response body, cut into frames.
 pub(in crate::backend::mcp) struct Source {
     response: reqwest::Response,
     framer: Framer,
+    /// For a frame that is there in part, once it is more than a few chunks.
+    held: Held,
+    reads_past: bool,
+    /// Of the frame that is read past.
+    finder: Option<IdFinder>,
+    /// What stands behind that frame.
+    ahead: Option<Frame>,
 }
 
 /// What comes next in a body.
 pub(in crate::backend::mcp) enum Next {
     Frame(Frame),
-    TooLarge,
+    /// A frame was not read, with the JSON text of the id in it, if that was looked for.
+    NotRead(NotRead, Option<String>),
     Broken(SseError),
     End,
 }
 
 impl Source {
     pub(in crate::backend::mcp) fn new(response: reqwest::Response) -> Self {
-        Self { response, framer: Framer::new(LIMIT) }
+        let held = Budget::of_process().hold();
+        let framer = Framer::new(LIMIT);
+        Self { response, framer, held, reads_past: false, finder: None, ahead: None }
+    }
+
+    /// One that reads past a frame that is too large, to find out which request it answers.
+    pub(in crate::backend::mcp) fn reading_past(response: reqwest::Response) -> Self {
+        Self { reads_past: true, ..Self::new(response) }
     }
 
     /// Loses nothing when it is dropped before its end.
     pub(in crate::backend::mcp) async fn next(&mut self) -> Next {
+        if let Some(frame) = self.ahead.take() {
+            return Next::Frame(frame);
+        }
         loop {
-            match self.framer.next_frame() {
-                Ok(Some(frame)) if frame.raw.len() > LIMIT => return Next::TooLarge,
+            let found = self.framer.next_frame();
+            if !self.framer.is_past()
+                && let Some(finder) = self.finder.take()
+            {
+                let (id, size) = finder.found();
+                self.ahead = found.ok().flatten();
+                return Next::NotRead(NotRead::TooLarge { limit: LIMIT, size: Some(size) }, id);
+            }
+            match found {
+                Ok(Some(frame)) if frame.raw.len() > LIMIT => {
+                    let mut finder = IdFinder::default();
+                    finder.read(&frame.raw);
+                    let (id, size) = finder.found();
+                    return Next::NotRead(NotRead::TooLarge { limit: LIMIT, size: Some(size) }, id);
+                }
                 Ok(Some(frame)) => return Next::Frame(frame),
                 Ok(None) => (),
-                Err(_) => return Next::TooLarge,
+                Err(FrameTooLarge { limit }) if !self.reads_past => {
+                    return Next::NotRead(NotRead::TooLarge { limit, size: None }, None);
+                }
+                Err(FrameTooLarge { .. }) => {
+                    let finder = self.finder.insert(IdFinder::default());
+                    finder.read(self.framer.unfinished());
+                    // Lets go of what the finder has seen.
+                    continue;
+                }
             }
             match self.response.chunk().await {
-                Ok(Some(chunk)) => self.framer.push(&chunk),
+                Ok(Some(chunk)) => {
+                    self.framer.push(&chunk);
+                    if let Some(finder) = &mut self.finder {
+                        finder.read(&chunk);
+                        if finder.size() > MOST_PAST {
+                            let size = None;
+                            let why = NotRead::TooLarge { limit: LIMIT, size };
+                            return Next::Broken(SseError::Body(why.to_string().into()));
+                        }
+                    }
+                }
                 Ok(None) => return self.framer.end().map_or(Next::End, Next::Frame),
                 Err(error) => {
                     let error = http_client::chain(&error.without_url());
                     return Next::Broken(SseError::Body(error.into()));
                 }
+            }
+            let there = self.framer.unfinished().len();
+            if let Err(no_room) = self.held.resize(if there > CHUNKS { there } else { 0 }).await {
+                return Next::NotRead(no_room.into(), None);
             }
         }
     }

@@ -6,8 +6,9 @@ use http::{StatusCode, header::CONTENT_TYPE};
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 use serde_json::Value;
 
-use super::{Failure, LIMIT};
+use super::Failure;
 use crate::{
+    backend::peer::NotRead,
     http_client::{self, BodyError},
     model::json::Members,
 };
@@ -102,13 +103,8 @@ pub(in crate::backend::mcp) fn failed(status: StatusCode) -> Failure {
 }
 
 pub(super) fn body_failed(error: &BodyError) -> StreamableHttpError<Failure> {
-    let failure = match error {
-        BodyError::TooLarge { .. } => {
-            Failure::Unreadable(format!("the reply is larger than {LIMIT} bytes"))
-        }
-        BodyError::Broken(_) => Failure::Lost(http_client::chain(error)),
-    };
-    StreamableHttpError::Client(failure)
+    let broken = || Failure::Lost(http_client::chain(error));
+    StreamableHttpError::Client(NotRead::of(error).map_or_else(broken, Failure::NotRead))
 }
 
 pub(super) fn invalid(why: &str) -> StreamableHttpError<Failure> {

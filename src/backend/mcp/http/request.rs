@@ -34,13 +34,21 @@ const SOCKET_HOST: HeaderValue = HeaderValue::from_static("localhost:80");
 
 /// Where a server is, and what every request to it carries.
 pub(in crate::backend::mcp) struct Endpoint {
-    client: reqwest::Client,
+    client: http_client::Client,
     pub(in crate::backend::mcp) url: Url,
     /// The configured headers; their values are secrets.
     pub(in crate::backend::mcp) headers: HeaderMap,
     tokens: Option<Tokens>,
     /// The unix socket that `client` connects to, whatever host `url` names.
     socket: Option<PathBuf>,
+}
+
+/// What a request brings to the server.
+#[derive(Default)]
+pub(in crate::backend::mcp) struct Body {
+    pub(in crate::backend::mcp) bytes: Bytes,
+    /// Whether the request may be sent twice.
+    pub(in crate::backend::mcp) only_reads: bool,
 }
 
 /// A request brought no response.
@@ -53,7 +61,7 @@ pub(in crate::backend::mcp) struct SendError {
 impl Endpoint {
     /// A server on the network, reached by `client`, or one behind the unix socket `socket`.
     pub(in crate::backend::mcp) fn new(
-        client: reqwest::Client,
+        client: http_client::Client,
         url: Url,
         mut headers: HeaderMap,
         socket: Option<&Path>,
@@ -72,10 +80,10 @@ impl Endpoint {
         method: Method,
         url: &Url,
         headers: HeaderMap,
-        body: Bytes,
+        body: Body,
     ) -> Result<reqwest::Response, SendError> {
         auth::send(self.tokens.as_ref(), headers, |headers| {
-            self.send(method.clone(), url, headers, body.clone())
+            self.send(method.clone(), url, headers, &body)
         })
         .await
     }
@@ -85,13 +93,18 @@ impl Endpoint {
         method: Method,
         url: &Url,
         headers: HeaderMap,
-        body: Bytes,
+        body: &Body,
     ) -> Result<reqwest::Response, SendError> {
         let mut url = url.clone();
         for _hop in 0..=MOST_REDIRECTS {
             let request = self.client.request(method.clone(), url.clone());
-            let request = request.headers(headers.clone()).body(body.clone());
-            let response = request.send().await.map_err(|error| {
+            let request = request.headers(headers.clone()).body(body.bytes.clone());
+            let sent = if body.only_reads {
+                self.client.send_repeatable(request).await
+            } else {
+                self.client.send(request).await
+            };
+            let response = sent.map_err(|error| {
                 let nothing_sent = error.is_connect() || error.is_builder();
                 let error = http_client::chain(&error.without_url());
                 SendError {

@@ -29,8 +29,8 @@ fn whole(text: &'static str) -> Line {
     Line::Whole(Bytes::from_static(text.as_bytes()))
 }
 
-fn too_long(id: &str) -> Line {
-    Line::TooLong { id: Some(id.to_owned()) }
+fn too_long(id: Option<&str>, line: &str) -> Line {
+    Line::TooLong { id: id.map(str::to_owned), size: line.len() as u64 }
 }
 
 #[test]
@@ -39,22 +39,28 @@ fn lines_end_with_a_newline_and_empty_ones_are_none() {
 }
 
 #[test]
-fn a_line_that_is_too_long_leaves_its_id() {
+fn a_line_that_is_too_long_leaves_its_id_and_its_size() {
     let long = "x".repeat(100);
-    check(&format!("{{\"id\":17,\"result\":\"{long}\"}}\na\n"), &[too_long("17"), whole("a")]);
-    check(&format!("{{\"result\":\"{long}\", \"id\" : \"s-1\" }}\n"), &[too_long("\"s-1\"")]);
-    check(&format!("{{\"result\":[\"{long}\"],\"id\":5}}\na\n"), &[too_long("5"), whole("a")]);
+    for (line, id) in [
+        (format!("{{\"id\":17,\"result\":\"{long}\"}}"), "17"),
+        (format!("{{\"result\":\"{long}\", \"id\" : \"s-1\" }}"), "\"s-1\""),
+        (format!("{{\"result\":[\"{long}\"],\"id\":5}}"), "5"),
+    ] {
+        check(&format!("{line}\na\n"), &[too_long(Some(id), &line), whole("a")]);
+    }
 }
 
 #[test]
 fn only_the_id_of_the_message_itself_counts() {
     let inner = r#"{"id":1,"x":["id",{"id":2}],"y":"\",\"id\":3"}"#;
-    check(&format!("{{\"result\":{inner},\"z\":\"id\",\"id\":4}}\n"), &[too_long("4")]);
-    check(&format!("{{\"result\":{inner}}}\n"), &[Line::TooLong { id: None }]);
+    let line = format!("{{\"result\":{inner},\"z\":\"id\",\"id\":4}}");
+    check(&format!("{line}\n"), &[too_long(Some("4"), &line)]);
+    let line = format!("{{\"result\":{inner}}}{{\"id\":4}}");
+    check(&format!("{line}\n"), &[too_long(None, &line)]);
 }
 
 #[test]
 fn garbage_without_end_is_read_past() {
     let long = "]}\"{".repeat(100);
-    check(&format!("{long}\na\n"), &[Line::TooLong { id: None }, whole("a")]);
+    check(&format!("{long}\na\n"), &[too_long(None, &long), whole("a")]);
 }

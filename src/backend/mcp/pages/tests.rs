@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use super::{BadPages, MOST_PAGES, MOST_TOOLS, Next, Pages};
+use super::{BadPages, Full, MOST_PAGES, MOST_TOOLS, Next, Pages};
 
 fn add(pages: &mut Pages, page: &str) -> Result<Next, BadPages> {
     pages.add(&RawValue::from_string(page.to_owned()).unwrap())
@@ -37,21 +37,25 @@ fn a_circle_is_seen() {
 }
 
 #[test]
-fn limits_are_errors() {
+fn beyond_the_limits_what_came_before_is_kept() {
     let mut pages = Pages::default();
     for number in 1..MOST_PAGES {
         let next = add(&mut pages, &format!(r#"{{"tools":[],"nextCursor":"{number}"}}"#));
         assert!(matches!(next, Ok(Next::Page(_))));
     }
-    assert_eq!(add(&mut pages, r#"{"tools":[],"nextCursor":"end"}"#), Err(BadPages::TooManyPages));
+    assert_eq!(add(&mut pages, r#"{"tools":[],"nextCursor":"end"}"#), Ok(Next::Full(Full::Pages)));
 
     let many = vec!["0"; MOST_TOOLS].join(",");
     assert_eq!(add(&mut Pages::default(), &format!(r#"{{"tools":[{many}]}}"#)), Ok(Next::Done));
     let page = format!(r#"{{"tools":[{many},0]}}"#);
-    assert_eq!(add(&mut Pages::default(), &page), Err(BadPages::TooManyTools));
+    let mut pages = Pages::default();
+    assert_eq!(add(&mut pages, &page), Ok(Next::Full(Full::Tools)));
+    assert_eq!(pages.into_tools().len(), MOST_TOOLS);
 
-    let large = format!(r#"{{"tools":["{}"]}}"#, "x".repeat(33 * 1024 * 1024));
-    assert_eq!(add(&mut Pages::default(), &large), Err(BadPages::TooLarge));
+    let mut pages = Pages::default();
+    let large = format!(r#"{{"tools":["a","{}","b"]}}"#, "x".repeat(33 * 1024 * 1024));
+    assert_eq!(add(&mut pages, &large), Ok(Next::Full(Full::Bytes)));
+    assert_eq!(pages.into_tools().len(), 1);
 }
 
 #[test]

@@ -1,0 +1,81 @@
+//! Who gets room, who waits for it, and who goes without. Time is paused where it matters.
+
+use futures_util::FutureExt as _;
+
+use super::*;
+
+/// One whose room is 10 MiB.
+fn budget() -> Arc<Budget> {
+    Budget::new(10 * MIB)
+}
+
+#[tokio::test(start_paused = true)]
+async fn beyond_the_room_one_gets_through_and_others_give_up() {
+    let budget = budget();
+    let [mut first, mut second, mut third] = [(); 3].map(|()| budget.hold());
+    first.resize(5 * MIB).await.unwrap();
+    second.resize(5 * MIB).await.unwrap();
+    assert_eq!(budget.used(), 10 * MIB);
+    // The first that needs more has the room that is kept for one.
+    first.resize(64 * MIB).await.unwrap();
+    let begun = Instant::now();
+    assert_eq!(second.resize(6 * MIB).await, Err(NoRoom));
+    assert_eq!(third.resize(MIB).await, Err(NoRoom));
+    assert_eq!(begun.elapsed(), 2 * PATIENCE);
+    assert_eq!(budget.used(), 69 * MIB, "what it had, it keeps");
+    // What is small has room all the same.
+    third.resize(SMALL).await.unwrap();
+    drop((first, second, third));
+    assert_eq!(budget.used(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn room_that_is_given_back_goes_to_whoever_waits() {
+    let budget = budget();
+    let [mut first, mut second, mut third] = [(); 3].map(|()| budget.hold());
+    first.resize(10 * MIB).await.unwrap();
+    second.resize(20 * MIB).await.unwrap();
+    let mut waiting = Box::pin(third.resize(2 * MIB));
+    assert!(waiting.as_mut().now_or_never().is_none());
+    first.resize(MIB).await.unwrap();
+    assert!(waiting.as_mut().now_or_never().is_none(), "21 MiB are held, of 10");
+    drop(second);
+    waiting.await.unwrap();
+    assert_eq!(budget.used(), 3 * MIB);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_must_not_be_lost_is_held_and_others_wait() {
+    let budget = budget();
+    let [mut answer, mut spec] = [(); 2].map(|()| budget.hold());
+    answer.insist(100 * MIB);
+    assert_eq!(spec.resize(MIB).await, Err(NoRoom));
+    drop(answer);
+    spec.resize(MIB).await.unwrap();
+    let mut stream = budget.hold();
+    for (there, counted) in [(CHUNKS, 0), (20 * MIB, 20 * MIB), (MIB, MIB), (1, 0)] {
+        stream.follow(there);
+        assert_eq!(budget.used(), MIB + counted, "{there}");
+    }
+}
+
+#[tokio::test]
+async fn a_buffer_pays_for_what_has_come() {
+    let mut buffer =
+        Buffer { bytes: Vec::new(), held: budget().hold(), expected: 60 * MIB, insists: false };
+    buffer.push(b"x").await.unwrap();
+    assert_eq!(buffer.held.bytes, 1 + FIRST_STEP - 1, "not for what was announced");
+    let piece = vec![0; MIB];
+    for _ in 0..59 {
+        buffer.push(&piece).await.unwrap();
+    }
+    assert!(buffer.held.bytes <= 60 * MIB, "{}", buffer.held.bytes);
+    assert_eq!(buffer.bytes.capacity(), buffer.held.bytes);
+    let budget = Arc::clone(&buffer.held.budget);
+    let whole = buffer.into_bytes();
+    let part = whole.slice(..1);
+    drop(whole);
+    assert_ne!(budget.used(), 0, "a part keeps all of them");
+    drop(part);
+    assert_eq!(budget.used(), 0);
+}

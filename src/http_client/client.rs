@@ -1,0 +1,146 @@
+//! A client that sends no request on a connection that its server may be closing at that moment.
+//!
+//! A server closes a connection that was idle for too long. A request that is under way when it
+//! does so breaks without an answer, and nothing tells whether the server has read it: a call that
+//! must not be made twice is then lost. So a connection is used again only while it has been idle
+//! for clearly less time than the server waits ([`reuse`]), and by the kind of request the caller
+//! says whether it may be sent twice.
+//!
+//! Must not: send a request twice unless the caller has said that it may be.
+
+mod reuse;
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
+
+use http::Method;
+use reqwest::{ClientBuilder, IntoUrl, RequestBuilder, Response};
+use url::Origin;
+
+use reuse::Reuse;
+
+/// How many origins are remembered. The configuration and the cards of its agents name them, so that
+/// more are a mistake; what is forgotten begins anew with the shortest time.
+const MOST_ORIGINS: usize = 1024;
+
+/// One set of settings; the connections of a clone are the same ones.
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    settings: Box<dyn Fn() -> ClientBuilder + Send + Sync>,
+    /// The library fixes the longest idle time when a client is built, so there is one client for
+    /// each of the times that [`Reuse`] knows, built when it is first needed.
+    pools: [OnceLock<reqwest::Client>; Reuse::ALL.len()],
+    /// What the servers have said of their connections.
+    servers: Mutex<HashMap<Origin, Reuse>>,
+}
+
+impl Client {
+    /// Of a builder that `settings` makes, as often as it is needed.
+    pub(super) fn of(settings: impl Fn() -> ClientBuilder + Send + Sync + 'static) -> Self {
+        let shared = Shared {
+            settings: Box::new(settings),
+            pools: Default::default(),
+            servers: Mutex::default(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// A request, for [`Self::send`] or [`Self::send_repeatable`]. Sent by its own method, it finds
+    /// the connections of servers that have said nothing.
+    pub fn request(&self, method: Method, url: impl IntoUrl) -> RequestBuilder {
+        self.shared.pool(Reuse::UNKNOWN).request(method, url)
+    }
+
+    pub fn get(&self, url: impl IntoUrl) -> RequestBuilder {
+        self.request(Method::GET, url)
+    }
+
+    pub fn head(&self, url: impl IntoUrl) -> RequestBuilder {
+        self.request(Method::HEAD, url)
+    }
+
+    pub fn post(&self, url: impl IntoUrl) -> RequestBuilder {
+        self.request(Method::POST, url)
+    }
+
+    /// Sends a request that may have an effect, once. Only what the server has certainly not looked
+    /// at is sent again: over HTTP/2, what GOAWAY or `REFUSED_STREAM` gives back.
+    pub async fn send(&self, request: RequestBuilder) -> reqwest::Result<Response> {
+        self.execute(request.build()?).await
+    }
+
+    /// Sends a request that only reads. Where its connection breaks before the answer comes, it is
+    /// sent once more, on a fresh one.
+    pub async fn send_repeatable(&self, request: RequestBuilder) -> reqwest::Result<Response> {
+        let request = request.build()?;
+        let again = request.try_clone();
+        match (self.execute(request).await, again) {
+            (Err(error), Some(again)) if is_broken(&error) => {
+                let sent = self.shared.pool(Reuse::NEVER).execute(again).await;
+                sent.inspect(|response| self.shared.heard(response))
+            }
+            (sent, _) => sent,
+        }
+    }
+
+    async fn execute(&self, request: reqwest::Request) -> reqwest::Result<Response> {
+        let reuse = self.shared.reuse(&request.url().origin());
+        let sent = self.shared.pool(reuse).execute(request).await;
+        sent.inspect(|response| self.shared.heard(response))
+    }
+}
+
+impl Shared {
+    fn pool(&self, reuse: Reuse) -> &reqwest::Client {
+        let pool = self.pools.get(reuse.index()).expect("there is one for each");
+        pool.get_or_init(|| {
+            let builder = (self.settings)().pool_idle_timeout(reuse.longest_idle());
+            let builder = match reuse {
+                Reuse::NEVER => builder.pool_max_idle_per_host(0),
+                _ => builder,
+            };
+            super::build(builder)
+        })
+    }
+
+    fn reuse(&self, server: &Origin) -> Reuse {
+        let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        servers.get(server).copied().unwrap_or(Reuse::UNKNOWN)
+    }
+
+    /// Notes what an answer says of its connection.
+    fn heard(&self, response: &Response) {
+        let Some(said) = Reuse::said(response.version(), response.headers()) else { return };
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        match servers.get_mut(&response.url().origin()) {
+            Some(known) => *known = known.and(said),
+            None => {
+                if servers.len() >= MOST_ORIGINS {
+                    servers.clear();
+                }
+                servers.insert(response.url().origin(), said);
+            }
+        }
+    }
+}
+
+/// Whether the connection ended where an answer was due.
+fn is_broken(error: &reqwest::Error) -> bool {
+    error.is_request() && !error.is_connect() && !error.is_timeout()
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! For how long an idle connection may be used again, from what its server says.
+//!
+//! Must not: do IO.
+
+use std::time::Duration;
+
+use http::{HeaderMap, Version, header::HeaderValue};
+
+/// The seconds for which a connection may have been idle. A few will do: what a server allows is
+/// rounded down, so that it is never exceeded.
+const SECONDS: [u64; 7] = [0, 1, 2, 4, 14, 29, 59];
+
+/// What is left to the server, in seconds: its clock starts when it has sent an answer, ours when
+/// the answer has been read, and a request takes time to get there.
+const MARGIN: u64 = 1;
+
+/// An index into [`SECONDS`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Reuse(usize);
+
+impl Reuse {
+    /// All of them have an own pool of connections.
+    pub(super) const ALL: [u64; SECONDS.len()] = SECONDS;
+    /// Each request has a connection of its own.
+    pub(super) const NEVER: Self = Self(0);
+    /// For servers that do not say how long they wait. The shortest that is common is 2 s.
+    pub(super) const UNKNOWN: Self = Self(1);
+
+    /// What an answer says. `None` if it says nothing about any next request: its connection is not
+    /// used again, or is one of HTTP/2, which has no such header.
+    pub(super) fn said(version: Version, headers: &HeaderMap) -> Option<Self> {
+        let closes = tokens(headers, "connection").any(|token| token.eq_ignore_ascii_case("close"));
+        if version != Version::HTTP_11 || closes {
+            return None;
+        }
+        let timeouts = tokens(headers, "keep-alive").filter_map(|token| {
+            let (name, value) = token.split_once('=')?;
+            name.trim().eq_ignore_ascii_case("timeout").then(|| value.trim().trim_matches('"'))
+        });
+        let Some(shortest) = timeouts.map(|value| value.parse().unwrap_or(0)).min() else {
+            return Some(Self::UNKNOWN);
+        };
+        let most = u64::saturating_sub(shortest, MARGIN);
+        Some(Self(SECONDS.iter().rposition(|seconds| *seconds <= most).unwrap_or(0)))
+    }
+
+    /// What holds for connections of both kinds: they lie in one pool, and several servers with
+    /// different settings may share one name.
+    pub(super) fn and(self, other: Self) -> Self {
+        self.min(other)
+    }
+
+    pub(super) fn index(self) -> usize {
+        self.0
+    }
+
+    pub(super) fn longest_idle(self) -> Duration {
+        Duration::from_secs(SECONDS.get(self.0).copied().unwrap_or_default())
+    }
+}
+
+fn tokens<'h>(headers: &'h HeaderMap, name: &str) -> impl Iterator<Item = &'h str> {
+    let values = headers.get_all(name).into_iter().map(HeaderValue::to_str);
+    values.filter_map(Result::ok).flat_map(|value| value.split(',')).map(str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    //! What servers say, and what is made of it.
+
+    use http::header::{CONNECTION, HeaderName};
+
+    use super::*;
+
+    const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+
+    fn said(version: Version, pairs: &[(HeaderName, &'static str)]) -> Option<u64> {
+        let pairs =
+            pairs.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value)));
+        let reuse = Reuse::said(version, &pairs.collect())?;
+        Some(reuse.longest_idle().as_secs())
+    }
+
+    #[test]
+    fn a_second_less_than_the_server_says() {
+        for (text, seconds) in [
+            ("timeout=5", 4),
+            ("timeout=5, max=100", 4),
+            ("max=100, Timeout = \"30\"", 29),
+            ("timeout=29", 14),
+            ("timeout=7200", 59),
+            ("timeout=2", 1),
+            ("timeout=1", 0),
+            ("timeout=0", 0),
+            // What cannot be read is no promise.
+            ("timeout=soon", 0),
+            ("max=100", 1),
+            ("", 1),
+        ] {
+            assert_eq!(said(Version::HTTP_11, &[(KEEP_ALIVE, text)]), Some(seconds), "{text:?}");
+        }
+        let twice = [(KEEP_ALIVE, "timeout=60"), (KEEP_ALIVE, "timeout=5")];
+        assert_eq!(said(Version::HTTP_11, &twice), Some(4));
+    }
+
+    #[test]
+    fn a_server_that_says_nothing_is_given_a_second() {
+        assert_eq!(said(Version::HTTP_11, &[]), Some(1));
+        assert_eq!(said(Version::HTTP_11, &[(CONNECTION, "keep-alive")]), Some(1));
+    }
+
+    #[test]
+    fn a_connection_that_ends_says_nothing() {
+        assert_eq!(said(Version::HTTP_11, &[(CONNECTION, "foo, Close")]), None);
+        assert_eq!(said(Version::HTTP_10, &[(KEEP_ALIVE, "timeout=5")]), None);
+        assert_eq!(said(Version::HTTP_2, &[]), None);
+    }
+
+    #[test]
+    fn of_two_answers_the_shorter_time_holds() {
+        assert_eq!(Reuse(4).and(Reuse(3)), Reuse(3));
+        assert_eq!(Reuse::UNKNOWN.and(Reuse(5)), Reuse::UNKNOWN);
+    }
+}
