@@ -79,6 +79,9 @@ pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend]) -> Vec<Problem> {
             let what = format!("Its card counts as not signed, and is taken all the same: {why}.");
             add(&backend.name, Some(&what), "", SIGNATURE);
         }
+        if let Some(exposure) = &backend.exposure {
+            add(&backend.name, Some(&exposure.to_string()), "", exposure.cure());
+        }
         if let Some(what) = unaccepted(&backend.pin.review) {
             add(&backend.name, Some(&what), "", PIN);
         }

@@ -6,12 +6,19 @@
 mod command;
 mod http;
 
-use std::{future::pending, path::PathBuf, sync::Arc};
+use std::{
+    future::pending,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+};
 
 use futures_util::future::{BoxFuture, ready};
 
 use self::{command::Runner, http::Endpoint};
-use super::peer::{About, CallError, Dial, Peer, PeerError, ToolCall};
+use super::{
+    peer::{About, CallError, Dial, Peer, PeerError, ToolCall},
+    program::hiding::Exposure,
+};
 use crate::{
     config::{Action, Local},
     http_client::Clients,
@@ -23,6 +30,8 @@ use crate::{
 pub struct LocalDialer {
     transport: &'static str,
     tool: Arc<LocalTool>,
+    /// Why a program can read files of the bridge's own, once that has been looked at.
+    exposure: OnceLock<Option<Exposure>>,
 }
 
 /// One local tool.
@@ -65,14 +74,26 @@ impl LocalDialer {
             }
         };
         let catalog = Arc::new(Catalog::local(config.definition.clone()));
-        Self { transport, tool: Arc::new(LocalTool { catalog, action }) }
+        let tool = Arc::new(LocalTool { catalog, action });
+        Self { transport, tool, exposure: OnceLock::new() }
     }
 }
 
 impl Dial for LocalDialer {
     fn dial(&self) -> BoxFuture<'_, Result<Arc<dyn Peer>, PeerError>> {
-        let peer: Arc<dyn Peer> = Arc::<LocalTool>::clone(&self.tool);
-        Box::pin(ready(Ok(peer)))
+        let tool = Arc::<LocalTool>::clone(&self.tool);
+        Box::pin(async move {
+            if let Act::Command(runner) = &tool.action {
+                // It stays what it is: only the configuration and the system decide.
+                let found = runner.exposure().await;
+                let _same = self.exposure.set(found);
+            }
+            Ok(tool as Arc<dyn Peer>)
+        })
+    }
+
+    fn exposure(&self) -> Option<Exposure> {
+        self.exposure.get().cloned().flatten()
     }
 
     fn transport(&self) -> &'static str {

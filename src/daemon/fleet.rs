@@ -116,7 +116,11 @@ impl Fleet {
         backends: BTreeMap<BackendName, Backend>,
     ) -> io::Result<Prepared> {
         let mut prepared = Vec::new();
-        for (name, backend) in backends {
+        for (name, mut backend) in backends {
+            if let Some(program) = backend.program_mut() {
+                // The directory in use, which a changed `state_dir` is not before a restart.
+                program.hide(self.shared.state.path().to_owned());
+            }
             let now = self.members.get(&name).filter(|now| *now.target == backend.target);
             let reached = match now {
                 Some(member) => Reached::AsBefore(member.clone()),

@@ -90,6 +90,8 @@ mod guides;
 #[cfg(test)]
 mod h2;
 #[cfg(test)]
+mod hidden;
+#[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod kit;
