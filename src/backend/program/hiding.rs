@@ -142,7 +142,7 @@ pub(super) fn kept(program: &Program, file: &Path, possible: bool) -> Kept {
         }
         ProgramSandbox::Masked | ProgramSandbox::Listed(_) if !possible => Kept::default(),
         ProgramSandbox::Masked | ProgramSandbox::Listed(_) => {
-            let masks = masks(existing(&program.hidden), &in_use(program, file));
+            let masks = masks(&existing(&program.hidden), &in_use(program, file));
             Kept { masks: Some(masks), forbidden: Vec::new() }
         }
     }
@@ -166,12 +166,12 @@ fn in_use(program: &Program, file: &Path) -> Vec<PathBuf> {
 
 /// What to mask. A mask over a file goes when another file is put in its place; one over the
 /// directory stays. So where a directory has nothing but hidden files in it, it is masked whole.
-fn masks(hidden: BTreeSet<PathBuf>, in_use: &[PathBuf]) -> Vec<PathBuf> {
+fn masks(hidden: &BTreeSet<PathBuf>, in_use: &[PathBuf]) -> Vec<PathBuf> {
     let mut masks = hidden.clone();
-    for path in &hidden {
+    for path in hidden {
         let whole = path.ancestors().skip(1).take_while(|directory| {
             !in_use.iter().any(|place| place.starts_with(directory))
-                && holds_nothing_else(directory, &hidden)
+                && holds_nothing_else(directory, hidden)
         });
         masks.extend(whole.last().map(Path::to_owned));
     }

@@ -22,7 +22,7 @@ fn tree(files: &[&str]) -> (TempDir, PathBuf) {
 /// What is masked where `hidden` is to be hidden and the program uses `in_use`.
 fn masked(root: &Path, hidden: &[&str], in_use: &[&str]) -> Vec<String> {
     let of = |paths: &[&str]| -> Vec<PathBuf> { paths.iter().map(|p| root.join(p)).collect() };
-    let masks = masks(existing(&of(hidden)), &of(in_use));
+    let masks = masks(&existing(&of(hidden)), &of(in_use));
     masks.iter().map(|p| p.strip_prefix(root).unwrap().display().to_string()).collect()
 }
 
