@@ -153,7 +153,7 @@ fn existing(paths: &[PathBuf]) -> BTreeSet<PathBuf> {
     paths.iter().filter_map(|path| path.canonicalize().ok()).collect()
 }
 
-/// The places that the program is to find as they are.
+/// The places that the program is to find as they are: where it is, and what it is told of.
 fn in_use(program: &Program, file: &Path) -> Vec<PathBuf> {
     let of = |key: &str| {
         let own = program.env.get(key).map(|value| PathBuf::from(value.expose_secret()));
@@ -161,7 +161,18 @@ fn in_use(program: &Program, file: &Path) -> Vec<PathBuf> {
     };
     let cwd = program.cwd.clone().or_else(|| std::env::current_dir().ok());
     let places = [Some(file.to_owned()), cwd, of("HOME"), of("TMPDIR"), Some("/tmp".into())];
-    places.into_iter().flatten().filter_map(|place| place.canonicalize().ok()).collect()
+    let told = program.args.iter().map(|arg| arg.as_str());
+    let told = told.chain(program.env.values().map(|value| value.expose_secret()));
+    let told = told.flat_map(paths_in).map(Path::to_owned);
+    // It may be about to make a file: then it needs the directory.
+    let there = |place: PathBuf| place.ancestors().find_map(|place| place.canonicalize().ok());
+    places.into_iter().flatten().chain(told).filter_map(there).collect()
+}
+
+/// The absolute paths in an argument, such as `--data=/srv/data`, or a list of them.
+fn paths_in(text: &str) -> impl Iterator<Item = &Path> {
+    let words = text.split(|c: char| c.is_whitespace() || "=,:;\"'".contains(c));
+    words.filter(|word| word.starts_with('/')).map(Path::new)
 }
 
 /// What to mask. A mask over a file goes when another file is put in its place; one over the

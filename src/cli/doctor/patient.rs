@@ -163,12 +163,12 @@ fn command(visit: &mut Visit, ward: &Ward, program: &Program) -> bool {
     }
 }
 
-/// Whether the program can read what is the bridge's own.
+/// Tells if the program can read what is the bridge's own.
 fn secrets(visit: &mut Visit, ward: &Ward, program: &Program) {
-    visit.begin("secrets");
-    match hiding::exposure(program, &hiding::possible(ward.launcher.as_deref())) {
-        None => visit.ok("the bridge's own files are kept from it"),
-        Some(exposed) => visit.warn(exposed.to_string(), exposed.cure()),
+    let possible = hiding::possible(ward.launcher.as_deref());
+    if let Some(exposed) = hiding::exposure(program, &possible) {
+        visit.begin("secrets");
+        visit.warn(exposed.to_string(), exposed.cure());
     }
 }
 

@@ -55,6 +55,26 @@ fn what_the_program_uses_is_not_masked_with_it() {
     assert_eq!(masked(&root, &["home/bridge.yaml"], &["home/below"]), ["home/bridge.yaml"]);
 }
 
+/// A file that the program makes needs its directory.
+#[test]
+fn what_the_program_is_told_of_is_in_use() {
+    let (_dir, root) = tree(&["data/key", "other"]);
+    let told = |text: String| Program {
+        args: vec![text.into()],
+        hidden: Arc::new([root.join("data/key")]),
+        ..program(&[], ProgramSandbox::Masked)
+    };
+    let whole = |text: String| {
+        let kept = kept(&told(text), Path::new("/bin/x"), true);
+        kept.masks.is_some_and(|masks| masks == [root.join("data")])
+    };
+    assert!(whole("x".to_owned()));
+    assert!(whole(root.join("database").display().to_string()));
+    for to in ["", "--db=", "sqlite://", "a:b:", "a "] {
+        assert!(!whole(format!("{to}{}/data/new/file", root.display())), "{to}");
+    }
+}
+
 /// As Kubernetes has secrets: the names lead over a link that is replaced.
 #[test]
 fn links_to_what_is_hidden_are_nothing_else() {
