@@ -6,11 +6,7 @@
 mod command;
 mod http;
 
-use std::{
-    future::pending,
-    path::PathBuf,
-    sync::{Arc, OnceLock},
-};
+use std::{future::pending, path::PathBuf, sync::Arc};
 
 use futures_util::future::{BoxFuture, ready};
 
@@ -30,8 +26,6 @@ use crate::{
 pub struct LocalDialer {
     transport: &'static str,
     tool: Arc<LocalTool>,
-    /// Why a program can read files of the bridge's own, once that has been looked at.
-    exposure: OnceLock<Option<Exposure>>,
 }
 
 /// One local tool.
@@ -74,26 +68,21 @@ impl LocalDialer {
             }
         };
         let catalog = Arc::new(Catalog::local(config.definition.clone()));
-        let tool = Arc::new(LocalTool { catalog, action });
-        Self { transport, tool, exposure: OnceLock::new() }
+        Self { transport, tool: Arc::new(LocalTool { catalog, action }) }
     }
 }
 
 impl Dial for LocalDialer {
     fn dial(&self) -> BoxFuture<'_, Result<Arc<dyn Peer>, PeerError>> {
-        let tool = Arc::<LocalTool>::clone(&self.tool);
-        Box::pin(async move {
-            if let Act::Command(runner) = &tool.action {
-                // It stays what it is: only the configuration and the system decide.
-                let found = runner.exposure().await;
-                let _same = self.exposure.set(found);
-            }
-            Ok(tool as Arc<dyn Peer>)
-        })
+        let peer: Arc<dyn Peer> = Arc::<LocalTool>::clone(&self.tool);
+        Box::pin(ready(Ok(peer)))
     }
 
     fn exposure(&self) -> Option<Exposure> {
-        self.exposure.get().cloned().flatten()
+        match &self.tool.action {
+            Act::Http(_) => None,
+            Act::Command(runner) => runner.exposure(),
+        }
     }
 
     fn transport(&self) -> &'static str {

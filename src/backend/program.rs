@@ -127,11 +127,6 @@ async fn look(
     looking.await.map_err(why)
 }
 
-/// Why `program` can read files of the bridge's own, if it can.
-pub(super) async fn exposure(program: &Program, launcher: Option<&Path>) -> Option<Exposure> {
-    look(program, Path::new("/"), launcher).await.ok()?.exposure
-}
-
 /// The file that is started for `program`.
 pub fn locate(program: &Program) -> Result<PathBuf, PeerError> {
     let path = variable(program, "PATH").unwrap_or_default();

@@ -22,6 +22,7 @@ use crate::{
         local::LocalDialer,
         mcp,
         peer::Dial,
+        program::hiding,
         supervisor::{Supervisor, Timing},
     },
     catalogs,
@@ -115,6 +116,12 @@ impl Fleet {
         &mut self,
         backends: BTreeMap<BackendName, Backend>,
     ) -> io::Result<Prepared> {
+        if backends.values().any(|backend| backend.program().is_some()) {
+            let launcher = self.shared.launcher.clone();
+            // Once, so that no call waits for it. What is wrong is told of each program.
+            let look = move || hiding::possible(launcher.as_deref()).is_ok();
+            let _told = tokio::task::spawn_blocking(look).await.is_ok();
+        }
         let mut prepared = Vec::new();
         for (name, mut backend) in backends {
             if let Some(program) = backend.program_mut() {

@@ -20,7 +20,11 @@ use crate::{
     backend::{
         log::{Secrets, printable_lines},
         peer::CallError,
-        program::{self, Group, Started, describe, hiding::Exposure, launcher},
+        program::{
+            self, Group, Started, describe,
+            hiding::{self, Exposure},
+            launcher,
+        },
     },
     config::Program,
     model::{answer::Answer, ids::BackendName},
@@ -67,8 +71,8 @@ impl Runner {
     }
 
     /// Why the program can read files of the bridge's own, if it can.
-    pub(super) async fn exposure(&self) -> Option<Exposure> {
-        program::exposure(&self.program, self.launcher.as_deref()).await
+    pub(super) fn exposure(&self) -> Option<Exposure> {
+        hiding::exposure(&self.program, hiding::known()?)
     }
 
     /// Runs the program once. Dropping the future ends it, and all that it has started.

@@ -102,10 +102,17 @@ pub fn exposure(program: &Program, possible: &Result<(), String>) -> Option<Expo
     }
 }
 
+/// What [`possible`] found.
+static FOUND: OnceLock<Result<(), String>> = OnceLock::new();
+
+/// What [`possible`] has found, for those who cannot wait.
+pub(in crate::backend) fn known() -> Option<&'static Result<(), String>> {
+    FOUND.get()
+}
+
 /// Whether this system lets files be hidden from programs; if not, why. The first who asks waits for
 /// a program that does nothing.
 pub fn possible(launcher: Option<&Path>) -> Result<(), String> {
-    static FOUND: OnceLock<Result<(), String>> = OnceLock::new();
     let launcher = launcher.ok_or("the bridge's own binary cannot be found")?;
     FOUND.get_or_init(|| probe(launcher)).clone()
 }
