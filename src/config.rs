@@ -11,6 +11,7 @@ pub mod error;
 mod file;
 mod lower;
 mod mask;
+mod program;
 mod read;
 mod reference;
 mod same;
@@ -35,6 +36,7 @@ pub use self::{
     environment::Environment,
     error::ConfigErrors,
     file::{ConfigFile, find},
+    program::{Confinement, Program, ProgramSandbox},
     token::TokenHash,
 };
 use crate::{
@@ -253,27 +255,24 @@ pub enum HttpTransport {
     Sse,
 }
 
-/// A program that is started without a shell.
-#[derive(Debug, Clone)]
-pub struct Program {
-    /// A bare name is looked for in PATH.
-    pub command: String,
-    pub args: Vec<Written<String>>,
-    /// Its environment, besides the little that every program is given.
-    pub env: BTreeMap<String, SecretString>,
-    pub cwd: Option<PathBuf>,
-    /// What it may see of the file system; `None` means what the daemon's user may.
-    pub sandbox: Option<Confinement>,
-}
+impl Backend {
+    /// The program that it is, or that each of its calls runs.
+    pub fn program(&self) -> Option<&Program> {
+        match &self.target {
+            Target::Mcp(Mcp::Stdio(program)) => Some(program),
+            Target::Local(Local { action: Action::Command(program), .. }) => Some(program),
+            Target::Mcp(Mcp::Http { .. }) | Target::A2a(_) | Target::Local(_) => None,
+        }
+    }
 
-/// What a sandboxed program may see of the file system, besides what it takes to run at all
-/// (`backend::program::confine`).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Confinement {
-    /// Files and directories, with all below them, to read and to run.
-    pub read: Vec<PathBuf>,
-    /// The same, to change as well.
-    pub write: Vec<PathBuf>,
+    /// [`Self::program`], to change.
+    pub fn program_mut(&mut self) -> Option<&mut Program> {
+        match &mut self.target {
+            Target::Mcp(Mcp::Stdio(program)) => Some(program),
+            Target::Local(Local { action: Action::Command(program), .. }) => Some(program),
+            Target::Mcp(Mcp::Http { .. }) | Target::A2a(_) | Target::Local(_) => None,
+        }
+    }
 }
 
 /// An A2A agent.

@@ -6,15 +6,16 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use mantyx_bridge::{
-    backend::program::{guard, launcher},
+    backend::program::{guard, launcher, mask},
     cli::{self, Cli},
 };
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
-    // Before clap and before any thread: these two are no commands of a user's.
+    // Before clap and before any thread: these three are no commands of a user's.
     match args.next() {
         Some(first) if first == launcher::SUBCOMMAND => return launcher::exec(args),
+        Some(first) if first == mask::SUBCOMMAND => return mask::write_maps(args),
         Some(first) if first == guard::SUBCOMMAND => return guard::stand(),
         _ => (),
     }

@@ -97,6 +97,9 @@ pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend]) -> Vec<Problem> {
         if let Some(what) = &backend.left_out {
             add(&backend.name, Some(what), "", LEFT_OUT);
         }
+        if let Some(exposure) = &backend.exposure {
+            add(&backend.name, Some(&exposure.to_string()), "", exposure.cure());
+        }
         if let Some(what) = unaccepted(&backend.pin.review) {
             add(&backend.name, Some(&what), "", PIN);
         }

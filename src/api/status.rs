@@ -21,6 +21,7 @@ use crate::{
         breaker::Look,
         calls::{self, Lane},
         peer::Verdict,
+        program::hiding::Exposure,
     },
     config::App,
     model::{
@@ -135,6 +136,9 @@ pub(super) struct Backend {
     last_refresh: Option<String>,
     next_refresh: Option<String>,
     pub(super) last_error: Option<String>,
+    /// Why the program can read files of the bridge's own; `problems` tells it.
+    #[serde(skip)]
+    pub(super) exposure: Option<Exposure>,
     last_call: Option<LastCall>,
     calls_in_flight: usize,
     pub(super) breaker: Breaker,
@@ -394,6 +398,7 @@ fn one(api: &Api, name: &BackendName, lane: &Lane) -> Option<Backend> {
         last_refresh: known.last_refresh.map(time),
         next_refresh: known.next_refresh.map(time),
         last_error: known.last_error,
+        exposure: lane.dial.exposure(),
         last_call: lane.last_call().map(LastCall::from),
         calls_in_flight: lane.in_flight(),
         breaker: breaker(lane.breaker()),

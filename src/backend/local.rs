@@ -11,7 +11,10 @@ use std::{future::pending, path::PathBuf, sync::Arc};
 use futures_util::future::{BoxFuture, ready};
 
 use self::{command::Runner, http::Endpoint};
-use super::peer::{About, CallError, Dial, Peer, PeerError, ToolCall};
+use super::{
+    peer::{About, CallError, Dial, Peer, PeerError, ToolCall},
+    program::hiding::Exposure,
+};
 use crate::{
     config::{Action, Local},
     http_client::{Client, Clients},
@@ -73,6 +76,13 @@ impl Dial for LocalDialer {
     fn dial(&self) -> BoxFuture<'_, Result<Arc<dyn Peer>, PeerError>> {
         let peer: Arc<dyn Peer> = Arc::<LocalTool>::clone(&self.tool);
         Box::pin(ready(Ok(peer)))
+    }
+
+    fn exposure(&self) -> Option<Exposure> {
+        match &self.tool.action {
+            Act::Http(_) => None,
+            Act::Command(runner) => runner.exposure(),
+        }
     }
 
     fn transport(&self) -> &'static str {

@@ -31,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     auth,
     peer::{Dial, Peer, PeerError},
+    program::hiding::{Coverage, Exposure},
 };
 use crate::{
     config::{HttpTransport, Mcp, Program},
@@ -75,6 +76,8 @@ pub struct McpDialer {
     /// What the server spoke last, so that a reconnect does not wait out rmcp's ten seconds for
     /// servers that ignore unknown methods.
     last: Mutex<Option<Era>>,
+    /// What the program that was started last can read.
+    coverage: Mutex<Coverage>,
 }
 
 #[derive(Debug)]
@@ -141,7 +144,7 @@ pub fn dialer(
             Target::Http { endpoint: Arc::new(endpoint), transport: *transport }
         }
     };
-    McpDialer { backend: name.clone(), target, last: Mutex::new(None) }
+    McpDialer { backend: name.clone(), target, last: Mutex::new(None), coverage: Mutex::default() }
 }
 
 impl McpDialer {
@@ -249,7 +252,8 @@ impl McpDialer {
         attempt: Attempt,
     ) -> Result<Connection, Failed> {
         let started = Child::start(&self.backend, program, launcher).await;
-        let (mut child, stdin, stdout) = started.map_err(Failed::for_good)?;
+        let (mut child, stdin, stdout, coverage) = started.map_err(Failed::for_good)?;
+        *self.coverage() = coverage;
         let wire = Arc::<Wire>::default();
         let (transport, rest) =
             stdio::Stdio::new(self.backend.clone(), Arc::clone(&wire), stdout, stdin);
@@ -313,6 +317,10 @@ impl McpDialer {
         Ok((running, stop))
     }
 
+    fn coverage(&self) -> std::sync::MutexGuard<'_, Coverage> {
+        self.coverage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn last(&self) -> std::sync::MutexGuard<'_, Option<Era>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -330,6 +338,10 @@ impl Dial for McpDialer {
             Target::Http { .. } if *self.last() == Some(Era::Oldest) => "sse",
             Target::Http { .. } => "streamable-http",
         }
+    }
+
+    fn exposure(&self) -> Option<Exposure> {
+        self.coverage().exposure()
     }
 }
 

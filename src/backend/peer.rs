@@ -10,6 +10,7 @@ use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
+use super::program::hiding::Exposure;
 use crate::{
     budget::NoRoom,
     http_client::BodyError,
@@ -31,6 +32,12 @@ pub trait Dial: Send + Sync + fmt::Debug + 'static {
     /// The transport's name for status pages: `stdio`, `streamable-http`, `sse`, `jsonrpc`,
     /// `http-json`, `http`, `command`. It may change when the peer turns out to speak another.
     fn transport(&self) -> &'static str;
+
+    /// Why the program that is started can read files of the bridge's own, if it can and that is
+    /// known by now.
+    fn exposure(&self) -> Option<Exposure> {
+        None
+    }
 }
 
 /// One live connection to a peer.

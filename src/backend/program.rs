@@ -22,14 +22,21 @@ use tokio::{
     time::{sleep, timeout},
 };
 
+use self::hiding::{Coverage, Exposure, Kept};
 use super::peer::PeerError;
-use crate::config::Program;
+use crate::config::{
+    Program,
+    ProgramSandbox::{Listed, Secrets},
+};
 
 pub mod guard;
+pub mod hiding;
 pub mod launcher;
+pub mod mask;
 
 mod confine;
 mod path;
+mod powers;
 mod spawner;
 
 /// What a program inherits of our environment.
@@ -41,13 +48,14 @@ pub(super) async fn start(
     launcher: Option<&Path>,
 ) -> Result<Started, PeerError> {
     let file = locate(program)?;
+    let Looked { kept, exposure } = look(program, &file, launcher).await?;
     let mut command = match launcher {
         Some(launcher) => {
             let mut command = Command::new(launcher);
-            command.args(launcher::arguments(&file, program));
+            command.args(launcher::arguments(&file, program, &kept));
             command
         }
-        None if program.sandbox.is_some() => {
+        None if matches!(program.sandbox, Secrets | Listed(_)) => {
             return Err(PeerError::new(
                 "its `sandbox` needs the bridge's own binary, which cannot be found: restart the \
                  bridge"
@@ -78,7 +86,7 @@ pub(super) async fn start(
     if let Some(cwd) = &program.cwd {
         command.current_dir(cwd);
     }
-    let started = spawner::spawn(command).await.map_err(|error| {
+    let mut started = spawner::spawn(command).await.map_err(|error| {
         let cwd = program.cwd.as_ref().map(|cwd| format!(" in {}", cwd.display()));
         let through = launcher.map(|path| format!(" through {}", path.display()));
         PeerError::new(format!(
@@ -88,10 +96,35 @@ pub(super) async fn start(
             through.unwrap_or_default()
         ))
     })?;
+    started.coverage = Coverage::new(exposure, kept.masks.as_deref());
     if let Some(binary) = launcher {
         guard::add(started.group.leader(), binary);
     }
     Ok(started)
+}
+
+/// What is kept from a program, and why something is not.
+struct Looked {
+    kept: Kept,
+    exposure: Option<Exposure>,
+}
+
+/// Finds out what is kept from `program`, which is the file `file`: on a thread that may wait, as it
+/// looks at the file system and, once, starts a program.
+async fn look(
+    program: &Program,
+    file: &Path,
+    launcher: Option<&Path>,
+) -> Result<Looked, PeerError> {
+    let (program, file) = (program.clone(), file.to_owned());
+    let launcher = launcher.map(Path::to_owned);
+    let looking = tokio::task::spawn_blocking(move || {
+        let possible = hiding::possible(launcher.as_deref());
+        let exposure = hiding::exposure(&program, &possible);
+        Looked { kept: hiding::kept(&program, &file, possible.is_ok()), exposure }
+    });
+    let why = |error| PeerError::new(format!("what to hide from it was not found out: {error}"));
+    looking.await.map_err(why)
 }
 
 /// The file that is started for `program`.
@@ -119,13 +152,16 @@ pub(super) fn describe(status: ExitStatus) -> String {
 pub(super) struct Started {
     pub(super) process: Process,
     pub(super) group: Arc<Group>,
+    /// What it can read that is the bridge's own.
+    pub(super) coverage: Coverage,
 }
 
 impl Started {
     fn new(process: Process) -> io::Result<Self> {
         let leader = process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let leader = leader.ok_or_else(|| io::Error::other("it has no process id"))?;
-        Ok(Self { process, group: Arc::new(Group { leader, gone: AtomicBool::new(false) }) })
+        let group = Arc::new(Group { leader, gone: AtomicBool::new(false) });
+        Ok(Self { process, group, coverage: Coverage::default() })
     }
 }
 

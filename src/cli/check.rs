@@ -10,10 +10,11 @@ use std::{
 use serde::Serialize;
 
 use crate::{
+    backend::program::hiding::{exposure, possible},
     config::{
         A2a, Action, Auth, Backend, CardSource, ClientCredentials, Config, ConfigErrors,
-        Confinement, Credential, Environment, Files, Mcp, OnUnavailable, Program, Signers, Target,
-        Upstream, error::Problem, find, value::format_duration,
+        Confinement, Credential, Environment, Files, Mcp, OnUnavailable, Program, ProgramSandbox,
+        Signers, Target, Upstream, error::Problem, find, value::format_duration,
     },
     http_client::Tls,
     model::ids::BackendName,
@@ -133,19 +134,29 @@ pub struct Line {
     /// The names alone.
     pub env: Vec<String>,
     pub cwd: Option<String>,
-    /// What it may see of the file system, where it is shut in.
+    /// What keeps it from files, where that is configured.
     pub sandbox: Option<SandboxLine>,
 }
 
-/// The paths of a sandbox.
+/// The value of `sandbox`.
 #[derive(Debug, Serialize)]
-pub struct SandboxLine {
-    pub read: Vec<String>,
-    pub write: Vec<String>,
+#[serde(untagged)]
+pub enum SandboxLine {
+    Word(&'static str),
+    Lists { read: Vec<String>, write: Vec<String> },
 }
 
 /// Checks the file `path`, or the first default one.
 pub fn check(path: Option<&Path>, env: &Environment) -> CheckReport {
+    report(path, env, |_config| Vec::new())
+}
+
+/// [`check`], with the warnings that `look` adds to those about the file.
+fn report(
+    path: Option<&Path>,
+    env: &Environment,
+    look: impl FnOnce(&Config) -> Vec<String>,
+) -> CheckReport {
     let loaded = find(path).and_then(|path| {
         let config = Config::load(&path, env)?;
         Ok((path.display().to_string(), config))
@@ -155,7 +166,7 @@ pub fn check(path: Option<&Path>, env: &Environment) -> CheckReport {
             file,
             ok: true,
             plan: Some(Plan::new(&config)),
-            warnings: config.warnings,
+            warnings: [look(&config), config.warnings].concat(),
             errors: Vec::new(),
             rendered_errors: String::new(),
         },
@@ -163,9 +174,21 @@ pub fn check(path: Option<&Path>, env: &Environment) -> CheckReport {
     }
 }
 
+/// A warning for each program that can read files of the bridge's own, on this system and as this
+/// user.
+fn exposures(config: &Config) -> Vec<String> {
+    let programs = config.backends.values().filter_map(|it| Some((&it.name, it.program()?)));
+    let launcher = std::env::current_exe().ok();
+    let exposed = programs.filter_map(|(name, program)| {
+        let exposed = exposure(program, &possible(launcher.as_deref()))?;
+        Some(format!("{name}: {exposed} {}", exposed.cure()))
+    });
+    exposed.collect()
+}
+
 /// Runs the command; whether the file is good.
 pub fn run(path: Option<&Path>, json: bool, out: &mut dyn io::Write) -> io::Result<bool> {
-    let report = check(path, &Environment::of_process());
+    let report = report(path, &Environment::of_process(), exposures);
     if json {
         serde_json::to_writer_pretty(&mut *out, &report)?;
         writeln!(out)?;
@@ -357,21 +380,28 @@ impl fmt::Display for TlsPlan {
 }
 
 impl Line {
-    fn new(Program { command, args, env, cwd, sandbox }: &Program) -> Self {
+    fn new(Program { command, args, env, cwd, sandbox, hidden: _ }: &Program) -> Self {
         let args = args.iter().map(ToString::to_string);
         Self {
             argv: std::iter::once(command.clone()).chain(args).collect(),
             env: env.keys().cloned().collect(),
             cwd: cwd.as_ref().map(|path| path.display().to_string()),
-            sandbox: sandbox.as_ref().map(SandboxLine::new),
+            sandbox: SandboxLine::new(sandbox),
         }
     }
 }
 
 impl SandboxLine {
-    fn new(Confinement { read, write }: &Confinement) -> Self {
+    fn new(sandbox: &ProgramSandbox) -> Option<Self> {
         let shown = |paths: &[PathBuf]| paths.iter().map(|p| p.display().to_string()).collect();
-        Self { read: shown(read), write: shown(write) }
+        match sandbox {
+            ProgramSandbox::Masked => None,
+            ProgramSandbox::Off => Some(Self::Word("off")),
+            ProgramSandbox::Secrets => Some(Self::Word("secrets")),
+            ProgramSandbox::Listed(Confinement { read, write }) => {
+                Some(Self::Lists { read: shown(read), write: shown(write) })
+            }
+        }
     }
 }
 
@@ -381,7 +411,13 @@ impl fmt::Display for SandboxLine {
             [] => "nothing".to_owned(),
             paths => paths.join(", "),
         };
-        write!(f, "besides the system, reads {}; writes {}", list(&self.read), list(&self.write))
+        match self {
+            Self::Word("off") => f.write_str("nowhere: it reads what the bridge's user may"),
+            Self::Word(_) => f.write_str("from the bridge's own files alone"),
+            Self::Lists { read, write } => {
+                write!(f, "besides the system, reads {}; writes {}", list(read), list(write))
+            }
+        }
     }
 }
 

@@ -158,7 +158,7 @@ fn lowered<T>(
     let mut warnings = Vec::new();
     let mut lowered = None;
     if let Some(file) = file {
-        let checks = Lower::new(&document, env, &directory, &left_out);
+        let checks = Lower::new(&document, env, path, &directory, &left_out);
         lowered = lower(&checks, &file);
         let findings = checks.into_findings();
         mistakes.extend(findings.mistakes);

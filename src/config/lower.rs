@@ -23,15 +23,17 @@ use std::{
     cell::RefCell,
     collections::HashSet,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
 use secrecy::SecretString;
 
 use super::{
-    Audit, Calls, Config, Contact, Refresh, Written,
+    Audit, Backend, Calls, Config, Contact, Listen, Refresh, Written,
     document::{Document, NodeId},
     environment::Environment,
+    program::outermost,
     read::{At, Mistake},
     reference::{Dialect, Flaw, Template},
     shape::File,
@@ -50,6 +52,8 @@ const MAX_REFRESH: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 pub(super) struct Lower<'a> {
     document: &'a Document,
     env: &'a Environment,
+    /// What is read.
+    file: &'a Path,
     /// Where relative paths start.
     directory: &'a Path,
     /// Values that were found wrong already.
@@ -62,16 +66,19 @@ pub(super) struct Lower<'a> {
 pub(super) struct Findings {
     pub mistakes: Vec<Mistake>,
     pub warnings: Vec<(NodeId, String)>,
+    /// Files with secrets of the bridge's, and directories of such.
+    secret_files: Vec<PathBuf>,
 }
 
 impl<'a> Lower<'a> {
     pub(super) fn new(
         document: &'a Document,
         env: &'a Environment,
+        file: &'a Path,
         directory: &'a Path,
         left_out: &'a HashSet<NodeId>,
     ) -> Self {
-        Self { document, env, directory, left_out, findings: RefCell::default() }
+        Self { document, env, file, directory, left_out, findings: RefCell::default() }
     }
 
     pub(super) fn into_findings(self) -> Findings {
@@ -90,6 +97,11 @@ impl<'a> Lower<'a> {
         let backends = self.backends(file, &refresh, &calls);
         let apps = self.apps(file.apps.as_ref(), &backends, auth, listen.as_ref());
         self.check_tls(file.listen.as_ref(), listen.as_ref());
+        let (disabled, mut backends) = (backends.disabled(), backends.into_map());
+        let hidden = self.hidden(listen.as_ref(), state_dir.as_ref());
+        for program in backends.values_mut().filter_map(Backend::program_mut) {
+            program.hidden = Arc::clone(&hidden);
+        }
         Some(Config {
             listen: listen?,
             upstream: upstream?,
@@ -102,10 +114,20 @@ impl<'a> Lower<'a> {
                 None => None,
                 Some(audit) => Some(audit?),
             },
-            disabled: backends.disabled(),
-            backends: backends.into_map(),
+            disabled,
+            backends,
             warnings: Vec::new(),
         })
+    }
+
+    /// The bridge's own files, which no program is to read: this file, the state directory, and
+    /// whatever holds a secret or a private key that this file names.
+    fn hidden(&self, listen: Option<&Listen>, state_dir: Option<&PathBuf>) -> Arc<[PathBuf]> {
+        let file = self.file.file_name().map(|name| self.directory.join(name));
+        let key = listen.and_then(|listen| listen.tls.as_ref()).map(|files| files.key.clone());
+        let secrets = std::mem::take(&mut self.findings.borrow_mut().secret_files);
+        let own = [file, key, state_dir.cloned()].into_iter().flatten();
+        outermost(own.chain(secrets))
     }
 
     /// What a client of the daemon needs; what else the file refers to need not be there.
@@ -270,6 +292,7 @@ impl<'a> Lower<'a> {
                 for path in resolved.exposed_files {
                     self.warn(node, everybody_reads(&path));
                 }
+                self.findings.borrow_mut().secret_files.extend(resolved.sources);
                 Some((resolved.value, template))
             }
             Err(flaw) => {

@@ -40,10 +40,13 @@ pub(super) struct Flaw {
 }
 
 /// A template with every reference replaced.
+#[derive(Default)]
 pub(super) struct Resolved {
     pub value: String,
     /// Secret files that other users can read.
     pub exposed_files: Vec<PathBuf>,
+    /// Where its secrets were read: files, and the directory of systemd's credentials.
+    pub sources: Vec<PathBuf>,
 }
 
 impl Template {
@@ -92,7 +95,7 @@ impl Template {
 
     /// Replaces the references; relative files start at `directory`.
     pub(super) fn resolve(&self, env: &Environment, directory: &Path) -> Result<Resolved, Flaw> {
-        let mut resolved = Resolved { value: String::new(), exposed_files: Vec::new() };
+        let mut resolved = Resolved::default();
         for part in &self.0 {
             match part {
                 Part::Literal(text) => resolved.value.push_str(text),
@@ -201,8 +204,9 @@ impl Reference {
                 let file =
                     self.read(env, &path, "create it, readable by the bridge's user alone")?;
                 if file.mode & 0o004 != 0 {
-                    into.exposed_files.push(path);
+                    into.exposed_files.push(path.clone());
                 }
+                into.sources.push(path);
                 into.value.push_str(without_newline(&file.text));
             }
             Self::Cred(name) => {
@@ -216,6 +220,7 @@ impl Reference {
                 };
                 let cure = format!("add LoadCredential={name}:/path/of/the/secret to the unit");
                 let file = self.read(env, &Path::new(directory).join(name), &cure)?;
+                into.sources.push(directory.into());
                 into.value.push_str(without_newline(&file.text));
             }
         }

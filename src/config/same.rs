@@ -9,7 +9,7 @@ use super::{ClientCredentials, Local, Program, RefreshGrant};
 
 impl PartialEq for Program {
     fn eq(&self, other: &Self) -> bool {
-        let Self { command, args, env, cwd, sandbox } = self;
+        let Self { command, args, env, cwd, sandbox, hidden } = self;
         let same_env = env.len() == other.env.len()
             && env.iter().zip(&other.env).all(|(a, b)| a.0 == b.0 && same(a.1, b.1));
         *command == other.command
@@ -17,6 +17,7 @@ impl PartialEq for Program {
             && same_env
             && *cwd == other.cwd
             && *sandbox == other.sandbox
+            && *hidden == other.hidden
     }
 }
 

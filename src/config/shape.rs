@@ -14,7 +14,7 @@ use super::{
     read::{At, Scalar},
     words::{
         A2aTransport, AuthWord, Count, DurationText, Globs, HttpMethod, ListenValue, McpTransport,
-        OneOrMany, PendingAfter, PinWord, SchemaMap, Share, UnavailableWord,
+        OneOrMany, PendingAfter, PinWord, SandboxValue, SchemaMap, Share, UnavailableWord,
     },
 };
 
@@ -216,9 +216,11 @@ pub struct Mcp {
     pub env_file: Option<At<String>>,
     /// The directory that it is started in.
     pub cwd: Option<At<String>>,
-    /// Shuts it in: of the file system it sees what is listed here and what programs need to run
-    /// at all (README). It wants a kernel with Landlock, Linux 5.13 or newer.
-    pub sandbox: Option<At<Sandbox>>,
+    /// What keeps it from files. Without it, the bridge hides its own files from the program where
+    /// the system allows that. `secrets`: Landlock keeps the program from them. A map with `read`
+    /// and `write`: the program sees what is listed and what programs need to run at all. `off`:
+    /// nothing (docs/programs.md).
+    pub sandbox: Option<At<SandboxValue>>,
     /// The address of a server that speaks Streamable HTTP, or the older HTTP+SSE. On a unix
     /// socket: `unix:/run/x.sock`, where the path is `/mcp`, or `unix:/run/x.sock:/path`; its Host
     /// is `localhost:80`, unless `headers` has another.
@@ -401,9 +403,11 @@ pub struct Local {
     pub env: Option<At<BTreeMap<String, At<Scalar>>>>,
     /// The directory that the program is started in.
     pub cwd: Option<At<String>>,
-    /// Shuts the program in: of the file system it sees what is listed here and what programs need to run
-    /// at all (README). It wants a kernel with Landlock, Linux 5.13 or newer.
-    pub sandbox: Option<At<Sandbox>>,
+    /// What keeps the program from files. Without it, the bridge hides its own files from the
+    /// program where the system allows that. `secrets`: Landlock keeps the program from them. A map
+    /// with `read` and `write`: the program sees what is listed and what programs need to run at
+    /// all. `off`: nothing (docs/programs.md).
+    pub sandbox: Option<At<SandboxValue>>,
     /// The JSON Schema of its result, which reaches MANTYX as it stands here.
     #[serde(rename = "outputSchema")]
     pub output_schema: Option<At<SchemaMap>>,

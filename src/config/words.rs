@@ -12,7 +12,7 @@ use serde::{
 
 use super::{
     read::At,
-    shape::ListenMap,
+    shape::{ListenMap, Sandbox},
     value::{DURATION_FORMS, parse_duration},
 };
 
@@ -51,6 +51,14 @@ pub struct Globs(pub OneOrMany);
 pub enum ListenValue {
     Short(OneOrMany),
     Map(ListenMap),
+}
+
+/// The value of a program's `sandbox`.
+#[derive(Debug)]
+pub enum SandboxValue {
+    Off,
+    Secrets,
+    Lists(Sandbox),
 }
 
 /// A map that is a JSON Schema. Only its place is read here: its content is taken from the document,
@@ -281,6 +289,34 @@ impl<'de> Deserialize<'de> for ListenValue {
     }
 }
 
+impl<'de> Deserialize<'de> for SandboxValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct SandboxVisitor;
+
+        impl<'de> Visitor<'de> for SandboxVisitor {
+            type Value = SandboxValue;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("off, secrets, or a map with read, write")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<SandboxValue, E> {
+                match text {
+                    "off" => Ok(SandboxValue::Off),
+                    "secrets" => Ok(SandboxValue::Secrets),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+                }
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<SandboxValue, A::Error> {
+                Sandbox::deserialize(MapAccessDeserializer::new(map)).map(SandboxValue::Lists)
+            }
+        }
+
+        deserializer.deserialize_any(SandboxVisitor)
+    }
+}
+
 fn many<'de, A: SeqAccess<'de>>(mut seq: A) -> Result<OneOrMany, A::Error> {
     let mut items = Vec::new();
     while let Some(item) = seq.next_element()? {
@@ -349,6 +385,12 @@ inline_schema! {
         "anyOf": [
             OneOrMany::json_schema(generator),
             generator.subschema_for::<ListenMap>(),
+        ],
+    });
+    SandboxValue => |generator| json_schema!({
+        "anyOf": [
+            { "enum": ["off", "secrets"] },
+            generator.subschema_for::<Sandbox>(),
         ],
     });
     SchemaMap => |_generator| json_schema!({ "type": "object" });

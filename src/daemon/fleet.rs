@@ -22,6 +22,7 @@ use crate::{
         local::LocalDialer,
         mcp,
         peer::Dial,
+        program::hiding,
         supervisor::{Supervisor, Timing},
     },
     catalogs,
@@ -115,8 +116,18 @@ impl Fleet {
         &mut self,
         backends: BTreeMap<BackendName, Backend>,
     ) -> io::Result<Prepared> {
+        if backends.values().any(|backend| backend.program().is_some()) {
+            let launcher = self.shared.launcher.clone();
+            // Once, so that no call waits for it. What is wrong is told of each program.
+            let look = move || hiding::possible(launcher.as_deref()).is_ok();
+            let _told = tokio::task::spawn_blocking(look).await.is_ok();
+        }
         let mut prepared = Vec::new();
-        for (name, backend) in backends {
+        for (name, mut backend) in backends {
+            if let Some(program) = backend.program_mut() {
+                // The directory in use, which a changed `state_dir` is not before a restart.
+                program.hide(self.shared.state.path().to_owned());
+            }
             let now = self.members.get(&name).filter(|now| *now.target == backend.target);
             let reached = match now {
                 Some(member) => Reached::AsBefore(member.clone()),

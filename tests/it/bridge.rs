@@ -88,6 +88,14 @@ impl Bridge {
         bridge
     }
 
+    /// [`Self::start`] under another program.
+    pub(crate) async fn start_under(under: &'static [&'static str], config: &str) -> Self {
+        let mut bridge = Self::new(config, &[]);
+        bridge.under = under;
+        bridge.restart().await;
+        bridge
+    }
+
     /// [`Self::start`] by a shell that allows few descriptors, as long as nobody asks for more.
     pub(crate) async fn start_confined(config: &str) -> Self {
         let mut bridge = Self::new(config, &[]);
@@ -363,7 +371,7 @@ impl Drop for Bridge {
     }
 }
 
-const BINARY: &str = env!("CARGO_BIN_EXE_mantyx-bridge");
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_mantyx-bridge");
 
 /// A command line of the binary under test.
 pub(crate) fn command() -> Command {

@@ -13,6 +13,7 @@ use crate::{
     effects::Effects,
     frames::Script,
     mantyx::{Mantyx, Reply},
+    peers,
 };
 
 /// What a bridge that finds the journal `copy` posts for `id`, of which MANTYX knows nothing.
@@ -40,6 +41,8 @@ async fn start() -> (Bridge, Mantyx, Effects) {
     let mut bridge = Bridge::start(&mantyx.upstream()).await;
     bridge.stop().await;
     let plain = effects.server_copying(&bridge.state("journal"));
+    // It reads what is hidden from others.
+    let plain = peers::with(&plain, "sandbox: off");
     bridge.set_config(&format!("{}mcp:\n  plain: {plain}\n", mantyx.upstream()));
     bridge.restart().await;
     bridge.wait_backend("plain", "ready").await;

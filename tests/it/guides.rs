@@ -267,6 +267,11 @@ async fn troubleshooting() {
     follow("docs/troubleshooting.md").await;
 }
 
+#[tokio::test]
+async fn programs() {
+    follow("docs/programs.md").await;
+}
+
 #[test]
 fn every_guide_is_followed() {
     let followed = include_str!("guides.rs");

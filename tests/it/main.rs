@@ -97,6 +97,8 @@ mod half_read;
 #[cfg(test)]
 mod hang_ups;
 #[cfg(test)]
+mod hidden;
+#[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod kit;

@@ -20,7 +20,11 @@ use crate::{
     backend::{
         log::{Secrets, printable_lines},
         peer::CallError,
-        program::{self, Group, Started, describe, launcher},
+        program::{
+            self, Group, Started, describe,
+            hiding::{self, Exposure},
+            launcher,
+        },
     },
     config::Program,
     model::{answer::Answer, ids::BackendName},
@@ -66,10 +70,15 @@ impl Runner {
         Self { name, program, launcher, secrets, stop, running }
     }
 
+    /// Why the program can read files of the bridge's own, if it can.
+    pub(super) fn exposure(&self) -> Option<Exposure> {
+        hiding::exposure(&self.program, hiding::known()?)
+    }
+
     /// Runs the program once. Dropping the future ends it, and all that it has started.
     pub(super) async fn call(&self, arguments: &RawValue) -> Result<Answer, CallError> {
         let started = program::start(&self.program, self.launcher.as_deref()).await;
-        let Started { mut process, group } =
+        let Started { mut process, group, coverage: _ } =
             started.map_err(|error| CallError::NotSent(error.to_string()))?;
         tracing::debug!(backend = %self.name, pid = group.leader(), "started the program");
         let stdin = process.stdin.take().expect("stdin was asked for as a pipe");

@@ -12,7 +12,11 @@ use tokio::{
 };
 
 use super::*;
-use crate::{backend::peer::Progress, config::Program, http_client};
+use crate::{
+    backend::peer::Progress,
+    config::{Program, ProgramSandbox},
+    http_client,
+};
 
 /// Longer than anything here takes on a busy machine; running into it is a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -31,7 +35,8 @@ fn command(line: &[&str], env: &[(&str, &str)]) -> LocalDialer {
         args: args.iter().map(|arg| (*arg).to_owned().into()).collect(),
         env: env.collect::<BTreeMap<_, _>>(),
         cwd: None,
-        sandbox: None,
+        sandbox: ProgramSandbox::Masked,
+        hidden: Arc::default(),
     }))
 }
 

@@ -23,7 +23,7 @@ use crate::{
     backend::{
         log::{LastLines, Secrets},
         peer::PeerError,
-        program::{self, Group, Started, describe},
+        program::{self, Group, Started, describe, hiding::Coverage},
     },
     config::Program,
     model::ids::BackendName,
@@ -52,9 +52,12 @@ impl Child {
         backend: &BackendName,
         program: &Program,
         launcher: Option<&Path>,
-    ) -> Result<(Self, ChildStdin, ChildStdout), PeerError> {
-        let started = program::start(program, launcher).await?;
-        Ok(Self::supervise(backend, started, Secrets::new(program.env.values())))
+    ) -> Result<(Self, ChildStdin, ChildStdout, Coverage), PeerError> {
+        let mut started = program::start(program, launcher).await?;
+        let coverage = std::mem::take(&mut started.coverage);
+        let secrets = Secrets::new(program.env.values());
+        let (child, stdin, stdout) = Self::supervise(backend, started, secrets);
+        Ok((child, stdin, stdout, coverage))
     }
 
     fn supervise(
@@ -62,7 +65,7 @@ impl Child {
         started: Started,
         secrets: Secrets,
     ) -> (Self, ChildStdin, ChildStdout) {
-        let Started { mut process, group } = started;
+        let Started { mut process, group, coverage: _ } = started;
         let stdin = process.stdin.take().expect("stdin was asked for as a pipe");
         let stdout = process.stdout.take().expect("stdout was asked for as a pipe");
         let stderr = process.stderr.take().expect("stderr was asked for as a pipe");

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use super::{Attempt, Era, McpDialer, dialer, plan};
 use crate::{
     backend::peer::{CallError, Dial as _, NotRead, Origin, Peer, PeerError, Progress, ToolCall},
-    config::{Mcp, Program},
+    config::{Mcp, Program, ProgramSandbox},
     http_client,
     model::{
         answer::Answer,
@@ -39,7 +39,8 @@ fn program(command: &str, args: &[&str], env: &[(&str, &str)], cwd: Option<PathB
         args: args.iter().map(|arg| (*arg).to_owned().into()).collect(),
         env: env.collect::<BTreeMap<_, _>>(),
         cwd,
-        sandbox: None,
+        sandbox: ProgramSandbox::Masked,
+        hidden: Arc::default(),
     });
     dialer(&BackendName::parse("hostile").unwrap(), &config, None, http_client::new())
 }

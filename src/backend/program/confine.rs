@@ -1,11 +1,16 @@
-//! Shuts the process that is about to become a program in, by Landlock: of the file system it then
-//! sees what the configuration lists and what programs need to run at all; it can look into no
-//! other process, and signal none outside.
+//! Shuts the process that is about to become a program in, by Landlock. Either it then sees of the
+//! file system what the configuration lists and what programs need to run at all, and can signal no
+//! process outside; or it sees everything but the bridge's own files. It can look into no process
+//! outside in any case.
 //!
 //! Must not: go on where the kernel cannot do it. A sandbox that is only believed in is worse than
 //! none.
 
-use std::{ffi::OsString, path::Path};
+use std::{
+    ffi::OsString,
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use landlock::{
     ABI, Access as _, AccessFs, CompatLevel, Compatible as _, PathFd, Ruleset, RulesetAttr as _,
@@ -64,6 +69,55 @@ const SYSTEM: &[&str] = &[
 const DEVICES: &[&str] =
     &["/dev/full", "/dev/null", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero"];
 
+/// Keeps the calling thread, for good, with all that it becomes and starts, from `forbidden`. In the
+/// directories on the way there, it has what is there now, and neither what is put there later nor
+/// the right to put anything there: Landlock grants a directory with all below it or not at all.
+pub(super) fn forbid(forbidden: &[PathBuf]) -> Result<(), String> {
+    // Names may be listed: programs look into their home, which is often on the way.
+    let of = |abi| AccessFs::from_all(abi) & !AccessFs::ReadDir;
+    let ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(of(LEAST))
+        .and_then(|ruleset| {
+            let ruleset = ruleset.set_compatibility(CompatLevel::BestEffort);
+            ruleset.handle_access(of(BEST))?.create()
+        })
+        .map_err(|error| no_landlock(&error))?;
+    let mut beside = Vec::new();
+    collect_beside(Path::new("/"), forbidden, &mut beside)
+        .map_err(|error| format!("cannot tell what lies beside the bridge's files: {error}"))?;
+    let rules = path_beneath_rules(beside, of(BEST));
+    enforce(ruleset.add_rules(rules))
+}
+
+/// Adds to `beside` what is in `directory` and in the directories below it that lead to one of
+/// `forbidden`, without what is on the way.
+fn collect_beside(
+    directory: &Path,
+    forbidden: &[PathBuf],
+    beside: &mut Vec<PathBuf>,
+) -> io::Result<()> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        // The program cannot list it either; what it could name there stays shut.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    for entry in entries {
+        let path = entry?.path();
+        if forbidden.contains(&path) {
+            continue;
+        }
+        if forbidden.iter().any(|forbidden| forbidden.starts_with(&path)) {
+            collect_beside(&path, forbidden, beside)?;
+        } else if !path.is_symlink() {
+            // A rule for a link would open what it leads to, which may be on the way.
+            beside.push(path);
+        }
+    }
+    Ok(())
+}
+
 /// Shuts the calling thread in, for good, with all that it becomes and starts. `program` is the file
 /// that it will run. An error says what to do about it.
 pub(super) fn enter(sandbox: &Confinement, program: &OsString) -> Result<(), String> {
@@ -79,7 +133,11 @@ pub(super) fn enter(sandbox: &Confinement, program: &OsString) -> Result<(), Str
         // The rules leave out what cannot be opened, which is right for what only some systems have.
         PathFd::new(path).map_err(|error| missing(path, &error))?;
     }
-    let entered = allow(ruleset, sandbox, program).and_then(RulesetCreated::restrict_self);
+    enforce(allow(ruleset, sandbox, program))
+}
+
+fn enforce(ruleset: Result<RulesetCreated, RulesetError>) -> Result<(), String> {
+    let entered = ruleset.and_then(RulesetCreated::restrict_self);
     match entered.map_err(|error| no_landlock(&error))?.ruleset {
         RulesetStatus::NotEnforced => Err(no_landlock("it is switched off")),
         RulesetStatus::PartiallyEnforced | RulesetStatus::FullyEnforced => Ok(()),

@@ -1,6 +1,6 @@
 //! The last step before a server's program, run as a process of its own: it asks the kernel to
 //! kill the program when the daemon dies, whatever the daemon dies of, lets it inherit stdin, stdout
-//! and stderr alone, shuts it in where the configuration says so, and becomes the program.
+//! and stderr alone, hides the bridge's own files from it or shuts it in, and becomes the program.
 //!
 //! Must not: read the configuration, start threads, or write to stdout, which is the program's.
 
@@ -12,9 +12,11 @@ use std::{
     process::{Command, ExitCode, ExitStatus},
 };
 
-use super::confine;
+use rustix::thread::{CapabilitySet, set_no_new_privs};
+
+use super::{confine, hiding::Kept, mask, powers};
 use crate::{
-    config::{Confinement, Program},
+    config::{Confinement, Program, ProgramSandbox},
     descriptors,
 };
 
@@ -26,6 +28,15 @@ const PARENT: &str = "--parent=";
 
 /// What precedes the number of files that the program may have open.
 const FILES: &str = "--files=";
+
+/// Says that the program gets mounts of its own.
+const MASKED: &str = "--masked";
+
+/// What precedes a path that is hidden there.
+const MASK: &str = "--mask=";
+
+/// What precedes a path that Landlock keeps the program from.
+const FORBID: &str = "--forbid=";
 
 /// Says that the program is shut in.
 const SHUT_IN: &str = "--sandbox";
@@ -40,14 +51,20 @@ const APOLOGY: &str = "mantyx-bridge: ";
 /// The exit code for a program that could not be started, as shells have it.
 const CANNOT_START: u8 = 127;
 
-/// The arguments after the binary's own name that make it run `program`, which is the file `file`.
-pub(super) fn arguments(file: &Path, program: &Program) -> Vec<OsString> {
+/// The arguments after the binary's own name that make it run `program`, which is the file `file`,
+/// without what is `kept` from it.
+pub(super) fn arguments(file: &Path, program: &Program, kept: &Kept) -> Vec<OsString> {
     let mut line =
         vec![OsString::from(SUBCOMMAND), OsString::from(format!("{PARENT}{}", std::process::id()))];
     if let Some(files) = descriptors::started_with() {
         line.push(format!("{FILES}{files}").into());
     }
-    if let Some(Confinement { read, write }) = &program.sandbox {
+    if let Some(masks) = &kept.masks {
+        line.push(MASKED.into());
+        line.extend(masks.iter().map(|path| option(MASK, path)));
+    }
+    line.extend(kept.forbidden.iter().map(|path| option(FORBID, path)));
+    if let ProgramSandbox::Listed(Confinement { read, write }) = &program.sandbox {
         line.push(SHUT_IN.into());
         line.extend(read.iter().map(|path| option(READ, path)));
         line.extend(write.iter().map(|path| option(WRITE, path)));
@@ -56,6 +73,22 @@ pub(super) fn arguments(file: &Path, program: &Program) -> Vec<OsString> {
     line.push(file.as_os_str().to_owned());
     line.extend(program.args.iter().map(|arg| OsStr::new(arg.as_str()).to_owned()));
     line
+}
+
+/// The arguments that tell, by the exit code, whether this system lets anything be masked. The
+/// program that would be run is the binary itself.
+pub(super) fn probe(binary: &Path) -> Vec<OsString> {
+    [SUBCOMMAND, MASKED, "--"]
+        .map(OsString::from)
+        .into_iter()
+        .chain([binary.into(), "--version".into()])
+        .collect()
+}
+
+/// What the launcher said on stderr when it could not become a program.
+pub(super) fn apology(stderr: &[u8]) -> String {
+    let said = String::from_utf8_lossy(stderr);
+    said.trim().strip_prefix(APOLOGY).unwrap_or("it ended without a reason").to_owned()
 }
 
 fn option(name: &str, path: &Path) -> OsString {
@@ -69,9 +102,9 @@ pub(in crate::backend) fn could_not_start(status: ExitStatus, stderr: &[u8]) -> 
     status.code() == Some(CANNOT_START.into()) && stderr.starts_with(APOLOGY.as_bytes())
 }
 
-/// Becomes the program that `args`, those after the subcommand, name: `[--parent=PID]
-/// [--files=N] [--sandbox [--read=PATH]... [--write=PATH]...] -- PROG ARGS...`. Comes back only
-/// where that failed, and has then said why on stderr.
+/// Becomes the program that `args`, those after the subcommand, name: `[--parent=PID] [--files=N]
+/// [--masked [--mask=PATH]...] [--forbid=PATH]... [--sandbox [--read=PATH]... [--write=PATH]...] --
+/// PROG ARGS...`. Comes back only where that failed, and has then said why on stderr.
 ///
 /// Call it before any thread is started: the signal is bound to the calling thread's parent.
 pub fn exec(args: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -89,6 +122,8 @@ pub fn exec(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 struct Order {
     parent: Option<u32>,
     files: Option<u64>,
+    masks: Option<Vec<PathBuf>>,
+    forbidden: Vec<PathBuf>,
     sandbox: Option<Confinement>,
     program: OsString,
     args: Vec<OsString>,
@@ -97,9 +132,10 @@ struct Order {
 impl Order {
     fn read(args: impl IntoIterator<Item = OsString>) -> Result<Self, &'static str> {
         const USAGE: &str = "this subcommand is internal: __exec [--parent=PID] [--files=N] \
-                             [--sandbox [--read=PATH]... [--write=PATH]...] -- PROGRAM ARGS";
+                             [--masked [--mask=PATH]...] [--forbid=PATH]... [--sandbox [--read=PATH]... [--write=PATH]...] -- PROGRAM ARGS";
         let mut args = args.into_iter();
         let (mut parent, mut files) = (None, None);
+        let (mut masks, mut forbidden) = (None::<Vec<PathBuf>>, Vec::new());
         let mut sandbox = None;
         loop {
             let arg = args.next().ok_or(USAGE)?;
@@ -108,6 +144,12 @@ impl Order {
             }
             if arg == OsStr::new(SHUT_IN) {
                 sandbox.get_or_insert_with(Confinement::default);
+            } else if arg == OsStr::new(MASKED) {
+                masks.get_or_insert_default();
+            } else if let Some(path) = value(&arg, MASK) {
+                masks.as_mut().ok_or(USAGE)?.push(path);
+            } else if let Some(path) = value(&arg, FORBID) {
+                forbidden.push(path);
             } else if let Some(path) = value(&arg, READ) {
                 sandbox.as_mut().ok_or(USAGE)?.read.push(path);
             } else if let Some(path) = value(&arg, WRITE) {
@@ -120,7 +162,8 @@ impl Order {
             }
         }
         let program = args.next().ok_or(USAGE)?;
-        Ok(Self { parent, files, sandbox, program, args: args.collect() })
+        let args = args.collect();
+        Ok(Self { parent, files, masks, forbidden, sandbox, program, args })
     }
 
     /// Comes back with what went wrong.
@@ -137,13 +180,35 @@ impl Order {
         if let Some(files) = self.files {
             descriptors::give_back(files);
         }
-        if let Some(sandbox) = &self.sandbox
-            && let Err(why) = confine::enter(sandbox, &self.program)
-        {
+        if let Err(why) = self.shut_in() {
             return why;
+        }
+        // A change of what the process may do can take it back.
+        if let Err(error) = die_with_parent() {
+            return format!("cannot bind the program's life to the daemon's: {error}");
         }
         let error = Command::new(&self.program).args(self.args).exec();
         format!("cannot start {}: {error}", self.program.display())
+    }
+
+    /// Keeps the process from what the program is not to have.
+    fn shut_in(&self) -> Result<(), String> {
+        if let Some(masks) = &self.masks {
+            mask::enter(masks)?;
+        }
+        if self.sandbox.is_some() || !self.forbidden.is_empty() {
+            // What Landlock denies, some capabilities allow: to look into other processes, say.
+            set_no_new_privs(true)
+                .map_err(|error| format!("cannot renounce privileges: {error}"))?;
+            powers::keep(CapabilitySet::empty())?;
+        }
+        if !self.forbidden.is_empty() {
+            confine::forbid(&self.forbidden)?;
+        }
+        match &self.sandbox {
+            Some(sandbox) => confine::enter(sandbox, &self.program),
+            None => Ok(()),
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
         a2a::{A2aDialer, Conversations},
         mcp,
         peer::{Dial, PeerError, Verdict},
-        program,
+        program::{self, hiding},
     },
     config::{
         A2a, Action, Backend, CardSource, ClientCredentials, Config, Credential, Mcp, Program,
@@ -110,7 +110,7 @@ pub(super) async fn backend(visit: &mut Visit, ward: &Ward, backend: &Backend) {
     match &backend.target {
         Target::Mcp(server) => {
             let (reached, pass) = match server {
-                Mcp::Stdio(program) => (command(visit, program), Pass::Nothing),
+                Mcp::Stdio(program) => (command(visit, ward, program), Pass::Nothing),
                 Mcp::Http { url, headers, socket, oauth, tls, .. } => {
                     let reached = match socket {
                         Some(path) => network::socket(visit, path).await,
@@ -152,23 +152,33 @@ pub(super) async fn backend(visit: &mut Visit, ward: &Ward, backend: &Backend) {
                 ward.reach(visit, url, tls.as_ref(), "`http.url`").await;
             }
             Action::Command(program) => {
-                command(visit, program);
+                command(visit, ward, program);
             }
         },
     }
 }
 
-fn command(visit: &mut Visit, program: &Program) -> bool {
+fn command(visit: &mut Visit, ward: &Ward, program: &Program) -> bool {
     visit.begin("command");
     match program::locate(program) {
         Ok(file) => {
             visit.ok(file.display().to_string());
+            secrets(visit, ward, program);
             true
         }
         Err(PeerError { text: why, .. }) => {
             visit.fail(why, "install it, or correct `command`");
             false
         }
+    }
+}
+
+/// Tells if the program can read what is the bridge's own.
+fn secrets(visit: &mut Visit, ward: &Ward, program: &Program) {
+    let possible = hiding::possible(ward.launcher.as_deref());
+    if let Some(exposed) = hiding::exposure(program, &possible) {
+        visit.begin("secrets");
+        visit.warn(exposed.to_string(), exposed.cure());
     }
 }
 

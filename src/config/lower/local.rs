@@ -2,7 +2,7 @@
 //!
 //! Must not: send a request, start the program or look for it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use http::Method;
 use serde_json::value::RawValue;
@@ -132,12 +132,11 @@ impl Lower<'_> {
                     Some(at) => Some(self.path(at)?),
                     None => None,
                 };
-                let sandbox = match &entry.sandbox {
-                    Some(at) => Some(self.sandbox(&at.value, Dialect::Own)?),
-                    None => None,
-                };
+                let sandbox = self.sandbox(entry.sandbox.as_ref(), Dialect::Own)?;
                 let (command, args, env) = (command?, args?, env?);
-                Some(Action::Command(Program { command, args, env, cwd, sandbox }))
+                // What is hidden is known once all of the file has been read.
+                let hidden = Arc::default();
+                Some(Action::Command(Program { command, args, env, cwd, sandbox, hidden }))
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Must not: start the program or look for it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use secrecy::SecretString;
@@ -171,11 +171,10 @@ impl Lower<'_> {
             Some(at) => Some(self.path_in(at, Dialect::Foreign)?),
             None => None,
         };
-        let sandbox = match &entry.sandbox {
-            Some(at) => Some(self.sandbox(&at.value, Dialect::Foreign)?),
-            None => None,
-        };
-        Some(Mcp::Stdio(Program { command: command?, args: args?, env: env?, cwd, sandbox }))
+        let sandbox = self.sandbox(entry.sandbox.as_ref(), Dialect::Foreign)?;
+        let (command, args, env) = (command?, args?, env?);
+        // What is hidden is known once all of the file has been read.
+        Some(Mcp::Stdio(Program { command, args, env, cwd, sandbox, hidden: Arc::default() }))
     }
 
     /// NAME=value lines, as VS Code and Cursor read them: blank lines and # comments are skipped.

@@ -8,11 +8,11 @@ use secrecy::SecretString;
 
 use super::{Lower, plain_secret};
 use crate::config::{
-    Confinement, Written,
+    Confinement, ProgramSandbox, Written,
     document::NodeId,
     read::{At, Scalar},
     reference::{Dialect, looks_secret},
-    shape,
+    words::SandboxValue,
 };
 
 /// As a command it means the program that reads this file, which need not be on the PATH.
@@ -111,12 +111,18 @@ impl Lower<'_> {
         complete.then_some(args)
     }
 
-    /// What it may see of the file system.
+    /// What keeps it from files.
     pub(super) fn sandbox(
         &self,
-        sandbox: &shape::Sandbox,
+        written: Option<&At<SandboxValue>>,
         dialect: Dialect,
-    ) -> Option<Confinement> {
+    ) -> Option<ProgramSandbox> {
+        let sandbox = match written.map(|at| &at.value) {
+            None => return Some(ProgramSandbox::Masked),
+            Some(SandboxValue::Off) => return Some(ProgramSandbox::Off),
+            Some(SandboxValue::Secrets) => return Some(ProgramSandbox::Secrets),
+            Some(SandboxValue::Lists(lists)) => lists,
+        };
         let paths = |list: &Option<At<Vec<At<String>>>>| -> Option<Vec<PathBuf>> {
             let list = list.iter().flat_map(|at| &at.value);
             // Each is looked at, so that all mistakes are told.
@@ -124,7 +130,7 @@ impl Lower<'_> {
             paths.into_iter().collect()
         };
         let (read, write) = (paths(&sandbox.read), paths(&sandbox.write));
-        Some(Confinement { read: read?, write: write? })
+        Some(ProgramSandbox::Listed(Confinement { read: read?, write: write? }))
     }
 
     /// Its environment: what is set `before`, and `section`, which wins.

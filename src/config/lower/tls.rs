@@ -92,6 +92,9 @@ impl Lower<'_> {
                 if is_secret && file.mode & 0o004 != 0 {
                     self.warn(at.node, everybody_reads(&path));
                 }
+                if is_secret {
+                    self.findings.borrow_mut().secret_files.push(path.clone());
+                }
                 Some(Pem { node: at.node, path, text: file.text })
             }
             Err(error) => {

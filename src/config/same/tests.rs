@@ -37,6 +37,10 @@ fn everything_that_reaches_a_backend_counts() {
             "mcp: {fs: {command: /bin/fs, sandbox: {}}}",
             "mcp: {fs: {command: /bin/fs, sandbox: {read: [/srv]}}}",
             "mcp: {fs: {command: /bin/fs, sandbox: {write: [/srv]}}}",
+            "mcp: {fs: {command: /bin/fs, sandbox: off}}",
+            "mcp: {fs: {command: /bin/fs, sandbox: secrets}}",
+            // It is to be kept from another directory.
+            "state_dir: /srv/state\nmcp: {fs: {command: /bin/fs}}",
             "mcp: {fs: {url: http://127.0.0.1:1/mcp}}",
             "mcp: {fs: {url: http://127.0.0.1:2/mcp}}",
             "mcp: {fs: {url: http://127.0.0.1:1/mcp, transport: sse}}",

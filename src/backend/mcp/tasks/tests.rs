@@ -16,7 +16,7 @@ use crate::{
         mcp::{Attempt, Era, dialer, raw::Wire, stdio::Stdio},
         peer::{NotRecorded, Peer as _, Progress, Witness},
     },
-    config::{Mcp, Program},
+    config::{Mcp, Program, ProgramSandbox},
     http_client,
     model::ids::BackendName,
 };
@@ -90,7 +90,8 @@ impl Fake {
             args: Vec::new(),
             env: BTreeMap::new(),
             cwd: None,
-            sandbox: None,
+            sandbox: ProgramSandbox::Masked,
+            hidden: Arc::default(),
         };
         let dialer = dialer(&name, &Mcp::Stdio(program), None, http_client::new());
         let wire = Arc::<Wire>::default();

@@ -1,10 +1,13 @@
 //! The launcher's command line; that the program dies with the daemon needs the real binary and is
 //! in the integration tests.
 
-use std::{collections::BTreeMap, ffi::OsString, path::Path};
+use std::{collections::BTreeMap, ffi::OsString, path::Path, sync::Arc};
 
 use super::{Order, SUBCOMMAND, arguments};
-use crate::config::{Confinement, Program, Written};
+use crate::{
+    backend::program::hiding::Kept,
+    config::{Confinement, Program, ProgramSandbox, Written},
+};
 
 fn read(args: &[&str]) -> Result<Order, &'static str> {
     Order::read(args.iter().map(OsString::from))
@@ -13,19 +16,31 @@ fn read(args: &[&str]) -> Result<Order, &'static str> {
 #[test]
 fn what_is_written_is_what_is_read() {
     let sandbox = Confinement { read: vec!["/a b".into(), "--".into()], write: vec!["/=c".into()] };
-    for sandbox in [None, Some(Confinement::default()), Some(sandbox)] {
+    let kept = Kept { masks: Some(vec!["/m n".into()]), forbidden: vec!["/--".into()] };
+    for (sandbox, kept) in [
+        (ProgramSandbox::Masked, Kept::default()),
+        (ProgramSandbox::Masked, Kept { masks: Some(Vec::new()), forbidden: Vec::new() }),
+        (ProgramSandbox::Listed(Confinement::default()), Kept::default()),
+        (ProgramSandbox::Listed(sandbox), kept),
+    ] {
         let program = Program {
             command: "x".into(),
             args: ["--", "-a b"].map(|arg| Written::from(arg.to_owned())).into(),
             env: BTreeMap::new(),
             cwd: None,
             sandbox: sandbox.clone(),
+            hidden: Arc::default(),
         };
-        let mut line = arguments(Path::new("/bin/x"), &program).into_iter();
+        let mut line = arguments(Path::new("/bin/x"), &program, &kept).into_iter();
         assert_eq!(line.next().unwrap(), SUBCOMMAND);
         let order = Order::read(line).unwrap();
         assert_eq!(order.parent, Some(std::process::id()));
-        assert_eq!(order.sandbox, sandbox);
+        let lists = match sandbox {
+            ProgramSandbox::Listed(lists) => Some(lists),
+            _ => None,
+        };
+        assert_eq!(order.sandbox, lists);
+        assert_eq!((order.masks, order.forbidden), (kept.masks, kept.forbidden));
         assert_eq!(order.program, "/bin/x");
         assert_eq!(order.args, ["--", "-a b"]);
     }
@@ -36,7 +51,15 @@ fn the_parent_may_be_left_out() {
     let order = read(&["--", "x"]).unwrap();
     assert_eq!(
         order,
-        Order { parent: None, files: None, sandbox: None, program: "x".into(), args: Vec::new() }
+        Order {
+            parent: None,
+            files: None,
+            masks: None,
+            forbidden: Vec::new(),
+            sandbox: None,
+            program: "x".into(),
+            args: Vec::new()
+        }
     );
     assert_eq!(read(&["--files=512", "--", "x"]).unwrap().files, Some(512));
 }
@@ -51,6 +74,7 @@ fn anything_else_is_refused() {
         &["--parent=1"],
         &["--files=many", "--", "x"],
         &["--read=/", "--", "x"],
+        &["--mask=/", "--", "x"],
     ] {
         assert!(read(args).is_err(), "{args:?}");
     }

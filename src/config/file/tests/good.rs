@@ -1,6 +1,9 @@
 //! Files without mistakes: what they mean, and what is warned of.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use secrecy::ExposeSecret as _;
 
@@ -8,7 +11,7 @@ use super::{environment, parse};
 use crate::{
     config::{
         A2aBinding, Auth, Backend, CardSource, Config, Confinement, Credential, Environment,
-        HttpTransport, Mcp, OnUnavailable, Program, Target, TokenHash, Upstream,
+        HttpTransport, Mcp, OnUnavailable, Program, ProgramSandbox, Target, TokenHash, Upstream,
     },
     model::ids::BackendName,
 };
@@ -25,6 +28,37 @@ fn warnings(yaml: &str, expected: &[&str]) {
 
 fn backend<'c>(config: &'c Config, name: &str) -> &'c Backend {
     &config.backends[name]
+}
+
+/// A program is kept from what is the bridge's own, and from no other's file.
+#[test]
+fn what_is_hidden_from_programs() {
+    let env = environment()
+        .with_var("CREDENTIALS_DIRECTORY", "/run/credentials")
+        .with_file("/run/credentials/key", "0123456789abcdef", 0o600)
+        .with_file("/srv/token", "0123456789abcdef", 0o600)
+        .with_file("/srv/state/inside", "0123456789abcdef", 0o600)
+        .with_file("/srv/.env", "A=b", 0o600);
+    let yaml = "upstream: {workspace: acme, credential: '${cred:key}'}\nstate_dir: state\n\
+        mcp:\n  \
+        web: {url: 'https://a', headers: {X-Key: '${file:token}', X-Other: '${file:state/inside}'}}\n  \
+        a: {command: a, envFile: .env}\n  b: {command: b, sandbox: secrets}\n  \
+        c: {command: c, sandbox: off}\n\
+        local: {d: {command: [d], description: d, parameters: {type: object}}}\n";
+    let config = Config::parse(yaml, Path::new("/srv/bridge.yaml"), &env);
+    let config = config.unwrap_or_else(|errors| panic!("{errors}"));
+    let sandboxes = [
+        ("a", ProgramSandbox::Masked),
+        ("b", ProgramSandbox::Secrets),
+        ("c", ProgramSandbox::Off),
+        ("d", ProgramSandbox::Masked),
+    ];
+    for (name, sandbox) in sandboxes {
+        let program = backend(&config, name).program().expect("a program");
+        assert_eq!(program.sandbox, sandbox, "{name}");
+        let own = ["/run/credentials", "/srv/bridge.yaml", "/srv/state", "/srv/token"];
+        assert_eq!(*program.hidden, own.map(PathBuf::from), "{name}");
+    }
 }
 
 #[test]
@@ -129,7 +163,8 @@ fn stdio_servers() {
              tools: {allow: ['get_*'], deny: ['*_x'], rename: {get_a: got}}\n",
     );
     let fs = backend(&config, "fs");
-    let Target::Mcp(Mcp::Stdio(Program { command, args, env, cwd, sandbox })) = &fs.target else {
+    let Target::Mcp(Mcp::Stdio(Program { command, args, env, cwd, sandbox, .. })) = &fs.target
+    else {
         panic!("stdio")
     };
     assert_eq!(command, "npx");
@@ -151,7 +186,8 @@ fn stdio_servers() {
     );
     assert_eq!(cwd.as_deref(), Some(Path::new("/srv/docs")));
     let read = vec!["/srv/docs".into(), "/srv/more".into()];
-    assert_eq!(*sandbox, Some(Confinement { read, write: vec!["/srv/out".into()] }));
+    let lists = Confinement { read, write: vec!["/srv/out".into()] };
+    assert_eq!(*sandbox, ProgramSandbox::Listed(lists));
     assert_eq!((fs.concurrency, fs.required, fs.on_unavailable), (4, true, OnUnavailable::Fail));
     assert!(fs.trust_annotations);
     assert_eq!((fs.refresh, fs.call_timeout), (Duration::from_secs(60), Duration::from_secs(285)));

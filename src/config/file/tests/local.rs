@@ -51,7 +51,7 @@ local:
     assert!(matches!(&local.action, Action::Http { method, .. } if method == "GET"));
     let (disk, local) = tool(&config, "disk");
     assert_eq!(disk.concurrency, 4);
-    let Action::Command(Program { command, args, env, cwd, sandbox }) = &local.action else {
+    let Action::Command(Program { command, args, env, cwd, sandbox, .. }) = &local.action else {
         panic!("a program")
     };
     let args: Vec<&str> = args.iter().map(|arg| arg.as_str()).collect();
@@ -63,7 +63,7 @@ local:
     assert_eq!(cwd.as_deref(), Some(std::path::Path::new("/srv/data")));
     assert_eq!(
         *sandbox,
-        Some(crate::config::Confinement::default()),
+        crate::config::ProgramSandbox::Listed(crate::config::Confinement::default()),
         "it sees what it needs to run"
     );
     let (_, local) = tool(&config, "own");

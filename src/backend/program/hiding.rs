@@ -1,0 +1,254 @@
+//! How the bridge's own files are kept from a program: which paths are masked for it, whether this
+//! system lets anything be masked, and what the program can read all the same.
+//!
+//! Must not: mask anything itself. The launcher does, in the program's process.
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    fs::{self, File},
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::OnceLock,
+};
+
+use secrecy::ExposeSecret as _;
+
+use super::launcher;
+use crate::config::{Confinement, Program, ProgramSandbox};
+
+/// What the launcher is told to keep from a program.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Kept {
+    /// What is hidden by mounts; `None`: there are none.
+    pub masks: Option<Vec<PathBuf>>,
+    /// What Landlock shuts.
+    pub forbidden: Vec<PathBuf>,
+}
+
+/// Why a program can read files of the bridge's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Exposure {
+    /// The configuration says so.
+    Off,
+    /// Nothing can be masked on this system, for this reason.
+    Unmasked(String),
+    /// The same, and `sandbox` lists a directory with this file in it.
+    Listed(PathBuf, String),
+    /// Another file has taken the place of this one, and with it the mask was gone.
+    Replaced(PathBuf),
+}
+
+impl Exposure {
+    /// What to do about it.
+    pub fn cure(&self) -> &'static str {
+        match self {
+            Self::Off => {
+                "Leave `sandbox` out, or write `sandbox: secrets`. If the program is meant to read \
+                 them, nothing is to be done."
+            }
+            Self::Unmasked(_) => {
+                "Allow the bridge to make user namespaces, or write `sandbox: secrets`, which needs \
+                 none (docs/programs.md)."
+            }
+            Self::Listed(..) => {
+                "List less in `sandbox`, or allow the bridge to make user namespaces \
+                 (docs/programs.md)."
+            }
+            Self::Replaced(_) => {
+                "Restart the bridge. So that it does not come again, keep the file in a directory \
+                 with nothing else in it, or write `sandbox: secrets` (docs/programs.md)."
+            }
+        }
+    }
+}
+
+impl fmt::Display for Exposure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const OWN: &str = "bridge.yaml, the state directory, and the secrets in files that \
+                           bridge.yaml names";
+        match self {
+            Self::Off => write!(f, "With `sandbox: off` it can read {OWN}."),
+            Self::Unmasked(why) => {
+                write!(f, "It can read {OWN}: this system does not let them be hidden ({why}).")
+            }
+            Self::Listed(path, why) => write!(
+                f,
+                "Its `sandbox` lists {}, and this system does not let it be hidden ({why}).",
+                path.display()
+            ),
+            Self::Replaced(path) => {
+                write!(f, "{} was replaced, and the program can read the new one.", path.display())
+            }
+        }
+    }
+}
+
+/// Why `program` can read files of the bridge's own, if it can; `possible` is what [`possible`] says.
+pub fn exposure(program: &Program, possible: &Result<(), String>) -> Option<Exposure> {
+    if program.hidden.is_empty() {
+        return None;
+    }
+    let why = || possible.clone().err();
+    match &program.sandbox {
+        ProgramSandbox::Off => Some(Exposure::Off),
+        ProgramSandbox::Secrets => None,
+        ProgramSandbox::Masked => why().map(Exposure::Unmasked),
+        ProgramSandbox::Listed(lists) => {
+            let why = why()?;
+            listed(&program.hidden, lists).map(|listed| Exposure::Listed(listed, why))
+        }
+    }
+}
+
+/// What [`possible`] found.
+static FOUND: OnceLock<Result<(), String>> = OnceLock::new();
+
+/// What [`possible`] has found, for those who cannot wait.
+pub(in crate::backend) fn known() -> Option<&'static Result<(), String>> {
+    FOUND.get()
+}
+
+/// Whether this system lets files be hidden from programs; if not, why. The first who asks waits for
+/// a program that does nothing.
+pub fn possible(launcher: Option<&Path>) -> Result<(), String> {
+    let launcher = launcher.ok_or("the bridge's own binary cannot be found")?;
+    FOUND.get_or_init(|| probe(launcher)).clone()
+}
+
+fn probe(launcher: &Path) -> Result<(), String> {
+    let output = Command::new(launcher)
+        .args(launcher::probe(launcher))
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("cannot start {}: {error}", launcher.display()))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(launcher::apology(&output.stderr)),
+    }
+}
+
+/// A file of the bridge's own that a list opens to a program.
+fn listed(hidden: &[PathBuf], lists: &Confinement) -> Option<PathBuf> {
+    let lists: Vec<PathBuf> =
+        lists.read.iter().chain(&lists.write).filter_map(|path| path.canonicalize().ok()).collect();
+    let hidden = existing(hidden);
+    let opens = |path: &PathBuf| lists.iter().any(|l| path.starts_with(l) || l.starts_with(path));
+    hidden.into_iter().find(opens)
+}
+
+/// What is kept from `program`, which is the file `file`, where masks are `possible`.
+pub(super) fn kept(program: &Program, file: &Path, possible: bool) -> Kept {
+    match &program.sandbox {
+        ProgramSandbox::Off => Kept::default(),
+        ProgramSandbox::Secrets => {
+            Kept { masks: None, forbidden: existing(&program.hidden).into_iter().collect() }
+        }
+        ProgramSandbox::Masked | ProgramSandbox::Listed(_) if !possible => Kept::default(),
+        ProgramSandbox::Masked | ProgramSandbox::Listed(_) => {
+            let masks = masks(&existing(&program.hidden), &in_use(program, file));
+            Kept { masks: Some(masks), forbidden: Vec::new() }
+        }
+    }
+}
+
+/// The files behind these paths, so far as there are any.
+fn existing(paths: &[PathBuf]) -> BTreeSet<PathBuf> {
+    paths.iter().filter_map(|path| path.canonicalize().ok()).collect()
+}
+
+/// The places that the program is to find as they are: where it is, and what it is told of.
+fn in_use(program: &Program, file: &Path) -> Vec<PathBuf> {
+    let of = |key: &str| {
+        let own = program.env.get(key).map(|value| PathBuf::from(value.expose_secret()));
+        own.or_else(|| std::env::var_os(key).map(PathBuf::from))
+    };
+    let cwd = program.cwd.clone().or_else(|| std::env::current_dir().ok());
+    let places = [Some(file.to_owned()), cwd, of("HOME"), of("TMPDIR"), Some("/tmp".into())];
+    let told = program.args.iter().map(|arg| arg.as_str());
+    let told = told.chain(program.env.values().map(|value| value.expose_secret()));
+    let told = told.flat_map(paths_in).map(Path::to_owned);
+    // It may be about to make a file: then it needs the directory.
+    let there = |place: PathBuf| place.ancestors().find_map(|place| place.canonicalize().ok());
+    places.into_iter().flatten().chain(told).filter_map(there).collect()
+}
+
+/// The absolute paths in an argument, such as `--data=/srv/data`, or a list of them.
+fn paths_in(text: &str) -> impl Iterator<Item = &Path> {
+    let words = text.split(|c: char| c.is_whitespace() || "=,:;\"'".contains(c));
+    words.filter(|word| word.starts_with('/')).map(Path::new)
+}
+
+/// What to mask. A mask over a file goes when another file is put in its place; one over the
+/// directory stays. So where a directory has nothing but hidden files in it, it is masked whole.
+fn masks(hidden: &BTreeSet<PathBuf>, in_use: &[PathBuf]) -> Vec<PathBuf> {
+    let mut masks = hidden.clone();
+    for path in hidden {
+        let whole = path.ancestors().skip(1).take_while(|directory| {
+            !in_use.iter().any(|place| place.starts_with(directory))
+                && holds_nothing_else(directory, hidden)
+        });
+        masks.extend(whole.last().map(Path::to_owned));
+    }
+    let below = |path: &Path| path.ancestors().skip(1).any(|above| masks.contains(above));
+    masks.iter().filter(|path| !below(path)).cloned().collect()
+}
+
+/// Whether all that can be read in `directory` is hidden, and there is something.
+fn holds_nothing_else(directory: &Path, hidden: &BTreeSet<PathBuf>) -> bool {
+    let Ok(entries) = fs::read_dir(directory) else { return false };
+    let is_hidden = |path: &Path| path.ancestors().any(|above| hidden.contains(above));
+    let mut entries = entries.peekable();
+    entries.peek().is_some()
+        && entries.all(|entry| {
+            let Ok(path) = entry.map(|entry| entry.path()) else { return false };
+            if is_hidden(&path) || path.canonicalize().is_ok_and(|target| is_hidden(&target)) {
+                return true;
+            }
+            match fs::metadata(&path) {
+                Ok(found) if found.is_dir() => {
+                    fs::read_dir(&path).is_err() || holds_nothing_else(&path, hidden)
+                }
+                // A pipe is not opened: that would wait for whoever writes.
+                Ok(found) => found.is_file() && File::open(&path).is_err(),
+                Err(_) => false,
+            }
+        })
+}
+
+/// What a program that runs can read that is the bridge's own.
+#[derive(Debug, Default)]
+pub(in crate::backend) struct Coverage {
+    exposure: Option<Exposure>,
+    /// The files that were masked one by one, as they were then.
+    singles: Vec<(PathBuf, Inode)>,
+}
+
+type Inode = (u64, u64);
+
+impl Coverage {
+    pub(super) fn new(exposure: Option<Exposure>, masks: Option<&[PathBuf]>) -> Self {
+        let files = masks.unwrap_or_default().iter();
+        let singles = files.filter_map(|path| Some((path.clone(), file(path)?))).collect();
+        Self { exposure, singles }
+    }
+
+    /// Why it can, as it is now.
+    pub(in crate::backend) fn exposure(&self) -> Option<Exposure> {
+        let replaced = || self.singles.iter().find(|(path, then)| file(path) != Some(*then));
+        let replaced = || replaced().map(|(path, _)| Exposure::Replaced(path.clone()));
+        self.exposure.clone().or_else(replaced)
+    }
+}
+
+/// Which file there is.
+fn file(path: &Path) -> Option<Inode> {
+    let found = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+    Some((found.dev(), found.ino()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,68 @@
+//! A program that the bridge starts, and what keeps it from files.
+//!
+//! Must not: look at the file system.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use secrecy::SecretString;
+
+use super::Written;
+
+/// A program that is started without a shell.
+#[derive(Debug, Clone)]
+pub struct Program {
+    /// A bare name is looked for in PATH.
+    pub command: String,
+    pub args: Vec<Written<String>>,
+    /// Its environment, besides the little that every program is given.
+    pub env: BTreeMap<String, SecretString>,
+    pub cwd: Option<PathBuf>,
+    pub sandbox: ProgramSandbox,
+    /// The bridge's own files and directories, which the program is not to read. Absolute, in
+    /// order, and none of them below another.
+    pub hidden: Arc<[PathBuf]>,
+}
+
+impl Program {
+    /// Adds `path` to what the program is not to read.
+    pub fn hide(&mut self, path: PathBuf) {
+        if !self.hidden.iter().any(|hidden| path.starts_with(hidden)) {
+            self.hidden = outermost(self.hidden.iter().cloned().chain([path]));
+        }
+    }
+}
+
+/// `paths` without those that lie below another of them.
+pub(super) fn outermost(paths: impl IntoIterator<Item = PathBuf>) -> Arc<[PathBuf]> {
+    let paths: BTreeSet<PathBuf> = paths.into_iter().collect();
+    let below = |path: &Path| path.ancestors().skip(1).any(|above| paths.contains(above));
+    paths.iter().filter(|path| !below(path)).cloned().collect()
+}
+
+/// What keeps a program from files that the daemon's user may read (`backend::program`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ProgramSandbox {
+    /// The bridge's own files are hidden from it by mounts, where the system allows that.
+    #[default]
+    Masked,
+    /// Nothing.
+    Off,
+    /// Landlock keeps it from the bridge's own files, and from new files on the way to them.
+    Secrets,
+    /// Landlock keeps it from everything that is not listed.
+    Listed(Confinement),
+}
+
+/// What a sandboxed program may see of the file system, besides what it takes to run at all
+/// (`backend::program::confine`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Confinement {
+    /// Files and directories, with all below them, to read and to run.
+    pub read: Vec<PathBuf>,
+    /// The same, to change as well.
+    pub write: Vec<PathBuf>,
+}
