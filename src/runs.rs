@@ -19,6 +19,7 @@ pub mod history;
 pub mod log;
 mod mask;
 pub mod pending;
+mod permit;
 mod restore;
 mod whose;
 

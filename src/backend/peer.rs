@@ -15,6 +15,8 @@ use crate::model::{
     card::signature::Algorithm,
     catalog::Catalog,
     ids::{RunId, SessionId, ToolUseId},
+    rights::Permission,
+    routes::Route,
     trace::Trace,
 };
 
@@ -135,6 +137,11 @@ pub trait Witness: Send + Sync + fmt::Debug {
     fn is_left(&self) -> bool {
         false
     }
+}
+
+/// Says whether a call may be made, as the bridge is configured at the moment of asking.
+pub trait Permit: Send + Sync + fmt::Debug {
+    fn now(&self, route: &Route) -> Permission;
 }
 
 /// It could not be written down that a call is made, so it must not be made.

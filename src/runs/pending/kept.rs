@@ -344,7 +344,9 @@ impl Runs {
         let arguments = arguments.or_else(nothing)?;
         let alone = Arc::new(Alone::new(arguments.clone(), self.leave.clone()));
         alone.goes_on((Arc::clone(&self.long_calls), id.clone()));
+        let permit = self.permit(&app);
         let wanted = Wanted {
+            permit: Arc::clone(&permit) as _,
             arguments,
             origin: origin.clone(),
             trace: account.trace().clone(),
@@ -356,8 +358,8 @@ impl Runs {
         let making = async move {
             match wanted.handle {
                 // To ask for what was begun is no call of the app's.
-                Some(_) => Ok(runs.backends.call(&to, wanted).await),
-                None => runs.make(begun, &to, wanted, &kept).await,
+                Some(_) => Ok(runs.backends.call(&to, &wanted).await),
+                None => runs.make(begun, &to, (wanted, permit), &kept).await,
             }
         };
         let (asked_by, alone) = (None, Some(alone));
