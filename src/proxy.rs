@@ -85,11 +85,13 @@ impl Proxy {
     /// The run, or the eval that an agent run belongs to, if the bridge drives it for this caller.
     fn own_run(&self, from: &Outgoing<'_>, key: &RunKey) -> Option<Arc<DrivenRun>> {
         let app = &from.caller.app.name;
-        let run = self.runs.get_or_wake(key, app, &from.authority).or_else(|| match key.kind {
+        let is_own = |run: &Arc<DrivenRun>| run.app == *app;
+        let eval = || match key.kind {
             RunKind::Agent => self.runs.eval_of(key),
             RunKind::Eval => None,
-        });
-        run.filter(|run| run.app == *app)
+        };
+        let run = self.runs.get_or_wake(key, app, &from.authority).filter(is_own);
+        run.or_else(|| eval().filter(is_own))
     }
 
     async fn stream(

@@ -22,6 +22,7 @@ use crate::{
         peer::Verdict,
     },
     config::App,
+    door::guard::Caller,
     model::{
         ids::BackendName,
         offer::{Offer, RefKind},
@@ -47,6 +48,8 @@ pub(super) struct Daemon<'a> {
     pub(super) upstream: Upstream<'a>,
     runs: Runs,
     approvals: Approvals,
+    /// Whether who asks has shown the operator's secret, and sees what is all apps'.
+    operator: bool,
     pub(super) journal: Journal,
     /// `null` where none is configured.
     pub(super) audit: Option<Audit>,
@@ -244,19 +247,19 @@ impl Config {
     }
 }
 
-/// The status as `app` may see it.
-pub(super) fn status<'a>(api: &'a Api, app: &App) -> Status<'a> {
-    let backends = backends(api, app);
+/// The status as the caller may see it.
+pub(super) fn status<'a>(api: &'a Api, caller: &Caller) -> Status<'a> {
+    let backends = backends(api, &caller.app);
     Status {
         version: env!("CARGO_PKG_VERSION"),
         uptime_seconds: api.facts.since.elapsed().as_secs(),
-        daemon: daemon(api, app, &backends),
+        daemon: daemon(api, caller, &backends),
         backends,
     }
 }
 
-/// How the daemon is doing, to `app`, which sees these backends.
-pub(super) fn daemon<'a>(api: &'a Api, app: &App, backends: &[Backend]) -> Daemon<'a> {
+/// How the daemon is doing, to a caller that sees these backends.
+pub(super) fn daemon<'a>(api: &'a Api, caller: &Caller, backends: &[Backend]) -> Daemon<'a> {
     let health = api.runs.upstream().health();
     let token_failure = api.runs.upstream().token_failure();
     let loaded = api.loaded();
@@ -271,7 +274,8 @@ pub(super) fn daemon<'a>(api: &'a Api, app: &App, backends: &[Backend]) -> Daemo
             token_error: token_failure.map(|failure| failure.text),
         },
         runs: Runs { driven: api.runs.driven() },
-        approvals: Approvals { waiting: api.runs.approvals().waiting(Some(&app.name)) },
+        approvals: Approvals { waiting: api.runs.approvals().waiting(caller.sees()) },
+        operator: caller.is_operator,
         journal: Journal { bytes: journal.bytes, last_error: journal.error },
         audit: api.runs.audit().map(|audit| {
             let health = audit.health();

@@ -170,6 +170,9 @@ impl Progress {
 /// belongs to one conversation.
 #[derive(Debug, Clone)]
 pub struct Origin {
+    /// On whose behalf: ids of runs and sessions are only unique within a workspace, and a run may
+    /// be handed over by one app and turn out to be another's. No two of them share a conversation.
+    pub whose: Arc<str>,
     pub run: RunId,
     /// The session that the run belongs to, if any.
     pub session: Option<SessionId>,

@@ -34,6 +34,7 @@ codes! {
     BodyTooSlow = "body_too_slow",
     Busy = "busy",
     CatalogChanged = "catalog_changed",
+    DrivenAlready = "driven_already",
     HostRefused = "host_refused",
     Internal = "internal",
     InvalidRequest = "invalid_request",

@@ -8,7 +8,7 @@ use http::Method;
 
 use crate::{
     metrics::RouteKind,
-    model::ids::{RunId, RunKind, SessionId},
+    model::ids::{RunId, RunKind, SessionId, is_segment},
 };
 
 /// Where a request goes.
@@ -187,6 +187,7 @@ impl Route {
                 | Own::ToolRefs
                 | Own::Refresh(_)
                 | Own::Trust
+                | Own::Accept(_)
                 | Own::Runs
                 | Own::Run(_)
                 | Own::Calls
@@ -199,7 +200,6 @@ impl Route {
                 | Own::Metrics
                 | Own::Inject
                 | Own::ToolCalls
-                | Own::Accept(_)
                 | Own::Submit
                 | Own::Attach(_) => false,
             },
@@ -214,9 +214,9 @@ impl Route {
 
 impl Route {
     /// Whether a session opens it only with its key, which no cookie is: what a call is made with,
-    /// and whether it is.
+    /// whether it is, and what is accepted of a backend.
     pub fn wants_key(&self) -> bool {
-        matches!(self, Self::Own(Own::Approvals | Own::Decide(_)))
+        matches!(self, Self::Own(Own::Approvals | Own::Decide(_) | Own::Accept(_)))
     }
 }
 
@@ -226,29 +226,30 @@ impl Proxied {
         let ["api", "v1", "workspaces", workspace, rest @ ..] = segments.as_slice() else {
             return Self::Other;
         };
-        let workspace = || Arc::<str>::from(*workspace);
+        // As MANTYX reads them: what is known of a run is known by any way to write its id.
+        let workspace = || Arc::<str>::from(id_in(workspace));
         let kind = |collection: &str| {
             [RunKind::Agent, RunKind::Eval].into_iter().find(|kind| kind.collection() == collection)
         };
         match (method.as_str(), rest) {
             ("POST", ["agent-sessions"]) => Self::CreateSession { workspace: workspace() },
             ("POST", ["agent-sessions", id, "messages"]) => {
-                Self::Message { workspace: workspace(), session: (*id).into() }
+                Self::Message { workspace: workspace(), session: id_in(id).into() }
             }
             ("DELETE", ["agent-sessions", id]) => {
-                Self::EndSession { workspace: workspace(), session: (*id).into() }
+                Self::EndSession { workspace: workspace(), session: id_in(id).into() }
             }
             // Evals have no results of their own: their calls are those of agent runs.
             ("POST", ["agent-runs", id, "tool-results"]) => {
-                Self::ToolResult { workspace: workspace(), run: (*id).into() }
+                Self::ToolResult { workspace: workspace(), run: id_in(id).into() }
             }
             (method, [collection, rest @ ..]) => match (kind(collection), method, rest) {
                 (Some(kind), "POST", []) => Self::CreateRun { workspace: workspace(), kind },
                 (Some(kind), "GET", [id, "stream"]) => {
-                    Self::Stream { workspace: workspace(), kind, run: (*id).into() }
+                    Self::Stream { workspace: workspace(), kind, run: id_in(id).into() }
                 }
                 (Some(kind), "POST", [id, "cancel"]) => {
-                    Self::Cancel { workspace: workspace(), kind, run: (*id).into() }
+                    Self::Cancel { workspace: workspace(), kind, run: id_in(id).into() }
                 }
                 _ => Self::Other,
             },
@@ -264,6 +265,12 @@ pub fn below_workspace(path: &str) -> Option<(String, Vec<String>)> {
     let mut segments = segments.map(decoded).skip_while(|segment| segment != "workspaces").skip(1);
     let workspace = segments.next()?;
     Some((workspace, segments.collect()))
+}
+
+/// The id that stands in a segment; one that cannot stand in a path otherwise is left as it is.
+fn id_in(segment: &str) -> String {
+    let decoded = decoded(segment);
+    if is_segment(&decoded) { decoded } else { segment.to_owned() }
 }
 
 /// A segment without its percent-encoding (RFC 3986, 2.1).
@@ -348,6 +355,19 @@ mod tests {
             Proxied::EndSession { workspace: workspace(), session: "ses_1".into() },
         );
         check("POST", "/api/oauth/token", &Route::Proxied(Proxied::Other));
+    }
+
+    #[test]
+    fn an_id_is_the_same_however_it_is_written() {
+        let stream = |workspace: &str, run: &str| {
+            let (workspace, kind) = (workspace.into(), RunKind::Agent);
+            Route::Proxied(Proxied::Stream { workspace, kind, run: run.into() })
+        };
+        let path = |workspace: &str, run: &str| {
+            format!("/api/v1/workspaces/{workspace}/agent-runs/{run}/stream")
+        };
+        check("GET", &path("ac%6De", "run%5f1"), &stream("acme", "run_1"));
+        check("GET", &path("a%2fb", "%20"), &stream("a%2fb", "%20"));
     }
 
     #[test]

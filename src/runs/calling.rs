@@ -66,6 +66,7 @@ impl Runs {
             account.resumed();
         }
         let origin = asked_by.as_ref().map(|by| Origin {
+            whose: whose(app, &by.driven.key.workspace),
             run: by.run.clone(),
             session: by.driven.session.clone(),
             tool_use,
@@ -222,4 +223,9 @@ impl Runs {
         );
         Made::failed(Ending::Busy, why)
     }
+}
+
+/// What keeps the conversations of an app in a workspace apart from all others.
+pub(super) fn whose(app: &AppName, workspace: &str) -> Arc<str> {
+    format!("{app}/{workspace}").into()
 }

@@ -7,7 +7,7 @@
 //!
 //! Must not: wait for an app, or stop reading because a call is slow.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use http::StatusCode;
 use serde::Deserialize;
@@ -31,7 +31,7 @@ use crate::{
     model::{
         ending::Ending,
         event::{self, Call, Event},
-        ids::RunKind,
+        ids::{RunId, RunKind},
         run::{Step, Work},
     },
     upstream::OpenError,
@@ -76,6 +76,8 @@ struct Driver {
     news: bool,
     /// Whether a stream was opened before.
     has_read: bool,
+    /// The agent runs that the stream of an eval has named.
+    named: HashSet<RunId>,
 }
 
 /// Drives `run` until it ends or the daemon goes down.
@@ -85,7 +87,8 @@ pub(super) async fn drive(runs: Arc<Runs>, run: Arc<DrivenRun>, left: Vec<(Arc<E
     let backoff = Backoff::for_connections();
     let calls = JoinSet::new();
     let (past_until, news, has_read) = (None, false, false);
-    let mut driver = Driver { runs, run, calls, backoff, past_until, news, has_read };
+    let named = HashSet::new();
+    let mut driver = Driver { runs, run, calls, backoff, past_until, news, has_read, named };
     for (entry, task) in left {
         driver.answer(entry.call(), task, entry);
     }
@@ -312,6 +315,13 @@ impl Driver {
     /// Takes in one frame; how the run has ended, where it has with it.
     fn take(&mut self, frame: &Frame) -> Option<RunEnding> {
         let event = read(&self.run, frame)?;
+        // Before a call of it is made: its app may have handed the agent run over as well.
+        if self.run.key.kind == RunKind::Eval
+            && let Some(agent_run) = &event.agent_run
+            && self.named.insert(agent_run.clone())
+        {
+            self.runs.adopt(&self.run, agent_run);
+        }
         let seq = event.seq;
         let step = self.run.state().on_event(event);
         match step {
@@ -379,6 +389,13 @@ impl Driver {
                     continue;
                 }
             };
+            if !self.runs.claim(&self.run, &call) {
+                warn!(
+                    %run, toolUseId = %tool_use,
+                    "the call belongs to another driver, and is not made by this one"
+                );
+                continue;
+            }
             let entry = self.run.entry(&self.runs, &call);
             changes.push(entry.change());
             tasks.push((call, task, entry));
