@@ -21,13 +21,12 @@ use hyper::body::{Body as _, Incoming};
 use serde::Serialize;
 use tokio::{sync::watch, time::Instant};
 
-pub use self::trust::OPERATOR;
 use crate::{
     backend::{calls::Backends, line::STANDSTILL},
     config::App,
     door::{
         code::Code,
-        guard::{Caller, TokenHash},
+        guard::Caller,
         rate,
         reply::{self, Body},
         route::Own,
@@ -59,8 +58,6 @@ pub struct Api {
     pub facts: Facts,
     /// What is counted of the requests that come in.
     pub requests: Arc<Requests>,
-    /// What the operator shows, for what no app may do.
-    pub operator: TokenHash,
 }
 
 /// What the status tells of the daemon.
@@ -133,22 +130,22 @@ impl Api {
         match route {
             Own::Health => reply::json(StatusCode::OK, &serde_json::json!({ "status": "ok" })),
             Own::Ready => self.ready(Some(&app)),
-            Own::Status => reply::json(StatusCode::OK, &status::status(self, &app)),
+            Own::Status => reply::json(StatusCode::OK, &status::status(self, &caller)),
             Own::ToolRefs => self.tool_refs(&app, &request),
             Own::Inject => self.inject(&app, request).await,
             Own::ToolCalls => self.tool_call(&app, request).await,
             Own::Refresh(name) => self.refresh(&app, &name).await,
-            Own::Trust => self.trust(&app, request.headers()),
-            Own::Accept(name) => self.accept(&name, request).await,
+            Own::Trust => self.trust(&caller),
+            Own::Accept(name) => self.accept(&caller, &name, request).await,
             Own::Submit => self.submit(&caller, request).await,
-            Own::Runs => self.list_runs(&app),
-            Own::Run(id) => self.show_run(&app, &id, request.uri()),
+            Own::Runs => self.list_runs(&caller),
+            Own::Run(id) => self.show_run(&caller, &id, request.uri()),
             Own::Attach(id) => self.attach(&caller, id, request).await,
-            Own::Calls => self.list_calls(&app),
-            Own::Approvals => self.list_approvals(&app),
-            Own::Decide(id) => self.decide(&app, &id, request).await,
+            Own::Calls => self.list_calls(&caller),
+            Own::Approvals => self.list_approvals(&caller),
+            Own::Decide(id) => self.decide(&caller, &id, request).await,
             Own::Metrics => self.metrics(),
-            Own::Events => self.events(app),
+            Own::Events => self.events(caller),
             Own::OpenApi => openapi::document(),
         }
     }

@@ -167,8 +167,14 @@ enum Command {
            demo --all")]
     Trust(trust::Settings),
     /// Prints the token that apps use with the bridge; makes it if there is none yet
-    #[command(after_help = "Example: export BRIDGE_TOKEN=$(mantyx-bridge token)")]
-    Token,
+    #[command(after_help = "Examples:\n  export BRIDGE_TOKEN=$(mantyx-bridge token)\n  \
+           mantyx-bridge token --operator")]
+    Token {
+        /// Prints the operator's secret instead: signing in to the status page with it lets you
+        /// decide on calls that wait, and accept what servers show
+        #[arg(long)]
+        operator: bool,
+    },
     /// Writes a first bridge.yaml: asks for what is missing, and looks for what there is
     ///
     /// On a terminal it asks, and offers the MCP servers of Claude, Cursor and VS Code; elsewhere,
@@ -327,7 +333,7 @@ fn carry_out(cli: Cli) -> Outcome {
             block_on(tools::refresh(&contact()?, backend.as_deref(), json))
         }
         Command::Trust(settings) => block_on(trust::trust(&contact()?, settings)),
-        Command::Token => tools::token(&contact()?),
+        Command::Token { operator } => tools::token(&contact()?, operator),
         Command::Init(settings) => block_on(init::init(&settings, &env)),
         Command::Import { file, output } => import::import(&file, output.as_deref(), &env),
         Command::Completions { shell } => manual::completions(shell),

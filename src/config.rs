@@ -152,10 +152,37 @@ pub struct App {
     /// The backends and tools that it may use.
     pub rights: Arc<Rights>,
     pub max_concurrent_calls: Option<usize>,
+    /// Whether it may decide on its own calls that wait for a person.
+    pub approves: bool,
     /// The requests that it may send; `None`: as many as it likes.
     pub rate: Option<Rate>,
     /// Goes to MANTYX in place of the upstream's credential.
     pub credential: Option<Credential>,
+}
+
+impl App {
+    /// Who the operator is where nothing says which app: it may look at everything. No app of the
+    /// configuration can have this name.
+    pub fn operator() -> Self {
+        Self {
+            name: AppName::from("(operator)"),
+            token: None,
+            users: Vec::new(),
+            certificate: None,
+            rights: Arc::default(),
+            max_concurrent_calls: None,
+            approves: true,
+            rate: None,
+            credential: None,
+        }
+    }
+
+    /// Whether `other` is let in by the same token, users and certificate.
+    pub fn is_known_like(&self, other: &Self) -> bool {
+        self.token == other.token
+            && self.users == other.users
+            && self.certificate == other.certificate
+    }
 }
 
 /// How often something may happen.

@@ -190,7 +190,8 @@ impl Daemon {
         let front_door = Arc::new(Front {
             guard: Guard::new(config.auth, &apps, names.hosts()),
             sessions: Sessions::default(),
-            api: Api { runs: Arc::clone(&runs), facts, requests: Arc::default(), operator },
+            operator,
+            api: Api { runs: Arc::clone(&runs), facts, requests: Arc::default() },
             proxy: Proxy { runs: Arc::clone(&runs) },
             traces,
             detached: requests.clone(),
@@ -312,6 +313,7 @@ fn default_app(token: &SecretString) -> App {
         certificate: None,
         rights: Arc::default(),
         max_concurrent_calls: None,
+        approves: false,
         rate: None,
         credential: None,
     }

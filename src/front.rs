@@ -21,7 +21,7 @@ use crate::{
     door::{
         Arrival, LetIn,
         code::Code,
-        guard::{Caller, Guard, Refusal, TokenHash},
+        guard::{App, Caller, Guard, OPERATOR, Refusal, TokenHash},
         rate,
         reply::{self, Body},
         route::{self, Own, Route},
@@ -47,6 +47,8 @@ pub struct Front {
     pub traces: Traces,
     /// The requests that go on when their app has hung up.
     pub detached: DetachedRequests,
+    /// What the operator shows, for what no app may do.
+    pub operator: TokenHash,
 }
 
 impl Front {
@@ -143,12 +145,20 @@ impl Front {
         request: &Request<Incoming>,
         arrival: &Arrival,
     ) -> Result<(Route, Option<Caller>), Refusal> {
+        let in_session = || {
+            let caller = self.in_session(request, arrival).filter(|_| route.takes_sessions());
+            caller.filter(|_| !route.wants_key() || self.sessions.has_key(request.headers()))
+        };
         match self.guard.identify(request.headers(), arrival) {
-            Ok(caller) => Ok((route, Some(caller))),
+            Ok(mut caller) => {
+                caller.is_operator = self.shows_operator(request);
+                // Where nobody has to show a token, the operator is told apart all the same.
+                let is_free = caller.token_in.is_none() && !caller.is_operator;
+                let operator = is_free.then(in_session).flatten().filter(|it| it.is_operator);
+                Ok((route, Some(operator.unwrap_or(caller))))
+            }
             Err(Refusal::NoToken) if route.takes_sessions() => {
-                let caller = self.in_session(request, arrival);
-                let caller = caller
-                    .filter(|_| !route.wants_key() || self.sessions.has_key(request.headers()));
+                let caller = in_session();
                 match route {
                     Route::Page => Ok((route, caller)),
                     _ => Ok((route, Some(caller.ok_or(Refusal::NoToken)?))),
@@ -165,11 +175,21 @@ impl Front {
         if !looks && !request.headers().contains_key(header::ORIGIN) {
             return None;
         }
-        let app = self.guard.app_of(self.sessions.token(request.headers())?, arrival)?;
-        Some(Caller { app, token_in: None })
+        let token = self.sessions.token(request.headers())?;
+        if token == self.operator {
+            let app = Arc::new(App::operator());
+            return Some(Caller { app, token_in: None, is_operator: true });
+        }
+        let app = self.guard.app_of(token, arrival)?;
+        Some(Caller { app, token_in: None, is_operator: self.shows_operator(request) })
     }
 
-    /// Begins a session, if the form has the token of an app.
+    fn shows_operator(&self, request: &Request<Incoming>) -> bool {
+        let shown = request.headers().get(OPERATOR).map(|value| TokenHash::of(value.as_bytes()));
+        shown == Some(self.operator)
+    }
+
+    /// Begins a session, if the form has the token of an app or the operator's secret.
     async fn sign_in(&self, request: Request<Incoming>, arrival: &Arrival) -> Response<Body> {
         if let Err(refusal) = self.guard.check_failures(arrival) {
             return self.refuse(request.uri().path(), arrival, &refusal);
@@ -182,7 +202,11 @@ impl Front {
         let token = url::form_urlencoded::parse(&form).find(|(key, _)| key == "token");
         let token = token.map(|(_, token)| token.trim().to_owned()).unwrap_or_default();
         let token = TokenHash::of(token.as_bytes());
-        let Some(app) = self.guard.app_of(token, arrival) else {
+        let app = match token == self.operator {
+            true => Some(Arc::new(App::operator())),
+            false => self.guard.app_of(token, arrival),
+        };
+        let Some(app) = app else {
             info!(peer = %arrival, "somebody tried to sign in at the status page with a wrong token");
             let refusal = self.guard.turned_away(Refusal::WrongToken, arrival);
             if matches!(refusal, Refusal::TooManyFailures(_)) {
@@ -194,6 +218,8 @@ impl Front {
         let origin = parts.headers.get(header::ORIGIN).map(HeaderValue::as_bytes);
         let secure = matches!(arrival, Arrival::Tls { .. })
             || origin.is_some_and(|origin| origin.starts_with(b"https://"));
+        // Who signs in anew, as somebody else perhaps, has one session.
+        self.sessions.end(&parts.headers);
         match self.sessions.begin(token, &parts.headers, secure) {
             Ok(Begun { cookie, key }) => {
                 info!(app = %app.name, "somebody signed in at the status page");
@@ -216,7 +242,9 @@ impl Front {
     ) -> Response<Body> {
         let (kind, begun) = (route.kind(), Instant::now());
         let mut span = self.span(&route, caller.as_ref(), &mut request);
+        let app = caller.as_ref().map(|caller| Arc::clone(&caller.app));
         let response = self.dispatch(route, caller, request, arrival).await;
+        let response = self.while_let_in(app, response);
         span.set("http.response.status_code", response.status().as_u16());
         span.set_failed(response.status().is_server_error());
         drop(span);
@@ -224,6 +252,19 @@ impl Front {
         counted.answered.of(Answered::of(response.status())).inc();
         counted.duration.observe(begun.elapsed());
         response
+    }
+
+    /// An answer that ends when its app is not let in any more. An open stream gives no rights, just
+    /// as an open connection does not.
+    fn while_let_in(&self, app: Option<Arc<App>>, response: Response<Body>) -> Response<Body> {
+        let mut apps = self.guard.apps();
+        // The operator is none of them.
+        let Some(app) = app.filter(|app| apps.borrow().iter().any(|now| now.name == app.name))
+        else {
+            return response;
+        };
+        let turned_away = async move { Guard::turns_away(&mut apps, &app).await };
+        response.map(|body| reply::until(body, turned_away))
     }
 
     /// The span of a request that others follow from. The request's headers then tell of the span,

@@ -20,7 +20,9 @@ mod entry;
 pub mod history;
 pub mod log;
 mod mask;
+mod owners;
 pub mod pending;
+mod permit;
 mod restore;
 mod unwanted;
 mod whose;
@@ -49,8 +51,14 @@ pub use self::{
     whose::Thing,
 };
 use self::{
-    answering::Task, approvals::Approvals, changes::Changes, entry::Entry, history::History,
-    log::Room, pending::LongCalls,
+    answering::Task,
+    approvals::Approvals,
+    changes::Changes,
+    entry::Entry,
+    history::History,
+    log::Room,
+    owners::{Claims, How, Owned, Owners},
+    pending::LongCalls,
 };
 use crate::{
     audit::Audit,
@@ -62,7 +70,7 @@ use crate::{
     },
     metrics,
     model::{
-        ids::{AppName, RunId, RunKind, SessionId},
+        ids::{AppName, RunId, SessionId},
         spec::{Selection, Table},
     },
     traces::{Context, Traces},
@@ -74,7 +82,7 @@ use crate::{
 const KEEP_EVENTS: Duration = Duration::from_secs(10 * 60);
 /// How long it is remembered which names of an ended run were the bridge's.
 const KEEP_ENDED: Duration = Duration::from_secs(24 * 60 * 60);
-/// The most runs and, separately, sessions that are remembered; the oldest go first.
+/// The most runs and, separately, sessions of one app that are remembered; the oldest go first.
 const KEEP_COUNT: usize = 10_000;
 /// How many bytes of apps' own tools are remembered, over all sessions.
 const KEEP_TOOLS: usize = 64 << 20;
@@ -176,7 +184,18 @@ struct Inner {
     sessions: HashMap<(Arc<str>, SessionId), Arc<Session>>,
     /// Runs of an earlier process that need their app's own credential to be driven on.
     asleep: HashMap<RunKey, KeptRun>,
+    owners: Owners,
+    claims: Claims,
     swept: Option<Instant>,
+}
+
+/// A run is not driven on behalf of who asked.
+#[derive(Debug)]
+pub enum NotStarted {
+    /// It is driven already, and goes on as it is.
+    Driven(Arc<DrivenRun>),
+    /// It is another app's, or an agent run of an eval.
+    Taken,
 }
 
 /// A run that is to be driven.
@@ -272,23 +291,32 @@ impl Runs {
         Arc::clone(&self.settings.borrow())
     }
 
-    /// Starts to drive a run, which is in the journal when this returns. The error is a run that is
-    /// driven already; it goes on as it is.
-    pub async fn start(self: &Arc<Self>, new: NewRun) -> Result<Arc<DrivenRun>, Arc<DrivenRun>> {
-        let run = {
+    /// Starts to drive a run, which is in the journal when this returns, and whose it is.
+    ///
+    /// # Errors
+    ///
+    /// The run has a driver, or belongs to another app.
+    pub async fn start(self: &Arc<Self>, new: NewRun) -> Result<Arc<DrivenRun>, NotStarted> {
+        let (run, mut changes) = {
             let mut inner = self.lock();
             let forgotten = inner.sweep(Instant::now(), &self.room);
             self.journal.write(forgotten);
+            // In one piece with the run's own entry: of two that hand over the same run at once, one
+            // gets a driver.
             if let Some(run) = inner.runs.get(&new.key) {
-                return Err(Arc::clone(run));
+                return Err(NotStarted::Driven(Arc::clone(run)));
             }
+            let how = if new.has_past { How::Attached } else { How::Created };
+            let owned = Owned::Run(new.key.clone());
+            let changes = inner.own(owned, &new.app, how).map_err(|_told| NotStarted::Taken)?;
             let key = new.key.clone();
             let slot = Slot(self.next_slot.fetch_add(1, Ordering::Relaxed));
             let run = Arc::new(DrivenRun::new(slot, new, &self.room));
             inner.runs.insert(key, Arc::clone(&run));
-            run
+            (run, changes)
         };
-        self.journal.write(run.changes());
+        changes.extend(run.changes());
+        self.journal.write(changes);
         info!(run = %run.key.run, app = %run.app, "driving");
         self.drive(&run, Vec::new());
         self.settled().await;
@@ -320,19 +348,10 @@ impl Runs {
         self.lock().runs.get(key).cloned()
     }
 
-    /// The eval whose calls of the agent run `key` the bridge answers.
-    pub fn eval_of(&self, key: &RunKey) -> Option<Arc<DrivenRun>> {
-        let asked = |eval: &&Arc<DrivenRun>| {
-            eval.key.kind == RunKind::Eval
-                && eval.key.workspace == key.workspace
-                && eval.state().has_calls_of(&key.run)
-        };
-        self.lock().runs.values().find(asked).cloned()
-    }
-
-    /// The runs of `app`, in no order.
-    pub fn of_app(&self, app: &AppName) -> Vec<Arc<DrivenRun>> {
-        self.lock().runs.values().filter(|run| run.app == *app).cloned().collect()
+    /// The runs of `app`, or of all apps, in no order.
+    pub fn of_app(&self, app: Option<&AppName>) -> Vec<Arc<DrivenRun>> {
+        let is_seen = |run: &&Arc<DrivenRun>| app.is_none_or(|app| run.app == *app);
+        self.lock().runs.values().filter(is_seen).cloned().collect()
     }
 
     /// Drives a run again that was given up, if `run` was: the same one, so that no call of it is made
@@ -347,10 +366,13 @@ impl Runs {
         revived
     }
 
-    /// The runs of `app` whose streams cannot be opened, and why.
-    pub fn failing(&self, app: &AppName) -> Vec<(RunKey, Arc<Failure>)> {
+    /// The runs of `app`, or of all apps, whose streams cannot be opened, and why.
+    pub fn failing(&self, app: Option<&AppName>) -> Vec<(RunKey, Arc<Failure>)> {
         let inner = self.lock();
-        let driven = inner.runs.values().filter(|run| run.app == *app && !run.has_ended());
+        let driven = inner
+            .runs
+            .values()
+            .filter(|run| app.is_none_or(|app| run.app == *app) && !run.has_ended());
         let failing = driven.filter_map(|run| {
             let failure = run.access().failure().cloned()?;
             Some((run.key.clone(), failure))
@@ -388,12 +410,15 @@ impl Runs {
             created_at: journal::now(),
             created: Instant::now(),
         };
-        let changes = session.changes(&workspace, &id);
+        let mut changes = session.changes(&workspace, &id);
         {
             let mut inner = self.lock();
             let forgotten = inner.sweep(Instant::now(), &self.room);
             self.journal.write(forgotten);
             self.journal.write(inner.make_room_for_tools(session.tools_size()));
+            let owned = Owned::Session(Arc::clone(&workspace), id.clone());
+            let Ok(owner) = inner.own(owned, &session.app, How::Created) else { return };
+            changes.extend(owner);
             inner.sessions.insert((workspace, id), Arc::new(session));
         }
         self.journal.write(changes);
@@ -516,37 +541,52 @@ impl Inner {
         self.swept = Some(now);
         let age =
             |run: &DrivenRun| run.ended().map(|ended| now.saturating_duration_since(ended.at));
-        self.runs.retain(|_, run| {
-            let keep = run.in_flight() > 0 || age(run).is_none_or(|age| age < KEEP_ENDED);
-            forgotten.extend((!keep).then_some(Change::ForgetRun(run.slot)));
-            keep
-        });
+        let outlived =
+            |run: &DrivenRun| run.in_flight() == 0 && age(run).is_some_and(|age| age >= KEEP_ENDED);
+        let old = self.runs.values().filter(|run| outlived(run)).map(|run| run.key.clone());
+        for key in old.collect::<Vec<_>>() {
+            forgotten.extend(self.forget(&key));
+        }
         for run in self.runs.values() {
             if age(run).is_some_and(|age| age > KEEP_EVENTS || room.is_scarce()) {
                 run.log.forget();
             }
         }
         let idle = self.runs.values().filter(|run| run.in_flight() == 0);
-        let mut ended: Vec<(Instant, RunKey)> =
-            idle.filter_map(|run| Some((run.ended()?.at, run.key.clone()))).collect();
-        if ended.len() > KEEP_COUNT {
-            ended.sort_by_key(|(at, _)| *at);
-            for (_, key) in ended.iter().take(ended.len() - KEEP_COUNT) {
-                let run = self.runs.remove(key);
-                forgotten.extend(run.map(|run| Change::ForgetRun(run.slot)));
-            }
+        let ended = idle.filter_map(|run| Some((&run.app, (run.ended()?.at, run.key.clone()))));
+        for key in beyond(KEEP_COUNT, ended) {
+            forgotten.extend(self.forget(&key));
         }
-        if self.sessions.len() > KEEP_COUNT {
-            let mut by_age: Vec<_> =
-                self.sessions.iter().map(|(key, session)| (session.created, key.clone())).collect();
-            by_age.sort_by_key(|(created, _)| *created);
-            for (_, key) in by_age.iter().take(by_age.len() - KEEP_COUNT) {
-                self.sessions.remove(key);
-                forgotten.push(Change::ForgetSession((key.0.to_string(), key.1.to_string())));
-            }
+        let sessions =
+            self.sessions.iter().map(|(key, one)| (&one.app, (one.created, key.clone())));
+        for key in beyond(KEEP_COUNT, sessions) {
+            self.sessions.remove(&key);
+            forgotten.push(Change::ForgetSession((key.0.to_string(), key.1.to_string())));
         }
         forgotten
     }
+
+    /// Forgets a run, and what its driver has claimed; the change is for the journal.
+    fn forget(&mut self, key: &RunKey) -> Option<Change> {
+        let run = self.runs.remove(key)?;
+        self.claims.forget(run.slot);
+        Some(Change::ForgetRun(run.slot))
+    }
+}
+
+/// The oldest of what each app has beyond `most`: no app pushes out what is another's.
+fn beyond<'a, K>(most: usize, all: impl Iterator<Item = (&'a AppName, (Instant, K))>) -> Vec<K> {
+    let mut by_app: HashMap<&AppName, Vec<(Instant, K)>> = HashMap::new();
+    for (app, one) in all {
+        by_app.entry(app).or_default().push(one);
+    }
+    let mut beyond = Vec::new();
+    for mut own in by_app.into_values().filter(|own| own.len() > most) {
+        own.sort_by_key(|(at, _)| *at);
+        let over = own.len() - most;
+        beyond.extend(own.into_iter().take(over).map(|(_, key)| key));
+    }
+    beyond
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Calls that wait for a person: which there are, and what is decided.
 //!
-//! An app sees and decides its own. Arguments are shown here and nowhere else: whoever is to decide
+//! The operator sees and decides all of them; an app sees its own, and decides them where it may. Arguments are shown here and nowhere else: whoever is to decide
 //! has to see what it is about.
 //!
 //! Must not: make a call.
@@ -15,16 +15,16 @@ use serde_json::value::RawValue;
 
 use super::{Api, bad_request, json_body, time};
 use crate::{
-    config::App,
     door::{
         code::Code,
+        guard::Caller,
         reply::{self, Body},
     },
     model::{
         approval::{MAX_REASON, Outcome},
         ids::RunId,
     },
-    runs::approvals::{Approval, Decision, Undecidable},
+    runs::approvals::{Approval, Decider, Decision, Undecidable},
     telemetry,
 };
 
@@ -66,7 +66,10 @@ pub(super) struct Shown<'a> {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct ApprovalList<'a> {
+    /// Whether who asks may decide: the operator, and an app with `approves: true`.
+    may_decide: bool,
     /// Those that wait, in the order in which they were asked; then the others, the latest first.
     approvals: Vec<Shown<'a>>,
 }
@@ -120,20 +123,31 @@ impl<'a> Shown<'a> {
 }
 
 impl Api {
-    /// The questions of `app`: those that wait first.
-    pub(super) fn list_approvals(&self, app: &App) -> Response<Body> {
-        let all = self.runs.approvals().of(&app.name);
+    /// The questions that the caller sees: those that wait first.
+    pub(super) fn list_approvals(&self, caller: &Caller) -> Response<Body> {
+        let all = self.runs.approvals().of(caller.sees());
         // Not by way of a `Value`, which would lose digits of the arguments.
-        let list = ApprovalList { approvals: all.iter().map(Shown::whole).collect() };
+        let approvals = all.iter().map(Shown::whole).collect();
+        let list = ApprovalList { approvals, may_decide: caller.may_decide() };
         reply::json(StatusCode::OK, &list)
     }
 
     pub(super) async fn decide(
         &self,
-        app: &App,
+        caller: &Caller,
         id: &str,
         request: Request<Incoming>,
     ) -> Response<Body> {
+        if !caller.may_decide() {
+            return reply::error(
+                StatusCode::FORBIDDEN,
+                Code::OperatorOnly,
+                "Whether a call is made is for the operator of the bridge to decide, who shows what \
+                 stands in the file `operator` of its state directory as X-Bridge-Operator, or signs \
+                 in to the page with it; `mantyx-bridge approvals` does so. `approves: true` lets \
+                 an app decide on its own calls.",
+            );
+        }
         let body = match json_body(request, MAX_DECISION).await {
             Ok(body) => body,
             Err(response) => return response,
@@ -150,12 +164,14 @@ impl Api {
         }
         let approved = decision == Verdict::Approve;
         let reason = reason.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
-        match self.runs.approvals().decide(&app.name, id, Decision { approved, reason }) {
+        let by = if caller.is_operator { Decider::Operator } else { Decider::App };
+        let decision = Decision { approved, by, reason };
+        match self.runs.approvals().decide(caller.sees(), id, decision) {
             Ok(approval) => reply::json(StatusCode::OK, &Shown::of(&approval)),
             Err(Undecidable::Unknown) => reply::error(
                 StatusCode::NOT_FOUND,
                 Code::NotFound,
-                "There is no such question; GET /v1/approvals lists those of this app.",
+                "There is no such question; GET /v1/approvals lists those that there are.",
             ),
             Err(Undecidable::Ended(approval)) => {
                 let outcome = approval.outcome().map_or("decided", Outcome::as_str);

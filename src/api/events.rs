@@ -6,7 +6,7 @@
 //!
 //! Must not: hold anything up, or tell an app what is another's.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -22,8 +22,10 @@ use tokio::{
 
 use super::{Api, approvals, runs, status};
 use crate::{
-    config::App,
-    door::reply::{self, Body},
+    door::{
+        guard::Caller,
+        reply::{self, Body},
+    },
     runs::changes::Change,
 };
 
@@ -39,7 +41,7 @@ const AT_ONCE: usize = 256;
 /// The stream of one who looks on.
 struct Feed {
     api: Api,
-    app: Arc<App>,
+    caller: Caller,
     changes: broadcast::Receiver<Change>,
     board: watch::Receiver<u64>,
     /// What was told last of the daemon.
@@ -53,11 +55,11 @@ struct Feed {
 }
 
 impl Api {
-    /// The events that `app` may see, from now on.
-    pub(super) fn events(&self, app: Arc<App>) -> Response<Body> {
+    /// The events that the caller may see, from now on.
+    pub(super) fn events(&self, caller: Caller) -> Response<Body> {
         let now = Instant::now();
         let feed = Feed {
-            app,
+            caller,
             changes: self.runs.changes().subscribe(),
             board: self.backends().board.version(),
             daemon: String::new(),
@@ -127,7 +129,7 @@ impl Feed {
 
     fn tell(&self, change: &Change, out: &mut String) {
         let runs = &self.api.runs;
-        if *change.app() != self.app.name {
+        if self.caller.sees().is_some_and(|app| change.app() != app) {
             return;
         }
         match change {
@@ -137,7 +139,7 @@ impl Feed {
                 }
             }
             Change::Approval(app, id) => {
-                if let Some(approval) = runs.approvals().get(app, id.as_str()) {
+                if let Some(approval) = runs.approvals().get(Some(app), id.as_str()) {
                     frame(out, "approval", &approvals::Shown::of(&approval));
                 }
             }
@@ -152,11 +154,14 @@ impl Feed {
     /// Tells of the daemon and its backends what has changed since the last look; `None` where the
     /// app is not configured any more.
     fn look(&mut self, out: &mut String) -> Option<()> {
-        self.app = self.api.runs.app(&self.app.name)?;
+        // The operator is no app that could be removed.
+        if let Some(app) = self.caller.sees() {
+            self.caller.app = self.api.runs.app(app)?;
+        }
         self.looked = Instant::now();
         self.changed = false;
-        let backends = status::backends(&self.api, &self.app);
-        let daemon = written(&status::daemon(&self.api, &self.app, &backends));
+        let backends = status::backends(&self.api, &self.caller.app);
+        let daemon = written(&status::daemon(&self.api, &self.caller, &backends));
         if daemon != self.daemon {
             text_frame(out, "status", &daemon);
         }

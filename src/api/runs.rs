@@ -30,7 +30,7 @@ use crate::{
         spec::Table,
     },
     proxy::{self, Outgoing},
-    runs::{DrivenRun, NewRun, Phase, RunKey, history::Entry},
+    runs::{DrivenRun, NewRun, NotStarted, Phase, RunKey, history::Entry},
 };
 
 /// The most ended runs that a list has; those that are driven are all in it.
@@ -43,6 +43,7 @@ const MAX_ANSWER: usize = 1 << 20;
 #[serde(rename_all = "camelCase")]
 pub(super) struct Shown<'a> {
     run_id: &'a str,
+    app: &'a str,
     workspace: &'a str,
     kind: &'static str,
     state: &'static str,
@@ -61,6 +62,7 @@ pub(super) struct Shown<'a> {
 #[serde(rename_all = "camelCase")]
 pub(super) struct ShownCall<'a> {
     number: u64,
+    app: &'a str,
     run_id: Option<&'a str>,
     tool_use_id: &'a str,
     name: &'a str,
@@ -87,6 +89,7 @@ impl<'a> Shown<'a> {
         let RunKey { workspace, kind, run: id } = &run.key;
         Self {
             run_id: id.as_str(),
+            app: run.app.as_str(),
             workspace,
             kind: match kind {
                 RunKind::Agent => "agent",
@@ -115,6 +118,7 @@ impl<'a> ShownCall<'a> {
         let ended = call.ended();
         Self {
             number: call.number(),
+            app: call.app.as_str(),
             run_id: call.run.as_ref().map(RunId::as_str),
             tool_use_id: call.tool_use.as_str(),
             name: &call.name,
@@ -210,6 +214,9 @@ impl Api {
         }
         let workspace = Arc::<str>::from(workspace.as_str());
         let key = RunKey { workspace, kind: RunKind::Agent, run };
+        if self.runs.others(&key.workspace, key.run.as_str(), &caller.app.name).is_some() {
+            return no_such_run();
+        }
         let known = match from.own_run(&key).await {
             Ok(known) => known,
             Err(refusal) => return refusal,
@@ -218,6 +225,10 @@ impl Api {
             && !known.is_given_up()
         {
             return known_run(known, &caller.app);
+        }
+        // A second driver beside the eval's would make its calls again.
+        if let Some(eval) = self.runs.driven_by_eval(&key) {
+            return driven_already(&eval);
         }
         let table = match &known {
             // It has the tools that it had.
@@ -247,6 +258,7 @@ impl Api {
             info!(run = %known.key.run, app = %known.app, "attached again");
             return reply::json(StatusCode::ACCEPTED, &Shown::of(&known));
         }
+        let handed_over = key.clone();
         let new = NewRun {
             key,
             app: caller.app.name.clone(),
@@ -262,7 +274,14 @@ impl Api {
                 info!(run = %run.key.run, app = %run.app, "attached");
                 reply::json(StatusCode::ACCEPTED, &Shown::of(&run))
             }
-            Err(known) => known_run(&known, &caller.app),
+            Err(NotStarted::Driven(known)) => known_run(&known, &caller.app),
+            // It has got an owner since it was looked for.
+            Err(NotStarted::Taken) => match self.runs.driven_by_eval(&handed_over) {
+                Some(eval) if self.runs.get(&eval).is_some_and(|it| it.app == caller.app.name) => {
+                    driven_already(&eval)
+                }
+                _ => no_such_run(),
+            },
         }
     }
 
@@ -320,9 +339,10 @@ impl Api {
         Ok(Table::assumed(&offer, chosen))
     }
 
-    /// The runs of `app`: those that are driven and those that ended of late, the latest first.
-    pub(super) fn list_runs(&self, app: &App) -> Response<Body> {
-        let mut runs = self.runs.of_app(&app.name);
+    /// The runs that the caller sees: those that are driven and those that ended of late, the latest
+    /// first.
+    pub(super) fn list_runs(&self, caller: &Caller) -> Response<Body> {
+        let mut runs = self.runs.of_app(caller.sees());
         runs.sort_by_key(|run| std::cmp::Reverse(run.started_at()));
         let mut ended = 0;
         runs.retain(|run| {
@@ -333,8 +353,8 @@ impl Api {
         reply::json(StatusCode::OK, &serde_json::json!({ "runs": runs }))
     }
 
-    /// One run of `app`; `?workspace=` chooses where several have the id.
-    pub(super) fn show_run(&self, app: &App, id: &RunId, uri: &Uri) -> Response<Body> {
+    /// One run that the caller sees; `?workspace=` chooses where several have the id.
+    pub(super) fn show_run(&self, caller: &Caller, id: &RunId, uri: &Uri) -> Response<Body> {
         let query = uri.query().unwrap_or_default();
         let workspace = url::form_urlencoded::parse(query.as_bytes())
             .find(|(key, _)| key == "workspace")
@@ -343,16 +363,16 @@ impl Api {
             run.key.run == *id
                 && workspace.as_ref().is_none_or(|wanted| **wanted == *run.key.workspace)
         };
-        let runs = self.runs.of_app(&app.name);
+        let runs = self.runs.of_app(caller.sees());
         match runs.iter().filter(wanted).max_by_key(|run| run.started_at()) {
             Some(run) => reply::json(StatusCode::OK, &Shown::of(run)),
             None => no_such_run(),
         }
     }
 
-    /// The calls of `app` that run, and the last that were answered.
-    pub(super) fn list_calls(&self, app: &App) -> Response<Body> {
-        let calls = self.runs.history().of(&app.name);
+    /// The calls that the caller sees: those that run, and the last that were answered.
+    pub(super) fn list_calls(&self, caller: &Caller) -> Response<Body> {
+        let calls = self.runs.history().of(caller.sees());
         let calls: Vec<ShownCall<'_>> = calls.iter().map(ShownCall::of).collect();
         reply::json(StatusCode::OK, &serde_json::json!({ "calls": calls }))
     }
@@ -372,6 +392,20 @@ async fn attach_body(request: Request<Incoming>) -> Result<Attach, Response<Body
 
 fn known_run(run: &DrivenRun, app: &App) -> Response<Body> {
     if run.app == app.name { reply::json(StatusCode::OK, &Shown::of(run)) } else { no_such_run() }
+}
+
+/// The answer for an agent run whose calls the driver of an eval answers.
+fn driven_already(eval: &RunKey) -> Response<Body> {
+    reply::error(
+        StatusCode::CONFLICT,
+        Code::DrivenAlready,
+        &format!(
+            "The run is an agent run of the eval {}, which the bridge drives: its calls are answered \
+             there. Read its events by {}.",
+            eval.run,
+            eval.stream_path()
+        ),
+    )
 }
 
 fn no_such_run() -> Response<Body> {

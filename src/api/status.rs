@@ -24,6 +24,7 @@ use crate::{
         program::hiding::Exposure,
     },
     config::App,
+    door::guard::Caller,
     model::{
         ids::BackendName,
         offer::{Offer, RefKind},
@@ -50,6 +51,8 @@ pub(super) struct Daemon<'a> {
     pub(super) upstream: Upstream<'a>,
     runs: Runs,
     approvals: Approvals,
+    /// Whether who asks has shown the operator's secret, and sees what is all apps'.
+    operator: bool,
     pub(super) journal: Journal,
     pub(super) state: State,
     /// `null` where none is configured.
@@ -57,7 +60,7 @@ pub(super) struct Daemon<'a> {
     /// `null` where the listeners speak none.
     pub(super) tls: Option<Tls>,
     pub(super) config: Config,
-    /// The app's runs whose streams cannot be opened.
+    /// The caller's runs whose streams cannot be opened.
     #[serde(skip)]
     pub(super) failing: Vec<Failing>,
     /// What is wrong now, with its cure.
@@ -77,8 +80,8 @@ pub(super) struct Failing {
 }
 
 impl Failing {
-    fn of(api: &Api, app: &App) -> Vec<Self> {
-        let mut all = api.runs.failing(&app.name);
+    fn of(api: &Api, caller: &Caller) -> Vec<Self> {
+        let mut all = api.runs.failing(caller.sees());
         all.sort_by(|(one, _), (other, _)| one.run.as_str().cmp(other.run.as_str()));
         let mut found: Vec<Self> = Vec::new();
         for (key, failure) in all {
@@ -303,24 +306,24 @@ impl Config {
     }
 }
 
-/// The status as `app` may see it.
-pub(super) fn status<'a>(api: &'a Api, app: &App) -> Status<'a> {
-    let backends = backends(api, app);
+/// The status as the caller may see it.
+pub(super) fn status<'a>(api: &'a Api, caller: &Caller) -> Status<'a> {
+    let backends = backends(api, &caller.app);
     Status {
         version: env!("CARGO_PKG_VERSION"),
         uptime_seconds: api.facts.since.elapsed().as_secs(),
-        daemon: daemon(api, app, &backends),
+        daemon: daemon(api, caller, &backends),
         backends,
     }
 }
 
-/// How the daemon is doing, to `app`, which sees these backends.
-pub(super) fn daemon<'a>(api: &'a Api, app: &App, backends: &[Backend]) -> Daemon<'a> {
+/// How the daemon is doing, to a caller that sees these backends.
+pub(super) fn daemon<'a>(api: &'a Api, caller: &Caller, backends: &[Backend]) -> Daemon<'a> {
     let health = api.runs.upstream().health();
     let token_failure = api.runs.upstream().token_failure();
     let loaded = api.loaded();
     let journal = api.runs.journal().health();
-    let failing = Failing::of(api, app);
+    let failing = Failing::of(api, caller);
     let refused = failing.iter().find(|failing| failing.is_refusal);
     let last_error = health.last_error.or_else(|| refused.map(|failing| failing.error.clone()));
     let mut daemon = Daemon {
@@ -333,7 +336,8 @@ pub(super) fn daemon<'a>(api: &'a Api, app: &App, backends: &[Backend]) -> Daemo
             token_error: token_failure.map(|failure| failure.text),
         },
         runs: Runs { driven: api.runs.driven() },
-        approvals: Approvals { waiting: api.runs.approvals().waiting(Some(&app.name)) },
+        approvals: Approvals { waiting: api.runs.approvals().waiting(caller.sees()) },
+        operator: caller.is_operator,
         journal: Journal {
             bytes: journal.bytes,
             last_error: journal.error,

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,10 +19,9 @@ use tracing::info;
 use super::{Api, bad_request, json_body, names, status, unknown_backend};
 use crate::{
     backend::board::Snapshot,
-    config::App,
     door::{
         code::Code,
-        guard::TokenHash,
+        guard::Caller,
         reply::{self, Body},
     },
     model::{
@@ -32,8 +31,6 @@ use crate::{
     },
 };
 
-/// The header in which the operator shows who it is.
-pub const OPERATOR: &str = "x-bridge-operator";
 /// The largest list of tools that are accepted at once.
 const MAX_ACCEPT: usize = 1 << 20;
 /// How long an answer waits for what is accepted to be on disk.
@@ -135,11 +132,11 @@ impl Found {
 }
 
 impl Api {
-    /// What was accepted of the backends that `app` may use; of all of them, for the operator.
-    pub(super) fn trust(&self, app: &App, headers: &HeaderMap) -> Response<Body> {
-        let rights = match self.is_operator(headers) {
+    /// What was accepted of the backends that the caller may use; of all of them, for the operator.
+    pub(super) fn trust(&self, caller: &Caller) -> Response<Body> {
+        let rights = match caller.is_operator {
             true => &Rights::default(),
-            false => app.rights.as_ref(),
+            false => caller.app.rights.as_ref(),
         };
         let all = names(&self.backends().board.offer());
         let mine = all.iter().filter(|name| rights.include(name));
@@ -155,20 +152,20 @@ impl Api {
         (kind != "local").then(|| Pinned::of(name, kind, &known, rights))
     }
 
-    fn is_operator(&self, headers: &HeaderMap) -> bool {
-        let shown = headers.get(OPERATOR).map(|value| TokenHash::of(value.as_bytes()));
-        shown == Some(self.operator)
-    }
-
     /// Accepts what a backend shows, as the operator has looked at it.
-    pub(super) async fn accept(&self, name: &str, request: Request<Incoming>) -> Response<Body> {
-        if !self.is_operator(request.headers()) {
+    pub(super) async fn accept(
+        &self,
+        caller: &Caller,
+        name: &str,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        if !caller.is_operator {
             return reply::error(
                 StatusCode::FORBIDDEN,
                 Code::OperatorOnly,
                 "Accepting is for the operator of the bridge, who shows what stands in the file \
-                 `operator` of its state directory as X-Bridge-Operator; `mantyx-bridge trust \
-                 accept` does so.",
+                 `operator` of its state directory as X-Bridge-Operator, or signs in to the page \
+                 with it; `mantyx-bridge trust accept` does so.",
             );
         }
         let body = match json_body(request, MAX_ACCEPT).await {

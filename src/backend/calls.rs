@@ -20,7 +20,7 @@ use super::{
     breaker::Sign,
     gate::Pass,
     line::NoTurn,
-    peer::{CallError, Handle, Origin, Progress, ToolCall, Witness},
+    peer::{CallError, Handle, Origin, Permit, Progress, ToolCall, Witness},
 };
 use crate::{
     metrics,
@@ -29,6 +29,7 @@ use crate::{
         ending::{Ending, Made},
         ids::BackendName,
         offer::{Route, Target},
+        rights::{Permission, Rights, Rules, permission},
         schema::{InputSchema, Verdict},
     },
     traces::{Context, Kind, Span},
@@ -75,6 +76,9 @@ pub struct Wanted {
     pub origin: Option<Origin>,
     /// Where in a trace it belongs.
     pub trace: Context,
+    /// Asked right before each dispatch: the call may have waited for minutes since it was looked
+    /// at first, and the configuration may be another by now.
+    pub permit: Arc<dyn Permit>,
     /// Told of every step before it is taken; `None` for calls by hand.
     pub witness: Option<Arc<dyn Witness>>,
     /// The work that this call has started before; it is asked for, and nothing is started anew.
@@ -110,10 +114,15 @@ impl Backends {
         Arc::clone(&self.all.borrow())
     }
 
-    /// Whether a person has to approve a call that leads along `route`, as it is configured now.
-    pub fn asks(&self, route: &Route) -> bool {
+    /// Whether a call along `route` may be made for an app with these rights, as it is configured
+    /// now; `None` for an app that is not.
+    pub fn permission(&self, app: Option<&Rights>, route: &Route, is_approved: bool) -> Permission {
         let all = self.all();
-        all.lanes.get(&route.backend).is_some_and(|lane| lane.rules.approve.asks(route))
+        let rules = all
+            .lanes
+            .get(&route.backend)
+            .map(|lane| Rules { tools: &lane.rules.tools, approve: &lane.rules.approve });
+        permission(app, rules, route, is_approved)
     }
 
     /// What is wrong with the arguments, if [`Self::call`] would not make the call for that.
@@ -141,8 +150,11 @@ impl Backends {
     /// Makes the call that `route` leads to. Always gives an answer: within the backend's timeout,
     /// which begins anew with every sign of progress, and by the call's own deadline.
     ///
+    /// Where a person has to approve it first, it ends as [`Ending::NotApproved`], and nothing was
+    /// dispatched.
+    ///
     /// Dropping the future cancels the call at the peer.
-    pub async fn call(&self, route: &Route, wanted: Wanted) -> Made {
+    pub async fn call(&self, route: &Route, wanted: &Wanted) -> Made {
         let name = &route.backend;
         let all = self.all();
         let unavailable = |why: String| Made::failed(Ending::Unavailable, why);
@@ -162,7 +174,7 @@ impl Backends {
             return unavailable(self.why_unavailable(name));
         };
         // Before the call waits for a turn: a mistake is told at once, and takes nobody's.
-        if let Some(mistaken) = self.mistaken(route, &wanted) {
+        if let Some(mistaken) = self.mistaken(route, wanted) {
             return mistaken;
         }
         let _in_flight = lane.enter();
@@ -190,7 +202,7 @@ impl Backends {
         route: &Route,
         (lane, of_all): (&Lane, &Semaphore),
         tool: &Arc<str>,
-        wanted: Wanted,
+        wanted: &Wanted,
         limits: Limits,
     ) -> Result<Answer, Failure> {
         // To ask for what was started before is no call.
@@ -225,7 +237,7 @@ impl Backends {
         &self,
         route: &Route,
         tool: &Arc<str>,
-        wanted: Wanted,
+        wanted: &Wanted,
         limits: Limits,
     ) -> Result<Answer, Failure> {
         let name = &route.backend;
@@ -242,7 +254,7 @@ impl Backends {
                 progress: Progress::default(),
                 witness: wanted.witness.clone(),
             };
-            attempt(connection, call, handle, (route, &wanted.trace), limits).await
+            attempt(connection, call, handle, (route, wanted), limits).await
         };
         let connection = match wanted.handle {
             None => self.connected(name, None).await?,
@@ -345,15 +357,19 @@ async fn attempt(
     connection: &InUse,
     mut call: ToolCall,
     handle: Option<Handle>,
-    (route, trace): (&Route, &Context),
+    (route, wanted): (&Route, &Wanted),
     limits: Limits,
 ) -> Result<Answer, Failure> {
-    if handle.is_none()
-        && let Some(witness) = &call.witness
-    {
-        witness.dispatching().await?;
+    // To ask for what was begun has no effect that would need a permission: it was given then.
+    if handle.is_none() {
+        permitted(route, wanted)?;
+        if let Some(witness) = &call.witness {
+            witness.dispatching().await?;
+            // The disk may have been slow enough for a reload.
+            permitted(route, wanted)?;
+        }
     }
-    let mut span = span(trace, route, handle.is_some());
+    let mut span = span(&wanted.trace, route, handle.is_some());
     // The peer goes on from here.
     call.trace = span.context().trace().cloned();
     let outcome = dispatch(connection, call, handle, limits).await;
@@ -363,6 +379,15 @@ async fn attempt(
     };
     span.outcome(ending.as_str(), ending.is_failure());
     outcome
+}
+
+/// Whether the call may be made now.
+fn permitted(route: &Route, wanted: &Wanted) -> Result<(), Failure> {
+    match wanted.permit.now(route) {
+        Permission::Given => Ok(()),
+        Permission::Ask => Err(Failure::NotApproved),
+        Permission::Refused(refusal) => Err(refusal.into()),
+    }
 }
 
 /// The span of one dispatch to a peer.
@@ -415,6 +440,8 @@ fn sign(outcome: &Result<Answer, Failure>) -> Sign {
             Failure::Shut(_)
             | Failure::NoTurn(..)
             | Failure::Removed
+            | Failure::NotPermitted(_)
+            | Failure::NotApproved
             | Failure::Withdrawn
             | Failure::NotRecorded(_),
         ) => Sign::None,

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, watch};
 
 use super::{
     board::{Board, Entry, Seat},
-    peer::{About, CallError, Dial, Peer, PeerError, ToolCall},
+    peer::{About, CallError, Dial, Peer, PeerError, Permit, ToolCall},
 };
 use crate::model::{
     answer::Answer,
@@ -22,7 +22,25 @@ use crate::model::{
     naming::Naming,
     offer::{OnUnavailable, RefKind, Source},
     pin::{Accepted, Mode},
+    rights::Permission,
+    routes::Route,
 };
+
+/// The permission of every call, until the test takes it away.
+#[derive(Debug)]
+pub(crate) struct Permitted(pub(crate) watch::Sender<Permission>);
+
+impl Permitted {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self(watch::Sender::new(Permission::Given)))
+    }
+}
+
+impl Permit for Permitted {
+    fn now(&self, _route: &Route) -> Permission {
+        *self.0.borrow()
+    }
+}
 
 /// What the fake does from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,6 +19,8 @@ use crate::{
         card::signature::Algorithm,
         catalog::Catalog,
         ids::{RunId, SessionId, ToolUseId},
+        rights::Permission,
+        routes::Route,
         trace::Trace,
     },
 };
@@ -148,6 +150,11 @@ pub trait Witness: Send + Sync + fmt::Debug {
     }
 }
 
+/// Says whether a call may be made, as the bridge is configured at the moment of asking.
+pub trait Permit: Send + Sync + fmt::Debug {
+    fn now(&self, route: &Route) -> Permission;
+}
+
 /// It could not be written down that a call is made, so it must not be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the journal cannot be written")]
@@ -174,6 +181,9 @@ impl Progress {
 /// belongs to one conversation.
 #[derive(Debug, Clone)]
 pub struct Origin {
+    /// On whose behalf: ids of runs and sessions are only unique within a workspace, and a run may
+    /// be handed over by one app and turn out to be another's. No two of them share a conversation.
+    pub whose: Arc<str>,
     pub run: RunId,
     /// The session that the run belongs to, if any.
     pub session: Option<SessionId>,

@@ -5,7 +5,6 @@
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
-use http::HeaderMap;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -60,6 +59,7 @@ struct List {
 struct Shown {
     id: String,
     state: String,
+    app: String,
     run_id: Option<String>,
     name: String,
     backend: String,
@@ -75,7 +75,7 @@ pub(super) async fn approvals(contact: &Contact, settings: Settings) -> Outcome 
     let client = Client::new(contact)?;
     let (decision, id, reason) = match settings.decision {
         None => {
-            let text = client.get("/v1/approvals").await?;
+            let text = client.get_with("/v1/approvals", client.operator()).await?;
             if settings.json {
                 return print(&format!("{text}\n"));
             }
@@ -88,7 +88,7 @@ pub(super) async fn approvals(contact: &Contact, settings: Settings) -> Outcome 
     let id: String = url::form_urlencoded::byte_serialize(id.as_bytes()).collect();
     let body = json!({ "decision": decision, "reason": reason }).to_string();
     let path = format!("/v1/approvals/{id}");
-    let text = client.post(&path, HeaderMap::new(), Some(body)).await?.success()?;
+    let text = client.post(&path, client.operator(), Some(body)).await?.success()?;
     if settings.json {
         return print(&format!("{text}\n"));
     }
@@ -135,7 +135,8 @@ impl Shown {
         let (since, left) = (away(&self.since, now), away(&self.deadline, now));
         let mut page = Page::default();
         page.note(Style::Doubtful, &self.id);
-        page.note(Style::Heading, format!("{} of {}, {run}", self.name, self.backend));
+        let Self { name, backend, app, .. } = self;
+        page.note(Style::Heading, format!("{name} of {backend}, app {app}, {run}"));
         page.note(Style::Plain, format!("asked {since} ago, denied by itself in {left}"));
         // The daemon has written out what a terminal must not be given. Every space counts.
         let arguments = self.arguments_text.as_deref().unwrap_or_default();
@@ -161,24 +162,24 @@ mod tests {
     fn whole_arguments_and_then_what_was_decided() {
         let now = humantime::parse_rfc3339("2026-01-01T00:01:15Z").unwrap();
         let text = r#"{"approvals":[
-            {"id":"apr_1","state":"waiting","runId":"run_1","name":"fs_rm","backend":"fs",
+            {"id":"apr_1","state":"waiting","app":"a","runId":"run_1","name":"fs_rm","backend":"fs",
              "argumentsText":"{\"path\":  \"/srv\"}","since":"2026-01-01T00:01:05.300Z",
              "deadline":"2026-01-01T00:05:20.000Z","decidedAt":null,"reason":null},
-            {"id":"apr_2","state":"waiting","runId":null,"name":"hr","backend":"hr",
+            {"id":"apr_2","state":"waiting","app":"b","runId":null,"name":"hr","backend":"hr",
              "argumentsText":"{}","since":"2026-01-01T00:01:15.000Z",
              "deadline":"2026-01-01T00:01:16.900Z","decidedAt":null,"reason":null},
-            {"id":"apr_0","state":"denied","runId":null,"name":"hr","backend":"hr",
+            {"id":"apr_0","state":"denied","app":"b","runId":null,"name":"hr","backend":"hr",
              "since":"2026-01-01T00:00:00.000Z","deadline":"2026-01-01T00:04:00.000Z",
              "decidedAt":"2026-01-01T00:01:00.000Z","reason":"Not\ntoday."}]}"#;
         let list: List = parse(text).unwrap_or_else(|error| panic!("{error:?}"));
         let paper = Paper { colours: false, columns: Some(40) };
         let expected = r#"apr_1
-fs_rm of fs, run run_1
+fs_rm of fs, app a, run run_1
 asked 9s ago, denied by itself in 4m 5s
 {"path":  "/srv"}
 
 apr_2
-hr of hr, by hand
+hr of hr, app b, by hand
 asked 0s ago, denied by itself in 1s
 {}
 

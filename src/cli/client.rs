@@ -17,8 +17,8 @@ use serde::de::DeserializeOwned;
 
 use super::{Failure, terminal::plain};
 use crate::{
-    api::OPERATOR,
     config::{Contact, Files, Listen},
+    door::guard::OPERATOR,
     http_client,
     state::StateDir,
     tls::{files::first_certificate, pin},

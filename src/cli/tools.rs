@@ -108,16 +108,17 @@ pub(super) async fn refresh(contact: &Contact, backend: Option<&str>, json: bool
     if away.is_empty() { Ok(()) } else { Err(Failure::Failed(away.join("\n"))) }
 }
 
-/// `mantyx-bridge token`.
-pub(super) fn token(contact: &Contact) -> Outcome {
-    if let Some((app, _)) = &contact.app {
+/// `mantyx-bridge token [--operator]`.
+pub(super) fn token(contact: &Contact, is_operators: bool) -> Outcome {
+    if let Some((app, _)) = contact.app.as_ref().filter(|_| !is_operators) {
         return Err(Failure::Failed(format!(
             "this configuration lists its apps, and their tokens come from there (`apps.{app}.token` \
              and so on)"
         )));
     }
     let state = StateDir::new(contact.state_dir.clone());
-    let made = state.create().and_then(|()| state.token());
+    let secret = || if is_operators { state.operator() } else { state.token() };
+    let made = state.create().and_then(|()| secret());
     let token = made.map_err(|error| Failure::Failed(crate::http_client::chain(&error)))?;
     print(&format!("{}\n", token.expose_secret()))
 }

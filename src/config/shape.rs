@@ -148,6 +148,9 @@ pub struct App {
     pub tools: Option<At<BTreeMap<String, At<AppTools>>>>,
     /// Tool calls of this app that may run at once.
     pub max_concurrent_calls: Option<At<Count>>,
+    /// Whether it may decide with its own token on its own calls that wait for a person
+    /// (`approve`). Default: false, which leaves them to the operator.
+    pub approves: Option<At<bool>>,
     /// The requests that it may send. Left out: as many as it likes.
     pub rate: Option<At<Rate>>,
     /// Goes to MANTYX in place of the upstream's credential, for this app.

@@ -280,6 +280,7 @@ fn rules(backend: &Backend) -> LaneRules {
         required: backend.required,
         limits,
         concurrency: backend.concurrency,
+        tools: backend.naming.tools.clone(),
         approve: backend.approve.clone(),
     }
 }

@@ -40,6 +40,7 @@ impl Code {
                 "Wait as long as Retry-After says, then send the request again."
             }
             Self::CatalogChanged => "Look again: `mantyx-bridge trust BACKEND`.",
+            Self::DrivenAlready => "Read the stream of the eval.",
             Self::HostRefused => "Use an address of the bridge, or name the host in listen.hosts.",
             Self::Internal => "The log of the bridge has more; please report it.",
             Self::InvalidRequest => "Mend the request.",
@@ -82,6 +83,7 @@ codes! {
     BodyTooSlow = "body_too_slow",
     Busy = "busy",
     CatalogChanged = "catalog_changed",
+    DrivenAlready = "driven_already",
     HostRefused = "host_refused",
     Internal = "internal",
     InvalidRequest = "invalid_request",

@@ -23,13 +23,11 @@ use super::{
     hosts::Hosts,
     rate::Bucket,
 };
-pub use crate::config::TokenHash;
-use crate::{
-    config::{App, Auth},
-    metrics::Refused,
-    model::ids::AppName,
-    upstream::X_API_KEY,
-};
+pub use crate::config::{App, TokenHash};
+use crate::{config::Auth, metrics::Refused, model::ids::AppName, upstream::X_API_KEY};
+
+/// The header in which the operator shows who it is.
+pub const OPERATOR: &str = "x-bridge-operator";
 
 /// The checks of one bridge.
 #[derive(Debug)]
@@ -48,6 +46,27 @@ pub struct Caller {
     pub app: Arc<App>,
     /// The header that the bridge's own token came in; it goes no further.
     pub token_in: Option<HeaderName>,
+    /// It has shown that it is the operator: by the secret in [`OPERATOR`], or by a session that
+    /// began with it.
+    pub is_operator: bool,
+}
+
+impl Caller {
+    fn app(app: Arc<App>, token_in: Option<HeaderName>) -> Self {
+        Self { app, token_in, is_operator: false }
+    }
+
+    /// Whose runs, calls and questions the caller may see: `None` for those of all apps.
+    pub fn sees(&self) -> Option<&AppName> {
+        (!self.is_operator).then_some(&self.app.name)
+    }
+
+    /// Whether the caller may decide on the calls that it sees waiting.
+    ///
+    /// An app does not: what asks for calls would otherwise approve them, and no person is asked.
+    pub fn may_decide(&self) -> bool {
+        self.is_operator || self.app.approves
+    }
 }
 
 /// Why a request was turned away. The text is for its sender.
@@ -230,21 +249,34 @@ impl Guard {
             return match &certified {
                 Some(own) if own.name != app.name => Err(Refusal::OtherApp),
                 None if needs_certificate(&app, arrival) => Err(Refusal::OtherCertificate),
-                _ => Ok(Caller { app, token_in: Some(name.clone()) }),
+                _ => Ok(Caller::app(app, Some(name.clone()))),
             };
         }
         if let Some(app) = certified {
-            return Ok(Caller { app, token_in: None });
+            return Ok(Caller::app(app, None));
         }
         if let Some(app) = self.app_of_user(arrival) {
-            return Ok(Caller { app, token_in: None });
+            return Ok(Caller::app(app, None));
         }
         let first = self.apps.borrow().first().cloned();
         match (self.auth, first) {
-            (Auth::Off, Some(app)) => Ok(Caller { app, token_in: None }),
+            (Auth::Off, Some(app)) => Ok(Caller::app(app, None)),
             _ if shown.iter().any(|(_, token)| token.is_some()) => Err(Refusal::WrongToken),
             _ => Err(Refusal::NoToken),
         }
+    }
+
+    /// Ends when `app` is not let in any more as it was: it has been removed, or is known by another
+    /// token, user or certificate.
+    pub async fn turns_away(apps: &mut watch::Receiver<Arc<[Arc<App>]>>, app: &App) {
+        let same = |now: &App| now.name == app.name && now.is_known_like(app);
+        // An error says that the guard is gone, and with it the daemon.
+        apps.wait_for(|apps| !apps.iter().any(|now| same(now))).await.ok();
+    }
+
+    /// Tells which apps are let in.
+    pub fn apps(&self) -> watch::Receiver<Arc<[Arc<App>]>> {
+        self.apps.subscribe()
     }
 
     /// The app that has this token, and may show it on a connection that came in like this.

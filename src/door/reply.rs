@@ -19,7 +19,7 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body::{Frame, SizeHint};
-use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
+use http_body_util::{BodyExt as _, BodyStream, Full, StreamBody, combinators::UnsyncBoxBody};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -195,6 +195,15 @@ pub fn full(bytes: impl Into<Bytes>) -> Body {
 pub fn streamed(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Body {
     let frames = pieces.map(|bytes| Ok::<_, BoxError>(Frame::data(bytes)));
     StreamBody::new(frames).boxed_unsync()
+}
+
+/// `body`, cut off when `end` comes, where it may go on for long: whoever reads it may lose the right
+/// to it. A body of a known length is short, and passes as it is.
+pub fn until(body: Body, end: impl Future<Output = ()> + Send + 'static) -> Body {
+    if http_body::Body::size_hint(&body).exact().is_some() {
+        return body;
+    }
+    StreamBody::new(BodyStream::new(body).take_until(Box::pin(end))).boxed_unsync()
 }
 
 /// An event stream.

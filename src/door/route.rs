@@ -252,6 +252,7 @@ impl Route {
                 | Own::ToolRefs
                 | Own::Refresh(_)
                 | Own::Trust
+                | Own::Accept(_)
                 | Own::Runs
                 | Own::Run(_)
                 | Own::Calls
@@ -264,7 +265,6 @@ impl Route {
                 | Own::Metrics
                 | Own::Inject
                 | Own::ToolCalls
-                | Own::Accept(_)
                 | Own::Submit
                 | Own::Attach(_) => false,
             },
@@ -280,9 +280,9 @@ impl Route {
 
 impl Route {
     /// Whether a session opens it only with its key, which no cookie is: what a call is made with,
-    /// and whether it is.
+    /// whether it is, and what is accepted of a backend.
     pub fn wants_key(&self) -> bool {
-        matches!(self, Self::Own(Own::Approvals | Own::Decide(_)))
+        matches!(self, Self::Own(Own::Approvals | Own::Decide(_) | Own::Accept(_)))
     }
 }
 
@@ -502,6 +502,19 @@ mod tests {
             Proxied::EndSession { workspace: workspace(), session: "ses_1".into() },
         );
         check("POST", "/api/oauth/token", &Route::Proxied(Proxied::Other));
+    }
+
+    #[test]
+    fn an_id_is_the_same_however_it_is_written() {
+        let stream = |workspace: &str, run: &str| {
+            let (workspace, kind) = (workspace.into(), RunKind::Agent);
+            Route::Proxied(Proxied::Stream { workspace, kind, run: run.into() })
+        };
+        let path = |workspace: &str, run: &str| {
+            format!("/api/v1/workspaces/{workspace}/agent-runs/{run}/stream")
+        };
+        check("GET", &path("ac%6De", "run%5f1"), &stream("acme", "run_1"));
+        check("GET", &path("a%2fb", "%20"), &stream("a%2fb", "%20"));
     }
 
     #[test]

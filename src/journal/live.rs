@@ -19,7 +19,7 @@ use super::{
     frames::{Contents, Frame},
     record::{
         CallKey, CallRecord, Change, Kept, KeptCall, KeptRun, KeptSession, LongRecord, LossRecord,
-        RunRecord, SessionRecord, Slot,
+        OwnedKey, RunRecord, SessionRecord, Slot,
     },
 };
 use crate::model::{moment::Moment, recovery::Stage, routes::Routes};
@@ -37,6 +37,7 @@ enum Key<'a> {
     /// All calls of a run, and the answers to them: nothing is kept under it, but it is removed.
     Calls(u64),
     Session(#[serde(borrow)] Text<'a>, #[serde(borrow)] Text<'a>),
+    Owner(#[serde(borrow)] Text<'a>, #[serde(borrow)] Text<'a>, #[serde(borrow)] Text<'a>),
     Long(#[serde(borrow)] Text<'a>),
 }
 
@@ -89,6 +90,8 @@ pub(super) fn add(frame: &mut Frame, change: &Change, has_routes: impl FnOnce(&s
         Change::ForgetSession((workspace, session)) => {
             frame.remove(&Key::Session(workspace.into(), session.into()));
         }
+        Change::Owner(key, owner) => frame.put(&Key::owner(key), owner),
+        Change::ForgetOwner(key) => frame.remove(&Key::owner(key)),
         Change::Long(id, call) => frame.put(&Key::Long(id.into()), call),
         Change::ForgetLong(id) => frame.remove(&Key::Long(id.into())),
         Change::Lost(loss) => frame.put(&Key::Lost, loss),
@@ -99,6 +102,10 @@ pub(super) fn add(frame: &mut Frame, change: &Change, has_routes: impl FnOnce(&s
 impl<'a> Key<'a> {
     fn call(key: &'a CallKey) -> Self {
         Self::Call(key.slot.0, (&key.agent_run).into(), (&key.tool_use).into())
+    }
+
+    fn owner((workspace, kind, id): &'a OwnedKey) -> Self {
+        Self::Owner(workspace.into(), kind.into(), id.into())
     }
 
     fn answer(key: &'a CallKey) -> Self {
@@ -327,6 +334,10 @@ impl<'a> Live<'a> {
                 }
                 Key::Session(workspace, session) => {
                     sessions.push(((workspace.into_owned(), session.into_owned()), value));
+                }
+                Key::Owner(workspace, kind, id) => {
+                    let key = (workspace.into_owned(), kind.into_owned(), id.into_owned());
+                    kept.owners.extend(record("owner", value).map(|owner| (key, owner)));
                 }
                 Key::Long(id) => {
                     let long = record("long call", value);

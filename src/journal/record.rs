@@ -99,6 +99,23 @@ pub struct SessionRecord {
     pub created_at: Millis,
 }
 
+/// Which app a run or a session belongs to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnerRecord {
+    pub app: String,
+    /// The app has handed it over, and did not create it here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub attached: bool,
+    /// The eval that it is an agent run of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eval: Option<String>,
+    pub since: Millis,
+}
+
+/// What identifies a run or a session among all that have an owner: its workspace, its collection in
+/// MANTYX's API, and its id.
+pub type OwnedKey = (String, String, String);
+
 /// What identifies a session: its workspace and its id.
 pub type SessionKey = (String, String);
 
@@ -180,6 +197,8 @@ pub enum Change {
     ForgetRun(Slot),
     Session(SessionKey, SessionRecord),
     ForgetSession(SessionKey),
+    Owner(OwnedKey, OwnerRecord),
+    ForgetOwner(OwnedKey),
     /// A long call, by its id.
     Long(String, LongRecord),
     ForgetLong(String),
@@ -237,6 +256,8 @@ pub struct Kept {
     pub upstream: Option<String>,
     pub runs: Vec<KeptRun>,
     pub sessions: Vec<KeptSession>,
+    /// The owners of runs and sessions, in no order.
+    pub owners: Vec<(OwnedKey, OwnerRecord)>,
     /// The long calls, by their ids.
     pub long: Vec<(String, LongRecord)>,
     /// The highest number of a run that stands anywhere.

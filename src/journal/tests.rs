@@ -14,7 +14,10 @@ use proptest::prelude::*;
 use serde_json::value::RawValue;
 
 use super::{
-    record::{CallKey, CallRecord, KeptCall, KeptRun, RunRecord, SessionRecord, Slot},
+    record::{
+        CallKey, CallRecord, KeptCall, KeptRun, OwnedKey, OwnerRecord, RunRecord, SessionRecord,
+        Slot,
+    },
     *,
 };
 use crate::model::{recovery::Stage, routes::Routes, spec::Table};
@@ -88,6 +91,10 @@ async fn what_was_written_is_there_again() {
         created_at: 3,
     };
     journal.write(vec![Change::Session(("w".to_owned(), "s".to_owned()), session)]);
+    let owned = ["w", "agent-runs", "run_9"].map(str::to_owned).into();
+    let eval = Some("eval_1".to_owned());
+    let owner = OwnerRecord { app: "a".to_owned(), attached: false, eval, since: 4 };
+    journal.write(vec![Change::Owner(OwnedKey::clone(&owned), owner.clone())]);
     journal.close();
 
     let (journal, kept) = Journal::open(&path, false).unwrap();
@@ -100,15 +107,17 @@ async fn what_was_written_is_there_again() {
     assert_eq!(second.answer.as_deref(), Some("{\"result\":\"é\"}".as_bytes()));
     assert_eq!(kept.sessions[0].record.tools.as_ref().unwrap().get(), "[ 1.0 ]");
     assert_eq!(kept.sessions[0].key, ("w".to_owned(), "s".to_owned()));
+    assert_eq!(kept.owners, [(owned.clone(), owner)]);
 
     write(&journal, vec![Change::ForgetAnswer(key(1, "tu_2"))]).await;
     write(&journal, run(2, Some(5))).await;
     write(&journal, vec![call(2, "tu_1", Stage::Closed)]).await;
     write(&journal, vec![Change::ForgetCalls(Slot(1))]).await;
     write(&journal, vec![Change::ForgetSession(("w".to_owned(), "s".to_owned()))]).await;
+    write(&journal, vec![Change::ForgetOwner(owned)]).await;
     journal.close();
     let (journal, kept) = Journal::open(&path, false).unwrap();
-    assert!(kept.sessions.is_empty());
+    assert!(kept.sessions.is_empty() && kept.owners.is_empty());
     assert_eq!(kept.runs.iter().map(|run| run.calls.len()).collect::<Vec<_>>(), [0, 1]);
     write(&journal, vec![Change::ForgetRun(Slot(2)), Change::ForgetRun(Slot(1))]).await;
     journal.close();

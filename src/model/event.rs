@@ -30,6 +30,8 @@ pub struct Event {
     pub seq: Option<u64>,
     /// Of an event without a `seq`: a hash of its text, by which a repetition can be told.
     pub print: Option<u64>,
+    /// The agent run that it is of, where it stands in the stream of an eval.
+    pub agent_run: Option<RunId>,
     pub body: Body,
 }
 
@@ -136,28 +138,32 @@ impl Event {
         let id = id.and_then(|id| id.parse().ok());
         let print = |seq: Option<u64>| seq.is_none().then(|| fingerprint(event, data));
         let Some(Envelope { seq, kind, data: inner, agent_run_id }) = envelope else {
-            return Ok(Self { seq: id, print: print(id), body: Body::Other });
+            let (print, body) = (print(id), Body::Other);
+            return Ok(Self { seq: id, print, agent_run: None, body });
         };
         let seq = seq.or(id);
         let agent_run = agent_run_id.map(RunId::from);
         let payload = inner.map(RawValue::get).filter(|inner| inner.starts_with('{'));
         let payload = payload.unwrap_or(data);
+        let mut of = agent_run.clone();
         let body = match kind.as_deref().or(event) {
             Some("local_tool_call") => {
                 let mut call = Call::read(payload)?;
                 call.agent_run = call.agent_run.or(agent_run);
+                of.clone_from(&call.agent_run);
                 Body::Call(call)
             }
             Some("local_tool_result_in") => {
                 let data: AnsweredData = serde_json::from_str(payload)?;
                 let named = data.agent_run_id.map(RunId::from);
-                Body::Answered(named.or(agent_run), data.tool_use_id.into())
+                of = named.or(agent_run);
+                Body::Answered(of.clone(), data.tool_use_id.into())
             }
             Some("result" | "error" | "cancelled") => Body::End(RunKind::Agent),
             Some("run_completed" | "run_error" | "run_cancelled") => Body::End(RunKind::Eval),
             _ => Body::Other,
         };
-        Ok(Self { seq, print: print(seq), body })
+        Ok(Self { seq, print: print(seq), agent_run: of, body })
     }
 }
 
@@ -231,6 +237,7 @@ impl Beginning {
         json.deserialize_map(Gather { members: &mut members, is_payload: false }).ok();
         let kind = members.kind.as_deref().or(event);
         let is_known = kind.is_some();
+        let agent_run = members.call.agent_run.clone().map(RunId::from);
         let end = End::of(kind);
         let body = match kind {
             Some("local_tool_call") => members.call.take().read().map_or(Body::Other, Body::Call),
@@ -239,7 +246,7 @@ impl Beginning {
             _ => Body::Other,
         };
         let seq = members.seq.or_else(|| id.and_then(|id| id.parse().ok()));
-        Self { event: Event { seq, print: None, body }, end, is_known }
+        Self { event: Event { seq, print: None, agent_run, body }, end, is_known }
     }
 }
 

@@ -1,10 +1,16 @@
-//! What an app may use: backends, and of an MCP server some of its tools.
+//! What an app may use: backends, and of an MCP server some of its tools. And what becomes of a call
+//! whose permission may have changed since its run began.
 //!
 //! Must not: know offers; `offer::seen` applies it to them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{ids::BackendName, naming::ToolFilter};
+use super::{
+    approval::Policy,
+    ids::BackendName,
+    naming::ToolFilter,
+    routes::{Route, Target},
+};
 
 /// What one app may use. The default is everything.
 #[derive(Debug, Clone, Default)]
@@ -29,5 +35,162 @@ impl Rights {
     /// Whether nothing is kept from the app.
     pub fn are_all(&self) -> bool {
         self.backends.is_none() && self.tools.is_empty()
+    }
+}
+
+/// What the configuration of a backend says of its calls.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules<'a> {
+    /// The tools that it offers.
+    pub tools: &'a ToolFilter,
+    /// The calls that a person has to approve.
+    pub approve: &'a Policy,
+}
+
+/// Whether a call may be made, as the bridge is configured now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Permission {
+    Given,
+    /// A person has to approve it first.
+    Ask,
+    Refused(Refusal),
+}
+
+/// What the operator has taken away since the run was given the tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("the app is not configured any more")]
+    App,
+    #[error("the app may not use the backend any more")]
+    Backend,
+    #[error("the tool may not be used any more")]
+    Tool,
+    #[error("the backend was removed from the configuration")]
+    Removed,
+}
+
+impl Refusal {
+    /// What the model is told.
+    pub fn for_model(self, backend: &BackendName) -> String {
+        let what = match self {
+            Self::App => "The operator has removed the app that this run belongs to".to_owned(),
+            Self::Backend => format!("The operator has withdrawn `{backend}` from this app"),
+            Self::Tool => format!("The operator has withdrawn this tool of `{backend}`"),
+            Self::Removed => format!("`{backend}` is not configured any more"),
+        };
+        format!("{what}. The call was not made; do without it.")
+    }
+}
+
+/// Whether a call along `route` may be made for an app with these rights, by these rules of its
+/// backend. `None` stands for an app or a backend that is not configured.
+///
+/// A run's routes are fixed when it begins, and a run may live for hours. So this is asked of each
+/// call where it takes effect: what was allowed to the run at its start proves nothing then.
+pub fn permission(
+    app: Option<&Rights>,
+    backend: Option<Rules<'_>>,
+    route: &Route,
+    is_approved: bool,
+) -> Permission {
+    let Some(rights) = app else { return Permission::Refused(Refusal::App) };
+    // The results of earlier calls are the run's own.
+    if route.target == Target::Results {
+        return Permission::Given;
+    }
+    if !rights.include(&route.backend) {
+        return Permission::Refused(Refusal::Backend);
+    }
+    let Some(rules) = backend else { return Permission::Refused(Refusal::Removed) };
+    let Target::Tool { name, .. } = &route.target else { return Permission::Given };
+    if !rights.include_tool(&route.backend, name) || !rules.tools.passes(name) {
+        return Permission::Refused(Refusal::Tool);
+    }
+    match rules.approve.asks(route) && !is_approved {
+        true => Permission::Ask,
+        false => Permission::Given,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Every right that can be taken away.
+
+    use globset::{Glob, GlobSet, GlobSetBuilder};
+
+    use super::*;
+    use crate::model::offer::RefKind;
+
+    fn globs(all: &[&str]) -> GlobSet {
+        let mut set = GlobSetBuilder::new();
+        for glob in all {
+            set.add(Glob::new(glob).unwrap());
+        }
+        set.build().unwrap()
+    }
+
+    fn backend(name: &str) -> BackendName {
+        BackendName::parse(name).unwrap()
+    }
+
+    fn route(target: Target) -> Route {
+        let (backend, kind) = (backend("fs"), RefKind::McpLocal);
+        Route { backend, kind, target, repeatable: false, destructive: true }
+    }
+
+    fn deny(all: &[&str]) -> ToolFilter {
+        ToolFilter { allow: None, deny: globs(all) }
+    }
+
+    #[test]
+    fn permission_is_what_is_configured_now() {
+        let tool = route(Target::Tool { name: "rm".into(), input: None });
+        let all = || Rights::default();
+        let only = |names: &[&str]| Rights {
+            backends: Some(names.iter().map(|name| backend(name)).collect()),
+            ..all()
+        };
+        let without = |tools: &[&str]| Rights {
+            tools: BTreeMap::from([(backend("fs"), deny(tools))]),
+            ..all()
+        };
+        let refused = Permission::Refused;
+        for (rights, denied, asked, approved, expected) in [
+            (Some(all()), &[][..], &[][..], false, Permission::Given),
+            (None, &[], &[], true, refused(Refusal::App)),
+            (Some(only(&["fs"])), &[], &[], false, Permission::Given),
+            (Some(only(&[])), &[], &[], true, refused(Refusal::Backend)),
+            (Some(only(&["hr"])), &[], &["rm"], false, refused(Refusal::Backend)),
+            (Some(without(&["ls"])), &[], &[], false, Permission::Given),
+            (Some(without(&["r*"])), &[], &[], true, refused(Refusal::Tool)),
+            (Some(all()), &["rm"], &["rm"], true, refused(Refusal::Tool)),
+            (Some(all()), &["ls"], &["rm"], false, Permission::Ask),
+            (Some(all()), &["ls"], &["rm"], true, Permission::Given),
+        ] {
+            let (tools, approve) =
+                (deny(denied), Policy { tools: globs(asked), destructive: false });
+            let rules = Rules { tools: &tools, approve: &approve };
+            let told = format!("{rights:?} {denied:?} {asked:?} {approved}");
+            let given = permission(rights.as_ref(), Some(rules), &tool, approved);
+            assert_eq!(given, expected, "{told}");
+        }
+        let gone = permission(Some(&all()), None, &tool, true);
+        assert_eq!(gone, refused(Refusal::Removed));
+    }
+
+    #[test]
+    fn results_are_fetched_as_long_as_there_is_an_app() {
+        let results = route(Target::Results);
+        assert_eq!(permission(Some(&Rights::default()), None, &results, false), Permission::Given);
+        let gone = permission(None, None, &results, false);
+        assert_eq!(gone, Permission::Refused(Refusal::App));
+    }
+
+    #[test]
+    fn the_model_is_told_that_nothing_was_made() {
+        for refusal in [Refusal::App, Refusal::Backend, Refusal::Tool, Refusal::Removed] {
+            let told = refusal.for_model(&backend("fs"));
+            assert!(told.contains("was not made"), "{told}");
+        }
     }
 }

@@ -4,7 +4,7 @@
 "use strict";
 
 const SHOWN = 100;
-const state = { status: null, backends: new Map(), trust: [], tools: [], runs: new Map(), calls: new Map() };
+const state = { status: null, mayDecide: false, backends: new Map(), trust: [], tools: [], runs: new Map(), calls: new Map() };
 const at = (id) => document.getElementById(id);
 
 /** An element with a class, and children that are texts or elements. */
@@ -96,9 +96,10 @@ function ask(one) {
   const buttons = [button("Approve", "approve"), button("Deny", "deny")];
   setTimeout(() => buttons.forEach((button) => { button.disabled = false; }), UNTOUCHED);
   const answer = make("div", "answer", reason, ...buttons);
+  answer.hidden = !state.mayDecide;
   const word = make("p", "word soft", "");
   const card = make("article", "ask",
-    make("p", "", make("code", "", one.name), make("span", "soft", ` of ${one.backend}, `),
+    make("p", "", make("code", "", one.name), make("span", "soft", ` of ${one.backend}, app ${one.app}, `),
       one.runId ? make("code", "", one.runId) : "by hand", make("span", "soft", ", asked at "), clock(one.since),
       make("span", "soft", ", denied by itself at "), clock(one.deadline)),
     make("pre", "", one.argumentsText), answer, word);
@@ -150,6 +151,7 @@ function sweep() {
     }
   }
   section.hidden = !asks.size && at("keyless").hidden;
+  at("operator").hidden = state.mayDecide || !at("keyless").hidden;
 }
 
 function drawBackends() {
@@ -176,7 +178,7 @@ function drawBackends() {
   fill("backends", rows, "No backends. Add mcp, a2a or local entries to bridge.yaml.");
 }
 
-/** What is not as it was accepted, line by line. Accepting is done where the operator is. */
+/** What is not as it was accepted, line by line. The operator accepts it here, or on the host. */
 function drawTrust() {
   const tones = { "+": "added", "-": "removed" };
   const drawn = state.trust.filter((one) => one.damaged || one.findings.some((found) => found.change !== "gone")).map((one) => {
@@ -188,10 +190,16 @@ function drawTrust() {
       return make("details", "", make("summary", "", name, make("span", "soft", found.change + becomes), unseen), make("pre", "", ...lines));
     });
     const command = `mantyx-bridge trust accept ${one.name} --all --digest ${one.digest.slice(0, 16)}`;
+    const accept = make("button", "", "Accept all of it");
+    accept.setAttribute("aria-label", `Accept all of ${one.name}`);
+    const word = make("span", "soft", "");
+    accept.onclick = () => accepted(accept, word, one);
     return make("section", "",
       make("p", "", make("strong", "", one.name), one.damaged ? ` What was accepted of it cannot be read: ${one.damaged}` : null),
       make("div", "", ...found),
-      make("p", "soft", "As the user that the bridge runs as: ", make("code", "", command)));
+      state.status?.operator
+        ? make("p", "", accept, " ", word)
+        : make("p", "soft", "As the user that the bridge runs as: ", make("code", "", command)));
   });
   at("trust").hidden = !drawn.length;
   at("findings").replaceChildren(...drawn);
@@ -240,6 +248,7 @@ const key = (one) => "number" in one ? one.number : `${one.workspace}/${one.kind
 function drawRuns() {
   const rows = latest(state.runs, (a, b) => a.startedAt < b.startedAt ? 1 : -1).map((run) => make("tr", "",
     cell("", make("span", "", make("code", "", run.runId), run.kind === "eval" ? make("span", "soft", " eval") : null)),
+    cell("App", run.app),
     cell("", dot(run.state)),
     cell("Started", clock(run.startedAt)),
     cell("Calls", String(run.calls), "number"),
@@ -251,6 +260,7 @@ function drawRuns() {
 function drawCalls() {
   const rows = latest(state.calls, (a, b) => b.number - a.number).map((call) => make("tr", "",
     cell("", clock(call.startedAt)),
+    cell("App", call.app),
     cell("", make("code", "", call.name)),
     cell("Backend", call.backend),
     cell("", dot(call.outcome ?? (call.pending ? "pending" : call.state))),
@@ -284,8 +294,11 @@ async function readApprovals() {
   const response = await fetch("/v1/approvals", { headers: keyed() });
   if (mine !== approvals) return;
   at("keyless").hidden = response.status !== 401 || !state.status?.approvals.waiting;
-  if (response.ok) drawApprovals((await response.json()).approvals);
-  else sweep();
+  if (response.ok) {
+    const { approvals: all, mayDecide } = await response.json();
+    state.mayDecide = mayDecide;
+    drawApprovals(all);
+  } else sweep();
 }
 
 async function decide(id, decision, reason) {
@@ -311,6 +324,22 @@ async function refreshed(button, name) {
     const response = await fetch(`/v1/backends/${name}/refresh`, { method: "POST" });
     if (response.status === 401) location.reload();
     if (response.ok) take("backend", await response.json());
+  } finally {
+    button.disabled = false;
+  }
+}
+
+/** Accepts what is drawn: where it has changed since, the bridge refuses. */
+async function accepted(button, word, one) {
+  button.disabled = true;
+  try {
+    const headers = { ...keyed(), "content-type": "application/json" };
+    const body = JSON.stringify({ accept: "all", digest: one.digest });
+    const response = await fetch(`/v1/trust/${one.name}`, { method: "POST", headers, body });
+    if (!response.ok) say(word, (await response.json()).message);
+    else await readTrust();
+  } catch {
+    say(word, "The bridge was not reached.");
   } finally {
     button.disabled = false;
   }
@@ -373,6 +402,7 @@ async function readAll() {
   state.runs = new Map(runs.runs.map((one) => [key(one), one]));
   state.calls = new Map(calls.calls.map((one) => [key(one), one]));
   state.status = status;
+  drawTrust();
   [drawStatus, drawBackends, drawRuns, drawCalls].forEach((draw) => draw());
   await readApprovals();
 }

@@ -22,7 +22,7 @@ use crate::{
         spec::{InjectError, Injected, Selection, Spec, Table},
         trace::{self, Trace},
     },
-    runs::{NewRun, RunKey, Session},
+    runs::{NewRun, NotStarted, RunKey, Session},
 };
 
 /// The largest spec; specs carry attachments (DESIGN: the proxied body limit).
@@ -83,7 +83,8 @@ impl Outgoing<'_> {
         };
         let (injected, tools) = match self.plan(RunKind::Agent, &taken) {
             Ok(Plan::Injected { injected, tools }) => (injected, tools),
-            Ok(Plan::Untouched) => return self.forward_bytes(&taken.parts, vec![taken.body]).await,
+            // Whose it is counts without tools as well.
+            Ok(Plan::Untouched) => return self.create_bare_session(workspace, taken).await,
             Err(response) => return response,
         };
         let counts = injected_header(&injected);
@@ -102,6 +103,21 @@ impl Outgoing<'_> {
                 None => warn!("MANTYX's answer names no sessionId; its runs cannot be driven"),
             }
             response.headers_mut().insert(INJECTED, counts);
+        }
+        response
+    }
+
+    /// A session that gets no tools.
+    async fn create_bare_session(&self, workspace: Arc<str>, taken: Taken) -> Response<Body> {
+        let exchanged = self.exchange(&taken.parts, vec![taken.body]).await;
+        let (response, body) = match exchanged {
+            Ok(answer) => answer,
+            Err(response) => return response,
+        };
+        if response.status().is_success()
+            && let Some(id) = session_id(&body)
+        {
+            self.runs.own_session(&workspace, &id, &self.caller.app.name).await;
         }
         response
     }
@@ -166,9 +182,11 @@ impl Outgoing<'_> {
         }
     }
 
-    /// What the app can be given now.
+    /// What the app can be given now: its spec may have taken long to come.
     fn offer(&self) -> Arc<Offer> {
-        self.runs.backends().board.offer().seen_by(&self.caller.app.rights)
+        let app = self.runs.app(&self.caller.app.name);
+        let app = app.as_ref().unwrap_or(&self.caller.app);
+        self.runs.backends().board.offer().seen_by(&app.rights)
     }
 
     async fn take(&self, request: Request<Incoming>) -> Result<Taken, Response<Body>> {
@@ -227,38 +245,53 @@ impl Outgoing<'_> {
         (workspace, kind): (Arc<str>, RunKind),
         session: Option<SessionId>,
     ) -> Response<Body> {
-        let injected = match plan {
-            Plan::Injected { injected, .. } => injected,
-            Plan::Untouched => return self.forward_bytes(&taken.parts, vec![taken.body]).await,
+        let (body, counts, table) = match plan {
+            Plan::Injected { injected, .. } => {
+                let counts = injected_header(&injected);
+                (injected.body, Some(counts), injected.table)
+            }
+            Plan::Untouched => (vec![taken.body], None, Table::empty()),
         };
-        let counts = injected_header(&injected);
-        let (mut response, body) = match self.exchange(&taken.parts, injected.body).await {
+        let (mut response, body) = match self.exchange(&taken.parts, body).await {
             Ok(answer) => answer,
             Err(response) => return response,
         };
         if !response.status().is_success() {
             return response;
         }
-        response.headers_mut().insert(INJECTED, counts);
-        if injected.table.is_empty() {
-            return response;
+        if let Some(counts) = counts {
+            response.headers_mut().insert(INJECTED, counts);
         }
         let Some(run) = run_id(&body) else {
             warn!("MANTYX's answer names no runId; the calls of this run cannot be answered");
             return response;
         };
+        let app = &self.caller.app.name;
+        if let Some(session) = &session {
+            self.runs.own_session(&workspace, session, app).await;
+        }
+        if table.is_empty() {
+            self.runs.own_run(RunKey { workspace, kind, run }, app).await;
+            return response;
+        }
         let new = NewRun {
             key: RunKey { workspace, kind, run },
-            app: self.caller.app.name.clone(),
+            app: app.clone(),
             session,
             authority: self.authority.clone(),
-            table: Arc::new(injected.table),
+            table: Arc::new(table),
             has_past: false,
             past_is_lost: false,
             trace: self.runs.traces().context(trace(&taken.parts.headers)),
         };
-        if let Err(run) = self.runs.start(new).await {
-            warn!(run = %run.key.run, "MANTYX gave out an id again; that run is driven already");
+        match self.runs.start(new).await {
+            Ok(_) => {}
+            Err(NotStarted::Driven(run)) => {
+                warn!(run = %run.key.run, "MANTYX gave out an id again; that run is driven already");
+            }
+            Err(NotStarted::Taken) => {
+                warn!("MANTYX gave out an id again; that run is another app's, and not driven");
+            }
         }
         response
     }

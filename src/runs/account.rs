@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     DrivenRun, Runs,
-    approvals::Decision,
+    approvals::{Decider, Decision},
     history::{Begun, Outcome, Running},
 };
 use crate::{
@@ -70,7 +70,10 @@ impl Asking {
         let waited = since.elapsed();
         let told = audit::Approval {
             outcome: outcome.as_str(),
-            by: by.map(|(app, _)| app.to_string()),
+            by: by.map(|(app, decision)| match decision.by {
+                Decider::Operator => "operator".to_owned(),
+                Decider::App => app.to_string(),
+            }),
             reason: by.and_then(|(_, decision)| decision.reason.clone()),
             ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
         };

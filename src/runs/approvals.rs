@@ -91,7 +91,17 @@ pub struct Ended {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     pub approved: bool,
+    pub by: Decider,
     pub reason: Option<String>,
+}
+
+/// Who has decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decider {
+    /// Whoever has the operator's secret.
+    Operator,
+    /// The app whose call it is, which may decide on its own (`approves`).
+    App,
 }
 
 /// A decision came to nothing.
@@ -187,10 +197,10 @@ impl Approvals {
         Ok(Question { approvals: self, number, decision, until })
     }
 
-    /// Takes what a person of `app` says about the question `id`; how it stands then.
+    /// Takes what a person says about the question `id` of `app`, or of any app; how it stands then.
     pub fn decide(
         &self,
-        app: &AppName,
+        app: Option<&AppName>,
         id: &str,
         decision: Decision,
     ) -> Result<Approval, Undecidable> {
@@ -209,21 +219,25 @@ impl Approvals {
         }
     }
 
-    /// The question of this id, if it is `app`'s and remembered.
-    pub fn get(&self, app: &AppName, id: &str) -> Option<Approval> {
+    /// The question of this id, if it is remembered and `app`'s; `None` stands for any app.
+    pub fn get(&self, app: Option<&AppName>, id: &str) -> Option<Approval> {
         let inner = self.lock();
         let mut waiting = inner.waiting.values().map(|waiting| &waiting.approval);
-        let ended = || inner.ended.get(app)?.iter().rev().find(|approval| approval.is(app, id));
-        waiting.find(|approval| approval.is(app, id)).or_else(ended).cloned()
+        let mut ended = inner.ended.values().flat_map(|ended| ended.iter().rev());
+        let found = waiting.find(|approval| approval.is(app, id));
+        found.or_else(|| ended.find(|approval| approval.is(app, id))).cloned()
     }
 
-    /// The questions of `app`: those that wait in their order, then the others, the latest first.
-    pub fn of(&self, app: &AppName) -> Vec<Approval> {
+    /// The questions of `app`, or of all apps: those that wait in their order, then the others, the
+    /// latest first.
+    pub fn of(&self, app: Option<&AppName>) -> Vec<Approval> {
         let inner = self.lock();
         let waiting = inner.waiting.values().map(|waiting| &waiting.approval);
-        let waiting = waiting.filter(|approval| approval.app == *app);
-        let ended = inner.ended.get(app).into_iter().flatten().rev();
-        waiting.chain(ended).cloned().collect()
+        let ended = inner.ended.values().flat_map(|ended| ended.iter().rev());
+        let is_seen = |approval: &&Approval| app.is_none_or(|app| approval.app == *app);
+        let mut ended: Vec<&Approval> = ended.filter(is_seen).collect();
+        ended.sort_by_key(|approval| std::cmp::Reverse(approval.ended.as_ref().map(|it| it.at)));
+        waiting.filter(is_seen).chain(ended).cloned().collect()
     }
 
     /// How many calls wait: those of `app`, or of all.
@@ -267,8 +281,8 @@ impl Approvals {
 }
 
 impl Approval {
-    fn is(&self, app: &AppName, id: &str) -> bool {
-        self.app == *app && self.id.as_str() == id
+    fn is(&self, app: Option<&AppName>, id: &str) -> bool {
+        app.is_none_or(|app| self.app == *app) && self.id.as_str() == id
     }
 
     pub fn outcome(&self) -> Option<Outcome> {

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use tokio::time::Instant;
+use tracing::info;
 
 use super::{
     AskedBy, Runs,
@@ -12,12 +13,13 @@ use super::{
     approvals::{Asked, Decision, TooMany},
     history::Begun,
     pending::{Alone, InHand},
+    permit::Permit,
 };
 use crate::{
     backend::{
         calls::Wanted,
         line::{NoTurn, Turn},
-        peer::Origin,
+        peer::{Origin, Permit as _},
     },
     model::{
         approval,
@@ -25,6 +27,7 @@ use crate::{
         event::Call,
         ids::AppName,
         offer::{Route, Target},
+        rights::Permission,
     },
     traces::Context,
 };
@@ -63,6 +66,7 @@ impl Runs {
             account.resumed();
         }
         let origin = asked_by.as_ref().map(|by| Origin {
+            whose: whose(app, &by.driven.key.workspace),
             run: by.run.clone(),
             session: by.driven.session.clone(),
             tool_use,
@@ -86,6 +90,11 @@ impl Runs {
         };
         let (runs, app) = (Arc::clone(self), app.clone());
         if route.target == Target::Results {
+            // The work was permitted when it was begun, and its result belongs to whoever began it.
+            if let Permission::Refused(refusal) = self.permit(&app).now(route) {
+                let made = Made::failed(Ending::Denied, refusal.for_model(&route.backend));
+                return self.answer_in_time(async { Ok(made) }, in_hand, None).await;
+            }
             let making = async move {
                 Ok(Made::from(runs.result_of(&app, args.get(), asked_by.as_deref()).await))
             };
@@ -96,10 +105,12 @@ impl Runs {
             Some(_) => settings.calls.pending_timeout,
             None => settings.calls.timeout,
         };
+        let permit = self.permit(&app);
         let mut wanted = Wanted {
             arguments: args,
             origin,
             trace,
+            permit: Arc::clone(&permit) as _,
             witness: alone.map(|alone| alone as _),
             handle: None,
             deadline: Instant::now() + within,
@@ -110,30 +121,50 @@ impl Runs {
             wanted.handle.clone_from(&by.handle);
         }
         let route = route.clone();
-        let making = async move { runs.make(begun, &route, wanted, &account).await };
+        let making = async move { runs.make(begun, &route, (wanted, permit), &account).await };
         self.answer_in_time(making, in_hand, patience).await
     }
 
     /// Makes the call that `begun` tells of.
+    ///
+    /// The permission is looked at here so that no person is asked about a call that cannot be made,
+    /// and asked for again where the call is dispatched: it has waited for a person and a turn then.
     pub(super) async fn make(
         &self,
         begun: Begun,
         route: &Route,
-        wanted: Wanted,
+        (wanted, permit): (Wanted, Arc<Permit>),
         account: &Account,
     ) -> Result<Made, Left> {
-        let app = begun.app.clone();
-        // What was started before has been approved.
-        if wanted.handle.is_none() && self.backends.asks(route) {
-            // A mistake is told at once, and is nobody's to decide.
-            if let Some(mistaken) = self.backends.mistaken(route, &wanted) {
-                return Ok(mistaken);
+        // What was started before has been permitted and approved.
+        if wanted.handle.is_some() {
+            return Ok(self.call_in_turn(&begun.app, route, &wanted).await);
+        }
+        loop {
+            match permit.now(route) {
+                Permission::Given => {}
+                Permission::Refused(refusal) => {
+                    let why = refusal.for_model(&route.backend);
+                    info!(app = %begun.app, tool = begun.name, %refusal, "a call is refused");
+                    return Ok(Made::failed(Ending::Denied, why));
+                }
+                Permission::Ask => {
+                    // Arguments that are wrong are answered at once: no person can mend them.
+                    if let Some(mistaken) = self.backends.mistaken(route, &wanted) {
+                        return Ok(mistaken);
+                    }
+                    if let Some(refused) = self.ask(begun.clone(), route, &wanted, account).await? {
+                        return Ok(refused);
+                    }
+                    permit.approve();
+                }
             }
-            if let Some(refused) = self.ask(begun, route, &wanted, account).await? {
-                return Ok(refused);
+            let made = self.call_in_turn(&begun.app, route, &wanted).await;
+            // `approve` came to cover the call while it waited for its turn.
+            if made.ending != Ending::NotApproved {
+                return Ok(made);
             }
         }
-        Ok(self.call_in_turn(&app, route, wanted).await)
     }
 
     /// Asks a person; what is answered in place of making the call, unless it was approved. Holds
@@ -171,7 +202,7 @@ impl Runs {
         }
     }
 
-    async fn call_in_turn(&self, app: &AppName, route: &Route, wanted: Wanted) -> Made {
+    async fn call_in_turn(&self, app: &AppName, route: &Route, wanted: &Wanted) -> Made {
         let settings = self.settings();
         let turns = settings.apps.get(app).and_then(|app| app.turns.as_deref());
         let patience = settings.calls.timeout / 4;
@@ -195,4 +226,9 @@ impl Runs {
         );
         Made::failed(Ending::Busy, why)
     }
+}
+
+/// What keeps the conversations of an app in a workspace apart from all others.
+pub(super) fn whose(app: &AppName, workspace: &str) -> Arc<str> {
+    format!("{app}/{workspace}").into()
 }

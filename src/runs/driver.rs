@@ -7,7 +7,7 @@
 //!
 //! Must not: wait for an app, or stop reading because a call is slow.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{collections::HashSet, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -35,7 +35,7 @@ use crate::{
     model::{
         ending::Ending,
         event::{self, Beginning, Call, Event},
-        ids::RunKind,
+        ids::{RunId, RunKind},
         run::{Step, Work},
     },
     upstream::{Authority, OpenError},
@@ -92,6 +92,8 @@ struct Driver {
     /// Calls that are answered when the past has been read. Where that is lost, an answer has to wait:
     /// it would bring the run's next call, which could not be told from one of the past.
     left: Vec<(Arc<Entry>, Task)>,
+    /// The agent runs that the stream of an eval has named.
+    named: HashSet<RunId>,
 }
 
 /// Drives `run` until it ends or the daemon goes down.
@@ -115,6 +117,7 @@ pub(super) async fn drive(
         unknown: if is_revived { UNKNOWN_RUN_LIMIT - 1 } else { 0 },
         has_read: is_revived,
         left,
+        named: HashSet::new(),
     };
     if !driver.run.state().past_is_lost() {
         driver.answer_left();
@@ -481,6 +484,13 @@ impl Driver {
     /// Takes in an event, whose frame is `raw` unless it is too large; whether the run has ended with
     /// it.
     fn take_event(&mut self, event: Event, raw: Option<&Bytes>) -> bool {
+        // Before a call of it is made: its app may have handed the agent run over as well.
+        if self.run.key.kind == RunKind::Eval
+            && let Some(agent_run) = &event.agent_run
+            && self.named.insert(agent_run.clone())
+        {
+            self.runs.adopt(&self.run, agent_run);
+        }
         let seq = event.seq;
         let is_behind = {
             let state = self.run.state();
@@ -567,6 +577,13 @@ impl Driver {
                     continue;
                 }
             };
+            if !self.runs.claim(&self.run, &call) {
+                warn!(
+                    %run, toolUseId = %tool_use,
+                    "the call belongs to another driver, and is not made by this one"
+                );
+                continue;
+            }
             let entry = self.run.entry(&self.runs, &call);
             changes.push(entry.change());
             tasks.push((call, task, entry));

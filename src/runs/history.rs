@@ -171,12 +171,21 @@ impl History {
         answered.find(|entry| entry.id == id).cloned()
     }
 
-    /// The calls of `app`, the latest first: those that run, then those that were answered.
-    pub fn of(&self, app: &AppName) -> Vec<Entry> {
+    /// The calls of `app`, or of all apps, the latest first: those that run, then those that were
+    /// answered.
+    pub fn of(&self, app: Option<&AppName>) -> Vec<Entry> {
         let inner = self.lock();
-        let running = inner.running.values().rev().filter(|entry| entry.app == *app);
-        let answered = inner.answered.get(app).into_iter().flatten().rev();
-        running.chain(answered).cloned().collect()
+        let is_seen = |of: &AppName| app.is_none_or(|app| of == app);
+        let running = inner.running.values().rev().filter(|entry| is_seen(&entry.app));
+        let mut all: Vec<Entry> = running.cloned().collect();
+        let answered = inner.answered.iter().filter(|(of, _)| is_seen(of));
+        let from = all.len();
+        all.extend(answered.flat_map(|(_, calls)| calls.iter().rev()).cloned());
+        if app.is_none() {
+            // Those of one app are in order.
+            all[from..].sort_by_key(|entry| std::cmp::Reverse(entry.begun + entry.took()));
+        }
+        all
     }
 
     /// How many calls go on after a first answer.
@@ -254,7 +263,7 @@ mod tests {
     fn told(history: &History, app: &str) -> Vec<(String, Option<Outcome>)> {
         let told =
             |entry: &Entry| (entry.tool_use.to_string(), entry.ended().map(|(outcome, _)| outcome));
-        history.of(&app.into()).iter().map(told).collect()
+        history.of(Some(&app.into())).iter().map(told).collect()
     }
 
     #[test]

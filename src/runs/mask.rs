@@ -79,7 +79,10 @@ mod tests {
         let fields = frame.fields();
         let again =
             Event::read(fields.id.as_deref(), fields.event.as_deref(), &fields.data.unwrap());
-        assert_eq!(again.unwrap(), Event { seq: Some(6), print: None, body: Body::Other });
+        assert_eq!(
+            again.unwrap(),
+            Event { seq: Some(6), print: None, agent_run: None, body: Body::Other }
+        );
     }
 
     #[test]

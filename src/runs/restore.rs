@@ -19,7 +19,7 @@ use crate::{
     config::App,
     journal::{
         self,
-        record::{Change, Kept, KeptCall, KeptRun, KeptSession, LongRecord, RunRecord},
+        record::{CallKey, Change, Kept, KeptCall, KeptRun, KeptSession, LongRecord, RunRecord},
     },
     model::{
         answer::codes::OUTCOME_UNKNOWN,
@@ -39,7 +39,7 @@ impl Runs {
     /// Takes up what was kept. Runs that were being driven are driven on; those that need their
     /// app's own credential, as soon as the app shows it.
     pub fn restore(self: &Arc<Self>, kept: Kept, apps: &[App]) {
-        let Kept { upstream, runs, sessions, long, last_slot, lost, noted: _ } = kept;
+        let Kept { upstream, runs, sessions, owners, long, last_slot, lost, noted: _ } = kept;
         self.next_slot.store(last_slot + 1, Ordering::Relaxed);
         let now = self.upstream.base().to_string();
         if upstream.is_none() && lost.is_some() {
@@ -48,10 +48,12 @@ impl Runs {
         } else if upstream.as_ref() != Some(&now) {
             self.leave_behind(&runs, &sessions);
             let long = long.into_iter().map(|(id, _)| Change::ForgetLong(id));
-            self.journal.write(long.collect());
+            let owners = owners.into_iter().map(|(key, _)| Change::ForgetOwner(key));
+            self.journal.write(long.chain(owners).collect());
             self.journal.write(vec![Change::Upstream(now)]);
             return;
         }
+        self.restore_owners(owners, (&runs, &sessions));
         let (untold, long): (Vec<_>, Vec<_>) =
             long.into_iter().partition(|(_, record)| is_untold(record, &runs));
         let untold = untold.into_iter().map(|(id, _)| Change::ForgetLong(id));
@@ -63,20 +65,28 @@ impl Runs {
             let app = apps.iter().find(|app| app.name.as_str() == run.record.app);
             let ended = run.record.ended_at.map(|at| journal::now().saturating_sub(at));
             let outlived = ended.is_some_and(|ago| u128::from(ago) > KEEP_ENDED.as_millis());
-            let (Some(app), false) = (app, outlived) else {
-                if !outlived {
+            if outlived {
+                self.journal.write(vec![Change::ForgetRun(run.slot)]);
+                continue;
+            }
+            // The calls of an app that was removed are answered all the same, each with a refusal:
+            // the model would wait for them until MANTYX gives up.
+            let authority = match app {
+                Some(app) => self.upstream.authority_of(app),
+                None => self.upstream.own(),
+            };
+            match authority.filter(|_| !run.record.callers_credential) {
+                Some(authority) => self.wake(run, authority),
+                None if app.is_some() => self.lay_asleep(run),
+                None => {
                     warn!(
                         run = run.record.run,
                         app = run.record.app,
-                        "a run is not driven on, for its app is not configured any more"
+                        "a run is not driven on: its app is not configured any more, and only the \
+                         app had a credential for it"
                     );
+                    self.journal.write(vec![Change::ForgetRun(run.slot)]);
                 }
-                self.journal.write(vec![Change::ForgetRun(run.slot)]);
-                continue;
-            };
-            match self.upstream.authority_of(app) {
-                Some(authority) if !run.record.callers_credential => self.wake(run, authority),
-                _ => self.lay_asleep(run),
             }
         }
         self.restore_long_calls(long);
@@ -126,6 +136,8 @@ impl Runs {
     fn lay_asleep(&self, run: KeptRun) {
         let Some(key) = key(&run) else { return };
         info!(run = %key.run, app = run.record.app, "a run waits for its app's credential");
+        let calls = run.calls.iter().map(|call| call.key.clone()).collect::<Vec<_>>();
+        self.reclaim(&key, &calls);
         self.lock().asleep.insert(key, run);
     }
 
@@ -151,9 +163,22 @@ impl Runs {
         }))
     }
 
+    /// Claims what the driver of a run had claimed in an earlier process: a call has its key in the
+    /// journal from before it is made until its run has ended.
+    fn reclaim(&self, key: &RunKey, calls: &[CallKey]) {
+        let mut inner = self.lock();
+        for call in calls {
+            let of_eval = (!call.agent_run.is_empty()).then(|| call.agent_run.as_str().into());
+            let agent_run = of_eval.unwrap_or_else(|| key.run.clone());
+            let (workspace, tool_use) = (Arc::clone(&key.workspace), call.tool_use.as_str().into());
+            inner.claims.take((workspace, agent_run), tool_use, call.slot);
+        }
+    }
+
     fn wake(self: &Arc<Self>, kept: KeptRun, authority: Authority) {
         let Some(key) = key(&kept) else { return };
         let KeptRun { slot, record, routes, calls } = kept;
+        self.reclaim(&key, &calls.iter().map(|call| call.key.clone()).collect::<Vec<_>>());
         let trace = self.kept_trace(&record);
         let table = Arc::new(Table::restore(&record.table, routes));
         let last_seq = calls.iter().map(|call| call.record.seq).max().unwrap_or(0);
@@ -271,7 +296,7 @@ fn task(
     }
 }
 
-fn key(run: &KeptRun) -> Option<RunKey> {
+pub(super) fn key(run: &KeptRun) -> Option<RunKey> {
     let record = &run.record;
     let Some(kind) = RunKind::of_collection(&record.kind) else {
         warn!(run = record.run, kind = record.kind, "the journal has a run of an unknown kind");
@@ -289,7 +314,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        journal::record::{CallKey, CallRecord, LongOf, RunRecord, Slot},
+        journal::record::{CallRecord, LongOf, RunRecord, Slot},
         model::{offer::Offer, routes::Routes},
     };
 

@@ -5,7 +5,7 @@ mod panics;
 use tokio::time::advance;
 
 use super::{log::EventLog, *};
-use crate::{config::Credential, state::StateDir};
+use crate::{config::Credential, model::ids::RunKind, state::StateDir};
 
 /// A run with one event, which is put into `inner`.
 fn run(inner: &mut Inner, id: &str, room: &Room) -> Arc<DrivenRun> {
@@ -28,6 +28,16 @@ fn run(inner: &mut Inner, id: &str, room: &Room) -> Arc<DrivenRun> {
     run.log.push(Some(1), Bytes::from_static(b"data: x\n\n"));
     inner.runs.insert(key, Arc::clone(&run));
     run
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_app_pushes_out_its_own_ended_runs_alone() {
+    let now = Instant::now();
+    let apps: [AppName; 2] = ["a".into(), "b".into()];
+    let [a, b] = &apps;
+    let of_a = (0..5).map(|number| (a, (now + Duration::from_secs(number), number)));
+    let of_b = (5..7).map(|number| (b, (now, number)));
+    assert_eq!(beyond(3, of_a.chain(of_b)), [0, 1]);
 }
 
 #[tokio::test(start_paused = true)]

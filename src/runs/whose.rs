@@ -1,4 +1,4 @@
-//! Whose a run or a session is, as far as the bridge knows.
+//! Whose a run or a session is, as far as the bridge knows, and which driver makes a call.
 //!
 //! Apps may share one credential, with which MANTYX would show each what is another's.
 //!
@@ -6,8 +6,25 @@
 
 use std::sync::Arc;
 
-use super::{Inner, RunKey, Runs};
-use crate::model::ids::{AppName, RunKind, SessionId};
+use tracing::warn;
+
+use super::{
+    DrivenRun, Inner, RunKey, Runs,
+    owners::{How, Owned},
+};
+use crate::{
+    journal::{
+        self,
+        record::{Change, KeptRun, KeptSession, OwnedKey, OwnerRecord},
+    },
+    model::{
+        event::Call,
+        ids::{AppName, RunId, RunKind, SessionId, is_segment},
+    },
+};
+
+/// An id of MANTYX's that is longer than this is not remembered.
+const MAX_ID: usize = 512;
 
 /// What belongs to an app.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,27 +37,184 @@ impl Runs {
     /// What `id` is in `workspace`, where it is known to be another app's than `app`.
     pub fn others(&self, workspace: &str, id: &str, app: &AppName) -> Option<Thing> {
         let workspace: Arc<str> = workspace.into();
-        let key = |kind| RunKey { workspace: Arc::clone(&workspace), kind, run: id.into() };
+        let run =
+            |kind| Owned::Run(RunKey { workspace: Arc::clone(&workspace), kind, run: id.into() });
         let inner = self.lock();
-        for kind in [RunKind::Agent, RunKind::Eval] {
-            if inner.owner_of(&key(kind)).is_some_and(|owner| owner != app.as_str()) {
-                return Some(Thing::Run);
+        let is_others =
+            |owned: &Owned| inner.owner_of(owned).is_some_and(|owner| owner != app.as_str());
+        if [RunKind::Agent, RunKind::Eval].into_iter().map(run).any(|run| is_others(&run)) {
+            return Some(Thing::Run);
+        }
+        let session = Owned::Session(Arc::clone(&workspace), id.into());
+        is_others(&session).then_some(Thing::Session)
+    }
+
+    /// `app` has created this run, which the bridge does not drive. Who owns it is in the journal
+    /// when this returns: an app that has the run's id may rely on it.
+    pub async fn own_run(&self, key: RunKey, app: &AppName) {
+        self.own(Owned::Run(key), app).await;
+    }
+
+    /// The same of a session that the bridge need not remember otherwise.
+    pub async fn own_session(&self, workspace: &Arc<str>, id: &SessionId, app: &AppName) {
+        self.own(Owned::Session(Arc::clone(workspace), id.clone()), app).await;
+    }
+
+    async fn own(&self, owned: Owned, app: &AppName) {
+        let changes = self.lock().own(owned, app, How::Created);
+        // Known already, most likely: a session with every message.
+        if let Ok(changes) = changes
+            && !changes.is_empty()
+        {
+            self.journal.write(changes);
+            self.settled().await;
+        }
+    }
+
+    /// The eval that the agent run `key` is of, as far as the bridge drives it or did.
+    pub fn eval_of(&self, key: &RunKey) -> Option<Arc<DrivenRun>> {
+        let inner = self.lock();
+        inner.runs.get(&inner.eval_key_of(key)?).cloned()
+    }
+
+    /// The eval whose driver answers the calls of the agent run `key`, if there is one.
+    pub fn driven_by_eval(&self, key: &RunKey) -> Option<RunKey> {
+        let inner = self.lock();
+        inner.eval_key_of(key).filter(|eval| inner.is_known(eval))
+    }
+
+    /// The stream of `eval` has named an agent run of it, which is the eval's app's from now on.
+    pub(super) fn adopt(&self, eval: &DrivenRun, agent_run: &RunId) {
+        let (kind, workspace) = (RunKind::Agent, Arc::clone(&eval.key.workspace));
+        let owned = Owned::Run(RunKey { workspace, kind, run: agent_run.clone() });
+        let adopted = self.lock().own(owned, &eval.app, How::OfEval(eval.key.run.clone()));
+        match adopted {
+            Ok(changes) if changes.is_empty() => {}
+            Ok(changes) => self.journal.write(changes),
+            Err(NotOwned) => warn!(
+                eval = %eval.key.run, run = %agent_run,
+                "an eval names an agent run that is not its own; its calls are not made for it"
+            ),
+        }
+    }
+
+    /// Claims `call` for the driver of `run`. Where this gives `false`, the call is made by another
+    /// driver, or belongs to another run: this one must not make it.
+    pub(super) fn claim(&self, run: &DrivenRun, call: &Call) -> bool {
+        let (workspace, agent_run) = (Arc::clone(&run.key.workspace), run.asked_by(call));
+        let key = RunKey { workspace, kind: RunKind::Agent, run: agent_run };
+        let mut inner = self.lock();
+        let owner = inner.owners.get(&Owned::Run(key.clone()));
+        let is_its = match (run.key.kind, owner.map(|owner| &owner.how)) {
+            // What an app has handed over may turn out to be of an eval, which then drives it.
+            (RunKind::Agent, Some(How::OfEval(_))) => false,
+            (RunKind::Agent, _) => true,
+            (RunKind::Eval, Some(How::OfEval(_))) => owner.is_some_and(|it| it.app == run.app),
+            // Its app has so many runs that this one was pushed out.
+            (RunKind::Eval, None) => true,
+            (RunKind::Eval, Some(How::Created | How::Attached)) => false,
+        };
+        is_its && inner.claims.take((key.workspace, key.run), call.tool_use.clone(), run.slot)
+    }
+
+    /// Takes up who owned what in an earlier process.
+    ///
+    /// What an app owned that is not configured any more is remembered for as long as its runs.
+    /// Afterwards it is MANTYX's to judge: the operator may have given the app another name.
+    pub(super) fn restore_owners(
+        &self,
+        mut owners: Vec<(OwnedKey, OwnerRecord)>,
+        (runs, sessions): (&[KeptRun], &[KeptSession]),
+    ) {
+        owners.sort_by_key(|(_, record)| record.since);
+        let now = journal::now();
+        let is_outdated = |record: &OwnerRecord| {
+            let age = u128::from(now.saturating_sub(record.since));
+            self.app(&record.app.as_str().into()).is_none() && age > super::KEEP_ENDED.as_millis()
+        };
+        let mut inner = self.lock();
+        let mut changes = Vec::new();
+        for (key, record) in owners {
+            let owned = Owned::restore((&key.0, &key.1, &key.2)).filter(|_| !is_outdated(&record));
+            match owned {
+                Some(owned) => changes.extend(inner.owners.restore(owned, &record)),
+                None => changes.push(Change::ForgetOwner(key)),
             }
         }
-        let session = inner.sessions.get(&(Arc::clone(&workspace), SessionId::from(id)));
-        if session.is_some_and(|session| session.app != *app) {
-            return Some(Thing::Session);
+        // An earlier version has kept no owners beside the runs and sessions themselves.
+        let runs = runs.iter().filter_map(|run| {
+            let how = if run.record.has_past { How::Attached } else { How::Created };
+            Some((Owned::Run(super::restore::key(run)?), run.record.app.as_str(), how))
+        });
+        let sessions = sessions.iter().map(|session| {
+            let (workspace, id) = &session.key;
+            let owned = Owned::Session(workspace.as_str().into(), id.as_str().into());
+            (owned, session.record.app.as_str(), How::Created)
+        });
+        for (owned, app, how) in runs.chain(sessions).collect::<Vec<_>>() {
+            if inner.owners.get(&owned).is_none() {
+                changes.extend(inner.own(owned, &app.into(), how).unwrap_or_default());
+            }
         }
         drop(inner);
-        // An agent run of an eval is its eval's.
-        let eval = self.eval_of(&key(RunKind::Agent));
-        eval.is_some_and(|eval| eval.app != *app).then_some(Thing::Run)
+        self.journal.write(changes);
     }
 }
 
+/// It belongs to another app, or to another run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NotOwned;
+
 impl Inner {
-    fn owner_of(&self, key: &RunKey) -> Option<&str> {
-        let asleep = || self.asleep.get(key).map(|run| run.record.app.as_str());
-        self.runs.get(key).map(|run| run.app.as_str()).or_else(asleep)
+    /// `app` owns this from now on, unless another does. The changes are for the journal.
+    pub(super) fn own(
+        &mut self,
+        owned: Owned,
+        app: &AppName,
+        how: How,
+    ) -> Result<Vec<Change>, NotOwned> {
+        let id = match &owned {
+            Owned::Run(key) => key.run.as_str(),
+            Owned::Session(_, id) => id.as_str(),
+        };
+        if !is_segment(id) || id.len() > MAX_ID {
+            warn!(%app, "MANTYX gave out an id that cannot stand in a path; it is not remembered");
+            return Ok(Vec::new());
+        }
+        self.owners.own(owned, app, how, journal::now()).map_err(|taken| {
+            warn!(%app, owner = %taken.app, how = ?taken.how, "what has an owner was to get another");
+            NotOwned
+        })
+    }
+
+    /// Whose this is. What is still driven has an owner, too, where the app has more runs than are
+    /// remembered.
+    fn owner_of(&self, owned: &Owned) -> Option<&str> {
+        if let Some(owner) = self.owners.get(owned) {
+            return Some(owner.app.as_str());
+        }
+        match owned {
+            Owned::Run(key) => {
+                let asleep = || self.asleep.get(key).map(|run| run.record.app.as_str());
+                self.runs.get(key).map(|run| run.app.as_str()).or_else(asleep)
+            }
+            Owned::Session(workspace, id) => {
+                let session = self.sessions.get(&(Arc::clone(workspace), id.clone()));
+                session.map(|session| session.app.as_str())
+            }
+        }
+    }
+
+    /// The eval that the agent run `key` is of.
+    fn eval_key_of(&self, key: &RunKey) -> Option<RunKey> {
+        let owner = self.owners.get(&Owned::Run(key.clone()))?;
+        let How::OfEval(eval) = &owner.how else { return None };
+        let workspace = Arc::clone(&key.workspace);
+        Some(RunKey { workspace, kind: RunKind::Eval, run: eval.clone() })
+    }
+
+    /// Whether the run is driven, or was and is remembered.
+    fn is_known(&self, key: &RunKey) -> bool {
+        self.runs.contains_key(key) || self.asleep.contains_key(key)
     }
 }

@@ -181,7 +181,8 @@ fn check_files(answer: Answer) {
 async fn check_talk(peer: &Arc<dyn Peer>) {
     let talk = async |run: &str, session: Option<&str>, message: &str| {
         let session = session.map(Into::into);
-        let origin = Origin { run: run.into(), session, tool_use: message.into() };
+        let origin =
+            Origin { whose: "a/acme".into(), run: run.into(), session, tool_use: message.into() };
         match call_of(peer, Some(origin), message).await {
             Ok(Answer::Result { text, .. }) => text,
             other => panic!("{message}: {other:?}"),

@@ -10,8 +10,8 @@ use crate::{
     effects::{Effects, Kind},
     events::{self, EVENTS},
     frames::Script,
-    http::{Answer, Connection, Request},
-    mantyx::{CREDENTIAL, Mantyx},
+    http::{Answer, Connection},
+    owners::{Apps, token},
     peers,
     rig::Rig,
     sse::Stream,
@@ -47,8 +47,10 @@ pub(crate) fn id(approval: &Value) -> String {
     approval["id"].as_str().expect("an id").to_owned()
 }
 
+/// What the operator decides.
 pub(crate) async fn decide(bridge: &Bridge, id: &str, body: &str) -> Answer {
-    bridge.api("POST", &format!("/v1/approvals/{id}"), Some(body)).await
+    let request = bridge.request("POST", &format!("/v1/approvals/{id}")).json(body);
+    request.header("X-Bridge-Operator", &bridge.operator()).answer(bridge.addr()).await
 }
 
 pub(crate) async fn approve(bridge: &Bridge, id: &str) -> Value {
@@ -145,7 +147,7 @@ async fn a_denied_call_is_not_made_and_the_model_learns_why() {
     let mut approval = line["approval"].clone();
     assert!(approval["ms"].take().is_u64(), "{line}");
     let expected = json!({
-        "outcome": "denied", "by": "default", "reason": "Use the test server.", "ms": null,
+        "outcome": "denied", "by": "operator", "reason": "Use the test server.", "ms": null,
     });
     assert_eq!(approval, expected);
 }
@@ -234,56 +236,69 @@ async fn a_call_by_hand_waits_as_well() {
     assert_eq!(answer.expect(200)["result"], "noted: x");
 }
 
+/// Which apps there are, what `a` decides, and who may.
 #[tokio::test]
-async fn what_another_app_is_asked_there_is_not() {
-    let mantyx = Mantyx::start().await;
-    let dir = tempfile::TempDir::new().expect("the temporary directory is writable");
-    let plain = peers::with(&peers::ledger(&crate::rig::ledger_in(&dir), &[]), "approve: '*'");
-    let token = |app: &str| format!("mbt_{}", app.repeat(32));
-    let config = format!(
-        "upstream: {{base_url: \"{}\", workspace: acme, credential: {CREDENTIAL}}}\n\
-         apps: {{a: {{token: {}}}, b: {{token: {}}}}}\nmcp:\n  plain: {plain}\n",
-        mantyx.url(),
-        token("a"),
-        token("b"),
-    );
-    let bridge = Bridge::ready(&config).await;
-    let ask = async |app: &str, method: &str, target: &str, body: Option<&str>| {
-        let request = Request::new(method, target).bearer(&token(app));
-        let request = match body {
-            Some(body) => request.json(body),
-            None => request,
+async fn only_the_operator_decides_unless_an_app_may() {
+    for (approves, own) in [("", 403), (", approves: false", 403), (", approves: true", 200)] {
+        let apps = Apps::with(ALL, approves).await;
+        let decision = r#"{"decision":"approve"}"#;
+        let body = format!(r#"{{"toolUseId":"tu_1","name":"plain_note","args":{NOTE}}}"#);
+        let call = apps.ask("a", "POST", "/v1/tool-calls", Some(&body));
+        let decided = async {
+            let target = format!("/v1/approvals/{}", apps.asked().await);
+            let listed =
+                async |app: &str| apps.ask(app, "GET", "/v1/approvals", None).await.expect(200);
+            let (of_a, of_b) = (listed("a").await, listed("b").await);
+            assert_eq!(of_a["approvals"][0]["argumentsText"], NOTE, "an app sees its own");
+            assert_eq!(
+                (&of_a["mayDecide"], &of_b["mayDecide"]),
+                (&(own == 200).into(), &false.into())
+            );
+            assert_eq!(of_b["approvals"], json!([]));
+            let status = apps.ask("b", "GET", "/v1/status", None).await.expect(200);
+            assert_eq!(status["approvals"]["waiting"], 0);
+            for target in [target.as_str(), "/v1/approvals/apr_0"] {
+                let refused = apps.ask("b", "POST", target, Some(decision)).await;
+                assert_eq!(refused.expect_error(403)["error"], "operator_only");
+            }
+            let wrong = apps.request("a", "POST", &target).json(decision);
+            let wrong = wrong.header("X-Bridge-Operator", &token("a")).answer(apps.bridge.addr());
+            assert_eq!(apps.executions(), 0);
+            let mine = if own == 200 {
+                apps.ask("a", "POST", &target, Some(decision)).await
+            } else {
+                wrong.await
+            };
+            assert_eq!(mine.status, own, "{approves}: {}", mine.text());
+            if own == 403 {
+                assert_eq!(apps.executions(), 0, "nothing was made");
+                // With the token of whichever app: it is the secret that counts.
+                let request = apps.request("b", "POST", &target).json(decision);
+                let request = request.header("X-Bridge-Operator", &apps.bridge.operator());
+                request.answer(apps.bridge.addr()).await.expect(200);
+            }
         };
-        request.answer(bridge.addr()).await
-    };
-    wait::soon("the backend should be there", async || {
-        let status = ask("a", "GET", "/v1/status", None).await.expect(200);
-        (status["backends"][0]["state"] == "ready").then_some(())
-    })
-    .await;
+        let (answer, ()) = tokio::join!(call, decided);
+        assert_eq!(answer.expect(200)["result"], "noted: x", "{approves}");
+    }
+}
+
+#[tokio::test]
+async fn one_who_approves_its_own_decides_on_no_others() {
+    let apps = Apps::with(ALL, ", approves: true").await;
     let body = format!(r#"{{"toolUseId":"tu_1","name":"plain_note","args":{NOTE}}}"#);
-    let call = ask("a", "POST", "/v1/tool-calls", Some(&body));
-    let looked = async {
-        let own = wait::soon("the call should wait", async || {
-            let all = ask("a", "GET", "/v1/approvals", None).await.expect(200);
-            Some(all["approvals"][0].clone()).filter(Value::is_object)
-        })
-        .await;
-        assert_eq!(
-            ask("b", "GET", "/v1/approvals", None).await.expect(200)["approvals"],
-            json!([])
-        );
-        let status = ask("b", "GET", "/v1/status", None).await.expect(200);
-        assert_eq!(status["approvals"]["waiting"], 0);
-        let target = format!("/v1/approvals/{}", id(&own));
+    let call = apps.ask("b", "POST", "/v1/tool-calls", Some(&body));
+    let decided = async {
+        let target = format!("/v1/approvals/{}", apps.asked().await);
         let decision = Some(r#"{"decision":"approve"}"#);
-        let others = ask("b", "POST", &target, decision).await;
-        let nobodys = ask("b", "POST", "/v1/approvals/apr_0", decision).await;
+        let others = apps.ask("a", "POST", &target, decision).await;
+        let nobodys = apps.ask("a", "POST", "/v1/approvals/apr_0", decision).await;
         assert_eq!((others.status, others.body), (404, nobodys.body), "one looks like the other");
-        ask("a", "POST", &target, decision).await.expect(200);
+        apps.decide(target.rsplit('/').next().expect("an id"), "deny").await.expect(200);
     };
-    let (answer, ()) = tokio::join!(call, looked);
-    assert_eq!(answer.expect(200)["result"], "noted: x");
+    let (answer, ()) = tokio::join!(call, decided);
+    assert!(error_of(&answer.expect(200)).contains("denied"));
+    assert_eq!(apps.executions(), 0);
 }
 
 #[tokio::test]

@@ -283,6 +283,12 @@ impl Bridge {
         .await
     }
 
+    /// What the operator shows.
+    pub(crate) fn operator(&self) -> String {
+        let secret = fs::read_to_string(self.state("operator")).expect("made at the start");
+        secret.trim().to_owned()
+    }
+
     /// A request with this app's token.
     pub(crate) fn request(&self, method: &str, target: &str) -> Request {
         Request::new(method, target).bearer(&self.token)

@@ -122,11 +122,15 @@ mod otlp;
 #[cfg(test)]
 mod overload;
 #[cfg(test)]
+mod owners;
+#[cfg(test)]
 mod page;
 #[cfg(test)]
 mod param_headers;
 #[cfg(test)]
 mod pending;
+#[cfg(test)]
+mod permission;
 #[cfg(test)]
 mod pins;
 #[cfg(test)]

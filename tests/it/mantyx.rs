@@ -163,6 +163,12 @@ impl Mantyx {
         self.shared.change(|state| state.scripts.push_back(script));
     }
 
+    /// There is a run of this id, which was not submitted here, or is one of an eval.
+    pub(crate) fn has_run(&self, id: &str, script: Script) {
+        let run = Run { script, connections: 0, sent: 0, ended: false };
+        self.shared.change(|state| state.runs.insert(id.into(), run));
+    }
+
     /// The next POSTs of this tool use's result are answered so, and then with 200.
     pub(crate) fn replies(&self, id: &str, replies: impl IntoIterator<Item = Reply>) {
         self.shared.change(|state| state.replies.insert(id.into(), replies.into_iter().collect()));

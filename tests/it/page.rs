@@ -9,6 +9,7 @@ use crate::{
     bridge::Bridge,
     frames::Script,
     http::{Answer, Request},
+    owners::{Apps, token},
     peers,
     rig::{Rig, ledger_in},
 };
@@ -24,17 +25,17 @@ async fn sign_in(bridge: &Bridge, token: &str) -> Answer {
 
 /// The cookie of somebody who has signed in.
 pub(crate) async fn session(bridge: &Bridge) -> String {
-    session_and_key(bridge).await.0
+    session_and_key(bridge, bridge.token()).await.0
 }
 
 /// The cookie, and the key that the page's script is given beside it.
-async fn session_and_key(bridge: &Bridge) -> (String, String) {
-    let answer = sign_in(bridge, bridge.token()).await;
+async fn session_and_key(bridge: &Bridge, token: &str) -> (String, String) {
+    let answer = sign_in(bridge, token).await;
     assert_eq!(answer.status, 303);
     let key = answer.header("location").and_then(|to| to.strip_prefix("/#key=")).expect("a key");
     let cookie = answer.header("set-cookie").expect("a cookie");
     assert!(cookie.contains("; HttpOnly; SameSite=Strict"), "{cookie}");
-    assert!(!cookie.contains(bridge.token()), "the token is not kept");
+    assert!(!cookie.contains(token), "the token is not kept");
     let cookie = cookie.split(';').next().expect("a pair").to_owned();
     assert!(key.len() == 64 && !cookie.contains(key), "the key is not the cookie");
     (cookie, key.to_owned())
@@ -94,8 +95,9 @@ async fn a_session_opens_what_the_page_needs_and_no_more() {
 #[tokio::test]
 async fn a_cookie_alone_decides_nothing_and_shows_no_arguments() {
     let rig = Rig::with_keys(approvals::ALL, "", &[], "").await;
-    let (cookie, key) = session_and_key(&rig.bridge).await;
-    let (_, another) = session_and_key(&rig.bridge).await;
+    let operator = rig.bridge.operator();
+    let (cookie, key) = session_and_key(&rig.bridge, &operator).await;
+    let (_, another) = session_and_key(&rig.bridge, &operator).await;
     rig.run(Script::one_call("tu_1", "plain", "plain_note", r#"{"text":"x"}"#)).await;
     let target = format!("/v1/approvals/{}", approvals::asked(&rig.bridge).await);
     let own = rig.bridge.url();
@@ -127,6 +129,55 @@ async fn a_cookie_alone_decides_nothing_and_shows_no_arguments() {
     assert_eq!(looked["approvals"][0]["argumentsText"], r#"{"text":"x"}"#);
     let decided = ask("POST", &target, key, Some(&own)).await.json(deny).answer(at).await;
     assert_eq!(decided.expect(200)["state"], "denied");
+}
+
+/// The operator's session sees what is all apps', decides and accepts; an app's looks at its own.
+#[tokio::test]
+async fn the_operators_session_decides_and_an_apps_looks() {
+    for (app, approves) in
+        [(Some("a"), ""), (Some("b"), ""), (None, ""), (Some("a"), ", approves: true")]
+    {
+        let apps = Apps::with(approvals::ALL, approves).await;
+        let bridge = &apps.bridge;
+        let shown = app.map_or_else(|| bridge.operator(), token);
+        let (cookie, key) = session_and_key(bridge, &shown).await;
+        let ask = async |method: &str, target: &str, body: Option<&str>| {
+            let request = Request::new(method, target).header("Cookie", &cookie);
+            let request = request.header("Origin", &bridge.url()).header("X-Bridge-Key", &key);
+            let request = match body {
+                Some(body) => request.json(body),
+                None => request,
+            };
+            request.answer(bridge.addr()).await
+        };
+        let script = Script::one_call("tu_1", "plain", "plain_note", r#"{"text":"x"}"#);
+        apps.submit("a", "agent-runs", script).await;
+        let id = apps.asked().await;
+        let sees = app != Some("b");
+        let count = |answer: &Answer, list: &str| answer.expect(200)[list].as_array().map(Vec::len);
+        for list in ["approvals", "runs", "calls"] {
+            let listed = ask("GET", &format!("/v1/{list}"), None).await;
+            assert_eq!(count(&listed, list), Some(usize::from(sees)), "{list} of {app:?}");
+        }
+        let status = ask("GET", "/v1/status", None).await.expect(200);
+        assert_eq!(status["operator"], app.is_none());
+        let accept = r#"{"accept":"all","digest":"0"}"#;
+        let accepted = ask("POST", "/v1/trust/plain", Some(accept)).await.status;
+        assert_eq!(accepted, if app.is_none() { 409 } else { 403 }, "{app:?}");
+        let keyless = Request::new("POST", "/v1/trust/plain").header("Cookie", &cookie);
+        let keyless = keyless.header("Origin", &bridge.url()).json(accept);
+        assert_eq!(keyless.answer(bridge.addr()).await.status, 401, "{app:?}");
+        let decision = r#"{"decision":"approve"}"#;
+        let decided = ask("POST", &format!("/v1/approvals/{id}"), Some(decision)).await.status;
+        let may = app.is_none() || !approves.is_empty();
+        assert_eq!(decided, if may { 200 } else { 403 }, "{app:?}{approves}");
+        if may {
+            assert_eq!(apps.mantyx.answer("tu_1").await["result"], "noted: x");
+        }
+        for (method, target) in [("POST", "/v1/tool-calls"), ("POST", "/v1/runs")] {
+            assert_eq!(ask(method, target, Some("{}")).await.status, 401, "{target}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -173,7 +224,7 @@ async fn look(script: &str, bridge: &Bridge, more: &[&Path]) {
     let script = peers::repository(&format!("tests/browser/{script}"));
     browser.arg(script).arg(peers::fetch::puppeteer());
     browser.env("CHROMIUM", peers::fetch::chromium());
-    browser.arg(bridge.url()).arg(bridge.token()).args(more);
+    browser.arg(bridge.url()).arg(bridge.token()).args(more).env("OPERATOR", bridge.operator());
     let output = browser.stdin(Stdio::null()).kill_on_drop(true).output();
     let output = tokio::time::timeout(std::time::Duration::from_secs(120), output).await;
     let output = output.expect("the browser should be done in time").expect("node runs");

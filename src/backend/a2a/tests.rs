@@ -50,7 +50,12 @@ fn call(arguments: &serde_json::Value) -> ToolCall {
     ToolCall {
         tool: "".into(),
         arguments: RawValue::from_string(arguments.to_string()).unwrap(),
-        origin: Some(Origin { run: "r".into(), session: None, tool_use: "u".into() }),
+        origin: Some(Origin {
+            whose: "a".into(),
+            run: "r".into(),
+            session: None,
+            tool_use: "u".into(),
+        }),
         trace: None,
         progress: Progress::default(),
         witness: None,
@@ -284,7 +289,8 @@ async fn a_repeated_call_has_the_same_message_id() {
     let agent = json_rpc(|_| result(&json!({"message": {"parts": []}}))).await;
     let peer = dial(&agent).await;
     let mut other = hello();
-    other.origin = Some(Origin { run: "r".into(), session: None, tool_use: "v".into() });
+    other.origin =
+        Some(Origin { whose: "a".into(), run: "r".into(), session: None, tool_use: "v".into() });
     for call in [hello(), hello(), other] {
         assert_eq!(peer.call(call).await.unwrap(), ok(""));
     }

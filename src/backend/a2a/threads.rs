@@ -4,7 +4,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -34,8 +34,8 @@ pub(super) struct Thread {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Owner {
     /// All runs of one session share one.
-    Session(SessionId),
-    Run(RunId),
+    Session(Arc<str>, SessionId),
+    Run(Arc<str>, RunId),
 }
 
 /// All conversations with one agent.
@@ -58,8 +58,8 @@ impl Thread {
 impl Owner {
     pub(super) fn of(origin: &Origin) -> Self {
         match &origin.session {
-            Some(session) => Self::Session(session.clone()),
-            None => Self::Run(origin.run.clone()),
+            Some(session) => Self::Session(Arc::clone(&origin.whose), session.clone()),
+            None => Self::Run(Arc::clone(&origin.whose), origin.run.clone()),
         }
     }
 }

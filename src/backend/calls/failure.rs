@@ -14,6 +14,7 @@ use crate::{
         answer::codes::{OUTCOME_UNKNOWN, STORAGE_UNAVAILABLE},
         ending::Ending,
         ids::BackendName,
+        rights::Refusal,
     },
 };
 
@@ -28,6 +29,10 @@ pub(super) enum Failure {
     NotConnected,
     #[error("the backend was removed from the configuration")]
     Removed,
+    #[error(transparent)]
+    NotPermitted(#[from] Refusal),
+    #[error("a person has to approve the call first")]
+    NotApproved,
     #[error("the tool is not what was accepted, and is withdrawn")]
     Withdrawn,
     #[error("timed out after {0:.0?}")]
@@ -46,6 +51,8 @@ impl Failure {
             | Self::NoTurn(..)
             | Self::NotConnected
             | Self::Removed
+            | Self::NotPermitted(_)
+            | Self::NotApproved
             | Self::Withdrawn
             | Self::NotRecorded(_) => true,
             Self::Call(error) => matches!(error, CallError::NotSent(_)),
@@ -60,6 +67,8 @@ impl Failure {
             Self::NotConnected | Self::Removed | Self::Call(CallError::NotSent(_)) => {
                 Ending::Unavailable
             }
+            Self::NotPermitted(_) => Ending::Denied,
+            Self::NotApproved => Ending::NotApproved,
             Self::Withdrawn => Ending::Withdrawn,
             Self::TimedOut(_) => Ending::TimedOut,
             Self::NotRecorded(_) => Ending::Storage,
@@ -94,10 +103,10 @@ impl Failure {
                 "`{name}` cannot be reached at the moment. The call was not made; try again later \
                  or do without it."
             ),
-            Self::Removed => {
-                format!(
-                    "`{name}` is not configured any more. The call was not made; do without it."
-                )
+            Self::Removed => Refusal::Removed.for_model(name),
+            Self::NotPermitted(refusal) => refusal.for_model(name),
+            Self::NotApproved => {
+                format!("A person has to approve this call of `{name}` first. It was not made.")
             }
             Self::Withdrawn => format!(
                 "This tool of `{name}` is withdrawn: it does not say of itself what the operator of \

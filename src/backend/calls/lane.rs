@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use crate::{
     backend::{breaker::Look, gate::Gate, line::Line, peer::Dial, supervisor::Ask},
     metrics,
-    model::approval::Policy,
+    model::{approval::Policy, naming::ToolFilter},
 };
 
 /// What is needed to make calls to one backend.
@@ -42,6 +42,8 @@ pub struct LaneRules {
     pub limits: CallLimits,
     /// Calls that it is given at once.
     pub concurrency: usize,
+    /// The tools that it offers, by its own names.
+    pub tools: ToolFilter,
     /// Which of them a person has to approve.
     pub approve: Policy,
 }

@@ -1,6 +1,7 @@
 //! Every way that a call can fail gives a sentence, and no backend waits for another.
 
 mod failing;
+mod permitted;
 mod reload;
 mod withdrawn;
 
@@ -12,12 +13,15 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::*;
 use crate::backend::{
     board::Seat,
-    fake::{FakeDial, Mood, World, board},
+    fake::{FakeDial, Mood, Permitted, World, board},
     gate::Gate,
     peer::Dial,
     supervisor::{Supervisor, Timing},
 };
-use crate::{model::approval::Policy, traces::Context};
+use crate::{
+    model::{approval::Policy, naming::ToolFilter},
+    traces::Context,
+};
 
 struct Harness {
     backends: Arc<Backends>,
@@ -41,7 +45,13 @@ fn start_with(worlds: &[(&str, &Arc<World>)], concurrency: usize, idle: Duration
     for ((_, world), seat) in worlds.iter().zip(seats.clone()) {
         let (asks, asked) = mpsc::channel(8);
         let limits = CallLimits { idle, pending_after: None };
-        let rules = LaneRules { required: true, limits, concurrency, approve: Policy::default() };
+        let rules = LaneRules {
+            required: true,
+            limits,
+            concurrency,
+            tools: ToolFilter::default(),
+            approve: Policy::default(),
+        };
         let dial: Arc<dyn Dial> = Arc::new(FakeDial(Arc::clone(world)));
         let gate = Arc::new(Gate::new(seat.name().clone()));
         let lane = Lane::new(rules, Arc::clone(&dial), Arc::clone(&gate), asks);
@@ -66,6 +76,7 @@ fn wanted(arguments: Box<RawValue>) -> Wanted {
         arguments,
         origin: None,
         trace: Context::default(),
+        permit: Permitted::new(),
         witness: None,
         handle: None,
         deadline: Instant::now() + Duration::from_secs(285),
@@ -87,7 +98,7 @@ impl Harness {
         let route = offer.route(name).unwrap();
         let args = RawValue::from_string("{}".to_owned()).unwrap();
         let handle = Some(Handle("work".to_owned()));
-        self.backends.call(route, Wanted { handle, ..wanted(args) }).await.answer
+        self.backends.call(route, &Wanted { handle, ..wanted(args) }).await.answer
     }
 
     async fn call(&self, name: &str) -> Answer {
@@ -99,7 +110,7 @@ impl Harness {
         let offer = self.backends.board.offer();
         let route = offer.route(name).unwrap();
         let args = RawValue::from_string(r#"{"a":1e400}"#.to_owned()).unwrap();
-        self.backends.call(route, wanted(args)).await
+        self.backends.call(route, &wanted(args)).await
     }
 }
 
@@ -217,7 +228,7 @@ async fn call_with_progress(every: u64, times: usize, within: u64) -> (Answer, u
     let deadline = begin + Duration::from_secs(within);
     let wanted = Wanted { deadline, ..wanted(arguments) };
     tokio::select! {
-        made = harness.backends.call(offer.route("fs_ls").unwrap(), wanted) => {
+        made = harness.backends.call(offer.route("fs_ls").unwrap(), &wanted) => {
             (made.answer, begin.elapsed().as_secs())
         }
         () = worker => unreachable!("the worker never ends"),
@@ -290,7 +301,7 @@ async fn one_that_hangs_delays_no_other() {
         stuck.spawn(async move {
             let offer = backends.board.offer();
             let args = RawValue::from_string("{}".to_owned()).unwrap();
-            backends.call(offer.route("slow_ls").unwrap(), wanted(args)).await.answer
+            backends.call(offer.route("slow_ls").unwrap(), &wanted(args)).await.answer
         });
     }
     let begin = Instant::now();
@@ -319,7 +330,7 @@ async fn a_turn_is_not_waited_for_as_long_as_a_call_may_take() {
         let offer = harness.backends.board.offer();
         let arguments = RawValue::from_string("{}".to_owned()).unwrap();
         let wanted = Wanted { deadline: begin + hour, ..wanted(arguments) };
-        let made = harness.backends.call(offer.route("fs_ls").unwrap(), wanted).await;
+        let made = harness.backends.call(offer.route("fs_ls").unwrap(), &wanted).await;
         (made.answer, begin.elapsed())
     };
     let ((first, long), (second, short)) = tokio::join!(call(), call());
@@ -362,7 +373,7 @@ async fn wrong_arguments_take_no_turn_and_are_not_sent() {
     let call = async |arguments: &str| {
         let offer = harness.backends.board.offer();
         let args = RawValue::from_string(arguments.to_owned()).unwrap();
-        let made = harness.backends.call(offer.route("fs_typed").unwrap(), wanted(args)).await;
+        let made = harness.backends.call(offer.route("fs_typed").unwrap(), &wanted(args)).await;
         if matches!(made.answer, Answer::Error(_)) {
             assert_eq!(made.ending, Ending::InputInvalid);
         }

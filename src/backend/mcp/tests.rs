@@ -173,8 +173,12 @@ async fn a_call_names_the_tool_use_and_the_trace_that_it_is_for() {
     for options in [&[][..], &["--modern"]] {
         let peer = dial(&hostile(options, &[])).await;
         let mut call = order("echo", "{}");
-        call.origin =
-            Some(Origin { run: "run_1".into(), session: None, tool_use: "toolu_7".into() });
+        call.origin = Some(Origin {
+            whose: "a".into(),
+            run: "run_1".into(),
+            session: None,
+            tool_use: "toolu_7".into(),
+        });
         let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         call.trace = Trace::read(&[parent], &["a=1"]).map(Arc::new);
         let Ok(Answer::Result { text: request, .. }) = peer.call(call).await else {

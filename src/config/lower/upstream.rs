@@ -141,6 +141,7 @@ impl Lower<'_> {
                 certificate,
                 rights: Arc::new(rights),
                 max_concurrent_calls: app.max_concurrent_calls.as_ref().map(|at| at.value.0),
+                approves: app.approves.as_ref().is_some_and(|at| at.value),
                 rate: app.rate.as_ref().and_then(|at| self.rate(at)),
                 credential,
             });

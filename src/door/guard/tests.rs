@@ -11,6 +11,7 @@ fn app(name: &str, token: &str) -> App {
         certificate: None,
         rights: Arc::default(),
         max_concurrent_calls: None,
+        approves: false,
         rate: None,
         credential: None,
     }

@@ -23,17 +23,17 @@ fn in_a_minute() -> Instant {
 }
 
 fn says(approved: bool, reason: Option<&str>) -> Decision {
-    Decision { approved, reason: reason.map(str::to_owned) }
+    Decision { approved, by: Decider::Operator, reason: reason.map(str::to_owned) }
 }
 
 /// The states of the app's questions.
 fn states(approvals: &Approvals, app: &str) -> Vec<(String, Option<Outcome>)> {
-    let all = approvals.of(&app.into());
+    let all = approvals.of(Some(&app.into()));
     all.iter().map(|one| (one.tool_use.to_string(), one.outcome())).collect()
 }
 
 fn id_of(approvals: &Approvals, app: &str) -> String {
-    approvals.of(&app.into()).first().expect("a question").id.to_string()
+    approvals.of(Some(&app.into())).first().expect("a question").id.to_string()
 }
 
 #[tokio::test(start_paused = true)]
@@ -42,19 +42,22 @@ async fn a_decision_is_heard_once() {
         let approvals = Approvals::default();
         let question = approvals.ask(asked("a", "t", "{}"), in_a_minute()).unwrap();
         let (a, b, id) = ("a".into(), "b".into(), id_of(&approvals, "a"));
-        assert!(matches!(approvals.decide(&b, &id, says(true, None)), Err(Undecidable::Unknown)));
-        assert!(approvals.get(&b, &id).is_none() && approvals.of(&b).is_empty());
+        assert!(matches!(
+            approvals.decide(Some(&b), &id, says(true, None)),
+            Err(Undecidable::Unknown)
+        ));
+        assert!(approvals.get(Some(&b), &id).is_none() && approvals.of(Some(&b)).is_empty());
         assert_eq!((approvals.waiting(None), approvals.waiting(Some(&b))), (1, 0));
-        let decided = approvals.decide(&a, &id, says(approved, Some("so"))).unwrap();
+        let decided = approvals.decide(Some(&a), &id, says(approved, Some("so"))).unwrap();
         let outcome = if approved { Outcome::Approved } else { Outcome::Denied };
         assert_eq!(decided.outcome(), Some(outcome));
-        let again = approvals.decide(&a, &id, says(!approved, None));
+        let again = approvals.decide(Some(&a), &id, says(!approved, None));
         let Err(Undecidable::Ended(first)) = again else { panic!("{again:?}") };
         assert_eq!(first.outcome(), Some(outcome), "the first one holds");
         assert_eq!(question.decided().await, Some(says(approved, Some("so"))));
         assert_eq!(approvals.ended.of(outcome).get(), 1);
         assert_eq!(approvals.waiting(None), 0);
-        assert!(approvals.get(&a, &id).expect("remembered").arguments.is_none());
+        assert!(approvals.get(Some(&a), &id).expect("remembered").arguments.is_none());
     }
 }
 
@@ -66,7 +69,7 @@ async fn without_one_it_expires() {
     let expired = [("t".to_owned(), Some(Outcome::Expired))];
     assert_eq!(states(&approvals, "a"), expired);
     let id = id_of(&approvals, "a");
-    let late = approvals.decide(&"a".into(), &id, says(true, None));
+    let late = approvals.decide(Some(&"a".into()), &id, says(true, None));
     assert!(matches!(late, Err(Undecidable::Ended(_))), "{late:?}");
     assert_eq!(states(&approvals, "a"), expired);
 }
@@ -77,7 +80,7 @@ async fn a_decision_in_the_last_moment_counts() {
     let question = approvals.ask(asked("a", "t", "{}"), in_a_minute()).unwrap();
     // Nobody has looked at the question when its time is over.
     advance(Duration::from_secs(61)).await;
-    approvals.decide(&"a".into(), &id_of(&approvals, "a"), says(true, None)).unwrap();
+    approvals.decide(Some(&"a".into()), &id_of(&approvals, "a"), says(true, None)).unwrap();
     assert_eq!(question.decided().await, Some(says(true, None)));
     assert_eq!(states(&approvals, "a"), [("t".to_owned(), Some(Outcome::Approved))]);
 }
@@ -102,7 +105,7 @@ async fn a_decision_that_comes_while_the_call_is_dropped_is_none() {
     let approvals = Approvals::default();
     let mut question = approvals.ask(asked("a", "t", "{}"), in_a_minute()).unwrap();
     question.decision.close();
-    let said = approvals.decide(&"a".into(), &id_of(&approvals, "a"), says(true, None));
+    let said = approvals.decide(Some(&"a".into()), &id_of(&approvals, "a"), says(true, None));
     let Err(Undecidable::Ended(approval)) = said else { panic!("{said:?}") };
     assert_eq!(approval.outcome(), Some(Outcome::Withdrawn));
 }
@@ -149,6 +152,6 @@ async fn calls_by_hand_that_look_alike_are_asked_about_each() {
     let approvals = Approvals::default();
     let by_hand = || approvals.ask(Asked { run: None, ..asked("a", "t", "{}") }, in_a_minute());
     let (_one, _two) = (by_hand().unwrap(), by_hand().unwrap());
-    let all = approvals.of(&"a".into());
+    let all = approvals.of(Some(&"a".into()));
     assert_ne!(all[0].id, all[1].id);
 }

@@ -30,7 +30,7 @@ use crate::{
         pending,
         recovery::LEAST_BUDGET,
     },
-    runs::{DrivenRun, RunKey, Runs, account, history::Begun},
+    runs::{DrivenRun, RunKey, Runs, account, calling::whose, history::Begun},
     traces::Context,
 };
 
@@ -257,6 +257,14 @@ impl Of {
         }
     }
 
+    fn workspace(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Session { workspace, .. } => Some(workspace),
+            Self::Run { driven, .. } => Some(&driven.workspace),
+            Self::App => None,
+        }
+    }
+
     fn session(&self) -> Option<&SessionId> {
         match self {
             Self::Session { session, .. } => Some(session),
@@ -289,7 +297,9 @@ impl Runs {
         // What its tool said of itself is not kept: a person is rather asked once too often.
         let route = Route { backend, kind, target, repeatable: false, destructive: true };
         let session = scope.of.session().cloned();
+        let whose = whose(&scope.app, scope.of.workspace().map_or("", AsRef::as_ref));
         let origin = record.origin.map(|(run, tool_use)| Origin {
+            whose,
             run: run.into(),
             session,
             tool_use: tool_use.into(),
@@ -362,7 +372,9 @@ impl Runs {
         let arguments = arguments.or_else(nothing)?;
         let alone = Arc::new(Alone::new(arguments.clone(), self.leave.clone()));
         alone.goes_on((Arc::clone(&self.long_calls), id.clone()));
+        let permit = self.permit(&app);
         let wanted = Wanted {
+            permit: Arc::clone(&permit) as _,
             arguments,
             origin: origin.clone(),
             trace: account.trace().clone(),
@@ -374,8 +386,8 @@ impl Runs {
         let making = AssertUnwindSafe(async move {
             match wanted.handle {
                 // To ask for what was begun is no call of the app's.
-                Some(_) => Ok(runs.backends.call(&to, wanted).await),
-                None => runs.make(begun, &to, wanted, &kept).await,
+                Some(_) => Ok(runs.backends.call(&to, &wanted).await),
+                None => runs.make(begun, &to, (wanted, permit), &kept).await,
             }
         })
         .catch_unwind();
@@ -391,7 +403,11 @@ impl Runs {
             return self.get(driven);
         }
         let (inner, origin) = (self.lock(), origin?);
-        inner.runs.values().find(|run| run.key.run == origin.run).cloned()
+        // Ids are only unique within their workspace.
+        let is_it = |run: &&Arc<DrivenRun>| {
+            run.key.run == origin.run && of.workspace() == Some(&run.key.workspace)
+        };
+        inner.runs.values().find(is_it).cloned()
     }
 
     /// Where in a trace the run is that began a call, if it is known: the one that `of` or `origin`

@@ -52,7 +52,8 @@ impl Scene {
         let (asks, asked) = mpsc::channel(8);
         let limits = CallLimits { idle: Duration::from_secs(60), pending_after };
         let approve = crate::model::approval::Policy::default();
-        let rules = LaneRules { required: true, limits, concurrency: 4, approve };
+        let tools = crate::model::naming::ToolFilter::default();
+        let rules = LaneRules { required: true, limits, concurrency: 4, tools, approve };
         let dial: Arc<dyn Dial> = Arc::new(FakeDial(Arc::clone(&world)));
         let gate = Arc::new(Gate::new(seats[0].name().clone()));
         let lane = Lane::new(rules, Arc::clone(&dial), Arc::clone(&gate), asks);

@@ -18,7 +18,7 @@ async fn a_person_reads_the_arguments_and_decides() {
     let id = asked(&rig.bridge).await;
     let listed = with(&rig, &["approvals"]).await.expect(OK);
     assert!(
-        listed.out.starts_with(&format!("{id}\nplain_note of plain, run run_")),
+        listed.out.starts_with(&format!("{id}\nplain_note of plain, app default, run run_")),
         "{}",
         listed.out
     );

@@ -11,7 +11,8 @@ use super::{
 fn of(run: &str, session: Option<&str>, message: &str) -> ToolCall {
     let session = session.map(Into::into);
     let mut call = call(&json!({"message": message}));
-    call.origin = Some(Origin { run: run.into(), session, tool_use: message.into() });
+    call.origin =
+        Some(Origin { whose: "a".into(), run: run.into(), session, tool_use: message.into() });
     call
 }
 

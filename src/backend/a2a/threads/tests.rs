@@ -5,7 +5,7 @@ use tokio::time::advance;
 use super::*;
 
 fn run(id: &str) -> Owner {
-    Owner::of(&Origin { run: id.into(), session: None, tool_use: "u".into() })
+    Owner::of(&Origin { whose: "a".into(), run: id.into(), session: None, tool_use: "u".into() })
 }
 
 fn thread(context: &str, task: Option<&str>) -> Thread {
@@ -31,9 +31,27 @@ async fn a_call_that_ends_leaves_the_task_that_another_waits_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_same_id_of_another_app_is_another_conversation() {
+    let of = |whose: &str| {
+        let origin =
+            Origin { whose: whose.into(), run: "r".into(), session: None, tool_use: "u".into() };
+        Owner::of(&origin)
+    };
+    let threads = Threads::default();
+    threads.leave(of("a"), thread("c", Some("t")));
+    assert_eq!(threads.enter(&of("b")), Thread::default());
+    assert_eq!(threads.enter(&of("a")), thread("c", Some("t")));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_session_shares_what_its_runs_do_not() {
     let of = |run: &str| {
-        Owner::of(&Origin { run: run.into(), session: Some("s".into()), tool_use: "u".into() })
+        Owner::of(&Origin {
+            whose: "a".into(),
+            run: run.into(),
+            session: Some("s".into()),
+            tool_use: "u".into(),
+        })
     };
     let threads = Threads::default();
     threads.leave(of("r1"), thread("c", Some("t")));

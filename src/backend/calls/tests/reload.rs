@@ -44,8 +44,13 @@ impl Fleet {
         let (asks, asked) = mpsc::channel(8);
         let limits = CallLimits { idle: Duration::from_secs(600), pending_after: None };
         let dial: Arc<dyn Dial> = Arc::new(FakeDial(Arc::clone(world)));
-        let rules =
-            LaneRules { required: true, limits, concurrency: 2, approve: Policy::default() };
+        let rules = LaneRules {
+            required: true,
+            limits,
+            concurrency: 2,
+            tools: ToolFilter::default(),
+            approve: Policy::default(),
+        };
         let gate = Arc::new(Gate::new(seat.name().clone()));
         let lane = Lane::new(rules, Arc::clone(&dial), Arc::clone(&gate), asks);
         self.backends.set(Lanes::from([(seat.name().clone(), Arc::new(lane))]), 256);
@@ -78,13 +83,13 @@ impl Fleet {
         let before = World::count(&world.calls);
         let mut call = tokio::task::JoinSet::new();
         let (backends, route) = (Arc::clone(&self.backends), self.route());
-        call.spawn(async move { backends.call(&route, wanted(args())).await.answer });
+        call.spawn(async move { backends.call(&route, &wanted(args())).await.answer });
         until(|| World::count(&world.calls) > before).await;
         call
     }
 
     async fn call(&self) -> Answer {
-        self.backends.call(&self.route(), wanted(args())).await.answer
+        self.backends.call(&self.route(), &wanted(args())).await.answer
     }
 }
 
@@ -200,12 +205,13 @@ async fn of_a_removed_backend_what_runs_finishes_and_what_waits_is_told() {
     let mut running = [fleet.begin(&world).await, fleet.begin(&world).await];
     let route = fleet.route();
     // Only two at a time: this one waits for its turn.
-    let mut waiting = Box::pin(fleet.backends.call(&route, wanted(args())));
+    let wants = wanted(args());
+    let mut waiting = Box::pin(fleet.backends.call(&route, &wants));
     assert!(timeout(Duration::from_secs(1), &mut waiting).await.is_err());
     fleet.remove();
     assert!(fleet.backends.board.offer().route("fs_ls").is_none());
     check_error(
-        fleet.backends.call(&route, wanted(args())).await.answer,
+        fleet.backends.call(&route, &wanted(args())).await.answer,
         "not configured any more",
     );
     world.calling.send_replace(Mood::Well);

@@ -35,7 +35,8 @@ async fn what_comes_with_the_connection_is_looked_at_before_the_call() {
 
     let route = route("reads");
     let args = RawValue::from_string("{}".to_owned()).unwrap();
-    let waiting = harness.backends.call(&route, wanted(args));
+    let wants = wanted(args);
+    let waiting = harness.backends.call(&route, &wants);
     let connecting = async { world.dialling.send_replace(Mood::Well) };
     let (made, _) = tokio::join!(waiting, connecting);
     assert_eq!(made.ending, Ending::Withdrawn);

@@ -1,0 +1,78 @@
+//! Permission is asked for where a call is dispatched, each time.
+
+use std::sync::atomic::AtomicUsize;
+
+use super::*;
+use crate::model::rights::{Permission, Refusal};
+
+fn args() -> Box<RawValue> {
+    RawValue::from_string("{}".to_owned()).unwrap()
+}
+
+/// A call with a permission that the test can take away.
+fn wanted_under(permit: &Arc<Permitted>) -> Wanted {
+    Wanted { permit: Arc::clone(permit) as _, ..wanted(args()) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_taken_away_while_a_call_waits_is_not_made() {
+    for (permission, ending, told) in [
+        (Permission::Refused(Refusal::App), Ending::Denied, "removed the app"),
+        (Permission::Refused(Refusal::Backend), Ending::Denied, "withdrawn `fs` from this app"),
+        (Permission::Refused(Refusal::Tool), Ending::Denied, "withdrawn this tool of `fs`"),
+        (Permission::Ask, Ending::NotApproved, "has to approve"),
+    ] {
+        let world = World::new();
+        let harness = start(&[("fs", &world)], 4);
+        harness.backends.board.settled().await;
+        let route = harness.backends.board.offer().route("fs_ls").unwrap().clone();
+        harness.lose(&world).await;
+        let permit = Permitted::new();
+        let wants = wanted_under(&permit);
+        let (made, ()) = tokio::join!(harness.backends.call(&route, &wants), async {
+            tokio::task::yield_now().await;
+            permit.0.send_replace(permission);
+            world.dialling.send_replace(Mood::Well);
+        });
+        assert_eq!(made.ending, ending, "{permission:?}");
+        check_error(made.answer, told);
+        assert_eq!(World::count(&world.calls), 0, "{permission:?}");
+    }
+}
+
+/// The permission of one dispatch.
+#[derive(Debug)]
+struct Once(AtomicUsize);
+
+impl Permit for Once {
+    fn now(&self, _route: &Route) -> Permission {
+        match self.0.fetch_add(1, Ordering::SeqCst) {
+            0 => Permission::Given,
+            _ => Permission::Refused(Refusal::Backend),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repeat_is_a_dispatch_and_its_refusal_says_nothing_of_the_first() {
+    let (world, harness) = start_breaking(1).await;
+    let route = harness.backends.board.offer().route("fs_reads").unwrap().clone();
+    let wants = Wanted { permit: Arc::new(Once(AtomicUsize::new(0))), ..wanted(args()) };
+    let made = harness.backends.call(&route, &wants).await;
+    check_error(made.answer, "may or may not have taken effect");
+    assert_eq!(World::count(&world.calls), 1, "it is not repeated");
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_was_begun_is_asked_for_without_a_permission() {
+    let world = World::new();
+    let harness = start(&[("fs", &world)], 4);
+    harness.backends.board.settled().await;
+    let route = harness.backends.board.offer().route("fs_ls").unwrap().clone();
+    let permit = Permitted::new();
+    permit.0.send_replace(Permission::Refused(Refusal::App));
+    let handle = Some(Handle("work".to_owned()));
+    let wants = Wanted { handle, ..wanted_under(&permit) };
+    let made = harness.backends.call(&route, &wants).await;
+    assert_ne!(made.ending, Ending::Denied, "{made:?}");
+}

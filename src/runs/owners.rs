@@ -1,0 +1,309 @@
+//! Which app a run or a session belongs to, and which driver answers a call.
+//!
+//! Every run and session that passes through has an owner, with tools of the bridge or without: apps
+//! may share one credential, with which MANTYX would show each of them what is another's. An owner
+//! outlives its run here, as MANTYX keeps runs for much longer than the bridge does.
+//!
+//! A call has one driver. The same call can stand in two streams, that of its agent run and that of
+//! an eval, so each driver claims a call before it makes it.
+//!
+//! Must not: do IO; what is to be kept is handed back as changes for the journal.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    sync::Arc,
+};
+
+use crate::{
+    journal::record::{Change, Millis, OwnerRecord, Slot},
+    model::ids::{AppName, RunId, RunKind, SessionId, ToolUseId},
+};
+
+use super::RunKey;
+
+/// The most runs and, separately, the most sessions of one app whose owner is remembered. An app
+/// that creates more pushes out its own, and never those of another.
+pub(super) const KEEP_OWNED: usize = 10_000;
+
+/// What has an owner.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Owned {
+    Run(RunKey),
+    Session(Arc<str>, SessionId),
+}
+
+/// How an app came to own a run or a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum How {
+    /// It was created for the app.
+    Created,
+    /// The app was the first to hand it over. It may be another's, which the bridge cannot know.
+    Attached,
+    /// It is an agent run of this eval of the app's.
+    OfEval(RunId),
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Owner {
+    pub app: AppName,
+    pub how: How,
+    pub since: Millis,
+    number: u64,
+}
+
+/// What was asked for belongs to another app, or to another run of the same one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Taken {
+    pub app: AppName,
+    pub how: How,
+}
+
+/// What an app owns, the oldest first, each with its [`Owner::number`].
+type InOrder = VecDeque<(u64, Arc<Owned>)>;
+
+/// The owners of all runs and sessions.
+#[derive(Debug, Default)]
+pub(super) struct Owners {
+    all: HashMap<Arc<Owned>, Owner>,
+    /// What each app owns, the oldest first: its runs, and its sessions.
+    by_app: HashMap<AppName, [InOrder; 2]>,
+    next: u64,
+}
+
+impl Owned {
+    const SESSIONS: &'static str = "agent-sessions";
+
+    fn is_session(&self) -> bool {
+        matches!(self, Self::Session(..))
+    }
+
+    /// The key in the journal.
+    fn kept(&self) -> (String, String, String) {
+        let (workspace, kind, id) = match self {
+            Self::Run(RunKey { workspace, kind, run }) => {
+                (workspace, kind.collection(), run.as_str())
+            }
+            Self::Session(workspace, session) => (workspace, Self::SESSIONS, session.as_str()),
+        };
+        (workspace.to_string(), kind.to_owned(), id.to_owned())
+    }
+
+    /// `None`: of a kind that this version does not know.
+    pub(super) fn restore((workspace, kind, id): (&str, &str, &str)) -> Option<Self> {
+        if kind == Self::SESSIONS {
+            return Some(Self::Session(workspace.into(), id.into()));
+        }
+        let kind = RunKind::of_collection(kind)?;
+        Some(Self::Run(RunKey { workspace: workspace.into(), kind, run: id.into() }))
+    }
+}
+
+impl Owner {
+    fn record(&self) -> OwnerRecord {
+        let (attached, eval) = match &self.how {
+            How::Created => (false, None),
+            How::Attached => (true, None),
+            How::OfEval(eval) => (false, Some(eval.to_string())),
+        };
+        OwnerRecord { app: self.app.to_string(), attached, eval, since: self.since }
+    }
+}
+
+impl Owners {
+    pub(super) fn get(&self, owned: &Owned) -> Option<&Owner> {
+        self.all.get(owned)
+    }
+
+    /// `app` owns this from now on, unless it is taken. The changes are for the journal.
+    ///
+    /// What was created for an app is the app's for good. An agent run that an app has only handed
+    /// over goes to the eval that it turns out to be of.
+    pub(super) fn own(
+        &mut self,
+        owned: Owned,
+        app: &AppName,
+        how: How,
+        since: Millis,
+    ) -> Result<Vec<Change>, Taken> {
+        if let Some(known) = self.all.get(&owned) {
+            let is_adopted = known.how == How::Attached && matches!(how, How::OfEval(_));
+            let are_of_evals = [&known.how, &how].map(|how| matches!(how, How::OfEval(_)));
+            let is_same =
+                known.app == *app && matches!(are_of_evals, [true, true] | [false, false]);
+            if is_same {
+                return Ok(Vec::new());
+            }
+            if !is_adopted {
+                return Err(Taken { app: known.app.clone(), how: known.how.clone() });
+            }
+        }
+        Ok(self.put(owned, app, how, since))
+    }
+
+    /// [`Self::own`] of what is in the journal already.
+    pub(super) fn restore(&mut self, owned: Owned, record: &OwnerRecord) -> Vec<Change> {
+        let how = match (&record.eval, record.attached) {
+            (Some(eval), _) => How::OfEval(eval.as_str().into()),
+            (None, true) => How::Attached,
+            (None, false) => How::Created,
+        };
+        let mut changes = self.put(owned, &record.app.as_str().into(), how, record.since);
+        changes.retain(|change| matches!(change, Change::ForgetOwner(_)));
+        changes
+    }
+
+    fn put(&mut self, owned: Owned, app: &AppName, how: How, since: Millis) -> Vec<Change> {
+        let number = self.next;
+        self.next += 1;
+        let owner = Owner { app: app.clone(), how, since, number };
+        let mut changes = vec![Change::Owner(owned.kept(), owner.record())];
+        let owned = Arc::new(owned);
+        self.all.insert(Arc::clone(&owned), owner);
+        let own = &mut self.by_app.entry(app.clone()).or_default()[usize::from(owned.is_session())];
+        own.push_back((number, owned));
+        if own.len() > KEEP_OWNED
+            && let Some((number, oldest)) = own.pop_front()
+            // Where it has gone to an eval since, it is no longer what was pushed out.
+            && self.all.get(&oldest).is_some_and(|owner| owner.number == number)
+        {
+            self.all.remove(&oldest);
+            changes.push(Change::ForgetOwner(oldest.kept()));
+        }
+        changes
+    }
+}
+
+/// An agent run: the one that waits for the answers of calls.
+type AgentRun = (Arc<str>, RunId);
+
+/// Which driver has claimed a call, by the number of its run in the journal.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    calls: HashMap<AgentRun, HashMap<ToolUseId, Slot>>,
+    by_driver: HashMap<Slot, HashSet<AgentRun>>,
+}
+
+impl Claims {
+    /// Claims a call of `agent_run`; `false` where another driver has.
+    pub(super) fn take(&mut self, agent_run: AgentRun, tool_use: ToolUseId, by: Slot) -> bool {
+        let calls = self.calls.entry(agent_run.clone()).or_default();
+        let holder = *calls.entry(tool_use).or_insert(by);
+        if holder == by {
+            self.by_driver.entry(by).or_default().insert(agent_run);
+        }
+        holder == by
+    }
+
+    /// The run is forgotten, and with it what its driver has claimed.
+    pub(super) fn forget(&mut self, by: Slot) {
+        for agent_run in self.by_driver.remove(&by).into_iter().flatten() {
+            let Some(calls) = self.calls.get_mut(&agent_run) else { continue };
+            calls.retain(|_, holder| *holder != by);
+            if calls.is_empty() {
+                self.calls.remove(&agent_run);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Who owns what, who is pushed out, and who makes a call.
+
+    use super::*;
+
+    fn run(id: &str) -> Owned {
+        Owned::Run(RunKey { workspace: "acme".into(), kind: RunKind::Agent, run: id.into() })
+    }
+
+    fn eval() -> How {
+        How::OfEval("eval_1".into())
+    }
+
+    #[test]
+    fn what_is_taken_stays_so() {
+        let other_eval = || How::OfEval("eval_2".into());
+        for (first, app, then, expected) in [
+            (How::Created, "a", How::Created, true),
+            (How::Created, "a", How::Attached, true),
+            (How::Created, "b", How::Created, false),
+            (How::Created, "b", How::Attached, false),
+            (How::Created, "b", eval(), false),
+            // The app has its own driver for it.
+            (How::Created, "a", eval(), false),
+            (How::Attached, "b", How::Attached, false),
+            (How::Attached, "b", eval(), true),
+            (How::Attached, "a", eval(), true),
+            (eval(), "a", eval(), true),
+            (eval(), "a", other_eval(), true),
+            (eval(), "a", How::Attached, false),
+            (eval(), "b", How::Attached, false),
+            (eval(), "b", eval(), false),
+        ] {
+            let told = format!("{first:?}, then {app} {then:?}");
+            let mut owners = Owners::default();
+            owners.own(run("r"), &"a".into(), first.clone(), 1).expect("nobody has it");
+            assert_eq!(owners.own(run("r"), &app.into(), then, 2).is_ok(), expected, "{told}");
+            let owner = owners.get(&run("r")).expect("it has an owner").app.as_str();
+            assert_eq!(owner, if expected { app } else { "a" }, "{told}");
+        }
+    }
+
+    #[test]
+    fn an_app_pushes_out_its_own_alone() {
+        let mut owners = Owners::default();
+        let session = Owned::Session("acme".into(), "s".into());
+        for (owned, app) in [(run("of_b"), "b"), (session.clone(), "a"), (run("first"), "a")] {
+            owners.own(owned, &app.into(), How::Created, 1).expect("nobody has it");
+        }
+        let mut forgotten = Vec::new();
+        for number in 0..KEEP_OWNED {
+            let changes = owners.own(run(&number.to_string()), &"a".into(), How::Created, 2);
+            forgotten.extend(changes.expect("nobody has it").into_iter().skip(1));
+        }
+        assert!(owners.get(&run("first")).is_none() && owners.get(&run("0")).is_some());
+        assert!(owners.get(&run("of_b")).is_some() && owners.get(&session).is_some());
+        let [Change::ForgetOwner((_, kind, id))] = forgotten.as_slice() else {
+            panic!("{forgotten:?}")
+        };
+        assert_eq!((kind.as_str(), id.as_str()), ("agent-runs", "first"));
+    }
+
+    #[test]
+    fn what_is_kept_is_restored() {
+        let all = [
+            (run("r"), How::Created),
+            (run("q"), How::Attached),
+            (run("p"), eval()),
+            (Owned::Session("acme".into(), "s".into()), How::Created),
+        ];
+        for (owned, how) in all {
+            let mut owners = Owners::default();
+            let changes = owners.own(owned.clone(), &"a".into(), how.clone(), 7);
+            let changes = changes.expect("nobody has it");
+            let [Change::Owner((workspace, kind, id), record)] = changes.as_slice() else {
+                panic!("{changes:?}")
+            };
+            let read = Owned::restore((workspace, kind, id)).expect("of a known kind");
+            let mut again = Owners::default();
+            assert!(again.restore(read.clone(), record).is_empty(), "it is kept already");
+            let owner = again.get(&owned).expect("it has an owner");
+            assert_eq!((owner.app.as_str(), &owner.how, owner.since), ("a", &how, 7));
+        }
+    }
+
+    #[test]
+    fn a_call_is_claimed_once_until_its_driver_is_forgotten() {
+        let mut claims = Claims::default();
+        let agent_run = |id: &str| ("acme".into(), RunId::from(id));
+        assert!(claims.take(agent_run("r"), "t".into(), Slot(1)));
+        assert!(claims.take(agent_run("r"), "t".into(), Slot(1)), "the same driver, restarted");
+        assert!(!claims.take(agent_run("r"), "t".into(), Slot(2)));
+        assert!(claims.take(agent_run("r"), "u".into(), Slot(2)));
+        assert!(claims.take(agent_run("q"), "t".into(), Slot(2)), "of another agent run");
+        claims.forget(Slot(1));
+        assert!(claims.take(agent_run("r"), "t".into(), Slot(2)));
+        claims.forget(Slot(2));
+        assert!(claims.calls.is_empty() && claims.by_driver.is_empty());
+    }
+}

@@ -1,0 +1,52 @@
+//! Whether the calls of one app may be made, as the bridge is configured when they are about to be.
+//!
+//! Must not: decide what a permission is (model/rights.rs does), or ask a person.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use tokio::sync::watch;
+
+use super::{Runs, Settings};
+use crate::{
+    backend::{calls::Backends, peer},
+    model::{ids::AppName, offer::Route, rights::Permission},
+};
+
+/// The permission of one call.
+#[derive(Debug)]
+pub(super) struct Permit {
+    app: AppName,
+    settings: watch::Receiver<Arc<Settings>>,
+    backends: Arc<Backends>,
+    /// A person has approved the call.
+    is_approved: AtomicBool,
+}
+
+impl Permit {
+    pub(super) fn approve(&self) {
+        self.is_approved.store(true, Ordering::Relaxed);
+    }
+}
+
+impl peer::Permit for Permit {
+    fn now(&self, route: &Route) -> Permission {
+        let settings = Arc::clone(&self.settings.borrow());
+        let rights = settings.apps.get(&self.app).map(|known| known.app.rights.as_ref());
+        self.backends.permission(rights, route, self.is_approved.load(Ordering::Relaxed))
+    }
+}
+
+impl Runs {
+    /// The permission of a call that begins for `app`.
+    pub(super) fn permit(&self, app: &AppName) -> Arc<Permit> {
+        Arc::new(Permit {
+            app: app.clone(),
+            settings: self.settings.subscribe(),
+            backends: Arc::clone(&self.backends),
+            is_approved: AtomicBool::new(false),
+        })
+    }
+}

@@ -1,0 +1,194 @@
+//! Permission is what is configured when a call is made, and not when its run began.
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::{approvals, bridge::API, frames::Script, owners::Apps, sse::Stream, wait};
+
+const NOTE: &str = r#"{"text":"x"}"#;
+
+/// Every change that takes from the app `a` the tool `note`, and what the model is told of it.
+const TAKEN: [(&str, &str, &str); 4] = [
+    ("  a: {", "  was_a: {", "removed the app"),
+    ("  a: {", "  a: {backends: [], ", "withdrawn `plain` from this app"),
+    ("  a: {", "  a: {tools: {plain: {deny: [note]}}, ", "withdrawn this tool of `plain`"),
+    ("  plain: {", "  plain: {tools: {deny: [note]}, ", "withdrawn this tool of `plain`"),
+];
+
+/// Has the bridge take its configuration with `with` in place of `from`.
+async fn reconfigure(apps: &mut Apps, from: &str, with: &str) {
+    let config = std::fs::read_to_string(apps.bridge.config_path()).expect("it is there");
+    apps.bridge.set_config(&config.replace(from, with));
+    let loaded = async |apps: &Apps| {
+        let status = apps.ask("b", "GET", "/v1/status", None).await.expect(200);
+        assert_eq!(status["config"]["lastError"], Value::Null, "{status}");
+        status["config"]["loadedAt"].clone()
+    };
+    let before = loaded(apps).await;
+    apps.bridge.process().signal(Signal::HUP);
+    wait::soon("the configuration should be taken", async || {
+        (loaded(apps).await != before).then_some(())
+    })
+    .await;
+}
+
+#[track_caller]
+fn check_refused(answer: &Value, told: &str) {
+    let error = answer["error"].as_str().unwrap_or_else(|| panic!("an error: {answer}"));
+    assert!(error.contains(told) && error.contains("was not made"), "{error}");
+}
+
+fn two_calls() -> Script {
+    Script::new()
+        .mcp("tu_1", "plain", "plain_note", NOTE)
+        .answered("tu_1")
+        .until("taken")
+        .mcp("tu_2", "plain", "plain_note", NOTE)
+        .until("never")
+}
+
+#[tokio::test]
+async fn a_run_under_way_calls_nothing_that_was_taken_away() {
+    for (from, with, told) in TAKEN {
+        let mut apps = Apps::start().await;
+        apps.submit("a", "agent-runs", two_calls()).await;
+        assert_eq!(apps.mantyx.answer("tu_1").await["result"], "noted: x");
+        reconfigure(&mut apps, from, with).await;
+        apps.mantyx.release("taken");
+        check_refused(&apps.mantyx.answer("tu_2").await, told);
+        assert_eq!(apps.executions(), 1, "{with}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_under_way_calls_nothing_that_was_taken_away_while_the_bridge_was_down() {
+    for (from, with, told) in TAKEN {
+        let mut apps = Apps::start().await;
+        apps.submit("a", "agent-runs", two_calls()).await;
+        apps.mantyx.answer("tu_1").await;
+        apps.bridge.kill9();
+        let config = std::fs::read_to_string(apps.bridge.config_path()).expect("it is there");
+        apps.bridge.set_config(&config.replace(from, with));
+        apps.mantyx.release("taken");
+        apps.bridge.restart().await;
+        check_refused(&apps.mantyx.answer("tu_2").await, told);
+        assert_eq!(apps.executions(), 1, "{with}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_removed_app_has_begun_is_answered_after_a_restart() {
+    let mut apps = Apps::start().await;
+    let script = Script::new()
+        .mcp("tu_hang", "plain", "plain_hang", "{}")
+        .mcp("tu_1", "plain", "plain_note", NOTE)
+        .until("never");
+    // Its answer is not taken for now.
+    apps.mantyx.replies("tu_1", std::iter::repeat_n(crate::mantyx::Reply::Status(503), 100));
+    apps.submit("a", "agent-runs", script).await;
+    apps.mantyx.wait_posts("tu_1", 1).await;
+    wait::soon("both should reach the server", async || (apps.executions() == 2).then_some(()))
+        .await;
+    apps.bridge.kill9();
+    let config = std::fs::read_to_string(apps.bridge.config_path()).expect("it is there");
+    apps.bridge.set_config(&config.replace("  a: {", "  was_a: {"));
+    apps.mantyx.replies("tu_1", []);
+    apps.bridge.restart().await;
+    let unknown = apps.mantyx.answer("tu_hang").await;
+    assert!(
+        unknown["error"].as_str().is_some_and(|it| it.starts_with("OUTCOME_UNKNOWN")),
+        "{unknown}"
+    );
+    let posts = wait::soon("the answer that was kept should be taken", async || {
+        let posts = apps.mantyx.posts("tu_1");
+        (posts.len() >= 2).then_some(posts)
+    })
+    .await;
+    let last = posts.last().expect("two of them").value();
+    assert_eq!(last["result"], "noted: x", "{last}");
+    assert_eq!(apps.executions(), 2);
+}
+
+#[tokio::test]
+async fn an_approval_does_not_outlive_the_permission() {
+    for (from, with, told) in TAKEN {
+        let mut apps = Apps::with(approvals::ALL, "").await;
+        apps.submit("a", "agent-runs", Script::one_call("tu_1", "plain", "plain_note", NOTE)).await;
+        let id = apps.asked().await;
+        reconfigure(&mut apps, from, with).await;
+        apps.decide(&id, "approve").await.expect(200);
+        check_refused(&apps.mantyx.answer("tu_1").await, told);
+        assert_eq!(apps.executions(), 0, "{with}");
+    }
+}
+
+#[tokio::test]
+async fn what_has_to_be_approved_now_is_asked_about() {
+    let mut apps = Apps::with("concurrency: 1,", "").await;
+    let hangs = Script::new().mcp("tu_hang", "plain", "plain_hang", "{}").until("never");
+    let first = apps.submit("b", "agent-runs", hangs).await;
+    wait::soon("the first should be made", async || (apps.executions() == 1).then_some(())).await;
+    let note = Script::new().mcp("tu_1", "plain", "plain_note", NOTE).until("never");
+    apps.submit("a", "agent-runs", note).await;
+    wait::soon("the second should wait for its turn", async || {
+        let status = apps.ask("b", "GET", "/v1/status", None).await.expect(200);
+        (status["backends"][0]["callsInFlight"] == 2).then_some(())
+    })
+    .await;
+    reconfigure(&mut apps, "concurrency: 1,", "concurrency: 1, approve: [note],").await;
+    let cancel = format!("{API}/agent-runs/{first}/cancel");
+    apps.ask("b", "POST", &cancel, Some("{}")).await.expect(200);
+    let id = apps.asked().await;
+    assert_eq!(apps.executions(), 1, "nothing was made unapproved");
+    apps.decide(&id, "approve").await.expect(200);
+    assert_eq!(apps.mantyx.answer("tu_1").await["result"], "noted: x");
+}
+
+#[tokio::test]
+async fn the_streams_of_a_removed_app_end() {
+    let (removed, another) =
+        (TAKEN[0].1, "  a: {token: mbt_another-token-of-this-app-0123456789}\n  c: {");
+    for with in [removed, another] {
+        let mut apps = Apps::start().await;
+        let script = || Script::new().delta("a").until("never");
+        let driven = apps.submit("a", "agent-runs", script()).await;
+        apps.mantyx.has_run("run_piped", script());
+        let mut streams = Vec::new();
+        for target in [
+            format!("{API}/agent-runs/{driven}/stream"),
+            format!("{API}/agent-runs/run_piped/stream"),
+            "/v1/events".to_owned(),
+        ] {
+            let request = apps.request("a", "GET", &target);
+            let mut stream = Stream::request(&apps.bridge, request).await;
+            stream.event().await.expect("it begins");
+            streams.push((target, stream));
+        }
+        let request = apps.request("b", "GET", "/v1/events");
+        let mut others = Stream::request(&apps.bridge, request).await;
+        reconfigure(&mut apps, "  a: {", with).await;
+        for (target, mut stream) in streams {
+            let ended = async { while stream.event().await.is_some() {} };
+            let patience = std::time::Duration::from_secs(10);
+            let ended = tokio::time::timeout(patience, ended).await;
+            assert!(ended.is_ok(), "{target} goes on");
+        }
+        others.event().await.expect("another app's goes on");
+    }
+}
+
+#[tokio::test]
+async fn a_call_by_hand_is_permitted_when_it_is_made() {
+    let mut apps = Apps::with(approvals::ALL, "").await;
+    let body = format!(r#"{{"toolUseId":"tu_1","name":"plain_note","args":{NOTE}}}"#);
+    let request = apps.request("a", "POST", "/v1/tool-calls").json(body);
+    let addr = apps.bridge.addr();
+    let (answer, ()) = tokio::join!(request.answer(addr), async {
+        let id = apps.asked().await;
+        let (from, with, _) = TAKEN[1];
+        reconfigure(&mut apps, from, with).await;
+        apps.decide(&id, "approve").await.expect(200);
+    });
+    check_refused(&answer.expect(200), "withdrawn `plain` from this app");
+    assert_eq!(apps.executions(), 0);
+}
