@@ -81,34 +81,39 @@ pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend]) -> Vec<Problem> {
         add("audit", Some(error), "", AUDIT);
     }
     for backend in backends {
-        let error = backend.last_error.as_deref();
-        match (backend.state, backend.breaker.state) {
-            ("down", _) => add(&backend.name, error, "There is no connection.", down(backend)),
-            ("degraded", _) => add(&backend.name, error, "The last refresh failed.", DEGRADED),
-            (_, "open" | "half-open") => {
-                add(&backend.name, error, "Its last calls got no answer.", BREAKER);
-            }
-            _ => (),
-        }
-        if let Some(why) = backend.signature.as_ref().and_then(|found| found.error.as_deref()) {
-            let what = format!("Its card counts as not signed, and is taken all the same: {why}.");
-            add(&backend.name, Some(&what), "", SIGNATURE);
-        }
-        if let Some(what) = &backend.left_out {
-            add(&backend.name, Some(what), "", LEFT_OUT);
-        }
-        if let Some(exposure) = &backend.exposure {
-            add(&backend.name, Some(&exposure.to_string()), "", exposure.cure());
-        }
-        if let Some(what) = unaccepted(&backend.pin.review) {
-            add(&backend.name, Some(&what), "", PIN);
-        }
-        if let Some(error) = &backend.pin.unkept {
-            let what = format!("What was accepted of it is not on disk: {error}");
-            add(&backend.name, Some(&what), "", UNKEPT);
-        }
+        of_backend(backend, &mut add);
     }
     problems
+}
+
+/// What is wrong with one backend.
+fn of_backend(backend: &Backend, add: &mut impl FnMut(&str, Option<&str>, &str, &'static str)) {
+    let error = backend.last_error.as_deref();
+    match (backend.state, backend.breaker.state) {
+        ("down", _) => add(&backend.name, error, "There is no connection.", down(backend)),
+        ("degraded", _) => add(&backend.name, error, "The last refresh failed.", DEGRADED),
+        (_, "open" | "half-open") => {
+            add(&backend.name, error, "Its last calls got no answer.", BREAKER);
+        }
+        _ => (),
+    }
+    if let Some(why) = backend.signature.as_ref().and_then(|found| found.error.as_deref()) {
+        let what = format!("Its card counts as not signed, and is taken all the same: {why}.");
+        add(&backend.name, Some(&what), "", SIGNATURE);
+    }
+    if let Some(what) = &backend.left_out {
+        add(&backend.name, Some(what), "", LEFT_OUT);
+    }
+    if let Some(exposure) = &backend.exposure {
+        add(&backend.name, Some(&exposure.to_string()), "", exposure.cure());
+    }
+    if let Some(what) = unaccepted(&backend.pin.review) {
+        add(&backend.name, Some(&what), "", PIN);
+    }
+    if let Some(error) = &backend.pin.unkept {
+        let what = format!("What was accepted of it is not on disk: {error}");
+        add(&backend.name, Some(&what), "", UNKEPT);
+    }
 }
 
 /// What of a backend is not what the operator has accepted, in a sentence or two.

@@ -31,6 +31,7 @@ use crate::{
     },
     proxy::{self, Outgoing},
     runs::{DrivenRun, NewRun, NotStarted, Phase, RunKey, history::Entry},
+    upstream::Authority,
 };
 
 /// The most ended runs that a list has; those that are driven are all in it.
@@ -240,18 +241,9 @@ impl Api {
             Err(response) => return response,
         };
         // A run that does not exist is told now, and not by a driver that gives up.
-        let past_is_lost = match self.runs.upstream().ask(&key.path(), &from.authority).await {
-            Ok(answer) if answer.status() == StatusCode::NOT_FOUND => return no_such_run(),
-            Ok(answer) if answer.status().is_success() => self.may_have_been_driven(answer).await,
-            Ok(answer) => {
-                let status = answer.status();
-                return reply::error(
-                    StatusCode::BAD_GATEWAY,
-                    Code::UpstreamRefused,
-                    &format!("MANTYX does not show the run to the bridge ({status})."),
-                );
-            }
-            Err(error) => return proxy::forward::unreachable(&error.to_string()),
+        let past_is_lost = match self.snapshot(&key, &from.authority).await {
+            Ok(snapshot) => self.may_have_been_driven(snapshot).await,
+            Err(response) => return response,
         };
         if let Some(known) = known {
             self.runs.revive(&known);
@@ -282,6 +274,25 @@ impl Api {
                 }
                 _ => no_such_run(),
             },
+        }
+    }
+
+    /// MANTYX's answer about the run `key`, if it shows the run.
+    async fn snapshot(
+        &self,
+        key: &RunKey,
+        authority: &Authority,
+    ) -> Result<reqwest::Response, Response<Body>> {
+        let answer = self.runs.upstream().ask(&key.path(), authority).await;
+        let answer = answer.map_err(|error| proxy::forward::unreachable(&error.to_string()))?;
+        match answer.status() {
+            status if status.is_success() => Ok(answer),
+            StatusCode::NOT_FOUND => Err(no_such_run()),
+            status => Err(reply::error(
+                StatusCode::BAD_GATEWAY,
+                Code::UpstreamRefused,
+                &format!("MANTYX does not show the run to the bridge ({status})."),
+            )),
         }
     }
 

@@ -505,19 +505,6 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_the_same_however_it_is_written() {
-        let stream = |workspace: &str, run: &str| {
-            let (workspace, kind) = (workspace.into(), RunKind::Agent);
-            Route::Proxied(Proxied::Stream { workspace, kind, run: run.into() })
-        };
-        let path = |workspace: &str, run: &str| {
-            format!("/api/v1/workspaces/{workspace}/agent-runs/{run}/stream")
-        };
-        check("GET", &path("ac%6De", "run%5f1"), &stream("acme", "run_1"));
-        check("GET", &path("a%2fb", "%20"), &stream("a%2fb", "%20"));
-    }
-
-    #[test]
     fn ids_below_a_workspace_however_they_are_written() {
         let ids =
             |path: &str| below_workspace(path).map(|(workspace, ids)| (workspace, ids.join(" ")));

@@ -320,10 +320,8 @@ impl Driver {
         }
     }
 
-    /// Opens the stream where the last one broke, and reads it.
-    async fn read_stream(&mut self) -> End {
-        // What is bounded is the reading of one stream: a break tells nothing of the past.
-        (self.news, self.riddle, self.past_until) = (false, false, None);
+    /// Opens the stream where the last one broke.
+    async fn open_stream(&mut self) -> Result<reqwest::Response, End> {
         let path = self.run.key.stream_path();
         let last_seq = self.run.state().last_seq();
         let draining = self.runs.draining().clone();
@@ -334,23 +332,36 @@ impl Driver {
         }
         let opened = tokio::select! {
             opened = timeout(SILENCE, open) => opened,
-            () = draining.cancelled() => return End::Drain,
+            () = draining.cancelled() => return Err(End::Drain),
         };
-        let mut response = match opened {
-            Ok(Ok(response)) => response,
+        match opened {
+            Ok(Ok(response)) => {
+                self.run.credential.works(&authority);
+                Ok(response)
+            }
             Ok(Err(error)) => {
                 if error.is_of_the_credential() {
                     self.run.credential.refuse(&authority);
                 }
-                return End::Refused(error);
+                Err(End::Refused(error))
             }
             Err(_elapsed) => {
                 let error = format!("no answer within {SILENCE:?}");
-                return End::Refused(OpenError::Unreachable(error));
+                Err(End::Refused(OpenError::Unreachable(error)))
             }
+        }
+    }
+
+    /// Opens the stream, and reads it.
+    async fn read_stream(&mut self) -> End {
+        // What is bounded is the reading of one stream: a break tells nothing of the past.
+        (self.news, self.riddle, self.past_until) = (false, false, None);
+        let draining = self.runs.draining().clone();
+        let mut response = match self.open_stream().await {
+            Ok(response) => response,
+            Err(end) => return end,
         };
         let mut framer = Framer::new(MAX_EVENT);
-        self.run.credential.works(&authority);
         let mut held = Budget::of_process().hold();
         self.run.state().opened();
         self.run.set_access(Access::Open);

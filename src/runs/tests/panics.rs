@@ -34,6 +34,20 @@ struct Scene {
     _tasks: tokio::task::JoinSet<()>,
 }
 
+fn app() -> App {
+    App {
+        name: "a".into(),
+        token: None,
+        users: Vec::new(),
+        certificate: None,
+        credential: None,
+        rights: Arc::default(),
+        approves: false,
+        max_concurrent_calls: None,
+        rate: None,
+    }
+}
+
 impl Scene {
     async fn start(pending_after: Option<Duration>) -> Self {
         let mantyx = Agent::start(|seen| {
@@ -81,7 +95,7 @@ impl Scene {
             max_concurrent: 16,
         };
         let (upstream, journal) = (Arc::new(upstream), Arc::new(journal));
-        let runs = Arc::new(Runs::new(upstream, backends, &limits, &[], journal, None));
+        let runs = Arc::new(Runs::new(upstream, backends, &limits, &[app()], journal, None));
         board.wait_for(|board| board.snapshot("fs").filter(|fs| fs.connection.is_some())).await;
         Self { runs, world, mantyx, _dir: dir, _tasks: tasks }
     }
