@@ -50,6 +50,13 @@ pub enum Work {
     Astray,
 }
 
+impl Work {
+    /// Whether the call gets no answer by this.
+    pub fn is_nothing(&self) -> bool {
+        matches!(self, Self::Nothing | Self::Hold | Self::Altered | Self::Astray)
+    }
+}
+
 /// One run.
 #[derive(Debug)]
 pub struct Run {

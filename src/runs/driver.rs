@@ -7,6 +7,8 @@
 //!
 //! Must not: wait for an app, or stop reading because a call is slow.
 
+mod tasks;
+
 use std::{collections::HashSet, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use bytes::Bytes;
@@ -24,7 +26,6 @@ use super::{
     answering::{self, Task},
     entry::Entry,
     mask::masked,
-    restore,
 };
 use crate::{
     backoff::Backoff,
@@ -33,10 +34,9 @@ use crate::{
     journal::record::Change,
     metrics::RunEnding,
     model::{
-        ending::Ending,
         event::{self, Beginning, Call, Event},
         ids::{RunId, RunKind},
-        run::{Step, Work},
+        run::Step,
     },
     upstream::{Authority, OpenError},
     wire::sse::{Frame, Framer},
@@ -541,65 +541,6 @@ impl Driver {
         self.backoff.reset();
         self.news = true;
         false
-    }
-
-    /// What is to be done for calls, with their entries; what these have to say goes to `changes`.
-    fn tasks(
-        &self,
-        calls: Vec<(Call, Work)>,
-        changes: &mut Vec<Change>,
-    ) -> Vec<(Call, Task, Arc<Entry>)> {
-        let mut tasks = Vec::with_capacity(calls.len());
-        for (call, work) in calls {
-            let (run, tool_use) = (&self.run.key.run, &call.tool_use);
-            let task = match work {
-                Work::Doubtful(route) => {
-                    warn!(
-                        %run, toolUseId = %tool_use, tool = call.name,
-                        "call without an answer, of a time that nothing is known of"
-                    );
-                    let entry = self.run.entry(&self.runs, &call);
-                    let task = restore::doubtful(&entry, route);
-                    changes.push(entry.change());
-                    tasks.push((call, task, entry));
-                    continue;
-                }
-                Work::Make(route) => {
-                    info!(%run, toolUseId = %tool_use, tool = call.name, "call");
-                    Task::Make(route)
-                }
-                Work::Refuse(error) => {
-                    warn!(%run, toolUseId = %tool_use, error, "call refused");
-                    Task::Refuse(error, Ending::Denied)
-                }
-                Work::Nothing | Work::Hold => continue,
-                Work::Altered => {
-                    warn!(
-                        %run, toolUseId = %tool_use,
-                        "MANTYX sent a tool use again with another content; it is not run again"
-                    );
-                    continue;
-                }
-                Work::Astray => {
-                    warn!(
-                        %run, toolUseId = %tool_use,
-                        "MANTYX sent a call that names no agent run to answer to; it is not run"
-                    );
-                    continue;
-                }
-            };
-            if !self.runs.claim(&self.run, &call) {
-                warn!(
-                    %run, toolUseId = %tool_use,
-                    "the call belongs to another driver, and is not made by this one"
-                );
-                continue;
-            }
-            let entry = self.run.entry(&self.runs, &call);
-            changes.push(entry.change());
-            tasks.push((call, task, entry));
-        }
-        tasks
     }
 
     fn answer(&mut self, call: Call, task: Task, entry: Arc<Entry>) {

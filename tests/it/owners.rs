@@ -144,7 +144,7 @@ async fn an_agent_run_of_a_driven_eval_gets_no_second_driver() {
         assert_eq!(refused["error"], "driven_already", "{refused}");
         assert!(refused["message"].as_str().is_some_and(|text| text.contains(&eval)), "{refused}");
         apps.attach("b", "run_a").await.expect_error(404);
-        apps.attach("a", "run%5Fa").await.expect_error(400);
+        apps.attach("a", "run%5Fa").await.expect_error(409);
         let read = format!("{API}/agent-runs/run_a");
         apps.ask("b", "GET", &read, None).await.expect_error(404);
         apps.ask("a", "GET", &read, None).await.expect(200);

@@ -1,0 +1,69 @@
+//! What the driver does about the calls that its run's state has decided on.
+//!
+//! Must not: make a call, or write to the journal.
+
+use std::sync::Arc;
+
+use tracing::{info, warn};
+
+use super::{Driver, Entry, Task};
+use crate::{
+    journal::record::Change,
+    model::{ending::Ending, event::Call, run::Work},
+    runs::restore,
+};
+
+impl Driver {
+    /// What is to be done for calls, with their entries; what these have to say goes to `changes`.
+    pub(super) fn tasks(
+        &self,
+        calls: Vec<(Call, Work)>,
+        changes: &mut Vec<Change>,
+    ) -> Vec<(Call, Task, Arc<Entry>)> {
+        let mut tasks = Vec::with_capacity(calls.len());
+        for (call, work) in calls {
+            self.log(&call, &work);
+            if work.is_nothing() {
+                continue;
+            }
+            if !self.runs.claim(&self.run, &call) {
+                warn!(
+                    run = %self.run.key.run, toolUseId = %call.tool_use,
+                    "the call belongs to another driver, and is not made by this one"
+                );
+                continue;
+            }
+            let entry = self.run.entry(&self.runs, &call);
+            let task = match work {
+                Work::Make(route) => Task::Make(route),
+                Work::Doubtful(route) => restore::doubtful(&entry, route),
+                Work::Refuse(error) => Task::Refuse(error, Ending::Denied),
+                Work::Nothing | Work::Hold | Work::Altered | Work::Astray => continue,
+            };
+            changes.push(entry.change());
+            tasks.push((call, task, entry));
+        }
+        tasks
+    }
+
+    fn log(&self, call: &Call, work: &Work) {
+        let (run, tool_use) = (&self.run.key.run, &call.tool_use);
+        match work {
+            Work::Make(_) => info!(%run, toolUseId = %tool_use, tool = call.name, "call"),
+            Work::Doubtful(_) => warn!(
+                %run, toolUseId = %tool_use, tool = call.name,
+                "call without an answer, of a time that nothing is known of"
+            ),
+            Work::Refuse(error) => warn!(%run, toolUseId = %tool_use, error, "call refused"),
+            Work::Nothing | Work::Hold => {}
+            Work::Altered => warn!(
+                %run, toolUseId = %tool_use,
+                "MANTYX sent a tool use again with another content; it is not run again"
+            ),
+            Work::Astray => warn!(
+                %run, toolUseId = %tool_use,
+                "MANTYX sent a call that names no agent run to answer to; it is not run"
+            ),
+        }
+    }
+}
