@@ -253,6 +253,8 @@ impl Daemon {
             () = orderly => (),
             () = hurry => warn!("asked again to stop; running calls are dropped"),
         }
+        // What would go on now could not be written down any more.
+        self.requests.finish(Duration::ZERO).await;
         self.runs.leave(LEAVE).await;
         let (stuck, ()) = tokio::join!(self.back.shut_down(CLOSE), self.runs.upstream().finish());
         if stuck > 0 {
