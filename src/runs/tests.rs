@@ -4,7 +4,7 @@ mod panics;
 
 use tokio::time::advance;
 
-use super::{log::EventLog, *};
+use super::{forgetting::beyond, log::EventLog, *};
 use crate::{config::Credential, model::ids::RunKind, state::StateDir};
 
 /// A run with one event, which is put into `inner`.
