@@ -355,7 +355,9 @@ impl Writer {
 
     fn older_half_of_the_ended(&self) -> Result<Vec<Change>, StoreError> {
         let kept = store::read(&self.path)?;
-        let ended = kept.runs.iter().filter_map(|run| Some((run.record.ended_at?, run.slot)));
+        // What was given up may be handed over again, and no call of it may be made twice.
+        let ended = kept.runs.iter().filter(|run| !run.record.given_up);
+        let ended = ended.filter_map(|run| Some((run.record.ended_at?, run.slot)));
         let mut ended: Vec<(Millis, Slot)> = ended.collect();
         ended.sort_unstable();
         ended.truncate(ended.len().div_ceil(2));

@@ -149,7 +149,7 @@ impl Proxy {
             let app = &from.caller.app.name;
             let run = self.runs.get_or_wake(&key, app, &from.authority);
             if let Some(run) = run.filter(|run| run.app == *app) {
-                run.cancel_calls();
+                self.runs.cancel_calls(&run);
             }
         }
         response
@@ -165,7 +165,7 @@ impl Proxy {
         let response = from.forward(request).await;
         if response.status().is_success() {
             for run in self.runs.of_session(&workspace, &session) {
-                run.cancel_calls();
+                self.runs.cancel_calls(&run);
             }
             self.runs.forget_session(&workspace, &session);
         }

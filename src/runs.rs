@@ -17,6 +17,7 @@ mod credential;
 mod driven;
 mod driver;
 mod entry;
+mod forgetting;
 pub mod history;
 pub mod log;
 mod mask;
@@ -356,14 +357,38 @@ impl Runs {
 
     /// Drives a run again that was given up, if `run` was: the same one, so that no call of it is made
     /// a second time. Calls are held until its past has been read, as others may have answered them.
+    ///
+    /// `false`: the run is not known any more, or another has taken its place. Nothing is done then.
     pub fn revive(self: &Arc<Self>, run: &Arc<DrivenRun>) -> bool {
-        let revived = run.revive();
-        if revived {
+        {
+            // Under the lock under which runs are given up and forgotten: what is written last of the
+            // run is what was decided last.
+            let inner = self.lock();
+            if !inner.runs.get(&run.key).is_some_and(|known| Arc::ptr_eq(known, run)) {
+                return false;
+            }
+            if !run.revive() {
+                return true;
+            }
             self.journal.write(run.changes());
-            info!(run = %run.key.run, app = %run.app, "driving again a run that was given up");
-            self.spawn_driver(run, Vec::new(), true);
         }
-        revived
+        info!(run = %run.key.run, app = %run.app, "driving again a run that was given up");
+        self.spawn_driver(run, Vec::new(), true);
+        true
+    }
+
+    /// Gives `run` up: its stream cannot be read. Another driver may take it up from here on.
+    fn give_up(&self, run: &DrivenRun) {
+        let _decides = self.lock();
+        run.log.end();
+        run.give_up();
+        self.journal.write(run.changes());
+    }
+
+    /// Cancels the calls of `run`, also those that go on from before the run was taken up.
+    pub fn cancel_calls(&self, run: &DrivenRun) {
+        run.cancel_calls();
+        self.long_calls.cancel_of(&run.key);
     }
 
     /// The runs of `app`, or of all apps, whose streams cannot be opened, and why.
@@ -512,81 +537,6 @@ impl Runs {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-impl Inner {
-    /// Forgets what has outlived its use; at most every few seconds, as it looks at everything. The
-    /// changes are for the journal.
-    /// Forgets the oldest sessions, until `more` bytes of apps' tools have room beside those of the
-    /// rest.
-    fn make_room_for_tools(&mut self, more: usize) -> Vec<Change> {
-        let mut held: usize = self.sessions.values().map(|session| session.tools_size()).sum();
-        let mut forgotten = Vec::new();
-        while held > 0 && held + more > KEEP_TOOLS {
-            let with_tools = self.sessions.iter().filter(|(_, session)| session.tools_size() > 0);
-            let oldest = with_tools.min_by_key(|(_, session)| session.created);
-            let Some(key) = oldest.map(|(key, _)| key.clone()) else { break };
-            held -= self.sessions.remove(&key).map_or(0, |session| session.tools_size());
-            forgotten.push(Change::ForgetSession((key.0.to_string(), key.1.to_string())));
-        }
-        forgotten
-    }
-
-    fn sweep(&mut self, now: Instant, room: &Room) -> Vec<Change> {
-        const EVERY: Duration = Duration::from_secs(10);
-        let mut forgotten = Vec::new();
-        if self.swept.is_some_and(|swept| now < swept + EVERY) {
-            return forgotten;
-        }
-        self.swept = Some(now);
-        let age =
-            |run: &DrivenRun| run.ended().map(|ended| now.saturating_duration_since(ended.at));
-        let outlived =
-            |run: &DrivenRun| run.in_flight() == 0 && age(run).is_some_and(|age| age >= KEEP_ENDED);
-        let old = self.runs.values().filter(|run| outlived(run)).map(|run| run.key.clone());
-        for key in old.collect::<Vec<_>>() {
-            forgotten.extend(self.forget(&key));
-        }
-        for run in self.runs.values() {
-            if age(run).is_some_and(|age| age > KEEP_EVENTS || room.is_scarce()) {
-                run.log.forget();
-            }
-        }
-        let idle = self.runs.values().filter(|run| run.in_flight() == 0);
-        let ended = idle.filter_map(|run| Some((&run.app, (run.ended()?.at, run.key.clone()))));
-        for key in beyond(KEEP_COUNT, ended) {
-            forgotten.extend(self.forget(&key));
-        }
-        let sessions =
-            self.sessions.iter().map(|(key, one)| (&one.app, (one.created, key.clone())));
-        for key in beyond(KEEP_COUNT, sessions) {
-            self.sessions.remove(&key);
-            forgotten.push(Change::ForgetSession((key.0.to_string(), key.1.to_string())));
-        }
-        forgotten
-    }
-
-    /// Forgets a run, and what its driver has claimed; the change is for the journal.
-    fn forget(&mut self, key: &RunKey) -> Option<Change> {
-        let run = self.runs.remove(key)?;
-        self.claims.forget(run.slot);
-        Some(Change::ForgetRun(run.slot))
-    }
-}
-
-/// The oldest of what each app has beyond `most`: no app pushes out what is another's.
-fn beyond<'a, K>(most: usize, all: impl Iterator<Item = (&'a AppName, (Instant, K))>) -> Vec<K> {
-    let mut by_app: HashMap<&AppName, Vec<(Instant, K)>> = HashMap::new();
-    for (app, one) in all {
-        by_app.entry(app).or_default().push(one);
-    }
-    let mut beyond = Vec::new();
-    for mut own in by_app.into_values().filter(|own| own.len() > most) {
-        own.sort_by_key(|(at, _)| *at);
-        let over = own.len() - most;
-        beyond.extend(own.into_iter().take(over).map(|(_, key)| key));
-    }
-    beyond
 }
 
 #[cfg(test)]

@@ -245,11 +245,12 @@ impl Api {
             Ok(snapshot) => self.may_have_been_driven(snapshot).await,
             Err(response) => return response,
         };
-        if let Some(known) = known {
-            self.runs.revive(&known);
+        if let Some(known) = known.as_ref().filter(|known| self.runs.revive(known)) {
             info!(run = %known.key.run, app = %known.app, "attached again");
-            return reply::json(StatusCode::ACCEPTED, &Shown::of(&known));
+            return reply::json(StatusCode::ACCEPTED, &Shown::of(known));
         }
+        // It was forgotten while MANTYX was asked, and with it which of its calls were made.
+        let past_is_lost = past_is_lost || known.is_some();
         let handed_over = key.clone();
         let new = NewRun {
             key,

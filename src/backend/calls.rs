@@ -241,10 +241,10 @@ impl Backends {
         limits: Limits,
     ) -> Result<Answer, Failure> {
         let name = &route.backend;
-        let attempt = async |connection: &InUse, handle: Option<Handle>| {
-            // With the connection comes what is behind it. What has begun is only asked for.
-            if handle.is_none() && self.board.withdraws(name, tool) {
-                return Err(Failure::Withdrawn);
+        let attempt = async |connection: &InUse, handle: Option<Handle>, is_first: bool| {
+            // What has begun is only asked for.
+            if handle.is_none() {
+                self.about_to_dispatch((route, tool), wanted, is_first).await?;
             }
             let call = ToolCall {
                 tool: Arc::clone(tool),
@@ -264,7 +264,7 @@ impl Backends {
                 .await
                 .map_err(|failure| Failure::Call(CallError::Lost(failure.to_string())))?,
         };
-        let first = attempt(&connection, wanted.handle.clone()).await;
+        let first = attempt(&connection, wanted.handle.clone(), true).await;
         drop(connection);
         let why = match first {
             Err(Failure::Call(CallError::Lost(why))) if route.repeatable && limits.have_time() => {
@@ -276,10 +276,11 @@ impl Backends {
         info!(backend = %name, why, "the connection broke; the call may be made twice and is");
         let again = async {
             let connection = self.connected(name, None).await?;
-            match attempt(&connection, None).await {
+            match attempt(&connection, None, false).await {
                 // It was the broken one; its supervisor has yet to see that.
                 Err(Failure::Call(CallError::NotSent(_))) => {
-                    attempt(&self.connected(name, Some(&connection)).await?, None).await
+                    let connection = self.connected(name, Some(&connection)).await?;
+                    attempt(&connection, None, false).await
                 }
                 outcome => outcome,
             }
@@ -289,6 +290,31 @@ impl Backends {
             Err(failure) if failure.is_of_no_call() => Err(Failure::Call(CallError::Lost(why))),
             outcome => outcome,
         }
+    }
+
+    /// Has it written down that the call is made, if it may be.
+    async fn about_to_dispatch(
+        &self,
+        (route, tool): (&Route, &str),
+        wanted: &Wanted,
+        is_first: bool,
+    ) -> Result<(), Failure> {
+        let may_be = || {
+            // With the connection comes what is behind it.
+            if self.board.withdraws(&route.backend, tool) {
+                return Err(Failure::Withdrawn);
+            }
+            permitted(route, wanted)
+        };
+        may_be()?;
+        let Some(witness) = &wanted.witness else { return Ok(()) };
+        witness.dispatching().await?;
+        // The disk may have been slow enough for a reload, or for another catalog.
+        may_be().inspect_err(|_| {
+            if is_first {
+                witness.not_dispatched(&wanted.arguments);
+            }
+        })
     }
 
     /// The live connection, other than `broken`; waits a little for one that is about to be.
@@ -360,15 +386,6 @@ async fn attempt(
     (route, wanted): (&Route, &Wanted),
     limits: Limits,
 ) -> Result<Answer, Failure> {
-    // To ask for what was begun has no effect that would need a permission: it was given then.
-    if handle.is_none() {
-        permitted(route, wanted)?;
-        if let Some(witness) = &call.witness {
-            witness.dispatching().await?;
-            // The disk may have been slow enough for a reload.
-            permitted(route, wanted)?;
-        }
-    }
     let mut span = span(&wanted.trace, route, handle.is_some());
     // The peer goes on from here.
     call.trace = span.context().trace().cloned();

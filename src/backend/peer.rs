@@ -140,6 +140,12 @@ pub trait Witness: Send + Sync + fmt::Debug {
     /// The call is about to reach the peer, and must not before this has ended well.
     fn dispatching(&self) -> BoxFuture<'_, Result<(), NotRecorded>>;
 
+    /// The call with these arguments has not reached the peer after all, by the dispatch that was told
+    /// of last, and none before that one did.
+    fn not_dispatched(&self, arguments: &RawValue) {
+        let _ = arguments;
+    }
+
     /// The peer has named the work that the call started.
     fn named(&self, handle: &Handle);
 

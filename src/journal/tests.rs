@@ -434,6 +434,14 @@ async fn what_has_ended_makes_room_and_what_has_not_closes_the_journal() {
             write(&journal, answer(slot)).await;
         }
     };
+    // The oldest of all.
+    let mut given_up = run(100, Some(0));
+    for change in &mut given_up {
+        if let Change::Run(_, record) = change {
+            record.given_up = true;
+        }
+    }
+    write(&journal, given_up).await;
     fill(Some(1), 1).await;
     let roomy = async {
         while !journal.is_open() || journal.health().bytes > MAX {
@@ -450,6 +458,8 @@ async fn what_has_ended_makes_room_and_what_has_not_closes_the_journal() {
     assert!(!journal.is_open() && health.error.unwrap().contains("full"), "no more calls");
     journal.close();
     let (journal, kept) = Journal::open_bounded(&path, false, MAX).unwrap();
-    assert_eq!(kept.runs.iter().filter(|run| run.calls[0].answer.is_some()).count(), 16);
+    let is_answered = |run: &&KeptRun| run.calls.first().is_some_and(|it| it.answer.is_some());
+    assert_eq!(kept.runs.iter().filter(is_answered).count(), 16);
+    assert!(kept.runs.iter().any(|run| run.slot == Slot(100)), "what was given up may come back");
     journal.close();
 }

@@ -142,8 +142,10 @@ impl<'a> Outgoing<'a> {
     /// is its refusal, for the app.
     pub async fn own_run(&self, key: &RunKey) -> Result<Option<Arc<DrivenRun>>, Response<Body>> {
         let app = &self.caller.app.name;
+        // In this order: a run that is woken in between is found among the others.
+        let is_asleep = self.runs.is_asleep(key, app);
         let run = self.runs.get(key).filter(|run| run.app == *app);
-        if run.is_none() && !self.runs.is_asleep(key, app) {
+        if run.is_none() && !is_asleep {
             return Ok(None);
         }
         self.vouch(run.as_ref(), key).await?;

@@ -79,8 +79,8 @@ pub(super) async fn answer(
         span.set("mantyx.run_id", to.as_str());
         span.set("mantyx.tool_use_id", tool_use.as_str());
         let trace = span.told().cloned();
-        let post = ResultPost { path: &path, body: body.clone(), trace, deadline };
-        let posted = delivered(&runs, &run, &tool_use, &entry, post).await;
+        let post = ResultPost { path: &path, body, trace, deadline };
+        let (posted, body) = delivered(&runs, &run, &tool_use, &entry, post).await;
         span.outcome(posted.as_str(), matches!(posted, Posted::Failed | Posted::Refused(_)));
         // Of a run that is left to the next process, this one posts it.
         if posted == Posted::Unwanted(StatusCode::NOT_FOUND)
@@ -120,23 +120,24 @@ async fn body(
 
 /// Posts the answer. One that MANTYX does not take as it is, as it is too large or MANTYX cannot read
 /// it, is replaced by a short error, so that the call has an answer all the same: the model would
-/// otherwise wait for it in vain.
+/// otherwise wait for it in vain. With what came of it goes the body that was posted last.
 async fn delivered(
     runs: &Runs,
     run: &DrivenRun,
     tool_use: &ToolUseId,
     entry: &Entry,
     post: ResultPost<'_>,
-) -> Posted {
+) -> (Posted, Bytes) {
     let (upstream, credential) = (runs.upstream(), OfRun { runs, run });
     let posted = upstream.post_result(post.clone(), &credential).await;
     match posted {
         Posted::Refused(status) if !is_replaced(&post.body) => {
             let error = refusal(status, post.body.len());
             let body = written(tool_use, Answer::Error(error), entry).await;
-            upstream.post_result(ResultPost { body, ..post }, &credential).await
+            let shorter = ResultPost { body: body.clone(), ..post };
+            (upstream.post_result(shorter, &credential).await, body)
         }
-        posted => posted,
+        posted => (posted, post.body),
     }
 }
 

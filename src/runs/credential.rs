@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::{sync::watch, time::Instant};
 
-use super::{Access, DrivenRun, Runs};
+use super::{DrivenRun, Runs};
 use crate::{
     model::ids::{AppName, SessionId},
     upstream::{Authority, PostCredential},
@@ -178,7 +178,7 @@ impl Runs {
         if (shown.is_callers() || run.credential.is_callers()) && run.credential.accept(shown) {
             // Its stream was refused to the one before: those who read along wait for what the new
             // one is told.
-            run.set_access(Access::Untried);
+            run.is_tried_anew();
         }
     }
 

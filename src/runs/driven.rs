@@ -394,6 +394,17 @@ impl DrivenRun {
         self.access.send_replace(access);
     }
 
+    /// What its stream was refused for may be mended. One that is open, or was, stays so.
+    pub(super) fn is_tried_anew(&self) {
+        self.access.send_if_modified(|access| {
+            let is_failing = access.failure().is_some();
+            if is_failing {
+                *access = Access::Untried;
+            }
+            is_failing
+        });
+    }
+
     /// Its stream could not be opened.
     pub(super) fn is_failing(&self, error: OpenError) {
         self.access.send_modify(|access| {
@@ -406,10 +417,12 @@ impl DrivenRun {
     /// MANTYX does not know the call of `entry`. Where it does not show the run's stream either, that
     /// may be its fault: `body` is kept until it does. `false`: the answer is not wanted.
     pub(super) fn keep_unwanted(&self, entry: &Arc<Entry>, body: Bytes) -> bool {
+        let mut unwanted = self.unwanted.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock: the driver opens the stream before it takes what was kept.
         if matches!(*self.access.borrow(), Access::Open) {
             return false;
         }
-        self.unwanted.lock().unwrap_or_else(PoisonError::into_inner).keep(entry, body)
+        unwanted.keep(entry, body)
     }
 
     /// The answers that were kept.

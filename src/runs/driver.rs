@@ -127,11 +127,8 @@ pub(super) async fn drive(
     runs.metrics.ended.of(why.ending()).inc();
     info!(run = %run.key.run, "{}", why.words());
     if why == Why::GivenUp {
-        // The run stays known, so that no call of it is ever made again. From here on, another driver
-        // may take it up.
-        run.log.end();
-        run.give_up();
-        runs.journal.write(run.changes());
+        // The run stays known, so that no call of it is ever made again.
+        runs.give_up(&run);
         runs.tell(&run);
         return;
     }

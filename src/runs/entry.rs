@@ -200,7 +200,7 @@ impl Entry {
     ///
     /// Its run may be answered at the same time, so the order of what is written is that in which
     /// the record changes.
-    fn reaches(&self, calls: &LongCalls, id: &CallId) {
+    fn reaches(&self, calls: &LongCalls, id: &CallId) -> Result<(), NotRecorded> {
         calls.reaches(id, |long| {
             let mut record = self.record();
             if record.stage == Stage::Received {
@@ -208,7 +208,18 @@ impl Entry {
                 record.attempts += 1;
             }
             self.journal.write(vec![Change::Call(self.key.clone(), record.clone()), long]);
-        });
+        })
+    }
+
+    /// Takes back the last dispatch, which was not made. Whether the tool may have been reached by
+    /// one before it is as before.
+    fn takes_back(record: &mut CallRecord) {
+        if record.stage == Stage::Dispatched {
+            record.attempts = record.attempts.saturating_sub(1);
+            if record.attempts == 0 {
+                record.stage = Stage::Received;
+            }
+        }
     }
 
     /// Whether the tool may have been reached.
@@ -236,7 +247,7 @@ impl Witness for Entry {
             }
             // It has had its answer, or is about to have it: what it brings is kept elsewhere.
             if let Some((calls, id)) = self.long.get() {
-                self.reaches(calls, id);
+                self.reaches(calls, id)?;
                 return self.journal.commit(Vec::new()).await.map_err(|_told| NotRecorded);
             }
             {
@@ -246,6 +257,19 @@ impl Witness for Entry {
             }
             self.journal.commit(vec![self.change()]).await.map_err(|_told| NotRecorded)
         })
+    }
+
+    fn not_dispatched(&self, arguments: &RawValue) {
+        if let Some((calls, id)) = self.long.get() {
+            calls.not_reached(id, arguments, |long| {
+                let mut record = self.record();
+                Self::takes_back(&mut record);
+                self.journal.write(vec![Change::Call(self.key.clone(), record.clone()), long]);
+            });
+            return;
+        }
+        Self::takes_back(&mut self.record());
+        self.journal.write(vec![self.change()]);
     }
 
     fn named(&self, handle: &Handle) {

@@ -94,6 +94,10 @@ struct LongCall {
     /// How it can be asked for; `None` for one that is not kept.
     work: Option<Work>,
     finished: Option<Finished>,
+    /// Cancels it.
+    stop: CancellationToken,
+    /// It was this process that took it to its tool for the first time.
+    is_taken: bool,
 }
 
 #[derive(Debug)]
@@ -136,8 +140,14 @@ impl LongCalls {
     }
 
     /// A call of `tool` goes on.
-    fn begin(&self, id: CallId, scope: Scope, tool: String, work: Option<Work>) {
-        let call = LongCall { scope, tool, work, finished: None };
+    fn begin(
+        &self,
+        id: CallId,
+        (scope, tool): (Scope, String),
+        work: Option<Work>,
+        stop: CancellationToken,
+    ) {
+        let call = LongCall { scope, tool, work, finished: None, stop, is_taken: false };
         self.write(&id, &call);
         self.lock().insert(id, call);
     }
@@ -191,12 +201,23 @@ impl LongCalls {
         }
     }
 
-    /// Forgets the calls of whatever `is_over`: nobody can fetch them any more.
+    /// Cancels the calls that `run` began.
+    pub(super) fn cancel_of(&self, run: &RunKey) {
+        for call in self.lock().values().filter(|call| call.is_of(run)) {
+            call.stop.cancel();
+        }
+    }
+
+    /// Forgets the calls of whatever `is_over`: nobody can fetch them any more. Those that go on are
+    /// cancelled, as nothing would be known of their effects.
     fn forget(&self, is_over: impl Fn(&Of) -> bool) {
         let mut over = Vec::new();
         self.lock().retain(|id, call| {
             let keep = !is_over(&call.scope.of);
-            over.extend((!keep).then(|| id.clone()));
+            if !keep {
+                call.stop.cancel();
+                over.push(id.clone());
+            }
             keep
         });
         self.erase(&over);
@@ -379,9 +400,10 @@ impl Runs {
         let first = if waits { pending::waits } else { pending::goes_on };
         let first = first(&id, &in_hand.tool, &fetch);
         let scope = Scope::new(&in_hand.app, in_hand.asked_by.as_deref());
-        self.long_calls.begin(id.clone(), scope, in_hand.tool.clone(), Some(in_hand.work()));
+        let of_run = in_hand.asked_by.as_ref().map(|by| by.driven.stop.child_token());
+        let (stop, told) = (of_run.unwrap_or_default(), (scope, in_hand.tool.clone()));
+        self.long_calls.begin(id.clone(), told, Some(in_hand.work()), stop.clone());
         in_hand.goes_on(&self.long_calls, &id);
-        let stop = in_hand.asked_by.as_ref().map(|by| by.driven.stop.clone()).unwrap_or_default();
         self.tracker.spawn(Arc::clone(self).go_on(making, in_hand, id, stop));
         Ok(Made::from(first))
     }

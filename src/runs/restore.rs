@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::{
-    DrivenRun, KEEP_ENDED, NewRun, RunKey, Runs, Session,
+    DrivenRun, Inner, KEEP_ENDED, NewRun, RunKey, Runs, Session,
     answering::{POST_WITHIN, Task},
     driven::Left,
     entry::Entry,
@@ -19,7 +19,7 @@ use crate::{
     config::App,
     journal::{
         self,
-        record::{CallKey, Change, Kept, KeptCall, KeptRun, KeptSession, LongRecord, RunRecord},
+        record::{Change, Kept, KeptCall, KeptRun, KeptSession, LongRecord, RunRecord},
     },
     model::{
         answer::codes::OUTCOME_UNKNOWN,
@@ -64,7 +64,9 @@ impl Runs {
         for run in runs {
             let app = apps.iter().find(|app| app.name.as_str() == run.record.app);
             let ended = run.record.ended_at.map(|at| journal::now().saturating_sub(at));
-            let outlived = ended.is_some_and(|ago| u128::from(ago) > KEEP_ENDED.as_millis());
+            let outlived = ended.is_some_and(|ago| u128::from(ago) > KEEP_ENDED.as_millis())
+                && !key(&run)
+                    .is_some_and(|key| self.lock().may_come_back(&key, run.record.given_up));
             if outlived {
                 self.journal.write(vec![Change::ForgetRun(run.slot)]);
                 continue;
@@ -105,17 +107,20 @@ impl Runs {
         app: &AppName,
         authority: &Authority,
     ) -> Option<Arc<DrivenRun>> {
-        let asleep = {
+        let woken = {
+            // In one piece: whoever else asks finds the run either asleep or awake.
             let mut inner = self.lock();
             match inner.asleep.get(key) {
-                Some(run) if run.record.app == app.as_str() => inner.asleep.remove(key),
-                _ => None,
+                Some(run) if run.record.app == app.as_str() => {
+                    let kept = inner.asleep.remove(key)?;
+                    self.take_up_run(&mut inner, kept, authority.clone())
+                }
+                _ => return inner.runs.get(key).cloned(),
             }
-        };
-        if let Some(run) = asleep {
-            self.wake(run, authority.clone());
-        }
-        self.get(key)
+        }?;
+        let run = Arc::clone(&woken.run);
+        self.drive_on(woken);
+        Some(run)
     }
 
     /// Forgets what belongs to another MANTYX than the one that is configured.
@@ -136,9 +141,9 @@ impl Runs {
     fn lay_asleep(&self, run: KeptRun) {
         let Some(key) = key(&run) else { return };
         info!(run = %key.run, app = run.record.app, "a run waits for its app's credential");
-        let calls = run.calls.iter().map(|call| call.key.clone()).collect::<Vec<_>>();
-        self.reclaim(&key, &calls);
-        self.lock().asleep.insert(key, run);
+        let mut inner = self.lock();
+        inner.reclaim(&key, &run.calls);
+        inner.asleep.insert(key, run);
     }
 
     fn restore_session(&self, session: KeptSession) {
@@ -163,22 +168,18 @@ impl Runs {
         }))
     }
 
-    /// Claims what the driver of a run had claimed in an earlier process: a call has its key in the
-    /// journal from before it is made until its run has ended.
-    fn reclaim(&self, key: &RunKey, calls: &[CallKey]) {
-        let mut inner = self.lock();
-        for call in calls {
-            let of_eval = (!call.agent_run.is_empty()).then(|| call.agent_run.as_str().into());
-            let agent_run = of_eval.unwrap_or_else(|| key.run.clone());
-            let (workspace, tool_use) = (Arc::clone(&key.workspace), call.tool_use.as_str().into());
-            inner.claims.take((workspace, agent_run), tool_use, call.slot);
+    fn wake(self: &Arc<Self>, kept: KeptRun, authority: Authority) {
+        let woken = self.take_up_run(&mut self.lock(), kept, authority);
+        if let Some(woken) = woken {
+            self.drive_on(woken);
         }
     }
 
-    fn wake(self: &Arc<Self>, kept: KeptRun, authority: Authority) {
-        let Some(key) = key(&kept) else { return };
+    /// Makes a run that was kept one of those that are known.
+    fn take_up_run(&self, inner: &mut Inner, kept: KeptRun, authority: Authority) -> Option<Woken> {
+        let key = key(&kept)?;
         let KeptRun { slot, record, routes, calls } = kept;
-        self.reclaim(&key, &calls.iter().map(|call| call.key.clone()).collect::<Vec<_>>());
+        inner.reclaim(&key, &calls);
         let trace = self.kept_trace(&record);
         let table = Arc::new(Table::restore(&record.table, routes));
         let last_seq = calls.iter().map(|call| call.record.seq).max().unwrap_or(0);
@@ -222,17 +223,44 @@ impl Runs {
             past_is_lost: record.past_is_lost,
             trace,
         };
-        let (again, at) = (left.again.len(), left.last_seq);
+        let (unanswered, seq) = (left.again.len() + open.len(), left.last_seq);
         let run = Arc::new(DrivenRun::left(new, left, &self.room));
-        self.lock().runs.insert(key, Arc::clone(&run));
+        inner.runs.insert(key, Arc::clone(&run));
+        Some(Woken { run, open, unanswered, seq })
+    }
+
+    fn drive_on(self: &Arc<Self>, Woken { run, open, unanswered, seq }: Woken) {
         if !run.has_ended() {
             info!(
-                run = %run.key.run, app = %run.app, seq = at, unanswered = again + open.len(),
+                run = %run.key.run, app = %run.app, seq, unanswered,
                 "a run of the bridge's earlier life is driven on"
             );
             self.drive(&run, open);
         }
     }
+}
+
+impl Inner {
+    /// Claims what the driver of a run had claimed in an earlier process: a call has its key in the
+    /// journal from before it is made until its run has ended.
+    fn reclaim(&mut self, key: &RunKey, calls: &[KeptCall]) {
+        for KeptCall { key: call, .. } in calls {
+            let of_eval = (!call.agent_run.is_empty()).then(|| call.agent_run.as_str().into());
+            let agent_run = of_eval.unwrap_or_else(|| key.run.clone());
+            let (workspace, tool_use) = (Arc::clone(&key.workspace), call.tool_use.as_str().into());
+            self.claims.take((workspace, agent_run), tool_use, call.slot);
+        }
+    }
+}
+
+/// A run of an earlier process that is known again.
+struct Woken {
+    run: Arc<DrivenRun>,
+    /// Its calls that need not be made.
+    open: Vec<(Arc<Entry>, Task)>,
+    unanswered: usize,
+    /// How far it was read.
+    seq: u64,
 }
 
 /// Whether the first answer of a long call was not kept: nobody has been told its id, and its run
@@ -314,7 +342,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        journal::record::{CallRecord, LongOf, RunRecord, Slot},
+        journal::record::{CallKey, CallRecord, LongOf, RunRecord, Slot},
         model::{offer::Offer, routes::Routes},
     };
 

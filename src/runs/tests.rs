@@ -4,7 +4,7 @@ mod panics;
 
 use tokio::time::advance;
 
-use super::{log::EventLog, *};
+use super::{forgetting::beyond, log::EventLog, *};
 use crate::{config::Credential, model::ids::RunKind, state::StateDir};
 
 /// A run with one event, which is put into `inner`.
@@ -55,6 +55,36 @@ async fn where_room_is_scarce_the_events_of_ended_runs_are_forgotten() {
     assert!(ended.log.after(0).is_none(), "MANTYX has them");
     assert!(driven.log.after(0).is_some());
     assert_eq!(inner.runs.len(), 2, "whose the runs are is known all the same");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_given_up_is_remembered_for_as_long_as_whose_it_is() {
+    let (room, mut inner) = (Room::default(), Inner::default());
+    let ids = ["ended", "given_up", "nobodys"];
+    let [ended, given_up, nobodys] = ids.map(|id| run(&mut inner, id, &room));
+    for run in [&ended, &given_up] {
+        let owned = Owned::Run(run.key.clone());
+        inner.own(owned, &run.app, How::Attached).expect("nobody has it");
+    }
+    ended.set_ended();
+    given_up.give_up();
+    nobodys.give_up();
+    advance(KEEP_ENDED).await;
+    inner.sweep(Instant::now(), &room);
+    let known: Vec<_> = inner.runs.keys().map(|key| key.run.as_str()).collect();
+    assert_eq!(known, ["given_up"], "its calls could be made again");
+}
+
+#[tokio::test]
+async fn a_stream_that_is_open_stays_so_when_another_credential_is_accepted() {
+    let (room, mut inner) = (Room::default(), Inner::default());
+    let run = run(&mut inner, "run", &room);
+    run.set_access(Access::Open);
+    run.is_tried_anew();
+    assert!(matches!(run.access(), Access::Open));
+    run.is_failing(crate::upstream::OpenError::Unreachable("nobody".to_owned()));
+    run.is_tried_anew();
+    assert!(matches!(run.access(), Access::Untried));
 }
 
 #[tokio::test(start_paused = true)]

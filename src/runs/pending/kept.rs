@@ -111,6 +111,13 @@ impl Witness for Alone {
         })
     }
 
+    fn not_dispatched(&self, arguments: &RawValue) {
+        match self.long.get() {
+            Some((calls, id)) => calls.not_dispatched(id, arguments),
+            None => self.known().arguments = Some(arguments.to_owned()),
+        }
+    }
+
     fn named(&self, handle: &Handle) {
         match self.long.get() {
             Some((calls, id)) => calls.named(id, handle),
@@ -136,12 +143,46 @@ impl LongCalls {
 
     /// The call is about to reach its tool for the first time: `write` is given what there is to
     /// write of it. Nothing is, where it has reached it before.
-    pub(in crate::runs) fn reaches(&self, id: &CallId, write: impl FnOnce(Change)) {
+    ///
+    /// # Errors
+    ///
+    /// It is cancelled, or was forgotten: it must not be made.
+    pub(in crate::runs) fn reaches(
+        &self,
+        id: &CallId,
+        write: impl FnOnce(Change),
+    ) -> Result<(), NotRecorded> {
         // Until it is written, so that a call which is forgotten meanwhile does not come back.
         let mut calls = self.lock();
-        let Some(call) = calls.get_mut(id).filter(|call| call.waits()) else { return };
+        let call = calls.get_mut(id).filter(|call| !call.stop.is_cancelled()).ok_or(NotRecorded)?;
+        if !call.waits() {
+            return Ok(());
+        }
+        call.is_taken = true;
         if let Some(work) = &mut call.work {
             work.arguments = None;
+        }
+        if let Some(record) = call.record() {
+            write(Change::Long(id.to_string(), record));
+        }
+        Ok(())
+    }
+
+    /// The call was about to reach its tool for the first time, and did not; `arguments` are its own.
+    /// `write` is given what there is to write of it.
+    pub(in crate::runs) fn not_reached(
+        &self,
+        id: &CallId,
+        arguments: &RawValue,
+        write: impl FnOnce(Change),
+    ) {
+        let mut calls = self.lock();
+        let Some(call) = calls.get_mut(id).filter(|call| call.finished.is_none()) else { return };
+        if !std::mem::take(&mut call.is_taken) {
+            return;
+        }
+        if let Some(work) = &mut call.work {
+            work.arguments = Some(arguments.to_owned());
         }
         if let Some(record) = call.record() {
             write(Change::Long(id.to_string(), record));
@@ -154,8 +195,17 @@ impl LongCalls {
         if !journal.is_open() {
             return Err(NotRecorded);
         }
-        self.reaches(id, |long| journal.write(vec![long]));
+        self.reaches(id, |long| journal.write(vec![long]))?;
         journal.commit(Vec::new()).await.map_err(|_told| NotRecorded)
+    }
+
+    /// [`Witness::not_dispatched`] of such a call.
+    fn not_dispatched(&self, id: &CallId, arguments: &RawValue) {
+        self.not_reached(id, arguments, |long| {
+            if let Some(journal) = &self.journal {
+                journal.write(vec![long]);
+            }
+        });
     }
 
     /// Whether nothing has reached the tool of the call `id` yet.
@@ -188,6 +238,16 @@ impl LongCalls {
 }
 
 impl LongCall {
+    /// Whether `run` began it.
+    pub(super) fn is_of(&self, run: &RunKey) -> bool {
+        let origin = self.work.as_ref().and_then(|work| work.origin.as_ref());
+        // Ids are only unique within their workspace.
+        let began = |origin: &Origin| {
+            origin.run == run.run && self.scope.of.workspace() == Some(&run.workspace)
+        };
+        self.scope.of.is_run(run) || origin.is_some_and(began)
+    }
+
     /// Whether nothing has reached its tool yet.
     pub(super) fn waits(&self) -> bool {
         self.work.as_ref().is_some_and(|work| work.arguments.is_some())
@@ -317,11 +377,16 @@ impl Runs {
             answer: Arc::new(answer),
         });
         let tool = record.tool;
+        let driven = self.run_of(&scope.of, work.origin.as_ref());
+        // Of a run that is asleep, `cancel_of` finds it.
+        let stop = driven.map(|run| run.stop.child_token()).unwrap_or_default();
         let call = LongCall {
             scope: scope.clone(),
             tool: tool.clone(),
             work: Some(work.clone()),
             finished,
+            stop: stop.clone(),
+            is_taken: false,
         };
         self.long_calls.lock().insert(id.clone(), call);
         if !goes_on {
@@ -337,7 +402,7 @@ impl Runs {
         };
         match over {
             Some(answer) => self.long_calls.finish(id, answer),
-            None => self.take_up(id, scope, tool, work, left)?,
+            None => self.take_up(id, scope, tool, (work, stop), left)?,
         }
         Some(())
     }
@@ -348,7 +413,7 @@ impl Runs {
         id: &CallId,
         Scope { app, of }: Scope,
         tool: String,
-        work: Work,
+        (work, stop): (Work, CancellationToken),
         left: Duration,
     ) -> Option<()> {
         let Work { route, origin, handle, arguments, .. } = work;
@@ -366,8 +431,6 @@ impl Runs {
         let account = self.account(begun.clone(), &route, told, (of.account(), &trace));
         let account = Arc::new(account);
         account.goes_on_again(handle.is_some());
-        let driven = self.run_of(&of, origin.as_ref());
-        let stop = driven.map(|run| run.stop.clone()).unwrap_or_default();
         let nothing = || RawValue::from_string("{}".to_owned()).ok();
         let arguments = arguments.or_else(nothing)?;
         let alone = Arc::new(Alone::new(arguments.clone(), self.leave.clone()));

@@ -19,9 +19,16 @@ fn key(run: &str) -> RunKey {
     RunKey { workspace: "acme".into(), kind: RunKind::Eval, run: run.into() }
 }
 
+/// A call of `hr` goes on.
+fn begin(calls: &LongCalls, id: CallId, scope: Scope) -> CancellationToken {
+    let stop = CancellationToken::new();
+    calls.begin(id, (scope, "hr".to_owned()), None, stop.clone());
+    stop
+}
+
 /// A call `id` of the app `a`, made by hand, that has ended with `text`.
 fn finished(calls: &LongCalls, id: &str, text: &str) {
-    calls.begin(id.into(), scope("a", Of::App), "hr".to_owned(), None);
+    begin(calls, id.into(), scope("a", Of::App));
     calls.finish(&id.into(), Answer::text(text));
 }
 
@@ -57,7 +64,7 @@ async fn a_call_is_its_sessions_or_its_runs_alone() {
     for (at, owner) in owners.iter().enumerate() {
         let calls = LongCalls::default();
         let id = CallId::from("call_1");
-        calls.begin(id.clone(), owner.clone(), "hr".to_owned(), None);
+        begin(&calls, id.clone(), owner.clone());
         for finished in [false, true] {
             if finished {
                 calls.finish(&id, Answer::text("x"));
@@ -74,7 +81,7 @@ async fn a_call_is_its_sessions_or_its_runs_alone() {
 async fn a_result_can_be_fetched_again() {
     let calls = LongCalls::default();
     let id = CallId::from("call_1");
-    calls.begin(id.clone(), scope("a", Of::App), "hr".to_owned(), None);
+    begin(&calls, id.clone(), scope("a", Of::App));
     let fetch = || calls.fetch(&id, &scope("a", Of::App));
     assert_eq!(fetch(), runs());
     let answer = Answer::Error("it failed".to_owned());
@@ -88,7 +95,7 @@ async fn a_result_can_be_fetched_again() {
 async fn a_result_is_kept_for_a_day() {
     let calls = LongCalls::default();
     finished(&calls, "call_1", "x");
-    calls.begin("call_2".into(), scope("a", Of::App), "hr".to_owned(), None);
+    begin(&calls, "call_2".into(), scope("a", Of::App));
     tokio::time::advance(KEEP - Duration::from_millis(1)).await;
     assert_eq!(fetch(&calls, "call_1").as_deref(), Some("x"));
     tokio::time::advance(Duration::from_millis(1)).await;
@@ -100,7 +107,7 @@ async fn a_result_is_kept_for_a_day() {
 #[tokio::test(start_paused = true)]
 async fn the_oldest_results_of_an_app_go_first() {
     let calls = LongCalls::default();
-    calls.begin("other".into(), scope("b", Of::App), "hr".to_owned(), None);
+    begin(&calls, "other".into(), scope("b", Of::App));
     calls.finish(&"other".into(), Answer::text("x"));
     for number in 0..KEEP_COUNT + 2 {
         tokio::time::advance(Duration::from_millis(1)).await;
@@ -126,7 +133,7 @@ async fn the_oldest_results_of_an_app_go_first() {
 async fn who_waits_hears_of_the_end_at_once() {
     let calls = LongCalls::default();
     let (id, owner) = (CallId::from("call_1"), scope("a", Of::App));
-    calls.begin(id.clone(), owner.clone(), "hr".to_owned(), None);
+    begin(&calls, id.clone(), owner.clone());
     let begin = Instant::now();
     let (fetched, ()) =
         tokio::join!(calls.fetch_by(&id, &owner, begin + Duration::from_secs(20)), async {
@@ -150,7 +157,7 @@ async fn nobody_waits_for_longer_than_asked_or_for_nothing() {
         (fetched, begin.elapsed().as_secs())
     };
     assert_eq!(wait().await, (Fetched::Unknown, 0));
-    calls.begin(id.clone(), owner.clone(), "hr".to_owned(), None);
+    begin(&calls, id.clone(), owner.clone());
     assert_eq!(wait().await, (runs(), 20));
 }
 
@@ -158,7 +165,7 @@ async fn nobody_waits_for_longer_than_asked_or_for_nothing() {
 async fn what_is_over_is_forgotten() {
     let calls = LongCalls::default();
     for (id, of) in [("1", run("e", "r")), ("2", run("f", "r")), ("3", session("s"))] {
-        calls.begin(id.into(), scope("a", of), "hr".to_owned(), None);
+        begin(&calls, id.into(), scope("a", of));
     }
     let known = || {
         let mut known: Vec<String> = calls.lock().keys().map(ToString::to_string).collect();
@@ -167,6 +174,8 @@ async fn what_is_over_is_forgotten() {
     };
     calls.forget(|of| of.is_run(&key("e")));
     assert_eq!(known(), "23");
+    let is_dead = |id: &str| calls.reaches(&id.into(), |_| ()).is_err();
+    assert!(is_dead("1") && !is_dead("2"), "what is forgotten is not made");
     calls.finish(&"1".into(), Answer::text("too late"));
     assert_eq!(known(), "23", "what ends afterwards is not kept");
     calls.forget(|of| of.is_session("other", &"s".into()));
@@ -174,4 +183,15 @@ async fn what_is_over_is_forgotten() {
     assert_eq!(known(), "23");
     calls.forget(|of| of.is_session("acme", &"s".into()));
     assert_eq!(known(), "2");
+}
+
+#[tokio::test]
+async fn what_is_forgotten_or_cancelled_with_its_run_ends() {
+    let calls = LongCalls::default();
+    let stops = ["e", "f", "g"].map(|id| begin(&calls, id.into(), scope("a", run(id, "r"))));
+    calls.forget(|of| of.is_run(&key("e")));
+    calls.cancel_of(&key("f"));
+    assert_eq!(stops.map(|stop| stop.is_cancelled()), [true, true, false]);
+    let is_dead = |id: &str| calls.reaches(&id.into(), |_| ()).is_err();
+    assert_eq!(["e", "f", "g"].map(is_dead), [true, true, false]);
 }

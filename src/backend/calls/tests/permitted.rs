@@ -2,8 +2,13 @@
 
 use std::sync::atomic::AtomicUsize;
 
+use futures_util::future::BoxFuture;
+
 use super::*;
-use crate::model::rights::{Permission, Refusal};
+use crate::{
+    backend::peer::{NotRecorded, Witness},
+    model::rights::{Permission, Refusal},
+};
 
 fn args() -> Box<RawValue> {
     RawValue::from_string("{}".to_owned()).unwrap()
@@ -61,6 +66,45 @@ async fn a_repeat_is_a_dispatch_and_its_refusal_says_nothing_of_the_first() {
     let made = harness.backends.call(&route, &wants).await;
     check_error(made.answer, "may or may not have taken effect");
     assert_eq!(World::count(&world.calls), 1, "it is not repeated");
+}
+
+/// Whether the last dispatch that it was told of stands.
+#[derive(Debug, Default)]
+struct Stands(AtomicUsize);
+
+impl Witness for Stands {
+    fn dispatching(&self) -> BoxFuture<'_, Result<(), NotRecorded>> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn not_dispatched(&self, arguments: &RawValue) {
+        assert_eq!(arguments.get(), "{}");
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn named(&self, _handle: &Handle) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_taken_away_while_the_journal_is_written_is_taken_back_there() {
+    let world = World::new();
+    let harness = start(&[("fs", &world)], 4);
+    harness.backends.board.settled().await;
+    let route = harness.backends.board.offer().route("fs_ls").unwrap().clone();
+    let witness = Arc::new(Stands::default());
+    let wants = Wanted {
+        permit: Arc::new(Once(AtomicUsize::new(0))),
+        witness: Some(Arc::clone(&witness) as _),
+        ..wanted(args())
+    };
+    assert_eq!(harness.backends.call(&route, &wants).await.ending, Ending::Denied);
+    assert_eq!(World::count(&world.calls), 0);
+    assert_eq!(witness.0.load(Ordering::SeqCst), 0, "nothing was dispatched");
+
+    let wants = Wanted { witness: Some(Arc::clone(&witness) as _), ..wanted(args()) };
+    harness.backends.call(&route, &wants).await;
+    assert_eq!((World::count(&world.calls), witness.0.load(Ordering::SeqCst)), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,8 +1,15 @@
 //! Calls of tools that are not what was accepted.
 
+use std::sync::Mutex;
+
+use futures_util::future::BoxFuture;
+
 use super::*;
 use crate::{
-    backend::fake::entry,
+    backend::{
+        fake::entry,
+        peer::{NotRecorded, Witness},
+    },
     model::{offer::RefKind, pin::Mode},
 };
 
@@ -44,6 +51,42 @@ async fn what_comes_with_the_connection_is_looked_at_before_the_call() {
     assert_eq!(World::count(&world.calls), 1, "it was not called");
     assert!(board.offer().route("fs_reads").is_none(), "nor offered");
     assert_eq!(harness.call("fs_ls").await, Answer::text(r#"ls {"a":1e400}"#));
+}
+
+/// A disk so slow that the tools are looked at anew while it writes.
+#[derive(Debug)]
+struct Slow(Arc<Board>, Mutex<Vec<crate::backend::board::Entry>>);
+
+impl Witness for Slow {
+    fn dispatching(&self) -> BoxFuture<'_, Result<(), NotRecorded>> {
+        self.0.set(std::mem::take(&mut self.1.lock().unwrap()));
+        Box::pin(async { Ok(()) })
+    }
+
+    fn named(&self, _handle: &Handle) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_withdrawn_while_the_journal_is_written_is_not_called() {
+    let world = World::new();
+    let harness = start(&[("fs", &world)], 1);
+    enforce(&harness);
+    harness.backends.board.settled().await;
+    // Nobody looks at what is offered, until the journal is written.
+    harness.backends.board.set(harness.seats.iter().map(entry).collect());
+    world.tools.lock().unwrap().push("reads");
+    harness.backends.refresh("fs").await;
+    let strict = harness.seats.iter().map(|seat| {
+        let mut entry = entry(seat);
+        entry.source.pin = Mode::Enforce;
+        entry
+    });
+    let slow = Slow(Arc::clone(&harness.backends.board), Mutex::new(strict.collect()));
+    let args = RawValue::from_string("{}".to_owned()).unwrap();
+    let wants = Wanted { witness: Some(Arc::new(slow)), ..wanted(args) };
+    let made = harness.backends.call(&route("reads"), &wants).await;
+    assert_eq!(made.ending, Ending::Withdrawn);
+    assert_eq!(World::count(&world.calls), 0, "it was not called");
 }
 
 #[tokio::test(start_paused = true)]
