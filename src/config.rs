@@ -138,6 +138,9 @@ pub enum Auth {
     Off,
 }
 
+/// The name of the operator among apps; no app of the configuration can have it.
+const OPERATOR: &str = "(operator)";
+
 /// One local program that uses the bridge.
 #[derive(Debug, Clone)]
 pub struct App {
@@ -165,7 +168,7 @@ impl App {
     /// configuration can have this name.
     pub fn operator() -> Self {
         Self {
-            name: AppName::from("(operator)"),
+            name: AppName::from(OPERATOR),
             token: None,
             users: Vec::new(),
             certificate: None,
@@ -175,6 +178,11 @@ impl App {
             rate: None,
             credential: None,
         }
+    }
+
+    /// Whether it is [`Self::operator`].
+    pub fn is_operator(&self) -> bool {
+        self.name.as_str() == OPERATOR
     }
 
     /// Whether `other` is let in by the same token, users and certificate.

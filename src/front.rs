@@ -23,7 +23,7 @@ use crate::{
         code::Code,
         guard::{App, Caller, Guard, OPERATOR, Refusal, TokenHash},
         rate,
-        reply::{self, Body},
+        reply::{self, Body, Forms},
         route::{self, Own, Route},
         sessions::{Begun, Sessions},
     },
@@ -34,14 +34,12 @@ use crate::{
     traces::{Span, Traces},
 };
 
-/// A form with one token.
-const MAX_FORM: usize = 8 << 10;
-
 /// Everything behind the listeners.
 #[derive(Debug)]
 pub struct Front {
     pub guard: Guard,
     pub sessions: Sessions,
+    pub forms: Forms,
     pub api: Api,
     pub proxy: Proxy,
     pub traces: Traces,
@@ -195,7 +193,7 @@ impl Front {
             return self.refuse(request.uri().path(), arrival, &refusal);
         }
         let (parts, body) = request.into_parts();
-        let form = match reply::read(body, MAX_FORM).await {
+        let form = match self.forms.read(body).await {
             Ok(form) => form,
             Err(error) => return error.reply(),
         };
@@ -242,7 +240,9 @@ impl Front {
     ) -> Response<Body> {
         let (kind, begun) = (route.kind(), Instant::now());
         let mut span = self.span(&route, caller.as_ref(), &mut request);
+        // The operator alone is no app, and cannot be removed.
         let app = caller.as_ref().map(|caller| Arc::clone(&caller.app));
+        let app = app.filter(|app| !app.is_operator());
         let response = self.dispatch(route, caller, request, arrival).await;
         let response = self.while_let_in(app, response);
         span.set("http.response.status_code", response.status().as_u16());
@@ -255,14 +255,10 @@ impl Front {
     }
 
     /// An answer that ends when its app is not let in any more. An open stream gives no rights, just
-    /// as an open connection does not.
+    /// as an open connection does not. An app that was removed before the answer began gets no stream.
     fn while_let_in(&self, app: Option<Arc<App>>, response: Response<Body>) -> Response<Body> {
+        let Some(app) = app else { return response };
         let mut apps = self.guard.apps();
-        // The operator is none of them.
-        let Some(app) = app.filter(|app| apps.borrow().iter().any(|now| now.name == app.name))
-        else {
-            return response;
-        };
         let turned_away = async move { Guard::turns_away(&mut apps, &app).await };
         response.map(|body| reply::until(body, turned_away))
     }
@@ -334,8 +330,7 @@ impl Front {
             | Refusal::OtherApp
             | Refusal::OtherCertificate => {
                 info!(peer = %arrival, path, %refusal, "refused");
-                let challenge = HeaderValue::from_static("Bearer realm=\"mantyx-bridge\"");
-                response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+                response = reply::challenged(response);
             }
             Refusal::TooManyFailures(wait) | Refusal::TooManyRequests(wait) => {
                 debug!(peer = %arrival, path, %refusal, "refused");

@@ -21,7 +21,7 @@ use crate::{
         code::Code,
         guard::Caller,
         reply::{self, Body},
-        route::{self, Proxied},
+        route::Proxied,
     },
     model::ids::{RunId, RunKind, SessionId, ToolUseId},
     runs::{RunKey, Runs, Thing, app_stream},
@@ -45,10 +45,10 @@ impl Proxy {
         caller: Caller,
         request: Request<Incoming>,
     ) -> Response<Body> {
-        if let Some(thing) = self.others(request.uri().path(), &caller) {
+        let mut from = Outgoing::new(&self.runs, &caller, request.headers());
+        if let Some(thing) = from.others(request.uri().path()) {
             return not_yours(thing);
         }
-        let from = Outgoing::new(&self.runs, &caller, request.headers());
         match route {
             Proxied::CreateRun { workspace, kind } => {
                 from.create_run(workspace, kind, request).await
@@ -65,20 +65,13 @@ impl Proxy {
             }
             Proxied::ToolResult { workspace, run } => {
                 let kind = RunKind::Agent;
-                self.tool_result(&from, RunKey { workspace, kind, run }, request).await
+                self.tool_result(&mut from, RunKey { workspace, kind, run }, request).await
             }
             Proxied::Cancel { workspace, kind, run } => {
                 self.cancel(&from, RunKey { workspace, kind, run }, request).await
             }
             Proxied::Other => from.forward(request).await,
         }
-    }
-
-    /// What the path leads to that another app than the caller's began. MANTYX is not asked for it,
-    /// as the credential that the bridge shows there would open it.
-    fn others(&self, path: &str, caller: &Caller) -> Option<Thing> {
-        let (workspace, ids) = route::below_workspace(path)?;
-        ids.iter().find_map(|id| self.runs.others(&workspace, id, &caller.app.name))
     }
 
     async fn stream(
@@ -105,7 +98,7 @@ impl Proxy {
 
     async fn tool_result(
         &self,
-        from: &Outgoing<'_>,
+        from: &mut Outgoing<'_>,
         key: RunKey,
         request: Request<Incoming>,
     ) -> Response<Body> {
@@ -124,6 +117,9 @@ impl Proxy {
             Ok(body) => body,
             Err(error) => return error.reply(),
         };
+        if let Err(refusal) = from.renew(&parts) {
+            return refusal;
+        }
         let result: Option<Result> = serde_json::from_slice(&body).ok();
         let tool_use = result.map(|result| ToolUseId::from(result.tool_use_id));
         if let Some(tool_use) = tool_use.filter(|tool_use| run.owns(&key.run, tool_use)) {

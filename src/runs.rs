@@ -288,6 +288,11 @@ impl Runs {
         self.settings().apps.get(name).map(|known| Arc::clone(&known.app))
     }
 
+    /// `app` as it is configured now, if it is still let in by what it was let in by.
+    pub fn still(&self, app: &App) -> Option<Arc<App>> {
+        self.app(&app.name).filter(|now| now.is_known_like(app))
+    }
+
     fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings.borrow())
     }

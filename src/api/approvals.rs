@@ -139,14 +139,7 @@ impl Api {
         request: Request<Incoming>,
     ) -> Response<Body> {
         if !caller.may_decide() {
-            return reply::error(
-                StatusCode::FORBIDDEN,
-                Code::OperatorOnly,
-                "Whether a call is made is for the operator of the bridge to decide, who shows what \
-                 stands in the file `operator` of its state directory as X-Bridge-Operator, or signs \
-                 in to the page with it; `mantyx-bridge approvals` does so. `approves: true` lets \
-                 an app decide on its own calls.",
-            );
+            return not_yours_to_decide();
         }
         let body = match json_body(request, MAX_DECISION).await {
             Ok(body) => body,
@@ -166,6 +159,14 @@ impl Api {
         let reason = reason.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
         let by = if caller.is_operator { Decider::Operator } else { Decider::App };
         let decision = Decision { approved, by, reason };
+        // The right may have been taken away while the body came.
+        if !caller.is_operator {
+            match self.runs.still(&caller.app) {
+                None => return reply::not_let_in(),
+                Some(app) if !app.approves => return not_yours_to_decide(),
+                Some(_) => {}
+            }
+        }
         match self.runs.approvals().decide(caller.sees(), id, decision) {
             Ok(approval) => reply::json(StatusCode::OK, &Shown::of(&approval)),
             Err(Undecidable::Unknown) => reply::error(
@@ -188,4 +189,15 @@ impl Api {
             }
         }
     }
+}
+
+fn not_yours_to_decide() -> Response<Body> {
+    reply::error(
+        StatusCode::FORBIDDEN,
+        Code::OperatorOnly,
+        "Whether a call is made is for the operator of the bridge to decide, who shows what stands \
+         in the file `operator` of its state directory as X-Bridge-Operator, or signs in to the page \
+         with it; `mantyx-bridge approvals` does so. `approves: true` lets an app decide on its own \
+         calls.",
+    )
 }

@@ -163,7 +163,7 @@ impl Api {
             return bad_request("The workspace of the configuration cannot stand in a path.");
         };
         *request.uri_mut() = uri;
-        let from = Outgoing::new(&self.runs, caller, request.headers());
+        let mut from = Outgoing::new(&self.runs, caller, request.headers());
         let answer = from.create_run(Arc::clone(&workspace), kind, request).await;
         if !answer.status().is_success() {
             return answer;
@@ -196,12 +196,18 @@ impl Api {
         run: RunId,
         request: Request<Incoming>,
     ) -> Response<Body> {
-        let from = Outgoing::new(&self.runs, caller, request.headers());
+        let mut from = Outgoing::new(&self.runs, caller, request.headers());
         let trace = self.runs.traces().context(proxy::trace(request.headers()));
-        let Attach { workspace, backends } = match attach_body(request).await {
+        let (parts, body) = request.into_parts();
+        let asked = attach_body(Request::from_parts(parts.clone(), body)).await;
+        let Attach { workspace, backends } = match asked {
             Ok(asked) => asked,
             Err(response) => return response,
         };
+        if let Err(refusal) = from.renew(&parts) {
+            return refusal;
+        }
+        let app = Arc::clone(&from.caller.app);
         let Some(workspace) = &workspace.or(self.loaded().workspace) else {
             return reply::error(
                 StatusCode::CONFLICT,
@@ -215,7 +221,7 @@ impl Api {
         }
         let workspace = Arc::<str>::from(workspace.as_str());
         let key = RunKey { workspace, kind: RunKind::Agent, run };
-        if self.runs.others(&key.workspace, key.run.as_str(), &caller.app.name).is_some() {
+        if self.runs.others(&key.workspace, key.run.as_str(), &app.name).is_some() {
             return no_such_run();
         }
         let known = match from.own_run(&key).await {
@@ -225,7 +231,7 @@ impl Api {
         if let Some(known) = &known
             && !known.is_given_up()
         {
-            return known_run(known, &caller.app);
+            return known_run(known, &app);
         }
         // A second driver beside the eval's would make its calls again.
         if let Some(eval) = self.runs.driven_by_eval(&key) {
@@ -234,7 +240,7 @@ impl Api {
         let table = match &known {
             // It has the tools that it had.
             Some(known) => Ok(Table::clone(&known.table)),
-            None => self.table(&caller.app, backends).await,
+            None => self.table(&app, backends).await,
         };
         let table = match table {
             Ok(table) => table,
@@ -254,7 +260,7 @@ impl Api {
         let handed_over = key.clone();
         let new = NewRun {
             key,
-            app: caller.app.name.clone(),
+            app: app.name.clone(),
             session: None,
             authority: from.authority.clone(),
             table: Arc::new(table),
@@ -267,10 +273,10 @@ impl Api {
                 info!(run = %run.key.run, app = %run.app, "attached");
                 reply::json(StatusCode::ACCEPTED, &Shown::of(&run))
             }
-            Err(NotStarted::Driven(known)) => known_run(&known, &caller.app),
+            Err(NotStarted::Driven(known)) => known_run(&known, &app),
             // It has got an owner since it was looked for.
             Err(NotStarted::Taken) => match self.runs.driven_by_eval(&handed_over) {
-                Some(eval) if self.runs.get(&eval).is_some_and(|it| it.app == caller.app.name) => {
+                Some(eval) if self.runs.get(&eval).is_some_and(|it| it.app == app.name) => {
                     driven_already(&eval)
                 }
                 _ => no_such_run(),

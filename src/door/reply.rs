@@ -22,9 +22,12 @@ use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt as _, BodyStream, Full, StreamBody, combinators::UnsyncBoxBody};
 use serde::Serialize;
 use serde_json::Value;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, Sleep, sleep_until, timeout},
+};
 
-use super::code::Code;
+use super::{code::Code, guard::Refusal};
 use crate::budget::{self, Buffer, NoRoom};
 
 /// The body of every answer.
@@ -36,6 +39,13 @@ const BODY_PAUSE: Duration = Duration::from_secs(30);
 /// How many bytes of a body have to come a second, after the time of one pause: no network that apps
 /// run in is slower.
 const BODY_RATE: u64 = 16 << 10;
+
+/// The largest form, which holds one token.
+const MAX_FORM: usize = 8 << 10;
+/// How many forms are read at once, and how long each may take. The sender of a form has not been let
+/// in yet, so all forms together hold little memory, and each for a short time.
+const MOST_FORMS: usize = 32;
+const FORM_TIME: Duration = Duration::from_secs(5);
 
 /// A body could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -51,18 +61,22 @@ pub enum ReadError {
     Broken(String),
     #[error("{NoRoom}; try again soon.")]
     NoRoom,
+    #[error("The form did not come within {} s.", FORM_TIME.as_secs())]
+    FormTooSlow,
+    #[error("The bridge reads as many forms at once as it may; try again soon.")]
+    TooManyForms,
 }
 
 impl ReadError {
     pub fn reply(&self) -> Response<Body> {
         let (status, code) = match self {
             Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, Code::BodyTooLarge),
-            Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, Code::BodyTooSlow),
+            Self::TooSlow | Self::FormTooSlow => (StatusCode::REQUEST_TIMEOUT, Code::BodyTooSlow),
             Self::Broken(_) => (StatusCode::BAD_REQUEST, Code::InvalidRequest),
-            Self::NoRoom => (StatusCode::SERVICE_UNAVAILABLE, Code::Busy),
+            Self::NoRoom | Self::TooManyForms => (StatusCode::SERVICE_UNAVAILABLE, Code::Busy),
         };
         let mut response = error(status, code, &self.to_string());
-        if matches!(self, Self::NoRoom) {
+        if matches!(self, Self::NoRoom | Self::TooManyForms) {
             let seconds = HeaderValue::from(budget::RETRY_AFTER);
             response.headers_mut().insert(header::RETRY_AFTER, seconds);
         }
@@ -168,6 +182,46 @@ where
         }
     }
     Ok(whole.into_bytes())
+}
+
+/// Reads forms of senders that have not been let in yet, into memory outside of the process's budget:
+/// forms that never end would otherwise take the room of the apps' bodies.
+#[derive(Debug)]
+pub struct Forms(Semaphore);
+
+impl Default for Forms {
+    fn default() -> Self {
+        Self(Semaphore::new(MOST_FORMS))
+    }
+}
+
+impl Forms {
+    pub async fn read<B>(&self, body: B) -> Result<Vec<u8>, ReadError>
+    where
+        B: http_body::Body<Data = Bytes> + Unpin,
+        B::Error: fmt::Display,
+    {
+        let _permit = self.0.try_acquire().map_err(|_| ReadError::TooManyForms)?;
+        let form = timeout(FORM_TIME, read_form(body)).await;
+        form.unwrap_or(Err(ReadError::FormTooSlow))
+    }
+}
+
+async fn read_form<B>(mut body: B) -> Result<Vec<u8>, ReadError>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+    B::Error: fmt::Display,
+{
+    let mut form = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| ReadError::Broken(error.to_string()))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if form.len() + data.len() > MAX_FORM {
+            return Err(ReadError::TooLarge { limit: MAX_FORM });
+        }
+        form.extend_from_slice(&data);
+    }
+    Ok(form)
 }
 
 /// Reads the rest of a body, at most `limit` bytes, and keeps nothing of it. Most senders look for
@@ -313,6 +367,19 @@ pub fn as_mantyx_does(mut response: Response<Body>) -> Response<Body> {
     response
 }
 
+/// 401, for an app that was let in and is not any more: the answer to a wrong token.
+pub fn not_let_in() -> Response<Body> {
+    let refusal = Refusal::WrongToken;
+    challenged(error(refusal.status(), refusal.code(), &refusal.to_string()))
+}
+
+/// `response`, telling how an app shows its token.
+pub fn challenged(mut response: Response<Body>) -> Response<Body> {
+    let challenge = HeaderValue::from_static("Bearer realm=\"mantyx-bridge\"");
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+    response
+}
+
 /// 405, with the methods that the route has.
 pub fn wrong_method(allow: &'static str) -> Response<Body> {
     let message = format!("This route takes {allow} only.");
@@ -325,6 +392,7 @@ pub fn wrong_method(allow: &'static str) -> Response<Body> {
 mod tests {
     //! The two forms of an error; bodies that come slowly, in paused time.
 
+    use futures_util::stream::pending;
     use tokio::time::sleep;
 
     use super::*;
@@ -369,6 +437,27 @@ mod tests {
         assert_eq!(read_slowly(1, 1, 31).await, (Err(slow.clone()), 30), "a pause");
         assert_eq!(read_slowly(100, 1, 10).await, (Err(slow.clone()), 30), "a byte now and then");
         assert_eq!(read_slowly(9, 16 << 10, 20).await, (Err(slow), 31), "too little in time");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn forms_are_few_and_short() {
+        let (forms, begun) = (Forms::default(), Instant::now());
+        let status = |read: Result<Vec<u8>, ReadError>| read.unwrap_err().reply().status().as_u16();
+        // One byte, and then nothing.
+        let stuck = || streamed(futures_util::stream::iter([Bytes::from("t")]).chain(pending()));
+        let all = futures_util::future::join_all((0..MOST_FORMS).map(|_| forms.read(stuck())));
+        let one_more = async {
+            tokio::task::yield_now().await;
+            let refused = forms.read(full("token=x")).await.unwrap_err().reply();
+            assert!(refused.headers().contains_key(header::RETRY_AFTER));
+            refused.status().as_u16()
+        };
+        let (all, one_more) = tokio::join!(all, one_more);
+        assert_eq!(one_more, 503);
+        assert!(all.into_iter().all(|read| status(read) == 408));
+        assert_eq!(begun.elapsed(), FORM_TIME);
+        assert_eq!(forms.read(full("token=x")).await.unwrap(), b"token=x");
+        assert_eq!(status(forms.read(full(vec![0; MAX_FORM + 1])).await), 413);
     }
 
     #[tokio::test(start_paused = true)]

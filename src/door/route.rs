@@ -20,6 +20,18 @@ const PROXIED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 /// How often a path is decoded before it counts as ambiguous: nobody encodes it more than twice in
 /// good faith.
 const MOST_DECODED: usize = 4;
+/// The segments by which a path of MANTYX's is told from another.
+const FIXED: [&str; 9] = [
+    "v1",
+    "workspaces",
+    "agent-runs",
+    "agent-sessions",
+    "eval-runs",
+    "stream",
+    "tool-results",
+    "cancel",
+    "messages",
+];
 
 /// Where a request goes.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,7 +46,8 @@ pub enum Route {
     Proxied(Proxied),
     /// A route of the bridge's with another method; the methods that it has.
     WrongMethod(&'static str),
-    /// A path of MANTYX's that two readers could take for two.
+    /// A path of MANTYX's that two readers could take for two. A reader that ignores letter case
+    /// finds a run where another finds nothing.
     Ambiguous,
     Unknown,
 }
@@ -102,8 +115,10 @@ pub enum Proxied {
 impl Route {
     /// The route of `method` and `path` (without the query).
     pub fn of(method: &Method, path: &str) -> Self {
-        // They make a server show the request's own headers, the credential too.
-        if ["TRACE", "TRACK"].iter().any(|name| method.as_str().eq_ignore_ascii_case(name)) {
+        // The first two make a server show the request's own headers, the credential too; the third
+        // asks for a tunnel.
+        let refused = ["TRACE", "TRACK", "CONNECT"];
+        if refused.iter().any(|name| method.as_str().eq_ignore_ascii_case(name)) {
             return Self::WrongMethod(PROXIED_METHODS);
         }
         if is_proxied(path) {
@@ -334,7 +349,8 @@ pub fn is_proxied(path: &str) -> bool {
 /// The workspace that a path of MANTYX's leads into, and all that may be an id behind it.
 pub fn below_workspace(path: &str) -> Option<(String, Vec<String>)> {
     let segments = Meaning::of(path).segments.into_iter();
-    let mut segments = segments.skip_while(|segment| segment != "workspaces").skip(1);
+    let is_fixed = |segment: &String| segment.eq_ignore_ascii_case("workspaces");
+    let mut segments = segments.skip_while(|segment| !is_fixed(segment)).skip(1);
     let workspace = segments.next()?;
     Some((workspace, segments.collect()))
 }
@@ -342,10 +358,10 @@ pub fn below_workspace(path: &str) -> Option<(String, Vec<String>)> {
 /// A path as the most generous server reads it.
 #[derive(Debug, PartialEq, Eq)]
 struct Meaning {
-    /// Its segments, decoded; empty ones are left out.
+    /// Its segments, decoded; empty ones are left out, and [`FIXED`] ones are in lower case.
     segments: Vec<String>,
     /// Whether a less generous server reads other segments: an encoded slash is content for one and
-    /// a separator for the other.
+    /// a separator for the other, and `Agent-Runs` is `agent-runs` only where case is ignored.
     is_odd: bool,
     /// Whether a segment is `.` or `..`, which lead elsewhere.
     has_dots: bool,
@@ -363,7 +379,7 @@ impl Meaning {
             text = next;
         }
         let segments = text.split(['/', '\\']).filter(|segment| !segment.is_empty());
-        let segments: Vec<String> = segments.map(str::to_owned).collect();
+        let segments: Vec<String> = segments.enumerate().map(without_case).collect();
         let strange = |text: char| text.is_control() || text == char::REPLACEMENT_CHARACTER;
         Self {
             is_odd: !settled || segments != plain || text.contains(strange),
@@ -371,6 +387,14 @@ impl Meaning {
             segments,
         }
     }
+}
+
+/// A segment in lower case, if it is one of [`FIXED`] and does not stand where the workspace (3) or
+/// the id (5) does.
+fn without_case((at, segment): (usize, &str)) -> String {
+    let is_id = matches!(at, 3 | 5);
+    let fixed = FIXED.into_iter().find(|fixed| !is_id && fixed.eq_ignore_ascii_case(segment));
+    fixed.unwrap_or(segment).to_owned()
 }
 
 /// A segment without its percent-encoding (RFC 3986, 2.1).
@@ -429,7 +453,7 @@ mod tests {
 
     #[test]
     fn what_shows_a_requests_headers_is_refused_everywhere() {
-        for method in ["TRACE", "TRACK", "trace"] {
+        for method in ["TRACE", "TRACK", "trace", "CONNECT"] {
             for path in ["/", "/healthz", "/api/v1/workspaces/a/models", "/nothing"] {
                 check(method, path, &Route::WrongMethod(PROXIED_METHODS));
             }
@@ -481,9 +505,26 @@ mod tests {
             "/x/%2e%2E/agent-runs/run_1/stream",
             "/files/%252e%252e%252f",
             "/./files",
+            "/Agent-Runs/run_1/stream",
+            "/agent-runs/run_1/%53tream",
+            "/EVAL-RUNS/run_1/stream",
         ] {
             check("GET", &format!("{base}{path}"), &Route::Ambiguous);
         }
+        for (method, path) in [
+            ("POST", "/api/v1/Workspaces/acme/agent-runs"),
+            ("POST", "/api/V1/workspaces/acme/agent-runs/run_1/Tool-Results"),
+            ("POST", "/api/v1/workspaces/acme/agent-runs/run_1/CANCEL"),
+            ("POST", "/api/v1/workspaces/acme/agent-sessions/s/Messages"),
+            ("DELETE", "/api/v1/workspaces/acme/Agent-Sessions/s"),
+        ] {
+            check(method, path, &Route::Ambiguous);
+        }
+        // An id may be such a word, and its case counts.
+        let run = "Stream".into();
+        let cancel = Proxied::Cancel { workspace: workspace(), kind: RunKind::Agent, run };
+        proxied("POST", "/agent-runs/Stream/cancel", cancel);
+        proxied("GET", "/Agent-Runs/run_1", Proxied::Other);
         // What is looked at by nobody but MANTYX may be written as it likes.
         for path in ["/files/a%2Fb", "/files/100%25", "/files/a%5Cb", "/files/%E4", "/files/%252F"]
         {
@@ -514,6 +555,8 @@ mod tests {
         assert_eq!(ids(&format!("{base}//agent-runs/run%5f1/x/")), found("agent-runs run_1 x"));
         assert_eq!(ids("/api//v1/work%73paces/ac%6De/a%2fb"), found("a b"));
         assert_eq!(ids(&format!("{base}/a%b%2")), found("a%b%2"));
+        assert_eq!(ids("/api/v1/Workspaces/acme/Agent-Runs/RUN"), found("agent-runs RUN"));
+        assert_eq!(ids("/api/v2/x/WORKSPACES/acme/a"), found("a"));
         assert_eq!(ids(base), found(""));
         assert_eq!(ids(&format!("{base}/agent-runs%252frun_1")), found("agent-runs run_1"));
         assert_eq!(ids("/api/oauth/token"), None);

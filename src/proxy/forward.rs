@@ -21,11 +21,12 @@ use crate::{
         code::Code,
         guard::Caller,
         reply::{self, Body, BoxError, Paced, Pieces, ReadError},
+        route,
     },
     http_client,
     model::ids::{RunKind, SessionId},
     oauth::TokenError,
-    runs::{DrivenRun, RunKey, Runs},
+    runs::{DrivenRun, RunKey, Runs, Thing},
     upstream::{Authority, OpenError, SendError, X_API_KEY},
 };
 
@@ -68,14 +69,30 @@ const CORS_PREFIX: &str = "access-control-";
 #[derive(Debug)]
 pub struct Outgoing<'a> {
     pub runs: &'a Arc<Runs>,
-    pub caller: &'a Caller,
+    pub caller: Caller,
     pub authority: Authority,
 }
 
 impl<'a> Outgoing<'a> {
     /// A request of `caller`, who sent these headers.
-    pub fn new(runs: &'a Arc<Runs>, caller: &'a Caller, headers: &HeaderMap) -> Self {
-        Self { runs, caller, authority: authority(runs, caller, headers) }
+    pub fn new(runs: &'a Arc<Runs>, caller: &Caller, headers: &HeaderMap) -> Self {
+        Self { runs, caller: caller.clone(), authority: authority(runs, caller, headers) }
+    }
+
+    /// Decides again what the request may do, now that its body is there. A body can take an hour, in
+    /// which the app may be removed, or get another token or credential, and what the path leads to
+    /// may turn out to be another app's. The error is the refusal, for the app.
+    pub fn renew(&mut self, parts: &Parts) -> Result<(), Response<Body>> {
+        self.caller.app = self.runs.still(&self.caller.app).ok_or_else(reply::not_let_in)?;
+        self.authority = authority(self.runs, &self.caller, &parts.headers);
+        self.others(parts.uri.path()).map_or(Ok(()), |thing| Err(super::not_yours(thing)))
+    }
+
+    /// What the path leads to that another app than the caller's began. MANTYX is not asked for it,
+    /// as the credential that the bridge shows there would open it.
+    pub(super) fn others(&self, path: &str) -> Option<Thing> {
+        let (workspace, ids) = route::below_workspace(path)?;
+        ids.iter().find_map(|id| self.runs.others(&workspace, id, &self.caller.app.name))
     }
 
     /// Forwards the request as it is.

@@ -56,7 +56,7 @@ enum Plan {
 impl Outgoing<'_> {
     /// A run is to be created below `workspace`, to where the request already leads.
     pub async fn create_run(
-        &self,
+        &mut self,
         workspace: Arc<str>,
         kind: RunKind,
         request: Request<Incoming>,
@@ -73,7 +73,7 @@ impl Outgoing<'_> {
     }
 
     pub(super) async fn create_session(
-        &self,
+        &mut self,
         workspace: Arc<str>,
         request: Request<Incoming>,
     ) -> Response<Body> {
@@ -123,31 +123,35 @@ impl Outgoing<'_> {
     }
 
     pub(super) async fn message(
-        &self,
+        &mut self,
         workspace: Arc<str>,
         id: SessionId,
         request: Request<Incoming>,
     ) -> Response<Body> {
+        let has_ours = |known: Option<&Session>| known.is_some_and(|it| !it.table.is_empty());
         let known = self.runs.session(&workspace, &id);
-        let has_ours = known.as_ref().is_some_and(|known| !known.table.is_empty());
-        let taken = match self.take_of(request, has_ours).await {
+        let taken = match self.take_of(request, has_ours(known.as_deref())).await {
             Ok(taken) => taken,
             Err(response) => return response,
         };
-        if taken.is_encoded {
-            return self.forward_bytes(&taken.parts, vec![taken.body]).await;
-        }
-        let Ok(spec) = Spec::read(taken.body.clone()) else {
-            // MANTYX says what is wrong with it.
-            return self.forward_bytes(&taken.parts, vec![taken.body]).await;
-        };
-        let plan = match (spec.tools(), known) {
-            (Some(_), _) => self.plan(RunKind::Agent, &taken),
-            (None, Some(known)) => self.follow(spec, &known),
-            (None, None) => {
-                info!(session = %id, "a session that the bridge does not know; left alone");
-                Ok(Plan::Untouched)
-            }
+        // The session may have been created, or may have ended, while the body came.
+        let known = self.runs.session(&workspace, &id);
+        let has_ours = has_ours(known.as_deref());
+        let plan = match Spec::read(taken.body.clone()) {
+            _ if taken.is_encoded && has_ours => Err(encoded()),
+            _ if taken.is_encoded => Ok(Plan::Untouched),
+            // MANTYX may accept what the bridge cannot read: a run whose calls stay unanswered.
+            Err(error) if has_ours => Err(spec_error(&error.to_string())),
+            // The run has an owner without tools as well.
+            Err(_unreadable) => Ok(Plan::Untouched),
+            Ok(spec) => match (spec.tools(), known) {
+                (Some(_), _) => self.plan(RunKind::Agent, &taken),
+                (None, Some(known)) => self.follow(spec, &known),
+                (None, None) => {
+                    info!(session = %id, "a session that the bridge does not know; left alone");
+                    Ok(Plan::Untouched)
+                }
+            },
         };
         match plan {
             Ok(plan) => self.submit(taken, plan, (workspace, RunKind::Agent), Some(id)).await,
@@ -189,14 +193,14 @@ impl Outgoing<'_> {
         self.runs.backends().board.offer().seen_by(&app.rights)
     }
 
-    async fn take(&self, request: Request<Incoming>) -> Result<Taken, Response<Body>> {
+    async fn take(&mut self, request: Request<Incoming>) -> Result<Taken, Response<Body>> {
         self.take_of(request, false).await
     }
 
     /// Reads the spec into memory: what is forwarded depends on the whole of it. `has_ours` says that
     /// its session has tools of the bridge.
     async fn take_of(
-        &self,
+        &mut self,
         request: Request<Incoming>,
         has_ours: bool,
     ) -> Result<Taken, Response<Body>> {
@@ -204,18 +208,14 @@ impl Outgoing<'_> {
         let selection = selection(&parts.headers);
         let is_encoded = is_encoded(&parts.headers);
         if is_encoded && (has_ours || !self.gives_nothing(&selection)) {
-            return Err(reply::error(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                Code::UnsupportedEncoding,
-                "The bridge has to read a spec that it puts tools into; send it without \
-                 Content-Encoding.",
-            ));
+            return Err(encoded());
         }
         let body = reply::read(body, MAX_SPEC).await.map_err(|error| error.reply())?;
         // The bridge has to read the answer, too.
         parts.headers.remove(header::ACCEPT_ENCODING);
         // Nobody is given a stub of a backend that is only just starting.
         self.runs.backends().board.started().await;
+        self.renew(&parts)?;
         Ok(Taken { parts, body, selection, is_encoded })
     }
 
@@ -352,6 +352,15 @@ pub fn injected_header(injected: &Injected) -> HeaderValue {
     let counts = injected.counts.iter().map(|(name, tools)| format!("{name}={tools}"));
     let text = counts.collect::<Vec<_>>().join(", ");
     HeaderValue::try_from(text).expect("backend names and numbers are ASCII")
+}
+
+/// The answer to a spec that the bridge cannot read for its Content-Encoding.
+fn encoded() -> Response<Body> {
+    reply::error(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        Code::UnsupportedEncoding,
+        "The bridge has to read a spec that it puts tools into; send it without Content-Encoding.",
+    )
 }
 
 fn spec_error(message: &str) -> Response<Body> {

@@ -38,9 +38,9 @@ async fn those_who_show_no_token_keep_no_app_out() {
     for _ in 0..1_030 {
         let mut stranger = TcpStream::connect(host).await.expect("it listens");
         stranger.write_all(head.as_bytes()).await.ok();
-        // The body is waited for: the request is being answered.
+        // The body is waited for, unless as many forms are read as may be.
         let mut told = [0; 12];
-        if stranger.read_exact(&mut told).await.is_ok() {
+        if stranger.read_exact(&mut told).await.is_ok() && &told != b"HTTP/1.1 503" {
             assert_eq!(&told, b"HTTP/1.1 100");
             stranger.write_all(b"t").await.ok();
         }

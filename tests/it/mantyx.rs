@@ -184,7 +184,11 @@ impl Mantyx {
     /// Answers `method target` with this first line and these headers, and this body.
     pub(crate) fn canned(&self, method: &str, target: &str, head: &[&str], body: &str) {
         let head = head.join("\r\n");
-        let answer = format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        let length = match head.contains("Transfer-Encoding") {
+            true => String::new(),
+            false => format!("Content-Length: {}\r\n", body.len()),
+        };
+        let answer = format!("{head}\r\n{length}\r\n{body}");
         self.shared
             .change(|state| state.canned.insert(format!("{method} {target}"), answer.into_bytes()));
     }

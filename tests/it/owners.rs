@@ -252,6 +252,8 @@ impl Bare {
         for run in [run, message] {
             ways.push(("POST", format!("/v1/runs/{run}/attach")));
             ways.push(("POST", format!("{API}/agent-runs/{run}/tool-results")));
+            ways.push(("GET", format!("/api/v1/Workspaces/acme/agent-runs/{run}")));
+            ways.push(("GET", format!("{API}/Agent-Runs/{run}")));
         }
         for run in [
             format!("agent-runs/{run}"),
@@ -292,6 +294,32 @@ async fn what_was_created_without_tools_is_its_apps_all_the_same() {
         apps.ask("a", "GET", &read, None).await.expect(200);
     }
     assert_eq!(apps.attach("a", &bare.run).await.status, 202, "its own");
+}
+
+/// MANTYX takes the last of two equal keys.
+#[tokio::test]
+async fn a_message_that_the_bridge_cannot_read_makes_no_run_without_an_owner() {
+    const UNREADABLE: &str = r#"{"prompt":"a","prompt":"b"}"#;
+    let apps = Apps::start().await;
+    let created = apps.ask("a", "POST", &format!("{API}/agent-sessions"), Some("{}")).await;
+    let session = created.expect(201)["sessionId"].as_str().expect("an id").to_owned();
+    let messages = format!("{API}/agent-sessions/{session}/messages");
+    let before = apps.mantyx.recorded().len();
+    apps.ask("a", "POST", &messages, Some(UNREADABLE)).await.expect_error(400);
+    let encoded = apps.request("a", "POST", &messages).header("Content-Encoding", "gzip");
+    encoded.json("x").answer(apps.bridge.addr()).await.expect_error(415);
+    assert_eq!(apps.mantyx.recorded().len(), before, "MANTYX was not asked");
+
+    let bare = Bare::create(&apps).await;
+    let messages = format!("{API}/agent-sessions/{}/messages", bare.session);
+    for encoding in ["identity", "gzip"] {
+        let request = apps.request("a", "POST", &messages).header("Content-Encoding", encoding);
+        let request = request.header("X-Bridge-Backends", "none").json(UNREADABLE);
+        let run = request.answer(apps.bridge.addr()).await.expect(202)["runId"].clone();
+        let read = format!("{API}/agent-runs/{}", run.as_str().expect("an id"));
+        apps.ask("b", "GET", &read, None).await.expect_error(404);
+        apps.ask("a", "GET", &read, None).await.expect(200);
+    }
 }
 
 #[tokio::test]

@@ -3,7 +3,20 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::{approvals, bridge::API, frames::Script, owners::Apps, sse::Stream, wait};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+use crate::{
+    approvals,
+    bridge::API,
+    frames::Script,
+    http::Connection,
+    owners::{Apps, token},
+    sse::Stream,
+    wait,
+};
 
 const NOTE: &str = r#"{"text":"x"}"#;
 
@@ -191,4 +204,91 @@ async fn a_call_by_hand_is_permitted_when_it_is_made() {
     });
     check_refused(&answer.expect(200), "withdrawn `plain` from this app");
     assert_eq!(apps.executions(), 0);
+}
+
+/// Sends all of a request of the app `a` but the last byte, which the bridge waits for.
+async fn begin(apps: &Apps, target: &str, body: &str) -> Connection {
+    let (addr, token, length) = (apps.bridge.addr(), token("a"), body.len());
+    let mut stream = TcpStream::connect(addr).await.expect("it listens");
+    let head = format!(
+        "POST {target} HTTP/1.1\r\nHost: {addr}\r\nAuthorization: Bearer {token}\r\n\
+         Content-Type: application/json\r\nContent-Length: {length}\r\nExpect: 100-continue\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.expect("it reads");
+    let mut told = *b"HTTP/1.1 100 Continue\r\n\r\n";
+    stream.read_exact(&mut told).await.expect("it answers");
+    assert_eq!(&told, b"HTTP/1.1 100 Continue\r\n\r\n", "{target}");
+    stream.write_all(&body.as_bytes()[..length - 1]).await.expect("it reads");
+    Connection::over(stream)
+}
+
+async fn end(mut begun: Connection) -> u16 {
+    begun.write(b"}").await;
+    begun.response().await.status
+}
+
+#[tokio::test]
+async fn a_body_that_ends_after_its_app_was_removed_does_nothing() {
+    let another = "  a: {token: mbt_another-token-of-this-app-0123456789}\n  c: {";
+    for with in [TAKEN[0].1, another] {
+        let mut apps = Apps::start().await;
+        apps.mantyx.has_run("run_a", Script::new().until("never"));
+        let script = || Script::new().delta("a").until("never");
+        let run = apps.submit("a", "agent-runs", script()).await;
+        let session = apps.ask("a", "POST", &format!("{API}/agent-sessions"), Some("{}")).await;
+        let session = session.expect(201)["sessionId"].as_str().expect("an id").to_owned();
+        let mut begun = Vec::new();
+        for target in [
+            "/v1/runs".to_owned(),
+            "/v1/runs/run_a/attach".to_owned(),
+            format!("{API}/agent-runs"),
+            format!("{API}/agent-runs/{run}/tool-results"),
+            format!("{API}/agent-sessions"),
+            format!("{API}/agent-sessions/{session}/messages"),
+        ] {
+            let connection = begin(&apps, &target, "{}").await;
+            begun.push((target, connection));
+        }
+        reconfigure(&mut apps, "  a: {", with).await;
+        let before = apps.mantyx.requests("POST", "").len();
+        for (target, connection) in begun {
+            assert_eq!(end(connection).await, 401, "{target}");
+        }
+        assert_eq!(apps.mantyx.requests("POST", "").len(), before, "MANTYX was not asked");
+    }
+}
+
+#[tokio::test]
+async fn a_decision_that_ends_after_the_right_to_it_does_nothing() {
+    const APPROVE: &str = r#"{"decision":"approve"}"#;
+    for (from, with, status) in [(", approves: true", "", 403), ("  a: {", "  was_a: {", 401)] {
+        let mut apps = Apps::with(approvals::ALL, ", approves: true").await;
+        apps.submit("a", "agent-runs", Script::one_call("tu_1", "plain", "plain_note", NOTE)).await;
+        let id = apps.asked().await;
+        let begun = begin(&apps, &format!("/v1/approvals/{id}"), APPROVE).await;
+        reconfigure(&mut apps, from, with).await;
+        assert_eq!(end(begun).await, status);
+        assert_eq!(apps.asked().await, id, "it waits still");
+        assert_eq!(apps.executions(), 0);
+    }
+}
+
+#[tokio::test]
+async fn an_app_that_is_removed_while_its_stream_is_opened_gets_none() {
+    let mut apps = Apps::start().await;
+    let target = format!("{API}/files/slow");
+    let head = ["HTTP/1.1 200 OK", "Transfer-Encoding: chunked"];
+    apps.mantyx.canned("GET", &target, &head, "5\r\nhello\r\n");
+    apps.mantyx.hold("GET", "/slow", "go");
+    let request = apps.request("a", "GET", &target);
+    let addr = apps.bridge.addr();
+    let (mut response, ()) = tokio::join!(request.send(addr), async {
+        wait::soon("MANTYX should be asked", async || {
+            (!apps.mantyx.requests("GET", "/slow").is_empty()).then_some(())
+        })
+        .await;
+        reconfigure(&mut apps, "  a: {", TAKEN[0].1).await;
+        apps.mantyx.release("go");
+    });
+    assert_eq!(response.chunk().await, None);
 }
