@@ -37,10 +37,10 @@ use crate::{
         approval,
         ending::{Ending, Made},
         event::Call,
-        ids::BackendName,
+        ids::{BackendName, RunKind},
         json,
         offer::Offer,
-        spec::{InjectError, Spec},
+        spec::InjectError,
     },
     proxy::{self, MAX_SPEC},
     runs::{Left, Runs},
@@ -188,7 +188,7 @@ impl Api {
             Ok(body) => body,
             Err(response) => return response,
         };
-        let spec = match Spec::read(body) {
+        let spec = match proxy::read_spec(RunKind::Agent, body).await {
             Ok(spec) => spec,
             Err(error) => return bad_request(&format!("The spec cannot be read: {error}.")),
         };

@@ -46,13 +46,14 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 /// What does not go to MANTYX: the caller's credential for the bridge, what the client library
 /// writes anew, what the bridge has answered itself, and cookies. A browser keeps cookies for a host,
 /// so that those which it sends here are the status page's, or another program's on this machine.
-const NOT_UPSTREAM: [HeaderName; 6] = [
+const NOT_UPSTREAM: [HeaderName; 7] = [
     header::HOST,
     header::AUTHORIZATION,
     X_API_KEY,
     header::CONTENT_LENGTH,
     header::EXPECT,
     header::COOKIE,
+    HeaderName::from_static("cookie2"),
 ];
 
 /// How long MANTYX may take to say whether a credential opens a run.
