@@ -317,7 +317,7 @@ fn body_error(error: &reqwest::Error) -> Option<&ReadError> {
 }
 
 /// Whose credential goes to MANTYX for `caller`.
-fn authority(runs: &Runs, caller: &Caller, headers: &HeaderMap) -> Authority {
+pub fn authority(runs: &Runs, caller: &Caller, headers: &HeaderMap) -> Authority {
     runs.upstream().authority_of(&caller.app).unwrap_or_else(|| {
         let mut own = headers.clone();
         if let Some(name) = &caller.token_in {
