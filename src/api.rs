@@ -10,6 +10,7 @@ mod openapi;
 mod problems;
 mod ready;
 mod runs;
+mod sight;
 mod status;
 mod trust;
 
@@ -37,10 +38,10 @@ use crate::{
         approval,
         ending::{Ending, Made},
         event::Call,
-        ids::BackendName,
+        ids::{BackendName, RunKind},
         json,
         offer::Offer,
-        spec::{InjectError, Spec},
+        spec::InjectError,
     },
     proxy::{self, MAX_SPEC},
     runs::{Left, Runs},
@@ -138,14 +139,14 @@ impl Api {
             Own::Trust => self.trust(&caller),
             Own::Accept(name) => self.accept(&caller, &name, request).await,
             Own::Submit => self.submit(&caller, request).await,
-            Own::Runs => self.list_runs(&caller),
-            Own::Run(id) => self.show_run(&caller, &id, request.uri()),
+            Own::Runs => self.list_runs(&caller, request.headers()),
+            Own::Run(id) => self.show_run(&caller, &id, &request),
             Own::Attach(id) => self.attach(&caller, id, request).await,
-            Own::Calls => self.list_calls(&caller),
-            Own::Approvals => self.list_approvals(&caller),
+            Own::Calls => self.list_calls(&caller, request.headers()),
+            Own::Approvals => self.list_approvals(&caller, request.headers()),
             Own::Decide(id) => self.decide(&caller, &id, request).await,
             Own::Metrics => self.metrics(),
-            Own::Events => self.events(caller),
+            Own::Events => self.events(caller, request.headers()),
             Own::OpenApi => openapi::document(),
         }
     }
@@ -188,7 +189,7 @@ impl Api {
             Ok(body) => body,
             Err(response) => return response,
         };
-        let spec = match Spec::read(body) {
+        let spec = match proxy::read_spec(RunKind::Agent, body).await {
             Ok(spec) => spec,
             Err(error) => return bad_request(&format!("The spec cannot be read: {error}.")),
         };

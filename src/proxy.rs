@@ -15,7 +15,9 @@ use serde::Deserialize;
 use tracing::{debug, warn};
 
 pub use self::forward::Outgoing;
-pub use self::inject::{MAX_SPEC, inject_error, injected_header, names, selection, trace};
+pub use self::inject::{
+    MAX_SPEC, inject_error, injected_header, names, read_spec, selection, trace,
+};
 use crate::{
     door::{
         code::Code,
@@ -23,7 +25,10 @@ use crate::{
         reply::{self, Body},
         route::Proxied,
     },
-    model::ids::{RunId, RunKind, SessionId, ToolUseId},
+    model::{
+        ids::{RunId, RunKind, SessionId, ToolUseId},
+        json::string_member,
+    },
     runs::{RunKey, Runs, Thing, app_stream},
 };
 
@@ -102,17 +107,21 @@ impl Proxy {
         key: RunKey,
         request: Request<Incoming>,
     ) -> Response<Body> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Result {
-            tool_use_id: String,
-        }
         let run = match from.own_run_or_eval(&key).await {
             Ok(Some(run)) => run,
             Ok(None) => return from.forward(request).await,
             Err(refusal) => return refusal,
         };
         let (parts, body) = request.into_parts();
+        // A result that the bridge cannot read might be one for a call that it answers itself.
+        if inject::is_encoded(&parts.headers) {
+            return reply::error(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                Code::UnsupportedEncoding,
+                "The bridge has to read for which call of its run a result is; send it without \
+                 Content-Encoding.",
+            );
+        }
         let body = match reply::read(body, MAX_RESULT_BODY).await {
             Ok(body) => body,
             Err(error) => return error.reply(),
@@ -120,9 +129,16 @@ impl Proxy {
         if let Err(refusal) = from.renew(&parts) {
             return refusal;
         }
-        let result: Option<Result> = serde_json::from_slice(&body).ok();
-        let tool_use = result.map(|result| ToolUseId::from(result.tool_use_id));
-        if let Some(tool_use) = tool_use.filter(|tool_use| run.owns(&key.run, tool_use)) {
+        let text = std::str::from_utf8(&body).ok();
+        let Some(tool_use) = text.and_then(|text| string_member(text, "toolUseId")) else {
+            return reply::error(
+                StatusCode::BAD_REQUEST,
+                Code::InvalidRequest,
+                "The body is not one JSON object with a text as `toolUseId`, once.",
+            );
+        };
+        let tool_use = ToolUseId::from(tool_use);
+        if run.owns(&key.run, &tool_use) {
             warn!(run = %key.run, toolUseId = %tool_use, app = %run.app, "an app posted a result of ours");
             return reply::error(
                 StatusCode::NOT_FOUND,

@@ -1,19 +1,20 @@
 //! Calls that wait for a person: which there are, and what is decided.
 //!
-//! The operator sees and decides all of them; an app sees its own, and decides them where it may. Arguments are shown here and nowhere else: whoever is to decide
-//! has to see what it is about.
+//! The operator sees and decides all of them; an app sees its own, and decides them where it may.
+//! Where apps bring their own credential, that has to be known for the run (`Sight`). Arguments are
+//! shown here and nowhere else: whoever is to decide has to see what it is about.
 //!
 //! Must not: make a call.
 
 use std::sync::Arc;
 
-use http::{Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Api, bad_request, json_body, time};
+use super::{Api, bad_request, json_body, sight::Sight, time};
 use crate::{
     door::{
         code::Code,
@@ -124,8 +125,10 @@ impl<'a> Shown<'a> {
 
 impl Api {
     /// The questions that the caller sees: those that wait first.
-    pub(super) fn list_approvals(&self, caller: &Caller) -> Response<Body> {
-        let all = self.runs.approvals().of(caller.sees());
+    pub(super) fn list_approvals(&self, caller: &Caller, headers: &HeaderMap) -> Response<Body> {
+        let sight = Sight::of(&self.runs, caller, headers);
+        let mut all = self.runs.approvals().of(caller.sees());
+        all.retain(|one| sight.has_call(&self.runs, &one.app, one.run.as_ref()));
         // Not by way of a `Value`, which would lose digits of the arguments.
         let approvals = all.iter().map(Shown::whole).collect();
         let list = ApprovalList { approvals, may_decide: caller.may_decide() };
@@ -141,6 +144,7 @@ impl Api {
         if !caller.may_decide() {
             return not_yours_to_decide();
         }
+        let sight = Sight::of(&self.runs, caller, request.headers());
         let body = match json_body(request, MAX_DECISION).await {
             Ok(body) => body,
             Err(response) => return response,
@@ -167,7 +171,13 @@ impl Api {
                 Some(_) => {}
             }
         }
-        match self.runs.approvals().decide(caller.sees(), id, decision) {
+        let seen = self.runs.approvals().get(caller.sees(), id);
+        let seen = seen.filter(|one| sight.has_call(&self.runs, &one.app, one.run.as_ref()));
+        let decided = match seen {
+            Some(_) => self.runs.approvals().decide(caller.sees(), id, decision),
+            None => Err(Undecidable::Unknown),
+        };
+        match decided {
             Ok(approval) => reply::json(StatusCode::OK, &Shown::of(&approval)),
             Err(Undecidable::Unknown) => reply::error(
                 StatusCode::NOT_FOUND,

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
 use futures_util::stream;
-use http::Response;
+use http::{HeaderMap, Response};
 use serde::Serialize;
 use tokio::{
     sync::{
@@ -20,13 +20,13 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{Api, approvals, runs, status};
+use super::{Api, approvals, runs, sight::Sight, status};
 use crate::{
     door::{
         guard::Caller,
         reply::{self, Body},
     },
-    runs::changes::Change,
+    runs::{approvals::Approval, changes::Change, history::Entry},
 };
 
 /// How often is looked at what does not tell of its changes.
@@ -42,6 +42,7 @@ const AT_ONCE: usize = 256;
 struct Feed {
     api: Api,
     caller: Caller,
+    sight: Sight,
     changes: broadcast::Receiver<Change>,
     board: watch::Receiver<u64>,
     /// What was told last of the daemon.
@@ -56,9 +57,10 @@ struct Feed {
 
 impl Api {
     /// The events that the caller may see, from now on.
-    pub(super) fn events(&self, caller: Caller) -> Response<Body> {
+    pub(super) fn events(&self, caller: Caller, headers: &HeaderMap) -> Response<Body> {
         let now = Instant::now();
         let feed = Feed {
+            sight: Sight::of(&self.runs, &caller, headers),
             caller,
             changes: self.runs.changes().subscribe(),
             board: self.backends().board.version(),
@@ -134,17 +136,21 @@ impl Feed {
         }
         match change {
             Change::Run(_, key) => {
-                if let Some(run) = runs.get(key) {
+                if let Some(run) = runs.get(key).filter(|run| self.sight.has_run(runs, run)) {
                     frame(out, "run", &runs::Shown::of(&run));
                 }
             }
             Change::Approval(app, id) => {
-                if let Some(approval) = runs.approvals().get(Some(app), id.as_str()) {
+                let approval = runs.approvals().get(Some(app), id.as_str());
+                let seen = |one: &Approval| self.sight.has_call(runs, app, one.run.as_ref());
+                if let Some(approval) = approval.filter(seen) {
                     frame(out, "approval", &approvals::Shown::of(&approval));
                 }
             }
             Change::Call(app, number) => {
-                if let Some(call) = runs.history().get(app, *number) {
+                let call = runs.history().get(app, *number);
+                let seen = |call: &Entry| self.sight.has_call(runs, app, call.run.as_ref());
+                if let Some(call) = call.filter(seen) {
                     frame(out, "call", &runs::ShownCall::of(&call));
                 }
             }

@@ -9,14 +9,14 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use http::{Request, Response, StatusCode, Uri, header};
+use http::{HeaderMap, Request, Response, StatusCode, Uri, header};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::info;
 
-use super::{Api, MAX_CALL, bad_request, json_body, names, time, unknown_backend};
+use super::{Api, MAX_CALL, bad_request, json_body, names, sight::Sight, time, unknown_backend};
 use crate::{
     config::App,
     door::{
@@ -359,8 +359,10 @@ impl Api {
 
     /// The runs that the caller sees: those that are driven and those that ended of late, the latest
     /// first.
-    pub(super) fn list_runs(&self, caller: &Caller) -> Response<Body> {
+    pub(super) fn list_runs(&self, caller: &Caller, headers: &HeaderMap) -> Response<Body> {
+        let sight = Sight::of(&self.runs, caller, headers);
         let mut runs = self.runs.of_app(caller.sees());
+        runs.retain(|run| sight.has_run(&self.runs, run));
         runs.sort_by_key(|run| std::cmp::Reverse(run.started_at()));
         let mut ended = 0;
         runs.retain(|run| {
@@ -372,13 +374,20 @@ impl Api {
     }
 
     /// One run that the caller sees; `?workspace=` chooses where several have the id.
-    pub(super) fn show_run(&self, caller: &Caller, id: &RunId, uri: &Uri) -> Response<Body> {
-        let query = uri.query().unwrap_or_default();
+    pub(super) fn show_run<B>(
+        &self,
+        caller: &Caller,
+        id: &RunId,
+        request: &Request<B>,
+    ) -> Response<Body> {
+        let sight = Sight::of(&self.runs, caller, request.headers());
+        let query = request.uri().query().unwrap_or_default();
         let workspace = url::form_urlencoded::parse(query.as_bytes())
             .find(|(key, _)| key == "workspace")
             .map(|(_, workspace)| workspace.into_owned());
         let wanted = |run: &&Arc<DrivenRun>| {
             run.key.run == *id
+                && sight.has_run(&self.runs, run)
                 && workspace.as_ref().is_none_or(|wanted| **wanted == *run.key.workspace)
         };
         let runs = self.runs.of_app(caller.sees());
@@ -389,8 +398,10 @@ impl Api {
     }
 
     /// The calls that the caller sees: those that run, and the last that were answered.
-    pub(super) fn list_calls(&self, caller: &Caller) -> Response<Body> {
-        let calls = self.runs.history().of(caller.sees());
+    pub(super) fn list_calls(&self, caller: &Caller, headers: &HeaderMap) -> Response<Body> {
+        let sight = Sight::of(&self.runs, caller, headers);
+        let mut calls = self.runs.history().of(caller.sees());
+        calls.retain(|call| sight.has_call(&self.runs, &call.app, call.run.as_ref()));
         let calls: Vec<ShownCall<'_>> = calls.iter().map(ShownCall::of).collect();
         reply::json(StatusCode::OK, &serde_json::json!({ "calls": calls }))
     }

@@ -96,7 +96,9 @@ pub(super) async fn start(
             through.unwrap_or_default()
         ))
     })?;
-    started.coverage = Coverage::new(exposure, kept.masks.as_deref());
+    // What takes the place of a file that Landlock shuts is shut as well.
+    let masks = kept.masks.as_deref().filter(|_| kept.forbidden.is_empty());
+    started.coverage = Coverage::new(exposure, masks);
     if let Some(binary) = launcher {
         guard::add(started.group.leader(), binary);
     }

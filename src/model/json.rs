@@ -24,6 +24,23 @@ impl<'a> Members<'a> {
         serde_json::from_str(text)
     }
 
+    /// The same, and no further than `most` members, whoever wrote `text`.
+    pub fn read_at_most(text: &'a str, most: usize) -> Result<Self, Unread> {
+        let mut members = Vec::new();
+        let mut is_over = false;
+        let read = each_member(text, |key, value| {
+            is_over = members.len() == most;
+            if !is_over {
+                members.push((key, value));
+            }
+            !is_over
+        });
+        match read {
+            _ if is_over => Err(Unread::TooMany),
+            read => read.map(|()| Self(members)).map_err(Unread::NotJson),
+        }
+    }
+
     /// The value of the first member called `key`.
     pub fn get(&self, key: &str) -> Option<&'a RawValue> {
         self.0.iter().find(|(name, _)| name == key).map(|(_, value)| *value)
@@ -41,15 +58,66 @@ impl<'a> Elements<'a> {
     pub fn read(text: &'a str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }
+
+    /// The same, and no further than `most` elements, whoever wrote `text`.
+    pub fn read_at_most(text: &'a str, most: usize) -> Result<Self, Unread> {
+        let mut is_over = false;
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        let collect = CollectElements { most, is_over: &mut is_over };
+        let read = deserializer
+            .deserialize_seq(collect)
+            .and_then(|elements| deserializer.end().map(|()| Self(elements)));
+        if is_over { Err(Unread::TooMany) } else { read.map_err(Unread::NotJson) }
+    }
+}
+
+/// Why a text was not read to its end.
+#[derive(Debug)]
+pub enum Unread {
+    NotJson(serde_json::Error),
+    TooMany,
+}
+
+/// Shows each member of the object `text` to `take`, in their order, and keeps none; an error where
+/// `text` is not one JSON object, or `take` wants no more of it (`false`).
+pub fn each_member<'a>(
+    text: &'a str,
+    take: impl FnMut(Cow<'a, str>, &'a RawValue) -> bool,
+) -> Result<(), serde_json::Error> {
+    struct Show<F>(F);
+    impl<'de, F: FnMut(Cow<'de, str>, &'de RawValue) -> bool> Visitor<'de> for Show<F> {
+        type Value = ();
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a JSON object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+            while let Some((Key(key), value)) = map.next_entry()? {
+                if !(self.0)(key, value) {
+                    return Err(serde::de::Error::custom("it has too many members"));
+                }
+            }
+            Ok(())
+        }
+    }
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    deserializer.deserialize_map(Show(take))?;
+    deserializer.end()
 }
 
 /// The value that stands under `key` in the object `text`: `None` where `text` is no object, or the
 /// key is absent or stands twice.
 pub fn member<'a>(text: &'a str, key: &str) -> Option<&'a RawValue> {
-    let members = Members::read(text).ok()?;
-    let mut values = members.0.iter().filter(|(name, _)| name == key);
-    let (_, value) = values.next()?;
-    values.next().is_none().then_some(*value)
+    let (mut found, mut is_twice) = (None, false);
+    each_member(text, |name, value| {
+        if name == key {
+            is_twice |= found.replace(value).is_some();
+        }
+        true
+    })
+    .ok()?;
+    found.filter(|_| !is_twice)
 }
 
 /// The string that stands under `key` in the object `text`: `None` where [`member`] gives nothing,
@@ -93,22 +161,33 @@ struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Elements<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Collect;
-        impl<'de> Visitor<'de> for Collect {
-            type Value = Vec<&'de RawValue>;
+        let collect = CollectElements { most: usize::MAX, is_over: &mut false };
+        deserializer.deserialize_seq(collect).map(Elements)
+    }
+}
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a JSON array")
-            }
+/// Collects the elements of an array, and stops where there are more than `most`.
+struct CollectElements<'m> {
+    most: usize,
+    is_over: &'m mut bool,
+}
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-                let mut elements = Vec::new();
-                while let Some(element) = seq.next_element()? {
-                    elements.push(element);
-                }
-                Ok(elements)
+impl<'de> Visitor<'de> for CollectElements<'_> {
+    type Value = Vec<&'de RawValue>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON array")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        let mut elements = Vec::new();
+        while let Some(element) = seq.next_element()? {
+            if elements.len() == self.most {
+                *self.is_over = true;
+                return Err(serde::de::Error::custom("it has too many elements"));
             }
+            elements.push(element);
         }
-        deserializer.deserialize_seq(Collect).map(Elements)
+        Ok(elements)
     }
 }

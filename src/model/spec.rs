@@ -15,12 +15,17 @@ use serde_json::value::RawValue;
 use super::{
     event::Call,
     ids::{BackendName, RunKind},
-    json::{Elements, Members, span, string_member},
+    json::{Elements, Members, Unread, each_member, span, string_member},
     naming,
     offer::{Offer, Ref, RefKind, Route, Target},
     pending,
     routes::{Routes, Stored},
 };
+
+/// The most entries of `tools`, the tools inside of them included. MANTYX takes 64 of each.
+const MOST_TOOLS: usize = 4096;
+/// The most members of the spec itself.
+const MOST_MEMBERS: usize = 1 << 16;
 
 /// A spec as the caller sent it, with the place of its `tools`. All places are in `body`, of which
 /// the spec may be a part.
@@ -67,6 +72,12 @@ pub enum SpecError {
     ToolsNotAnArray,
     #[error("`agent` is not an object")]
     AgentNotAnObject,
+    #[error("`tools` has more than {MOST_TOOLS} entries, the tools inside of them included")]
+    TooManyTools,
+    #[error("it has more than {MOST_MEMBERS} members")]
+    TooManyMembers,
+    #[error("the bridge is going down")]
+    GoingDown,
 }
 
 /// The refs that were asked for cannot be given.
@@ -445,7 +456,10 @@ impl<'a> Object<'a> {
                 ));
             }
         };
-        let members = Members::read(text).map_err(|error| SpecError::NotJson(error.to_string()))?;
+        let members = Members::read_at_most(text, MOST_MEMBERS).map_err(|why| match why {
+            Unread::NotJson(error) => SpecError::NotJson(error.to_string()),
+            Unread::TooMany => SpecError::TooManyMembers,
+        })?;
         if let Some(key) = members.duplicate() {
             return Err(SpecError::DuplicateKey(key.to_owned()));
         }
@@ -460,36 +474,60 @@ impl CallerRef {
         if text == "null" {
             return Ok(Vec::new());
         }
-        let elements = Elements::read(text).map_err(|_not_an_array| SpecError::ToolsNotAnArray)?;
-        let read = |raw: &&RawValue| Self::read(tools.slice(span(text, raw)), raw.get());
-        Ok(elements.0.iter().map(read).collect())
+        let elements = elements(text, MOST_TOOLS)?;
+        let mut room = MOST_TOOLS - elements.0.len();
+        let read = |raw: &&RawValue| Self::read(tools.slice(span(text, raw)), raw.get(), &mut room);
+        elements.0.iter().map(read).collect()
     }
 
-    fn read(whole: Bytes, text: &str) -> Self {
-        let name = string_member(text, "name");
-        let kind = string_member(text, "kind").as_deref().and_then(RefKind::parse);
-        let content = Members::read(text).ok();
-        let has = |key: &str| content.as_ref().is_some_and(|members| members.get(key).is_some());
+    /// Reads one entry; `room` is for the tools inside.
+    fn read(whole: Bytes, text: &str, room: &mut usize) -> Result<Self, SpecError> {
+        let (name, kind) = (string_member(text, "name"), string_member(text, "kind"));
+        let kind = kind.as_deref().and_then(RefKind::parse);
+        let (mut tools, mut has_card, mut has_parameters) = (None, false, false);
+        let read = each_member(text, |key, value| {
+            match key.as_ref() {
+                "tools" => tools = tools.or(Some(value)),
+                "agentCard" => has_card = true,
+                "parameters" => has_parameters = true,
+                _ => (),
+            }
+            true
+        });
+        if read.is_err() {
+            // It is MANTYX's to refuse.
+            (tools, has_card, has_parameters) = (None, false, false);
+        }
         let placeholder = match (kind, &name) {
-            (Some(kind @ RefKind::McpLocal), Some(name)) if !has("tools") => Some((kind, name)),
-            (Some(kind @ RefKind::A2aLocal), Some(name)) if !has("agentCard") => Some((kind, name)),
-            (Some(kind @ RefKind::Local), Some(name)) if !has("parameters") => Some((kind, name)),
+            (Some(kind @ RefKind::McpLocal), Some(name)) if tools.is_none() => Some((kind, name)),
+            (Some(kind @ RefKind::A2aLocal), Some(name)) if !has_card => Some((kind, name)),
+            (Some(kind @ RefKind::Local), Some(name)) if !has_parameters => Some((kind, name)),
             _ => None,
         };
         let placeholder =
             placeholder.map(|(kind, name)| Placeholder { kind, name: name.to_owned() });
-        let tools = content.as_ref().and_then(|members| members.get("tools"));
         let names = match (kind, tools) {
             // The name of an `mcp_local` ref is a label; the model sees its tools' names.
-            (Some(RefKind::McpLocal), Some(tools)) => Elements::read(tools.get())
-                .map(|tools| {
-                    tools.0.iter().filter_map(|tool| string_member(tool.get(), "name")).collect()
-                })
-                .unwrap_or_default(),
+            (Some(RefKind::McpLocal), Some(tools)) => {
+                let tools = match elements(tools.get(), *room) {
+                    Err(SpecError::ToolsNotAnArray) => Vec::new(),
+                    elements => elements?.0,
+                };
+                *room -= tools.len();
+                tools.iter().filter_map(|tool| string_member(tool.get(), "name")).collect()
+            }
             _ => name.into_iter().collect(),
         };
-        Self { text: whole, names, placeholder }
+        Ok(Self { text: whole, names, placeholder })
     }
+}
+
+/// The elements of a list of tools, `most` of them.
+fn elements(text: &str, most: usize) -> Result<Elements<'_>, SpecError> {
+    Elements::read_at_most(text, most).map_err(|why| match why {
+        Unread::NotJson(_not_an_array) => SpecError::ToolsNotAnArray,
+        Unread::TooMany => SpecError::TooManyTools,
+    })
 }
 
 #[cfg(test)]

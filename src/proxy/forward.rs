@@ -47,13 +47,14 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 /// What does not go to MANTYX: the caller's credential for the bridge, what the client library
 /// writes anew, what the bridge has answered itself, and cookies. A browser keeps cookies for a host,
 /// so that those which it sends here are the status page's, or another program's on this machine.
-const NOT_UPSTREAM: [HeaderName; 6] = [
+const NOT_UPSTREAM: [HeaderName; 7] = [
     header::HOST,
     header::AUTHORIZATION,
     X_API_KEY,
     header::CONTENT_LENGTH,
     header::EXPECT,
     header::COOKIE,
+    HeaderName::from_static("cookie2"),
 ];
 
 /// How long MANTYX may take to say whether a credential opens a run.
@@ -335,7 +336,7 @@ fn body_error(error: &reqwest::Error) -> Option<&ReadError> {
 }
 
 /// Whose credential goes to MANTYX for `caller`.
-fn authority(runs: &Runs, caller: &Caller, headers: &HeaderMap) -> Authority {
+pub fn authority(runs: &Runs, caller: &Caller, headers: &HeaderMap) -> Authority {
     runs.upstream().authority_of(&caller.app).unwrap_or_else(|| {
         let mut own = headers.clone();
         if let Some(name) = &caller.token_in {

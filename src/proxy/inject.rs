@@ -19,7 +19,7 @@ use crate::{
     model::{
         ids::{RunKind, SessionId},
         offer::Offer,
-        spec::{InjectError, Injected, Selection, Spec, Table},
+        spec::{InjectError, Injected, Selection, Spec, SpecError, Table},
         trace::{self, Trace},
     },
     runs::{NewRun, NotStarted, RunKey, Session},
@@ -27,6 +27,8 @@ use crate::{
 
 /// The largest spec; specs carry attachments (DESIGN: the proxied body limit).
 pub const MAX_SPEC: usize = 64 << 20;
+/// From this size on, a spec takes milliseconds to read.
+const LARGE_SPEC: usize = 1 << 20;
 /// The largest answer to a submission; it holds two short strings.
 const MAX_ANSWER: usize = 1 << 20;
 /// Names the backends whose tools a run gets; `none` for none.
@@ -65,7 +67,7 @@ impl Outgoing<'_> {
             Ok(taken) => taken,
             Err(response) => return response,
         };
-        let plan = match self.plan(kind, &taken) {
+        let plan = match self.plan(kind, &taken).await {
             Ok(plan) => plan,
             Err(response) => return response,
         };
@@ -81,7 +83,7 @@ impl Outgoing<'_> {
             Ok(taken) => taken,
             Err(response) => return response,
         };
-        let (injected, tools) = match self.plan(RunKind::Agent, &taken) {
+        let (injected, tools) = match self.plan(RunKind::Agent, &taken).await {
             Ok(Plan::Injected { injected, tools }) => (injected, tools),
             // Whose it is counts without tools as well.
             Ok(Plan::Untouched) => return self.create_bare_session(workspace, taken).await,
@@ -137,15 +139,21 @@ impl Outgoing<'_> {
         // The session may have been created, or may have ended, while the body came.
         let known = self.runs.session(&workspace, &id);
         let has_ours = has_ours(known.as_deref());
-        let plan = match Spec::read(taken.body.clone()) {
+        let gives_nothing = self.gives_nothing(&taken.selection);
+        let plan = match read_spec(RunKind::Agent, taken.body.clone()).await {
             _ if taken.is_encoded && has_ours => Err(encoded()),
             _ if taken.is_encoded => Ok(Plan::Untouched),
             // MANTYX may accept what the bridge cannot read: a run whose calls stay unanswered.
             Err(error) if has_ours => Err(spec_error(&error.to_string())),
+            Err(error @ (SpecError::TooManyTools | SpecError::TooManyMembers))
+                if !gives_nothing =>
+            {
+                Err(spec_error(&error.to_string()))
+            }
             // The run has an owner without tools as well.
             Err(_unreadable) => Ok(Plan::Untouched),
             Ok(spec) => match (spec.tools(), known) {
-                (Some(_), _) => self.plan(RunKind::Agent, &taken),
+                (Some(_), _) => self.plan_for(spec, &taken),
                 (None, Some(known)) => self.follow(spec, &known),
                 (None, None) => {
                     info!(session = %id, "a session that the bridge does not know; left alone");
@@ -219,17 +227,18 @@ impl Outgoing<'_> {
         Ok(Taken { parts, body, selection, is_encoded })
     }
 
-    fn plan(&self, kind: RunKind, taken: &Taken) -> Result<Plan, Response<Body>> {
+    async fn plan(&self, kind: RunKind, taken: &Taken) -> Result<Plan, Response<Body>> {
         if taken.is_encoded {
             return Ok(Plan::Untouched);
         }
-        let spec = match Spec::of(kind, taken.body.clone()) {
-            Ok(spec) => spec,
-            Err(_unreadable) if self.gives_nothing(&taken.selection) => {
-                return Ok(Plan::Untouched);
-            }
-            Err(error) => return Err(spec_error(&error.to_string())),
-        };
+        match read_spec(kind, taken.body.clone()).await {
+            Ok(spec) => self.plan_for(spec, taken),
+            Err(_unreadable) if self.gives_nothing(&taken.selection) => Ok(Plan::Untouched),
+            Err(error) => Err(spec_error(&error.to_string())),
+        }
+    }
+
+    fn plan_for(&self, spec: Spec, taken: &Taken) -> Result<Plan, Response<Body>> {
         let offer = self.offer();
         let tools = spec.tools();
         let injected = spec.inject(&offer, &taken.selection);
@@ -316,8 +325,17 @@ impl Outgoing<'_> {
     }
 }
 
+/// Reads a spec, and a large one on a thread that nobody else waits for.
+pub async fn read_spec(kind: RunKind, body: Bytes) -> Result<Spec, SpecError> {
+    if body.len() <= LARGE_SPEC {
+        return Spec::of(kind, body);
+    }
+    let reading = tokio::task::spawn_blocking(move || Spec::of(kind, body));
+    reading.await.unwrap_or(Err(SpecError::GoingDown))
+}
+
 /// Whether a body has to be decoded before it can be read; `identity` says that it has not.
-fn is_encoded(headers: &HeaderMap) -> bool {
+pub(super) fn is_encoded(headers: &HeaderMap) -> bool {
     let codings = headers.get_all(header::CONTENT_ENCODING).iter();
     let mut codings = codings.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
     codings.any(|coding| {

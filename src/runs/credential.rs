@@ -7,13 +7,13 @@
 //!
 //! Must not: ask MANTYX, or let a credential out of [`Authority`].
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::watch, time::Instant};
 
-use super::{DrivenRun, Runs};
+use super::{DrivenRun, RunKey, Runs};
 use crate::{
-    model::ids::{AppName, SessionId},
+    model::ids::{AppName, RunId, RunKind, SessionId},
     upstream::{Authority, PostCredential},
 };
 
@@ -171,6 +171,27 @@ impl Runs {
     pub fn may_be_told(&self, run: &DrivenRun, shown: &Authority) -> bool {
         let is_anybodys = !shown.is_callers() && !run.credential.is_callers();
         is_anybodys || run.credential.knows(shown)
+    }
+
+    /// The same for a call of this agent run of `app`, which may be one of an eval. What is not driven
+    /// any more is nobody's.
+    pub fn call_may_be_told(&self, (app, id): (&AppName, &RunId), shown: &Authority) -> bool {
+        let inner = self.lock();
+        let is_of = |run: &&Arc<DrivenRun>| {
+            let RunKey { workspace, kind, run: own } = &run.key;
+            let of_eval = || {
+                let (workspace, kind) = (Arc::clone(workspace), RunKind::Agent);
+                let key = RunKey { workspace, kind, run: id.clone() };
+                inner.eval_key_of(&key).as_ref() == Some(&run.key)
+            };
+            run.app == *app
+                && match kind {
+                    RunKind::Agent => own == id,
+                    RunKind::Eval => of_eval(),
+                }
+        };
+        let mut of = inner.runs.values().filter(is_of).peekable();
+        of.peek().is_some() && of.all(|run| self.may_be_told(run, shown))
     }
 
     /// MANTYX has accepted this credential of the run's app for `run`.

@@ -206,7 +206,7 @@ impl Inner {
     }
 
     /// The eval that the agent run `key` is of.
-    fn eval_key_of(&self, key: &RunKey) -> Option<RunKey> {
+    pub(super) fn eval_key_of(&self, key: &RunKey) -> Option<RunKey> {
         let owner = self.owners.get(&Owned::Run(key.clone()))?;
         let How::OfEval(eval) = &owner.how else { return None };
         let workspace = Arc::clone(&key.workspace);

@@ -4,7 +4,9 @@
 use rustix::process::Signal;
 
 use crate::{
+    approvals::ALL,
     bridge::{API, Bridge},
+    events::EVENTS,
     frames::Script,
     http::{Answer, Request},
     mantyx::{CREDENTIAL, Mantyx, Recorded, Reply},
@@ -15,7 +17,11 @@ use crate::{
 
 /// A bridge whose apps bring their own credential; `first` is one that MANTYX takes.
 async fn passthrough(first: &str) -> Rig {
-    let mut rig = Rig::start().await;
+    bring_their_own(Rig::start().await, first).await
+}
+
+/// The same bridge, where apps bring their own credential.
+async fn bring_their_own(mut rig: Rig, first: &str) -> Rig {
     rig.bridge.stop().await;
     let config = std::fs::read_to_string(rig.bridge.config_path()).expect("the configuration");
     rig.bridge.set_config(&config.replacen(CREDENTIAL, "passthrough", 1));
@@ -215,4 +221,60 @@ async fn a_runs_events_are_for_those_whom_mantyx_lets_see_it() {
     rig.mantyx.release("later");
     let events = ask(&rig.bridge, "mine", "GET", &format!("{target}/stream")).await;
     assert!(events.text().contains("event: result"), "{}", events.text());
+}
+
+#[tokio::test]
+async fn what_the_bridge_tells_of_a_run_is_for_those_whom_mantyx_lets_see_it() {
+    let token = "mbt_0123456789abcdef0123456789abcdef";
+    let apps = format!("apps: {{default: {{token: {token}, approves: true}}}}\n");
+    let rig = bring_their_own(Rig::with_keys(ALL, "", &[], &apps).await, "mine").await;
+    let script = Script::new().mcp("tu_1", "plain", "plain_note", r#"{"text":"secret-word"}"#);
+    let looking = |credential: &str| showing(&rig.bridge, credential, "GET", EVENTS);
+    let mut others = Stream::request(&rig.bridge, looking("other")).await;
+    let mut own = Stream::request(&rig.bridge, looking("mine")).await;
+    let id = run(&rig, "mine", script.answered("tu_1").done()).await;
+    let question = waiting_as_operator(&rig.bridge).await;
+    let lists = ["runs", "calls", "approvals"];
+    let run_path = format!("/v1/runs/{id}");
+    let decision = showing(&rig.bridge, "other", "POST", &format!("/v1/approvals/{question}"));
+    let decision = decision.json(r#"{"decision":"approve"}"#);
+    for other in ["other", ""] {
+        for list in lists {
+            let seen = ask(&rig.bridge, other, "GET", &format!("/v1/{list}")).await.expect(200);
+            assert_eq!(seen[list], serde_json::json!([]), "{other:?} {list}");
+        }
+        ask(&rig.bridge, other, "GET", &run_path).await.expect_error(404);
+    }
+    decision.answer(rig.bridge.addr()).await.expect_error(404);
+    assert!(rig.executions().is_empty(), "nobody has decided");
+
+    // Its own user sees it, and decides.
+    for list in lists {
+        let seen = ask(&rig.bridge, "mine", "GET", &format!("/v1/{list}")).await.expect(200);
+        assert_eq!(seen[list][0]["runId"], id.as_str(), "{list}: {seen}");
+    }
+    ask(&rig.bridge, "mine", "GET", &run_path).await.expect(200);
+    let decision = showing(&rig.bridge, "mine", "POST", &format!("/v1/approvals/{question}"));
+    let decision = decision.json(r#"{"decision":"approve"}"#);
+    decision.answer(rig.bridge.addr()).await.expect(200);
+    rig.mantyx.wait_posts("tu_1", 1).await;
+    let text = |events: Vec<mantyx_bridge::wire::sse::Frame>| -> String {
+        events.iter().map(|frame| String::from_utf8_lossy(&frame.raw)).collect()
+    };
+    assert!(text(own.until("call").await).contains(&id));
+    // What comes next is of a run that the other one may see.
+    let theirs = run(&rig, "other", Script::new().done()).await;
+    let told = text(others.until("run").await);
+    assert!(told.contains(&theirs) && !told.contains(&id), "{told}");
+}
+
+/// Waits for the one question; its id.
+async fn waiting_as_operator(bridge: &Bridge) -> String {
+    wait::soon("a call should wait for a person", async || {
+        let request = Request::new("GET", "/v1/approvals").header("X-API-Key", bridge.token());
+        let request = request.header("X-Bridge-Operator", &bridge.operator());
+        let list = request.answer(bridge.addr()).await.expect(200);
+        list["approvals"][0]["id"].as_str().map(str::to_owned)
+    })
+    .await
 }

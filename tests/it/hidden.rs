@@ -455,3 +455,33 @@ async fn a_sandboxed_program_looks_into_no_other_process() {
         bridge.stop().await;
     }
 }
+
+/// Landlock alone would let a program open the bridge's files to other users.
+#[tokio::test]
+async fn a_program_does_not_change_the_permissions_of_the_bridges_own_files() {
+    let dir = TempDir::new().expect("the temporary directory is writable");
+    let secrets = |entry: &str| peers::with(entry, "sandbox: secrets");
+    let chmod = r#"chmod -R a+rwx "$(cat "$0.state")"; chmod a+r "$(cat "$0.yaml")"; echo over"#;
+    let config = format!(
+        "{SANDBOX}local:\n  default: {}\n  secrets: {}\n",
+        script(&dir, "default", chmod),
+        secrets(&script(&dir, "secrets", chmod))
+    );
+    let bridge = Bridge::start(&config).await;
+    let own = [bridge.state(""), bridge.state("token"), bridge.state("operator")];
+    let own: Vec<_> = own.into_iter().chain([bridge.config_path()]).collect();
+    let modes = || -> Vec<u32> {
+        let mode = |path| fs::metadata(path).expect("it is there").permissions().mode();
+        own.iter().map(mode).collect()
+    };
+    let before = modes();
+    for tool in ["default", "secrets"] {
+        for (what, path) in [("state", &own[0]), ("yaml", &own[3])] {
+            let told = path.to_str().expect("UTF-8");
+            fs::write(dir.path().join(format!("{tool}.{what}")), told).expect("writable");
+        }
+        bridge.wait_backend(tool, "ready").await;
+        assert!(printed(&bridge, tool).await.ends_with("over"), "{tool}");
+        assert_eq!(modes(), before, "{tool}");
+    }
+}

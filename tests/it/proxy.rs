@@ -335,3 +335,21 @@ async fn a_bridge_credential_does_not_reach_mantyx_twice() {
     assert!(!format!("{sent:?}").contains(rig.bridge.token()), "the app's token stays here");
     assert!(format!("{sent:?}").contains(CREDENTIAL), "the upstream's credential goes out");
 }
+
+#[tokio::test]
+async fn a_spec_with_too_many_tools_is_refused_where_it_would_get_some() {
+    let rig = Rig::start().await;
+    let spec = format!("{{\"tools\":[{}]}}", vec!["0"; 3_000_000].join(","));
+    for target in [&format!("{API}/agent-runs"), "/v1/runs", "/v1/specs/inject"] {
+        let body = rig.bridge.api("POST", target, Some(&spec)).await.expect_error(400);
+        let message = body["message"].as_str().or(body["error"]["message"].as_str());
+        let message = message.unwrap_or_else(|| panic!("{body}"));
+        assert!(message.contains("`tools` has more than 4096 entries"), "{message}");
+    }
+    assert!(rig.mantyx.requests("POST", "/agent-runs").is_empty());
+    let request = rig.bridge.request("POST", &format!("{API}/agent-runs")).json(spec.clone());
+    let request = request.header("X-Bridge-Backends", "none");
+    rig.mantyx.script(Script::new().done());
+    request.answer(rig.bridge.addr()).await.expect(202);
+    assert!(rig.mantyx.only("POST", "/agent-runs").text() == spec, "untouched");
+}

@@ -145,7 +145,10 @@ pub(super) fn kept(program: &Program, file: &Path, possible: bool) -> Kept {
     match &program.sandbox {
         ProgramSandbox::Off => Kept::default(),
         ProgramSandbox::Secrets => {
-            Kept { masks: None, forbidden: existing(&program.hidden).into_iter().collect() }
+            // Landlock has no right over permissions: only a mask keeps them as they are.
+            let hidden = existing(&program.hidden);
+            let masks = possible.then(|| masks(&hidden, &in_use(program, file)));
+            Kept { masks, forbidden: hidden.into_iter().collect() }
         }
         ProgramSandbox::Masked | ProgramSandbox::Listed(_) if !possible => Kept::default(),
         ProgramSandbox::Masked | ProgramSandbox::Listed(_) => {
