@@ -150,7 +150,9 @@ pub(super) async fn drive(
     }
     if has_ended {
         let mut changes = run.changes();
-        changes.push(Change::ForgetCalls(run.slot));
+        if !runs.may_be_driven_by_others(&run) {
+            changes.push(Change::ForgetCalls(run.slot));
+        }
         runs.journal.write(changes);
     }
 }
@@ -521,7 +523,7 @@ impl Driver {
                 push(masked(self.run.key.kind, seq, &call).raw);
                 let mut changes = Vec::new();
                 let tasks = self.tasks(vec![(call, work)], &mut changes);
-                if !tasks.is_empty() {
+                if !changes.is_empty() {
                     self.runs.journal.write(changes);
                 }
                 for (call, task, entry) in tasks {

@@ -194,6 +194,11 @@ impl Claims {
         holder == by
     }
 
+    /// Whether this driver has claimed the call.
+    pub(super) fn holds(&self, agent_run: &AgentRun, tool_use: &ToolUseId, by: Slot) -> bool {
+        self.calls.get(agent_run).and_then(|calls| calls.get(tool_use)) == Some(&by)
+    }
+
     /// The run is forgotten, and with it what its driver has claimed.
     pub(super) fn forget(&mut self, by: Slot) {
         for agent_run in self.by_driver.remove(&by).into_iter().flatten() {

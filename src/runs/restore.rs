@@ -19,7 +19,7 @@ use crate::{
     config::App,
     journal::{
         self,
-        record::{CallKey, Change, Kept, KeptCall, KeptRun, KeptSession, LongRecord, RunRecord},
+        record::{Change, Kept, KeptCall, KeptRun, KeptSession, LongRecord, RunRecord},
     },
     model::{
         answer::codes::OUTCOME_UNKNOWN,
@@ -61,11 +61,16 @@ impl Runs {
         for session in sessions {
             self.restore_session(session);
         }
+        // Before the first driver reads anything.
+        for run in &runs {
+            self.reclaim(run);
+        }
         for run in runs {
             let app = apps.iter().find(|app| app.name.as_str() == run.record.app);
             let ended = run.record.ended_at.map(|at| journal::now().saturating_sub(at));
             let outlived = ended.is_some_and(|ago| u128::from(ago) > KEEP_ENDED.as_millis());
             if outlived {
+                self.lock().claims.forget(run.slot);
                 self.journal.write(vec![Change::ForgetRun(run.slot)]);
                 continue;
             }
@@ -85,6 +90,7 @@ impl Runs {
                         "a run is not driven on: its app is not configured any more, and only the \
                          app had a credential for it"
                     );
+                    self.lock().claims.forget(run.slot);
                     self.journal.write(vec![Change::ForgetRun(run.slot)]);
                 }
             }
@@ -136,8 +142,6 @@ impl Runs {
     fn lay_asleep(&self, run: KeptRun) {
         let Some(key) = key(&run) else { return };
         info!(run = %key.run, app = run.record.app, "a run waits for its app's credential");
-        let calls = run.calls.iter().map(|call| call.key.clone()).collect::<Vec<_>>();
-        self.reclaim(&key, &calls);
         self.lock().asleep.insert(key, run);
     }
 
@@ -164,10 +168,12 @@ impl Runs {
     }
 
     /// Claims what the driver of a run had claimed in an earlier process: a call has its key in the
-    /// journal from before it is made until its run has ended.
-    fn reclaim(&self, key: &RunKey, calls: &[CallKey]) {
+    /// journal from before it is made until its run is forgotten or, where no other driver can come
+    /// upon it, has ended.
+    fn reclaim(&self, run: &KeptRun) {
+        let Some(key) = key(run) else { return };
         let mut inner = self.lock();
-        for call in calls {
+        for call in run.calls.iter().filter(|call| !call.record.is_others).map(|call| &call.key) {
             let of_eval = (!call.agent_run.is_empty()).then(|| call.agent_run.as_str().into());
             let agent_run = of_eval.unwrap_or_else(|| key.run.clone());
             let (workspace, tool_use) = (Arc::clone(&key.workspace), call.tool_use.as_str().into());
@@ -178,7 +184,6 @@ impl Runs {
     fn wake(self: &Arc<Self>, kept: KeptRun, authority: Authority) {
         let Some(key) = key(&kept) else { return };
         let KeptRun { slot, record, routes, calls } = kept;
-        self.reclaim(&key, &calls.iter().map(|call| call.key.clone()).collect::<Vec<_>>());
         let trace = self.kept_trace(&record);
         let table = Arc::new(Table::restore(&record.table, routes));
         let last_seq = calls.iter().map(|call| call.record.seq).max().unwrap_or(0);
@@ -314,7 +319,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        journal::record::{CallRecord, LongOf, RunRecord, Slot},
+        journal::record::{CallKey, CallRecord, LongOf, RunRecord, Slot},
         model::{offer::Offer, routes::Routes},
     };
 
@@ -350,6 +355,7 @@ mod tests {
             kind: None,
             mcp_server: None,
             args: None,
+            is_others: false,
         };
         let (agent_run, tool_use) = (agent_run.to_owned(), tool_use.to_owned());
         let call =

@@ -104,6 +104,12 @@ impl Runs {
         let (workspace, agent_run) = (Arc::clone(&run.key.workspace), run.asked_by(call));
         let key = RunKey { workspace, kind: RunKind::Agent, run: agent_run };
         let mut inner = self.lock();
+        let asked = (Arc::clone(&key.workspace), key.run.clone());
+        if inner.claims.holds(&asked, &call.tool_use, run.slot) {
+            // Of an earlier process, most likely. Nobody else answers it, whosever the agent run has
+            // become since.
+            return true;
+        }
         let owner = inner.owners.get(&Owned::Run(key.clone()));
         let is_its = match (run.key.kind, owner.map(|owner| &owner.how)) {
             // What an app has handed over may turn out to be of an eval, which then drives it.
@@ -114,7 +120,16 @@ impl Runs {
             (RunKind::Eval, None) => true,
             (RunKind::Eval, Some(How::Created | How::Attached)) => false,
         };
-        is_its && inner.claims.take((key.workspace, key.run), call.tool_use.clone(), run.slot)
+        is_its && inner.claims.take(asked, call.tool_use.clone(), run.slot)
+    }
+
+    /// Whether another driver may come upon the calls of `run`: an eval names agent runs, and only
+    /// what was created for an app as a run of its own is never an eval's. What was claimed of such
+    /// a run is kept for as long as the run.
+    pub(super) fn may_be_driven_by_others(&self, run: &DrivenRun) -> bool {
+        let inner = self.lock();
+        let owner = inner.owners.get(&Owned::Run(run.key.clone()));
+        run.key.kind == RunKind::Eval || owner.is_none_or(|owner| owner.how != How::Created)
     }
 
     /// Takes up who owned what in an earlier process.
