@@ -122,7 +122,11 @@ pub(super) async fn drive(
     if !driver.run.state().past_is_lost() {
         driver.answer_left();
     }
-    let why = driver.read_to_the_end().await;
+    let handed_over = driver.run.handed_over.clone();
+    let why = tokio::select! {
+        why = driver.read_to_the_end() => why,
+        () = handed_over.cancelled() => Why::HandedOver,
+    };
     let Driver { runs, run, mut calls, .. } = driver;
     runs.metrics.ended.of(why.ending()).inc();
     info!(run = %run.key.run, "{}", why.words());
@@ -171,6 +175,8 @@ enum Why {
     Ended(RunEnding),
     ShuttingDown,
     GivenUp,
+    /// It is another app's, and is driven for that one.
+    HandedOver,
 }
 
 impl Why {
@@ -178,7 +184,7 @@ impl Why {
         match self {
             Self::Ended(ending) => *ending,
             Self::ShuttingDown => RunEnding::Left,
-            Self::GivenUp => RunEnding::GivenUp,
+            Self::GivenUp | Self::HandedOver => RunEnding::GivenUp,
         }
     }
 
@@ -187,6 +193,7 @@ impl Why {
             Self::Ended(_) => "the run has ended",
             Self::ShuttingDown => "the run is left as it is, for the bridge is going down",
             Self::GivenUp => "the run is not driven any more",
+            Self::HandedOver => "the run is another app's, and not driven for this one any more",
         }
     }
 }
