@@ -303,6 +303,7 @@ impl Runs {
     ///
     /// The run has a driver, or belongs to another app.
     pub async fn start(self: &Arc<Self>, new: NewRun) -> Result<Arc<DrivenRun>, NotStarted> {
+        let new = self.for_its_creator(new);
         let (run, mut changes) = {
             let mut inner = self.lock();
             let forgotten = inner.sweep(Instant::now(), &self.room);

@@ -85,6 +85,9 @@ pub struct CallRecord {
     pub mcp_server: Option<String>,
     /// Verbatim; `None` once they are not needed any more.
     pub args: Option<Box<RawValue>>,
+    /// Another driver answers it: that of its agent run, or of an eval that names the agent run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_others: bool,
 }
 
 /// A session whose later messages are given tools.

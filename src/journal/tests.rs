@@ -61,6 +61,7 @@ fn call(slot: u64, tool_use: &str, stage: Stage) -> Change {
         kind: Some("mcp_local".to_owned()),
         mcp_server: None,
         args: Some(args),
+        is_others: false,
     };
     Change::Call(key(slot, tool_use), record)
 }

@@ -285,7 +285,11 @@ impl Run {
                     || key.agent_run.is_some() && call.agent_run != key.agent_run
             });
         }
-        self.taken.entry(key).or_insert(None);
+        // An eval's answer that names no run tells nothing of the calls that come after it: the next
+        // one with this tool use may be another agent run's.
+        if self.kind == RunKind::Agent || key.agent_run.is_some() {
+            self.taken.entry(key).or_insert(None);
+        }
     }
 
     fn on_call(&mut self, call: Call) -> Step {
@@ -307,11 +311,9 @@ impl Run {
             return Work::Astray;
         }
         let content = call.content();
-        let answered_by_id = self.taken.get(&self.key(None, &call.tool_use)) == Some(&None);
         match self.taken.insert(self.key(agent_run, &call.tool_use), Some(content)) {
             Some(Some(before)) if before != content => Work::Altered,
             Some(_) => Work::Nothing,
-            None if answered_by_id => Work::Nothing,
             // Tools take an object; in place of arguments that are too large stands none.
             None if !call.args.get().starts_with('{') => Work::Refuse(format!(
                 "{TOOL_INPUT_INVALID}: the arguments of `{}` are no JSON object, or larger than the \

@@ -277,7 +277,7 @@ impl Outgoing<'_> {
         };
         let app = &self.caller.app.name;
         if let Some(session) = &session {
-            self.runs.own_session(&workspace, session, app).await;
+            self.runs.use_session(&workspace, session, app).await;
         }
         if table.is_empty() {
             self.runs.own_run(RunKey { workspace, kind, run }, app).await;

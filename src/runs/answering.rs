@@ -72,7 +72,7 @@ pub(super) async fn answer(
             written(&tool_use, answer, &entry).await
         }
     };
-    if !run.has_ended() || runs.draining().is_cancelled() {
+    if run.takes_answers() || runs.draining().is_cancelled() {
         let path = run.key.results_path(&to);
         let deadline = Instant::now() + entry.post_within(POST_WITHIN, is_kept);
         let mut span = run.trace.begin(Kind::Client, "POST tool-results");

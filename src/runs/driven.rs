@@ -89,6 +89,8 @@ pub struct DrivenRun {
     pub(super) stop: CancellationToken,
     /// Cancels the calls that are waited for; a child of `stop`.
     pub(super) cancel: CancellationToken,
+    /// Cancelled when it is another app's: its driver stops, and its calls go on.
+    pub(super) handed_over: CancellationToken,
     in_flight: AtomicUsize,
     started_at: Millis,
     ended: Mutex<Option<Ended>>,
@@ -203,6 +205,7 @@ impl DrivenRun {
             state: Mutex::new(state),
             cancel: stop.child_token(),
             stop,
+            handed_over: CancellationToken::new(),
             in_flight: AtomicUsize::new(0),
             started_at,
             ended: Mutex::default(),
@@ -355,6 +358,18 @@ impl DrivenRun {
     /// Its stream cannot be read. What was taken of its calls stays taken.
     pub(super) fn give_up(&self) {
         self.end_as(true);
+    }
+
+    /// It turned out to be another app's, which has a driver of its own for it.
+    pub(super) fn hand_over(&self) {
+        self.handed_over.cancel();
+        self.end_as(false);
+        self.log.end();
+    }
+
+    /// Whether the answers of its calls are still wanted.
+    pub(super) fn takes_answers(&self) -> bool {
+        !self.has_ended() || self.handed_over.is_cancelled()
     }
 
     fn end_as(&self, given_up: bool) {

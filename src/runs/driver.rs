@@ -122,7 +122,11 @@ pub(super) async fn drive(
     if !driver.run.state().past_is_lost() {
         driver.answer_left();
     }
-    let why = driver.read_to_the_end().await;
+    let handed_over = driver.run.handed_over.clone();
+    let why = tokio::select! {
+        why = driver.read_to_the_end() => why,
+        () = handed_over.cancelled() => Why::HandedOver,
+    };
     let Driver { runs, run, mut calls, .. } = driver;
     runs.metrics.ended.of(why.ending()).inc();
     info!(run = %run.key.run, "{}", why.words());
@@ -147,7 +151,9 @@ pub(super) async fn drive(
     }
     if has_ended {
         let mut changes = run.changes();
-        changes.push(Change::ForgetCalls(run.slot));
+        if !runs.may_be_driven_by_others(&run) {
+            changes.push(Change::ForgetCalls(run.slot));
+        }
         runs.journal.write(changes);
     }
 }
@@ -166,6 +172,8 @@ enum Why {
     Ended(RunEnding),
     ShuttingDown,
     GivenUp,
+    /// It is another app's, and is driven for that one.
+    HandedOver,
 }
 
 impl Why {
@@ -173,7 +181,7 @@ impl Why {
         match self {
             Self::Ended(ending) => *ending,
             Self::ShuttingDown => RunEnding::Left,
-            Self::GivenUp => RunEnding::GivenUp,
+            Self::GivenUp | Self::HandedOver => RunEnding::GivenUp,
         }
     }
 
@@ -182,6 +190,7 @@ impl Why {
             Self::Ended(_) => "the run has ended",
             Self::ShuttingDown => "the run is left as it is, for the bridge is going down",
             Self::GivenUp => "the run is not driven any more",
+            Self::HandedOver => "the run is another app's, and not driven for this one any more",
         }
     }
 }
@@ -518,7 +527,7 @@ impl Driver {
                 push(masked(self.run.key.kind, seq, &call).raw);
                 let mut changes = Vec::new();
                 let tasks = self.tasks(vec![(call, work)], &mut changes);
-                if !tasks.is_empty() {
+                if !changes.is_empty() {
                     self.runs.journal.write(changes);
                 }
                 for (call, task, entry) in tasks {

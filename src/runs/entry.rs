@@ -76,6 +76,7 @@ impl Entry {
             kind: call.kind.map(|kind| kind.as_str().to_owned()),
             mcp_server: call.mcp_server.clone(),
             args: Some(call.args.clone()),
+            is_others: false,
         };
         let (record, since) = (Mutex::new(record), Instant::now());
         Self { journal, leaving, key, record, since, long: OnceLock::new(), before: Duration::ZERO }
@@ -181,6 +182,13 @@ impl Entry {
             (record.stage, record.args, record.handle) = (Stage::Closed, None, None);
         }
         vec![self.change(), Change::ForgetAnswer(self.key.clone())]
+    }
+
+    /// The changes that say that another driver answers it, so that this one never does: the other
+    /// may have ended, and be forgotten, before this one reads the call again.
+    pub(super) fn left_to_others(&self) -> Vec<Change> {
+        self.record().is_others = true;
+        self.closed()
     }
 
     /// The call has had a first answer, and goes on as this.

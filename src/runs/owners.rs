@@ -116,8 +116,9 @@ impl Owners {
 
     /// `app` owns this from now on, unless it is taken. The changes are for the journal.
     ///
-    /// What was created for an app is the app's for good. An agent run that an app has only handed
-    /// over goes to the eval that it turns out to be of.
+    /// What was created for an app is the app's for good. What an app has only handed over goes to
+    /// another one that MANTYX says it was created for, and an agent run to the eval that it turns
+    /// out to be of.
     pub(super) fn own(
         &mut self,
         owned: Owned,
@@ -127,13 +128,14 @@ impl Owners {
     ) -> Result<Vec<Change>, Taken> {
         if let Some(known) = self.all.get(&owned) {
             let is_adopted = known.how == How::Attached && matches!(how, How::OfEval(_));
+            let is_creators = known.how == How::Attached && how == How::Created;
             let are_of_evals = [&known.how, &how].map(|how| matches!(how, How::OfEval(_)));
             let is_same =
                 known.app == *app && matches!(are_of_evals, [true, true] | [false, false]);
             if is_same {
                 return Ok(Vec::new());
             }
-            if !is_adopted {
+            if !is_adopted && !is_creators {
                 return Err(Taken { app: known.app.clone(), how: known.how.clone() });
             }
         }
@@ -194,6 +196,11 @@ impl Claims {
         holder == by
     }
 
+    /// Whether this driver has claimed the call.
+    pub(super) fn holds(&self, agent_run: &AgentRun, tool_use: &ToolUseId, by: Slot) -> bool {
+        self.calls.get(agent_run).and_then(|calls| calls.get(tool_use)) == Some(&by)
+    }
+
     /// The run is forgotten, and with it what its driver has claimed.
     pub(super) fn forget(&mut self, by: Slot) {
         for agent_run in self.by_driver.remove(&by).into_iter().flatten() {
@@ -232,6 +239,7 @@ mod tests {
             // The app has its own driver for it.
             (How::Created, "a", eval(), false),
             (How::Attached, "b", How::Attached, false),
+            (How::Attached, "b", How::Created, true),
             (How::Attached, "b", eval(), true),
             (How::Attached, "a", eval(), true),
             (eval(), "a", eval(), true),

@@ -61,6 +61,10 @@ impl Runs {
         for session in sessions {
             self.restore_session(session);
         }
+        // Before the first driver reads anything.
+        for run in &runs {
+            self.reclaim(run);
+        }
         for run in runs {
             let app = apps.iter().find(|app| app.name.as_str() == run.record.app);
             let ended = run.record.ended_at.map(|at| journal::now().saturating_sub(at));
@@ -68,6 +72,7 @@ impl Runs {
                 && !key(&run)
                     .is_some_and(|key| self.lock().may_come_back(&key, run.record.given_up));
             if outlived {
+                self.lock().claims.forget(run.slot);
                 self.journal.write(vec![Change::ForgetRun(run.slot)]);
                 continue;
             }
@@ -87,6 +92,7 @@ impl Runs {
                         "a run is not driven on: its app is not configured any more, and only the \
                          app had a credential for it"
                     );
+                    self.lock().claims.forget(run.slot);
                     self.journal.write(vec![Change::ForgetRun(run.slot)]);
                 }
             }
@@ -141,9 +147,7 @@ impl Runs {
     fn lay_asleep(&self, run: KeptRun) {
         let Some(key) = key(&run) else { return };
         info!(run = %key.run, app = run.record.app, "a run waits for its app's credential");
-        let mut inner = self.lock();
-        inner.reclaim(&key, &run.calls);
-        inner.asleep.insert(key, run);
+        self.lock().asleep.insert(key, run);
     }
 
     fn restore_session(&self, session: KeptSession) {
@@ -175,11 +179,24 @@ impl Runs {
         }
     }
 
+    /// Claims what the driver of a run had claimed in an earlier process: a call has its key in the
+    /// journal from before it is made until its run is forgotten or, where no other driver can come
+    /// upon it, has ended.
+    fn reclaim(&self, run: &KeptRun) {
+        let Some(key) = key(run) else { return };
+        let mut inner = self.lock();
+        for call in run.calls.iter().filter(|call| !call.record.is_others).map(|call| &call.key) {
+            let of_eval = (!call.agent_run.is_empty()).then(|| call.agent_run.as_str().into());
+            let agent_run = of_eval.unwrap_or_else(|| key.run.clone());
+            let (workspace, tool_use) = (Arc::clone(&key.workspace), call.tool_use.as_str().into());
+            inner.claims.take((workspace, agent_run), tool_use, call.slot);
+        }
+    }
+
     /// Makes a run that was kept one of those that are known.
     fn take_up_run(&self, inner: &mut Inner, kept: KeptRun, authority: Authority) -> Option<Woken> {
         let key = key(&kept)?;
         let KeptRun { slot, record, routes, calls } = kept;
-        inner.reclaim(&key, &calls);
         let trace = self.kept_trace(&record);
         let table = Arc::new(Table::restore(&record.table, routes));
         let last_seq = calls.iter().map(|call| call.record.seq).max().unwrap_or(0);
@@ -378,6 +395,7 @@ mod tests {
             kind: None,
             mcp_server: None,
             args: None,
+            is_others: false,
         };
         let (agent_run, tool_use) = (agent_run.to_owned(), tool_use.to_owned());
         let call =

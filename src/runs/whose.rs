@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tracing::warn;
 
 use super::{
-    DrivenRun, Inner, RunKey, Runs,
+    DrivenRun, Inner, NewRun, RunKey, Runs,
     owners::{How, Owned},
 };
 use crate::{
@@ -52,16 +52,26 @@ impl Runs {
     /// `app` has created this run, which the bridge does not drive. Who owns it is in the journal
     /// when this returns: an app that has the run's id may rely on it.
     pub async fn own_run(&self, key: RunKey, app: &AppName) {
-        self.own(Owned::Run(key), app).await;
+        self.own(Owned::Run(key), app, How::Created).await;
     }
 
     /// The same of a session that the bridge need not remember otherwise.
     pub async fn own_session(&self, workspace: &Arc<str>, id: &SessionId, app: &AppName) {
-        self.own(Owned::Session(Arc::clone(workspace), id.clone()), app).await;
+        self.own(Owned::Session(Arc::clone(workspace), id.clone()), app, How::Created).await;
     }
 
-    async fn own(&self, owned: Owned, app: &AppName) {
-        let changes = self.lock().own(owned, app, How::Created);
+    /// `app` was the first to send a message to this session, as far as is known. It may be another
+    /// app's, which MANTYX's answer to that one is still to tell.
+    pub async fn use_session(&self, workspace: &Arc<str>, id: &SessionId, app: &AppName) {
+        self.own(Owned::Session(Arc::clone(workspace), id.clone()), app, How::Attached).await;
+    }
+
+    async fn own(&self, owned: Owned, app: &AppName, how: How) {
+        let owner = owned.clone();
+        let changes = self.lock().own(owned, app, how);
+        if let (Owned::Run(key), Ok(_)) = (owner, &changes) {
+            self.hand_over(&key, app);
+        }
         // Known already, most likely: a session with every message.
         if let Ok(changes) = changes
             && !changes.is_empty()
@@ -69,6 +79,43 @@ impl Runs {
             self.journal.write(changes);
             self.settled().await;
         }
+    }
+
+    /// A run that MANTYX has created for an app, which is the app's from now on. Where another app had
+    /// it driven meanwhile, what is in its log may have been answered.
+    pub(super) fn for_its_creator(&self, new: NewRun) -> NewRun {
+        if new.has_past {
+            return new;
+        }
+        let owned = Owned::Run(new.key.clone());
+        let is_driven = {
+            let mut inner = self.lock();
+            let changes = inner.own(owned, &new.app, How::Created);
+            let is_anothers = inner.runs.get(&new.key).is_some_and(|run| run.app != new.app);
+            changes.map(|changes| self.journal.write(changes)).is_ok() && is_anothers
+        };
+        if is_driven {
+            self.hand_over(&new.key, &new.app);
+        }
+        NewRun { has_past: is_driven, ..new }
+    }
+
+    /// Another app may have handed over the run that MANTYX says it has created for `app`: that one's
+    /// driver ends. The answers of the calls that it has claimed are posted; nobody makes them again.
+    pub(super) fn hand_over(&self, key: &RunKey, app: &AppName) {
+        let mut inner = self.lock();
+        if inner.runs.get(key).is_none_or(|run| run.app == *app) {
+            return;
+        }
+        let Some(run) = inner.runs.remove(key) else { return };
+        drop(inner);
+        warn!(
+            run = %key.run, app = %run.app, owner = %app,
+            "an app had handed over a run that was just being created for another; it goes to that one"
+        );
+        run.hand_over();
+        self.journal.write(run.changes());
+        self.tell(&run);
     }
 
     /// The eval that the agent run `key` is of, as far as the bridge drives it or did.
@@ -104,17 +151,33 @@ impl Runs {
         let (workspace, agent_run) = (Arc::clone(&run.key.workspace), run.asked_by(call));
         let key = RunKey { workspace, kind: RunKind::Agent, run: agent_run };
         let mut inner = self.lock();
+        let asked = (Arc::clone(&key.workspace), key.run.clone());
+        if inner.claims.holds(&asked, &call.tool_use, run.slot) {
+            // Of an earlier process, most likely. Nobody else answers it, whosever the agent run has
+            // become since.
+            return true;
+        }
         let owner = inner.owners.get(&Owned::Run(key.clone()));
         let is_its = match (run.key.kind, owner.map(|owner| &owner.how)) {
             // What an app has handed over may turn out to be of an eval, which then drives it.
             (RunKind::Agent, Some(How::OfEval(_))) => false,
-            (RunKind::Agent, _) => true,
+            // Another app has handed it over before MANTYX's answer told whose it is.
+            (RunKind::Agent, _) => owner.is_none_or(|owner| owner.app == run.app),
             (RunKind::Eval, Some(How::OfEval(_))) => owner.is_some_and(|it| it.app == run.app),
             // Its app has so many runs that this one was pushed out.
             (RunKind::Eval, None) => true,
             (RunKind::Eval, Some(How::Created | How::Attached)) => false,
         };
-        is_its && inner.claims.take((key.workspace, key.run), call.tool_use.clone(), run.slot)
+        is_its && inner.claims.take(asked, call.tool_use.clone(), run.slot)
+    }
+
+    /// Whether another driver may come upon the calls of `run`: an eval names agent runs, and only
+    /// what was created for an app as a run of its own is never an eval's. What was claimed of such
+    /// a run is kept for as long as the run.
+    pub(super) fn may_be_driven_by_others(&self, run: &DrivenRun) -> bool {
+        let inner = self.lock();
+        let owner = inner.owners.get(&Owned::Run(run.key.clone()));
+        run.key.kind == RunKind::Eval || owner.is_none_or(|owner| owner.how != How::Created)
     }
 
     /// Takes up who owned what in an earlier process.

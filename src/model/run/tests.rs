@@ -217,6 +217,17 @@ fn a_number_that_an_eval_uses_twice_hides_no_call() {
 }
 
 #[test]
+fn an_evals_answer_that_names_no_run_settles_no_call_after_it() {
+    let mut run = eval();
+    let unnamed = r#"{"type":"local_tool_result_in","toolUseId":"tu"}"#;
+    let unnamed = || Event::read(None, None, unnamed).unwrap();
+    assert!(matches!(work(run.on_event(eval_call(None, "a", "tu"))), Work::Make(_)));
+    run.on_event(unnamed());
+    assert_eq!(work(run.on_event(eval_call(None, "a", "tu"))), Work::Nothing, "it was taken");
+    assert!(matches!(work(run.on_event(eval_call(None, "b", "tu"))), Work::Make(_)));
+}
+
+#[test]
 fn a_call_that_names_no_agent_run_goes_astray() {
     for agent_run in ["", "a/../b", "..", "a?b"] {
         let step = eval().on_event(eval_call(None, agent_run, "tu"));

@@ -26,14 +26,16 @@ impl Driver {
             if work.is_nothing() {
                 continue;
             }
-            if !self.runs.claim(&self.run, &call) {
+            let is_claimed = self.runs.claim(&self.run, &call);
+            let entry = self.run.entry(&self.runs, &call);
+            if !is_claimed {
                 warn!(
                     run = %self.run.key.run, toolUseId = %call.tool_use,
                     "the call belongs to another driver, and is not made by this one"
                 );
+                changes.extend(entry.left_to_others());
                 continue;
             }
-            let entry = self.run.entry(&self.runs, &call);
             let task = match work {
                 Work::Make(route) => Task::Make(route),
                 Work::Doubtful(route) => restore::doubtful(&entry, route),
