@@ -38,7 +38,7 @@ use crate::{
     backend::calls::Backends,
     catalogs,
     config::{self, App, Auth, Config, Credential, Environment, Listen, TokenHash},
-    door::{guard::Guard, reply, sessions::Sessions},
+    door::{guard::Guard, sessions::Sessions},
     front::{DetachedRequests, Front},
     http_client,
     journal::{self, Journal},
@@ -190,7 +190,6 @@ impl Daemon {
         let front_door = Arc::new(Front {
             guard: Guard::new(config.auth, &apps, names.hosts()),
             sessions: Sessions::default(),
-            forms: reply::Forms::default(),
             operator,
             api: Api { runs: Arc::clone(&runs), facts, requests: Arc::default() },
             proxy: Proxy { runs: Arc::clone(&runs) },

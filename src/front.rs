@@ -23,7 +23,7 @@ use crate::{
         code::Code,
         guard::{App, Caller, Guard, OPERATOR, Refusal, TokenHash},
         rate,
-        reply::{self, Body, Forms},
+        reply::{self, Body},
         route::{self, Own, Route},
         sessions::{Begun, Sessions},
     },
@@ -39,7 +39,6 @@ use crate::{
 pub struct Front {
     pub guard: Guard,
     pub sessions: Sessions,
-    pub forms: Forms,
     pub api: Api,
     pub proxy: Proxy,
     pub traces: Traces,
@@ -193,7 +192,7 @@ impl Front {
             return self.refuse(request.uri().path(), arrival, &refusal);
         }
         let (parts, body) = request.into_parts();
-        let form = match self.forms.read(body).await {
+        let form = match self.sessions.forms.read(body).await {
             Ok(form) => form,
             Err(error) => return error.reply(),
         };

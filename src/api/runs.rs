@@ -9,7 +9,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use http::{HeaderMap, Request, Response, StatusCode, Uri, header};
+use http::{HeaderMap, Request, Response, StatusCode, Uri, header, request::Parts};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use schemars::JsonSchema;
@@ -198,15 +198,12 @@ impl Api {
     ) -> Response<Body> {
         let mut from = Outgoing::new(&self.runs, caller, request.headers());
         let trace = self.runs.traces().context(proxy::trace(request.headers()));
-        let (parts, body) = request.into_parts();
-        let asked = attach_body(Request::from_parts(parts.clone(), body)).await;
+        let asked = attach_body(request).await;
+        let asked = asked.and_then(|(parts, asked)| from.renew(&parts).map(|()| asked));
         let Attach { workspace, backends } = match asked {
             Ok(asked) => asked,
             Err(response) => return response,
         };
-        if let Err(refusal) = from.renew(&parts) {
-            return refusal;
-        }
         let app = Arc::clone(&from.caller.app);
         let Some(workspace) = &workspace.or(self.loaded().workspace) else {
             return reply::error(
@@ -407,13 +404,15 @@ impl Api {
     }
 }
 
-/// The body of an attachment; without one, everything is left to the bridge.
-async fn attach_body(request: Request<Incoming>) -> Result<Attach, Response<Body>> {
-    if request.body().is_end_stream() {
-        return Ok(Attach::default());
+/// The head of an attachment, and its body; without one, everything is left to the bridge.
+async fn attach_body(request: Request<Incoming>) -> Result<(Parts, Attach), Response<Body>> {
+    let (parts, body) = request.into_parts();
+    if body.is_end_stream() {
+        return Ok((parts, Attach::default()));
     }
-    let body = json_body(request, MAX_CALL).await?;
-    serde_json::from_slice(&body).map_err(|error| {
+    let body = json_body(Request::from_parts(parts.clone(), body), MAX_CALL).await?;
+    let asked = serde_json::from_slice(&body);
+    asked.map(|asked| (parts, asked)).map_err(|error| {
         let shape = r#"{"workspace": "…", "backends": ["…"]}, both optional"#;
         bad_request(&format!("The body is not {shape}: {error}."))
     })

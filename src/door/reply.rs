@@ -201,7 +201,7 @@ impl Forms {
         B: http_body::Body<Data = Bytes> + Unpin,
         B::Error: fmt::Display,
     {
-        let _permit = self.0.try_acquire().map_err(|_| ReadError::TooManyForms)?;
+        let _permit = self.0.try_acquire().map_err(|_full| ReadError::TooManyForms)?;
         let form = timeout(FORM_TIME, read_form(body)).await;
         form.unwrap_or(Err(ReadError::FormTooSlow))
     }

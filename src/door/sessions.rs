@@ -18,7 +18,7 @@ use http::{HeaderMap, HeaderValue, header};
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
-use super::guard::TokenHash;
+use super::{guard::TokenHash, reply::Forms};
 use crate::model::catalog::hex;
 
 /// How long a session lasts.
@@ -34,6 +34,8 @@ pub const KEY_HEADER: &str = "x-bridge-key";
 pub struct Sessions {
     /// By the hash of the cookie's value.
     open: Mutex<HashMap<[u8; 32], Session>>,
+    /// Reads the forms that begin them.
+    pub forms: Forms,
 }
 
 #[derive(Debug)]

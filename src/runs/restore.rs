@@ -257,19 +257,6 @@ impl Runs {
     }
 }
 
-impl Inner {
-    /// Claims what the driver of a run had claimed in an earlier process: a call has its key in the
-    /// journal from before it is made until its run has ended.
-    fn reclaim(&mut self, key: &RunKey, calls: &[KeptCall]) {
-        for KeptCall { key: call, .. } in calls {
-            let of_eval = (!call.agent_run.is_empty()).then(|| call.agent_run.as_str().into());
-            let agent_run = of_eval.unwrap_or_else(|| key.run.clone());
-            let (workspace, tool_use) = (Arc::clone(&key.workspace), call.tool_use.as_str().into());
-            self.claims.take((workspace, agent_run), tool_use, call.slot);
-        }
-    }
-}
-
 /// A run of an earlier process that is known again.
 struct Woken {
     run: Arc<DrivenRun>,
