@@ -225,9 +225,12 @@ async fn a_runs_events_are_for_those_whom_mantyx_lets_see_it() {
 
 #[tokio::test]
 async fn what_the_bridge_tells_of_a_run_is_for_those_whom_mantyx_lets_see_it() {
-    let token = "mbt_0123456789abcdef0123456789abcdef";
+    let mut rig = Rig::with_keys(ALL, "", &[], "").await;
+    let config = std::fs::read_to_string(rig.bridge.config_path()).expect("the configuration");
+    let token = rig.bridge.token();
     let apps = format!("apps: {{default: {{token: {token}, approves: true}}}}\n");
-    let rig = bring_their_own(Rig::with_keys(ALL, "", &[], &apps).await, "mine").await;
+    rig.bridge.set_config(&format!("{config}{apps}"));
+    let rig = bring_their_own(rig, "mine").await;
     let script = Script::new().mcp("tu_1", "plain", "plain_note", r#"{"text":"secret-word"}"#);
     let looking = |credential: &str| showing(&rig.bridge, credential, "GET", EVENTS);
     let mut others = Stream::request(&rig.bridge, looking("other")).await;
@@ -263,6 +266,7 @@ async fn what_the_bridge_tells_of_a_run_is_for_those_whom_mantyx_lets_see_it() {
     };
     assert!(text(own.until("call").await).contains(&id));
     // What comes next is of a run that the other one may see.
+    rig.mantyx.lets_in(&["mine", "other"]);
     let theirs = run(&rig, "other", Script::new().done()).await;
     let told = text(others.until("run").await);
     assert!(told.contains(&theirs) && !told.contains(&id), "{told}");
