@@ -136,7 +136,7 @@ async fn a_run_of_one_app_does_not_reach_the_backend_of_another() {
     .await;
     let script = Script::new().mcp("tu_1", "plain", "plain_note", NOTE).local("tu_2", "mine", "{}");
     rig.mantyx.script(script.answered("tu_2").done());
-    let target = format!("{}/agent-runs", API);
+    let target = format!("{API}/agent-runs");
     let request = Request::new("POST", &target).bearer(two).json(r#"{"prompt":"x"}"#);
     request.answer(rig.bridge.addr()).await.expect(202);
     assert_eq!(rig.mantyx.answer("tu_2").await["result"], "{}", "its own tool is called");
