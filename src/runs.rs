@@ -42,7 +42,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tracing::info;
+use tracing::{info, warn};
 
 pub use self::{
     access::{Access, Failure},
@@ -84,8 +84,9 @@ const KEEP_EVENTS: Duration = Duration::from_secs(10 * 60);
 const KEEP_ENDED: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most runs and, separately, sessions of one app that are remembered; the oldest go first.
 const KEEP_COUNT: usize = 10_000;
-/// How many bytes of apps' own tools are remembered, over all sessions.
-const KEEP_TOOLS: usize = 64 << 20;
+/// How many bytes of apps' own tools are remembered, over all sessions; each app has an equal share.
+/// The journal has them, too, and no call is made where that is full (64 MiB).
+const KEEP_TOOLS: usize = 16 << 20;
 
 /// What is remembered of a session.
 #[derive(Debug)]
@@ -415,10 +416,11 @@ impl Runs {
             let mut inner = self.lock();
             let forgotten = inner.sweep(Instant::now(), &self.room);
             self.journal.write(forgotten);
-            self.journal.write(inner.make_room_for_tools(session.tools_size()));
             let owned = Owned::Session(Arc::clone(&workspace), id.clone());
             let Ok(owner) = inner.own(owned, &session.app, How::Created) else { return };
             changes.extend(owner);
+            let apps = self.settings().apps.len();
+            changes.extend(inner.make_room_for_tools(&session.app, session.tools_size(), apps));
             inner.sessions.insert((workspace, id), Arc::new(session));
         }
         self.journal.write(changes);
@@ -515,23 +517,34 @@ impl Runs {
 }
 
 impl Inner {
-    /// Forgets what has outlived its use; at most every few seconds, as it looks at everything. The
-    /// changes are for the journal.
-    /// Forgets the oldest sessions, until `more` bytes of apps' tools have room beside those of the
-    /// rest.
-    fn make_room_for_tools(&mut self, more: usize) -> Vec<Change> {
-        let mut held: usize = self.sessions.values().map(|session| session.tools_size()).sum();
+    /// Forgets the oldest sessions of `app`, until `more` bytes of its own tools have room in the
+    /// share that each of `apps` apps has: no app pushes out what is another's.
+    fn make_room_for_tools(&mut self, app: &AppName, more: usize, apps: usize) -> Vec<Change> {
+        let share = KEEP_TOOLS / apps.max(1);
+        let own = || self.sessions.iter().filter(|(_, session)| session.app == *app);
+        let mut with_tools: Vec<_> = own()
+            .filter(|(_, session)| session.tools_size() > 0)
+            .map(|(key, session)| (session.created, session.tools_size(), key.clone()))
+            .collect();
+        with_tools.sort_by_key(|(created, ..)| *created);
+        let mut held: usize = with_tools.iter().map(|(_, size, _)| size).sum();
         let mut forgotten = Vec::new();
-        while held > 0 && held + more > KEEP_TOOLS {
-            let with_tools = self.sessions.iter().filter(|(_, session)| session.tools_size() > 0);
-            let oldest = with_tools.min_by_key(|(_, session)| session.created);
-            let Some(key) = oldest.map(|(key, _)| key.clone()) else { break };
-            held -= self.sessions.remove(&key).map_or(0, |session| session.tools_size());
+        for (_, size, key) in with_tools {
+            if held + more <= share {
+                break;
+            }
+            held -= size;
+            self.sessions.remove(&key);
             forgotten.push(Change::ForgetSession((key.0.to_string(), key.1.to_string())));
+        }
+        if !forgotten.is_empty() {
+            warn!(%app, sessions = forgotten.len(), "sessions with large tools are not remembered any more");
         }
         forgotten
     }
 
+    /// Forgets what has outlived its use; at most every few seconds, as it looks at everything. The
+    /// changes are for the journal.
     fn sweep(&mut self, now: Instant, room: &Room) -> Vec<Change> {
         const EVERY: Duration = Duration::from_secs(10);
         let mut forgotten = Vec::new();
