@@ -28,7 +28,8 @@ const ROOM: usize = 112 * MIB;
 /// The room for the one body that is read on where all of that is taken: of the largest body, a spec
 /// with attachments, and what the reader needs beside it.
 const LAST: usize = 72 * MIB;
-/// The room for bodies of at most [`SMALL`] bytes, when all else is taken.
+/// The room for bodies of at most [`SMALL`] bytes, when all else is taken. It is counted on its own:
+/// many small bodies cannot take the room for the last large one.
 const ROOM_OF_SMALL: usize = 8 * MIB;
 const SMALL: usize = 64 << 10;
 
@@ -49,10 +50,19 @@ pub struct NoRoom;
 #[derive(Debug)]
 pub struct Budget {
     room: usize,
-    used: Mutex<usize>,
+    used: Mutex<Used>,
     freed: Notify,
     /// Who has it may use [`LAST`].
     last: Arc<Semaphore>,
+}
+
+/// How many bytes are held.
+#[derive(Debug, Default)]
+struct Used {
+    /// Of the room for all, and of [`LAST`].
+    of_all: usize,
+    /// Of [`ROOM_OF_SMALL`].
+    of_small: usize,
 }
 
 /// The part of a budget that one holder has taken; given back when it is dropped.
@@ -60,6 +70,8 @@ pub struct Budget {
 pub struct Held {
     budget: Arc<Budget>,
     bytes: usize,
+    /// They are of [`ROOM_OF_SMALL`].
+    is_small: bool,
     last: Option<OwnedSemaphorePermit>,
 }
 
@@ -93,16 +105,24 @@ impl Budget {
 
     /// Nothing yet.
     pub fn hold(self: &Arc<Self>) -> Held {
-        Held { budget: Arc::clone(self), bytes: 0, last: None }
+        Held { budget: Arc::clone(self), bytes: 0, is_small: false, last: None }
     }
 
     /// How many bytes are held.
     pub fn used(&self) -> usize {
-        *self.lock()
+        let used = self.lock();
+        used.of_all + used.of_small
     }
 
-    fn lock(&self) -> MutexGuard<'_, usize> {
+    fn lock(&self) -> MutexGuard<'_, Used> {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Used {
+    /// Those of the room for small bodies, or those of the other.
+    fn of(&mut self, is_small: bool) -> &mut usize {
+        if is_small { &mut self.of_small } else { &mut self.of_all }
     }
 }
 
@@ -120,7 +140,7 @@ impl Held {
             if self.try_resize(bytes) {
                 return Ok(());
             }
-            if self.last.is_none() {
+            if self.last.is_none() && bytes > SMALL {
                 self.last = Arc::clone(&budget.last).try_acquire_owned().ok();
                 if self.last.is_some() {
                     continue;
@@ -131,37 +151,48 @@ impl Held {
     }
 
     fn try_resize(&mut self, bytes: usize) -> bool {
-        let mut used = self.budget.lock();
-        let Some(more) = bytes.checked_sub(self.bytes).filter(|more| *more > 0) else {
-            let freed = self.bytes - bytes;
-            *used -= freed;
-            drop(used);
-            self.bytes = bytes;
-            if freed > 0 {
-                self.budget.freed.notify_waiters();
+        let budget = Arc::clone(&self.budget);
+        let mut used = budget.lock();
+        let is_small = if bytes <= self.bytes {
+            self.is_small
+        } else {
+            let beside = |is_small: bool, all: usize| {
+                if is_small == self.is_small { all - self.bytes } else { all }
+            };
+            let room = budget.room + if self.last.is_some() { LAST } else { 0 };
+            let is_small = beside(false, used.of_all) + bytes > room;
+            let fits = bytes <= SMALL && beside(true, used.of_small) + bytes <= ROOM_OF_SMALL;
+            if is_small && !fits {
+                return false;
             }
-            return true;
+            is_small
         };
-        let room = match &self.last {
-            _ if bytes <= SMALL => self.budget.room + LAST + ROOM_OF_SMALL,
-            Some(_) => self.budget.room + LAST,
-            None => self.budget.room,
-        };
-        let fits = *used + more <= room;
-        if fits {
-            *used += more;
-            self.bytes = bytes;
+        let frees = bytes < self.bytes || is_small != self.is_small;
+        self.count(&mut used, bytes, is_small);
+        // It is another's turn as soon as this one does not need it any more.
+        let is_spare = bytes == 0 || used.of_all <= budget.room;
+        drop(used);
+        let spare = self.last.take_if(|_| is_spare);
+        if frees || spare.is_some() {
+            drop(spare);
+            budget.freed.notify_waiters();
         }
-        fits
+        true
+    }
+
+    /// It has `bytes` from now on.
+    fn count(&mut self, used: &mut Used, bytes: usize, is_small: bool) {
+        *used.of(self.is_small) -= self.bytes;
+        *used.of(is_small) += bytes;
+        (self.bytes, self.is_small) = (bytes, is_small);
     }
 
     /// Takes what is missing to `bytes` where there is no room, too: for what must not be lost.
     /// Others wait for it.
     pub fn insist(&mut self, bytes: usize) {
-        let more = bytes.saturating_sub(self.bytes);
-        if more > 0 {
-            *self.budget.lock() += more;
-            self.bytes += more;
+        if bytes > self.bytes {
+            let budget = Arc::clone(&self.budget);
+            self.count(&mut budget.lock(), bytes, false);
         }
     }
 
@@ -178,9 +209,16 @@ impl Held {
     }
 }
 
+#[cfg(test)]
+impl Held {
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
-        *self.budget.lock() -= self.bytes;
+        *self.budget.lock().of(self.is_small) -= self.bytes;
         drop(self.last.take());
         self.budget.freed.notify_waiters();
     }
@@ -248,4 +286,4 @@ impl Buffer {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

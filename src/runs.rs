@@ -85,8 +85,9 @@ const KEEP_EVENTS: Duration = Duration::from_secs(10 * 60);
 const KEEP_ENDED: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most runs and, separately, sessions of one app that are remembered; the oldest go first.
 const KEEP_COUNT: usize = 10_000;
-/// How many bytes of apps' own tools are remembered, over all sessions.
-const KEEP_TOOLS: usize = 64 << 20;
+/// How many bytes of apps' own tools are remembered, over all sessions; each app has an equal share.
+/// The journal has them, too, and no call is made where that is full (64 MiB).
+const KEEP_TOOLS: usize = 16 << 20;
 
 /// What is remembered of a session.
 #[derive(Debug)]
@@ -446,10 +447,11 @@ impl Runs {
             let mut inner = self.lock();
             let forgotten = inner.sweep(Instant::now(), &self.room);
             self.journal.write(forgotten);
-            self.journal.write(inner.make_room_for_tools(session.tools_size()));
             let owned = Owned::Session(Arc::clone(&workspace), id.clone());
             let Ok(owner) = inner.own(owned, &session.app, How::Created) else { return };
             changes.extend(owner);
+            let apps = self.settings().apps.len();
+            changes.extend(inner.make_room_for_tools(&session.app, session.tools_size(), apps));
             inner.sessions.insert((workspace, id), Arc::new(session));
         }
         self.journal.write(changes);

@@ -1,8 +1,15 @@
 //! Who gets room, who waits for it, and who goes without. Time is paused where it matters.
 
-use futures_util::FutureExt as _;
+use futures_util::{FutureExt as _, StreamExt as _, stream};
 
 use super::*;
+
+/// A response that says `pieces`, and then nothing for ever.
+pub(crate) fn quiet_after(pieces: Vec<Vec<u8>>) -> reqwest::Response {
+    let said = stream::iter(pieces.into_iter().map(Ok::<_, std::io::Error>));
+    let body = reqwest::Body::wrap_stream(said.chain(stream::pending()));
+    http::Response::new(body).into()
+}
 
 /// One whose room is 10 MiB.
 fn budget() -> Arc<Budget> {
@@ -57,6 +64,46 @@ async fn what_must_not_be_lost_is_held_and_others_wait() {
         stream.follow(there);
         assert_eq!(budget.used(), MIB + counted, "{there}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_room_for_the_last_goes_on_to_the_next() {
+    let budget = budget();
+    let [mut first, mut second, mut third] = [(); 3].map(|()| budget.hold());
+    first.resize(9 * MIB).await.unwrap();
+    second.resize(20 * MIB).await.unwrap();
+    assert_eq!(third.resize(20 * MIB).await, Err(NoRoom));
+    // Those who had it live on, with nothing and with little.
+    second.resize(0).await.unwrap();
+    third.resize(20 * MIB).await.unwrap();
+    first.resize(MIB).await.unwrap();
+    third.resize(2 * MIB).await.unwrap();
+    second.resize(40 * MIB).await.unwrap();
+    assert_eq!(budget.used(), 43 * MIB);
+}
+
+#[tokio::test(start_paused = true)]
+async fn small_ones_leave_room_for_the_last() {
+    let budget = budget();
+    let mut all = Vec::new();
+    loop {
+        let mut small = budget.hold();
+        if small.resize(SMALL).await.is_err() {
+            break;
+        }
+        all.push(small);
+    }
+    assert_eq!(budget.used(), 10 * MIB + ROOM_OF_SMALL);
+    let mut large = budget.hold();
+    large.resize(LAST).await.unwrap();
+    // What grows is counted where the large ones are, and what was small has room for others.
+    let mut grown = all.pop().unwrap();
+    assert_eq!(grown.resize(SMALL + 1).await, Err(NoRoom));
+    drop(large);
+    grown.resize(SMALL + 1).await.unwrap();
+    budget.hold().resize(SMALL).await.unwrap();
+    drop((all, grown));
+    assert_eq!(budget.used(), 0);
 }
 
 #[tokio::test]

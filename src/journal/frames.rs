@@ -99,9 +99,6 @@ pub(super) fn read(file: &[u8]) -> Result<Contents<'_>, Later> {
 }
 
 fn head(file: &[u8]) -> Head {
-    if file.starts_with(&first::HEAD) {
-        return Head::First;
-    }
     let head = file.first_chunk::<HEAD>();
     if let Some((first, least)) = head.and_then(parse_file_head) {
         return Head::This(first, least);
@@ -111,6 +108,9 @@ fn head(file: &[u8]) -> Head {
         head[MAGIC.len()] = VERSION;
         parse_file_head(&head).is_some()
     };
+    if file.starts_with(&first::HEAD) && !head.is_some_and(is_ours) {
+        return Head::First;
+    }
     let version = file.strip_prefix(MAGIC).and_then(<[u8]>::first);
     // With another version, the head of one of this version is one with a byte that is wrong.
     match version {

@@ -5,6 +5,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use tokio::time::Instant;
+use tracing::warn;
 
 use super::{
     DrivenRun, Inner, KEEP_COUNT, KEEP_ENDED, KEEP_EVENTS, KEEP_TOOLS, RunKey, log::Room,
@@ -13,17 +14,33 @@ use super::{
 use crate::{journal::record::Change, model::ids::AppName};
 
 impl Inner {
-    /// Forgets the oldest sessions, until `more` bytes of apps' tools have room beside those of the
-    /// rest.
-    pub(super) fn make_room_for_tools(&mut self, more: usize) -> Vec<Change> {
-        let mut held: usize = self.sessions.values().map(|session| session.tools_size()).sum();
+    /// Forgets the oldest sessions of `app`, until `more` bytes of its own tools have room in the
+    /// share that each of `apps` apps has: no app pushes out what is another's.
+    pub(super) fn make_room_for_tools(
+        &mut self,
+        app: &AppName,
+        more: usize,
+        apps: usize,
+    ) -> Vec<Change> {
+        let share = KEEP_TOOLS / apps.max(1);
+        let own = || self.sessions.iter().filter(|(_, session)| session.app == *app);
+        let mut with_tools: Vec<_> = own()
+            .filter(|(_, session)| session.tools_size() > 0)
+            .map(|(key, session)| (session.created, session.tools_size(), key.clone()))
+            .collect();
+        with_tools.sort_by_key(|(created, ..)| *created);
+        let mut held: usize = with_tools.iter().map(|(_, size, _)| size).sum();
         let mut forgotten = Vec::new();
-        while held > 0 && held + more > KEEP_TOOLS {
-            let with_tools = self.sessions.iter().filter(|(_, session)| session.tools_size() > 0);
-            let oldest = with_tools.min_by_key(|(_, session)| session.created);
-            let Some(key) = oldest.map(|(key, _)| key.clone()) else { break };
-            held -= self.sessions.remove(&key).map_or(0, |session| session.tools_size());
+        for (_, size, key) in with_tools {
+            if held + more <= share {
+                break;
+            }
+            held -= size;
+            self.sessions.remove(&key);
             forgotten.push(Change::ForgetSession((key.0.to_string(), key.1.to_string())));
+        }
+        if !forgotten.is_empty() {
+            warn!(%app, sessions = forgotten.len(), "sessions with large tools are not remembered any more");
         }
         forgotten
     }

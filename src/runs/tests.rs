@@ -93,7 +93,7 @@ async fn what_apps_put_into_sessions_is_bounded() {
     for number in 0..3 {
         let session = Session {
             app: "a".into(),
-            tools: (number != 1).then(|| Bytes::from(vec![b' '; 30 << 20])),
+            tools: (number != 1).then(|| Bytes::from(vec![b' '; 3 << 20])),
             selection: Selection::All,
             table: Arc::new(Table::empty()),
             created_at: journal::now(),
@@ -103,8 +103,11 @@ async fn what_apps_put_into_sessions_is_bounded() {
         inner.sessions.insert(key, Arc::new(session));
         advance(Duration::from_secs(1)).await;
     }
-    assert_eq!(inner.make_room_for_tools(4 << 20).len(), 0);
-    let forgotten = inner.make_room_for_tools(5 << 20);
+    // Of two apps, each has 8 MiB.
+    let (a, b) = ("a".into(), "b".into());
+    assert_eq!(inner.make_room_for_tools(&a, 2 << 20, 2).len(), 0);
+    assert_eq!(inner.make_room_for_tools(&b, 8 << 20, 2).len(), 0, "that of others stays");
+    let forgotten = inner.make_room_for_tools(&a, 3 << 20, 2);
     assert!(
         matches!(&forgotten[..], [Change::ForgetSession((_, id))] if id == "s0"),
         "the oldest that has tools: {forgotten:?}"

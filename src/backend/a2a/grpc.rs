@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     backend::peer::NotRead,
-    budget::{Budget, Held},
+    budget::{Budget, CHUNKS, Held},
     http_client,
 };
 
@@ -133,6 +133,8 @@ impl Messages {
             if let Some(message) = take(&mut self.buffer)? {
                 return Ok(Some(message));
             }
+            // Here, as the message that was paid for may be gone, and nothing come for long.
+            self.held.follow(self.buffer.len());
             let frame = match self.body.frame().await {
                 Some(Ok(frame)) => frame,
                 Some(Err(error)) => {
@@ -142,10 +144,7 @@ impl Messages {
                 None => return self.end(&self.head),
             };
             match frame.into_data() {
-                Ok(data) => {
-                    self.buffer.extend_from_slice(&data);
-                    self.held.follow(self.buffer.len());
-                }
+                Ok(data) => self.buffer.extend_from_slice(&data),
                 Err(frame) => {
                     if let Ok(trailers) = frame.into_trailers() {
                         return self.end(&trailers);
@@ -180,7 +179,12 @@ fn take(buffer: &mut BytesMut) -> Result<Option<Bytes>, Failure> {
         return Ok(None);
     }
     buffer.advance(PREFIX);
-    Ok(Some(buffer.split_to(length).freeze()))
+    let message = buffer.split_to(length).freeze();
+    if length > CHUNKS {
+        // What follows would keep the memory of this one.
+        *buffer = BytesMut::from(buffer.as_ref());
+    }
+    Ok(Some(message))
 }
 
 #[cfg(test)]

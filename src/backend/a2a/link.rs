@@ -257,20 +257,23 @@ impl SseEvents {
                     return Err(Failure::NotRead(NotRead::TooLarge { limit: MAX_REPLY, size }));
                 }
                 Ok(Some(frame)) => frame,
-                Ok(None) => match self.response.chunk().await {
-                    Ok(Some(chunk)) => {
-                        self.framer.push(&chunk);
-                        self.held.follow(self.framer.unfinished().len());
-                        continue;
+                Ok(None) => {
+                    // Here, as the event that was paid for may be gone, and nothing come for long.
+                    self.held.follow(self.framer.unfinished().len());
+                    match self.response.chunk().await {
+                        Ok(Some(chunk)) => {
+                            self.framer.push(&chunk);
+                            continue;
+                        }
+                        Ok(None) => match self.framer.end() {
+                            Some(frame) => frame,
+                            None => return Ok(None),
+                        },
+                        Err(error) => {
+                            return Err(Failure::Lost(http_client::chain(&error.without_url())));
+                        }
                     }
-                    Ok(None) => match self.framer.end() {
-                        Some(frame) => frame,
-                        None => return Ok(None),
-                    },
-                    Err(error) => {
-                        return Err(Failure::Lost(http_client::chain(&error.without_url())));
-                    }
-                },
+                }
                 Err(FrameTooLarge { limit }) => {
                     return Err(Failure::NotRead(NotRead::TooLarge { limit, size: None }));
                 }
@@ -280,5 +283,34 @@ impl SseEvents {
                 return wire::decode_event(self.binding, &data).map(Some);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What a stream pays for.
+
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::budget::{CHUNKS, tests::quiet_after};
+
+    #[tokio::test]
+    async fn a_quiet_stream_does_not_pay_for_what_it_said() {
+        let event = format!(
+            "data: {{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"{}\"}}\n\n",
+            "x".repeat(200 << 10)
+        );
+        let (first, second) = event.as_bytes().split_at(event.len() / 2);
+        let mut events = SseEvents {
+            response: quiet_after(vec![first.to_vec(), second.to_vec()]),
+            framer: Framer::new(MAX_REPLY),
+            held: Budget::of_process().hold(),
+            binding: A2aBinding::JsonRpc,
+        };
+        assert!(events.next().await.unwrap().unwrap().get().len() > 200 << 10);
+        assert!(events.held.bytes() > CHUNKS, "it came in parts");
+        assert!(events.next().now_or_never().is_none());
+        assert_eq!(events.held.bytes(), 0);
     }
 }

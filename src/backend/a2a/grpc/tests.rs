@@ -2,13 +2,13 @@
 
 use std::io;
 
-use futures_util::stream;
+use futures_util::{FutureExt as _, stream};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use url::Url;
 
 use super::*;
-use crate::{backend::a2a::interface::Generation, config::A2aBinding};
+use crate::{backend::a2a::interface::Generation, budget::tests::quiet_after, config::A2aBinding};
 
 const EMPTY: &str = r#"{"message":{"messageId":"","contextId":"","taskId":"","parts":[]}}"#;
 const HI: &str =
@@ -98,6 +98,20 @@ async fn a_stream_has_ended_well_only_where_its_status_says_so() {
     assert_eq!(events.next().await.unwrap().unwrap().get(), HI);
     let failure = events.next().await.unwrap_err();
     assert!(matches!(&failure, Failure::Lost(why) if why.ends_with("the test breaks it")));
+}
+
+#[tokio::test]
+async fn a_quiet_stream_does_not_pay_for_what_it_said() {
+    let length: u32 = 200 << 10;
+    let mut sent = vec![0];
+    sent.extend_from_slice(&length.to_be_bytes());
+    sent.resize(PREFIX + length as usize, 0);
+    let second = sent.split_off(sent.len() / 2);
+    let mut messages = Messages::new(quiet_after(vec![sent, second]));
+    assert_eq!(messages.next().await.unwrap().unwrap().len(), length as usize);
+    assert!(messages.held.bytes() > CHUNKS, "it came in parts");
+    assert!(messages.next().now_or_never().is_none());
+    assert_eq!(messages.held.bytes(), 0);
 }
 
 fn lost(why: &str) -> Failure {

@@ -231,6 +231,11 @@ impl Source {
                     continue;
                 }
             }
+            // Here, as the frame that was paid for may be gone, and nothing come for long.
+            let there = self.framer.unfinished().len();
+            if let Err(no_room) = self.held.resize(if there > CHUNKS { there } else { 0 }).await {
+                return Next::NotRead(no_room.into(), None);
+            }
             match self.response.chunk().await {
                 Ok(Some(chunk)) => {
                     self.framer.push(&chunk);
@@ -248,10 +253,6 @@ impl Source {
                     let error = http_client::chain(&error.without_url());
                     return Next::Broken(SseError::Body(error.into()));
                 }
-            }
-            let there = self.framer.unfinished().len();
-            if let Err(no_room) = self.held.resize(if there > CHUNKS { there } else { 0 }).await {
-                return Next::NotRead(no_room.into(), None);
             }
         }
     }
@@ -295,4 +296,25 @@ fn retry(frame: &Frame) -> Option<u64> {
     let mut lines = text.split(['\n', '\r']);
     let wait: u64 = lines.find_map(|line| line.strip_prefix("retry:")?.trim().parse().ok())?;
     Some(wait.min(LONGEST_RETRY))
+}
+
+#[cfg(test)]
+mod tests {
+    //! What a stream pays for.
+
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::budget::tests::quiet_after;
+
+    #[tokio::test]
+    async fn a_quiet_stream_does_not_pay_for_what_it_said() {
+        let event = format!("data: {}\n\n", "x".repeat(200 << 10));
+        let (first, second) = event.as_bytes().split_at(event.len() / 2);
+        let mut source = Source::new(quiet_after(vec![first.to_vec(), second.to_vec()]));
+        assert!(matches!(source.next().await, Next::Frame(_)));
+        assert!(source.held.bytes() > CHUNKS, "it came in parts");
+        assert!(source.next().now_or_never().is_none());
+        assert_eq!(source.held.bytes(), 0);
+    }
 }
