@@ -153,7 +153,7 @@ impl Outgoing<'_> {
             // The run has an owner without tools as well.
             Err(_unreadable) => Ok(Plan::Untouched),
             Ok(spec) => match (spec.tools(), known) {
-                (Some(_), _) => self.plan_for(spec, &taken),
+                (Some(_), _) => self.plan_for(&spec, &taken),
                 (None, Some(known)) => self.follow(spec, &known),
                 (None, None) => {
                     info!(session = %id, "a session that the bridge does not know; left alone");
@@ -232,13 +232,13 @@ impl Outgoing<'_> {
             return Ok(Plan::Untouched);
         }
         match read_spec(kind, taken.body.clone()).await {
-            Ok(spec) => self.plan_for(spec, taken),
+            Ok(spec) => self.plan_for(&spec, taken),
             Err(_unreadable) if self.gives_nothing(&taken.selection) => Ok(Plan::Untouched),
             Err(error) => Err(spec_error(&error.to_string())),
         }
     }
 
-    fn plan_for(&self, spec: Spec, taken: &Taken) -> Result<Plan, Response<Body>> {
+    fn plan_for(&self, spec: &Spec, taken: &Taken) -> Result<Plan, Response<Body>> {
         let offer = self.offer();
         let tools = spec.tools();
         let injected = spec.inject(&offer, &taken.selection);

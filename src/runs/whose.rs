@@ -157,7 +157,7 @@ impl Runs {
             // become since.
             return true;
         }
-        let owner = inner.owners.get(&Owned::Run(key.clone()));
+        let owner = inner.owners.get(&Owned::Run(key));
         let is_its = match (run.key.kind, owner.map(|owner| &owner.how)) {
             // What an app has handed over may turn out to be of an eval, which then drives it.
             (RunKind::Agent, Some(How::OfEval(_))) => false,
