@@ -173,6 +173,10 @@ impl Daemon {
             audit.clone(),
         );
         let runs = Arc::new(runs.traced(traces.clone()));
+        if kept.runs.iter().any(|run| run.routes.is_none()) {
+            // These runs get the tools that their backends have now.
+            timeout(FIRST_ATTEMPTS, backends.board.settled()).await.ok();
+        }
         runs.restore(kept, &apps);
 
         let (loaded, taken) =

@@ -460,6 +460,17 @@ impl Board {
         Arc::clone(&self.offer.borrow())
     }
 
+    /// What runs could be given if all backends were connected whose catalogs are known: a backend
+    /// that is offered as a stub now may be connected when its tools are called.
+    pub fn offer_of_known(&self) -> Offer {
+        let inner = self.lock();
+        let sources = inner.places.values().map(|place| {
+            let source = place.holder.source.clone();
+            Source { available: source.available || source.catalog.is_some(), ..source }
+        });
+        Offer::build(&sources.collect::<Vec<_>>())
+    }
+
     pub fn snapshot(&self, name: &str) -> Option<Snapshot> {
         self.lock().places.get(name).map(|place| place.holder.known.clone())
     }

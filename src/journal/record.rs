@@ -55,6 +55,13 @@ pub struct RunRecord {
     pub trace: Option<(String, Option<String>)>,
 }
 
+impl RunRecord {
+    /// Whether its stream is to be read, now or when an app asks for the run.
+    pub fn goes_on(&self) -> bool {
+        self.ended_at.is_none() || self.given_up
+    }
+}
+
 /// What identifies a call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CallKey {
@@ -232,7 +239,8 @@ impl Change {
 pub struct KeptRun {
     pub slot: Slot,
     pub record: RunRecord,
-    pub routes: Arc<Routes>,
+    /// `None` where they are lost.
+    pub routes: Option<Arc<Routes>>,
     pub calls: Vec<KeptCall>,
 }
 

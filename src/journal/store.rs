@@ -165,7 +165,7 @@ const GONE: &str = "The journal was gone when the bridge started, though there h
 /// What people are told of a damaged file.
 fn damaged(flaw: Flaw, salvaged: Salvaged, aside: &Path) -> String {
     let Flaw { at, bytes, frames } = flaw;
-    let Salvaged { runs, calls, orphans } = salvaged;
+    let Salvaged { runs, calls, orphans, routeless } = salvaged;
     let frames = match frames {
         Some(frames) => format!("{frames} records are lost"),
         None => "what they said is lost".to_owned(),
@@ -174,12 +174,19 @@ fn damaged(flaw: Flaw, salvaged: Salvaged, aside: &Path) -> String {
         0 => String::new(),
         some => format!(" The runs of {some} calls are not known any more."),
     };
+    let routeless = match routeless {
+        0 => String::new(),
+        some => format!(
+            " The record of the tools of {some} runs is lost; these runs go on with the tools that \
+             their backends offer now."
+        ),
+    };
     let aside = aside.display();
     format!(
         "The journal was damaged: from byte {at} on, {bytes} bytes were not as they had been \
          written, and {frames}. The file was set aside as {aside}. {runs} runs are read anew from \
          their beginning; {calls} calls, and others without an answer, may have been made, and are \
-         answered with OUTCOME_UNKNOWN.{orphans}"
+         answered with OUTCOME_UNKNOWN.{orphans}{routeless}"
     )
 }
 

@@ -196,6 +196,12 @@ impl Table {
         }
     }
 
+    /// The table that was kept, whose routes are lost; `routes` are others, by which its names may
+    /// lead elsewhere.
+    pub fn remade(stored: &StoredTable, routes: Arc<Routes>) -> Self {
+        Self { assumed: true, ..Self::restore(stored, routes) }
+    }
+
     /// Where `call` leads, if it is the bridge's to answer.
     ///
     /// Where the bridge wrote the run's refs, the name says it. Otherwise the app may have a tool
