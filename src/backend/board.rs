@@ -125,6 +125,8 @@ pub struct Connection {
 #[derive(Debug)]
 pub struct InUse {
     pub peer: Arc<dyn Peer>,
+    /// Which peer it is; `None` for a local tool.
+    pub identity: Option<Identity>,
     _counted: TaskTrackerToken,
 }
 
@@ -446,9 +448,10 @@ impl Board {
     /// The live connection to `name`, counted as used.
     pub fn connection(&self, name: &BackendName) -> Option<InUse> {
         let inner = self.lock();
-        let Connection { peer, users } =
-            inner.places.get(name)?.holder.known.connection.as_ref()?;
-        Some(InUse { peer: Arc::clone(peer), _counted: users.token() })
+        let known = &inner.places.get(name)?.holder.known;
+        let Connection { peer, users } = known.connection.as_ref()?;
+        let (peer, identity) = (Arc::clone(peer), known.identity.clone());
+        Some(InUse { peer, identity, _counted: users.token() })
     }
 
     pub fn has(&self, name: &BackendName) -> bool {

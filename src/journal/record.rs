@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::model::{
     answer::Answer,
+    catalog::Identity,
     moment::{Moment, Uptime},
     recovery::Stage,
     routes::{Routes, Stored},
@@ -80,6 +81,9 @@ pub struct CallRecord {
     /// What the peer calls the work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handle: Option<String>,
+    /// The peer that it was dispatched to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<Identity>,
     /// Up to here, all calls of the run are in the journal.
     pub seq: u64,
     pub received_at: Millis,
@@ -144,6 +148,9 @@ pub struct LongRecord {
     pub origin: Option<(String, String)>,
     /// What the peer calls the work.
     pub handle: Option<String>,
+    /// The peer that it was dispatched to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<Identity>,
     /// Verbatim, while nothing has reached the tool: it is made after a restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Box<RawValue>>,

@@ -53,6 +53,7 @@ fn call(slot: u64, tool_use: &str, stage: Stage) -> Change {
         stage,
         attempts: 1,
         handle: Some("h".to_owned()),
+        peer: None,
         seq: 7,
         received_at: 2,
         received_up: None,

@@ -321,15 +321,16 @@ impl InHand {
 
     /// What is needed to ask for the call, or to make it, after a restart.
     fn work(&self) -> Work {
-        let (handle, arguments) = match (&self.asked_by, &self.alone) {
-            (Some(by), _) => (by.entry.handle(), by.entry.unreached()),
-            (None, Some(alone)) => (alone.handle(), alone.unreached()),
-            (None, None) => (None, None),
+        let (handle, peer, arguments) = match (&self.asked_by, &self.alone) {
+            (Some(by), _) => (by.entry.handle(), by.entry.peer(), by.entry.unreached()),
+            (None, Some(alone)) => (alone.handle(), alone.peer(), alone.unreached()),
+            (None, None) => (None, None, None),
         };
         Work {
             route: self.route.clone(),
             origin: self.origin.clone(),
             handle,
+            peer,
             arguments,
             begun: clock::moment(),
         }

@@ -204,8 +204,13 @@ async fn runs_outlive_their_routes() {
     let path = dir.path().join("journal");
     let session = |number: u64| {
         let table = Table::empty().stored().0;
-        let record =
-            SessionRecord { app: "a".to_owned(), tools: None, selection: None, table, created_at: 3 };
+        let record = SessionRecord {
+            app: "a".to_owned(),
+            tools: None,
+            selection: None,
+            table,
+            created_at: 3,
+        };
         Change::Session(("w".to_owned(), number.to_string()), record)
     };
     for is_damaged in [true, false] {
@@ -258,6 +263,7 @@ async fn a_long_call_is_not_made_after_damage() {
         target: "ls".to_owned(),
         origin: None,
         handle: None,
+        peer: None,
         arguments: Some(RawValue::from_string("{}".to_owned()).unwrap()),
         begun_at: 4,
         begun_up: None,
