@@ -129,6 +129,7 @@ impl Daemon {
         // First of all: only one bridge can have it open.
         let (journal, kept) = Journal::open(&state.path().join(JOURNAL), state.has_been_used())?;
         let journal = Arc::new(journal);
+        state.sweep_drafts();
         let mut front = Tasks::default();
         let mut back = Tasks::default();
 

@@ -13,8 +13,13 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use rustix::{
+    io::Errno,
+    process::{Pid, test_kill_process},
+};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 
 use crate::model::catalog::hex;
 
@@ -95,7 +100,7 @@ impl StateDir {
 
     /// Whether a daemon has run here before: it has left something that no other command writes.
     pub fn has_been_used(&self) -> bool {
-        [LISTEN, "catalogs", "pins"].iter().any(|name| self.path.join(name).exists())
+        [LISTEN].iter().chain(&KEPT).any(|name| self.path.join(name).exists())
     }
 
     /// Notes where the daemon listens, one address a line.
@@ -174,6 +179,28 @@ impl StateDir {
         self.write(path, text)
     }
 
+    /// Removes what commands and daemons that are gone have left of files that they were writing.
+    pub fn sweep_drafts(&self) {
+        let files = |dir: &Path| -> Vec<PathBuf> {
+            let entries = fs::read_dir(self.path.join(dir)).into_iter().flatten();
+            entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
+        };
+        let own = [TOKEN, OPERATOR, REFRESH_TOKEN, LISTEN];
+        let is_own =
+            |path: &PathBuf| path.file_stem().is_some_and(|stem| own.iter().any(|it| stem == *it));
+        let kept = KEPT.iter().flat_map(|dir| files(Path::new(dir)));
+        for path in files(Path::new("")).into_iter().filter(is_own).chain(kept) {
+            let writer =
+                path.extension().and_then(|it| it.to_str()?.strip_prefix("new")?.parse().ok());
+            let is_gone = |pid| test_kill_process(pid) == Err(Errno::SRCH);
+            if writer.and_then(Pid::from_raw).is_some_and(is_gone)
+                && let Err(error) = fs::remove_file(&path)
+            {
+                warn!(%error, path = %path.display(), "an unfinished file cannot be removed");
+            }
+        }
+    }
+
     /// Writes a whole file or none.
     fn write(&self, name: impl AsRef<Path>, text: &str) -> Result<(), StateError> {
         let name = name.as_ref();
@@ -230,6 +257,8 @@ const TOKEN: &str = "token";
 const OPERATOR: &str = "operator";
 const REFRESH_TOKEN: &str = "upstream-refresh-token";
 const LISTEN: &str = "listen";
+/// The directories of what is kept of backends.
+const KEPT: [&str; 2] = ["catalogs", "pins"];
 
 #[cfg(test)]
 mod tests {
@@ -270,6 +299,27 @@ mod tests {
         fs::remove_dir_all(dir.path().join("listen")).unwrap();
         state.write_listen(&["http://127.0.0.1:1".to_owned()]).unwrap();
         assert!(state.unwritten().is_empty());
+    }
+
+    #[test]
+    fn drafts_of_processes_that_are_gone_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path().to_owned());
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let (gone, own) = (child.id(), std::process::id());
+        child.wait().unwrap();
+        fs::create_dir(dir.path().join("pins")).unwrap();
+        let mut stay = vec![format!("listen.new{own}"), "listen".into(), "pins/fs.json".into()];
+        stay.extend([format!("notes.new{gone}"), "pins/fs.new".into(), "token.new0".into()]);
+        for name in [format!("listen.new{gone}"), format!("pins/fs.new{gone}")].iter().chain(&stay)
+        {
+            fs::write(dir.path().join(name), "x").unwrap();
+        }
+        state.sweep_drafts();
+        stay.iter().for_each(|name| assert!(dir.path().join(name).exists(), "{name}"));
+        for name in [format!("listen.new{gone}"), format!("pins/fs.new{gone}")] {
+            assert!(!dir.path().join(&name).exists(), "{name}");
+        }
     }
 
     #[test]

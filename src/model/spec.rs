@@ -250,6 +250,14 @@ impl Table {
             || !self.backends.iter().chain(&results).all(|name| given.agree_on(now, name))
     }
 
+    /// About how many bytes [`Self::stored`] takes beside the routes.
+    pub fn size(&self) -> usize {
+        let backends = self.backends.iter().map(|name| name.as_str().len());
+        let renamed = self.renamed.iter().map(|(new, name)| new.len() + name.len());
+        let taken = self.taken.iter().map(|name| name.len());
+        backends.chain(renamed).chain(taken).map(|bytes| bytes + 8).sum()
+    }
+
     /// Whether the run has none of the bridge's tools.
     pub fn is_empty(&self) -> bool {
         self.backends.is_empty()

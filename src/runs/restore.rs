@@ -61,6 +61,8 @@ impl Runs {
         for session in sessions {
             self.restore_session(session);
         }
+        let forgotten = self.lock().make_room_for_sessions();
+        self.journal.write(forgotten);
         // Before the first driver reads anything.
         for run in &runs {
             self.reclaim(run);

@@ -196,6 +196,30 @@ async fn calls_whose_run_is_lost_are_no_other_runs() {
     assert!(kept.runs.iter().all(|run| run.calls.is_empty()), "{kept:?}");
 }
 
+#[test]
+fn the_last_damaged_files_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    for file in ["journal.damaged-9", "journal.damaged-10", "journal.damaged-x", "other-11"] {
+        fs::write(dir.path().join(file), "x").unwrap();
+    }
+    for _ in 0..3 {
+        // A first one may be of the same moment.
+        let before = now();
+        while now() == before {
+            thread::yield_now();
+        }
+        fs::write(&path, "garbage").unwrap();
+        Journal::open(&path, true).unwrap().0.close();
+    }
+    let names = fs::read_dir(dir.path()).unwrap();
+    let mut names: Vec<String> =
+        names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.retain(|name| name.contains("damaged") || name.starts_with("other"));
+    assert_eq!(names.len(), 5, "three, and what is none of the bridge's: {names:?}");
+    assert!(!names.iter().any(|name| name.ends_with("-9") || name.ends_with("-10")), "{names:?}");
+}
+
 /// All runs of an offer have one record of its routes. Where that is lost, they and their sessions go on,
 /// and no call is made that was read before.
 #[tokio::test]

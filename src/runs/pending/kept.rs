@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{Finished, InHand, KEEP, LongCall, LongCalls, Of, Scope};
+use super::{Finished, InHand, KEEP, LongCall, LongCalls, Of, Scope, make_room};
 use crate::{
     backend::{
         calls::Wanted,
@@ -369,6 +369,8 @@ impl Runs {
                 self.long_calls.erase(&[id]);
             }
         }
+        let gone = make_room(&mut self.long_calls.lock());
+        self.long_calls.erase(&gone);
     }
 
     fn restore_long_call(self: &Arc<Self>, id: &CallId, record: LongRecord) -> Option<()> {
@@ -397,11 +399,7 @@ impl Runs {
         let goes_on = record.ended.is_none();
         let (handle, arguments) = (record.handle.map(Handle), record.arguments);
         let work = Work { route, origin, handle, peer: record.peer, arguments, begun };
-        let finished = record.ended.map(|(told, answer)| Finished {
-            at: Instant::now(),
-            told,
-            answer: Arc::new(answer),
-        });
+        let finished = record.ended.map(|(told, answer)| Finished::new(told, answer));
         let tool = record.tool;
         let driven = self.run_of(&scope.of, work.origin.as_ref());
         // Of a run that is asleep, `cancel_of` finds it.
