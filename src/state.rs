@@ -307,7 +307,9 @@ mod tests {
             (0o770, 0o600, 0o600, Some("(mode 0770)")),
             (0o1777, 0o600, 0o600, None),
         ] {
-            (set("", dir), set(TOKEN, token), set(OPERATOR, operator));
+            for (name, mode) in [("", dir), (TOKEN, token), (OPERATOR, operator)] {
+                set(name, mode);
+            }
             let found = state.exposed();
             let case = format!("{dir:o} {token:o} {operator:o}: {found:?}");
             assert_eq!(found.is_some(), told.is_some(), "{case}");

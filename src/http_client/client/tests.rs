@@ -221,7 +221,6 @@ async fn of_requests_that_break_only_those_that_read_are_sent_again() {
 }
 
 /// What HTTP/2 gives back unseen is sent again, and what may have been seen is not.
-#[cfg(feature = "grpc")]
 #[tokio::test]
 async fn over_http2_what_the_server_gives_back_is_sent_again() {
     const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
@@ -267,7 +266,6 @@ async fn over_http2_what_the_server_gives_back_is_sent_again() {
 }
 
 /// The type and the stream of the next whole frame.
-#[cfg(feature = "grpc")]
 fn frame(read: &mut Vec<u8>) -> Option<(u8, [u8; 4])> {
     let length = match read.get(..3)? {
         [a, b, c] => usize::from(*a) << 16 | usize::from(*b) << 8 | usize::from(*c),
