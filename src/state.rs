@@ -126,6 +126,28 @@ impl StateDir {
         unwritten.values().cloned().collect()
     }
 
+    /// The first file that another user of the machine can read or replace, and how it is. An app's
+    /// token may be shared with a group; nothing else may.
+    pub fn exposed(&self) -> Option<String> {
+        let mode = |path: &Path| Some(fs::metadata(path).ok()?.mode() & 0o7777);
+        let dir = mode(&self.path)?;
+        // A sticky directory lets nobody replace what is another's.
+        if dir & 0o022 != 0 && dir & 0o1000 == 0 {
+            let path = self.path.display();
+            return Some(format!("Other users can replace files in {path} (mode {dir:04o})."));
+        }
+        // A file is only reached through its directory.
+        let [group, others] = [(0o010, 0o060), (0o001, 0o006)]
+            .map(|(enters, reads)| if dir & enters == 0 { 0 } else { reads });
+        let private = [(TOKEN, others), (OPERATOR, group | others), (JOURNAL, group | others)];
+        let refresh = (REFRESH_TOKEN, group | others);
+        private.into_iter().chain([refresh]).find_map(|(name, reads)| {
+            let path = self.path.join(name);
+            let mode = mode(&path).filter(|mode| mode & reads != 0)?;
+            Some(format!("Other users can read {} (mode {mode:04o}).", path.display()))
+        })
+    }
+
     /// The damaged journals that were set aside.
     pub fn damaged_journals(&self) -> Vec<PathBuf> {
         let is_one = |path: &PathBuf| {
@@ -253,12 +275,17 @@ struct RefreshToken<'a> {
     refresh_token: Cow<'a, str>,
 }
 
+/// What to do about [`StateDir::exposed`].
+pub const EXPOSED: &str = "They may act as an app or as the operator: `chmod 700` the state directory, \
+                           and replace what they may have read.";
+
 const TOKEN: &str = "token";
 const OPERATOR: &str = "operator";
 const REFRESH_TOKEN: &str = "upstream-refresh-token";
 const LISTEN: &str = "listen";
 /// The directories of what is kept of backends.
 const KEPT: [&str; 2] = ["catalogs", "pins"];
+const JOURNAL: &str = "journal";
 
 #[cfg(test)]
 mod tests {
@@ -283,6 +310,40 @@ mod tests {
         assert_ne!(operator, token);
         assert_eq!(mode(OPERATOR) & 0o777, 0o600);
         assert_eq!(mode("") & 0o777, 0o700);
+    }
+
+    #[test]
+    fn what_other_users_can_read_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path().join("state"));
+        state.create().unwrap();
+        state.token().unwrap();
+        state.operator().unwrap();
+        let set = |name: &str, mode| {
+            let path = state.path().join(name);
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for (dir, token, operator, told) in [
+            (0o700, 0o600, 0o600, None),
+            (0o755, 0o600, 0o600, None),
+            // Nobody else gets as far as the files.
+            (0o700, 0o666, 0o666, None),
+            (0o755, 0o644, 0o600, Some("token (mode 0644)")),
+            (0o755, 0o600, 0o604, Some("operator (mode 0604)")),
+            // A group may have the token that apps use.
+            (0o750, 0o640, 0o600, None),
+            (0o750, 0o640, 0o640, Some("operator (mode 0640)")),
+            (0o770, 0o600, 0o600, Some("(mode 0770)")),
+            (0o1777, 0o600, 0o600, None),
+        ] {
+            for (name, mode) in [("", dir), (TOKEN, token), (OPERATOR, operator)] {
+                set(name, mode);
+            }
+            let found = state.exposed();
+            let case = format!("{dir:o} {token:o} {operator:o}: {found:?}");
+            assert_eq!(found.is_some(), told.is_some(), "{case}");
+            assert!(found.unwrap_or_default().contains(told.unwrap_or_default()), "{case}");
+        }
     }
 
     #[test]
