@@ -130,8 +130,7 @@ impl Daemon {
         let (journal, kept) = Journal::open(&state.path().join(JOURNAL), state.has_been_used())?;
         let journal = Arc::new(journal);
         state.sweep_drafts();
-        let mut front = Tasks::default();
-        let mut back = Tasks::default();
+        let (mut front, mut back) = (Tasks::default(), Tasks::default());
 
         let apps = apps(&config, &state)?;
         let operator = TokenHash::of(state.operator()?.expose_secret().as_bytes());

@@ -104,13 +104,16 @@ pub(super) fn beyond<'a, K>(
     beyond
 }
 
+/// What there is, each with its place in the order and its size.
+type Measured<O, K> = Vec<(O, usize, K)>;
+
 /// What has to go so that all of it takes at most `most` bytes: the first, by its order, of the app that
 /// takes most, again and again. No app loses any before it takes more than an equal share.
 pub(super) fn beyond_bytes<'a, O: Ord, K>(
     most: usize,
     all: impl Iterator<Item = (&'a AppName, (O, usize, K))>,
 ) -> Vec<K> {
-    let mut by_app: HashMap<&AppName, (usize, Vec<(O, usize, K)>)> = HashMap::new();
+    let mut by_app: HashMap<&AppName, (usize, Measured<O, K>)> = HashMap::new();
     let (mut total, mut beyond) = (0, Vec::new());
     for (app, one) in all {
         total += one.1;
