@@ -322,15 +322,15 @@ impl Api {
         may_have_been_driven(age, journal.since(loss.moment()))
     }
 
-    /// The names that the bridge answers to in a run which is handed over: those of the current
-    /// offer.
+    /// The names that the bridge answers to in a run which is handed over: those that it offers now,
+    /// and those of backends that are away: the run may have been given their tools before.
     async fn table(
         &self,
         app: &App,
         backends: Option<Vec<String>>,
     ) -> Result<Table, Response<Body>> {
         self.backends().board.settled().await;
-        let offer = self.offer(app);
+        let offer = Arc::new(self.backends().board.offer_of_known()).seen_by(&app.rights);
         let all = names(&offer);
         let chosen = match backends {
             None => all,
