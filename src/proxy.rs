@@ -23,7 +23,7 @@ use crate::{
         code::Code,
         guard::Caller,
         reply::{self, Body},
-        route::Proxied,
+        route::{Proxied, Resource},
     },
     model::{
         ids::{RunId, RunKind, SessionId, ToolUseId},
@@ -46,12 +46,12 @@ impl Proxy {
     /// Answers a request below `/api/`.
     pub async fn handle(
         &self,
-        route: Proxied,
+        (route, resource): (Proxied, Resource),
         caller: Caller,
         request: Request<Incoming>,
     ) -> Response<Body> {
-        let mut from = Outgoing::new(&self.runs, &caller, request.headers());
-        if let Some(thing) = from.others(request.uri().path()) {
+        let mut from = Outgoing::new(&self.runs, &caller, request.headers(), resource);
+        if let Some(thing) = from.others() {
             return not_yours(thing);
         }
         match route {

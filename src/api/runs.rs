@@ -23,6 +23,7 @@ use crate::{
         code::Code,
         guard::Caller,
         reply::{self, Body},
+        route::Resource,
     },
     model::{
         ids::{BackendName, RunId, RunKind, is_segment},
@@ -163,7 +164,7 @@ impl Api {
             return bad_request("The workspace of the configuration cannot stand in a path.");
         };
         *request.uri_mut() = uri;
-        let mut from = Outgoing::new(&self.runs, caller, request.headers());
+        let mut from = Outgoing::new(&self.runs, caller, request.headers(), Resource::default());
         let answer = from.create_run(Arc::clone(&workspace), kind, request).await;
         if !answer.status().is_success() {
             return answer;
@@ -196,7 +197,7 @@ impl Api {
         run: RunId,
         request: Request<Incoming>,
     ) -> Response<Body> {
-        let mut from = Outgoing::new(&self.runs, caller, request.headers());
+        let mut from = Outgoing::new(&self.runs, caller, request.headers(), Resource::default());
         let trace = self.runs.traces().context(proxy::trace(request.headers()));
         let asked = attach_body(request).await;
         let asked = asked.and_then(|(parts, asked)| from.renew(&parts).map(|()| asked));

@@ -6,10 +6,13 @@
 //!
 //! Must not: look at anything but these two.
 
+mod meaning;
+
 use std::sync::Arc;
 
 use http::Method;
 
+use self::meaning::{Meaning, decoded};
 use crate::{
     metrics::RouteKind,
     model::ids::{RunId, RunKind, SessionId},
@@ -17,21 +20,8 @@ use crate::{
 
 /// The methods that a proxied route may have, for `Allow`.
 const PROXIED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
-/// How often a path is decoded before it counts as ambiguous: nobody encodes it more than twice in
-/// good faith.
-const MOST_DECODED: usize = 4;
-/// The segments by which a path of MANTYX's is told from another.
-const FIXED: [&str; 9] = [
-    "v1",
-    "workspaces",
-    "agent-runs",
-    "agent-sessions",
-    "eval-runs",
-    "stream",
-    "tool-results",
-    "cancel",
-    "messages",
-];
+/// The methods that the bridge's own routes have.
+const OWN_METHODS: &str = "GET, HEAD, POST";
 
 /// Where a request goes.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,7 +33,7 @@ pub enum Route {
     SignIn,
     SignOut,
     /// MANTYX's API, below `/api/`.
-    Proxied(Proxied),
+    Proxied(Proxied, Resource),
     /// A route of the bridge's with another method; the methods that it has.
     WrongMethod(&'static str),
     /// A path of MANTYX's that two readers could take for two. A reader that ignores letter case
@@ -112,21 +102,42 @@ pub enum Proxied {
     Other,
 }
 
+/// What a path of MANTYX's leads to below a workspace; nothing, by default.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Resource {
+    pub workspace: Arc<str>,
+    /// All segments behind the workspace, as each may be an id.
+    pub ids: Vec<String>,
+    pub opened: Option<Opened>,
+}
+
+/// What a credential opens that MANTYX accepts for a path: a run, something below it, or the
+/// messages of a session. A path that is not in its normal form opens nothing.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Opened {
+    Run(RunKind, RunId),
+    Session(SessionId),
+}
+
 impl Route {
     /// The route of `method` and `path` (without the query).
     pub fn of(method: &Method, path: &str) -> Self {
+        let meaning = Meaning::of(path);
+        let is_proxied = meaning.is_proxied(path);
         // The first two make a server show the request's own headers, the credential too; the third
         // asks for a tunnel.
         let refused = ["TRACE", "TRACK", "CONNECT"];
         if refused.iter().any(|name| method.as_str().eq_ignore_ascii_case(name)) {
-            return Self::WrongMethod(PROXIED_METHODS);
+            return Self::WrongMethod(if is_proxied { PROXIED_METHODS } else { OWN_METHODS });
         }
-        if is_proxied(path) {
-            let meaning = Meaning::of(path);
+        if is_proxied {
             let segments: Vec<&str> = meaning.segments.iter().map(String::as_str).collect();
             let proxied = Proxied::of(method, &segments);
             let ambiguous = meaning.has_dots || meaning.is_odd && proxied != Proxied::Other;
-            return if ambiguous { Self::Ambiguous } else { Self::Proxied(proxied) };
+            return match ambiguous {
+                true => Self::Ambiguous,
+                false => Self::Proxied(proxied, Resource::of(path, &segments)),
+            };
         }
         let with = |wanted: Method, allow: &'static str, route: Self| {
             if *method == wanted || (wanted == Method::GET && *method == Method::HEAD) {
@@ -168,6 +179,19 @@ impl Route {
         }
     }
 
+    /// Whether the path is one of MANTYX's.
+    pub fn is_proxied(&self) -> bool {
+        match self {
+            Self::Proxied(..) | Self::Ambiguous | Self::WrongMethod(PROXIED_METHODS) => true,
+            Self::Own(_)
+            | Self::Page
+            | Self::SignIn
+            | Self::SignOut
+            | Self::WrongMethod(_)
+            | Self::Unknown => false,
+        }
+    }
+
     /// What its requests are counted as.
     pub fn kind(&self) -> RouteKind {
         match self {
@@ -175,7 +199,7 @@ impl Route {
             Self::Own(_) | Self::WrongMethod(_) => RouteKind::Own,
             Self::Page | Self::SignIn | Self::SignOut => RouteKind::Page,
             Self::Unknown | Self::Ambiguous => RouteKind::Unknown,
-            Self::Proxied(proxied) => match proxied {
+            Self::Proxied(proxied, _) => match proxied {
                 Proxied::CreateRun { .. } => RouteKind::CreateRun,
                 Proxied::CreateSession { .. } => RouteKind::CreateSession,
                 Proxied::Message { .. } => RouteKind::Message,
@@ -195,13 +219,13 @@ impl Route {
             Self::Own(Own::Submit) => Some("/v1/runs"),
             Self::Own(Own::Attach(_)) => Some("/v1/runs/{run}/attach"),
             Self::Own(Own::ToolCalls) => Some("/v1/tool-calls"),
-            Self::Proxied(Proxied::CreateRun { kind: RunKind::Agent, .. }) => {
+            Self::Proxied(Proxied::CreateRun { kind: RunKind::Agent, .. }, _) => {
                 Some("/api/v1/workspaces/{workspace}/agent-runs")
             }
-            Self::Proxied(Proxied::CreateRun { kind: RunKind::Eval, .. }) => {
+            Self::Proxied(Proxied::CreateRun { kind: RunKind::Eval, .. }, _) => {
                 Some("/api/v1/workspaces/{workspace}/eval-runs")
             }
-            Self::Proxied(Proxied::Message { .. }) => {
+            Self::Proxied(Proxied::Message { .. }, _) => {
                 Some("/api/v1/workspaces/{workspace}/agent-sessions/{session}/messages")
             }
             _ => None,
@@ -236,7 +260,7 @@ impl Route {
                 | Own::Events
                 | Own::OpenApi => false,
             },
-            Self::Proxied(proxied) => match proxied {
+            Self::Proxied(proxied, _) => match proxied {
                 Proxied::CreateRun { .. }
                 | Proxied::CreateSession { .. }
                 | Proxied::Message { .. }
@@ -283,7 +307,7 @@ impl Route {
                 | Own::Submit
                 | Own::Attach(_) => false,
             },
-            Self::Proxied(_)
+            Self::Proxied(..)
             | Self::SignIn
             | Self::SignOut
             | Self::WrongMethod(_)
@@ -307,9 +331,6 @@ impl Proxied {
             return Self::Other;
         };
         let workspace = || Arc::<str>::from(*workspace);
-        let kind = |collection: &str| {
-            [RunKind::Agent, RunKind::Eval].into_iter().find(|kind| kind.collection() == collection)
-        };
         match (method.as_str(), rest) {
             ("POST", ["agent-sessions"]) => Self::CreateSession { workspace: workspace() },
             ("POST", ["agent-sessions", id, "messages"]) => {
@@ -322,98 +343,48 @@ impl Proxied {
             ("POST", ["agent-runs", id, "tool-results"]) => {
                 Self::ToolResult { workspace: workspace(), run: (*id).into() }
             }
-            (method, [collection, rest @ ..]) => match (kind(collection), method, rest) {
-                (Some(kind), "POST", []) => Self::CreateRun { workspace: workspace(), kind },
-                (Some(kind), "GET", [id, "stream"]) => {
-                    Self::Stream { workspace: workspace(), kind, run: (*id).into() }
+            (method, [collection, rest @ ..]) => {
+                match (RunKind::of_collection(collection), method, rest) {
+                    (Some(kind), "POST", []) => Self::CreateRun { workspace: workspace(), kind },
+                    (Some(kind), "GET", [id, "stream"]) => {
+                        Self::Stream { workspace: workspace(), kind, run: (*id).into() }
+                    }
+                    (Some(kind), "POST", [id, "cancel"]) => {
+                        Self::Cancel { workspace: workspace(), kind, run: (*id).into() }
+                    }
+                    _ => Self::Other,
                 }
-                (Some(kind), "POST", [id, "cancel"]) => {
-                    Self::Cancel { workspace: workspace(), kind, run: (*id).into() }
-                }
-                _ => Self::Other,
-            },
+            }
             _ => Self::Other,
         }
     }
 }
 
-/// Whether a path is one of MANTYX's.
-pub fn is_proxied(path: &str) -> bool {
-    path.starts_with("/api/")
-        || Meaning::of(path)
-            .segments
-            .split_first()
-            .is_some_and(|(first, rest)| first == "api" && !rest.is_empty())
-}
-
-/// The workspace that a path of MANTYX's leads into, and all that may be an id behind it.
-pub fn below_workspace(path: &str) -> Option<(String, Vec<String>)> {
-    let segments = Meaning::of(path).segments.into_iter();
-    let is_fixed = |segment: &String| segment.eq_ignore_ascii_case("workspaces");
-    let mut segments = segments.skip_while(|segment| !is_fixed(segment)).skip(1);
-    let workspace = segments.next()?;
-    Some((workspace, segments.collect()))
-}
-
-/// A path as the most generous server reads it.
-#[derive(Debug, PartialEq, Eq)]
-struct Meaning {
-    /// Its segments, decoded; empty ones are left out, and [`FIXED`] ones are in lower case.
-    segments: Vec<String>,
-    /// Whether a less generous server reads other segments: an encoded slash is content for one and
-    /// a separator for the other, and `Agent-Runs` is `agent-runs` only where case is ignored.
-    is_odd: bool,
-    /// Whether a segment is `.` or `..`, which lead elsewhere.
-    has_dots: bool,
-}
-
-impl Meaning {
-    fn of(path: &str) -> Self {
-        let plain = path.split('/').filter(|segment| !segment.is_empty()).map(decoded);
-        let plain: Vec<String> = plain.collect();
-        let mut text = path.to_owned();
-        let mut settled = false;
-        for _ in 0..MOST_DECODED {
-            let next = decoded(&text);
-            settled = next == text;
-            text = next;
-        }
-        let segments = text.split(['/', '\\']).filter(|segment| !segment.is_empty());
-        let segments: Vec<String> = segments.enumerate().map(without_case).collect();
-        let strange = |text: char| text.is_control() || text == char::REPLACEMENT_CHARACTER;
+impl Resource {
+    /// What `path` leads to, whose meaning is `segments`.
+    fn of(path: &str, segments: &[&str]) -> Self {
+        let workspaces = segments.iter().position(|it| it.eq_ignore_ascii_case("workspaces"));
+        let below = workspaces.and_then(|at| segments.get(at + 1..)).unwrap_or_default();
+        let Some((workspace, ids)) = below.split_first() else { return Self::default() };
+        let is_normal = || path.split('/').skip(1).eq(segments.iter().copied());
         Self {
-            is_odd: !settled || segments != plain || text.contains(strange),
-            has_dots: segments.iter().any(|segment| matches!(segment.as_str(), "." | "..")),
-            segments,
+            workspace: (*workspace).into(),
+            ids: ids.iter().map(|id| (*id).to_owned()).collect(),
+            opened: Opened::of(segments).filter(|_| is_normal()),
         }
     }
 }
 
-/// A segment in lower case, if it is one of [`FIXED`] and does not stand where the workspace (3) or
-/// the id (5) does.
-fn without_case((at, segment): (usize, &str)) -> String {
-    let is_id = matches!(at, 3 | 5);
-    let fixed = FIXED.into_iter().find(|fixed| !is_id && fixed.eq_ignore_ascii_case(segment));
-    fixed.unwrap_or(segment).to_owned()
-}
-
-/// A segment without its percent-encoding (RFC 3986, 2.1).
-fn decoded(segment: &str) -> String {
-    let digit = |byte: &u8| char::from(*byte).to_digit(16);
-    let mut bytes = Vec::with_capacity(segment.len());
-    let mut rest = segment.as_bytes();
-    while let Some((first, behind)) = rest.split_first() {
-        let encoded = match behind {
-            [high, low, after @ ..] if *first == b'%' => digit(high)
-                .zip(digit(low))
-                .and_then(|(high, low)| Some((u8::try_from(high * 16 + low).ok()?, after))),
-            _ => None,
+impl Opened {
+    fn of(segments: &[&str]) -> Option<Self> {
+        let ["api", "v1", "workspaces", _, collection, id, rest @ ..] = segments else {
+            return None;
         };
-        let (byte, after) = encoded.unwrap_or((*first, behind));
-        bytes.push(byte);
-        rest = after;
+        if *collection == "agent-sessions" {
+            return (rest.first() == Some(&"messages")).then(|| Self::Session((*id).into()));
+        }
+        RunKind::of_collection(collection).map(|kind| Self::Run(kind, (*id).into()))
     }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]
@@ -425,6 +396,20 @@ mod tests {
     #[track_caller]
     fn check(method: &str, path: &str, expected: &Route) {
         assert_eq!(Route::of(&method.parse().unwrap(), path), *expected);
+    }
+
+    #[track_caller]
+    fn check_proxied(method: &str, path: &str, expected: &Proxied) {
+        let route = Route::of(&method.parse().unwrap(), path);
+        assert!(matches!(&route, Route::Proxied(found, _) if found == expected), "{route:?}");
+    }
+
+    #[track_caller]
+    fn resource(path: &str) -> Resource {
+        match Route::of(&Method::GET, path) {
+            Route::Proxied(_, resource) => resource,
+            route => panic!("{route:?}"),
+        }
     }
 
     #[test]
@@ -454,9 +439,12 @@ mod tests {
     #[test]
     fn what_shows_a_requests_headers_is_refused_everywhere() {
         for method in ["TRACE", "TRACK", "trace", "CONNECT"] {
-            for path in ["/", "/healthz", "/api/v1/workspaces/a/models", "/nothing"] {
-                check(method, path, &Route::WrongMethod(PROXIED_METHODS));
+            for path in ["/", "/healthz", "/nothing"] {
+                check(method, path, &Route::WrongMethod(OWN_METHODS));
             }
+            let route = Route::of(&method.parse().unwrap(), "/api/v1/workspaces/a/models");
+            assert_eq!(route, Route::WrongMethod(PROXIED_METHODS));
+            assert!(route.is_proxied());
         }
     }
 
@@ -465,7 +453,7 @@ mod tests {
         let workspace = || Arc::<str>::from("acme");
         let base = "/api/v1/workspaces/acme";
         let proxied = |method: &str, rest: &str, expected: Proxied| {
-            check(method, &format!("{base}{rest}"), &Route::Proxied(expected));
+            check_proxied(method, &format!("{base}{rest}"), &expected);
         };
         for (path, kind) in [("/agent-runs", RunKind::Agent), ("/eval-runs", RunKind::Eval)] {
             proxied("POST", path, Proxied::CreateRun { workspace: workspace(), kind });
@@ -488,11 +476,7 @@ mod tests {
         ] {
             proxied("GET", path, stream());
         }
-        check(
-            "GET",
-            "//api/v1/%77orkspaces/acme/agent-runs/run_1/stream",
-            &Route::Proxied(stream()),
-        );
+        check_proxied("GET", "//api/v1/%77orkspaces/acme/agent-runs/run_1/stream", &stream());
         // What reaches it only for some is refused.
         for path in [
             "/agent-runs%2Frun_1/stream",
@@ -542,14 +526,16 @@ mod tests {
             "/agent-sessions/ses_1",
             Proxied::EndSession { workspace: workspace(), session: "ses_1".into() },
         );
-        check("POST", "/api/oauth/token", &Route::Proxied(Proxied::Other));
+        check_proxied("POST", "/api/oauth/token", &Proxied::Other);
     }
 
     #[test]
     fn ids_below_a_workspace_however_they_are_written() {
-        let ids =
-            |path: &str| below_workspace(path).map(|(workspace, ids)| (workspace, ids.join(" ")));
-        let found = |ids: &str| Some(("acme".to_owned(), ids.to_owned()));
+        let ids = |path: &str| {
+            let resource = resource(path);
+            (resource.workspace.to_string(), resource.ids.join(" "))
+        };
+        let found = |ids: &str| ("acme".to_owned(), ids.to_owned());
         let base = "/api/v1/workspaces/acme";
         assert_eq!(ids(&format!("{base}/agent-runs/run_1")), found("agent-runs run_1"));
         assert_eq!(ids(&format!("{base}//agent-runs/run%5f1/x/")), found("agent-runs run_1 x"));
@@ -559,7 +545,29 @@ mod tests {
         assert_eq!(ids("/api/v2/x/WORKSPACES/acme/a"), found("a"));
         assert_eq!(ids(base), found(""));
         assert_eq!(ids(&format!("{base}/agent-runs%252frun_1")), found("agent-runs run_1"));
-        assert_eq!(ids("/api/oauth/token"), None);
+        assert_eq!(resource("/api/oauth/token"), Resource::default());
+    }
+
+    #[test]
+    fn what_a_credential_opens() {
+        let run = |kind, id: &str| Some(Opened::Run(kind, id.into()));
+        let (agent, eval) = (RunKind::Agent, RunKind::Eval);
+        for (below, expected) in [
+            ("agent-runs/run_1", run(agent, "run_1")),
+            ("agent-runs/run_1/feedback", run(agent, "run_1")),
+            ("agent-runs/run_1/stream", run(agent, "run_1")),
+            ("eval-runs/e/cancel", run(eval, "e")),
+            ("agent-sessions/s/messages", Some(Opened::Session("s".into()))),
+            ("agent-sessions/s", None),
+            ("agent-runs", None),
+            ("/agent-runs/run_1", None),
+            ("agent-runs/run%5F1", None),
+            ("models", None),
+        ] {
+            let found = resource(&format!("/api/v1/workspaces/acme/{below}")).opened;
+            assert_eq!(found, expected, "{below}");
+        }
+        assert_eq!(resource("/api/v1//workspaces/acme/agent-runs/run_1").opened, None);
     }
 
     #[test]

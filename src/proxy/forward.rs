@@ -21,10 +21,10 @@ use crate::{
         code::Code,
         guard::Caller,
         reply::{self, Body, BoxError, Paced, Pieces, ReadError},
-        route,
+        route::{Opened, Resource},
     },
     http_client,
-    model::ids::{RunKind, SessionId},
+    model::ids::RunKind,
     oauth::TokenError,
     runs::{DrivenRun, RunKey, Runs, Thing},
     upstream::{Authority, OpenError, SendError, X_API_KEY},
@@ -72,12 +72,19 @@ pub struct Outgoing<'a> {
     pub runs: &'a Arc<Runs>,
     pub caller: Caller,
     pub authority: Authority,
+    /// What the app's path leads to.
+    resource: Resource,
 }
 
 impl<'a> Outgoing<'a> {
-    /// A request of `caller`, who sent these headers.
-    pub fn new(runs: &'a Arc<Runs>, caller: &Caller, headers: &HeaderMap) -> Self {
-        Self { runs, caller: caller.clone(), authority: authority(runs, caller, headers) }
+    /// A request of `caller`, who sent these headers, for `resource`.
+    pub fn new(
+        runs: &'a Arc<Runs>,
+        caller: &Caller,
+        headers: &HeaderMap,
+        resource: Resource,
+    ) -> Self {
+        Self { runs, caller: caller.clone(), authority: authority(runs, caller, headers), resource }
     }
 
     /// Decides again what the request may do, now that its body is there. A body can take an hour, in
@@ -86,14 +93,14 @@ impl<'a> Outgoing<'a> {
     pub fn renew(&mut self, parts: &Parts) -> Result<(), Response<Body>> {
         self.caller.app = self.runs.still(&self.caller.app).ok_or_else(reply::not_let_in)?;
         self.authority = authority(self.runs, &self.caller, &parts.headers);
-        self.others(parts.uri.path()).map_or(Ok(()), |thing| Err(super::not_yours(thing)))
+        self.others().map_or(Ok(()), |thing| Err(super::not_yours(thing)))
     }
 
     /// What the path leads to that another app than the caller's began. MANTYX is not asked for it,
     /// as the credential that the bridge shows there would open it.
-    pub(super) fn others(&self, path: &str) -> Option<Thing> {
-        let (workspace, ids) = route::below_workspace(path)?;
-        ids.iter().find_map(|id| self.runs.others(&workspace, id, &self.caller.app.name))
+    pub(super) fn others(&self) -> Option<Thing> {
+        let Resource { workspace, ids, .. } = &self.resource;
+        ids.iter().find_map(|id| self.runs.others(workspace, id, &self.caller.app.name))
     }
 
     /// Forwards the request as it is.
@@ -147,7 +154,7 @@ impl<'a> Outgoing<'a> {
             Ok(response) => {
                 upstream.overheard(&self.authority, response.headers());
                 if response.status().is_success() {
-                    self.accepted(&parts.method, parts.uri.path());
+                    self.accepted(&parts.method);
                 }
                 self.back(response)
             }
@@ -213,22 +220,24 @@ impl<'a> Outgoing<'a> {
         }
     }
 
-    /// MANTYX has accepted the caller's credential for what is at `path`: a run, something below it,
-    /// or the messages of a session.
-    fn accepted(&self, method: &Method, path: &str) {
+    /// MANTYX has accepted the caller's credential for where the request leads.
+    fn accepted(&self, method: &Method) {
         // What other methods tell may need no credential, as a browser's OPTIONS does not.
         if !matches!(*method, Method::GET | Method::POST) {
             return;
         }
         let app = &self.caller.app.name;
-        match opened(path) {
-            Some(Opened::Run(key)) => {
+        let workspace = &self.resource.workspace;
+        match &self.resource.opened {
+            Some(Opened::Run(kind, run)) => {
+                let (workspace, run) = (Arc::clone(workspace), run.clone());
+                let key = RunKey { workspace, kind: *kind, run };
                 if let Some(run) = self.runs.get(&key).filter(|run| run.app == *app) {
                     self.runs.accepted(&run, &self.authority);
                 }
             }
-            Some(Opened::Session(workspace, session)) => {
-                self.runs.accepted_for_session((&workspace, &session), app, &self.authority);
+            Some(Opened::Session(session)) => {
+                self.runs.accepted_for_session((workspace, session), app, &self.authority);
             }
             None => {}
         }
@@ -302,25 +311,6 @@ fn from_upstream(headers: &HeaderMap) -> HeaderMap {
         headers.remove(name);
     }
     headers
-}
-
-/// What a path leads to that a credential opens.
-#[derive(Debug, PartialEq, Eq)]
-enum Opened {
-    Run(RunKey),
-    Session(String, SessionId),
-}
-
-/// Reads `path` as it was written: in another form, it is nothing that the bridge knows.
-fn opened(path: &str) -> Option<Opened> {
-    let mut segments = path.strip_prefix("/api/v1/workspaces/")?.split('/');
-    let (workspace, collection, id) = (segments.next()?, segments.next()?, segments.next()?);
-    if collection == "agent-sessions" {
-        let messages = segments.next() == Some("messages");
-        return messages.then(|| Opened::Session(workspace.to_owned(), id.into()));
-    }
-    let kind = RunKind::of_collection(collection)?;
-    Some(Opened::Run(RunKey { workspace: workspace.into(), kind, run: id.into() }))
 }
 
 /// Why the body of the request could not be read, if that is why it could not be sent.
@@ -411,27 +401,6 @@ mod tests {
     //! What travels on and what does not.
 
     use super::*;
-
-    #[test]
-    fn what_a_credential_opens() {
-        let run = |kind, id: &str| {
-            Some(Opened::Run(RunKey { workspace: "acme".into(), kind, run: id.into() }))
-        };
-        let (agent, eval) = (RunKind::Agent, RunKind::Eval);
-        for (below, expected) in [
-            ("agent-runs/run_1", run(agent, "run_1")),
-            ("agent-runs/run_1/stream", run(agent, "run_1")),
-            ("eval-runs/e/cancel", run(eval, "e")),
-            ("agent-sessions/s/messages", Some(Opened::Session("acme".to_owned(), "s".into()))),
-            ("agent-sessions/s", None),
-            ("agent-runs", None),
-            ("/agent-runs/run_1", None),
-            ("models", None),
-        ] {
-            assert_eq!(opened(&format!("/api/v1/workspaces/acme/{below}")), expected, "{below}");
-        }
-        assert_eq!(opened("/api/v1//workspaces/acme/agent-runs/run_1"), None);
-    }
 
     #[test]
     fn connection_headers_go_no_further() {
