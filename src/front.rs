@@ -308,8 +308,9 @@ impl Front {
             (Route::Ambiguous, _) => reply::error(
                 StatusCode::BAD_REQUEST,
                 Code::InvalidRequest,
-                "The path could be read as two: it has `.` or `..`, or an encoded slash or \
-                 percent sign where a run or a session stands. Send it in its normal form.",
+                "The path could be read as two: it has `.` or `..`, or names a workspace, a run or a \
+                 session with other characters than A-Z a-z 0-9 - _ . ~ and the colon. Send it in \
+                 its normal form.",
             ),
             (Route::Unknown | Route::Proxied(..), _) => reply::error(
                 StatusCode::NOT_FOUND,

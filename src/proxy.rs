@@ -26,7 +26,7 @@ use crate::{
         route::{Proxied, Resource},
     },
     model::{
-        ids::{RunId, RunKind, SessionId, ToolUseId},
+        ids::{RunId, RunKind, SessionId, ToolUseId, Workspace},
         json::string_member,
     },
     runs::{RunKey, Runs, Thing, app_stream},
@@ -170,7 +170,7 @@ impl Proxy {
     async fn end_session(
         &self,
         from: &Outgoing<'_>,
-        workspace: Arc<str>,
+        workspace: Workspace,
         session: SessionId,
         request: Request<Incoming>,
     ) -> Response<Body> {

@@ -230,7 +230,7 @@ impl<'a> Outgoing<'a> {
         let workspace = &self.resource.workspace;
         match &self.resource.opened {
             Some(Opened::Run(kind, run)) => {
-                let (workspace, run) = (Arc::clone(workspace), run.clone());
+                let (workspace, run) = (workspace.clone(), run.clone());
                 let key = RunKey { workspace, kind: *kind, run };
                 if let Some(run) = self.runs.get(&key).filter(|run| run.app == *app) {
                     self.runs.accepted(&run, &self.authority);

@@ -17,7 +17,7 @@ use crate::{
         reply::{self, Body},
     },
     model::{
-        ids::{RunKind, SessionId},
+        ids::{RunKind, SessionId, Workspace},
         offer::Offer,
         spec::{InjectError, Injected, Selection, Spec, SpecError, Table},
         trace::{self, Trace},
@@ -59,7 +59,7 @@ impl Outgoing<'_> {
     /// A run is to be created below `workspace`, to where the request already leads.
     pub async fn create_run(
         &mut self,
-        workspace: Arc<str>,
+        workspace: Workspace,
         kind: RunKind,
         request: Request<Incoming>,
     ) -> Response<Body> {
@@ -76,7 +76,7 @@ impl Outgoing<'_> {
 
     pub(super) async fn create_session(
         &mut self,
-        workspace: Arc<str>,
+        workspace: Workspace,
         request: Request<Incoming>,
     ) -> Response<Body> {
         let taken = match self.take(request).await {
@@ -110,7 +110,7 @@ impl Outgoing<'_> {
     }
 
     /// A session that gets no tools.
-    async fn create_bare_session(&self, workspace: Arc<str>, taken: Taken) -> Response<Body> {
+    async fn create_bare_session(&self, workspace: Workspace, taken: Taken) -> Response<Body> {
         let exchanged = self.exchange(&taken.parts, vec![taken.body]).await;
         let (response, body) = match exchanged {
             Ok(answer) => answer,
@@ -126,7 +126,7 @@ impl Outgoing<'_> {
 
     pub(super) async fn message(
         &mut self,
-        workspace: Arc<str>,
+        workspace: Workspace,
         id: SessionId,
         request: Request<Incoming>,
     ) -> Response<Body> {
@@ -251,7 +251,7 @@ impl Outgoing<'_> {
         &self,
         taken: Taken,
         plan: Plan,
-        (workspace, kind): (Arc<str>, RunKind),
+        (workspace, kind): (Workspace, RunKind),
         session: Option<SessionId>,
     ) -> Response<Body> {
         let (body, counts, table) = match plan {

@@ -13,7 +13,7 @@ use tokio::{sync::watch, time::Instant};
 
 use super::{DrivenRun, RunKey, Runs};
 use crate::{
-    model::ids::{AppName, RunId, RunKind, SessionId},
+    model::ids::{AppName, RunId, RunKind, SessionId, Workspace},
     upstream::{Authority, PostCredential},
 };
 
@@ -180,7 +180,7 @@ impl Runs {
         let is_of = |run: &&Arc<DrivenRun>| {
             let RunKey { workspace, kind, run: own } = &run.key;
             let of_eval = || {
-                let (workspace, kind) = (Arc::clone(workspace), RunKind::Agent);
+                let (workspace, kind) = (workspace.clone(), RunKind::Agent);
                 let key = RunKey { workspace, kind, run: id.clone() };
                 inner.eval_key_of(&key).as_ref() == Some(&run.key)
             };
@@ -206,7 +206,7 @@ impl Runs {
     /// The same, for the runs of a session.
     pub fn accepted_for_session(
         &self,
-        (workspace, session): (&str, &SessionId),
+        (workspace, session): (&Workspace, &SessionId),
         app: &AppName,
         shown: &Authority,
     ) {

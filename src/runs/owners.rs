@@ -16,7 +16,7 @@ use std::{
 
 use crate::{
     journal::record::{Change, Millis, OwnerRecord, Slot},
-    model::ids::{AppName, RunId, RunKind, SessionId, ToolUseId},
+    model::ids::{AppName, RunId, RunKind, SessionId, ToolUseId, Workspace},
 };
 
 use super::RunKey;
@@ -29,7 +29,7 @@ pub(super) const KEEP_OWNED: usize = 10_000;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Owned {
     Run(RunKey),
-    Session(Arc<str>, SessionId),
+    Session(Workspace, SessionId),
 }
 
 /// How an app came to own a run or a session.
@@ -158,8 +158,10 @@ impl Owners {
         let number = self.next;
         self.next += 1;
         let owner = Owner { app: app.clone(), how, since, number };
+        // The journal goes on to know it as it was spelled first.
+        let known = self.all.get_key_value(&owned).map(|(known, _)| Arc::clone(known));
+        let owned = known.unwrap_or_else(|| Arc::new(owned));
         let mut changes = vec![Change::Owner(owned.kept(), owner.record())];
-        let owned = Arc::new(owned);
         self.all.insert(Arc::clone(&owned), owner);
         let own = &mut self.by_app.entry(app.clone()).or_default()[usize::from(owned.is_session())];
         own.push_back((number, owned));
@@ -176,7 +178,7 @@ impl Owners {
 }
 
 /// An agent run: the one that waits for the answers of calls.
-type AgentRun = (Arc<str>, RunId);
+type AgentRun = (Workspace, RunId);
 
 /// Which driver has claimed a call, by the number of its run in the journal.
 #[derive(Debug, Default)]
@@ -255,6 +257,16 @@ mod tests {
             let owner = owners.get(&run("r")).expect("it has an owner").app.as_str();
             assert_eq!(owner, if expected { app } else { "a" }, "{told}");
         }
+    }
+
+    #[test]
+    fn the_journal_knows_a_thing_by_one_spelling() {
+        let mut owners = Owners::default();
+        owners.own(run("r"), &"a".into(), How::Attached, 1).expect("nobody has it");
+        let taken = owners.own(run("R"), &"b".into(), How::Attached, 2);
+        assert!(taken.is_err(), "it is the same run");
+        let changes = owners.own(run("R"), &"b".into(), How::Created, 2).expect("its creator");
+        assert!(matches!(&changes[..], [Change::Owner((_, _, id), _)] if id == "r"), "{changes:?}");
     }
 
     #[test]

@@ -21,7 +21,7 @@ const FIXED: [&str; 9] = [
 /// A path as the most generous server reads it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Meaning {
-    /// Its segments, decoded; empty ones are left out, and [`FIXED`] ones are in lower case.
+    /// Its segments, decoded and without parameters; empty ones are left out, and [`FIXED`] ones are in lower case.
     pub segments: Vec<String>,
     /// Whether a less generous server reads other segments: an encoded slash is content for one and
     /// a separator for the other, and `Agent-Runs` is `agent-runs` only where case is ignored.
@@ -41,7 +41,9 @@ impl Meaning {
             settled = next == text;
             text = next;
         }
-        let segments = text.split(['/', '\\']).filter(|segment| !segment.is_empty());
+        // Some servers take what is behind a semicolon for parameters, and leave it out.
+        let segments = text.split(['/', '\\']).filter_map(|segment| segment.split(';').next());
+        let segments = segments.filter(|segment| !segment.is_empty());
         let segments: Vec<String> = segments.enumerate().map(without_case).collect();
         let strange = |text: char| text.is_control() || text == char::REPLACEMENT_CHARACTER;
         Self {
