@@ -24,7 +24,7 @@ use crate::{
         guard::{App, Caller, Guard, OPERATOR, Refusal, TokenHash},
         rate,
         reply::{self, Body},
-        route::{Own, Route},
+        route::{AfterHangUp, Own, Route},
         sessions::{Begun, Sessions},
     },
     http_client,
@@ -83,11 +83,12 @@ impl Front {
         request: Request<Incoming>,
         arrival: Arrival,
     ) -> Response<Body> {
+        let after = route.after_hang_up(request.method());
         match caller {
-            Some(caller) if route.outlives_caller(request.method()) => {
+            Some(caller) if after != AfterHangUp::Dropped => {
                 let (this, app) = (Arc::clone(self), caller.app.name.clone());
                 let work = async move { this.count(route, Some(caller), request, &arrival).await };
-                self.detached.answer(&app, work).await
+                self.detached.answer(&app, after, work).await
             }
             caller => self.count(route, caller, request, &arrival).await,
         }

@@ -107,12 +107,20 @@ impl Proxy {
         key: RunKey,
         request: Request<Incoming>,
     ) -> Response<Body> {
+        let (parts, body) = request.into_parts();
+        let body = match reply::read(body, MAX_RESULT_BODY).await {
+            Ok(body) => body,
+            Err(error) => return error.reply(),
+        };
+        if let Err(refusal) = from.renew(&parts) {
+            return refusal;
+        }
+        // Asked last: the run may have been handed over while the body came.
         let run = match from.own_run_or_eval(&key).await {
             Ok(Some(run)) => run,
-            Ok(None) => return from.forward(request).await,
+            Ok(None) => return from.forward_bytes(&parts, vec![body]).await,
             Err(refusal) => return refusal,
         };
-        let (parts, body) = request.into_parts();
         // A result that the bridge cannot read might be one for a call that it answers itself.
         if inject::is_encoded(&parts.headers) {
             return reply::error(
@@ -121,13 +129,6 @@ impl Proxy {
                 "The bridge has to read for which call of its run a result is; send it without \
                  Content-Encoding.",
             );
-        }
-        let body = match reply::read(body, MAX_RESULT_BODY).await {
-            Ok(body) => body,
-            Err(error) => return error.reply(),
-        };
-        if let Err(refusal) = from.renew(&parts) {
-            return refusal;
         }
         let text = std::str::from_utf8(&body).ok();
         let Some(tool_use) = text.and_then(|text| string_member(text, "toolUseId")) else {

@@ -59,6 +59,12 @@ pub enum ReadError {
     TooSlow,
     #[error("The body broke off: {0}")]
     Broken(String),
+    /// Its app was removed, or is known by another token, while the body came.
+    #[error("The app is not let in any more.")]
+    NotLetIn,
+    /// What it is for was found to be another app's while the body came.
+    #[error("There is no such run or session.")]
+    NotFound,
     #[error("{NoRoom}; try again soon.")]
     NoRoom,
     #[error("The form did not come within {} s.", FORM_TIME.as_secs())]
@@ -73,6 +79,8 @@ impl ReadError {
             Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, Code::BodyTooLarge),
             Self::TooSlow | Self::FormTooSlow => (StatusCode::REQUEST_TIMEOUT, Code::BodyTooSlow),
             Self::Broken(_) => (StatusCode::BAD_REQUEST, Code::InvalidRequest),
+            Self::NotLetIn => return not_let_in(),
+            Self::NotFound => (StatusCode::NOT_FOUND, Code::NotFound),
             Self::NoRoom | Self::TooManyForms => (StatusCode::SERVICE_UNAVAILABLE, Code::Busy),
         };
         let mut response = error(status, code, &self.to_string());

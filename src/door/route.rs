@@ -103,7 +103,7 @@ pub enum Proxied {
 }
 
 /// What a path of MANTYX's leads to below a workspace; nothing, by default.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Resource {
     pub workspace: Workspace,
     /// All segments behind the workspace, as each may be an id.
@@ -113,10 +113,21 @@ pub struct Resource {
 
 /// What a credential opens that MANTYX accepts for a path: a run, something below it, or the
 /// messages of a session. A path that is not in its normal form opens nothing.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Opened {
     Run(RunKind, RunId),
     Session(SessionId),
+}
+
+/// What becomes of a request whose app has hung up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AfterHangUp {
+    Dropped,
+    /// It goes on, and is dropped if MANTYX, or a backend, takes too long.
+    ForAWhile,
+    /// It goes on until its handler ends, which bounds each of its waits. MANTYX may create a run, which
+    /// has to be driven.
+    ToItsEnd,
 }
 
 impl Route {
@@ -234,19 +245,16 @@ impl Route {
         }
     }
 
-    /// Whether a request of `method` goes on to its end when its app has hung up: each that
-    /// changes something, here or at MANTYX.
+    /// What becomes of a request of `method` when its app hangs up. Each that changes something, here
+    /// or at MANTYX, goes on.
     ///
-    /// Not so a call by `POST /v1/tool-calls`: nobody else comes back for its answer, so that a
-    /// hang-up cancels it at its server. What is noted of a call is written when it is dropped, too.
-    pub fn outlives_caller(&self, method: &Method) -> bool {
+    /// Not so a call by `POST /v1/tool-calls`: only its caller wants the answer, so that a hang-up
+    /// cancels it at its server. What is noted of a call is written when it is dropped, too.
+    pub fn after_hang_up(&self, method: &Method) -> AfterHangUp {
         match self {
             Self::Own(own) => match own {
-                Own::Refresh(_)
-                | Own::Accept(_)
-                | Own::Submit
-                | Own::Attach(_)
-                | Own::Decide(_) => true,
+                Own::Submit | Own::Attach(_) => AfterHangUp::ToItsEnd,
+                Own::Refresh(_) | Own::Accept(_) | Own::Decide(_) => AfterHangUp::ForAWhile,
                 Own::Health
                 | Own::Ready
                 | Own::Status
@@ -260,21 +268,21 @@ impl Route {
                 | Own::Approvals
                 | Own::Metrics
                 | Own::Events
-                | Own::OpenApi => false,
+                | Own::OpenApi => AfterHangUp::Dropped,
             },
             Self::Proxied(proxied, _) => match proxied {
                 Proxied::CreateRun { .. }
                 | Proxied::CreateSession { .. }
-                | Proxied::Message { .. }
-                | Proxied::EndSession { .. }
+                | Proxied::Message { .. } => AfterHangUp::ToItsEnd,
+                Proxied::EndSession { .. }
                 | Proxied::ToolResult { .. }
-                | Proxied::Cancel { .. } => true,
-                Proxied::Stream { .. } => false,
-                Proxied::Other => !method.is_safe(),
+                | Proxied::Cancel { .. } => AfterHangUp::ForAWhile,
+                Proxied::Other if !method.is_safe() => AfterHangUp::ForAWhile,
+                Proxied::Stream { .. } | Proxied::Other => AfterHangUp::Dropped,
             },
             // Once a form has been read, nothing of these waits.
-            Self::Page | Self::SignIn | Self::SignOut => false,
-            Self::WrongMethod(_) | Self::Ambiguous | Self::Unknown => false,
+            Self::Page | Self::SignIn | Self::SignOut => AfterHangUp::Dropped,
+            Self::WrongMethod(_) | Self::Ambiguous | Self::Unknown => AfterHangUp::Dropped,
         }
     }
 

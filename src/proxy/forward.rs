@@ -5,12 +5,15 @@
 
 use std::{
     error::Error,
+    pin::Pin,
     sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, header, request::Parts};
+use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use reqwest::RequestBuilder;
@@ -19,7 +22,7 @@ use tracing::{error, warn};
 use crate::{
     door::{
         code::Code,
-        guard::Caller,
+        guard::{App, Caller},
         reply::{self, Body, BoxError, Paced, Pieces, ReadError},
         route::{Opened, Resource},
     },
@@ -91,26 +94,31 @@ impl<'a> Outgoing<'a> {
     /// which the app may be removed, or get another token or credential, and what the path leads to
     /// may turn out to be another app's. The error is the refusal, for the app.
     pub fn renew(&mut self, parts: &Parts) -> Result<(), Response<Body>> {
-        self.caller.app = self.runs.still(&self.caller.app).ok_or_else(reply::not_let_in)?;
+        let app = may_still(self.runs, &self.caller.app, &self.resource);
+        self.caller.app = app.map_err(|error| error.reply())?;
         self.authority = authority(self.runs, &self.caller, &parts.headers);
-        self.others().map_or(Ok(()), |thing| Err(super::not_yours(thing)))
+        Ok(())
     }
 
     /// What the path leads to that another app than the caller's began. MANTYX is not asked for it,
     /// as the credential that the bridge shows there would open it.
     pub(super) fn others(&self) -> Option<Thing> {
-        let Resource { workspace, ids, .. } = &self.resource;
-        ids.iter().find_map(|id| self.runs.others(workspace, id, &self.caller.app.name))
+        others(self.runs, &self.caller.app, &self.resource)
     }
 
-    /// Forwards the request as it is.
+    /// Forwards the request as it is. Its body never ends at MANTYX if the app may not send the
+    /// request any more before that.
     pub async fn forward(&self, request: Request<Incoming>) -> Response<Body> {
         let (parts, body) = request.into_parts();
         let length = parts.headers.get(header::CONTENT_LENGTH).cloned();
         if http_body::Body::is_end_stream(&body) {
             return self.send(&parts, Ok).await;
         }
-        let body = Mutex::new(Some(reqwest::Body::wrap(Paced::new(body))));
+        let (runs, app) = (Arc::clone(self.runs), Arc::clone(&self.caller.app));
+        let resource = self.resource.clone();
+        let judge = move || may_still(&runs, &app, &resource).map(drop);
+        let body = reqwest::Body::wrap(Judged { body: Paced::new(body), judge });
+        let body = Mutex::new(Some(body));
         let fill = |request: RequestBuilder| {
             let body = body.lock().unwrap_or_else(PoisonError::into_inner).take();
             let request = request.body(body.ok_or(SendError::NotTwice)?);
@@ -297,6 +305,48 @@ impl<'a> Outgoing<'a> {
             "MANTYX refuses the credential of the bridge (401). It is `upstream.credential` \
              in bridge.yaml that has to be mended; your token for the bridge is right.",
         ))
+    }
+}
+
+/// What `resource` is of that another app than `app` began.
+fn others(runs: &Runs, app: &App, resource: &Resource) -> Option<Thing> {
+    resource.ids.iter().find_map(|id| runs.others(&resource.workspace, id, &app.name))
+}
+
+/// `app` as it is now, if it may still send a request for `resource`.
+fn may_still(runs: &Runs, app: &App, resource: &Resource) -> Result<Arc<App>, ReadError> {
+    let app = runs.still(app).ok_or(ReadError::NotLetIn)?;
+    others(runs, &app, resource).map_or(Ok(app), |_| Err(ReadError::NotFound))
+}
+
+/// A body on its way to MANTYX, which breaks off once `judge` refuses it: the request that it belongs
+/// to has no effect then, as MANTYX does not get the end of it.
+struct Judged<J> {
+    body: Paced<Incoming>,
+    judge: J,
+}
+
+impl<J: Fn() -> Result<(), ReadError> + Unpin> http_body::Body for Judged<J> {
+    type Data = Bytes;
+    type Error = ReadError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ReadError>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        match (self.judge)() {
+            Ok(()) => Poll::Ready(frame),
+            Err(refusal) => Poll::Ready(Some(Err(refusal))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
