@@ -21,6 +21,7 @@ use crate::{
     door::{
         Arrival, LetIn,
         code::Code,
+        failures::Peer,
         guard::{App, Caller, Guard, OPERATOR, Refusal, TokenHash},
         rate,
         reply::{self, Body},
@@ -195,7 +196,7 @@ impl Front {
             return self.refuse(request.uri().path(), arrival, &refusal);
         }
         let (parts, body) = request.into_parts();
-        let form = match self.sessions.forms.read(body).await {
+        let form = match self.sessions.forms.read(Peer::of(arrival), body).await {
             Ok(form) => form,
             Err(error) => return error.reply(),
         };

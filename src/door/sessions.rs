@@ -18,7 +18,7 @@ use http::{HeaderMap, HeaderValue, header};
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
-use super::{guard::TokenHash, reply::Forms};
+use super::{forms::Forms, guard::TokenHash};
 use crate::model::catalog::hex;
 
 /// How long a session lasts.
