@@ -39,7 +39,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Front {
     pub guard: Guard,
-    pub sessions: Sessions,
+    pub sessions: Arc<Sessions>,
     pub api: Api,
     pub proxy: Proxy,
     pub traces: Traces,
@@ -246,8 +246,12 @@ impl Front {
         // The operator alone is no app, and cannot be removed.
         let app = caller.as_ref().map(|caller| Arc::clone(&caller.app));
         let app = app.filter(|app| !app.is_operator());
+        let session = caller.as_ref().and_then(|_| self.sessions.over(request.headers()));
         let response = self.dispatch(route, caller, request, arrival).await;
-        let response = self.while_let_in(app, response);
+        let mut response = self.while_let_in(app, response);
+        if let Some(over) = session {
+            response = response.map(|body| reply::until(body, over));
+        }
         span.set("http.response.status_code", response.status().as_u16());
         span.set_failed(response.status().is_server_error());
         drop(span);

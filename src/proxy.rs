@@ -95,8 +95,11 @@ impl Proxy {
         debug!(run = %key.run, last_seq, app = %run.app, "an app reads the run's stream");
         // That the app asks is a reason to try once more.
         self.runs.revive(&run);
+        // A token that MANTYX takes no more opens no stream, nor holds one open.
+        let (reader, shown) = (Arc::clone(&run), from.authority.clone());
+        let refused = async move { reader.refuses(&shown).await };
         match app_stream::open(&self.runs, run, last_seq).await {
-            Ok(events) => reply::events(events),
+            Ok(events) => reply::events(events).map(|body| reply::until(body, refused)),
             Err(failure) => from.refused(&failure.error),
         }
     }

@@ -161,8 +161,14 @@ impl<'a> Outgoing<'a> {
         match sent.await {
             Ok(response) => {
                 upstream.overheard(&self.authority, response.headers());
-                if response.status().is_success() {
-                    self.accepted(&parts.method);
+                match response.status() {
+                    status if status.is_success() => self.accepted(&parts.method),
+                    StatusCode::UNAUTHORIZED => {
+                        if let Some(run) = self.opened_run() {
+                            self.runs.refused(&run, &self.authority);
+                        }
+                    }
+                    _ => {}
                 }
                 self.back(response)
             }
@@ -223,7 +229,12 @@ impl<'a> Outgoing<'a> {
                 }
                 Ok(())
             }
-            Ok(response) => Err(self.back(response)),
+            Ok(response) => {
+                if let (StatusCode::UNAUTHORIZED, Some(run)) = (response.status(), run) {
+                    self.runs.refused(run, shown);
+                }
+                Err(self.back(response))
+            }
             Err(error) => Err(unsent(&error)),
         }
     }
@@ -234,21 +245,22 @@ impl<'a> Outgoing<'a> {
         if !matches!(*method, Method::GET | Method::POST) {
             return;
         }
-        let app = &self.caller.app.name;
         let workspace = &self.resource.workspace;
-        match &self.resource.opened {
-            Some(Opened::Run(kind, run)) => {
-                let (workspace, run) = (workspace.clone(), run.clone());
-                let key = RunKey { workspace, kind: *kind, run };
-                if let Some(run) = self.runs.get(&key).filter(|run| run.app == *app) {
-                    self.runs.accepted(&run, &self.authority);
-                }
-            }
-            Some(Opened::Session(session)) => {
-                self.runs.accepted_for_session((workspace, session), app, &self.authority);
-            }
-            None => {}
+        if let Some(run) = self.opened_run() {
+            self.runs.accepted(&run, &self.authority);
         }
+        if let Some(Opened::Session(session)) = &self.resource.opened {
+            let app = &self.caller.app.name;
+            self.runs.accepted_for_session((workspace, session), app, &self.authority);
+        }
+    }
+
+    /// The caller's driven run that the path leads to, or into.
+    fn opened_run(&self) -> Option<Arc<DrivenRun>> {
+        let Some(Opened::Run(kind, run)) = &self.resource.opened else { return None };
+        let (workspace, run) = (self.resource.workspace.clone(), run.clone());
+        let run = self.runs.get(&RunKey { workspace, kind: *kind, run })?;
+        (run.app == self.caller.app.name).then_some(run)
     }
 
     /// MANTYX's answer, for the app.
