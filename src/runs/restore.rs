@@ -61,6 +61,8 @@ impl Runs {
         for session in sessions {
             self.restore_session(session);
         }
+        let forgotten = self.lock().make_room_for_sessions();
+        self.journal.write(forgotten);
         // Before the first driver reads anything.
         for run in &runs {
             self.reclaim(run);
@@ -198,7 +200,14 @@ impl Runs {
         let key = key(&kept)?;
         let KeptRun { slot, record, routes, calls } = kept;
         let trace = self.kept_trace(&record);
-        let table = Arc::new(Table::restore(&record.table, routes));
+        let (is_remade, table) = match routes {
+            Some(routes) => (false, Table::restore(&record.table, routes)),
+            None => {
+                let offer = self.backends.board.offer_of_known();
+                (true, Table::remade(&record.table, Arc::clone(offer.routes())))
+            }
+        };
+        let table = Arc::new(table);
         let last_seq = calls.iter().map(|call| call.record.seq).max().unwrap_or(0);
         let last_seq = last_seq.max(record.read_to);
         let mut left = Left {
@@ -218,7 +227,7 @@ impl Runs {
             let route = table.claims(&asked).cloned();
             let known = entry.known(route.as_ref().is_some_and(|r| r.repeatable), POST_WITHIN);
             let recovery = decide(known);
-            if recovery == Recovery::Make {
+            if recovery == Recovery::Make && route.is_some() {
                 left.again.push(entry);
                 continue;
             }
@@ -243,6 +252,14 @@ impl Runs {
         let (unanswered, seq) = (left.again.len() + open.len(), left.last_seq);
         let run = Arc::new(DrivenRun::left(new, left, &self.room));
         inner.runs.insert(key, Arc::clone(&run));
+        if is_remade {
+            warn!(
+                run = %run.key.run, app = %run.app,
+                "the journal has lost the run's tools; the run goes on with those that its backends \
+                 offer now"
+            );
+            self.journal.write(run.changes());
+        }
         Some(Woken { run, open, unanswered, seq })
     }
 
@@ -314,7 +331,7 @@ fn task(
     answer: Option<Bytes>,
 ) -> Option<Task> {
     match (recovery, route, answer) {
-        (Recovery::Nothing | Recovery::Make, _, _) => None,
+        (Recovery::Nothing, _, _) => None,
         (Recovery::Post, _, Some(body)) => Some(Task::Post(body)),
         (Recovery::Resume, Some(route), _) => Some(Task::Resume(route)),
         (Recovery::TooLate, _, _) => {
@@ -324,7 +341,10 @@ fn task(
             );
             Some(Task::Refuse(why, Ending::TooLate))
         }
-        (Recovery::Unknown | Recovery::Post | Recovery::Resume, _, _) => Some(unknown(name)),
+        // A call that is to be made and has no route is one whose routes are lost.
+        (Recovery::Unknown | Recovery::Post | Recovery::Resume | Recovery::Make, _, _) => {
+            Some(unknown(name))
+        }
     }
 }
 
@@ -347,7 +367,7 @@ mod tests {
     use super::*;
     use crate::{
         journal::record::{CallKey, CallRecord, LongOf, RunRecord, Slot},
-        model::{offer::Offer, routes::Routes},
+        model::offer::Offer,
     };
 
     fn run(id: &str, agent_run: &str, tool_use: &str, stage: Stage) -> KeptRun {
@@ -374,6 +394,7 @@ mod tests {
             stage,
             attempts: 0,
             handle: None,
+            peer: None,
             seq: 1,
             received_at: 1,
             received_up: None,
@@ -387,7 +408,7 @@ mod tests {
         let (agent_run, tool_use) = (agent_run.to_owned(), tool_use.to_owned());
         let call =
             KeptCall { key: CallKey { slot, agent_run, tool_use }, record: call, answer: None };
-        KeptRun { slot, record, routes: Arc::new(Routes::default()), calls: vec![call] }
+        KeptRun { slot, record, routes: Some(Arc::default()), calls: vec![call] }
     }
 
     #[test]
@@ -401,6 +422,7 @@ mod tests {
             target: "rm".to_owned(),
             origin: origin.map(|(run, tool_use)| (run.to_owned(), tool_use.to_owned())),
             handle: None,
+            peer: None,
             arguments: None,
             begun_at: 1,
             begun_up: None,
