@@ -3,6 +3,8 @@
 //!
 //! Must not: decide what becomes of a call (model/recovery.rs does), or read the journal.
 
+mod inherited;
+
 use std::sync::{Arc, atomic::Ordering};
 
 use bytes::Bytes;
@@ -61,6 +63,8 @@ impl Runs {
         for session in sessions {
             self.restore_session(session);
         }
+        let (runs, inherited) = inherited::by_the_last(runs);
+        self.journal.write(inherited);
         // Before the first driver reads anything.
         for run in &runs {
             self.reclaim(run);
@@ -199,6 +203,7 @@ impl Runs {
         let KeptRun { slot, record, routes, calls } = kept;
         let trace = self.kept_trace(&record);
         let table = Arc::new(Table::restore(&record.table, routes));
+        let is_handed_over = inner.is_created_for_another(&key, &record.app.as_str().into());
         let last_seq = calls.iter().map(|call| call.record.seq).max().unwrap_or(0);
         let last_seq = last_seq.max(record.read_to);
         let mut left = Left {
@@ -219,7 +224,12 @@ impl Runs {
             let known = entry.known(route.as_ref().is_some_and(|r| r.repeatable), POST_WITHIN);
             let recovery = decide(known);
             if recovery == Recovery::Make {
-                left.again.push(entry);
+                match route {
+                    Some(_) if !is_handed_over => left.again.push(entry),
+                    // Nothing has reached the tool, and to its present app the call is not the
+                    // bridge's: the app was shown it, and answers it.
+                    _ => self.journal.write(entry.left_to_others()),
+                }
                 continue;
             }
             let seen = Seen { agent_run: asked.agent_run, tool_use: asked.tool_use, content };
@@ -242,7 +252,12 @@ impl Runs {
         };
         let (unanswered, seq) = (left.again.len() + open.len(), left.last_seq);
         let run = Arc::new(DrivenRun::left(new, left, &self.room));
-        inner.runs.insert(key, Arc::clone(&run));
+        if is_handed_over {
+            run.hand_over();
+            self.journal.write(run.changes());
+        } else {
+            inner.runs.insert(key, Arc::clone(&run));
+        }
         Some(Woken { run, open, unanswered, seq })
     }
 
@@ -253,6 +268,8 @@ impl Runs {
                 "a run of the bridge's earlier life is driven on"
             );
             self.drive(&run, open);
+        } else if run.takes_answers() {
+            self.answer_without_driver(&run, open);
         }
     }
 }
@@ -350,7 +367,7 @@ mod tests {
         model::{offer::Offer, routes::Routes},
     };
 
-    fn run(id: &str, agent_run: &str, tool_use: &str, stage: Stage) -> KeptRun {
+    pub(super) fn run(id: &str, agent_run: &str, tool_use: &str, stage: Stage) -> KeptRun {
         let table = Table::assumed(&Offer::empty(), BTreeSet::new());
         let (table, _) = table.stored();
         let slot = Slot(1);

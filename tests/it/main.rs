@@ -95,6 +95,8 @@ mod h2;
 #[cfg(test)]
 mod half_read;
 #[cfg(test)]
+mod handed_over;
+#[cfg(test)]
 mod hang_ups;
 #[cfg(test)]
 mod hidden;
