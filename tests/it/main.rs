@@ -60,6 +60,8 @@ mod canaries;
 mod cards;
 mod children;
 #[cfg(test)]
+mod claims;
+#[cfg(test)]
 mod cli;
 #[cfg(test)]
 mod commands;
