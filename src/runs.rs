@@ -25,7 +25,6 @@ mod owners;
 pub mod pending;
 mod permit;
 mod restore;
-mod unwanted;
 mod whose;
 
 use std::{
@@ -85,6 +84,9 @@ const KEEP_EVENTS: Duration = Duration::from_secs(10 * 60);
 const KEEP_ENDED: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most runs and, separately, sessions of one app that are remembered; the oldest go first.
 const KEEP_COUNT: usize = 10_000;
+/// How many bytes of answers the journal has that MANTYX did not know what to do with, over all runs;
+/// each app has an equal share.
+const KEEP_UNWANTED: usize = 16 << 20;
 /// How many bytes of apps' own tools are remembered, over all sessions; each app has an equal share.
 /// The journal has them, too, and no call is made where that is full (64 MiB).
 const KEEP_TOOLS: usize = 16 << 20;
@@ -390,6 +392,17 @@ impl Runs {
         run.log.end();
         run.give_up();
         self.journal.write(run.changes());
+    }
+
+    /// MANTYX does not know the call of `entry`. Where it does not show the run's stream either, that
+    /// may be its fault: the answer, of `size` bytes, stays in the journal until MANTYX does. `false`:
+    /// the answer is not wanted, or the app has no room for it.
+    fn keep_unwanted(&self, run: &DrivenRun, entry: &Arc<Entry>, size: usize) -> bool {
+        let kept =
+            |run: &Arc<DrivenRun>| run.unwanted().values().map(|(_, size)| size).sum::<usize>();
+        let held: usize = self.of_app(Some(&run.app)).iter().map(kept).sum();
+        let share = KEEP_UNWANTED / self.settings().apps.len().max(1);
+        held + size <= share && run.keep_unwanted(entry, size)
     }
 
     /// Cancels the calls of `run`, also those that go on from before the run was taken up.

@@ -130,7 +130,7 @@ impl Runs {
         self.tell(&run);
         // Of a run that was given up. MANTYX knows it, as it has just said so.
         let unwanted = run.take_unwanted().into_iter();
-        self.answer_without_driver(&run, unwanted.map(|(entry, body)| (entry, Task::Post(body))));
+        self.answer_without_driver(&run, unwanted.map(|entry| (entry, Task::PostAgain)));
     }
 
     /// Answers calls of a run that was handed over, whose driver has ended.

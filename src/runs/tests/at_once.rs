@@ -6,14 +6,10 @@ use std::{
 };
 
 use super::{
-    scene::{Scene, app, key},
+    scene::{Scene, app, call, key},
     *,
 };
-use crate::{
-    backend::peer::Witness as _,
-    journal::record::Kept,
-    model::{event::Call, recovery::Stage},
-};
+use crate::{backend::peer::Witness as _, journal::record::Kept, model::recovery::Stage};
 
 /// Has two threads begin each round at the same moment, as nearly as they can: one is a little later,
 /// by another span each time. What both have to say of each round.
@@ -82,17 +78,6 @@ async fn what_is_kept_of_a_run_that_is_given_up_and_revived_at_once_is_how_it_st
     }
 }
 
-fn call(tool_use: &str) -> Call {
-    Call {
-        tool_use: tool_use.into(),
-        agent_run: None,
-        name: "fs_ls".to_owned(),
-        kind: None,
-        args: serde_json::from_str("{}").unwrap(),
-        mcp_server: None,
-    }
-}
-
 /// An answer comes back unwanted while the stream is opened: either it is posted again by the driver,
 /// or it is not kept.
 #[tokio::test]
@@ -101,7 +86,7 @@ async fn an_answer_that_is_unwanted_while_the_stream_opens_is_posted_again_or_gi
     let new = |number| DrivenRun::new(Slot(number), scene.new_run("run"), &scene.runs.room);
     let runs: Vec<DrivenRun> = (0..10_000).map(new).collect();
     let entry = runs[0].entry(&scene.runs, &call("tu"));
-    let keep = |round: usize| runs[round].keep_unwanted(&entry, Bytes::from_static(b"{}"));
+    let keep = |round: usize| runs[round].keep_unwanted(&entry, 2);
     let open = |round: usize| {
         runs[round].set_access(Access::Open);
         !runs[round].take_unwanted().is_empty()

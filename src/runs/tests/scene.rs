@@ -1,5 +1,7 @@
 //! Runs between a backend and a MANTYX that are made up.
 
+use std::sync::atomic::AtomicBool;
+
 use serde_json::Value;
 use tokio::sync::mpsc;
 
@@ -16,6 +18,7 @@ use crate::{
     config::Credential,
     fake_http::{Agent, Reply, Then},
     journal::record::Kept,
+    model::event::Call,
     state::StateDir,
 };
 
@@ -24,6 +27,8 @@ pub(super) struct Scene {
     pub(super) runs: Arc<Runs>,
     pub(super) world: Arc<World>,
     pub(super) mantyx: Agent,
+    /// While this is set, MANTYX knows no run that results are posted to.
+    pub(super) is_forgetful: Arc<AtomicBool>,
     pub(super) dir: tempfile::TempDir,
     _tasks: tokio::task::JoinSet<()>,
 }
@@ -48,9 +53,26 @@ pub(super) fn app() -> App {
     }
 }
 
+/// A call of the backend's tool.
+pub(super) fn call(tool_use: &str) -> Call {
+    Call {
+        tool_use: tool_use.into(),
+        agent_run: None,
+        name: "fs_ls".to_owned(),
+        kind: None,
+        args: serde_json::from_str("{}").unwrap(),
+        mcp_server: None,
+    }
+}
+
 impl Scene {
     pub(super) async fn start(pending_after: Option<Duration>) -> Self {
-        let mantyx = Agent::start(|seen| {
+        let is_forgetful = Arc::new(AtomicBool::new(false));
+        let forgets = Arc::clone(&is_forgetful);
+        let mantyx = Agent::start(move |seen| {
+            if seen.path.ends_with("/tool-results") && forgets.load(Ordering::SeqCst) {
+                return Reply::status(404);
+            }
             if !seen.path.ends_with("/stream") {
                 return Reply::json("{}".to_owned());
             }
@@ -97,7 +119,7 @@ impl Scene {
         let (upstream, journal) = (Arc::new(upstream), Arc::new(journal));
         let runs = Arc::new(Runs::new(upstream, backends, &limits, &[app()], journal, None));
         board.wait_for(|board| board.snapshot("fs").filter(|fs| fs.connection.is_some())).await;
-        Self { runs, world, mantyx, dir, _tasks: tasks }
+        Self { runs, world, mantyx, is_forgetful, dir, _tasks: tasks }
     }
 
     /// The run `id`, as its app creates it.
