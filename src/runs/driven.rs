@@ -130,6 +130,8 @@ pub(super) struct Left {
     pub started_at: Millis,
     pub ended_at: Option<Millis>,
     pub given_up: bool,
+    /// Where its past ended that was read.
+    pub read_to: u64,
     /// Behind this, no call is known.
     pub last_seq: u64,
     /// The calls of which nothing is to be decided any more.
@@ -152,9 +154,9 @@ impl DrivenRun {
 
     /// A run that an earlier process drove.
     pub(super) fn left(new: NewRun, left: Left, room: &Room) -> Self {
-        let Left { slot, started_at, ended_at, given_up, last_seq, seen, again } = left;
+        let Left { slot, started_at, ended_at, given_up, read_to, last_seq, seen, again } = left;
         // Where nobody had read to the present, nothing is known of the answers of others.
-        let last_seq = if new.has_past { 0 } else { last_seq };
+        let (read_to, last_seq) = if new.has_past { (0, 0) } else { (read_to, last_seq) };
         let calls: Vec<Call> = again.iter().map(|entry| entry.call()).collect();
         let (kind, table) = (new.key.kind, Arc::clone(&new.table));
         let by_call = |entry: Arc<Entry>| {
@@ -170,7 +172,7 @@ impl DrivenRun {
         let state = if new.past_is_lost {
             Run::with_lost_past(kind, table, seen, calls)
         } else {
-            Run::resumed(kind, table, last_seq, seen, calls)
+            Run::resumed(kind, table, (read_to, last_seq), seen, calls)
         };
         let this = Self {
             left: Mutex::new(again.into_iter().map(by_call).collect()),

@@ -535,7 +535,9 @@ impl Driver {
                 }
             }
             Step::Finish => {
-                raw.cloned().into_iter().for_each(push);
+                // Apps get the last event wherever they are: without a number, none is behind them.
+                let number = seq.filter(|_| !is_behind);
+                raw.cloned().into_iter().for_each(|raw| self.run.log.push(number, raw));
                 return true;
             }
         }

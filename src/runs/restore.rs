@@ -211,6 +211,7 @@ impl Runs {
             started_at: record.started_at,
             ended_at: record.ended_at,
             given_up: record.given_up,
+            read_to: record.read_to,
             last_seq: if record.past_is_lost { 0 } else { last_seq },
             seen: Vec::new(),
             again: Vec::new(),
