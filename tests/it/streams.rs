@@ -209,10 +209,13 @@ async fn a_last_event_that_comes_behind_a_later_one_ends_its_run() {
         .raw_event(&event(2, "result", r#"{"subtype":"success"}"#))
         .until("never");
     let run = rig.run(script).await;
+    wait::soon("the run should end", async || {
+        let shown = rig.bridge.api("GET", &format!("/v1/runs/{}", run.run_id), None).await;
+        (shown.expect(200)["state"] == "ended").then_some(())
+    })
+    .await;
     let frames = sse::whole(&rig.bridge, &run.stream).await;
     assert_eq!(sse::seqs(&frames), [1, 3, 2], "as MANTYX has sent it");
-    let shown = rig.bridge.api("GET", &format!("/v1/runs/{}", run.run_id), None).await;
-    assert_eq!(shown.expect(200)["state"], "ended");
 }
 
 #[tokio::test]
