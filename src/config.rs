@@ -366,7 +366,6 @@ pub enum CardSource {
 pub enum A2aBinding {
     JsonRpc,
     HttpJson,
-    #[cfg(feature = "grpc")]
     Grpc,
 }
 
@@ -376,7 +375,6 @@ impl A2aBinding {
         match self {
             Self::JsonRpc => "jsonrpc",
             Self::HttpJson => "http-json",
-            #[cfg(feature = "grpc")]
             Self::Grpc => "grpc",
         }
     }

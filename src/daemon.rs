@@ -41,7 +41,7 @@ use crate::{
     door::{guard::Guard, sessions::Sessions},
     front::{DetachedRequests, Front},
     http_client,
-    journal::{self, Journal},
+    journal::{self, Journal, record::Kept},
     model::{catalog::hex, ids::AppName},
     pins,
     proxy::Proxy,
@@ -129,8 +129,8 @@ impl Daemon {
         // First of all: only one bridge can have it open.
         let (journal, kept) = Journal::open(&state.path().join(JOURNAL), state.has_been_used())?;
         let journal = Arc::new(journal);
-        let mut front = Tasks::default();
-        let mut back = Tasks::default();
+        state.sweep_drafts();
+        let (mut front, mut back) = (Tasks::default(), Tasks::default());
 
         let apps = apps(&config, &state)?;
         let operator = TokenHash::of(state.operator()?.expose_secret().as_bytes());
@@ -173,7 +173,7 @@ impl Daemon {
             audit.clone(),
         );
         let runs = Arc::new(runs.traced(traces.clone()));
-        runs.restore(kept, &apps);
+        restore(&runs, kept, &apps).await;
 
         let (loaded, taken) =
             watch::channel(Loaded { at: SystemTime::now(), workspace, flaw: None });
@@ -267,6 +267,15 @@ impl Daemon {
         info!("stopped");
         ended
     }
+}
+
+/// Takes up what an earlier process left.
+async fn restore(runs: &Arc<Runs>, kept: Kept, apps: &[App]) {
+    if kept.runs.iter().any(|run| run.routes.is_none()) {
+        // These runs get the tools that their backends have now.
+        timeout(FIRST_ATTEMPTS, runs.backends().board.settled()).await.ok();
+    }
+    runs.restore(kept, apps);
 }
 
 /// Has other commands find the daemon. It serves all the same where that cannot be written.

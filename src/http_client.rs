@@ -111,7 +111,6 @@ impl Clients {
 }
 
 /// A client that speaks HTTP/2 alone, as gRPC does, for one peer whose calls are few at a time.
-#[cfg(feature = "grpc")]
 pub fn http2(tls: Option<&Tls>) -> Client {
     /// gRPC servers take more pings than one in 5 minutes for abuse, and hang up. A host that is
     /// gone shows by TCP's keep-alive long before.

@@ -29,7 +29,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::{sync::oneshot, time::Instant};
+use tokio::{
+    sync::{oneshot, watch},
+    time::Instant,
+};
 use tracing::{error, info, warn};
 
 pub use self::{
@@ -45,15 +48,20 @@ use crate::{metrics, model::moment::Moment};
 /// The most changes that are written as one, and about the most bytes.
 const BATCH: usize = 1_000;
 const BATCH_BYTES: usize = 1 << 20;
-/// The most changes that nobody waits for that are kept while the disk fails.
+/// The most changes that nobody waits for that are kept while the disk fails, and about the most bytes.
 const BACKLOG: usize = 10_000;
+const BACKLOG_BYTES: usize = 32 << 20;
+/// Where about so many bytes wait for the thread, drivers read no more of their runs.
+const QUEUE_BYTES: usize = 32 << 20;
+/// About how much a change takes beside what may be large.
+const CHANGE: usize = 256;
 /// How long what nobody waits for may be held back. What a crash takes with it is done again: an
 /// answer that MANTYX has taken is sent to it once more.
 const SOON: Duration = Duration::from_millis(1);
 /// How often a file that failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
 /// The largest file. Beyond it, ended runs are forgotten; if that does not help, no calls are made.
-const MAX_SIZE: u64 = 64 << 20;
+pub const MAX_SIZE: usize = 64 << 20;
 /// How often room is made in a file that is too large.
 const ROOM_EVERY: Duration = Duration::from_secs(3);
 
@@ -61,6 +69,7 @@ const ROOM_EVERY: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub struct Journal {
     jobs: mpsc::Sender<Job>,
+    queue: Arc<Queue>,
     health: Arc<Mutex<Health>>,
     metrics: Arc<metrics::Journal>,
     /// The latest time that the journal of an earlier life knows of.
@@ -95,6 +104,31 @@ pub struct OpenError {
     source: StoreError,
 }
 
+/// How many bytes wait for the thread.
+#[derive(Debug, Default)]
+struct Queue(watch::Sender<usize>);
+
+impl Queue {
+    fn add(&self, bytes: usize) {
+        self.0.send_if_modified(|queued| {
+            *queued += bytes;
+            false
+        });
+    }
+
+    fn remove(&self, bytes: usize) {
+        self.0.send_if_modified(|queued| {
+            let was_full = *queued >= QUEUE_BYTES;
+            *queued -= bytes;
+            was_full && *queued < QUEUE_BYTES
+        });
+    }
+}
+
+fn weight(changes: &[Change]) -> usize {
+    changes.iter().map(|change| CHANGE + change.weight()).sum()
+}
+
 enum Job {
     Write { changes: Vec<Change>, done: Option<oneshot::Sender<Result<(), NotWritten>>> },
     Stop,
@@ -112,7 +146,7 @@ impl Journal {
     /// Another bridge has it open, a later version wrote it, or it cannot be read. One that cannot be
     /// written is tried again, as later on.
     pub fn open(path: &Path, has_run: bool) -> Result<(Self, Kept), OpenError> {
-        Self::open_bounded(path, has_run, MAX_SIZE)
+        Self::open_bounded(path, has_run, MAX_SIZE as u64)
     }
 
     fn open_bounded(path: &Path, has_run: bool, max_size: u64) -> Result<(Self, Kept), OpenError> {
@@ -123,8 +157,10 @@ impl Journal {
         let health = Arc::new(Mutex::new(health));
         let metrics: Arc<metrics::Journal> = Arc::default();
         let (jobs, given) = mpsc::channel();
+        let queue: Arc<Queue> = Arc::default();
         let mut writer = Writer {
             path: path.to_owned(),
+            queue: Arc::clone(&queue),
             store: None,
             health: Arc::clone(&health),
             metrics: Arc::clone(&metrics),
@@ -140,7 +176,7 @@ impl Journal {
             .map_err(|error| failed(error.into()))?;
         let (noted, writer) = (kept.noted, Mutex::new(Some(thread)));
         let (path, reading) = (path.to_owned(), tokio::sync::Mutex::default());
-        Ok((Self { jobs, health, metrics, noted, path, reading, writer }, kept))
+        Ok((Self { jobs, queue, health, metrics, noted, path, reading, writer }, kept))
     }
 
     /// How long ago a moment of this life or an earlier one was; `None` where nobody can tell, as the
@@ -158,14 +194,33 @@ impl Journal {
     /// Has `changes` written some time soon, after all that were given before.
     pub fn write(&self, changes: Vec<Change>) {
         // Without a receiver the daemon has stopped.
-        drop(self.jobs.send(Job::Write { changes, done: None }));
+        self.give(changes, None).ok();
+    }
+
+    fn give(
+        &self,
+        changes: Vec<Change>,
+        done: Option<oneshot::Sender<Result<(), NotWritten>>>,
+    ) -> Result<(), NotWritten> {
+        let bytes = weight(&changes);
+        self.queue.add(bytes);
+        self.jobs.send(Job::Write { changes, done }).map_err(|_stopped| {
+            self.queue.remove(bytes);
+            NotWritten
+        })
+    }
+
+    /// Waits until not too much waits for the thread. What is read of runs comes faster than a slow disk
+    /// writes, and each call may have arguments of megabytes.
+    pub async fn has_room(&self) {
+        // The sender is ours, so that waiting cannot fail.
+        drop(self.queue.0.subscribe().wait_for(|queued| *queued < QUEUE_BYTES).await);
     }
 
     /// Writes `changes`; when it returns, they are on disk, and so is all that was given before.
     pub async fn commit(&self, changes: Vec<Change>) -> Result<(), NotWritten> {
         let (done, written) = oneshot::channel();
-        let job = Job::Write { changes, done: Some(done) };
-        self.jobs.send(job).map_err(|_stopped| NotWritten)?;
+        self.give(changes, Some(done))?;
         written.await.unwrap_or(Err(NotWritten))
     }
 
@@ -183,8 +238,7 @@ impl Journal {
     /// Whether the thread lives; known when it comes by. A disk that fails does not end it.
     pub async fn lives(&self) -> bool {
         let (done, passed) = oneshot::channel();
-        let job = Job::Write { changes: Vec::new(), done: Some(done) };
-        self.jobs.send(job).is_ok() && passed.await.is_ok()
+        self.give(Vec::new(), Some(done)).is_ok() && passed.await.is_ok()
     }
 
     /// What is counted of its writes.
@@ -215,6 +269,7 @@ impl Journal {
 /// The thread's side.
 struct Writer {
     path: PathBuf,
+    queue: Arc<Queue>,
     /// `None` while the disk fails.
     store: Option<Store>,
     health: Arc<Mutex<Health>>,
@@ -230,7 +285,7 @@ struct Writer {
 impl Writer {
     fn run(mut self, given: &mpsc::Receiver<Job>) {
         loop {
-            let Batch { changes, waiting, stop, .. } = match gather(given) {
+            let Batch { changes, waiting, weight, stop } = match gather(given) {
                 Ok(batch) => batch,
                 Err(Disconnected) => return self.close(),
             };
@@ -243,6 +298,7 @@ impl Writer {
                 // Who does not wait any more does not mind.
                 done.send(written).ok();
             }
+            self.queue.remove(weight);
             if stop {
                 return self.close();
             }
@@ -301,8 +357,14 @@ impl Writer {
                 None => self.backlog.extend(own),
             }
         }
-        if self.backlog.len() > BACKLOG {
-            let over = self.backlog.len() - BACKLOG;
+        let mut bytes = 0;
+        // The newest are kept.
+        let fits = self.backlog.iter().rev().take_while(|change| {
+            bytes += weight(std::slice::from_ref(change));
+            bytes <= BACKLOG_BYTES
+        });
+        let over = self.backlog.len() - fits.count().min(BACKLOG);
+        if over > 0 {
             error!(over, "the journal could not be written for long; changes are lost");
             self.backlog.drain(..over);
         }
@@ -397,7 +459,7 @@ impl Batch {
             Job::Write { changes, done } => {
                 let first = self.changes.len();
                 self.waiting.push((first..first + changes.len(), done));
-                self.weight += changes.iter().map(Change::weight).sum::<usize>();
+                self.weight += weight(&changes);
                 self.changes.extend(changes);
             }
         }

@@ -84,12 +84,14 @@ const KEEP_EVENTS: Duration = Duration::from_secs(10 * 60);
 const KEEP_ENDED: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most runs and, separately, sessions of one app that are remembered; the oldest go first.
 const KEEP_COUNT: usize = 10_000;
-/// How many bytes of answers the journal has that MANTYX did not know what to do with, over all runs;
-/// each app has an equal share.
-const KEEP_UNWANTED: usize = 16 << 20;
-/// How many bytes of apps' own tools are remembered, over all sessions; each app has an equal share.
-/// The journal has them, too, and no call is made where that is full (64 MiB).
-const KEEP_TOOLS: usize = 16 << 20;
+/// About how much of the journal is for what is kept beside open calls and ended runs: owners, sessions
+/// and the results of long calls, of all apps together. If the journal is full, no call is made.
+const KEEP_BESIDE: usize = journal::MAX_SIZE / 2;
+/// The part of that for sessions.
+const KEEP_SESSION_BYTES: usize = KEEP_BESIDE / 4;
+/// The most bytes of answers that MANTYX did not know what to do with, over all runs; each app has an
+/// equal share. They are answers of open calls.
+const KEEP_UNWANTED: usize = journal::MAX_SIZE / 4;
 
 /// What is remembered of a session.
 #[derive(Debug)]
@@ -105,8 +107,10 @@ pub struct Session {
 }
 
 impl Session {
-    fn tools_size(&self) -> usize {
-        self.tools.as_ref().map_or(0, Bytes::len)
+    /// About how much of the journal it takes.
+    fn size(&self) -> usize {
+        const RECORD: usize = 500;
+        RECORD + self.tools.as_ref().map_or(0, Bytes::len) + self.table.size()
     }
 
     /// The session as it is to be kept.
@@ -463,9 +467,8 @@ impl Runs {
             let owned = Owned::Session(Arc::clone(&workspace), id.clone());
             let Ok(owner) = inner.own(owned, &session.app, How::Created) else { return };
             changes.extend(owner);
-            let apps = self.settings().apps.len();
-            changes.extend(inner.make_room_for_tools(&session.app, session.tools_size(), apps));
             inner.sessions.insert((workspace, id), Arc::new(session));
+            changes.extend(inner.make_room_for_sessions());
         }
         self.journal.write(changes);
         self.settled().await;

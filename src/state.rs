@@ -13,8 +13,13 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use rustix::{
+    io::Errno,
+    process::{Pid, test_kill_process},
+};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 
 use crate::model::catalog::hex;
 
@@ -95,7 +100,7 @@ impl StateDir {
 
     /// Whether a daemon has run here before: it has left something that no other command writes.
     pub fn has_been_used(&self) -> bool {
-        [LISTEN, "catalogs", "pins"].iter().any(|name| self.path.join(name).exists())
+        [LISTEN].iter().chain(&KEPT).any(|name| self.path.join(name).exists())
     }
 
     /// Notes where the daemon listens, one address a line.
@@ -119,6 +124,28 @@ impl StateDir {
     pub fn unwritten(&self) -> Vec<String> {
         let unwritten = self.unwritten.lock().unwrap_or_else(PoisonError::into_inner);
         unwritten.values().cloned().collect()
+    }
+
+    /// The first file that another user of the machine can read or replace, and how it is. An app's
+    /// token may be shared with a group; nothing else may.
+    pub fn exposed(&self) -> Option<String> {
+        let mode = |path: &Path| Some(fs::metadata(path).ok()?.mode() & 0o7777);
+        let dir = mode(&self.path)?;
+        // A sticky directory lets nobody replace what is another's.
+        if dir & 0o022 != 0 && dir & 0o1000 == 0 {
+            let path = self.path.display();
+            return Some(format!("Other users can replace files in {path} (mode {dir:04o})."));
+        }
+        // A file is only reached through its directory.
+        let [group, others] = [(0o010, 0o060), (0o001, 0o006)]
+            .map(|(enters, reads)| if dir & enters == 0 { 0 } else { reads });
+        let private = [(TOKEN, others), (OPERATOR, group | others), (JOURNAL, group | others)];
+        let refresh = (REFRESH_TOKEN, group | others);
+        private.into_iter().chain([refresh]).find_map(|(name, reads)| {
+            let path = self.path.join(name);
+            let mode = mode(&path).filter(|mode| mode & reads != 0)?;
+            Some(format!("Other users can read {} (mode {mode:04o}).", path.display()))
+        })
     }
 
     /// The damaged journals that were set aside.
@@ -174,6 +201,28 @@ impl StateDir {
         self.write(path, text)
     }
 
+    /// Removes what commands and daemons that are gone have left of files that they were writing.
+    pub fn sweep_drafts(&self) {
+        let files = |dir: &Path| -> Vec<PathBuf> {
+            let entries = fs::read_dir(self.path.join(dir)).into_iter().flatten();
+            entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
+        };
+        let own = [TOKEN, OPERATOR, REFRESH_TOKEN, LISTEN];
+        let is_own =
+            |path: &PathBuf| path.file_stem().is_some_and(|stem| own.iter().any(|it| stem == *it));
+        let kept = KEPT.iter().flat_map(|dir| files(Path::new(dir)));
+        for path in files(Path::new("")).into_iter().filter(is_own).chain(kept) {
+            let writer =
+                path.extension().and_then(|it| it.to_str()?.strip_prefix("new")?.parse().ok());
+            let is_gone = |pid| test_kill_process(pid) == Err(Errno::SRCH);
+            if writer.and_then(Pid::from_raw).is_some_and(is_gone)
+                && let Err(error) = fs::remove_file(&path)
+            {
+                warn!(%error, path = %path.display(), "an unfinished file cannot be removed");
+            }
+        }
+    }
+
     /// Writes a whole file or none.
     fn write(&self, name: impl AsRef<Path>, text: &str) -> Result<(), StateError> {
         let name = name.as_ref();
@@ -226,10 +275,17 @@ struct RefreshToken<'a> {
     refresh_token: Cow<'a, str>,
 }
 
+/// What to do about [`StateDir::exposed`].
+pub const EXPOSED: &str = "They may act as an app or as the operator: `chmod 700` the state directory, \
+                           and replace what they may have read.";
+
 const TOKEN: &str = "token";
 const OPERATOR: &str = "operator";
 const REFRESH_TOKEN: &str = "upstream-refresh-token";
 const LISTEN: &str = "listen";
+/// The directories of what is kept of backends.
+const KEPT: [&str; 2] = ["catalogs", "pins"];
+const JOURNAL: &str = "journal";
 
 #[cfg(test)]
 mod tests {
@@ -257,6 +313,40 @@ mod tests {
     }
 
     #[test]
+    fn what_other_users_can_read_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path().join("state"));
+        state.create().unwrap();
+        state.token().unwrap();
+        state.operator().unwrap();
+        let set = |name: &str, mode| {
+            let path = state.path().join(name);
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for (dir, token, operator, told) in [
+            (0o700, 0o600, 0o600, None),
+            (0o755, 0o600, 0o600, None),
+            // Nobody else gets as far as the files.
+            (0o700, 0o666, 0o666, None),
+            (0o755, 0o644, 0o600, Some("token (mode 0644)")),
+            (0o755, 0o600, 0o604, Some("operator (mode 0604)")),
+            // A group may have the token that apps use.
+            (0o750, 0o640, 0o600, None),
+            (0o750, 0o640, 0o640, Some("operator (mode 0640)")),
+            (0o770, 0o600, 0o600, Some("(mode 0770)")),
+            (0o1777, 0o600, 0o600, None),
+        ] {
+            for (name, mode) in [("", dir), (TOKEN, token), (OPERATOR, operator)] {
+                set(name, mode);
+            }
+            let found = state.exposed();
+            let case = format!("{dir:o} {token:o} {operator:o}: {found:?}");
+            assert_eq!(found.is_some(), told.is_some(), "{case}");
+            assert!(found.unwrap_or_default().contains(told.unwrap_or_default()), "{case}");
+        }
+    }
+
+    #[test]
     fn what_could_not_be_written_is_told_until_it_is() {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::new(dir.path().to_owned());
@@ -270,6 +360,27 @@ mod tests {
         fs::remove_dir_all(dir.path().join("listen")).unwrap();
         state.write_listen(&["http://127.0.0.1:1".to_owned()]).unwrap();
         assert!(state.unwritten().is_empty());
+    }
+
+    #[test]
+    fn drafts_of_processes_that_are_gone_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path().to_owned());
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let (gone, own) = (child.id(), std::process::id());
+        child.wait().unwrap();
+        fs::create_dir(dir.path().join("pins")).unwrap();
+        let mut stay = vec![format!("listen.new{own}"), "listen".into(), "pins/fs.json".into()];
+        stay.extend([format!("notes.new{gone}"), "pins/fs.new".into(), "token.new0".into()]);
+        for name in [format!("listen.new{gone}"), format!("pins/fs.new{gone}")].iter().chain(&stay)
+        {
+            fs::write(dir.path().join(name), "x").unwrap();
+        }
+        state.sweep_drafts();
+        stay.iter().for_each(|name| assert!(dir.path().join(name).exists(), "{name}"));
+        for name in [format!("listen.new{gone}"), format!("pins/fs.new{gone}")] {
+            assert!(!dir.path().join(&name).exists(), "{name}");
+        }
     }
 
     #[test]

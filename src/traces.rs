@@ -1,26 +1,20 @@
 //! The bridge's own spans: what it did in the trace of an app's request, for a collector.
 //!
-//! A span is begun in a [`Context`] and ends when it is dropped. Where nothing is recorded (this
-//! build has no exporter, nobody asked for traces, or the trace is not sampled) a span is nothing,
-//! and its context is the one that it was begun in, so that a trace is passed on as it came.
+//! A span is begun in a [`Context`] and ends when it is dropped. If nothing is recorded (no
+//! `OTEL_*` variable asks for traces, or the trace is not sampled), a span is nothing, and its context
+//! is the one that it was begun in, so that a trace is passed on as it came.
 //!
 //! Must not: wait, know what a span is about, or hold anything up: what cannot be kept is counted.
 
-#[cfg(feature = "otlp")]
 mod otlp;
 mod sampler;
 mod span;
-#[cfg(not(feature = "otlp"))]
-mod without;
 
 use std::{fmt, sync::Arc};
 
 use tokio::sync::mpsc;
 
-#[cfg(feature = "otlp")]
 pub use self::otlp::{Exporter, start};
-#[cfg(not(feature = "otlp"))]
-pub use self::without::{Exporter, start};
 pub use self::{
     sampler::Sampler,
     span::{Finished, Kind, Span, Value},

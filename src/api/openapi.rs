@@ -1,7 +1,7 @@
 //! What the bridge's own API is, for programs: OpenAPI 3.1, out of the types that are written and the
 //! routes that are served.
 //!
-//! Must not: say what a request does in more words than a reader of the document needs; the README
+//! Must not: say what a request does in more words than a reader of the document needs; docs/api.md
 //! has them.
 
 use std::sync::LazyLock;

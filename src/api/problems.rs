@@ -13,6 +13,7 @@ use crate::{
         pin::{CARD, Finding, Review},
         visible,
     },
+    state::EXPOSED,
     tls::certificate::Validity,
     upstream::LOG_IN_ANEW,
 };
@@ -41,6 +42,9 @@ pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend]) -> Vec<Problem> {
     }
     if let Some(error) = &daemon.state.last_error {
         add("state", Some(error), "", STATE);
+    }
+    if let Some(what) = &daemon.state.exposed {
+        add("state", Some(what), "", EXPOSED);
     }
     if daemon.upstream.reachable == Some(false) {
         let error = daemon.upstream.last_error.as_deref();

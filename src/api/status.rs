@@ -231,6 +231,8 @@ pub(super) struct Journal {
 pub(super) struct State {
     /// Why a file could not be written; it is tried again.
     pub(super) last_error: Option<String>,
+    /// Which file other users of the machine can read or replace.
+    pub(super) exposed: Option<String>,
 }
 
 /// The audit log. Whatever is wrong with it, calls are made.
@@ -343,7 +345,10 @@ pub(super) fn daemon<'a>(api: &'a Api, caller: &Caller, backends: &[Backend]) ->
             last_error: journal.error,
             lost: api.runs.journal().lost().map(|loss| loss.what),
         },
-        state: State { last_error: api.facts.state.unwritten().into_iter().next() },
+        state: State {
+            last_error: api.facts.state.unwritten().into_iter().next(),
+            exposed: api.facts.state.exposed(),
+        },
         audit: api.runs.audit().map(|audit| {
             let health = audit.health();
             Audit { last_error: health.error, lost: health.lost }

@@ -10,7 +10,6 @@ mod call;
 mod card_fetch;
 mod failure;
 mod follow;
-#[cfg(feature = "grpc")]
 mod grpc;
 mod handle;
 mod interface;
@@ -37,7 +36,6 @@ use super::{
     auth::{self, Tokens},
     peer::{About, CallError, Dial, Handle, Peer, PeerError, ToolCall, Verdict},
 };
-#[cfg(feature = "grpc")]
 use crate::http_client::Tls;
 use crate::{
     config::{A2a, A2aBinding, CardSource, Signers},
@@ -69,7 +67,6 @@ struct Settings {
     name: BackendName,
     client: Client,
     /// That of `client`, for the one that gRPC needs.
-    #[cfg(feature = "grpc")]
     tls: Option<Tls>,
     source: CardSource,
     headers: HeaderMap,
@@ -125,7 +122,6 @@ impl A2aDialer {
         let settings = Settings {
             name,
             client,
-            #[cfg(feature = "grpc")]
             tls: config.tls.clone(),
             tokens,
             source: config.card.clone(),
@@ -257,7 +253,6 @@ impl Settings {
     fn client_for(&self, binding: A2aBinding) -> Client {
         match binding {
             A2aBinding::JsonRpc | A2aBinding::HttpJson => self.client.clone(),
-            #[cfg(feature = "grpc")]
             A2aBinding::Grpc => crate::http_client::http2(self.tls.as_ref()),
         }
     }

@@ -125,6 +125,8 @@ pub struct Connection {
 #[derive(Debug)]
 pub struct InUse {
     pub peer: Arc<dyn Peer>,
+    /// Which peer it is; `None` for a local tool.
+    pub identity: Option<Identity>,
     _counted: TaskTrackerToken,
 }
 
@@ -446,9 +448,10 @@ impl Board {
     /// The live connection to `name`, counted as used.
     pub fn connection(&self, name: &BackendName) -> Option<InUse> {
         let inner = self.lock();
-        let Connection { peer, users } =
-            inner.places.get(name)?.holder.known.connection.as_ref()?;
-        Some(InUse { peer: Arc::clone(peer), _counted: users.token() })
+        let known = &inner.places.get(name)?.holder.known;
+        let Connection { peer, users } = known.connection.as_ref()?;
+        let (peer, identity) = (Arc::clone(peer), known.identity.clone());
+        Some(InUse { peer, identity, _counted: users.token() })
     }
 
     pub fn has(&self, name: &BackendName) -> bool {
@@ -458,6 +461,17 @@ impl Board {
     /// What runs can be given now.
     pub fn offer(&self) -> Arc<Offer> {
         Arc::clone(&self.offer.borrow())
+    }
+
+    /// What runs could be given if all backends were connected whose catalogs are known: a backend
+    /// that is offered as a stub now may be connected when its tools are called.
+    pub fn offer_of_known(&self) -> Offer {
+        let inner = self.lock();
+        let sources = inner.places.values().map(|place| {
+            let source = place.holder.source.clone();
+            Source { available: source.available || source.catalog.is_some(), ..source }
+        });
+        Offer::build(&sources.collect::<Vec<_>>())
     }
 
     pub fn snapshot(&self, name: &str) -> Option<Snapshot> {

@@ -26,6 +26,7 @@ use crate::{
     metrics,
     model::{
         answer::Answer,
+        catalog::Identity,
         ending::{Ending, Made},
         ids::BackendName,
         offer::{Route, Target},
@@ -83,6 +84,9 @@ pub struct Wanted {
     pub witness: Option<Arc<dyn Witness>>,
     /// The work that this call has started before; it is asked for, and nothing is started anew.
     pub handle: Option<Handle>,
+    /// The peer that the call was sent to before. It is neither repeated to another one, nor asked
+    /// for there.
+    pub peer: Option<Identity>,
     /// When it must be answered, whatever the backend's own timeout is and however well it gets on.
     pub deadline: Instant,
 }
@@ -244,7 +248,7 @@ impl Backends {
         let attempt = async |connection: &InUse, handle: Option<Handle>, is_first: bool| {
             // What has begun is only asked for.
             if handle.is_none() {
-                self.about_to_dispatch((route, tool), wanted, is_first).await?;
+                self.about_to_dispatch((route, tool, connection), wanted, is_first).await?;
             }
             let call = ToolCall {
                 tool: Arc::clone(tool),
@@ -256,6 +260,12 @@ impl Backends {
             };
             attempt(connection, call, handle, (route, wanted), limits).await
         };
+        // The peer may be known as another one before it is connected.
+        let is_another = |now: Option<Identity>| wanted.peer.is_some() && wanted.peer != now;
+        let known = self.board.snapshot(name.as_str());
+        if known.is_some_and(|known| is_another(known.identity)) {
+            return Err(Failure::AnotherPeer);
+        }
         let connection = match wanted.handle {
             None => self.connected(name, None).await?,
             // What has begun is worth the wait, and is never "not made".
@@ -264,7 +274,11 @@ impl Backends {
                 .await
                 .map_err(|failure| Failure::Call(CallError::Lost(failure.to_string())))?,
         };
+        if is_another(connection.identity.clone()) {
+            return Err(Failure::AnotherPeer);
+        }
         let first = attempt(&connection, wanted.handle.clone(), true).await;
+        let peer = connection.identity.clone();
         drop(connection);
         let why = match first {
             Err(Failure::Call(CallError::Lost(why))) if route.repeatable && limits.have_time() => {
@@ -274,13 +288,19 @@ impl Backends {
         };
         // What does no more the second time is done again, once, like after a crash.
         info!(backend = %name, why, "the connection broke; the call may be made twice and is");
+        let repeat = async |connection: &InUse| {
+            // A reload may have given the name to another server.
+            if connection.identity != peer {
+                return Err(Failure::AnotherPeer);
+            }
+            attempt(connection, None, false).await
+        };
         let again = async {
             let connection = self.connected(name, None).await?;
-            match attempt(&connection, None, false).await {
+            match repeat(&connection).await {
                 // It was the broken one; its supervisor has yet to see that.
                 Err(Failure::Call(CallError::NotSent(_))) => {
-                    let connection = self.connected(name, Some(&connection)).await?;
-                    attempt(&connection, None, false).await
+                    repeat(&self.connected(name, Some(&connection)).await?).await
                 }
                 outcome => outcome,
             }
@@ -295,7 +315,7 @@ impl Backends {
     /// Has it written down that the call is made, if it may be.
     async fn about_to_dispatch(
         &self,
-        (route, tool): (&Route, &str),
+        (route, tool, connection): (&Route, &str, &InUse),
         wanted: &Wanted,
         is_first: bool,
     ) -> Result<(), Failure> {
@@ -308,6 +328,7 @@ impl Backends {
         };
         may_be()?;
         let Some(witness) = &wanted.witness else { return Ok(()) };
+        witness.goes_to(connection.identity.as_ref());
         witness.dispatching().await?;
         // The disk may have been slow enough for a reload, or for another catalog.
         may_be().inspect_err(|_| {
@@ -460,6 +481,7 @@ fn sign(outcome: &Result<Answer, Failure>) -> Sign {
             | Failure::NotPermitted(_)
             | Failure::NotApproved
             | Failure::Withdrawn
+            | Failure::AnotherPeer
             | Failure::NotRecorded(_),
         ) => Sign::None,
     }

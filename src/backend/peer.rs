@@ -17,7 +17,7 @@ use crate::{
     model::{
         answer::Answer,
         card::signature::Algorithm,
-        catalog::Catalog,
+        catalog::{Catalog, Identity},
         ids::{RunId, SessionId, ToolUseId},
         rights::Permission,
         routes::Route,
@@ -137,6 +137,11 @@ pub struct Handle(pub String);
 
 /// Writes down how far a call is, so that a crash loses nothing and repeats nothing.
 pub trait Witness: Send + Sync + fmt::Debug {
+    /// The next dispatch is to this peer.
+    fn goes_to(&self, peer: Option<&Identity>) {
+        let _ = peer;
+    }
+
     /// The call is about to reach the peer, and must not before this has ended well.
     fn dispatching(&self) -> BoxFuture<'_, Result<(), NotRecorded>>;
 

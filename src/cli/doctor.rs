@@ -21,7 +21,7 @@ use self::{
 use super::{Failure, Outcome, check, print};
 use crate::{
     config::{Backend, Config, Environment, Target, find},
-    state::StateDir,
+    state::{EXPOSED, StateDir},
 };
 
 /// How long one of them may take.
@@ -52,7 +52,12 @@ pub(super) async fn doctor(
         visit.begin("file");
         visit.warn(warning, "see the line that it names");
     }
-    for damaged in StateDir::new(config.state_dir.clone()).damaged_journals() {
+    let state = StateDir::new(config.state_dir.clone());
+    if let Some(what) = state.exposed() {
+        visit.begin("state");
+        visit.warn(what.trim_end_matches('.'), EXPOSED);
+    }
+    for damaged in state.damaged_journals() {
         visit.begin("journal");
         visit.warn(
             format!("a damaged journal was set aside as {}", damaged.display()),

@@ -236,7 +236,7 @@ impl Status {
         }
         page.line(Style::Plain, "");
         let rows = self.backends.iter().map(|backend| backend.row(now)).collect();
-        page.table(["BACKEND", "STATE", "TOOLS", "CALLS", "REFRESHED", "SPEAKS"], rows);
+        page.table(["BACKEND", "STATE", "TOOLS", "IN FLIGHT", "REFRESHED", "SPEAKS"], rows);
         for Problem { subject, message, cure } in &self.problems {
             page.line(Style::Plain, "");
             page.note(Style::Bad, format!("{subject}: {message}"));

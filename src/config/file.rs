@@ -148,7 +148,8 @@ fn lowered<T>(
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let document = Document::parse(text).map_err(|flaw| not_yaml(&name, text, flaw))?;
     if matches!(document.root.kind, Kind::Null) {
-        let cure = "the least is `upstream: {sandbox: true}`; README.md shows more".into();
+        let cure =
+            "the least is `upstream: {sandbox: true}`; docs/configuration.md shows more".into();
         return Err(ConfigErrors::without_place(name, "the file is empty".into(), cure));
     }
     let directory = directory(path);

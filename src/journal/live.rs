@@ -65,6 +65,8 @@ pub(super) struct Salvaged {
     pub(super) calls: usize,
     /// Calls whose runs are lost.
     pub(super) orphans: usize,
+    /// Runs whose routes are lost.
+    pub(super) routeless: usize,
 }
 
 /// Adds `change` to `frame`, where `has_routes` says which routes need not be written again.
@@ -179,9 +181,11 @@ impl<'a> Live<'a> {
     /// reached its tool, it may be lost that it has; of a run, that it had more calls.
     pub(super) fn salvage(&mut self) -> Salvaged {
         let mut salvaged = Salvaged::default();
+        let known: HashSet<Box<str>> = self.routes().map(|digest| digest.as_ref().into()).collect();
         self.change(("run", b"{\"run\":"), |run: &mut RunRecord| {
-            if run.ended_at.is_none() {
+            if run.goes_on() {
                 salvaged.runs += 1;
+                salvaged.routeless += usize::from(!known.contains(run.table.routes.as_ref()));
                 run.past_is_lost = true;
             }
         });
@@ -357,31 +361,21 @@ impl<'a> Live<'a> {
             call.answer = answers.remove(&call.key);
         }
         for (slot, value) in runs {
-            let Some(record) = record::<RunRecord>("run", value) else { continue };
-            let routes = match routes.get(record.table.routes.as_ref()) {
-                Some(routes) => Arc::clone(routes),
-                // What is kept of its calls is answered all the same.
-                None if record.past_is_lost => {
-                    warn!(run = record.run, "the routes of a run are lost; it has no more calls");
-                    Arc::default()
-                }
-                None => {
-                    warn!(run = record.run, "the journal has a run without its routes; left out");
-                    continue;
-                }
-            };
+            let Some(mut record) = record::<RunRecord>("run", value) else { continue };
+            let routes = routes.get(record.table.routes.as_ref()).cloned();
+            if routes.is_none() && record.goes_on() {
+                // Other routes may lead elsewhere, so that no call that was read before is made.
+                record.past_is_lost = true;
+            }
             let (calls, slot) = (calls.remove(&slot).unwrap_or_default(), Slot(slot));
             kept.runs.push(KeptRun { slot, record, routes, calls });
         }
         kept.runs.sort_unstable_by_key(|run| run.slot);
         for (key, value) in sessions {
             let Some(record) = record::<SessionRecord>("session", value) else { continue };
-            let Some(routes) = routes.get(record.table.routes.as_ref()) else {
-                let session = key.1;
-                warn!(session, "the journal has a session without its routes; left out");
-                continue;
-            };
-            kept.sessions.push(KeptSession { key, record, routes: Arc::clone(routes) });
+            // Without routes, the session differs from any offer: its next message is given new refs.
+            let routes = routes.get(record.table.routes.as_ref()).cloned().unwrap_or_default();
+            kept.sessions.push(KeptSession { key, record, routes });
         }
         kept
     }

@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::model::{
     answer::Answer,
+    catalog::Identity,
     moment::{Moment, Uptime},
     recovery::Stage,
     routes::{Routes, Stored},
@@ -55,6 +56,13 @@ pub struct RunRecord {
     pub trace: Option<(String, Option<String>)>,
 }
 
+impl RunRecord {
+    /// Whether its stream is to be read, now or when an app asks for the run.
+    pub fn goes_on(&self) -> bool {
+        self.ended_at.is_none() || self.given_up
+    }
+}
+
 /// What identifies a call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CallKey {
@@ -73,6 +81,9 @@ pub struct CallRecord {
     /// What the peer calls the work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handle: Option<String>,
+    /// The peer that it was dispatched to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<Identity>,
     /// Up to here, all calls of the run are in the journal.
     pub seq: u64,
     pub received_at: Millis,
@@ -137,6 +148,9 @@ pub struct LongRecord {
     pub origin: Option<(String, String)>,
     /// What the peer calls the work.
     pub handle: Option<String>,
+    /// The peer that it was dispatched to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<Identity>,
     /// Verbatim, while nothing has reached the tool: it is made after a restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Box<RawValue>>,
@@ -232,7 +246,8 @@ impl Change {
 pub struct KeptRun {
     pub slot: Slot,
     pub record: RunRecord,
-    pub routes: Arc<Routes>,
+    /// `None` where they are lost.
+    pub routes: Option<Arc<Routes>>,
     pub calls: Vec<KeptCall>,
 }
 

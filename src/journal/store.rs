@@ -29,6 +29,8 @@ use crate::model::moment::Moment;
 const SMALL: u64 = 4 << 20;
 /// More memory than this is not held on to from one write to the next.
 const LARGE: usize = 2 << 20;
+/// So many damaged files are kept.
+const KEEP_ASIDE: usize = 3;
 /// What stands in the lock's file once there has been a journal.
 const MARK: &[u8] =
     b"A journal is kept beside this file. Without one, the bridge knows that it was lost.\n";
@@ -171,7 +173,7 @@ const GONE: &str = "The journal was gone when the bridge started, though there h
 /// What people are told of a damaged file.
 fn damaged(flaw: Flaw, salvaged: Salvaged, aside: &Path) -> String {
     let Flaw { at, bytes, frames } = flaw;
-    let Salvaged { runs, calls, orphans } = salvaged;
+    let Salvaged { runs, calls, orphans, routeless } = salvaged;
     let frames = match frames {
         Some(frames) => format!("{frames} records are lost"),
         None => "what they said is lost".to_owned(),
@@ -180,12 +182,19 @@ fn damaged(flaw: Flaw, salvaged: Salvaged, aside: &Path) -> String {
         0 => String::new(),
         some => format!(" The runs of {some} calls are not known any more."),
     };
+    let routeless = match routeless {
+        0 => String::new(),
+        some => format!(
+            " The record of the tools of {some} runs is lost; these runs go on with the tools that \
+             their backends offer now."
+        ),
+    };
     let aside = aside.display();
     format!(
         "The journal was damaged: from byte {at} on, {bytes} bytes were not as they had been \
          written, and {frames}. The file was set aside as {aside}. {runs} runs are read anew from \
          their beginning; {calls} calls, and others without an answer, may have been made, and are \
-         answered with OUTCOME_UNKNOWN.{orphans}"
+         answered with OUTCOME_UNKNOWN.{orphans}{routeless}"
     )
 }
 
@@ -245,6 +254,7 @@ impl Store {
             if let Some(dir) = path.parent() {
                 File::open(dir)?.sync_all()?;
             }
+            aside.as_deref().and_then(remove_older);
             Ok(store)
         });
         if placed.is_err() {
@@ -333,6 +343,28 @@ fn set_aside(path: &Path, aside: &Path) -> io::Result<()> {
         Err(_) => fs::rename(path, aside),
         Ok(()) => Ok(()),
     }
+}
+
+/// Removes the files that were set aside before the last few, of which `aside` is one; `None` where the
+/// directory cannot be read, or has no such file. A disk that damages one file after another would be
+/// filled by them.
+fn remove_older(aside: &Path) -> Option<()> {
+    let name = aside.file_name()?.to_str()?;
+    let (prefix, _) = name.split_at(name.rfind('-')? + 1);
+    let entries = fs::read_dir(aside.parent()?).ok()?;
+    let since = |path: PathBuf| {
+        let at: Millis = path.file_name()?.to_str()?.strip_prefix(prefix)?.parse().ok()?;
+        Some((at, path))
+    };
+    let mut found: Vec<_> = entries.filter_map(|entry| since(entry.ok()?.path())).collect();
+    found.sort_unstable();
+    found.truncate(found.len().saturating_sub(KEEP_ASIDE));
+    for (_, path) in found {
+        if let Err(error) = fs::remove_file(&path) {
+            warn!(%error, path = %path.display(), "an old damaged journal cannot be removed");
+        }
+    }
+    Some(())
 }
 
 /// For files that are for their owner alone.

@@ -53,6 +53,7 @@ fn call(slot: u64, tool_use: &str, stage: Stage) -> Change {
         stage,
         attempts: 1,
         handle: Some("h".to_owned()),
+        peer: None,
         seq: 7,
         received_at: 2,
         received_up: None,
@@ -303,8 +304,9 @@ async fn a_thread_that_hangs_or_is_gone_does_not_live() {
 
     let (jobs, given) = mpsc::channel();
     let (health, metrics) = (Arc::default(), Arc::default());
-    let (path, reading, writer) = (PathBuf::new(), tokio::sync::Mutex::default(), Mutex::new(None));
-    let journal = Journal { jobs, health, metrics, noted: 0, path, reading, writer };
+    let (queue, writer) = (Arc::default(), Mutex::new(None));
+    let (path, reading) = (PathBuf::new(), tokio::sync::Mutex::default());
+    let journal = Journal { jobs, queue, health, metrics, noted: 0, path, reading, writer };
     let lives = tokio::time::timeout(Duration::from_secs(3600), journal.lives()).await;
     assert!(lives.is_err(), "it does not come by");
     drop(given);
@@ -359,6 +361,55 @@ async fn a_later_versions_file_is_not_touched() {
     let error = crate::http_client::chain(&Journal::open(&path, false).unwrap_err());
     assert!(error.contains("later version") && error.contains("move the file away"), "{error}");
     assert!(fs::read(&path).unwrap().ends_with(b"what this version cannot read"));
+}
+
+/// A change of a mebibyte.
+fn large(slot: u64) -> Vec<Change> {
+    vec![Change::Answer(key(slot, "tu"), Bytes::from(vec![b'x'; 1 << 20]))]
+}
+
+/// Whoever reads runs waits for a disk that is slower; what is given all the same is written.
+#[tokio::test]
+async fn what_waits_for_the_disk_is_bounded() {
+    let queue = Queue::default();
+    queue.add(QUEUE_BYTES - 1);
+    let is_full = || *queue.0.borrow() >= QUEUE_BYTES;
+    assert!(!is_full());
+    queue.add(1);
+    assert!(is_full());
+    let room = queue.0.subscribe();
+    queue.remove(1);
+    assert!(room.has_changed().unwrap() && !is_full(), "who waits is told");
+
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, _) = Journal::open(&dir.path().join("journal"), false).unwrap();
+    for slot in 0..48 {
+        journal.write(large(slot));
+    }
+    journal.has_room().await;
+    assert!(*journal.queue.0.borrow() < QUEUE_BYTES);
+    journal.commit(Vec::new()).await.unwrap();
+    journal.close();
+    assert_eq!(*journal.queue.0.borrow(), 0, "all of it has been paid back");
+    assert!(fs::metadata(dir.path().join("journal")).unwrap().len() > 48 << 20);
+}
+
+/// While the disk fails, what nobody waits for is kept, as far as there is room for it.
+#[tokio::test]
+async fn what_is_kept_for_a_disk_that_fails_is_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    fs::create_dir(path.with_extension("new")).unwrap();
+    let (journal, _) = Journal::open(&path, false).unwrap();
+    for slot in 0..48 {
+        journal.write(large(slot));
+    }
+    journal.commit(Vec::new()).await.unwrap_err();
+    fs::remove_dir(path.with_extension("new")).unwrap();
+    journal.commit(Vec::new()).await.unwrap();
+    journal.close();
+    let bytes = fs::metadata(&path).unwrap().len();
+    assert!((30 << 20..=32 << 20).contains(&bytes), "{bytes}");
 }
 
 /// A disk that refuses when the bridge starts is waited for: the bridge runs, and makes no calls.

@@ -5,6 +5,7 @@
 
 use std::{collections::HashSet, fmt::Write as _, sync::Arc};
 
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
@@ -178,9 +179,10 @@ impl Catalog {
     }
 }
 
-/// What a catalog belongs to: a hash of how its backend is reached, so that a catalog of one server
-/// is never offered as that of another which took its name.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Which peer a backend is: a hash of how it is reached. The catalog of one server is never offered as
+/// that of another which took its name, and work that one has begun is not asked of the other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Identity(String);
 
 impl Identity {

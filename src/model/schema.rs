@@ -27,8 +27,6 @@ use super::{
 
 /// The largest arguments that are checked.
 const MAX_ARGUMENTS: usize = 1024 * 1024;
-/// The most steps back of one match.
-const MAX_BACKTRACKS: usize = 20_000;
 /// The most mistakes that are told, the longest text of one, and of them all, in bytes.
 const MAX_MISTAKES: usize = 10;
 const MAX_MISTAKE: usize = 300;
@@ -146,8 +144,8 @@ impl Compiled {
         let mut told = 0;
         let mut more = 0_usize;
         for error in self.validator.iter_errors(arguments) {
-            if is_engine_failure(error.kind()) {
-                return Err("a regular expression of its schema takes too long");
+            if matches!(error.kind(), ValidationErrorKind::RegexEngineFailure { .. }) {
+                return Err("a regular expression of its schema makes the engine fail");
             }
             let mistake = mistake(&error);
             if told == MAX_MISTAKES || mistakes.len() + mistake.len() > MAX_TEXT {
@@ -195,10 +193,9 @@ fn compile(tool: &str, key: &str) -> Result<Option<Compiled>, String> {
     let schema: Value =
         serde_json::from_str(text).map_err(|error| format!("its schema: {error}"))?;
     let room = pattern::room(&schema)?;
-    let patterns = PatternOptions::fancy_regex()
-        .backtrack_limit(MAX_BACKTRACKS)
-        .size_limit(room)
-        .dfa_size_limit(room);
+    // The linear engine: an engine that backtracks can be made to take seconds by a pattern and a text
+    // of a few bytes. It refuses look-around and backreferences, and such a schema is not checked.
+    let patterns = PatternOptions::regex().size_limit(room).dfa_size_limit(room);
     let validator = jsonschema::options()
         .offline()
         .with_pattern_options(patterns)
@@ -222,14 +219,6 @@ fn mistake(error: &ValidationError<'_>) -> String {
         _ => error.masked_with("the value").to_string(),
     };
     format!("{}: {}", cut(path), cut(&what))
-}
-
-fn is_engine_failure(kind: &ValidationErrorKind) -> bool {
-    matches!(
-        kind,
-        ValidationErrorKind::BacktrackLimitExceeded { .. }
-            | ValidationErrorKind::RegexEngineFailure { .. }
-    )
 }
 
 /// At most [`MAX_MISTAKE`] bytes of `text`, in one line.

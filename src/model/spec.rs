@@ -196,6 +196,12 @@ impl Table {
         }
     }
 
+    /// The table that was kept, whose routes are lost; `routes` are others, by which its names may
+    /// lead elsewhere.
+    pub fn remade(stored: &StoredTable, routes: Arc<Routes>) -> Self {
+        Self { assumed: true, ..Self::restore(stored, routes) }
+    }
+
     /// Where `call` leads, if it is the bridge's to answer.
     ///
     /// Where the bridge wrote the run's refs, the name says it. Otherwise the app may have a tool
@@ -242,6 +248,14 @@ impl Table {
         let results = self.results.then(pending::backend);
         offer.results_for(&self.backends).is_some() != self.results
             || !self.backends.iter().chain(&results).all(|name| given.agree_on(now, name))
+    }
+
+    /// About how many bytes [`Self::stored`] takes beside the routes.
+    pub fn size(&self) -> usize {
+        let backends = self.backends.iter().map(|name| name.as_str().len());
+        let renamed = self.renamed.iter().map(|(new, name)| new.len() + name.len());
+        let taken = self.taken.iter().map(|name| name.len());
+        backends.chain(renamed).chain(taken).map(|bytes| bytes + 8).sum()
     }
 
     /// Whether the run has none of the bridge's tools.

@@ -113,12 +113,14 @@ impl Runs {
             permit: Arc::clone(&permit) as _,
             witness: alone.map(|alone| alone as _),
             handle: None,
+            peer: None,
             deadline: Instant::now() + within,
         };
         if let Some(by) = asked_by {
             wanted.deadline = Instant::now() + by.entry.left_of(within);
             wanted.witness = Some(Arc::clone(&by.entry) as _);
             wanted.handle.clone_from(&by.handle);
+            wanted.peer = by.entry.peer();
         }
         let route = route.clone();
         let making = async move { runs.make(begun, &route, (wanted, permit), &account).await };

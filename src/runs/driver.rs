@@ -377,6 +377,10 @@ impl Driver {
             self.answer(entry.call(), Task::PostAgain, entry);
         }
         loop {
+            tokio::select! {
+                () = self.runs.journal.has_room() => (),
+                () = draining.cancelled() => return End::Drain,
+            }
             let patience = self.patience(&framer);
             let chunk = tokio::select! {
                 chunk = timeout(patience, response.chunk()) => chunk,

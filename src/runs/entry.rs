@@ -21,6 +21,7 @@ use crate::{
         record::{CallKey, CallRecord, Change, Slot},
     },
     model::{
+        catalog::Identity,
         event::Call,
         ids::{CallId, RunId},
         moment::Moment,
@@ -68,6 +69,7 @@ impl Entry {
             stage: Stage::Received,
             attempts: 0,
             handle: None,
+            peer: None,
             seq,
             received_at: received.wall,
             received_up: received.up,
@@ -138,6 +140,11 @@ impl Entry {
     /// What the peer calls the work that the call has started.
     pub(super) fn handle(&self) -> Option<Handle> {
         self.record().handle.clone().map(Handle)
+    }
+
+    /// The peer that the call was dispatched to.
+    pub(super) fn peer(&self) -> Option<Identity> {
+        self.record().peer.clone()
     }
 
     /// What is known of a call that was left; MANTYX waits for `whole`.
@@ -230,7 +237,7 @@ impl Entry {
         if record.stage == Stage::Dispatched {
             record.attempts = record.attempts.saturating_sub(1);
             if record.attempts == 0 {
-                record.stage = Stage::Received;
+                (record.stage, record.peer) = (Stage::Received, None);
             }
         }
     }
@@ -253,6 +260,13 @@ impl Entry {
 }
 
 impl Witness for Entry {
+    fn goes_to(&self, peer: Option<&Identity>) {
+        self.record().peer = peer.cloned();
+        if let Some((calls, id)) = self.long.get() {
+            calls.goes_to(id, peer);
+        }
+    }
+
     fn dispatching(&self) -> BoxFuture<'_, Result<(), NotRecorded>> {
         Box::pin(async {
             if !self.journal.is_open() {

@@ -8,41 +8,28 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
-    DrivenRun, Inner, KEEP_COUNT, KEEP_ENDED, KEEP_EVENTS, KEEP_TOOLS, RunKey, log::Room,
+    DrivenRun, Inner, KEEP_COUNT, KEEP_ENDED, KEEP_EVENTS, KEEP_SESSION_BYTES, RunKey, log::Room,
     owners::Owned,
 };
 use crate::{journal::record::Change, model::ids::AppName};
 
 impl Inner {
-    /// Forgets the oldest sessions of `app`, until `more` bytes of its own tools have room in the
-    /// share that each of `apps` apps has: no app pushes out what is another's.
-    pub(super) fn make_room_for_tools(
-        &mut self,
-        app: &AppName,
-        more: usize,
-        apps: usize,
-    ) -> Vec<Change> {
-        let share = KEEP_TOOLS / apps.max(1);
-        let own = || self.sessions.iter().filter(|(_, session)| session.app == *app);
-        let mut with_tools: Vec<_> = own()
-            .filter(|(_, session)| session.tools_size() > 0)
-            .map(|(key, session)| (session.created, session.tools_size(), key.clone()))
-            .collect();
-        with_tools.sort_by_key(|(created, ..)| *created);
-        let mut held: usize = with_tools.iter().map(|(_, size, _)| size).sum();
-        let mut forgotten = Vec::new();
-        for (_, size, key) in with_tools {
-            if held + more <= share {
-                break;
-            }
-            held -= size;
+    /// Forgets sessions until all of them have room in the journal: of the app whose sessions take
+    /// most, those with tools of its own first, and of these the oldest.
+    pub(super) fn make_room_for_sessions(&mut self) -> Vec<Change> {
+        let all = self.sessions.iter().map(|(key, session)| {
+            let order = (session.tools.is_none(), session.created);
+            (&session.app, (order, session.size(), key))
+        });
+        let over: Vec<_> = beyond_bytes(KEEP_SESSION_BYTES, all).into_iter().cloned().collect();
+        if !over.is_empty() {
+            warn!(sessions = over.len(), "sessions with large tools are not remembered any more");
+        }
+        let forget = |key| {
             self.sessions.remove(&key);
-            forgotten.push(Change::ForgetSession((key.0.to_string(), key.1.to_string())));
-        }
-        if !forgotten.is_empty() {
-            warn!(%app, sessions = forgotten.len(), "sessions with large tools are not remembered any more");
-        }
-        forgotten
+            Change::ForgetSession((key.0.to_string(), key.1.to_string()))
+        };
+        over.into_iter().map(forget).collect()
     }
 
     /// Forgets what has outlived its use; at most every few seconds, as it looks at everything. The
@@ -113,6 +100,39 @@ pub(super) fn beyond<'a, K>(
         own.sort_by_key(|(at, _)| *at);
         let over = own.len() - most;
         beyond.extend(own.into_iter().take(over).map(|(_, key)| key));
+    }
+    beyond
+}
+
+/// What there is, each with its place in the order and its size.
+type Measured<O, K> = Vec<(O, usize, K)>;
+
+/// What has to go so that all of it takes at most `most` bytes: the first, by its order, of the app that
+/// takes most, again and again. No app loses any before it takes more than an equal share.
+pub(super) fn beyond_bytes<'a, O: Ord, K>(
+    most: usize,
+    all: impl Iterator<Item = (&'a AppName, (O, usize, K))>,
+) -> Vec<K> {
+    let mut by_app: HashMap<&AppName, (usize, Measured<O, K>)> = HashMap::new();
+    let (mut total, mut beyond) = (0, Vec::new());
+    for (app, one) in all {
+        total += one.1;
+        let (bytes, own) = by_app.entry(app).or_default();
+        *bytes += one.1;
+        own.push(one);
+    }
+    if total <= most {
+        return beyond;
+    }
+    // The first is taken from the end.
+    by_app.values_mut().for_each(|(_, own)| own.sort_unstable_by(|a, b| b.0.cmp(&a.0)));
+    while total > most
+        && let Some((bytes, own)) = by_app.values_mut().max_by_key(|(bytes, _)| *bytes)
+        && let Some((_, size, key)) = own.pop()
+    {
+        *bytes -= size;
+        total -= size;
+        beyond.push(key);
     }
     beyond
 }

@@ -19,11 +19,16 @@ use crate::{
     model::ids::{AppName, RunId, RunKind, SessionId, ToolUseId},
 };
 
-use super::RunKey;
+use super::{KEEP_BESIDE, RunKey};
 
 /// The most runs and, separately, the most sessions of one app whose owner is remembered. An app
 /// that creates more pushes out its own, and never those of another.
 pub(super) const KEEP_OWNED: usize = 10_000;
+/// About the most bytes that the owners of all apps take in the journal. Beyond it, the app that takes
+/// most loses its oldest, so that none loses any before it takes more than an equal share.
+const KEEP_BYTES: usize = KEEP_BESIDE / 2;
+/// About how much an owner takes beside its names.
+const RECORD: usize = 200;
 
 /// What has an owner.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -58,15 +63,24 @@ pub(super) struct Taken {
     pub how: How,
 }
 
-/// What an app owns, the oldest first, each with its [`Owner::number`].
-type InOrder = VecDeque<(u64, Arc<Owned>)>;
+/// What an app owns, the oldest first, each with its [`Owner::number`] and its size in the journal.
+type InOrder = VecDeque<(u64, usize, Arc<Owned>)>;
+
+#[derive(Debug, Default)]
+struct OfApp {
+    /// Its runs, and its sessions.
+    in_order: [InOrder; 2],
+    /// How much of the journal they take.
+    bytes: usize,
+}
 
 /// The owners of all runs and sessions.
 #[derive(Debug, Default)]
 pub(super) struct Owners {
     all: HashMap<Arc<Owned>, Owner>,
-    /// What each app owns, the oldest first: its runs, and its sessions.
-    by_app: HashMap<AppName, [InOrder; 2]>,
+    by_app: HashMap<AppName, OfApp>,
+    /// How much of the journal all of them take.
+    bytes: usize,
     next: u64,
 }
 
@@ -99,6 +113,19 @@ impl Owned {
 }
 
 impl Owner {
+    /// About how much of the journal it takes.
+    fn size(&self, owned: &Owned) -> usize {
+        let (workspace, id) = match owned {
+            Owned::Run(RunKey { workspace, run, .. }) => (workspace, run.as_str()),
+            Owned::Session(workspace, session) => (workspace, session.as_str()),
+        };
+        let eval = match &self.how {
+            How::OfEval(eval) => eval.as_str().len(),
+            How::Created | How::Attached => 0,
+        };
+        RECORD + workspace.len() + id.len() + self.app.as_str().len() + eval
+    }
+
     fn record(&self) -> OwnerRecord {
         let (attached, eval) = match &self.how {
             How::Created => (false, None),
@@ -158,20 +185,39 @@ impl Owners {
         let number = self.next;
         self.next += 1;
         let owner = Owner { app: app.clone(), how, since, number };
+        let size = owner.size(&owned);
         let mut changes = vec![Change::Owner(owned.kept(), owner.record())];
-        let owned = Arc::new(owned);
+        let (is_session, owned) = (owned.is_session(), Arc::new(owned));
         self.all.insert(Arc::clone(&owned), owner);
-        let own = &mut self.by_app.entry(app.clone()).or_default()[usize::from(owned.is_session())];
-        own.push_back((number, owned));
-        if own.len() > KEEP_OWNED
-            && let Some((number, oldest)) = own.pop_front()
-            // Where it has gone to an eval since, it is no longer what was pushed out.
-            && self.all.get(&oldest).is_some_and(|owner| owner.number == number)
+        let own = self.by_app.entry(app.clone()).or_default();
+        own.bytes += size;
+        self.bytes += size;
+        let in_order = &mut own.in_order[usize::from(is_session)];
+        in_order.push_back((number, size, owned));
+        if in_order.len() > KEEP_OWNED {
+            changes.extend(self.push_out(app, is_session));
+        }
+        while self.bytes > KEEP_BYTES
+            && let Some((app, own)) = self.by_app.iter().max_by_key(|(_, own)| own.bytes)
         {
-            self.all.remove(&oldest);
-            changes.push(Change::ForgetOwner(oldest.kept()));
+            let oldest = |list: &InOrder| list.front().map_or(u64::MAX, |(number, ..)| *number);
+            let [runs, sessions] = &own.in_order;
+            let (app, is_session) = (app.clone(), oldest(sessions) < oldest(runs));
+            changes.extend(self.push_out(&app, is_session));
         }
         changes
+    }
+
+    /// Forgets the oldest run or session that `app` owns.
+    fn push_out(&mut self, app: &AppName, is_session: bool) -> Option<Change> {
+        let own = self.by_app.get_mut(app)?;
+        let (number, size, oldest) = own.in_order[usize::from(is_session)].pop_front()?;
+        own.bytes -= size;
+        self.bytes -= size;
+        // Where it has gone to an eval since, it is no longer what was pushed out.
+        self.all.get(&oldest).filter(|owner| owner.number == number)?;
+        self.all.remove(&oldest);
+        Some(Change::ForgetOwner(oldest.kept()))
     }
 }
 
@@ -218,6 +264,7 @@ mod tests {
     //! Who owns what, who is pushed out, and who makes a call.
 
     use super::*;
+    use crate::journal::Journal;
 
     fn run(id: &str) -> Owned {
         Owned::Run(RunKey { workspace: "acme".into(), kind: RunKind::Agent, run: id.into() })
@@ -275,6 +322,45 @@ mod tests {
             panic!("{forgotten:?}")
         };
         assert_eq!((kind.as_str(), id.as_str()), ("agent-runs", "first"));
+    }
+
+    /// However many apps there are, their owners take no more of the journal than they may.
+    #[tokio::test]
+    async fn owners_of_all_apps_have_a_share_of_the_journal() {
+        let long = "x".repeat(400);
+        let mut owners = Owners::default();
+        let mut kept = HashMap::new();
+        let mut own = |app: usize, id: usize| {
+            let app = AppName::from(format!("app_{app}").as_str());
+            for change in
+                owners.own(run(&format!("{id}_{app}_{long}")), &app, How::Created, 1).unwrap()
+            {
+                match change {
+                    Change::Owner(key, record) => drop(kept.insert(key, record)),
+                    Change::ForgetOwner(key) => drop(kept.remove(&key)),
+                    other => panic!("{other:?}"),
+                }
+            }
+        };
+        own(0, 0);
+        for id in 0..2_000 {
+            (1..30).for_each(|app| own(app, id));
+        }
+        let of = |app: &str| kept.values().filter(|record| record.app == app).count();
+        assert_eq!(of("app_0"), 1, "it has taken less than its share");
+        let others = [of("app_1"), of("app_29")];
+        assert!(others[0].abs_diff(others[1]) <= 10, "the others have lost alike: {others:?}");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        for _ in 0..2 {
+            let (journal, _) = Journal::open(&path, false).unwrap();
+            let changes = kept.clone().into_iter().map(|(key, owner)| Change::Owner(key, owner));
+            journal.commit(changes.collect()).await.unwrap();
+            journal.close();
+        }
+        let (journal, _) = Journal::open(&path, false).unwrap();
+        let bytes = usize::try_from(journal.health().bytes).unwrap();
+        assert!((KEEP_BYTES / 2..=KEEP_BYTES).contains(&bytes), "{bytes}");
     }
 
     #[test]

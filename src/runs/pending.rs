@@ -7,7 +7,7 @@
 mod kept;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     panic::AssertUnwindSafe,
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -25,7 +25,11 @@ use tracing::{error, info, warn};
 
 pub(super) use self::kept::Alone;
 use self::kept::Work;
-use super::{AskedBy, Left, RunKey, Runs, account::Account};
+use super::{
+    AskedBy, KEEP_BESIDE, Left, RunKey, Runs,
+    account::Account,
+    forgetting::{beyond, beyond_bytes},
+};
 use crate::{
     backend::peer::Origin,
     journal::{self, Journal, clock, record::Millis},
@@ -41,9 +45,11 @@ use crate::{
 
 /// How long a result is kept.
 const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
-/// The most results that are kept of one app, and the most bytes of them; the oldest go first.
+/// The most results that are kept of one app; the oldest go first.
 const KEEP_COUNT: usize = 500;
-const KEEP_BYTES: usize = 16 << 20;
+/// About the most bytes that the results of all apps take in the journal; of the app whose results take
+/// most, the oldest goes first.
+const KEEP_BYTES: usize = KEEP_BESIDE / 4;
 
 /// Who may fetch the result of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,6 +112,17 @@ struct Finished {
     /// The same, by the wall clock.
     told: Millis,
     answer: Arc<Answer>,
+    /// About how much of the journal it takes.
+    size: usize,
+}
+
+impl Finished {
+    fn new(told: Millis, answer: Answer) -> Self {
+        const RECORD: usize = 500;
+        // As the journal has it: control characters take six bytes there.
+        let json = serde_json::to_vec(&answer).map_or(answer.size(), |json| json.len());
+        Self { at: Instant::now(), told, size: RECORD + json, answer: Arc::new(answer) }
+    }
 }
 
 impl Scope {
@@ -156,14 +173,12 @@ impl LongCalls {
     fn finish(&self, id: &CallId, answer: Answer) {
         let mut calls = self.lock();
         let Some(call) = calls.get_mut(id) else { return };
-        let (at, told, answer) = (Instant::now(), journal::now(), Arc::new(answer));
-        call.finished = Some(Finished { at, told, answer });
+        call.finished = Some(Finished::new(journal::now(), answer));
         if let Some(work) = &mut call.work {
             work.arguments = None;
         }
         self.write(id, call);
-        let app = call.scope.app.clone();
-        self.erase(&make_room(&mut calls, &app));
+        self.erase(&make_room(&mut calls));
         drop(calls);
         self.finished.notify_waiters();
     }
@@ -228,32 +243,21 @@ impl LongCalls {
     }
 }
 
-/// Forgets what is too old, and of `app` what is too much; what that was.
-fn make_room(calls: &mut HashMap<CallId, LongCall>, app: &AppName) -> Vec<CallId> {
-    let age = |call: &LongCall| call.finished.as_ref().map(|finished| finished.at.elapsed());
-    let mut gone = Vec::new();
-    calls.retain(|id, call| {
-        let keep = age(call).is_none_or(|age| age < KEEP);
-        gone.extend((!keep).then(|| id.clone()));
-        keep
-    });
-    let own = calls.iter().filter(|(_, call)| call.scope.app == *app);
-    let mut kept: Vec<(Instant, usize, CallId)> = own
-        .filter_map(|(id, call)| {
-            let Finished { at, answer, .. } = call.finished.as_ref()?;
-            Some((*at, answer.size(), id.clone()))
-        })
-        .collect();
-    kept.sort_unstable_by_key(|(at, ..)| std::cmp::Reverse(*at));
-    let mut bytes = 0;
-    for (count, (_, size, id)) in kept.iter().enumerate() {
-        bytes += size;
-        if count >= KEEP_COUNT || bytes > KEEP_BYTES {
-            calls.remove(id);
-            gone.push(id.clone());
-        }
-    }
-    gone
+/// Forgets what is too old or too much; what that was.
+fn make_room(calls: &mut HashMap<CallId, LongCall>) -> Vec<CallId> {
+    let finished = |(id, call): (&CallId, &LongCall)| {
+        let Finished { at, size, .. } = call.finished.as_ref()?;
+        Some((call.scope.app.clone(), *at, *size, id.clone()))
+    };
+    let all: Vec<_> = calls.iter().filter_map(finished).collect();
+    let (old, kept): (Vec<_>, Vec<_>) = all.iter().partition(|(_, at, ..)| at.elapsed() >= KEEP);
+    let mut gone: HashSet<&CallId> = old.into_iter().map(|(.., id)| id).collect();
+    gone.extend(beyond(KEEP_COUNT, kept.iter().map(|(app, at, _, id)| (app, (*at, id)))));
+    let kept = kept.into_iter().filter(|(.., id)| !gone.contains(id));
+    let kept: Vec<_> = kept.map(|(app, at, size, id)| (app, (*at, *size, id))).collect();
+    gone.extend(beyond_bytes(KEEP_BYTES, kept.into_iter()));
+    calls.retain(|id, _| !gone.contains(id));
+    gone.into_iter().cloned().collect()
 }
 
 /// When a call goes on, and how its run then asks for it.
@@ -321,15 +325,16 @@ impl InHand {
 
     /// What is needed to ask for the call, or to make it, after a restart.
     fn work(&self) -> Work {
-        let (handle, arguments) = match (&self.asked_by, &self.alone) {
-            (Some(by), _) => (by.entry.handle(), by.entry.unreached()),
-            (None, Some(alone)) => (alone.handle(), alone.unreached()),
-            (None, None) => (None, None),
+        let (handle, peer, arguments) = match (&self.asked_by, &self.alone) {
+            (Some(by), _) => (by.entry.handle(), by.entry.peer(), by.entry.unreached()),
+            (None, Some(alone)) => (alone.handle(), alone.peer(), alone.unreached()),
+            (None, None) => (None, None, None),
         };
         Work {
             route: self.route.clone(),
             origin: self.origin.clone(),
             handle,
+            peer,
             arguments,
             begun: clock::moment(),
         }

@@ -63,6 +63,8 @@ impl Runs {
         for session in sessions {
             self.restore_session(session);
         }
+        let forgotten = self.lock().make_room_for_sessions();
+        self.journal.write(forgotten);
         let (runs, inherited) = inherited::by_the_last(runs);
         self.journal.write(inherited);
         // Before the first driver reads anything.
@@ -202,7 +204,14 @@ impl Runs {
         let key = key(&kept)?;
         let KeptRun { slot, record, routes, calls } = kept;
         let trace = self.kept_trace(&record);
-        let table = Arc::new(Table::restore(&record.table, routes));
+        let (is_remade, table) = match routes {
+            Some(routes) => (false, Table::restore(&record.table, routes)),
+            None => {
+                let offer = self.backends.board.offer_of_known();
+                (true, Table::remade(&record.table, Arc::clone(offer.routes())))
+            }
+        };
+        let table = Arc::new(table);
         let is_handed_over = inner.is_created_for_another(&key, &record.app.as_str().into());
         let last_seq = calls.iter().map(|call| call.record.seq).max().unwrap_or(0);
         let last_seq = last_seq.max(record.read_to);
@@ -224,13 +233,14 @@ impl Runs {
             let route = table.claims(&asked).cloned();
             let known = entry.known(route.as_ref().is_some_and(|r| r.repeatable), POST_WITHIN);
             let recovery = decide(known);
-            if recovery == Recovery::Make {
-                match route {
-                    Some(_) if !is_handed_over => left.again.push(entry),
-                    // Nothing has reached the tool, and to its present app the call is not the
-                    // bridge's: the app was shown it, and answers it.
-                    _ => self.journal.write(entry.left_to_others()),
-                }
+            if recovery == Recovery::Make && route.is_some() && !is_handed_over {
+                left.again.push(entry);
+                continue;
+            }
+            if recovery == Recovery::Make && !is_remade {
+                // Nothing has reached the tool, and to its present app the call is not the bridge's:
+                // the app was shown it, and answers it.
+                self.journal.write(entry.left_to_others());
                 continue;
             }
             let seen = Seen { agent_run: asked.agent_run, tool_use: asked.tool_use, content };
@@ -258,6 +268,14 @@ impl Runs {
             self.journal.write(run.changes());
         } else {
             inner.runs.insert(key, Arc::clone(&run));
+        }
+        if is_remade {
+            warn!(
+                run = %run.key.run, app = %run.app,
+                "the journal has lost the run's tools; the run goes on with those that its backends \
+                 offer now"
+            );
+            self.journal.write(run.changes());
         }
         Some(Woken { run, open, unanswered, seq })
     }
@@ -332,7 +350,7 @@ fn task(
     answer: Option<Bytes>,
 ) -> Option<Task> {
     match (recovery, route, answer) {
-        (Recovery::Nothing | Recovery::Make, _, _) => None,
+        (Recovery::Nothing, _, _) => None,
         (Recovery::Post, _, Some(body)) => Some(Task::Post(body)),
         (Recovery::Resume, Some(route), _) => Some(Task::Resume(route)),
         (Recovery::TooLate, _, _) => {
@@ -342,7 +360,10 @@ fn task(
             );
             Some(Task::Refuse(why, Ending::TooLate))
         }
-        (Recovery::Unknown | Recovery::Post | Recovery::Resume, _, _) => Some(unknown(name)),
+        // A call that is to be made and has no route is one whose routes are lost.
+        (Recovery::Unknown | Recovery::Post | Recovery::Resume | Recovery::Make, _, _) => {
+            Some(unknown(name))
+        }
     }
 }
 
@@ -365,7 +386,7 @@ mod tests {
     use super::*;
     use crate::{
         journal::record::{CallKey, CallRecord, LongOf, RunRecord, Slot},
-        model::{offer::Offer, routes::Routes},
+        model::offer::Offer,
     };
 
     pub(super) fn run(id: &str, agent_run: &str, tool_use: &str, stage: Stage) -> KeptRun {
@@ -392,6 +413,7 @@ mod tests {
             stage,
             attempts: 0,
             handle: None,
+            peer: None,
             seq: 1,
             received_at: 1,
             received_up: None,
@@ -405,7 +427,7 @@ mod tests {
         let (agent_run, tool_use) = (agent_run.to_owned(), tool_use.to_owned());
         let call =
             KeptCall { key: CallKey { slot, agent_run, tool_use }, record: call, answer: None };
-        KeptRun { slot, record, routes: Arc::new(Routes::default()), calls: vec![call] }
+        KeptRun { slot, record, routes: Some(Arc::default()), calls: vec![call] }
     }
 
     #[test]
@@ -419,6 +441,7 @@ mod tests {
             target: "rm".to_owned(),
             origin: origin.map(|(run, tool_use)| (run.to_owned(), tool_use.to_owned())),
             handle: None,
+            peer: None,
             arguments: None,
             begun_at: 1,
             begun_up: None,

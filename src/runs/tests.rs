@@ -118,10 +118,10 @@ async fn a_stream_that_is_open_stays_so_when_another_credential_is_accepted() {
 #[tokio::test(start_paused = true)]
 async fn what_apps_put_into_sessions_is_bounded() {
     let mut inner = Inner::default();
-    for number in 0..3 {
+    let add = |inner: &mut Inner, app: &str, number: usize, mib: usize| {
         let session = Session {
-            app: "a".into(),
-            tools: (number != 1).then(|| Bytes::from(vec![b' '; 3 << 20])),
+            app: app.into(),
+            tools: (mib > 0).then(|| Bytes::from(vec![b' '; mib << 20])),
             selection: Selection::All,
             table: Arc::new(Table::empty()),
             created_at: journal::now(),
@@ -129,16 +129,23 @@ async fn what_apps_put_into_sessions_is_bounded() {
         };
         let key = ("acme".into(), SessionId::from(format!("s{number}")));
         inner.sessions.insert(key, Arc::new(session));
+    };
+    for (number, mib) in [3, 0, 3].into_iter().enumerate() {
+        add(&mut inner, "a", number, mib);
         advance(Duration::from_secs(1)).await;
     }
-    // Of two apps, each has 8 MiB.
-    let (a, b) = ("a".into(), "b".into());
-    assert_eq!(inner.make_room_for_tools(&a, 2 << 20, 2).len(), 0);
-    assert_eq!(inner.make_room_for_tools(&b, 8 << 20, 2).len(), 0, "that of others stays");
-    let forgotten = inner.make_room_for_tools(&a, 3 << 20, 2);
+    assert_eq!(inner.make_room_for_sessions().len(), 0, "all apps together have 8 MiB");
+    add(&mut inner, "b", 3, 3);
+    let forgotten = inner.make_room_for_sessions();
     assert!(
         matches!(&forgotten[..], [Change::ForgetSession((_, id))] if id == "s0"),
-        "the oldest that has tools: {forgotten:?}"
+        "of the app that has most, the oldest with tools: {forgotten:?}"
     );
-    assert_eq!(inner.sessions.len(), 2);
+    add(&mut inner, "c", 4, 9);
+    let forgotten = inner.make_room_for_sessions();
+    assert!(
+        matches!(&forgotten[..], [Change::ForgetSession((_, id))] if id == "s4"),
+        "no app pushes out another's: {forgotten:?}"
+    );
+    assert_eq!(inner.sessions.len(), 3);
 }

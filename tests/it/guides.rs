@@ -277,6 +277,9 @@ fn every_guide_is_followed() {
     let followed = include_str!("guides.rs");
     for entry in fs::read_dir(peers::repository("docs")).expect("a directory of the repository") {
         let entry = entry.expect("an entry of it");
+        if entry.path().extension().is_none_or(|extension| extension != "md") {
+            continue; // a picture
+        }
         let text = fs::read_to_string(entry.path()).expect("a page");
         if !blocks(&text).iter().any(|block| matches!(block, Block::Run(_))) {
             continue; // a list, of codes or names
@@ -284,5 +287,65 @@ fn every_guide_is_followed() {
         let name = entry.file_name().into_string().expect("a plain name");
         let call = format!("follow(\"docs/{name}\")");
         assert!(followed.contains(&call), "{name} is a guide that no test follows");
+    }
+}
+
+/// The text of every page, by its path below the repository.
+fn pages() -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    for directory in ["", "docs"] {
+        let entries = fs::read_dir(peers::repository(directory)).expect("a directory of ours");
+        for entry in entries {
+            let path = entry.expect("an entry of it").path();
+            if path.extension().is_some_and(|extension| extension == "md") {
+                let text = fs::read_to_string(&path).expect("a page");
+                found.push((path, text));
+            }
+        }
+    }
+    found
+}
+
+/// The anchor that a heading gets: lower case, hyphens for spaces, no punctuation.
+fn anchor(heading: &str) -> String {
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.collect::<String>().to_lowercase().replace(' ', "-")
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let mut broken = Vec::new();
+    for (page, text) in pages() {
+        let targets = text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
+        for target in targets.filter(|target| !target.contains("://")) {
+            let (path, fragment) = target.split_once('#').unwrap_or((target, ""));
+            let directory = page.parent().expect("it is in a directory");
+            let to = if path.is_empty() { page.clone() } else { directory.join(path) };
+            let there = if fragment.is_empty() {
+                to.exists()
+            } else {
+                let text = fs::read_to_string(&to).unwrap_or_default();
+                let mut headings = text.lines().filter(|line| line.starts_with('#'));
+                headings.any(|line| anchor(line.trim_start_matches('#').trim_start()) == fragment)
+            };
+            if !there {
+                broken.push(format!("{}: {target}", page.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "these links lead nowhere:\n{}", broken.join("\n"));
+}
+
+/// The README is what somebody reads in one go; the manual is in `docs/`, and its index names all of it.
+#[test]
+fn the_readme_is_short_and_the_manual_has_an_index() {
+    let index = fs::read_to_string(peers::repository("docs/README.md")).expect("a page of ours");
+    for (page, text) in pages() {
+        let name = page.file_name().expect("a file").to_string_lossy().into_owned();
+        if page == peers::repository("README.md") {
+            assert!(text.len() <= 9 << 10, "README.md has {} bytes", text.len());
+        } else if page.parent() != Some(&peers::repository("")) && name != "README.md" {
+            assert!(index.contains(&format!("({name})")), "docs/README.md does not name {name}");
+        }
     }
 }

@@ -87,7 +87,6 @@ mod framing;
 mod gateway;
 #[cfg(test)]
 mod giants;
-#[cfg(feature = "grpc")]
 #[cfg(test)]
 mod grpc;
 #[cfg(test)]
@@ -120,7 +119,6 @@ mod metrics;
 mod names;
 #[cfg(test)]
 mod openapi;
-#[cfg(feature = "otlp")]
 #[cfg(test)]
 mod otlp;
 #[cfg(test)]

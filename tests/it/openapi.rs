@@ -39,7 +39,7 @@ async fn the_daemon_answers_as_its_description_says() {
 }
 
 #[tokio::test]
-#[ignore = "takes minutes; asked for by name (README, Tests at length)"]
+#[ignore = "takes minutes; asked for by name (CONTRIBUTING.md)"]
 async fn explored_at_length() {
     explore("2000", Duration::from_secs(3600)).await;
 }

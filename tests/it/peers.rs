@@ -210,7 +210,6 @@ pub(crate) async fn tls_before(url: &str) -> Peer {
 }
 
 /// A collector of OTLP's traces that answers so (tests/peers/otlp_collector.py).
-#[cfg(feature = "otlp")]
 pub(crate) async fn otlp_collector(answers: &str) -> Peer {
     python_listener(fetch::python_otlp(), "otlp_collector.py", &["--answers", answers]).await
 }

@@ -395,6 +395,24 @@ async fn the_task_of_an_agent_that_answered_early_is_picked_up() {
     check_task("early 40", "worked 40").await;
 }
 
+/// The name of a backend leads to another address after the restart. The bridge cannot tell whether
+/// that is the same agent, so it asks for no task there.
+#[tokio::test]
+async fn a_task_is_not_asked_of_another_agent_of_the_name() {
+    let agent = peers::a2a_v1("1.0").await;
+    let (mut bridge, mantyx) = with_agent("1.0", &agent).await;
+    mantyx.script(Script::new().a2a("tu_1", "hr", "long 40").answered("tu_1").done());
+    bridge.post_run(r#"{"modelId":"m","prompt":"hi"}"#).await;
+    wait_journaled(&bridge, &begun_task(&agent).await).await;
+    bridge.kill9();
+    let url = agent.url().replace("127.0.0.1", "localhost");
+    bridge.set_config(&format!("{}a2a:\n  hr: {{url: \"{url}\"}}\n", mantyx.upstream()));
+    bridge.restart().await;
+    let answer = mantyx.taken("tu_1").await;
+    assert_unknown(&answer, "the task of an earlier agent");
+    assert_eq!(messages(&agent), 1, "nothing is sent again: {}", agent.log());
+}
+
 #[tokio::test]
 async fn a_message_that_an_agent_has_and_has_not_answered_is_not_sent_again() {
     let agent = peers::a2a_v1("1.0").await;

@@ -236,6 +236,12 @@ async fn a_state_directory_is_one_bridges_own() {
 /// the run has not come to.
 async fn killed_with_two_calls() -> Scene {
     let mut rig = Scene::start(Some("concurrency: 1")).await;
+    // The next process gives the record of an earlier run's tools a frame of its own.
+    assert_eq!(rig.submit_call("tu_earlier").await, 202);
+    rig.mantyx.taken("tu_earlier").await;
+    rig.bridge.stop().await;
+    rig.bridge.restart().await;
+    rig.bridge.wait_backend("plain", "ready").await;
     let script = Script::new()
         .mcp("tu_first", "plain", "plain_unsaid", r#"{"hang":"always"}"#)
         .until("the first has begun")
@@ -267,7 +273,8 @@ fn last(bytes: &[u8], text: &str) -> usize {
 
 #[tokio::test]
 async fn a_flipped_byte_costs_what_it_hits_and_has_no_call_made() {
-    for hit in ["tu_first", "tu_waiting"] {
+    // The last is the record of the tools that runs have.
+    for hit in ["tu_first", "tu_waiting", "{\"digests\""] {
         let mut rig = killed_with_two_calls().await;
         let journal = rig.bridge.state("journal");
         let mut bytes = fs::read(&journal).expect("the bridge has a journal");
@@ -296,6 +303,32 @@ async fn a_flipped_byte_costs_what_it_hits_and_has_no_call_made() {
         let output = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.contains(&aside), "the doctor has found it: {output}");
     }
+}
+
+#[tokio::test]
+async fn a_session_whose_tools_are_lost_is_given_tools_with_its_next_message() {
+    let mut rig = Scene::start(None).await;
+    let sessions = format!("{}/agent-sessions", bridge::API);
+    let created = rig.bridge.api("POST", &sessions, Some("{}")).await.expect(201);
+    let session = created["sessionId"].as_str().expect("an id").to_owned();
+    wait_journaled(&rig.bridge, &session).await;
+    // The next process gives each record a frame of its own.
+    rig.bridge.stop().await;
+    rig.bridge.restart().await;
+    rig.bridge.kill9();
+    let journal = rig.bridge.state("journal");
+    let mut bytes = fs::read(&journal).expect("the bridge has a journal");
+    let at = last(&bytes, "{\"digests\"");
+    bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1);
+    fs::write(&journal, bytes).expect("a file of ours");
+    rig.bridge.restart().await;
+    rig.bridge.wait_backend("plain", "ready").await;
+    rig.mantyx.script(Script::one_call("tu_1", "plain", "plain_unsaid", NOTHING));
+    let messages = format!("{sessions}/{session}/messages");
+    rig.bridge.api("POST", &messages, Some(r#"{"prompt":"x"}"#)).await.expect(202);
+    assert!(rig.mantyx.taken("tu_1").await["result"].is_string(), "the bridge knows the session");
+    let sent = rig.mantyx.only("POST", "/messages").value();
+    assert!(sent["tools"].to_string().contains("plain_unsaid"), "{sent}");
 }
 
 #[tokio::test]
@@ -339,7 +372,7 @@ async fn a_run_that_is_handed_over_after_its_journal_was_lost_has_no_call_made_t
         let told = problems(&rig).await;
         assert!(told.iter().any(|(subject, _)| subject == "journal"), "{damage}: {told:?}");
         let run = rig.mantyx.requests("GET", "/stream");
-        let run = run.first().expect("the run was driven").target.clone();
+        let run = run.last().expect("the run was driven").target.clone();
         let run = run.rsplit('/').nth(1).expect("a path names its run").to_owned();
         let target = format!("/v1/runs/{run}/attach");
         rig.bridge.api("POST", &target, Some("{}")).await.expect(202);

@@ -56,26 +56,6 @@ async fn without_a_trace_there_is_none() {
     }
 }
 
-/// Users of a build without an exporter are told so, once, and nothing else is new to them.
-#[cfg(not(feature = "otlp"))]
-#[tokio::test]
-async fn a_build_without_an_exporter_says_so() {
-    let bad = peers::hostile_mcp(&[]);
-    let env = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://user:canary@127.0.0.1:1")];
-    let rig = Rig::bare_with(&format!("mcp:\n  bad: {bad}\n"), &env).await;
-    rig.bridge.wait_backend("bad", "ready").await;
-    rig.mantyx.script(Script::one_call("tu_1", "bad", "bad_echo", "{}"));
-    rig.bridge.post_run_with("{}", &[("traceparent", PARENT)]).await;
-    let told = echoed(&rig.mantyx, "tu_1").await;
-    assert!(told.contains(&format!(r#""traceparent":"{PARENT}""#)), "as it came: {told}");
-    let page = rig.bridge.api("GET", "/metrics", None).await.text();
-    assert!(!page.contains("mantyx_bridge_spans"), "{page}");
-    let log = rig.bridge.log();
-    assert_eq!(log.matches("OTEL_EXPORTER_OTLP_ENDPOINT is set").count(), 1, "{log}");
-    assert!(log.contains("cargo install --path . --features otlp"), "the cure: {log}");
-    assert!(!log.contains("canary"), "{log}");
-}
-
 #[tokio::test]
 async fn a_message_of_a_session_has_its_own_and_so_has_a_call_by_hand() {
     let rig = rig().await;

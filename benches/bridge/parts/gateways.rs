@@ -79,8 +79,8 @@ pub(super) async fn run(setting: &Setting, findings: &mut Findings) -> Outcome<(
     let mut gateways = bridge(&daemon, most).await?;
     let mut children = Vec::new();
     for (name, outcome) in [
-        (mcp_proxy::PYPI, mcp_proxy::of_pypi(setting, most).await),
-        (mcp_proxy::CRATES_IO, mcp_proxy::of_crates_io(setting, &world, most).await),
+        (mcp_proxy::PYTHON, mcp_proxy::of_python(setting, most).await),
+        (mcp_proxy::CARGO, mcp_proxy::of_cargo(setting, &world, most).await),
         (contextforge::NAME, contextforge::start(setting, &world, most).await),
     ] {
         match outcome {

@@ -61,13 +61,9 @@ struct WhyNot {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Reason {
     Binding,
-    /// gRPC, in a bridge that is built without it.
-    #[cfg(not(feature = "grpc"))]
-    NotBuilt,
     NotConfigured,
     Version,
     /// gRPC of 0.x, which is another service.
-    #[cfg(feature = "grpc")]
     OldGrpc,
     BadUrl(String),
     Credentials,
@@ -108,7 +104,6 @@ fn judge(interface: &Interface, rules: Rules<'_>) -> Result<Endpoint, Reason> {
         return Err(Reason::NotConfigured);
     }
     let generation = generation(interface.version.as_deref()).ok_or(Reason::Version)?;
-    #[cfg(feature = "grpc")]
     if is_grpc(binding) && generation == Generation::V03 {
         return Err(Reason::OldGrpc);
     }
@@ -152,10 +147,7 @@ fn binding(name: &str) -> Result<A2aBinding, Reason> {
         return Ok(A2aBinding::HttpJson);
     }
     if name.eq_ignore_ascii_case(a2a::TRANSPORT_PROTOCOL_GRPC) {
-        #[cfg(feature = "grpc")]
         return Ok(A2aBinding::Grpc);
-        #[cfg(not(feature = "grpc"))]
-        return Err(Reason::NotBuilt);
     }
     Err(Reason::Binding)
 }
@@ -163,7 +155,6 @@ fn binding(name: &str) -> Result<A2aBinding, Reason> {
 fn is_grpc(binding: A2aBinding) -> bool {
     match binding {
         A2aBinding::JsonRpc | A2aBinding::HttpJson => false,
-        #[cfg(feature = "grpc")]
         A2aBinding::Grpc => true,
     }
 }
@@ -223,16 +214,11 @@ impl fmt::Display for NoInterface {
             f.write_char(' ')?;
             match reason {
                 Reason::Binding => f.write_str("is a binding that the bridge does not speak"),
-                #[cfg(not(feature = "grpc"))]
-                Reason::NotBuilt => f.write_str(
-                    "needs a bridge with gRPC: `cargo install --path . --features grpc`",
-                ),
                 Reason::NotConfigured => {
                     let wanted = self.binding.map_or("any", A2aBinding::as_str);
                     write!(f, "is not the configured `transport: {wanted}`")
                 }
                 Reason::Version => f.write_str("is neither A2A 0.x nor 1.x"),
-                #[cfg(feature = "grpc")]
                 Reason::OldGrpc => f.write_str("is gRPC of A2A 0.x, of which 1.x alone is spoken"),
                 Reason::BadUrl(error) => write!(f, "has no usable URL ({error})"),
                 Reason::Credentials => f.write_str(

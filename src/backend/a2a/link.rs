@@ -18,7 +18,6 @@ use serde_json::value::RawValue;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-#[cfg(feature = "grpc")]
 use super::grpc;
 use super::{
     failure::Failure,
@@ -69,7 +68,6 @@ pub(super) enum Opened {
 /// The events of one response.
 pub(super) enum Events {
     Sse(SseEvents),
-    #[cfg(feature = "grpc")]
     Grpc(grpc::Events),
 }
 
@@ -99,7 +97,6 @@ impl Link {
         operation: Operation<'_>,
     ) -> Result<Box<RawValue>, Failure> {
         let response = self.send(operation, "application/json").await?;
-        #[cfg(feature = "grpc")]
         if self.is_grpc(&response) {
             return grpc::result(response, operation).await;
         }
@@ -109,7 +106,6 @@ impl Link {
     /// Makes one request and reads no further than its head, if events follow.
     pub(super) async fn open(&self, operation: Operation<'_>) -> Result<Opened, Failure> {
         let response = self.send(operation, "text/event-stream, application/json").await?;
-        #[cfg(feature = "grpc")]
         if self.is_grpc(&response) {
             let events = Events::Grpc(grpc::Events::new(response));
             return Ok(Opened::Events(Box::new(events)));
@@ -148,7 +144,6 @@ impl Link {
         if request.body.is_some() {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        #[cfg(feature = "grpc")]
         if self.endpoint.binding == A2aBinding::Grpc {
             grpc::mark(&mut headers);
         }
@@ -168,20 +163,17 @@ impl Link {
                 let text = http_client::chain(&error.without_url());
                 if not_sent { Failure::NotSent(text) } else { Failure::Lost(text) }
             })?;
-            #[cfg(feature = "grpc")]
             let response = self.with_status_of_tokens(response);
             Ok(response)
         })
         .await
     }
 
-    #[cfg(feature = "grpc")]
     fn is_grpc(&self, response: &reqwest::Response) -> bool {
         self.endpoint.binding == A2aBinding::Grpc && grpc::is_reply(response)
     }
 
     /// What fetches tokens knows HTTP's refusals, not gRPC's.
-    #[cfg(feature = "grpc")]
     fn with_status_of_tokens(&self, response: reqwest::Response) -> reqwest::Response {
         let judged = self.tokens.is_some() && self.is_grpc(&response);
         if judged { grpc::with_status_of_tokens(response) } else { response }
@@ -242,7 +234,6 @@ impl Events {
     pub(super) async fn next(&mut self) -> Result<Option<Box<RawValue>>, Failure> {
         match self {
             Self::Sse(events) => events.next().await,
-            #[cfg(feature = "grpc")]
             Self::Grpc(events) => events.next().await,
         }
     }

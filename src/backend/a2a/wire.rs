@@ -83,7 +83,6 @@ pub(super) fn encode(endpoint: &Endpoint, operation: Operation<'_>, id: &str) ->
             Request { method: Method::POST, url: endpoint.url.clone(), body: Some(body.into()) }
         }
         A2aBinding::HttpJson => http_json(endpoint, operation),
-        #[cfg(feature = "grpc")]
         A2aBinding::Grpc => super::grpc::encode(endpoint, operation),
     }
 }
@@ -249,7 +248,6 @@ pub(super) fn decode(
         return Err(http_refusal(status, members.ok()));
     }
     match (binding, members) {
-        #[cfg(feature = "grpc")]
         (A2aBinding::Grpc, _) => {
             Err(Failure::Unreadable("the response is not one of gRPC".to_owned()))
         }
@@ -268,7 +266,6 @@ pub(super) fn decode_event(binding: A2aBinding, data: &str) -> Result<Box<RawVal
     let refusal = match binding {
         A2aBinding::JsonRpc => None,
         // Its events have a reader of their own.
-        #[cfg(feature = "grpc")]
         A2aBinding::Grpc => None,
         A2aBinding::HttpJson => Members::read(data).ok().and_then(|members| {
             let error = Members::read(present(&members, "error")?).ok()?;

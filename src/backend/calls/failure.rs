@@ -35,6 +35,8 @@ pub(super) enum Failure {
     NotApproved,
     #[error("the tool is not what was accepted, and is withdrawn")]
     Withdrawn,
+    #[error("the backend is another peer now than the one that the call was sent to")]
+    AnotherPeer,
     #[error("timed out after {0:.0?}")]
     TimedOut(Duration),
     #[error(transparent)]
@@ -54,6 +56,7 @@ impl Failure {
             | Self::NotPermitted(_)
             | Self::NotApproved
             | Self::Withdrawn
+            | Self::AnotherPeer
             | Self::NotRecorded(_) => true,
             Self::Call(error) => matches!(error, CallError::NotSent(_)),
             Self::TimedOut(_) => false,
@@ -72,7 +75,7 @@ impl Failure {
             Self::Withdrawn => Ending::Withdrawn,
             Self::TimedOut(_) => Ending::TimedOut,
             Self::NotRecorded(_) => Ending::Storage,
-            Self::Call(CallError::Lost(_)) => Ending::ConnectionLost,
+            Self::AnotherPeer | Self::Call(CallError::Lost(_)) => Ending::ConnectionLost,
             Self::Call(CallError::Refused(_)) => Ending::Refused,
             Self::Call(CallError::Unreadable(_) | CallError::NotRead(_)) => Ending::Unreadable,
         }
@@ -115,6 +118,11 @@ impl Failure {
             Self::NotRecorded(NotRecorded) => format!(
                 "{STORAGE_UNAVAILABLE}: the bridge cannot write its journal, so the call to \
                  `{name}` was not made. Do without it or try again later."
+            ),
+            Self::AnotherPeer => format!(
+                "{OUTCOME_UNKNOWN}: the bridge sent the call to the earlier server of `{name}`, and \
+                 the configuration names another one now. The call may or may not have taken \
+                 effect; check before you repeat it."
             ),
             Self::TimedOut(waited) => format!(
                 "{OUTCOME_UNKNOWN}: `{name}` gave no answer within {}, and the call was cancelled. \

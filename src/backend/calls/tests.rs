@@ -79,6 +79,7 @@ fn wanted(arguments: Box<RawValue>) -> Wanted {
         permit: Permitted::new(),
         witness: None,
         handle: None,
+        peer: None,
         deadline: Instant::now() + Duration::from_secs(285),
     }
 }

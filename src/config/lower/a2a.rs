@@ -60,7 +60,7 @@ impl Lower<'_> {
             card: card?,
             headers,
             description: entry.description.as_ref().map(|at| at.value.clone()),
-            binding: entry.transport.as_ref().and_then(|at| self.binding(at)),
+            binding: entry.transport.as_ref().map(|at| binding(at.value)),
             allow_hosts,
             oauth,
             tls,
@@ -115,23 +115,6 @@ impl Lower<'_> {
         None
     }
 
-    #[cfg_attr(feature = "grpc", expect(clippy::unused_self, reason = "nothing is refused"))]
-    fn binding(&self, transport: &At<A2aTransport>) -> Option<A2aBinding> {
-        match transport.value {
-            A2aTransport::Jsonrpc => Some(A2aBinding::JsonRpc),
-            A2aTransport::HttpJson => Some(A2aBinding::HttpJson),
-            #[cfg(feature = "grpc")]
-            A2aTransport::Grpc => Some(A2aBinding::Grpc),
-            #[cfg(not(feature = "grpc"))]
-            A2aTransport::Grpc => {
-                let cure =
-                    "install it with `cargo install --path . --features grpc`, or leave this out";
-                self.error(transport.node, "this bridge is built without gRPC", cure);
-                None
-            }
-        }
-    }
-
     fn allow_hosts(&self, section: Option<&At<Vec<At<String>>>>) -> Vec<String> {
         let items = section.map(|at| at.value.as_slice()).unwrap_or_default();
         for At { value: host, node } in items {
@@ -149,5 +132,13 @@ impl Lower<'_> {
             }
         }
         items.iter().map(|at| at.value.clone()).collect()
+    }
+}
+
+fn binding(transport: A2aTransport) -> A2aBinding {
+    match transport {
+        A2aTransport::Jsonrpc => A2aBinding::JsonRpc,
+        A2aTransport::HttpJson => A2aBinding::HttpJson,
+        A2aTransport::Grpc => A2aBinding::Grpc,
     }
 }

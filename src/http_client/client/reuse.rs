@@ -6,21 +6,22 @@ use std::time::Duration;
 
 use http::{HeaderMap, Version, header::HeaderValue};
 
-/// The seconds for which a connection may have been idle. A few will do: what a server allows is
-/// rounded down, so that it is never exceeded.
-const SECONDS: [u64; 7] = [0, 1, 2, 4, 14, 29, 59];
+/// For how long a connection may have been idle, in milliseconds. A few will do: what a server allows
+/// is rounded down, so that it is never exceeded. 900, as a server may wait for a second without
+/// saying so.
+const MILLIS: [u64; 7] = [0, 900, 2000, 4000, 14_000, 29_000, 59_000];
 
-/// What is left to the server, in seconds: its clock starts when it has sent an answer, ours when
-/// the answer has been read, and a request takes time to get there.
+/// What is left to a server that says how long it waits, in seconds: its clock starts when it has
+/// sent an answer, ours when the answer has been read, and a request takes time to get there.
 const MARGIN: u64 = 1;
 
-/// An index into [`SECONDS`].
+/// An index into [`MILLIS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Reuse(usize);
 
 impl Reuse {
     /// All of them have an own pool of connections.
-    pub(super) const ALL: [u64; SECONDS.len()] = SECONDS;
+    pub(super) const ALL: [u64; MILLIS.len()] = MILLIS;
     /// Each request has a connection of its own.
     pub(super) const NEVER: Self = Self(0);
     /// For servers that do not say how long they wait. The shortest that is common is 2 s.
@@ -40,8 +41,8 @@ impl Reuse {
         let Some(shortest) = timeouts.map(|value| value.parse().unwrap_or(0)).min() else {
             return Some(Self::UNKNOWN);
         };
-        let most = u64::saturating_sub(shortest, MARGIN);
-        Some(Self(SECONDS.iter().rposition(|seconds| *seconds <= most).unwrap_or(0)))
+        let most = u64::saturating_sub(shortest, MARGIN).saturating_mul(1000);
+        Some(Self(MILLIS.iter().rposition(|millis| *millis <= most).unwrap_or(0)))
     }
 
     /// What holds for connections of both kinds: they lie in one pool, and several servers with
@@ -55,7 +56,7 @@ impl Reuse {
     }
 
     pub(super) fn longest_idle(self) -> Duration {
-        Duration::from_secs(SECONDS.get(self.0).copied().unwrap_or_default())
+        Duration::from_millis(MILLIS.get(self.0).copied().unwrap_or_default())
     }
 }
 
@@ -78,35 +79,35 @@ mod tests {
         let pairs =
             pairs.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value)));
         let reuse = Reuse::said(version, &pairs.collect())?;
-        Some(reuse.longest_idle().as_secs())
+        Some(reuse.longest_idle().as_millis().try_into().unwrap())
     }
 
     #[test]
     fn a_second_less_than_the_server_says() {
-        for (text, seconds) in [
-            ("timeout=5", 4),
-            ("timeout=5, max=100", 4),
-            ("max=100, Timeout = \"30\"", 29),
-            ("timeout=29", 14),
-            ("timeout=7200", 59),
-            ("timeout=2", 1),
+        for (text, millis) in [
+            ("timeout=5", 4000),
+            ("timeout=5, max=100", 4000),
+            ("max=100, Timeout = \"30\"", 29_000),
+            ("timeout=29", 14_000),
+            ("timeout=7200", 59_000),
+            ("timeout=2", 900),
             ("timeout=1", 0),
             ("timeout=0", 0),
             // What cannot be read is no promise.
             ("timeout=soon", 0),
-            ("max=100", 1),
-            ("", 1),
+            ("max=100", 900),
+            ("", 900),
         ] {
-            assert_eq!(said(Version::HTTP_11, &[(KEEP_ALIVE, text)]), Some(seconds), "{text:?}");
+            assert_eq!(said(Version::HTTP_11, &[(KEEP_ALIVE, text)]), Some(millis), "{text:?}");
         }
         let twice = [(KEEP_ALIVE, "timeout=60"), (KEEP_ALIVE, "timeout=5")];
-        assert_eq!(said(Version::HTTP_11, &twice), Some(4));
+        assert_eq!(said(Version::HTTP_11, &twice), Some(4000));
     }
 
     #[test]
-    fn a_server_that_says_nothing_is_given_a_second() {
-        assert_eq!(said(Version::HTTP_11, &[]), Some(1));
-        assert_eq!(said(Version::HTTP_11, &[(CONNECTION, "keep-alive")]), Some(1));
+    fn a_server_that_says_nothing_is_given_less_than_a_second() {
+        assert_eq!(said(Version::HTTP_11, &[]), Some(900));
+        assert_eq!(said(Version::HTTP_11, &[(CONNECTION, "keep-alive")]), Some(900));
     }
 
     #[test]

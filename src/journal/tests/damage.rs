@@ -196,6 +196,82 @@ async fn calls_whose_run_is_lost_are_no_other_runs() {
     assert!(kept.runs.iter().all(|run| run.calls.is_empty()), "{kept:?}");
 }
 
+#[test]
+fn the_last_damaged_files_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    for file in ["journal.damaged-9", "journal.damaged-10", "journal.damaged-x", "other-11"] {
+        fs::write(dir.path().join(file), "x").unwrap();
+    }
+    for _ in 0..3 {
+        // A first one may be of the same moment.
+        let before = now();
+        while now() == before {
+            thread::yield_now();
+        }
+        fs::write(&path, "garbage").unwrap();
+        Journal::open(&path, true).unwrap().0.close();
+    }
+    let names = fs::read_dir(dir.path()).unwrap();
+    let mut names: Vec<String> =
+        names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.retain(|name| name.contains("damaged") || name.starts_with("other"));
+    assert_eq!(names.len(), 5, "three, and what is none of the bridge's: {names:?}");
+    assert!(!names.iter().any(|name| name.ends_with("-9") || name.ends_with("-10")), "{names:?}");
+}
+
+/// All runs of an offer have one record of its routes. Where that is lost, they and their sessions go on,
+/// and no call is made that was read before.
+#[tokio::test]
+async fn runs_outlive_their_routes() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    let session = |number: u64| {
+        let table = Table::empty().stored().0;
+        let record = SessionRecord {
+            app: "a".to_owned(),
+            tools: None,
+            selection: None,
+            table,
+            created_at: 3,
+        };
+        Change::Session(("w".to_owned(), number.to_string()), record)
+    };
+    for is_damaged in [true, false] {
+        let mut store = renew(&path);
+        let [routes, first] = <[Change; 2]>::try_from(run(1, None)).unwrap();
+        let before = store.size() as usize;
+        if is_damaged {
+            store.apply([[routes].as_slice()]).unwrap();
+        }
+        let given_up = run(2, Some(5)).into_iter().skip(1).map(|mut change| {
+            let Change::Run(_, record) = &mut change else { panic!("{change:?}") };
+            record.given_up = true;
+            change
+        });
+        let changes: Vec<Change> =
+            given_up.chain([first, call(1, "tu", Stage::Received), session(1)]).collect();
+        store.apply([changes.as_slice()]).unwrap();
+        drop(store);
+        if is_damaged {
+            let mut bytes = fs::read(&path).unwrap();
+            bytes[before + 60] ^= 1;
+            fs::write(&path, &bytes).unwrap();
+        }
+        let (journal, kept) = Journal::open(&path, false).unwrap();
+        let [first, given_up] = kept.runs.as_slice() else { panic!("{kept:?}") };
+        for run in [first, given_up] {
+            assert!(run.routes.is_none() && run.record.past_is_lost, "{is_damaged}: {run:?}");
+        }
+        assert_eq!((first.calls.len(), kept.sessions.len()), (1, 1), "{is_damaged}");
+        let told = kept.lost.map(|loss| loss.what).unwrap_or_default();
+        assert_eq!(told.contains("the tools of 2 runs is lost"), is_damaged, "{told}");
+        journal.close();
+        drop(journal);
+        fs::remove_file(&path).unwrap();
+    }
+}
+
 /// A long call that had not reached its tool may have, and so has a result or is given up.
 #[tokio::test]
 async fn a_long_call_is_not_made_after_damage() {
@@ -211,6 +287,7 @@ async fn a_long_call_is_not_made_after_damage() {
         target: "ls".to_owned(),
         origin: None,
         handle: None,
+        peer: None,
         arguments: Some(RawValue::from_string("{}".to_owned()).unwrap()),
         begun_at: 4,
         begun_up: None,

@@ -70,6 +70,7 @@ fn json() -> impl Strategy<Value = Value> {
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
         any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
         any::<String>().prop_map(Value::from),
     ];
     leaf.prop_recursive(5, 40, 6, |inner| {
@@ -89,6 +90,15 @@ proptest! {
         prop_assert_eq!(&form(&value.to_string()), &form_of_it);
         prop_assert_eq!(&form(&form_of_it), &form_of_it);
         prop_assert_eq!(serde_json::from_str::<Value>(&form_of_it).unwrap(), value);
+    }
+}
+
+proptest! {
+    /// An implementation that is not ours makes the same of it.
+    #[test]
+    fn the_form_of_the_rfc_is_that_of_others(value in json()) {
+        let theirs = serde_json_canonicalizer::to_string(&value).unwrap();
+        prop_assert_eq!(jcs(&serde_json::to_string_pretty(&value).unwrap()).unwrap(), theirs);
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{Finished, InHand, KEEP, LongCall, LongCalls, Of, Scope};
+use super::{Finished, InHand, KEEP, LongCall, LongCalls, Of, Scope, make_room};
 use crate::{
     backend::{
         calls::Wanted,
@@ -24,6 +24,7 @@ use crate::{
     journal::record::{Change, LongOf, LongRecord, Millis},
     model::{
         answer::Answer,
+        catalog::Identity,
         ids::{BackendName, CallId, RunKind, SessionId},
         moment::Moment,
         offer::{RefKind, Route, Target},
@@ -42,6 +43,8 @@ pub(in crate::runs) struct Work {
     pub origin: Option<Origin>,
     /// What the peer calls it.
     pub handle: Option<Handle>,
+    /// The peer that it was dispatched to.
+    pub peer: Option<Identity>,
     /// Verbatim, while nothing has reached the tool.
     pub arguments: Option<Box<RawValue>>,
     pub begun: Moment,
@@ -61,6 +64,7 @@ pub(in crate::runs) struct Alone {
 #[derive(Debug)]
 struct Known {
     handle: Option<Handle>,
+    peer: Option<Identity>,
     /// While nothing has reached the tool.
     arguments: Option<Box<RawValue>>,
 }
@@ -69,12 +73,16 @@ impl Alone {
     /// The witness of a call that begins; `leaving` is cancelled when the bridge goes down and does
     /// not wait for calls any more.
     pub(in crate::runs) fn new(arguments: Box<RawValue>, leaving: CancellationToken) -> Self {
-        let known = Known { handle: None, arguments: Some(arguments) };
+        let known = Known { handle: None, peer: None, arguments: Some(arguments) };
         Self { known: Mutex::new(known), long: OnceLock::new(), leaving }
     }
 
     pub(super) fn handle(&self) -> Option<Handle> {
         self.known().handle.clone()
+    }
+
+    pub(super) fn peer(&self) -> Option<Identity> {
+        self.known().peer.clone()
     }
 
     /// The arguments, if nothing has reached the tool.
@@ -101,6 +109,13 @@ impl Alone {
 }
 
 impl Witness for Alone {
+    fn goes_to(&self, peer: Option<&Identity>) {
+        match self.long.get() {
+            Some((calls, id)) => calls.goes_to(id, peer),
+            None => self.known().peer = peer.cloned(),
+        }
+    }
+
     fn dispatching(&self) -> BoxFuture<'_, Result<(), NotRecorded>> {
         Box::pin(async {
             self.known().arguments = None;
@@ -114,7 +129,10 @@ impl Witness for Alone {
     fn not_dispatched(&self, arguments: &RawValue) {
         match self.long.get() {
             Some((calls, id)) => calls.not_dispatched(id, arguments),
-            None => self.known().arguments = Some(arguments.to_owned()),
+            None => {
+                let mut known = self.known();
+                (known.arguments, known.peer) = (Some(arguments.to_owned()), None);
+            }
         }
     }
 
@@ -139,6 +157,13 @@ impl LongCalls {
             work.handle = Some(handle.clone());
         }
         self.write(id, call);
+    }
+
+    /// A call that goes on is about to be dispatched to this peer.
+    pub(in crate::runs) fn goes_to(&self, id: &CallId, peer: Option<&Identity>) {
+        if let Some(work) = self.lock().get_mut(id).and_then(|call| call.work.as_mut()) {
+            work.peer = peer.cloned();
+        }
     }
 
     /// The call is about to reach its tool for the first time: `write` is given what there is to
@@ -182,7 +207,7 @@ impl LongCalls {
             return;
         }
         if let Some(work) = &mut call.work {
-            work.arguments = Some(arguments.to_owned());
+            (work.arguments, work.peer) = (Some(arguments.to_owned()), None);
         }
         if let Some(record) = call.record() {
             write(Change::Long(id.to_string(), record));
@@ -255,7 +280,7 @@ impl LongCall {
 
     /// The call as it is to be kept.
     fn record(&self) -> Option<LongRecord> {
-        let Work { route, origin, handle, arguments, begun } = self.work.as_ref()?;
+        let Work { route, origin, handle, peer, arguments, begun } = self.work.as_ref()?;
         let ended = self.finished.as_ref();
         Some(LongRecord {
             app: self.scope.app.to_string(),
@@ -266,6 +291,7 @@ impl LongCall {
             target: route.target.tool().to_owned(),
             origin: origin.as_ref().map(|it| (it.run.to_string(), it.tool_use.to_string())),
             handle: handle.as_ref().map(|handle| handle.0.clone()),
+            peer: peer.clone(),
             arguments: arguments.clone(),
             begun_at: begun.wall,
             begun_up: begun.up,
@@ -343,6 +369,8 @@ impl Runs {
                 self.long_calls.erase(&[id]);
             }
         }
+        let gone = make_room(&mut self.long_calls.lock());
+        self.long_calls.erase(&gone);
     }
 
     fn restore_long_call(self: &Arc<Self>, id: &CallId, record: LongRecord) -> Option<()> {
@@ -370,12 +398,8 @@ impl Runs {
         }
         let goes_on = record.ended.is_none();
         let (handle, arguments) = (record.handle.map(Handle), record.arguments);
-        let work = Work { route, origin, handle, arguments, begun };
-        let finished = record.ended.map(|(told, answer)| Finished {
-            at: Instant::now(),
-            told,
-            answer: Arc::new(answer),
-        });
+        let work = Work { route, origin, handle, peer: record.peer, arguments, begun };
+        let finished = record.ended.map(|(told, answer)| Finished::new(told, answer));
         let tool = record.tool;
         let driven = self.run_of(&scope.of, work.origin.as_ref());
         // Of a run that is asleep, `cancel_of` finds it.
@@ -416,7 +440,7 @@ impl Runs {
         (work, stop): (Work, CancellationToken),
         left: Duration,
     ) -> Option<()> {
-        let Work { route, origin, handle, arguments, .. } = work;
+        let Work { route, origin, handle, peer, arguments, .. } = work;
         let what = if handle.is_some() { "is asked for again" } else { "is made now" };
         info!(%app, tool, call = %id, "a long call {what}");
         let begun = Begun {
@@ -443,6 +467,7 @@ impl Runs {
             trace: account.trace().clone(),
             witness: Some(Arc::clone(&alone) as _),
             handle,
+            peer,
             deadline: Instant::now() + left,
         };
         let (runs, to, kept) = (Arc::clone(self), route.clone(), Arc::clone(&account));

@@ -116,12 +116,14 @@ async fn the_oldest_results_of_an_app_go_first() {
     assert_eq!((fetch(&calls, "call_1"), fetch(&calls, "call_2")), (None, Some("x".to_owned())));
     assert_ne!(calls.fetch(&"other".into(), &scope("b", Of::App)), Fetched::Unknown);
 
-    let large = "x".repeat(KEEP_BYTES / 2);
+    let large = "x".repeat(KEEP_BYTES / 2 - 1_000);
     for id in ["large_1", "large_2"] {
         tokio::time::advance(Duration::from_millis(1)).await;
         finished(&calls, id, &large);
     }
     assert_eq!(fetch(&calls, "call_500"), None, "no byte is left for it");
+    let others = calls.fetch(&"other".into(), &scope("b", Of::App));
+    assert_ne!(others, Fetched::Unknown, "no app pushes out another's");
     assert!(fetch(&calls, "large_1").is_some() && fetch(&calls, "large_2").is_some());
     tokio::time::advance(Duration::from_millis(1)).await;
     finished(&calls, "call_x", "x");

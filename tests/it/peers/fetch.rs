@@ -25,7 +25,6 @@ const PYTHON_V03: &[&str] = &["a2a-sdk[http-server,signing]==0.3.26", "uvicorn==
 const NODE: &[&str] = &["@modelcontextprotocol/server-everything@2026.8.31"];
 const SCHEMATHESIS: &[&str] = &["schemathesis==4.32.5"];
 /// The messages of OTLP.
-#[cfg(feature = "otlp")]
 const OTLP: &[&str] = &["opentelemetry-proto==1.45.2"];
 const PUPPETEER: &[&str] = &["puppeteer-core@24.9.0"];
 /// A browser with its libraries and a font.
@@ -53,7 +52,6 @@ pub(crate) fn python_v03() -> PathBuf {
 }
 
 /// The interpreter that has the messages of OTLP.
-#[cfg(feature = "otlp")]
 pub(crate) fn python_otlp() -> PathBuf {
     static FETCHED: OnceLock<Fetched> = OnceLock::new();
     or_fail(FETCHED.get_or_init(|| part("python-otlp", OTLP, venv))).join("bin/python")

@@ -22,7 +22,7 @@ use crate::{
     world::World,
 };
 
-pub(super) const NAME: &str = "ContextForge 1.0.7 (PyPI)";
+pub(super) const NAME: &str = "ContextForge 1.0.7 (Python)";
 const PACKAGES: Packages =
     Packages { name: "contextforge", packages: &["mcp-contextforge-gateway==1.0.7"] };
 

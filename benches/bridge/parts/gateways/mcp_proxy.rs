@@ -1,4 +1,4 @@
-//! The two programs called mcp-proxy: of PyPI, before one server on stdio, and of crates.io, before
+//! The two programs called mcp-proxy: Python's, before one server on stdio, and Cargo's, before
 //! many of any transport.
 //!
 //! Must not: build the latter; it takes longer than all of the benchmark.
@@ -17,14 +17,14 @@ use crate::{
     world::World,
 };
 
-pub(super) const PYPI: &str = "mcp-proxy 0.13.0 (PyPI)";
-pub(super) const CRATES_IO: &str = "mcp-proxy 0.6.0 (crates.io)";
+pub(super) const PYTHON: &str = "mcp-proxy 0.13.0 (Python)";
+pub(super) const CARGO: &str = "mcp-proxy 0.6.0 (Cargo)";
 const PACKAGES: Packages = Packages { name: "mcp-proxy", packages: &["mcp-proxy==0.13.0"] };
 /// What cargo notes below its root of what it has installed there.
 const INSTALLED: &str = "\"mcp-proxy 0.6.0 ";
 const INSTALL: &str = "cargo install mcp-proxy@0.6.0 --locked --no-default-features --root";
 
-pub(super) async fn of_pypi(setting: &Setting, most: usize) -> Outcome<(Child, Vec<Gateway>)> {
+pub(super) async fn of_python(setting: &Setting, most: usize) -> Outcome<(Child, Vec<Gateway>)> {
     let python = python::prepare(&setting.dir, PACKAGES).await?;
     let (dir, addr) = (place(setting, "gateways-pypi")?, free_addr()?);
     let mut command = Command::new(python);
@@ -33,11 +33,11 @@ pub(super) async fn of_pypi(setting: &Setting, most: usize) -> Outcome<(Child, V
     command.arg(std::env::current_exe()?).args(["--role", "stdio-tool"]);
     let child = listening(command, &dir, addr).await?;
     let client = || Client::new(addr);
-    let gateway = Gateway::of_mcp(PYPI, "stdio", ("/mcp", "echo"), most, client).await?;
+    let gateway = Gateway::of_mcp(PYTHON, "stdio", ("/mcp", "echo"), most, client).await?;
     Ok((child, vec![gateway]))
 }
 
-pub(super) async fn of_crates_io(
+pub(super) async fn of_cargo(
     setting: &Setting,
     world: &World,
     most: usize,
@@ -46,7 +46,7 @@ pub(super) async fn of_crates_io(
     if !fs::read_to_string(root.join(".crates.toml")).is_ok_and(|text| text.contains(INSTALLED)) {
         return Err(format!("to have it: {INSTALL} {}", root.display()).into());
     }
-    let (dir, addr) = (place(setting, "gateways-crates-io")?, free_addr()?);
+    let (dir, addr) = (place(setting, "gateways-cargo")?, free_addr()?);
     let config = format!(
         "[proxy]
 name = \"bench\"
@@ -72,7 +72,7 @@ url = \"http://{tools}/mcp\"
     let mut gateways = Vec::new();
     for (server, tool) in [("stdio", "stdio/echo"), ("http", "http/echo")] {
         let client = || Client::new(addr);
-        gateways.push(Gateway::of_mcp(CRATES_IO, server, ("/", tool), most, client).await?);
+        gateways.push(Gateway::of_mcp(CARGO, server, ("/", tool), most, client).await?);
     }
     Ok((child, gateways))
 }

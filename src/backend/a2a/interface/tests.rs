@@ -147,18 +147,6 @@ fn a_card_without_interfaces_says_what_is_missing() {
     assert!(error.contains("`transport: http-json`"), "{error}");
 }
 
-#[cfg(not(feature = "grpc"))]
-#[test]
-fn grpc_needs_a_bridge_that_has_it() {
-    let offered = [("https://hr.acme/grpc", "GRPC", "1.0"), ("https://hr.acme/", "JSONRPC", "1.0")];
-    assert_eq!(chosen(&offered, None, &[]).unwrap(), "https://hr.acme/ jsonrpc V10");
-    let error = chosen(&offered[..1], None, &[]).unwrap_err();
-    let cure = "https://hr.acme/grpc (GRPC 1.0) needs a bridge with gRPC: `cargo install --path . \
-                --features grpc`";
-    assert!(error.ends_with(cure), "{error}");
-}
-
-#[cfg(feature = "grpc")]
 mod grpc {
     use super::*;
 

@@ -234,3 +234,38 @@ async fn another_interval_holds_at_once_and_costs_no_connection() {
     assert!(begin.elapsed() <= Duration::from_secs(21), "{:?}", begin.elapsed());
     assert_eq!(World::count(&world.dials), 1);
 }
+
+/// A call that an earlier process sent to one server is neither asked for nor repeated at another
+/// one of that name.
+#[tokio::test(start_paused = true)]
+async fn what_was_sent_to_one_server_is_not_looked_for_at_another() {
+    let (old, new) = (World::new(), World::new());
+    for world in [&old, &new] {
+        *world.tools.lock().unwrap() = vec!["ls", "reads"];
+    }
+    let mut fleet = Fleet::start(&old).await;
+    let sent = |to: &str, handle: Option<&str>| Wanted {
+        peer: Some(Identity::of(to)),
+        handle: handle.map(|handle| Handle(handle.to_owned())),
+        ..wanted(args())
+    };
+    let route = fleet.backends.board.offer().route("fs_reads").unwrap().clone();
+    let again = fleet.backends.call(&route, &sent("fs", None)).await.answer;
+    assert_eq!(again, Answer::text("reads {}"), "it is the same server");
+    // While the call runs, the connection to the old server breaks, and a new one has the name.
+    old.calling.send_replace(Mood::Hanging);
+    let mut call = tokio::task::JoinSet::new();
+    let (backends, to) = (Arc::clone(&fleet.backends), route.clone());
+    call.spawn(async move { backends.call(&to, &wanted(args())).await.answer });
+    until(|| World::count(&old.calls) == 2).await;
+    let seat = fleet.seat.clone().unwrap();
+    fleet.change(&new, Some("another"));
+    seat.lost().await;
+    old.calling.send_replace(Mood::Failing);
+    check_error(call.join_next().await.unwrap().unwrap(), "OUTCOME_UNKNOWN");
+    for handle in [None, Some("work")] {
+        let answer = fleet.backends.call(&route, &sent("fs", handle)).await.answer;
+        check_error(answer, "OUTCOME_UNKNOWN");
+    }
+    assert_eq!(World::count(&new.calls), 0);
+}

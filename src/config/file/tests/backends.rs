@@ -419,18 +419,3 @@ error: `transport` and `type` are two names of one key
         ),
     );
 }
-
-#[cfg(not(feature = "grpc"))]
-#[test]
-fn grpc_needs_a_bridge_that_has_it() {
-    check(
-        "upstream: {sandbox: true}
-a2a: {hr: {url: 'https://hr', transport: grpc}}",
-        "error: this bridge is built without gRPC
- --> /srv/bridge.yaml:2:42 (a2a.hr.transport)
-  |
-2 | a2a: {hr: {url: 'https://hr', transport: grpc}}
-  |                                          ^^^^
-  = install it with `cargo install --path . --features grpc`, or leave this out",
-    );
-}

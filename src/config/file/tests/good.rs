@@ -273,7 +273,6 @@ fn servers_on_unix_sockets_and_of_the_older_transport() {
     assert_eq!(seen, expected);
 }
 
-#[cfg(feature = "grpc")]
 #[test]
 fn grpc_is_a_transport_of_agents() {
     let config = good("upstream: {sandbox: true}\na2a: {c: {url: 'https://c', transport: grpc}}");

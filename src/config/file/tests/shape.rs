@@ -8,7 +8,7 @@ fn an_empty_file() {
         r"",
         r"error: the file is empty
 --> /srv/bridge.yaml
- = the least is `upstream: {sandbox: true}`; README.md shows more",
+ = the least is `upstream: {sandbox: true}`; docs/configuration.md shows more",
     );
 }
 
