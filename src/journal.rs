@@ -28,6 +28,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use tokio::{
     sync::{oneshot, watch},
     time::Instant,
@@ -39,7 +40,7 @@ pub use self::{
     store::StoreError,
 };
 use self::{
-    record::{Change, Kept, LossRecord, Millis, Slot},
+    record::{CallKey, Change, Kept, LossRecord, Millis, Slot},
     store::{Lock, Store},
 };
 use crate::{metrics, model::moment::Moment};
@@ -73,6 +74,9 @@ pub struct Journal {
     metrics: Arc<metrics::Journal>,
     /// The latest time that the journal of an earlier life knows of.
     noted: Millis,
+    path: PathBuf,
+    /// One reads the file at a time, as that takes it whole into memory.
+    reading: tokio::sync::Mutex<()>,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -171,7 +175,8 @@ impl Journal {
             .spawn(move || writer.run(&given))
             .map_err(|error| failed(error.into()))?;
         let (noted, writer) = (kept.noted, Mutex::new(Some(thread)));
-        Ok((Self { jobs, queue, health, metrics, noted, writer }, kept))
+        let (path, reading) = (path.to_owned(), tokio::sync::Mutex::default());
+        Ok((Self { jobs, queue, health, metrics, noted, path, reading, writer }, kept))
     }
 
     /// How long ago a moment of this life or an earlier one was; `None` where nobody can tell, as the
@@ -217,6 +222,17 @@ impl Journal {
         let (done, written) = oneshot::channel();
         self.give(changes, Some(done))?;
         written.await.unwrap_or(Err(NotWritten))
+    }
+
+    /// The answer to this call that is kept, read from the file. `None`: it is not there, or cannot be
+    /// read.
+    pub async fn answer(&self, key: &CallKey) -> Option<Bytes> {
+        let _one_at_a_time = self.reading.lock().await;
+        // The file has all that was given before. Where it cannot be written, it has what it had.
+        self.commit(Vec::new()).await.ok();
+        let (path, key) = (self.path.clone(), key.clone());
+        let read = tokio::task::spawn_blocking(move || store::answer(&path, &key)).await.ok()?;
+        read.map_err(|error| error!(%error, "an answer that is kept cannot be read")).ok()?
     }
 
     /// Whether the thread lives; known when it comes by. A disk that fails does not end it.

@@ -25,7 +25,6 @@ mod owners;
 pub mod pending;
 mod permit;
 mod restore;
-mod unwanted;
 mod whose;
 
 use std::{
@@ -90,6 +89,9 @@ const KEEP_COUNT: usize = 10_000;
 const KEEP_BESIDE: usize = journal::MAX_SIZE / 2;
 /// The part of that for sessions.
 const KEEP_SESSION_BYTES: usize = KEEP_BESIDE / 4;
+/// The most bytes of answers that MANTYX did not know what to do with, over all runs; each app has an
+/// equal share. They are answers of open calls.
+const KEEP_UNWANTED: usize = journal::MAX_SIZE / 4;
 
 /// What is remembered of a session.
 #[derive(Debug)]
@@ -394,6 +396,17 @@ impl Runs {
         run.log.end();
         run.give_up();
         self.journal.write(run.changes());
+    }
+
+    /// MANTYX does not know the call of `entry`. Where it does not show the run's stream either, that
+    /// may be its fault: the answer, of `size` bytes, stays in the journal until MANTYX does. `false`:
+    /// the answer is not wanted, or the app has no room for it.
+    fn keep_unwanted(&self, run: &DrivenRun, entry: &Arc<Entry>, size: usize) -> bool {
+        let kept =
+            |run: &Arc<DrivenRun>| run.unwanted().values().map(|(_, size)| size).sum::<usize>();
+        let held: usize = self.of_app(Some(&run.app)).iter().map(kept).sum();
+        let share = KEEP_UNWANTED / self.settings().apps.len().max(1);
+        held + size <= share && run.keep_unwanted(entry, size)
     }
 
     /// Cancels the calls of `run`, also those that go on from before the run was taken up.

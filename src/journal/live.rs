@@ -217,6 +217,12 @@ impl<'a> Live<'a> {
         all.filter_map(|key| Some((record::<Key<'_>>("key", key)?.slot()?, key)))
     }
 
+    /// The answer to a call.
+    pub(super) fn answer(&self, key: &CallKey) -> Option<Bytes> {
+        let key = serde_json::to_vec(&Key::answer(key)).expect("text and numbers can be written");
+        self.0.get(key.as_slice()).map(|body| Bytes::copy_from_slice(body))
+    }
+
     /// Notes what was lost.
     pub(super) fn lose(&mut self, loss: &LossRecord) {
         let text = serde_json::to_vec(loss).expect("text and numbers can be written");

@@ -14,13 +14,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use bytes::Bytes;
 use tracing::{error, warn};
 
 use super::{
     clock,
     frames::{self, Contents, Flaw, Frame},
     live::{self, Live, Salvaged},
-    record::{Change, Kept, LossRecord, Millis},
+    record::{CallKey, Change, Kept, LossRecord, Millis},
 };
 use crate::model::moment::Moment;
 
@@ -122,6 +123,11 @@ impl Lock {
 /// What is kept in the file at `path`; nothing, where there is none.
 pub(super) fn read(path: &Path) -> Result<Kept, StoreError> {
     with_live(path, false, |found| found.live.kept())
+}
+
+/// The answer to a call that is kept in the file at `path`.
+pub(super) fn answer(path: &Path, key: &CallKey) -> Result<Option<Bytes>, StoreError> {
+    with_live(path, false, |found| found.live.answer(key))
 }
 
 /// Hands `then` what is kept in the file at `path`. `is_expected`: without a file, it was lost.

@@ -305,7 +305,8 @@ async fn a_thread_that_hangs_or_is_gone_does_not_live() {
     let (jobs, given) = mpsc::channel();
     let (health, metrics) = (Arc::default(), Arc::default());
     let (queue, writer) = (Arc::default(), Mutex::new(None));
-    let journal = Journal { jobs, queue, health, metrics, noted: 0, writer };
+    let (path, reading) = (PathBuf::new(), tokio::sync::Mutex::default());
+    let journal = Journal { jobs, queue, health, metrics, noted: 0, path, reading, writer };
     let lives = tokio::time::timeout(Duration::from_secs(3600), journal.lives()).await;
     assert!(lives.is_err(), "it does not come by");
     drop(given);

@@ -55,6 +55,14 @@ impl Work {
     pub fn is_nothing(&self) -> bool {
         matches!(self, Self::Nothing | Self::Hold | Self::Altered | Self::Astray)
     }
+
+    /// The call may have been made, for all that is known. Whatever else a call leads to, no tool is
+    /// reached by it.
+    fn doubt(&mut self) {
+        if let Self::Make(route @ Route { target: Target::Tool { .. }, .. }) = self {
+            *self = Self::Doubtful(route.clone());
+        }
+    }
 }
 
 /// One run.
@@ -63,9 +71,9 @@ pub struct Run {
     kind: RunKind,
     table: Arc<Table>,
     last_seq: u64,
-    /// Where a run was resumed after a restart: the calls up to here are known from the journal, and
-    /// their answers by others are not. 0 for any other run.
-    resumed_at: u64,
+    /// Where the past ended that an earlier process read: up to here, others may have answered calls,
+    /// and which ones is not known any more. 0 for any other run.
+    read_to: u64,
     unnumbered: Unnumbered,
     /// Every call of the bridge's that was seen, with a hash of its content; `None` where only
     /// its answer was seen.
@@ -100,7 +108,7 @@ impl Run {
             kind,
             table,
             last_seq: 0,
-            resumed_at: 0,
+            read_to: 0,
             unnumbered: Unnumbered::default(),
             taken: HashMap::new(),
             held: None,
@@ -116,16 +124,16 @@ impl Run {
     /// A run that was driven before the bridge was restarted.
     ///
     /// `seen` are its calls so far, of which nothing is to be decided any more; `again` are those
-    /// that are to be made unless their answers stand in what the stream brings first. Behind
-    /// `last_seq` there is no call that is in neither.
+    /// that are to be made unless their answers stand in what the stream brings first. The stream is
+    /// read on behind `last_seq`; up to `read_to`, others may have answered calls that are in neither.
     pub fn resumed(
         kind: RunKind,
         table: Arc<Table>,
-        last_seq: u64,
+        (read_to, last_seq): (u64, u64),
         seen: impl IntoIterator<Item = Seen>,
         again: Vec<Call>,
     ) -> Self {
-        let mut this = Self { last_seq, resumed_at: last_seq, ..Self::with_past(kind, table) };
+        let mut this = Self { last_seq, read_to, ..Self::with_past(kind, table) };
         for Seen { agent_run, tool_use, content } in seen {
             let key = this.key(agent_run.as_ref(), &tool_use);
             this.taken.insert(key, Some(content));
@@ -150,7 +158,7 @@ impl Run {
         seen: impl IntoIterator<Item = Seen>,
         again: Vec<Call>,
     ) -> Self {
-        Self { past_is_lost: true, ..Self::resumed(kind, table, 0, seen, again) }
+        Self { past_is_lost: true, ..Self::resumed(kind, table, (0, 0), seen, again) }
     }
 
     /// Whether a call of the past may have been made that nothing is known of.
@@ -210,10 +218,7 @@ impl Run {
         let mut held = self.held.take().unwrap_or_default();
         if std::mem::take(&mut self.past_is_lost) {
             for (_, work) in &mut held {
-                // Whatever else a call leads to, no tool is reached by it.
-                if let Work::Make(route @ Route { target: Target::Tool { .. }, .. }) = work {
-                    *work = Work::Doubtful(route.clone());
-                }
+                work.doubt();
             }
         }
         held
@@ -222,8 +227,9 @@ impl Run {
     /// Takes in the next event.
     ///
     /// An event whose `seq` is not beyond the last one is a repetition (wire-protocol §10), and so
-    /// is one without `seq` that a newly opened stream begins with again. A call of the bridge's that
-    /// was not taken is none, whatever its `seq` is: MANTYX waits for its answer.
+    /// is one without `seq` that a newly opened stream begins with again. Two are none, whatever their
+    /// `seq` is: a call of the bridge's that was not taken, as MANTYX waits for its answer, and the
+    /// run's last event, as the run is not driven any more once it was read.
     pub fn on_event(&mut self, event: Event) -> Step {
         let repeated = match (event.seq, event.print) {
             (Some(seq), _) if seq <= self.last_seq => true,
@@ -234,19 +240,20 @@ impl Run {
             (None, Some(print)) => self.unnumbered.repeats(print),
             (None, None) => false,
         };
-        if repeated && !self.is_new_call(&event) {
+        let is_last = matches!(event.body, Body::End(kind) if kind == self.kind);
+        if repeated && !is_last && !self.is_new_call(&event) {
             if let Body::Answered(agent_run, tool_use) = &event.body {
                 self.on_answered(agent_run.as_ref(), tool_use);
             }
             return Step::Skip;
         }
         match event.body {
-            Body::Call(call) => self.on_call(call),
+            Body::Call(call) => self.on_call(call, event.seq),
             Body::Answered(agent_run, tool_use) => {
                 self.on_answered(agent_run.as_ref(), &tool_use);
                 Step::Relay
             }
-            Body::End(kind) if kind == self.kind => {
+            Body::End(_) if is_last => {
                 if let Some(held) = &mut self.held {
                     held.clear();
                 }
@@ -262,11 +269,7 @@ impl Run {
     /// the stream of an agent run, calls that are published at once may come out of order.
     fn is_new_call(&self, event: &Event) -> bool {
         let Body::Call(call) = &event.body else { return false };
-        // A call from before a restart that is not in the journal was another's to answer.
-        let is_known =
-            self.kind == RunKind::Agent && event.seq.is_some_and(|seq| seq <= self.resumed_at);
-        !is_known
-            && self.table.claims(call).is_some()
+        self.table.claims(call).is_some()
             && !self.taken.contains_key(&self.key(call.agent_run.as_ref(), &call.tool_use))
     }
 
@@ -292,11 +295,15 @@ impl Run {
         }
     }
 
-    fn on_call(&mut self, call: Call) -> Step {
+    fn on_call(&mut self, call: Call, seq: Option<u64>) -> Step {
         let Some(route) = self.table.claims(&call).cloned() else { return Step::Relay };
-        let work = self.work(&call, route);
+        let mut work = self.work(&call, route);
+        // The numbers of an eval's events may be those of its agent runs.
+        if self.kind == RunKind::Agent && seq.is_some_and(|seq| seq <= self.read_to) {
+            work.doubt();
+        }
         let work = match (&mut self.held, work) {
-            (Some(held), work @ (Work::Make(_) | Work::Refuse(_))) => {
+            (Some(held), work @ (Work::Make(_) | Work::Doubtful(_) | Work::Refuse(_))) => {
                 held.push((call.clone(), work));
                 Work::Hold
             }

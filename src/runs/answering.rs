@@ -14,7 +14,7 @@ use tracing::{error, info};
 use super::{DrivenRun, Left, Runs, credential::OfRun, entry::Entry};
 use crate::{
     model::{
-        answer::Answer,
+        answer::{Answer, codes::OUTCOME_UNKNOWN},
         ending::{Ending, Made},
         event::Call,
         ids::{RunId, ToolUseId},
@@ -38,6 +38,8 @@ pub(super) enum Task {
     Refuse(String, Ending),
     /// Post this body, which was kept.
     Post(Bytes),
+    /// Post the body that the journal has.
+    PostAgain,
 }
 
 /// The body of a tool-result POST (agent-runs-protocol §8).
@@ -58,7 +60,7 @@ pub(super) async fn answer(
     entry: Arc<Entry>,
 ) {
     let (to, tool_use, tool) = (run.asked_by(&call), call.tool_use.clone(), call.name.clone());
-    let is_kept = matches!(task, Task::Post(_));
+    let is_kept = matches!(task, Task::Post(_) | Task::PostAgain);
     let body = body(&runs, &run, call, task, &entry);
     let body = match AssertUnwindSafe(body).catch_unwind().await {
         Ok(Some(body)) => body,
@@ -85,7 +87,7 @@ pub(super) async fn answer(
         // Of a run that is left to the next process, this one posts it.
         if posted == Posted::Unwanted(StatusCode::NOT_FOUND)
             && (!run.has_ended() || runs.draining().is_cancelled())
-            && run.keep_unwanted(&entry, body)
+            && runs.keep_unwanted(&run, &entry, body.len())
         {
             info!(
                 run = %run.key.run, toolUseId = %tool_use,
@@ -108,6 +110,14 @@ async fn body(
     let (to, tool_use) = (run.asked_by(&call), call.tool_use.clone());
     let answer = match task {
         Task::Post(body) => return Some(body),
+        Task::PostAgain => match runs.journal.answer(entry.key()).await {
+            Some(body) => return Some(body),
+            None => Answer::Error(format!(
+                "{OUTCOME_UNKNOWN}: the bridge could not keep the answer of `{}`. The call may or may \
+                 not have taken effect; check before you repeat it.",
+                call.name,
+            )),
+        },
         Task::Refuse(error, ending) => {
             runs.not_made(run, &call, ending);
             Answer::Error(error)

@@ -12,7 +12,6 @@ use std::{
     time::SystemTime,
 };
 
-use bytes::Bytes;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -22,13 +21,12 @@ use super::{
     credential::RunCredential,
     entry::Entry,
     log::{EventLog, Room},
-    unwanted::Unwanted,
 };
 use crate::{
     backend::peer::Handle,
     journal::{
         self,
-        record::{Change, Millis, RunRecord, Slot},
+        record::{CallKey, Change, Millis, RunRecord, Slot},
     },
     model::{
         event::Call,
@@ -96,7 +94,9 @@ pub struct DrivenRun {
     ended: Mutex<Option<Ended>>,
     /// How its stream stands with MANTYX.
     access: watch::Sender<Access>,
-    unwanted: Mutex<Unwanted>,
+    /// The calls whose answers MANTYX did not want while it did not show the run either, with the sizes
+    /// of the answers. The journal has the answers.
+    unwanted: Mutex<HashMap<CallKey, (Arc<Entry>, usize)>>,
     /// The entries of calls that an earlier process left and that may be made again.
     left: Mutex<Entries>,
 }
@@ -130,6 +130,8 @@ pub(super) struct Left {
     pub started_at: Millis,
     pub ended_at: Option<Millis>,
     pub given_up: bool,
+    /// Where its past ended that was read.
+    pub read_to: u64,
     /// Behind this, no call is known.
     pub last_seq: u64,
     /// The calls of which nothing is to be decided any more.
@@ -147,14 +149,14 @@ impl DrivenRun {
             (false, true) => Run::with_past(kind, table),
             (false, false) => Run::new(kind, table),
         };
-        Self::of(slot, new, state, (EventLog::new(room), room), journal::now())
+        Self::of(slot, new, state, EventLog::new(room), journal::now())
     }
 
     /// A run that an earlier process drove.
     pub(super) fn left(new: NewRun, left: Left, room: &Room) -> Self {
-        let Left { slot, started_at, ended_at, given_up, last_seq, seen, again } = left;
+        let Left { slot, started_at, ended_at, given_up, read_to, last_seq, seen, again } = left;
         // Where nobody had read to the present, nothing is known of the answers of others.
-        let last_seq = if new.has_past { 0 } else { last_seq };
+        let (read_to, last_seq) = if new.has_past { (0, 0) } else { (read_to, last_seq) };
         let calls: Vec<Call> = again.iter().map(|entry| entry.call()).collect();
         let (kind, table) = (new.key.kind, Arc::clone(&new.table));
         let by_call = |entry: Arc<Entry>| {
@@ -170,11 +172,11 @@ impl DrivenRun {
         let state = if new.past_is_lost {
             Run::with_lost_past(kind, table, seen, calls)
         } else {
-            Run::resumed(kind, table, last_seq, seen, calls)
+            Run::resumed(kind, table, (read_to, last_seq), seen, calls)
         };
         let this = Self {
             left: Mutex::new(again.into_iter().map(by_call).collect()),
-            ..Self::of(slot, new, state, (log, room), started_at)
+            ..Self::of(slot, new, state, log, started_at)
         };
         if let Some(told) = ended_at {
             this.log.end();
@@ -184,13 +186,7 @@ impl DrivenRun {
         this
     }
 
-    fn of(
-        slot: Slot,
-        new: NewRun,
-        state: Run,
-        (log, room): (EventLog, &Room),
-        started_at: Millis,
-    ) -> Self {
+    fn of(slot: Slot, new: NewRun, state: Run, log: EventLog, started_at: Millis) -> Self {
         let NewRun { key, app, session, authority, table, trace, .. } = new;
         let stop = CancellationToken::new();
         Self {
@@ -210,7 +206,7 @@ impl DrivenRun {
             started_at,
             ended: Mutex::default(),
             access: watch::Sender::default(),
-            unwanted: Mutex::new(Unwanted::new(room)),
+            unwanted: Mutex::default(),
             left: Mutex::default(),
         }
     }
@@ -429,20 +425,24 @@ impl DrivenRun {
         });
     }
 
-    /// MANTYX does not know the call of `entry`. Where it does not show the run's stream either, that
-    /// may be its fault: `body` is kept until it does. `false`: the answer is not wanted.
-    pub(super) fn keep_unwanted(&self, entry: &Arc<Entry>, body: Bytes) -> bool {
-        let mut unwanted = self.unwanted.lock().unwrap_or_else(PoisonError::into_inner);
+    /// [`Runs::keep_unwanted`], where there is room. `false`: MANTYX shows the run.
+    pub(super) fn keep_unwanted(&self, entry: &Arc<Entry>, size: usize) -> bool {
+        let mut unwanted = self.unwanted();
         // Under the lock: the driver opens the stream before it takes what was kept.
         if matches!(*self.access.borrow(), Access::Open) {
             return false;
         }
-        unwanted.keep(entry, body)
+        unwanted.insert(entry.key().clone(), (Arc::clone(entry), size));
+        true
     }
 
-    /// The answers that were kept.
-    pub(super) fn take_unwanted(&self) -> Vec<(Arc<Entry>, Bytes)> {
-        self.unwanted.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// The calls whose answers were kept.
+    pub(super) fn take_unwanted(&self) -> Vec<Arc<Entry>> {
+        self.unwanted().drain().map(|(_, (entry, _))| entry).collect()
+    }
+
+    pub(super) fn unwanted(&self) -> MutexGuard<'_, HashMap<CallKey, (Arc<Entry>, usize)>> {
+        self.unwanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, Run> {

@@ -142,7 +142,7 @@ pub(super) async fn drive(
     if has_ended {
         // Nobody waits for these answers any more.
         run.end_calls();
-        run.take_unwanted();
+        run.take_unwanted().iter().for_each(|entry| entry.close());
         runs.forget_calls_of(&run.key);
     }
     run.log.end();
@@ -372,9 +372,9 @@ impl Driver {
         self.run.state().opened();
         self.run.set_access(Access::Open);
         self.unknown = 0;
-        for (entry, body) in self.run.take_unwanted() {
+        for entry in self.run.take_unwanted() {
             info!(run = %self.run.key.run, "MANTYX knows the run again; an answer is posted again");
-            self.answer(entry.call(), Task::Post(body), entry);
+            self.answer(entry.call(), Task::PostAgain, entry);
         }
         loop {
             tokio::select! {
@@ -539,7 +539,9 @@ impl Driver {
                 }
             }
             Step::Finish => {
-                raw.cloned().into_iter().for_each(push);
+                // Apps get the last event wherever they are: without a number, none is behind them.
+                let number = seq.filter(|_| !is_behind);
+                raw.cloned().into_iter().for_each(|raw| self.run.log.push(number, raw));
                 return true;
             }
         }

@@ -97,6 +97,11 @@ impl Entry {
         Self { journal, leaving, key, record, since, long: OnceLock::new(), before }
     }
 
+    /// What it is kept under.
+    pub(super) fn key(&self) -> &CallKey {
+        &self.key
+    }
+
     /// Writes the entry as it stands.
     pub(super) fn change(&self) -> Change {
         Change::Call(self.key.clone(), self.record().clone())

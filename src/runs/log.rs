@@ -34,15 +34,6 @@ impl Room {
     pub fn is_scarce(&self) -> bool {
         self.0.load(Ordering::Relaxed) > ROOM
     }
-
-    /// `bytes` more are held, until [`Self::give_back`].
-    pub(super) fn use_up(&self, bytes: usize) {
-        self.0.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    pub(super) fn give_back(&self, bytes: usize) {
-        self.0.fetch_sub(bytes, Ordering::Relaxed);
-    }
 }
 
 /// The log of one run.

@@ -3,6 +3,8 @@
 //!
 //! Must not: decide what becomes of a call (model/recovery.rs does), or read the journal.
 
+mod inherited;
+
 use std::sync::{Arc, atomic::Ordering};
 
 use bytes::Bytes;
@@ -63,6 +65,8 @@ impl Runs {
         }
         let forgotten = self.lock().make_room_for_sessions();
         self.journal.write(forgotten);
+        let (runs, inherited) = inherited::by_the_last(runs);
+        self.journal.write(inherited);
         // Before the first driver reads anything.
         for run in &runs {
             self.reclaim(run);
@@ -208,6 +212,7 @@ impl Runs {
             }
         };
         let table = Arc::new(table);
+        let is_handed_over = inner.is_created_for_another(&key, &record.app.as_str().into());
         let last_seq = calls.iter().map(|call| call.record.seq).max().unwrap_or(0);
         let last_seq = last_seq.max(record.read_to);
         let mut left = Left {
@@ -215,6 +220,7 @@ impl Runs {
             started_at: record.started_at,
             ended_at: record.ended_at,
             given_up: record.given_up,
+            read_to: record.read_to,
             last_seq: if record.past_is_lost { 0 } else { last_seq },
             seen: Vec::new(),
             again: Vec::new(),
@@ -227,8 +233,14 @@ impl Runs {
             let route = table.claims(&asked).cloned();
             let known = entry.known(route.as_ref().is_some_and(|r| r.repeatable), POST_WITHIN);
             let recovery = decide(known);
-            if recovery == Recovery::Make && route.is_some() {
+            if recovery == Recovery::Make && route.is_some() && !is_handed_over {
                 left.again.push(entry);
+                continue;
+            }
+            if recovery == Recovery::Make && !is_remade {
+                // Nothing has reached the tool, and to its present app the call is not the bridge's:
+                // the app was shown it, and answers it.
+                self.journal.write(entry.left_to_others());
                 continue;
             }
             let seen = Seen { agent_run: asked.agent_run, tool_use: asked.tool_use, content };
@@ -251,7 +263,12 @@ impl Runs {
         };
         let (unanswered, seq) = (left.again.len() + open.len(), left.last_seq);
         let run = Arc::new(DrivenRun::left(new, left, &self.room));
-        inner.runs.insert(key, Arc::clone(&run));
+        if is_handed_over {
+            run.hand_over();
+            self.journal.write(run.changes());
+        } else {
+            inner.runs.insert(key, Arc::clone(&run));
+        }
         if is_remade {
             warn!(
                 run = %run.key.run, app = %run.app,
@@ -270,6 +287,8 @@ impl Runs {
                 "a run of the bridge's earlier life is driven on"
             );
             self.drive(&run, open);
+        } else if run.takes_answers() {
+            self.answer_without_driver(&run, open);
         }
     }
 }
@@ -370,7 +389,7 @@ mod tests {
         model::offer::Offer,
     };
 
-    fn run(id: &str, agent_run: &str, tool_use: &str, stage: Stage) -> KeptRun {
+    pub(super) fn run(id: &str, agent_run: &str, tool_use: &str, stage: Stage) -> KeptRun {
         let table = Table::assumed(&Offer::empty(), BTreeSet::new());
         let (table, _) = table.stored();
         let slot = Slot(1);

@@ -1,24 +1,36 @@
 //! What is forgotten of runs, and when.
 
+mod at_once;
 mod panics;
+mod scene;
+mod unwanted;
 
 use tokio::time::advance;
 
 use super::{forgetting::beyond, log::EventLog, *};
 use crate::{config::Credential, model::ids::RunKind, state::StateDir};
 
-/// A run with one event, which is put into `inner`.
-fn run(inner: &mut Inner, id: &str, room: &Room) -> Arc<DrivenRun> {
+/// The credential of all runs.
+fn authority() -> Authority {
     let url = "http://127.0.0.1:1/".parse().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let state = StateDir::new(dir.path().to_owned());
     let upstream = Upstream::new(url, None, &Credential::Own("token".into()), state);
+    upstream.own().unwrap()
+}
+
+/// A run with one event, which is put into `inner`.
+fn run(inner: &mut Inner, id: &str, room: &Room) -> Arc<DrivenRun> {
+    run_with(authority(), inner, id, room)
+}
+
+fn run_with(authority: Authority, inner: &mut Inner, id: &str, room: &Room) -> Arc<DrivenRun> {
     let key = RunKey { workspace: "acme".into(), kind: RunKind::Agent, run: id.into() };
     let new = NewRun {
         key: key.clone(),
         app: "a".into(),
         session: None,
-        authority: upstream.own().unwrap(),
+        authority,
         table: Arc::new(Table::empty()),
         has_past: false,
         past_is_lost: false,
@@ -73,6 +85,22 @@ async fn what_was_given_up_is_remembered_for_as_long_as_whose_it_is() {
     inner.sweep(Instant::now(), &room);
     let known: Vec<_> = inner.runs.keys().map(|key| key.run.as_str()).collect();
     assert_eq!(known, ["given_up"], "its calls could be made again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_ended_runs_push_out_none_that_was_given_up() {
+    let (room, mut inner, authority) = (Room::default(), Inner::default(), authority());
+    let mut add = |id: &str| run_with(authority.clone(), &mut inner, id, &room);
+    add("given_up").give_up();
+    add("first").set_ended();
+    advance(Duration::from_secs(1)).await;
+    for number in 0..KEEP_COUNT {
+        add(&number.to_string()).set_ended();
+    }
+    let forgotten = inner.sweep(Instant::now(), &room);
+    assert_eq!(forgotten.len(), 1);
+    let is_known = |id: &str| inner.runs.contains_key(&scene::key(id));
+    assert!(is_known("given_up") && is_known("0") && !is_known("first"));
 }
 
 #[tokio::test]

@@ -10,6 +10,8 @@ use tracing::warn;
 
 use super::{
     DrivenRun, Inner, NewRun, RunKey, Runs,
+    answering::{self, Task},
+    entry::Entry,
     owners::{How, Owned},
 };
 use crate::{
@@ -49,22 +51,32 @@ impl Runs {
 
     /// `app` has created this run, which the bridge does not drive. Who owns it is in the journal
     /// when this returns: an app that has the run's id may rely on it.
-    pub async fn own_run(&self, key: RunKey, app: &AppName) {
+    pub async fn own_run(self: &Arc<Self>, key: RunKey, app: &AppName) {
         self.own(Owned::Run(key), app, How::Created).await;
     }
 
     /// The same of a session that the bridge need not remember otherwise.
-    pub async fn own_session(&self, workspace: &Workspace, id: &SessionId, app: &AppName) {
+    pub async fn own_session(
+        self: &Arc<Self>,
+        workspace: &Workspace,
+        id: &SessionId,
+        app: &AppName,
+    ) {
         self.own(Owned::Session(workspace.clone(), id.clone()), app, How::Created).await;
     }
 
     /// `app` was the first to send a message to this session, as far as is known. It may be another
     /// app's, which MANTYX's answer to that one is still to tell.
-    pub async fn use_session(&self, workspace: &Workspace, id: &SessionId, app: &AppName) {
+    pub async fn use_session(
+        self: &Arc<Self>,
+        workspace: &Workspace,
+        id: &SessionId,
+        app: &AppName,
+    ) {
         self.own(Owned::Session(workspace.clone(), id.clone()), app, How::Attached).await;
     }
 
-    async fn own(&self, owned: Owned, app: &AppName, how: How) {
+    async fn own(self: &Arc<Self>, owned: Owned, app: &AppName, how: How) {
         let owner = owned.clone();
         let changes = self.lock().own(owned, app, how);
         if let (Owned::Run(key), Ok(_)) = (owner, &changes) {
@@ -81,7 +93,7 @@ impl Runs {
 
     /// A run that MANTYX has created for an app, which is the app's from now on. Where another app had
     /// it driven meanwhile, what is in its log may have been answered.
-    pub(super) fn for_its_creator(&self, new: NewRun) -> NewRun {
+    pub(super) fn for_its_creator(self: &Arc<Self>, new: NewRun) -> NewRun {
         if new.has_past {
             return new;
         }
@@ -100,7 +112,7 @@ impl Runs {
 
     /// Another app may have handed over the run that MANTYX says it has created for `app`: that one's
     /// driver ends. The answers of the calls that it has claimed are posted; nobody makes them again.
-    pub(super) fn hand_over(&self, key: &RunKey, app: &AppName) {
+    pub(super) fn hand_over(self: &Arc<Self>, key: &RunKey, app: &AppName) {
         let mut inner = self.lock();
         if inner.runs.get(key).is_none_or(|run| run.app == *app) {
             return;
@@ -114,6 +126,21 @@ impl Runs {
         run.hand_over();
         self.journal.write(run.changes());
         self.tell(&run);
+        // Of a run that was given up. MANTYX knows it, as it has just said so.
+        let unwanted = run.take_unwanted().into_iter();
+        self.answer_without_driver(&run, unwanted.map(|entry| (entry, Task::PostAgain)));
+    }
+
+    /// Answers calls of a run that was handed over, whose driver has ended.
+    pub(super) fn answer_without_driver(
+        self: &Arc<Self>,
+        run: &Arc<DrivenRun>,
+        calls: impl IntoIterator<Item = (Arc<Entry>, Task)>,
+    ) {
+        for (entry, task) in calls {
+            let (runs, run) = (Arc::clone(self), Arc::clone(run));
+            self.tracker.spawn(answering::answer(runs, run, entry.call(), task, entry));
+        }
     }
 
     /// The eval that the agent run `key` is of, as far as the bridge drives it or did.
@@ -272,6 +299,13 @@ impl Inner {
         let How::OfEval(eval) = &owner.how else { return None };
         let workspace = key.workspace.clone();
         Some(RunKey { workspace, kind: RunKind::Eval, run: eval.clone() })
+    }
+
+    /// Whether MANTYX has created this run for another app than `app`, which has handed it over before
+    /// the bridge knew.
+    pub(super) fn is_created_for_another(&self, key: &RunKey, app: &AppName) -> bool {
+        let owner = self.owners.get(&Owned::Run(key.clone()));
+        owner.is_some_and(|owner| owner.app != *app && owner.how == How::Created)
     }
 
     /// Whether the run is driven, or was and is remembered.

@@ -60,6 +60,8 @@ mod canaries;
 mod cards;
 mod children;
 #[cfg(test)]
+mod claims;
+#[cfg(test)]
 mod cli;
 #[cfg(test)]
 mod commands;
@@ -93,6 +95,8 @@ mod guides;
 mod h2;
 #[cfg(test)]
 mod half_read;
+#[cfg(test)]
+mod handed_over;
 #[cfg(test)]
 mod hang_ups;
 #[cfg(test)]

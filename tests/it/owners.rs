@@ -115,7 +115,7 @@ impl Apps {
     }
 
     /// Waits until the past of the run has been read, so that all that it left open is decided.
-    async fn settled(&self, app: &str, run: &str) {
+    pub(crate) async fn settled(&self, app: &str, run: &str) {
         wait::soon("the run's past should be read", async || {
             let shown = self.ask(app, "GET", &format!("/v1/runs/{run}"), None).await.expect(200);
             (shown["state"] == "driven").then_some(())
@@ -125,11 +125,11 @@ impl Apps {
 }
 
 /// A call of `plain_note` in an eval, and the same in the stream of its agent run.
-fn in_eval(id: &str) -> String {
+pub(crate) fn in_eval(id: &str) -> String {
     call_of("run_a", id, "plain_note")
 }
 
-fn in_agent_run(script: Script, id: &str) -> Script {
+pub(crate) fn in_agent_run(script: Script, id: &str) -> Script {
     script.mcp(id, "plain", "plain_note", &format!(r#"{{"text":"{id}"}}"#))
 }
 

@@ -140,20 +140,23 @@ async fn an_event_that_comes_twice_runs_once() {
     assert_eq!(rig.executions().len(), 1, "one tool use is one execution");
 }
 
+/// An event with a number of its own.
+fn event(seq: u64, kind: &str, data: &str) -> String {
+    format!(
+        "id: {seq}\nevent: {kind}\ndata: {{\"seq\":{seq},\"type\":\"{kind}\",\"data\":{data}}}\n\n"
+    )
+}
+
+fn call(seq: u64, id: &str) -> String {
+    let data = format!(
+        r#"{{"toolUseId":"{id}","name":"plain_note","args":{{"text":"x"}},"kind":"mcp_local","mcpServer":"plain"}}"#
+    );
+    event(seq, "local_tool_call", &data)
+}
+
 #[tokio::test]
 async fn a_call_that_comes_behind_a_later_event_is_answered_once() {
     let rig = Rig::start().await;
-    let event = |seq: u64, kind: &str, data: &str| {
-        format!(
-            "id: {seq}\nevent: {kind}\ndata: {{\"seq\":{seq},\"type\":\"{kind}\",\"data\":{data}}}\n\n"
-        )
-    };
-    let call = |seq, id: &str| {
-        let data = format!(
-            r#"{{"toolUseId":"{id}","name":"plain_note","args":{{"text":"x"}},"kind":"mcp_local","mcpServer":"plain"}}"#
-        );
-        event(seq, "local_tool_call", &data)
-    };
     let script = Script::new()
         .raw_event(&event(1, "assistant_delta", r#"{"text":"a"}"#))
         .raw_event(&call(3, "tu_3"))
@@ -171,6 +174,48 @@ async fn a_call_that_comes_behind_a_later_event_is_answered_once() {
     let frames = sse::whole(&rig.bridge, &run.stream).await;
     assert_eq!(sse::seqs(&frames), [1, 3, 4], "an app's place in the stream only goes on");
     assert_eq!(rig.executions().len(), 2, "{:?}", rig.executions());
+}
+
+#[tokio::test]
+async fn a_call_that_comes_behind_a_later_event_is_answered_after_a_restart_too() {
+    let mut rig = Rig::start().await;
+    let script = Script::new()
+        .raw_event(&event(1, "assistant_delta", r#"{"text":"a"}"#))
+        .raw_event(&event(2, "assistant_delta", r#"{"text":"b"}"#))
+        .raw_event(&event(3, "assistant_delta", r#"{"text":"c"}"#))
+        .raw_event(&call(4, "tu_4"))
+        .until("later")
+        .raw_event(&call(3, "tu_3"))
+        .until("tu_3")
+        .raw_event(&event(5, "result", r#"{"subtype":"success"}"#));
+    let run = rig.run(script).await;
+    rig.mantyx.taken("tu_4").await;
+    rig.bridge.kill9();
+    rig.bridge.restart().await;
+    rig.bridge.wait_backend("plain", "ready").await;
+    rig.mantyx.release("later");
+    assert_eq!(rig.mantyx.taken("tu_3").await["result"], "noted: x");
+    let frames = Stream::resume(&rig.bridge, &run.stream, 4).await.rest().await;
+    assert_eq!(sse::seqs(&frames), [5]);
+    assert_eq!(rig.executions().len(), 2, "{:?}", rig.executions());
+}
+
+#[tokio::test]
+async fn a_last_event_that_comes_behind_a_later_one_ends_its_run() {
+    let rig = Rig::start().await;
+    let script = Script::new()
+        .raw_event(&event(1, "assistant_delta", r#"{"text":"a"}"#))
+        .raw_event(&event(3, "assistant_delta", r#"{"text":"b"}"#))
+        .raw_event(&event(2, "result", r#"{"subtype":"success"}"#))
+        .until("never");
+    let run = rig.run(script).await;
+    wait::soon("the run should end", async || {
+        let shown = rig.bridge.api("GET", &format!("/v1/runs/{}", run.run_id), None).await;
+        (shown.expect(200)["state"] == "ended").then_some(())
+    })
+    .await;
+    let frames = sse::whole(&rig.bridge, &run.stream).await;
+    assert_eq!(sse::seqs(&frames), [1, 3, 2], "as MANTYX has sent it");
 }
 
 #[tokio::test]

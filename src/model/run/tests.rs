@@ -113,12 +113,40 @@ fn a_late_call_is_held_like_any_other_while_the_past_is_read() {
 }
 
 #[test]
-fn behind_where_a_run_was_resumed_no_call_is_new() {
-    let mut run = Run::resumed(RunKind::Agent, table(), 5, [], Vec::new());
-    // Another has answered it, before the bridge had the run.
-    assert_eq!(run.on_event(call(4, "theirs", "fs_ls", "mcp_local", "{}")), Step::Skip);
+fn a_late_call_is_answered_after_a_restart_too() {
+    let mut run = Run::resumed(RunKind::Agent, table(), (3, 5), [], Vec::new());
+    let ls = |seq, id| call(seq, id, "fs_ls", "mcp_local", "{}");
+    // Others may have answered it, before the bridge had the run.
+    assert_eq!(work(run.on_event(ls(2, "theirs"))), Work::Hold);
+    assert_eq!(work(run.on_event(ls(3, "answered"))), Work::Hold);
+    let answer = other(4, "local_tool_result_in", r#"{"toolUseId":"answered"}"#);
+    assert_eq!(run.on_event(answer), Step::Skip);
+    // The bridge has not made it: it would be in the journal.
+    assert_eq!(work(run.on_event(ls(4, "late"))), Work::Hold);
     run.on_event(other(9, "assistant_delta", "{}"));
-    assert_eq!(work(run.on_event(call(8, "late", "fs_ls", "mcp_local", "{}"))), Work::Hold);
+    assert_eq!(work(run.on_event(ls(8, "later"))), Work::Hold);
+    let settled = run.settle();
+    let settled: Vec<_> =
+        settled.iter().map(|(call, work)| (call.tool_use.as_str(), work)).collect();
+    assert!(
+        matches!(
+            settled[..],
+            [("theirs", Work::Doubtful(_)), ("late", Work::Make(_)), ("later", Work::Make(_))]
+        ),
+        "{settled:?}"
+    );
+    assert!(matches!(work(run.on_event(ls(1, "latest"))), Work::Doubtful(_)));
+    assert_eq!(run.on_event(ls(4, "late")), Step::Skip);
+}
+
+#[test]
+fn a_last_event_ends_its_run_whatever_its_number() {
+    for seq in [1, 9, 10] {
+        let mut run = agent_run();
+        run.on_event(other(9, "assistant_delta", "{}"));
+        assert_eq!(run.on_event(other(1, "run_completed", "{}")), Step::Skip);
+        assert_eq!(run.on_event(other(seq, "result", "{}")), Step::Finish, "{seq}");
+    }
 }
 
 #[test]

@@ -265,7 +265,7 @@ impl World {
         self.run = Some(if self.past_is_lost {
             Run::with_lost_past(RunKind::Agent, table(), seen, again)
         } else {
-            Run::resumed(RunKind::Agent, table(), last_seq, seen, again)
+            Run::resumed(RunKind::Agent, table(), (self.read_to, last_seq), seen, again)
         });
         for (of, at, mut kept) in open {
             if matches!(at, At::Answering { .. }) {

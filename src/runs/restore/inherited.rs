@@ -1,0 +1,119 @@
+//! Runs that two drivers had, one after the other: an app had handed a run over before the bridge knew
+//! that MANTYX was creating it for another app.
+//!
+//! Pure. Must not: decide what becomes of a call.
+
+use std::collections::{HashMap, hash_map::Entry};
+
+use crate::journal::record::{Change, KeptCall, KeptRun, Slot};
+
+/// The runs, each once: the calls of all its drivers are those of its last one. Only that one is
+/// driven, and has the app and the credential that the run belongs to.
+///
+/// `runs` are in the order of their slots. The changes are for the journal, in one piece.
+pub(super) fn by_the_last(runs: Vec<KeptRun>) -> (Vec<KeptRun>, Vec<Change>) {
+    let mut changes = Vec::new();
+    let mut places = HashMap::new();
+    let mut all: Vec<KeptRun> = Vec::with_capacity(runs.len());
+    for run in runs {
+        let record = &run.record;
+        let key = (record.workspace.clone(), record.kind.clone(), record.run.clone());
+        match places.entry(key) {
+            Entry::Vacant(place) => {
+                place.insert(all.len());
+                all.push(run);
+            }
+            Entry::Occupied(place) => {
+                let earlier = std::mem::replace(&mut all[*place.get()], run);
+                changes.push(Change::ForgetRun(earlier.slot));
+                inherit(&mut all[*place.get()], earlier.calls, &mut changes);
+            }
+        }
+    }
+    (all, changes)
+}
+
+fn inherit(heir: &mut KeptRun, calls: Vec<KeptCall>, changes: &mut Vec<Change>) {
+    let slot = heir.slot;
+    let is_same = |a: &KeptCall, b: &KeptCall| {
+        a.key.agent_run == b.key.agent_run && a.key.tool_use == b.key.tool_use
+    };
+    for call in calls.into_iter().filter(|call| !call.record.is_others) {
+        match heir.calls.iter().position(|own| is_same(own, &call)) {
+            Some(own) if !heir.calls[own].record.is_others => continue,
+            Some(own) => drop(heir.calls.swap_remove(own)),
+            None => (),
+        }
+        let call = moved(call, slot);
+        changes.push(Change::Call(call.key.clone(), call.record.clone()));
+        let answer = call.answer.clone();
+        changes.extend(answer.map(|body| Change::Answer(call.key.clone(), body)));
+        heir.calls.push(call);
+    }
+}
+
+fn moved(mut call: KeptCall, to: Slot) -> KeptCall {
+    call.key.slot = to;
+    // The other driver's table may have had fewer tools: this tells nothing of the heir's calls.
+    call.record.seq = 0;
+    call
+}
+
+#[cfg(test)]
+mod tests {
+    //! Which calls the last driver of a run inherits, and under which number.
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::{model::recovery::Stage, runs::restore::tests::run};
+
+    fn of(slot: u64, id: &str, tool_use: &str, stage: Stage) -> KeptRun {
+        let mut run = run(id, "", tool_use, stage);
+        run.slot = Slot(slot);
+        run.calls[0].key.slot = Slot(slot);
+        run
+    }
+
+    fn calls(run: &KeptRun) -> Vec<(u64, &str, Stage, u64)> {
+        let calls = run.calls.iter().map(|KeptCall { key, record, .. }| {
+            (key.slot.0, key.tool_use.as_str(), record.stage, record.seq)
+        });
+        let mut calls: Vec<_> = calls.collect();
+        calls.sort_by_key(|(_, tool_use, ..)| *tool_use);
+        calls
+    }
+
+    #[test]
+    fn the_last_driver_has_the_calls_of_all() {
+        let mut first = of(1, "r", "t", Stage::Answered);
+        first.calls[0].answer = Some(Bytes::from_static(b"{}"));
+        let second = of(2, "r", "u", Stage::Dispatched);
+        let other = of(3, "q", "t", Stage::Received);
+        // The last driver has come upon the first one's call, and has left it alone.
+        let mut last = of(4, "r", "t", Stage::Closed);
+        last.calls[0].record.is_others = true;
+        let (runs, changes) = by_the_last(vec![first, second, other, last]);
+        let slots: Vec<u64> = runs.iter().map(|run| run.slot.0).collect();
+        assert_eq!(slots, [4, 3]);
+        assert_eq!(calls(&runs[0]), [(4, "t", Stage::Answered, 0), (4, "u", Stage::Dispatched, 0)]);
+        assert!(runs[0].calls.iter().all(|call| !call.record.is_others));
+        assert_eq!(calls(&runs[1]), [(3, "t", Stage::Received, 1)], "as it was");
+        let is_answer = |change: &&Change| matches!(change, Change::Answer(key, _) if key.slot == Slot(4) && key.tool_use == "t");
+        assert_eq!(changes.iter().filter(is_answer).count(), 1, "{changes:?}");
+        let forgotten = changes.iter().filter_map(|change| match change {
+            Change::ForgetRun(slot) => Some(slot.0),
+            _ => None,
+        });
+        assert_eq!(forgotten.collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn what_the_last_driver_has_claimed_stays_as_it_is() {
+        let first = of(1, "r", "t", Stage::Received);
+        let last = of(2, "r", "t", Stage::Answered);
+        let (runs, changes) = by_the_last(vec![first, last]);
+        assert_eq!(calls(&runs[0]), [(2, "t", Stage::Answered, 1)]);
+        assert!(matches!(&changes[..], [Change::ForgetRun(Slot(1))]), "{changes:?}");
+    }
+}

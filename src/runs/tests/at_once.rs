@@ -1,0 +1,127 @@
+//! What two threads decide at once of one run, and what is on disk afterwards.
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
+
+use super::{
+    scene::{Scene, app, call, key},
+    *,
+};
+use crate::{backend::peer::Witness as _, journal::record::Kept, model::recovery::Stage};
+
+/// Has two threads begin each round at the same moment, as nearly as they can: one is a little later,
+/// by another span each time. What both have to say of each round.
+fn at_once<T: Send>(rounds: usize, work: [&(dyn Fn(usize) -> T + Sync); 2]) -> Vec<Vec<T>> {
+    let (arrived, runtime) = (AtomicUsize::new(0), tokio::runtime::Handle::current());
+    let (arrived, runtime) = (&arrived, &runtime);
+    let go = |late: usize, work: &(dyn Fn(usize) -> T + Sync)| {
+        let _entered = runtime.enter();
+        let one = |round: usize| {
+            arrived.fetch_add(1, Ordering::SeqCst);
+            while arrived.load(Ordering::SeqCst) < 2 * (round + 1) {
+                thread::yield_now();
+            }
+            (0..late * (round % 64)).for_each(|_| std::hint::spin_loop());
+            work(round)
+        };
+        (0..rounds).map(one).collect::<Vec<T>>()
+    };
+    thread::scope(|scope| {
+        let threads = work.into_iter().zip([0, 1]);
+        let threads = threads.map(|(work, late)| scope.spawn(move || go(late, work)));
+        let threads: Vec<_> = threads.collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+#[tokio::test]
+async fn a_run_that_is_asked_for_twice_at_once_wakes_once() {
+    let before = Scene::start(None).await;
+    let ids: Vec<String> = (0..256).map(|number| format!("run_{number}")).collect();
+    for id in &ids {
+        before.runs.start(before.new_run(id)).await.unwrap();
+    }
+    let mut kept = before.kept().await;
+    for run in &mut kept.runs {
+        run.record.callers_credential = true;
+    }
+    let scene = Scene::start(None).await;
+    let upstream = Some(scene.runs.upstream.base().to_string());
+    scene.runs.restore(Kept { upstream, ..kept }, &[app()]);
+    let (app, authority) = ("a".into(), scene.runs.upstream.own().unwrap());
+    assert!(ids.iter().all(|id| scene.runs.is_asleep(&key(id), &app)));
+    let wake = |round: usize| scene.runs.get_or_wake(&key(&ids[round]), &app, &authority);
+    let woken = at_once(ids.len(), [&wake, &wake]);
+    for (one, other) in woken[0].iter().zip(&woken[1]) {
+        assert!(Arc::ptr_eq(one.as_ref().unwrap(), other.as_ref().unwrap()));
+    }
+    assert_eq!(scene.runs.metrics.started.get(), 256, "each has one driver");
+}
+
+#[tokio::test]
+async fn what_is_kept_of_a_run_that_is_given_up_and_revived_at_once_is_how_it_stands() {
+    let scene = Scene::start(None).await;
+    let mut runs = Vec::new();
+    for number in 0..100 {
+        let run = scene.runs.start(scene.new_run(&format!("run_{number}"))).await.unwrap();
+        run.give_up();
+        runs.push(run);
+    }
+    let revive = |round: usize| assert!(scene.runs.revive(&runs[round]));
+    at_once(runs.len(), [&revive, &|round| scene.runs.give_up(&runs[round])]);
+    let kept = scene.kept().await;
+    for (run, kept) in runs.iter().zip(&kept.runs) {
+        assert_eq!(kept.record.run, run.key.run.to_string());
+        assert_eq!(kept.record.given_up, run.is_given_up(), "{}", run.key.run);
+    }
+}
+
+/// An answer comes back unwanted while the stream is opened: either it is posted again by the driver,
+/// or it is not kept.
+#[tokio::test]
+async fn an_answer_that_is_unwanted_while_the_stream_opens_is_posted_again_or_given_up() {
+    let scene = Scene::start(None).await;
+    let new = |number| DrivenRun::new(Slot(number), scene.new_run("run"), &scene.runs.room);
+    let runs: Vec<DrivenRun> = (0..10_000).map(new).collect();
+    let entry = runs[0].entry(&scene.runs, &call("tu"));
+    let keep = |round: usize| runs[round].keep_unwanted(&entry, 2);
+    let open = |round: usize| {
+        runs[round].set_access(Access::Open);
+        !runs[round].take_unwanted().is_empty()
+    };
+    let done = at_once(runs.len(), [&keep, &open]);
+    assert_eq!(done[0], done[1], "kept, and never posted");
+}
+
+/// The journal has how far a call is, where its dispatch was taken back before the bridge crashed.
+#[tokio::test]
+async fn a_dispatch_that_was_taken_back_was_not_made_for_the_next_process_either() {
+    let scene = Scene::start(None).await;
+    let run = DrivenRun::new(Slot(1), scene.new_run("run"), &scene.runs.room);
+    scene.runs.journal.write(run.changes());
+    let args = call("").args;
+    let [never, once, both] = ["never", "once", "both"].map(|id| run.entry(&scene.runs, &call(id)));
+    for entry in [&never, &once, &both] {
+        scene.runs.journal.write(vec![entry.change()]);
+        entry.dispatching().await.unwrap();
+    }
+    never.not_dispatched(&args);
+    for entry in [&once, &both] {
+        entry.dispatching().await.unwrap();
+    }
+    once.not_dispatched(&args);
+    let kept = scene.kept().await;
+    let stages = kept.runs[0]
+        .calls
+        .iter()
+        .map(|call| (call.key.tool_use.as_str(), call.record.stage, call.record.attempts));
+    let mut stages: Vec<_> = stages.collect();
+    stages.sort_by_key(|(id, ..)| *id);
+    let dispatched = Stage::Dispatched;
+    assert_eq!(
+        stages,
+        [("both", dispatched, 2), ("never", Stage::Received, 0), ("once", dispatched, 1)]
+    );
+}

@@ -1,0 +1,168 @@
+//! Runs between a backend and a MANTYX that are made up.
+
+use std::sync::atomic::AtomicBool;
+
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::{
+    backend::{
+        board::Entry as Seated,
+        calls::{CallLimits, Lane, LaneRules},
+        fake::{FakeDial, World, board},
+        gate::Gate,
+        peer::Dial,
+        supervisor::{Supervisor, Timing},
+    },
+    config::Credential,
+    fake_http::{Agent, Reply, Then},
+    journal::record::Kept,
+    model::event::Call,
+    state::StateDir,
+};
+
+/// Runs with the backend `fs`, in front of a MANTYX whose every run wants `fs_ls` as `tu_1`.
+pub(super) struct Scene {
+    pub(super) runs: Arc<Runs>,
+    pub(super) world: Arc<World>,
+    pub(super) mantyx: Agent,
+    /// While this is set, MANTYX knows no run that results are posted to.
+    pub(super) is_forgetful: Arc<AtomicBool>,
+    pub(super) dir: tempfile::TempDir,
+    _tasks: tokio::task::JoinSet<()>,
+}
+
+pub(super) const RUN: &str = "run_1";
+
+pub(super) fn key(id: &str) -> RunKey {
+    RunKey { workspace: "acme".into(), kind: RunKind::Agent, run: id.into() }
+}
+
+pub(super) fn app() -> App {
+    App {
+        name: "a".into(),
+        token: None,
+        users: Vec::new(),
+        certificate: None,
+        credential: None,
+        rights: Arc::default(),
+        approves: false,
+        max_concurrent_calls: None,
+        rate: None,
+    }
+}
+
+/// A call of the backend's tool.
+pub(super) fn call(tool_use: &str) -> Call {
+    Call {
+        tool_use: tool_use.into(),
+        agent_run: None,
+        name: "fs_ls".to_owned(),
+        kind: None,
+        args: serde_json::from_str("{}").unwrap(),
+        mcp_server: None,
+    }
+}
+
+impl Scene {
+    pub(super) async fn start(pending_after: Option<Duration>) -> Self {
+        let is_forgetful = Arc::new(AtomicBool::new(false));
+        let forgets = Arc::clone(&is_forgetful);
+        let mantyx = Agent::start(move |seen| {
+            if seen.path.ends_with("/tool-results") && forgets.load(Ordering::SeqCst) {
+                return Reply::status(404);
+            }
+            if !seen.path.ends_with("/stream") {
+                return Reply::json("{}".to_owned());
+            }
+            let call = r#"{"seq":1,"type":"local_tool_call","data":{"toolUseId":"tu_1","name":"fs_ls","kind":"mcp_local","args":{}}}"#;
+            Reply::events(&[call], Then::Hang)
+        })
+        .await;
+        let dir = tempfile::tempdir().unwrap();
+        let (world, (board, seats)) = (World::new(), board(["fs"]));
+        let mut entry: Seated = crate::backend::fake::entry(&seats[0]);
+        entry.source.can_pend = pending_after.is_some();
+        board.set(vec![entry]);
+        let (asks, asked) = mpsc::channel(8);
+        let limits = CallLimits { idle: Duration::from_secs(60), pending_after };
+        let approve = crate::model::approval::Policy::default();
+        let tools = crate::model::naming::ToolFilter::default();
+        let rules = LaneRules { required: true, limits, concurrency: 4, tools, approve };
+        let dial: Arc<dyn Dial> = Arc::new(FakeDial(Arc::clone(&world)));
+        let gate = Arc::new(Gate::new(seats[0].name().clone()));
+        let lane = Lane::new(rules, Arc::clone(&dial), Arc::clone(&gate), asks);
+        let second = Duration::from_secs(1);
+        let timing = Timing { interval: 300 * second, jitter: 0.0, timeout: 30 * second };
+        let supervisor = Supervisor {
+            seat: seats[0].clone(),
+            dial,
+            timing: watch::Sender::new(timing).subscribe(),
+            board: Arc::clone(&board),
+            gate,
+            asks: asked,
+        };
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(supervisor.run(CancellationToken::new()));
+        let backends = Arc::new(Backends::new(Arc::clone(&board)));
+        backends.set([(seats[0].name().clone(), Arc::new(lane))].into(), 16);
+        let state = StateDir::new(dir.path().to_owned());
+        let url = mantyx.url.clone();
+        let upstream = Upstream::new(url, None, &Credential::Own("token".into()), state);
+        let (journal, _) = Journal::open(&dir.path().join("journal"), false).unwrap();
+        let limits = Calls {
+            timeout: Duration::from_secs(285),
+            pending_timeout: Duration::from_secs(3600),
+            max_concurrent: 16,
+        };
+        let (upstream, journal) = (Arc::new(upstream), Arc::new(journal));
+        let runs = Arc::new(Runs::new(upstream, backends, &limits, &[app()], journal, None));
+        board.wait_for(|board| board.snapshot("fs").filter(|fs| fs.connection.is_some())).await;
+        Self { runs, world, mantyx, is_forgetful, dir, _tasks: tasks }
+    }
+
+    /// The run `id`, as its app creates it.
+    pub(super) fn new_run(&self, id: &str) -> NewRun {
+        let offer = self.runs.backends.board.offer();
+        let names = offer.backends().map(|(name, _)| name.clone()).collect();
+        NewRun {
+            key: key(id),
+            app: "a".into(),
+            session: None,
+            authority: self.runs.upstream.own().unwrap(),
+            table: Arc::new(Table::assumed(&offer, names)),
+            has_past: false,
+            past_is_lost: false,
+            trace: Context::default(),
+        }
+    }
+
+    pub(super) async fn drive(&self) -> Arc<DrivenRun> {
+        self.runs.start(self.new_run(RUN)).await.unwrap()
+    }
+
+    /// What is on disk, once all that was given to the journal is.
+    pub(super) async fn kept(&self) -> Kept {
+        self.runs.settled().await;
+        let copy = self.dir.path().join("copy");
+        std::fs::copy(self.dir.path().join("journal"), &copy).unwrap();
+        Journal::open(&copy, false).unwrap().1
+    }
+
+    /// The bodies that were posted as results, once there are `count`.
+    pub(super) async fn posted(&self, count: usize) -> Vec<Value> {
+        let bodies = async || {
+            let posts = self.mantyx.seen().into_iter();
+            let posts = posts.filter(|seen| seen.path.ends_with("/tool-results"));
+            posts.map(|seen| serde_json::from_str(&seen.body).unwrap()).collect::<Vec<Value>>()
+        };
+        loop {
+            let found = bodies().await;
+            if found.len() >= count {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}

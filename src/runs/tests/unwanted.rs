@@ -1,0 +1,85 @@
+//! Answers that MANTYX does not want while it does not show their run: where they are kept, how many,
+//! and that they are posted again.
+
+use serde_json::Value;
+
+use super::{
+    scene::{RUN, Scene, call},
+    *,
+};
+use crate::model::{ending::Ending, recovery::Stage};
+
+/// A run of `app` that has no driver yet.
+fn known_run(scene: &Scene, slot: u64, app: &str) -> Arc<DrivenRun> {
+    let new = NewRun { app: app.into(), ..scene.new_run(&format!("{RUN}{slot}")) };
+    let run = Arc::new(DrivenRun::new(Slot(slot), new, &scene.runs.room));
+    scene.runs.journal.write(run.changes());
+    scene.runs.lock().runs.insert(run.key.clone(), Arc::clone(&run));
+    run
+}
+
+/// Has `call` answered by `task`, until MANTYX has said what it thinks of the answer.
+async fn answer(scene: &Scene, run: &Arc<DrivenRun>, id: &str, task: Task) {
+    let entry = run.entry(&scene.runs, &call(id));
+    scene.runs.journal.write(vec![entry.change()]);
+    let (runs, run) = (Arc::clone(&scene.runs), Arc::clone(run));
+    answering::answer(runs, run, call(id), task, entry).await;
+}
+
+async fn posted(scene: &Scene, id: &str, count: usize) -> Vec<Value> {
+    let mut at_least = count;
+    loop {
+        let all = scene.posted(at_least).await;
+        let of_it: Vec<Value> = all.into_iter().filter(|post| post["toolUseId"] == id).collect();
+        if of_it.len() >= count {
+            return of_it;
+        }
+        at_least += 1;
+    }
+}
+
+#[tokio::test]
+async fn an_unwanted_answer_is_kept_on_disk_and_posted_again_whatever_others_take() {
+    let scene = Scene::start(None).await;
+    let of_others = EventLog::new(&scene.runs.room);
+    of_others.push(Some(1), Bytes::from(vec![b'x'; 65 << 20]));
+    scene.is_forgetful.store(true, Ordering::SeqCst);
+    let run = known_run(&scene, 1, "a");
+    answer(&scene, &run, "tu_0", Task::Refuse("no".to_owned(), Ending::Denied)).await;
+    let kept = scene.kept().await;
+    let call = &kept.runs[0].calls[0];
+    assert_eq!((call.record.stage, call.answer.is_some()), (Stage::Answered, true));
+
+    run.give_up();
+    scene.is_forgetful.store(false, Ordering::SeqCst);
+    assert!(scene.runs.revive(&run));
+    let posts = posted(&scene, "tu_0", 2).await;
+    assert_eq!(posts[0], posts[1]);
+    assert_eq!(posts[0]["error"], "no");
+    assert!(run.unwanted().is_empty());
+}
+
+#[tokio::test]
+async fn each_app_has_its_share_of_the_journal_for_them() {
+    let scene = Scene::start(None).await;
+    let [first, second, of_b] =
+        [(1, "a"), (2, "a"), (3, "b")].map(|(slot, app)| known_run(&scene, slot, app));
+    let keep = |run: &Arc<DrivenRun>, id: &str, size: usize| {
+        scene.runs.keep_unwanted(run, &run.entry(&scene.runs, &call(id)), size)
+    };
+    assert!(keep(&first, "tu_1", KEEP_UNWANTED - 10));
+    assert!(keep(&second, "tu_1", 10), "there is room for it");
+    assert!(!keep(&second, "tu_2", 1), "there is no more");
+    assert!(keep(&of_b, "tu_1", KEEP_UNWANTED), "it has its own");
+    assert_eq!(first.take_unwanted().len(), 1);
+    assert!(keep(&second, "tu_2", 1), "there is room again");
+}
+
+#[tokio::test]
+async fn where_the_journal_has_no_answer_that_is_the_answer() {
+    let scene = Scene::start(None).await;
+    let run = known_run(&scene, 1, "a");
+    answer(&scene, &run, "tu_0", Task::PostAgain).await;
+    let error = posted(&scene, "tu_0", 1).await[0]["error"].as_str().unwrap().to_owned();
+    assert!(error.starts_with("OUTCOME_UNKNOWN"), "{error}");
+}
