@@ -34,7 +34,7 @@ const ALONE: Duration = Duration::from_secs(2 * 60);
 /// connections that no limit of the listener counts any more.
 const MOST_ALONE: usize = 64;
 /// How many requests one app may have under way, as it may hang up on all of them at once.
-const MOST_UNDER_WAY: usize = 512;
+const MOST_UNDER_WAY: usize = 2048;
 
 /// The requests that are under way.
 #[derive(Debug, Clone, Default)]
