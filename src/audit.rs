@@ -88,6 +88,9 @@ pub struct Arguments {
     arguments_sha256: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     arguments: Option<Box<RawValue>>,
+    /// They should have been written, and there was no room for them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    arguments_left_out: bool,
 }
 
 /// What came of asking a person to approve a call.
@@ -149,6 +152,7 @@ impl Audit {
         Arguments {
             arguments_sha256: Some(hex(&Sha256::digest(arguments.get()))),
             arguments: self.arguments.then(|| arguments.to_owned()),
+            arguments_left_out: false,
         }
     }
 
@@ -161,18 +165,25 @@ impl Audit {
             ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             approval,
         };
-        let line = serde_json::to_string(&line).expect("strings, numbers and JSON can be written");
-        let mut line = telemetry::plain_json(&line);
-        line.push('\n');
-        let bytes = line.len();
-        if self.shared.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes > WAITING_BYTES {
-            self.shared.lost(1, bytes);
+        let mut text = line.text();
+        let mut has_room = self.shared.reserve(text.len());
+        if !has_room && call.arguments.arguments.is_some() {
+            let mut call = call.clone();
+            call.arguments.arguments = None;
+            call.arguments.arguments_left_out = true;
+            text = Line { call: &call, ..line }.text();
+            has_room = self.shared.reserve(text.len());
+        }
+        if !has_room {
+            self.shared.lost(1);
             return;
         }
-        match self.lines.try_send(Job::Line(line)) {
+        let bytes = text.len();
+        match self.lines.try_send(Job::Line(text)) {
             Ok(()) => (),
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                self.shared.lost(1, bytes);
+                self.shared.free(bytes);
+                self.shared.lost(1);
             }
         }
     }
@@ -192,14 +203,36 @@ impl Audit {
     }
 }
 
+impl Line<'_> {
+    fn text(&self) -> String {
+        let line = serde_json::to_string(self).expect("strings, numbers and JSON can be written");
+        let mut line = telemetry::plain_json(&line);
+        line.push('\n');
+        line
+    }
+}
+
 impl Shared {
     fn health(&self) -> MutexGuard<'_, Health> {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lines of so many bytes do not wait any more, for they are given up.
-    fn lost(&self, lines: u64, bytes: usize) {
+    /// Has so many bytes wait, if they may.
+    fn reserve(&self, bytes: usize) -> bool {
+        let has_room = self.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes <= WAITING_BYTES;
+        if !has_room {
+            self.free(bytes);
+        }
+        has_room
+    }
+
+    /// So many bytes do not wait any more.
+    fn free(&self, bytes: usize) {
         self.waiting.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// So many lines are given up.
+    fn lost(&self, lines: u64) {
         let mut health = self.health();
         let before = health.lost;
         health.lost += lines;

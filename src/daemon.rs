@@ -189,7 +189,7 @@ impl Daemon {
         let requests = DetachedRequests::default();
         let front_door = Arc::new(Front {
             guard: Guard::new(config.auth, &apps, names.hosts()),
-            sessions: Sessions::default(),
+            sessions: Arc::new(Sessions::default()),
             operator,
             api: Api { runs: Arc::clone(&runs), facts, requests: Arc::default() },
             proxy: Proxy { runs: Arc::clone(&runs) },

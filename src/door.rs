@@ -5,6 +5,7 @@
 
 pub mod code;
 pub mod failures;
+pub mod forms;
 pub mod guard;
 pub mod hosts;
 pub mod rate;

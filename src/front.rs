@@ -21,10 +21,11 @@ use crate::{
     door::{
         Arrival, LetIn,
         code::Code,
+        failures::Peer,
         guard::{App, Caller, Guard, OPERATOR, Refusal, TokenHash},
         rate,
         reply::{self, Body},
-        route::{self, Own, Route},
+        route::{AfterHangUp, Own, Route},
         sessions::{Begun, Sessions},
     },
     http_client,
@@ -38,7 +39,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Front {
     pub guard: Guard,
-    pub sessions: Sessions,
+    pub sessions: Arc<Sessions>,
     pub api: Api,
     pub proxy: Proxy,
     pub traces: Traces,
@@ -55,9 +56,10 @@ impl Front {
         mut request: Request<Incoming>,
         arrival: Arrival,
     ) -> Response<Body> {
-        let is_proxied = route::is_proxied(request.uri().path());
-        let mut response = match self.admit(&request, &arrival) {
-            Ok((route, caller)) => {
+        let route = Route::of(request.method(), request.uri().path());
+        let is_proxied = route.is_proxied();
+        let mut response = match self.admit(&route, &request, &arrival) {
+            Ok(caller) => {
                 if caller.is_some()
                     && let Some(let_in) = request.extensions_mut().remove::<LetIn>()
                 {
@@ -82,11 +84,12 @@ impl Front {
         request: Request<Incoming>,
         arrival: Arrival,
     ) -> Response<Body> {
+        let after = route.after_hang_up(request.method());
         match caller {
-            Some(caller) if route.outlives_caller(request.method()) => {
+            Some(caller) if after != AfterHangUp::Dropped => {
                 let (this, app) = (Arc::clone(self), caller.app.name.clone());
                 let work = async move { this.count(route, Some(caller), request, &arrival).await };
-                self.detached.answer(&app, work).await
+                self.detached.answer(&app, after, work).await
             }
             caller => self.count(route, caller, request, &arrival).await,
         }
@@ -100,11 +103,12 @@ impl Front {
         arrival: Arrival,
     ) -> Response<Body> {
         let path = request.uri().path();
-        if Route::of(request.method(), path).is_open() {
+        let route = Route::of(request.method(), path);
+        if route.is_open() {
             return self.handle(request, arrival).await;
         }
         let mut response = self.refuse(path, &arrival, &Refusal::TooManyConnections);
-        if route::is_proxied(path) {
+        if route.is_proxied() {
             response = reply::as_mantyx_does(response);
         }
         keep_from_browsers(&mut response);
@@ -114,34 +118,34 @@ impl Front {
     /// Decides who may go where, before any handler runs.
     fn admit(
         &self,
+        route: &Route,
         request: &Request<Incoming>,
         arrival: &Arrival,
-    ) -> Result<(Route, Option<Caller>), Refusal> {
+    ) -> Result<Option<Caller>, Refusal> {
         self.guard.check_browser(request.uri(), request.headers(), arrival)?;
-        let route = Route::of(request.method(), request.uri().path());
         if route.is_open() {
             // Whoever watches over the bridge may be told more, and is never turned away.
-            let wants_more = route == Route::Own(Own::Ready);
+            let wants_more = *route == Route::Own(Own::Ready);
             let caller = wants_more.then(|| self.guard.recognize(request.headers(), arrival));
-            return Ok((route, caller.flatten()));
+            return Ok(caller.flatten());
         }
         self.guard.check_failures(arrival)?;
-        let (route, caller) = self
+        let caller = self
             .identify(route, request, arrival)
             .map_err(|refusal| self.guard.turned_away(refusal, arrival))?;
         if let Some(caller) = &caller {
             self.guard.check_rate(&caller.app)?;
         }
-        Ok((route, caller))
+        Ok(caller)
     }
 
     /// Finds out who the caller of a route is that not everybody may see.
     fn identify(
         &self,
-        route: Route,
+        route: &Route,
         request: &Request<Incoming>,
         arrival: &Arrival,
-    ) -> Result<(Route, Option<Caller>), Refusal> {
+    ) -> Result<Option<Caller>, Refusal> {
         let in_session = || {
             let caller = self.in_session(request, arrival).filter(|_| route.takes_sessions());
             caller.filter(|_| !route.wants_key() || self.sessions.has_key(request.headers()))
@@ -152,13 +156,13 @@ impl Front {
                 // Where nobody has to show a token, the operator is told apart all the same.
                 let is_free = caller.token_in.is_none() && !caller.is_operator;
                 let operator = is_free.then(in_session).flatten().filter(|it| it.is_operator);
-                Ok((route, Some(operator.unwrap_or(caller))))
+                Ok(Some(operator.unwrap_or(caller)))
             }
             Err(Refusal::NoToken) if route.takes_sessions() => {
                 let caller = in_session();
                 match route {
-                    Route::Page => Ok((route, caller)),
-                    _ => Ok((route, Some(caller.ok_or(Refusal::NoToken)?))),
+                    Route::Page => Ok(caller),
+                    _ => Ok(Some(caller.ok_or(Refusal::NoToken)?)),
                 }
             }
             Err(refusal) => Err(refusal),
@@ -192,7 +196,7 @@ impl Front {
             return self.refuse(request.uri().path(), arrival, &refusal);
         }
         let (parts, body) = request.into_parts();
-        let form = match self.sessions.forms.read(body).await {
+        let form = match self.sessions.forms.read(Peer::of(arrival), body).await {
             Ok(form) => form,
             Err(error) => return error.reply(),
         };
@@ -242,8 +246,12 @@ impl Front {
         // The operator alone is no app, and cannot be removed.
         let app = caller.as_ref().map(|caller| Arc::clone(&caller.app));
         let app = app.filter(|app| !app.is_operator());
+        let session = caller.as_ref().and_then(|_| self.sessions.over(request.headers()));
         let response = self.dispatch(route, caller, request, arrival).await;
-        let response = self.while_let_in(app, response);
+        let mut response = self.while_let_in(app, response);
+        if let Some(over) = session {
+            response = response.map(|body| reply::until(body, over));
+        }
         span.set("http.response.status_code", response.status().as_u16());
         span.set_failed(response.status().is_server_error());
         drop(span);
@@ -295,8 +303,8 @@ impl Front {
     ) -> Response<Body> {
         match (route, caller) {
             (Route::Own(own), caller) => self.api.handle(own, caller, request).await,
-            (Route::Proxied(proxied), Some(caller)) => {
-                self.proxy.handle(proxied, caller, request).await
+            (Route::Proxied(proxied, resource), Some(caller)) => {
+                self.proxy.handle((proxied, resource), caller, request).await
             }
             (Route::Page, Some(_)) => page::page(self.sessions.token(request.headers()).is_some()),
             (Route::Page, None) => page::sign_in(None),
@@ -306,10 +314,11 @@ impl Front {
             (Route::Ambiguous, _) => reply::error(
                 StatusCode::BAD_REQUEST,
                 Code::InvalidRequest,
-                "The path could be read as two: it has `.` or `..`, or an encoded slash or \
-                 percent sign where a run or a session stands. Send it in its normal form.",
+                "The path could be read as two: it has `.` or `..`, or names a workspace, a run or a \
+                 session with other characters than A-Z a-z 0-9 - _ . ~ and the colon. Send it in \
+                 its normal form.",
             ),
-            (Route::Unknown | Route::Proxied(_), _) => reply::error(
+            (Route::Unknown | Route::Proxied(..), _) => reply::error(
                 StatusCode::NOT_FOUND,
                 Code::NotFound,
                 "The bridge has no such route. MANTYX's own are below /api/, the bridge's below \

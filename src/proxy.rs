@@ -23,10 +23,10 @@ use crate::{
         code::Code,
         guard::Caller,
         reply::{self, Body},
-        route::Proxied,
+        route::{Proxied, Resource},
     },
     model::{
-        ids::{RunId, RunKind, SessionId, ToolUseId},
+        ids::{RunId, RunKind, SessionId, ToolUseId, Workspace},
         json::string_member,
     },
     runs::{RunKey, Runs, Thing, app_stream},
@@ -46,12 +46,12 @@ impl Proxy {
     /// Answers a request below `/api/`.
     pub async fn handle(
         &self,
-        route: Proxied,
+        (route, resource): (Proxied, Resource),
         caller: Caller,
         request: Request<Incoming>,
     ) -> Response<Body> {
-        let mut from = Outgoing::new(&self.runs, &caller, request.headers());
-        if let Some(thing) = from.others(request.uri().path()) {
+        let mut from = Outgoing::new(&self.runs, &caller, request.headers(), resource);
+        if let Some(thing) = from.others() {
             return not_yours(thing);
         }
         match route {
@@ -95,8 +95,11 @@ impl Proxy {
         debug!(run = %key.run, last_seq, app = %run.app, "an app reads the run's stream");
         // That the app asks is a reason to try once more.
         self.runs.revive(&run);
+        // A token that MANTYX takes no more opens no stream, nor holds one open.
+        let (reader, shown) = (Arc::clone(&run), from.authority.clone());
+        let refused = async move { reader.refuses(&shown).await };
         match app_stream::open(&self.runs, run, last_seq).await {
-            Ok(events) => reply::events(events),
+            Ok(events) => reply::events(events).map(|body| reply::until(body, refused)),
             Err(failure) => from.refused(&failure.error),
         }
     }
@@ -107,12 +110,20 @@ impl Proxy {
         key: RunKey,
         request: Request<Incoming>,
     ) -> Response<Body> {
+        let (parts, body) = request.into_parts();
+        let body = match reply::read(body, MAX_RESULT_BODY).await {
+            Ok(body) => body,
+            Err(error) => return error.reply(),
+        };
+        if let Err(refusal) = from.renew(&parts) {
+            return refusal;
+        }
+        // Asked last: the run may have been handed over while the body came.
         let run = match from.own_run_or_eval(&key).await {
             Ok(Some(run)) => run,
-            Ok(None) => return from.forward(request).await,
+            Ok(None) => return from.forward_bytes(&parts, vec![body]).await,
             Err(refusal) => return refusal,
         };
-        let (parts, body) = request.into_parts();
         // A result that the bridge cannot read might be one for a call that it answers itself.
         if inject::is_encoded(&parts.headers) {
             return reply::error(
@@ -121,13 +132,6 @@ impl Proxy {
                 "The bridge has to read for which call of its run a result is; send it without \
                  Content-Encoding.",
             );
-        }
-        let body = match reply::read(body, MAX_RESULT_BODY).await {
-            Ok(body) => body,
-            Err(error) => return error.reply(),
-        };
-        if let Err(refusal) = from.renew(&parts) {
-            return refusal;
         }
         let text = std::str::from_utf8(&body).ok();
         let Some(tool_use) = text.and_then(|text| string_member(text, "toolUseId")) else {
@@ -170,7 +174,7 @@ impl Proxy {
     async fn end_session(
         &self,
         from: &Outgoing<'_>,
-        workspace: Arc<str>,
+        workspace: Workspace,
         session: SessionId,
         request: Request<Incoming>,
     ) -> Response<Body> {

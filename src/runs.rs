@@ -70,7 +70,7 @@ use crate::{
     },
     metrics,
     model::{
-        ids::{AppName, RunId, SessionId},
+        ids::{AppName, RunId, SessionId, Workspace},
         spec::{Selection, Table},
     },
     traces::{Context, Traces},
@@ -114,7 +114,7 @@ impl Session {
     }
 
     /// The session as it is to be kept.
-    fn changes(&self, workspace: &str, id: &SessionId) -> Vec<Change> {
+    fn changes(&self, workspace: &Workspace, id: &SessionId) -> Vec<Change> {
         let (table, routes) = self.table.stored();
         let tools = self.tools.as_ref().and_then(|tools| serde_json::from_slice(tools).ok());
         let selection = match &self.selection {
@@ -123,7 +123,7 @@ impl Session {
         };
         let (app, created_at) = (self.app.to_string(), self.created_at);
         let record = SessionRecord { app, tools, selection, table, created_at };
-        let key = (workspace.to_owned(), id.to_string());
+        let key = (workspace.to_string(), id.to_string());
         vec![Change::Routes(routes.clone()), Change::Session(key, record)]
     }
 }
@@ -189,7 +189,7 @@ impl Settings {
 #[derive(Debug, Default)]
 struct Inner {
     runs: HashMap<RunKey, Arc<DrivenRun>>,
-    sessions: HashMap<(Arc<str>, SessionId), Arc<Session>>,
+    sessions: HashMap<(Workspace, SessionId), Arc<Session>>,
     /// Runs of an earlier process that need their app's own credential to be driven on.
     asleep: HashMap<RunKey, KeptRun>,
     owners: Owners,
@@ -435,9 +435,9 @@ impl Runs {
     }
 
     /// The runs of `session`, also those that have ended: a call of theirs may go on.
-    pub fn of_session(&self, workspace: &str, session: &SessionId) -> Vec<Arc<DrivenRun>> {
+    pub fn of_session(&self, workspace: &Workspace, session: &SessionId) -> Vec<Arc<DrivenRun>> {
         let wanted = |run: &&Arc<DrivenRun>| {
-            run.key.workspace.as_ref() == workspace && run.session.as_ref() == Some(session)
+            run.key.workspace == *workspace && run.session.as_ref() == Some(session)
         };
         self.lock().runs.values().filter(wanted).cloned().collect()
     }
@@ -445,7 +445,7 @@ impl Runs {
     /// Remembers a session, which is in the journal when this returns.
     pub async fn remember_session(
         &self,
-        workspace: Arc<str>,
+        workspace: Workspace,
         id: SessionId,
         app: AppName,
         given: (Option<Bytes>, Selection, Table),
@@ -464,7 +464,7 @@ impl Runs {
             let mut inner = self.lock();
             let forgotten = inner.sweep(Instant::now(), &self.room);
             self.journal.write(forgotten);
-            let owned = Owned::Session(Arc::clone(&workspace), id.clone());
+            let owned = Owned::Session(workspace.clone(), id.clone());
             let Ok(owner) = inner.own(owned, &session.app, How::Created) else { return };
             changes.extend(owner);
             inner.sessions.insert((workspace, id), Arc::new(session));
@@ -474,15 +474,18 @@ impl Runs {
         self.settled().await;
     }
 
-    pub fn session(&self, workspace: &Arc<str>, id: &SessionId) -> Option<Arc<Session>> {
-        self.lock().sessions.get(&(Arc::clone(workspace), id.clone())).cloned()
+    pub fn session(&self, workspace: &Workspace, id: &SessionId) -> Option<Arc<Session>> {
+        self.lock().sessions.get(&(workspace.clone(), id.clone())).cloned()
     }
 
-    pub fn forget_session(&self, workspace: &Arc<str>, id: &SessionId) {
+    pub fn forget_session(&self, workspace: &Workspace, id: &SessionId) {
         self.forget_calls_of_session(workspace, id);
-        self.lock().sessions.remove(&(Arc::clone(workspace), id.clone()));
-        let key = (workspace.to_string(), id.to_string());
-        self.journal.write(vec![Change::ForgetSession(key)]);
+        let known = self.lock().sessions.remove_entry(&(workspace.clone(), id.clone()));
+        // The journal knows it as it was spelled first.
+        if let Some(((workspace, id), _)) = known {
+            let key = (workspace.to_string(), id.to_string());
+            self.journal.write(vec![Change::ForgetSession(key)]);
+        }
     }
 
     /// Where runs and calls are kept.

@@ -23,9 +23,10 @@ use crate::{
         code::Code,
         guard::Caller,
         reply::{self, Body},
+        route::Resource,
     },
     model::{
-        ids::{BackendName, RunId, RunKind, is_segment},
+        ids::{BackendName, RunId, RunKind, Workspace, is_segment},
         recovery::may_have_been_driven,
         spec::Table,
     },
@@ -91,7 +92,7 @@ impl<'a> Shown<'a> {
         Self {
             run_id: id.as_str(),
             app: run.app.as_str(),
-            workspace,
+            workspace: workspace.as_str(),
             kind: match kind {
                 RunKind::Agent => "agent",
                 RunKind::Eval => "eval",
@@ -156,15 +157,15 @@ impl Api {
         if !super::is_json(request.headers()) {
             return super::not_json();
         }
-        let workspace = Arc::<str>::from(workspace.as_str());
+        let workspace = Workspace::from(workspace.as_str());
         let kind = RunKind::Agent;
         let path = format!("/api/v1/workspaces/{workspace}/{}", kind.collection());
         let Ok(uri) = path.parse::<Uri>() else {
             return bad_request("The workspace of the configuration cannot stand in a path.");
         };
         *request.uri_mut() = uri;
-        let mut from = Outgoing::new(&self.runs, caller, request.headers());
-        let answer = from.create_run(Arc::clone(&workspace), kind, request).await;
+        let mut from = Outgoing::new(&self.runs, caller, request.headers(), Resource::default());
+        let answer = from.create_run(workspace.clone(), kind, request).await;
         if !answer.status().is_success() {
             return answer;
         }
@@ -196,7 +197,7 @@ impl Api {
         run: RunId,
         request: Request<Incoming>,
     ) -> Response<Body> {
-        let mut from = Outgoing::new(&self.runs, caller, request.headers());
+        let mut from = Outgoing::new(&self.runs, caller, request.headers(), Resource::default());
         let trace = self.runs.traces().context(proxy::trace(request.headers()));
         let asked = attach_body(request).await;
         let asked = asked.and_then(|(parts, asked)| from.renew(&parts).map(|()| asked));
@@ -216,7 +217,7 @@ impl Api {
         if !is_segment(workspace) || !is_segment(run.as_str()) {
             return bad_request("The workspace or the run's id cannot stand in a path.");
         }
-        let workspace = Arc::<str>::from(workspace.as_str());
+        let workspace = Workspace::from(workspace.as_str());
         let key = RunKey { workspace, kind: RunKind::Agent, run };
         if self.runs.others(&key.workspace, key.run.as_str(), &app.name).is_some() {
             return no_such_run();
@@ -322,15 +323,15 @@ impl Api {
         may_have_been_driven(age, journal.since(loss.moment()))
     }
 
-    /// The names that the bridge answers to in a run which is handed over: those of the current
-    /// offer.
+    /// The names that the bridge answers to in a run which is handed over: those that it offers now,
+    /// and those of backends that are away: the run may have been given their tools before.
     async fn table(
         &self,
         app: &App,
         backends: Option<Vec<String>>,
     ) -> Result<Table, Response<Body>> {
         self.backends().board.settled().await;
-        let offer = self.offer(app);
+        let offer = Arc::new(self.backends().board.offer_of_known()).seen_by(&app.rights);
         let all = names(&offer);
         let chosen = match backends {
             None => all,
@@ -381,11 +382,11 @@ impl Api {
         let query = request.uri().query().unwrap_or_default();
         let workspace = url::form_urlencoded::parse(query.as_bytes())
             .find(|(key, _)| key == "workspace")
-            .map(|(_, workspace)| workspace.into_owned());
+            .map(|(_, workspace)| Workspace::from(workspace.as_ref()));
         let wanted = |run: &&Arc<DrivenRun>| {
             run.key.run == *id
                 && sight.has_run(&self.runs, run)
-                && workspace.as_ref().is_none_or(|wanted| **wanted == *run.key.workspace)
+                && workspace.as_ref().is_none_or(|wanted| *wanted == run.key.workspace)
         };
         let runs = self.runs.of_app(caller.sees());
         match runs.iter().filter(wanted).max_by_key(|run| run.started_at()) {

@@ -141,13 +141,31 @@ fn beyond_its_bound_lines_are_lost_and_counted() {
     fs::create_dir(&inner).unwrap();
     let audit = Audit::open(&inner.join("audit.jsonl"), true).unwrap();
     fs::remove_dir_all(&inner).unwrap();
-    let arguments = format!("{{\"a\":\"{}\"}}", "x".repeat(1 << 20));
+    let call = Call { name: "x".repeat(1 << 20), ..call("tu", &audit, "{}") };
     for _ in 0..20 {
-        audit.tell(&call("tu", &audit, &arguments), "result", Duration::ZERO, None);
+        audit.tell(&call, "result", Duration::ZERO, None);
     }
     assert_eq!(audit.health().lost, 5, "16 MiB wait, in lines of a little more than 1 MiB");
     audit.close();
     assert_eq!(audit.health().lost, 20, "and those are lost with the process");
+}
+
+#[test]
+fn arguments_that_have_no_room_leave_their_line_behind() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("audit.jsonl");
+    let audit = Audit::open(&path, true).unwrap();
+    let large = format!("\"{}\"", "x".repeat(WAITING_BYTES));
+    audit.tell(&call("tu_1", &audit, &large), "result", Duration::from_millis(7), None);
+    tell(&audit, "tu_2");
+    audit.close();
+    assert_eq!((ids(&path), audit.health().lost), (vec!["tu_1".to_owned(), "tu_2".to_owned()], 0));
+    let text = fs::read_to_string(&path).unwrap();
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines[0]["argumentsLeftOut"], true);
+    assert!(lines[0]["argumentsSha256"].is_string() && lines[0].get("arguments").is_none());
+    assert!(lines[1].get("argumentsLeftOut").is_none());
 }
 
 #[test]

@@ -78,7 +78,8 @@ impl Writer {
             self.write();
             if stop {
                 let left = self.lines.len() - self.begun;
-                self.shared.lost(count_lines(&self.lines), left);
+                self.shared.free(left);
+                self.shared.lost(count_lines(&self.lines));
                 return;
             }
         }

@@ -22,10 +22,7 @@ use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt as _, BodyStream, Full, StreamBody, combinators::UnsyncBoxBody};
 use serde::Serialize;
 use serde_json::Value;
-use tokio::{
-    sync::Semaphore,
-    time::{Instant, Sleep, sleep_until, timeout},
-};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::{code::Code, guard::Refusal};
 use crate::budget::{self, Buffer, NoRoom};
@@ -40,13 +37,6 @@ const BODY_PAUSE: Duration = Duration::from_secs(30);
 /// run in is slower.
 const BODY_RATE: u64 = 16 << 10;
 
-/// The largest form, which holds one token.
-const MAX_FORM: usize = 8 << 10;
-/// How many forms are read at once, and how long each may take. The sender of a form has not been let
-/// in yet, so all forms together hold little memory, and each for a short time.
-const MOST_FORMS: usize = 32;
-const FORM_TIME: Duration = Duration::from_secs(5);
-
 /// A body could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
@@ -59,10 +49,16 @@ pub enum ReadError {
     TooSlow,
     #[error("The body broke off: {0}")]
     Broken(String),
+    /// Its app was removed, or is known by another token, while the body came.
+    #[error("The app is not let in any more.")]
+    NotLetIn,
+    /// What it is for was found to be another app's while the body came.
+    #[error("There is no such run or session.")]
+    NotFound,
     #[error("{NoRoom}; try again soon.")]
     NoRoom,
-    #[error("The form did not come within {} s.", FORM_TIME.as_secs())]
-    FormTooSlow,
+    #[error("The form did not come within {} s.", .0.as_secs())]
+    FormTooSlow(Duration),
     #[error("The bridge reads as many forms at once as it may; try again soon.")]
     TooManyForms,
 }
@@ -71,8 +67,12 @@ impl ReadError {
     pub fn reply(&self) -> Response<Body> {
         let (status, code) = match self {
             Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, Code::BodyTooLarge),
-            Self::TooSlow | Self::FormTooSlow => (StatusCode::REQUEST_TIMEOUT, Code::BodyTooSlow),
+            Self::TooSlow | Self::FormTooSlow(_) => {
+                (StatusCode::REQUEST_TIMEOUT, Code::BodyTooSlow)
+            }
             Self::Broken(_) => (StatusCode::BAD_REQUEST, Code::InvalidRequest),
+            Self::NotLetIn => return not_let_in(),
+            Self::NotFound => (StatusCode::NOT_FOUND, Code::NotFound),
             Self::NoRoom | Self::TooManyForms => (StatusCode::SERVICE_UNAVAILABLE, Code::Busy),
         };
         let mut response = error(status, code, &self.to_string());
@@ -182,46 +182,6 @@ where
         }
     }
     Ok(whole.into_bytes())
-}
-
-/// Reads forms of senders that have not been let in yet, into memory outside of the process's budget:
-/// forms that never end would otherwise take the room of the apps' bodies.
-#[derive(Debug)]
-pub struct Forms(Semaphore);
-
-impl Default for Forms {
-    fn default() -> Self {
-        Self(Semaphore::new(MOST_FORMS))
-    }
-}
-
-impl Forms {
-    pub async fn read<B>(&self, body: B) -> Result<Vec<u8>, ReadError>
-    where
-        B: http_body::Body<Data = Bytes> + Unpin,
-        B::Error: fmt::Display,
-    {
-        let _permit = self.0.try_acquire().map_err(|_full| ReadError::TooManyForms)?;
-        let form = timeout(FORM_TIME, read_form(body)).await;
-        form.unwrap_or(Err(ReadError::FormTooSlow))
-    }
-}
-
-async fn read_form<B>(mut body: B) -> Result<Vec<u8>, ReadError>
-where
-    B: http_body::Body<Data = Bytes> + Unpin,
-    B::Error: fmt::Display,
-{
-    let mut form = Vec::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| ReadError::Broken(error.to_string()))?;
-        let Ok(data) = frame.into_data() else { continue };
-        if form.len() + data.len() > MAX_FORM {
-            return Err(ReadError::TooLarge { limit: MAX_FORM });
-        }
-        form.extend_from_slice(&data);
-    }
-    Ok(form)
 }
 
 /// Reads the rest of a body, at most `limit` bytes, and keeps nothing of it. Most senders look for
@@ -392,7 +352,6 @@ pub fn wrong_method(allow: &'static str) -> Response<Body> {
 mod tests {
     //! The two forms of an error; bodies that come slowly, in paused time.
 
-    use futures_util::stream::pending;
     use tokio::time::sleep;
 
     use super::*;
@@ -437,27 +396,6 @@ mod tests {
         assert_eq!(read_slowly(1, 1, 31).await, (Err(slow.clone()), 30), "a pause");
         assert_eq!(read_slowly(100, 1, 10).await, (Err(slow.clone()), 30), "a byte now and then");
         assert_eq!(read_slowly(9, 16 << 10, 20).await, (Err(slow), 31), "too little in time");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn forms_are_few_and_short() {
-        let (forms, begun) = (Forms::default(), Instant::now());
-        let status = |read: Result<Vec<u8>, ReadError>| read.unwrap_err().reply().status().as_u16();
-        // One byte, and then nothing.
-        let stuck = || streamed(futures_util::stream::iter([Bytes::from("t")]).chain(pending()));
-        let all = futures_util::future::join_all((0..MOST_FORMS).map(|_| forms.read(stuck())));
-        let one_more = async {
-            tokio::task::yield_now().await;
-            let refused = forms.read(full("token=x")).await.unwrap_err().reply();
-            assert!(refused.headers().contains_key(header::RETRY_AFTER));
-            refused.status().as_u16()
-        };
-        let (all, one_more) = tokio::join!(all, one_more);
-        assert_eq!(one_more, 503);
-        assert!(all.into_iter().all(|read| status(read) == 408));
-        assert_eq!(begun.elapsed(), FORM_TIME);
-        assert_eq!(forms.read(full("token=x")).await.unwrap(), b"token=x");
-        assert_eq!(status(forms.read(full(vec![0; MAX_FORM + 1])).await), 413);
     }
 
     #[tokio::test(start_paused = true)]

@@ -10,20 +10,24 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use http::{HeaderMap, HeaderValue, header};
 use sha2::{Digest as _, Sha256};
-use tokio::time::Instant;
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
 
-use super::{guard::TokenHash, reply::Forms};
+use super::{forms::Forms, guard::TokenHash};
 use crate::model::catalog::hex;
 
 /// How long a session lasts.
 const LIFE: Duration = Duration::from_secs(12 * 60 * 60);
-/// The most sessions at once; the oldest end first.
+/// The most sessions at once. The token with the most of them loses its oldest first, so that nobody
+/// who signs in again and again signs others out.
 const MOST: usize = 256;
 
 /// Where the page shows the key of its session.
@@ -34,6 +38,8 @@ pub const KEY_HEADER: &str = "x-bridge-key";
 pub struct Sessions {
     /// By the hash of the cookie's value.
     open: Mutex<HashMap<[u8; 32], Session>>,
+    /// One of them has ended before its time.
+    ended: watch::Sender<()>,
     /// Reads the forms that begin them.
     pub forms: Forms,
 }
@@ -74,9 +80,14 @@ impl Sessions {
         let mut open = self.lock();
         open.retain(|_, session| session.until > now);
         if open.len() >= MOST {
-            let oldest = open.iter().min_by_key(|(_, session)| session.until);
-            if let Some(oldest) = oldest.map(|(hash, _)| *hash) {
+            let of = |token| open.values().filter(move |session| session.token == token);
+            let tokens = open.values().map(|session| session.token);
+            let most = tokens.max_by_key(|token| of(*token).count());
+            let own = open.iter().filter(|(_, session)| Some(session.token) == most);
+            let oldest = own.min_by_key(|(_, session)| session.until).map(|(hash, _)| *hash);
+            if let Some(oldest) = oldest {
                 open.remove(&oldest);
+                self.ended.send_replace(());
             }
         }
         let session = Session { token, key: hash(&key), until: now + LIFE };
@@ -103,8 +114,21 @@ impl Sessions {
     pub fn end(&self, headers: &HeaderMap) -> HeaderValue {
         if let Some(value) = value_of(headers) {
             self.lock().remove(&hash(value));
+            self.ended.send_replace(());
         }
         cookie(headers, "", Duration::ZERO, false)
+    }
+
+    /// Ends when the session of the request's cookie does; `None` where there is none.
+    pub fn over(self: &Arc<Self>, headers: &HeaderMap) -> Option<impl Future<Output = ()> + use<>> {
+        let (this, wanted) = (Arc::clone(self), hash(value_of(headers)?));
+        let mut ended = self.ended.subscribe();
+        let until = self.lock().get(&wanted)?.until;
+        Some(async move {
+            let gone = ended.wait_for(|()| !this.lock().contains_key(&wanted));
+            // An error says that the daemon is going down.
+            timeout_at(until, gone).await.ok();
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 32], Session>> {
@@ -223,5 +247,32 @@ mod tests {
         }
         assert_eq!(sessions.lock().len(), MOST);
         assert_eq!(sessions.token(&request(&[&first])), None, "the oldest has ended");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_signs_others_out() {
+        let sessions = Sessions::default();
+        let other = begin(&sessions, "other");
+        for _ in 0..2 * MOST {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            begin(&sessions, "one");
+        }
+        assert_eq!(sessions.token(&request(&[&other])), Some(TokenHash::of(b"other")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_looks_on_hears_of_the_end_of_a_session() {
+        let sessions = Arc::new(Sessions::default());
+        let (one, two) = (begin(&sessions, "one"), begin(&sessions, "two"));
+        let over = |cookie: &str| sessions.over(&request(&[cookie]));
+        let (mut first, second) = (Box::pin(over(&one).unwrap()), over(&two).unwrap());
+        sessions.end(&request(&["mantyx_bridge_7717=another"]));
+        assert!(futures_util::poll!(&mut first).is_pending());
+        sessions.end(&request(&[&one]));
+        first.await;
+        assert!(over(&one).is_none() && over("").is_none());
+        let before = Instant::now();
+        second.await;
+        assert_eq!(before.elapsed(), LIFE);
     }
 }

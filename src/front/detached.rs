@@ -8,6 +8,7 @@
 
 use std::{
     collections::{HashMap, hash_map::Entry},
+    future::pending,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -21,49 +22,57 @@ use crate::{
     door::{
         code::Code,
         reply::{self, Body},
+        route::AfterHangUp,
     },
     model::ids::AppName,
 };
 
-/// How long a request may go on after its app has hung up. MANTYX answers within seconds; without
-/// an end, each hang-up could keep a connection to MANTYX for ever.
+/// How long a request may go on after its app has hung up, unless it goes on to its end. MANTYX
+/// answers within seconds; without an end, each hang-up could keep a connection to MANTYX for ever.
 const ALONE: Duration = Duration::from_secs(2 * 60);
 /// How many such requests one app may have before its next ones are refused: they hold memory and
 /// connections that no limit of the listener counts any more.
 const MOST_ALONE: usize = 64;
+/// How many requests one app may have under way, as it may hang up on all of them at once.
+const MOST_UNDER_WAY: usize = 512;
 
 /// The requests that are under way.
 #[derive(Debug, Clone, Default)]
 pub struct DetachedRequests {
     tracker: TaskTracker,
     cut: CancellationToken,
-    alone: Arc<Alone>,
+    counts: Arc<Counts>,
 }
 
-/// How many requests of each app go on although the app has hung up.
+/// The requests of each app.
 #[derive(Debug, Default)]
-struct Alone(Mutex<HashMap<AppName, usize>>);
+struct Counts(Mutex<HashMap<AppName, Count>>);
 
-/// One of them, for as long as it is kept.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Count {
+    under_way: usize,
+    /// Those of them whose app has hung up.
+    alone: usize,
+}
+
+/// One request, for as long as it is under way.
 #[derive(Debug)]
 struct Counted {
-    alone: Arc<Alone>,
+    counts: Arc<Counts>,
     app: AppName,
+    is_alone: bool,
 }
 
 impl DetachedRequests {
     /// Runs `work` to its end, whether or not its caller waits for the answer.
-    pub async fn answer<F>(&self, app: &AppName, work: F) -> Response<Body>
+    pub async fn answer<F>(&self, app: &AppName, after: AfterHangUp, work: F) -> Response<Body>
     where
         F: Future<Output = Response<Body>> + Send + 'static,
     {
-        if self.alone.of(app) >= MOST_ALONE {
-            return too_many();
-        }
+        let Some(counted) = Arc::clone(&self.counts).enter(app) else { return too_many() };
         let left = CancellationToken::new();
         let _leaving = left.clone().drop_guard();
-        let task =
-            run(Box::pin(work), left, self.cut.clone(), Arc::clone(&self.alone), app.clone());
+        let task = run(Box::pin(work), left, self.cut.clone(), after, counted);
         match self.tracker.spawn(task).await {
             Ok(Some(response)) => response,
             Ok(None) => going_down(),
@@ -94,8 +103,8 @@ async fn run<F>(
     mut work: F,
     left: CancellationToken,
     cut: CancellationToken,
-    alone: Arc<Alone>,
-    app: AppName,
+    after: AfterHangUp,
+    mut counted: Counted,
 ) -> Option<Response<Body>>
 where
     F: Future<Output = Response<Body>> + Unpin,
@@ -107,36 +116,57 @@ where
         () = cut.cancelled() => return None,
         () = left.cancelled() => {}
     }
+    counted.is_left_alone();
+    let app = &counted.app;
     info!(%app, "an app has hung up; its request is handled to the end");
-    let _counted = alone.count(app.clone());
+    let is_too_late = async {
+        match after {
+            AfterHangUp::ToItsEnd => pending().await,
+            AfterHangUp::ForAWhile | AfterHangUp::Dropped => sleep(ALONE).await,
+        }
+    };
     tokio::select! {
         _ = work => {}
         () = cut.cancelled() => {}
-        () = sleep(ALONE) => warn!(%app, "a request without its app has taken over {ALONE:?}; dropped"),
+        () = is_too_late => warn!(%app, "a request without its app has taken over {ALONE:?}; dropped"),
     }
     None
 }
 
-impl Alone {
-    fn of(&self, app: &AppName) -> usize {
-        self.lock().get(app).copied().unwrap_or_default()
+impl Counts {
+    /// Counts one more request of `app`, unless it has too many.
+    fn enter(self: Arc<Self>, app: &AppName) -> Option<Counted> {
+        let mut counts = self.lock();
+        let count = counts.entry(app.clone()).or_default();
+        if count.alone >= MOST_ALONE || count.under_way >= MOST_UNDER_WAY {
+            return None;
+        }
+        count.under_way += 1;
+        drop(counts);
+        Some(Counted { counts: self, app: app.clone(), is_alone: false })
     }
 
-    fn count(self: Arc<Self>, app: AppName) -> Counted {
-        *self.lock().entry(app.clone()).or_default() += 1;
-        Counted { alone: self, app }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<AppName, usize>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<AppName, Count>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Counted {
+    fn is_left_alone(&mut self) {
+        self.is_alone = true;
+        if let Some(count) = self.counts.lock().get_mut(&self.app) {
+            count.alone += 1;
+        }
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        if let Entry::Occupied(mut entry) = self.alone.lock().entry(self.app.clone()) {
-            *entry.get_mut() -= 1;
-            if *entry.get() == 0 {
+        if let Entry::Occupied(mut entry) = self.counts.lock().entry(self.app.clone()) {
+            let count = entry.get_mut();
+            count.under_way -= 1;
+            count.alone -= usize::from(self.is_alone);
+            if count.under_way == 0 {
                 entry.remove();
             }
         }
@@ -147,7 +177,8 @@ fn too_many() -> Response<Body> {
     let mut response = reply::error(
         StatusCode::SERVICE_UNAVAILABLE,
         Code::Busy,
-        "The app has hung up on too many requests that still wait for MANTYX; wait for the answers.",
+        "The app has too many requests that wait for MANTYX, or has hung up on too many of them; \
+         wait for the answers.",
     );
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
     response
@@ -170,8 +201,14 @@ mod tests {
 
     use super::*;
 
+    const FOR_A_WHILE: AfterHangUp = AfterHangUp::ForAWhile;
+
     fn app() -> AppName {
         AppName::from("a")
+    }
+
+    fn alone(requests: &DetachedRequests) -> usize {
+        requests.counts.lock().get(&app()).map_or(0, |count| count.alone)
     }
 
     fn ok() -> Response<Body> {
@@ -188,13 +225,13 @@ mod tests {
         };
         let app = app();
         tokio::select! {
-            _ = requests.answer(&app, work) => panic!("nobody has let it go on"),
+            _ = requests.answer(&app, FOR_A_WHILE, work) => panic!("nobody has let it go on"),
             begun = waits => begun.unwrap(),
         }
     }
 
     async fn wait_alone(requests: &DetachedRequests, count: usize) {
-        while requests.alone.of(&app()) != count {
+        while alone(requests) != count {
             tokio::task::yield_now().await;
         }
     }
@@ -213,13 +250,13 @@ mod tests {
         };
         let app = app();
         tokio::select! {
-            _ = requests.answer(&app, work) => panic!("nobody has let it go on"),
+            _ = requests.answer(&app, FOR_A_WHILE, work) => panic!("nobody has let it go on"),
             begun = waits => begun.unwrap(),
         }
         go.send(()).unwrap();
         has_ended.await.unwrap();
         assert!(requests.finish(ALONE).await);
-        assert_eq!(requests.alone.of(&app), 0);
+        assert_eq!(*requests.counts.lock(), HashMap::new());
     }
 
     #[tokio::test(start_paused = true)]
@@ -234,6 +271,38 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_submission_without_its_caller_goes_on_to_its_end() {
+        let requests = DetachedRequests::default();
+        let (ended, has_ended) = oneshot::channel();
+        let work = async move {
+            sleep(10 * ALONE).await;
+            ended.send(()).unwrap();
+            ok()
+        };
+        let app = app();
+        let answered = requests.answer(&app, AfterHangUp::ToItsEnd, work);
+        timeout(Duration::from_secs(1), answered).await.expect_err("it hangs up");
+        has_ended.await.unwrap();
+        assert!(requests.finish(ALONE).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_app_has_so_many_under_way_that_it_can_hang_up_on() {
+        let requests = DetachedRequests::default();
+        let (app, other) = (app(), AppName::from("b"));
+        let hangs = || requests.answer(&app, FOR_A_WHILE, pending());
+        let mut held: Vec<_> = (0..MOST_UNDER_WAY).map(|_| Box::pin(hangs())).collect();
+        for answer in &mut held {
+            assert!(futures_util::poll!(answer).is_pending());
+        }
+        assert_eq!(hangs().await.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(requests.answer(&other, FOR_A_WHILE, async { ok() }).await.status(), 200);
+        drop(held);
+        assert!(requests.finish(2 * ALONE).await);
+        assert_eq!(*requests.counts.lock(), HashMap::new());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn an_app_that_hangs_up_again_and_again_is_refused() {
         let requests = DetachedRequests::default();
         let mut held = Vec::new();
@@ -244,7 +313,11 @@ mod tests {
             wait_alone(&requests, count).await;
         }
         let status = async |app: &str| {
-            requests.answer(&AppName::from(app), async { ok() }).await.status().as_u16()
+            requests
+                .answer(&AppName::from(app), FOR_A_WHILE, async { ok() })
+                .await
+                .status()
+                .as_u16()
         };
         assert_eq!((status("a").await, status("b").await), (503, 200), "the others are served");
         held.clear();
@@ -264,7 +337,7 @@ mod tests {
     #[tokio::test]
     async fn a_panic_is_an_answer() {
         let requests = DetachedRequests::default();
-        let response = requests.answer(&app(), async { panic!("on purpose") }).await;
+        let response = requests.answer(&app(), FOR_A_WHILE, async { panic!("on purpose") }).await;
         assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
     }
 }

@@ -2,7 +2,13 @@
 //!
 //! Must not: know where an id came from or what it is used for.
 
-use std::{borrow::Cow, fmt, fmt::Write as _, sync::Arc};
+use std::{
+    borrow::Cow,
+    fmt,
+    fmt::Write as _,
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
 
 /// The name of a backend: unique over `mcp`, `a2a` and `local` of one configuration.
 ///
@@ -53,8 +59,16 @@ impl std::borrow::Borrow<str> for BackendName {
 /// An id that MANTYX made: opaque, only carried and compared.
 macro_rules! opaque_id {
     ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        opaque_id! {
+            @bare
+            $(#[$doc])*
+            #[derive(PartialEq, Eq, PartialOrd, Ord, Hash)]
+            $name
+        }
+    };
+    (@bare $(#[$attribute:meta])* $name:ident) => {
+        $(#[$attribute])*
+        #[derive(Clone)]
         pub struct $name(Arc<str>);
 
         impl $name {
@@ -136,11 +150,46 @@ pub fn as_segment(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-opaque_id! {
+/// An id of MANTYX's that stands in paths: opaque, and compared without letter case.
+///
+/// Whether MANTYX reads `ACME` as `acme` is not known. If it does, two spellings lead to one run,
+/// which must have one driver and one owner. If it does not, the second spelling leads nowhere:
+/// MANTYX gives no two things ids that differ in nothing else.
+macro_rules! path_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        opaque_id! {
+            @bare
+            $(#[$doc])*
+            $name
+        }
+
+        impl PartialEq for $name {
+            fn eq(&self, other: &Self) -> bool {
+                self.0.eq_ignore_ascii_case(&other.0)
+            }
+        }
+
+        impl Eq for $name {}
+
+        impl Hash for $name {
+            fn hash<H: Hasher>(&self, state: &mut H) {
+                self.0.bytes().for_each(|byte| state.write_u8(byte.to_ascii_lowercase()));
+                state.write_u8(u8::MAX);
+            }
+        }
+    };
+}
+
+path_id! {
+    /// A workspace, by its slug.
+    #[derive(Default)]
+    Workspace
+}
+path_id! {
     /// One agent run or eval run, as `POST agent-runs` named it.
     RunId
 }
-opaque_id! {
+path_id! {
     /// One agent session, as `POST agent-sessions` named it.
     SessionId
 }
@@ -159,4 +208,23 @@ opaque_id! {
 opaque_id! {
     /// One call that goes on after its run had a first answer, as the bridge named it.
     CallId
+}
+
+#[cfg(test)]
+mod tests {
+    //! What is one id.
+
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn ids_in_paths_are_compared_without_letter_case() {
+        let ids: HashSet<RunId> = ["run_A", "RUN_a", "run_b"].map(RunId::from).into();
+        assert_eq!(ids.len(), 2);
+        assert!(ids.contains(&"rUn_B".into()) && !ids.contains(&"run_".into()));
+        assert_eq!(Workspace::from("ACME"), "acme".into());
+        assert_eq!(RunId::from("Run").as_str(), "Run", "as it was written");
+        assert_ne!(ToolUseId::from("tu_A"), "tu_a".into());
+    }
 }

@@ -5,12 +5,15 @@
 
 use std::{
     error::Error,
+    pin::Pin,
     sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, header, request::Parts};
+use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use reqwest::RequestBuilder;
@@ -19,12 +22,12 @@ use tracing::{error, warn};
 use crate::{
     door::{
         code::Code,
-        guard::Caller,
+        guard::{App, Caller},
         reply::{self, Body, BoxError, Paced, Pieces, ReadError},
-        route,
+        route::{Opened, Resource},
     },
     http_client,
-    model::ids::{RunKind, SessionId},
+    model::ids::RunKind,
     oauth::TokenError,
     runs::{DrivenRun, RunKey, Runs, Thing},
     upstream::{Authority, OpenError, SendError, X_API_KEY},
@@ -72,38 +75,50 @@ pub struct Outgoing<'a> {
     pub runs: &'a Arc<Runs>,
     pub caller: Caller,
     pub authority: Authority,
+    /// What the app's path leads to.
+    resource: Resource,
 }
 
 impl<'a> Outgoing<'a> {
-    /// A request of `caller`, who sent these headers.
-    pub fn new(runs: &'a Arc<Runs>, caller: &Caller, headers: &HeaderMap) -> Self {
-        Self { runs, caller: caller.clone(), authority: authority(runs, caller, headers) }
+    /// A request of `caller`, who sent these headers, for `resource`.
+    pub fn new(
+        runs: &'a Arc<Runs>,
+        caller: &Caller,
+        headers: &HeaderMap,
+        resource: Resource,
+    ) -> Self {
+        Self { runs, caller: caller.clone(), authority: authority(runs, caller, headers), resource }
     }
 
     /// Decides again what the request may do, now that its body is there. A body can take an hour, in
     /// which the app may be removed, or get another token or credential, and what the path leads to
     /// may turn out to be another app's. The error is the refusal, for the app.
     pub fn renew(&mut self, parts: &Parts) -> Result<(), Response<Body>> {
-        self.caller.app = self.runs.still(&self.caller.app).ok_or_else(reply::not_let_in)?;
+        let app = may_still(self.runs, &self.caller.app, &self.resource);
+        self.caller.app = app.map_err(|error| error.reply())?;
         self.authority = authority(self.runs, &self.caller, &parts.headers);
-        self.others(parts.uri.path()).map_or(Ok(()), |thing| Err(super::not_yours(thing)))
+        Ok(())
     }
 
     /// What the path leads to that another app than the caller's began. MANTYX is not asked for it,
     /// as the credential that the bridge shows there would open it.
-    pub(super) fn others(&self, path: &str) -> Option<Thing> {
-        let (workspace, ids) = route::below_workspace(path)?;
-        ids.iter().find_map(|id| self.runs.others(&workspace, id, &self.caller.app.name))
+    pub(super) fn others(&self) -> Option<Thing> {
+        others(self.runs, &self.caller.app, &self.resource)
     }
 
-    /// Forwards the request as it is.
+    /// Forwards the request as it is. Its body never ends at MANTYX if the app may not send the
+    /// request any more before that.
     pub async fn forward(&self, request: Request<Incoming>) -> Response<Body> {
         let (parts, body) = request.into_parts();
         let length = parts.headers.get(header::CONTENT_LENGTH).cloned();
         if http_body::Body::is_end_stream(&body) {
             return self.send(&parts, Ok).await;
         }
-        let body = Mutex::new(Some(reqwest::Body::wrap(Paced::new(body))));
+        let (runs, app) = (Arc::clone(self.runs), Arc::clone(&self.caller.app));
+        let resource = self.resource.clone();
+        let judge = move || may_still(&runs, &app, &resource).map(drop);
+        let body = reqwest::Body::wrap(Judged { body: Paced::new(body), judge });
+        let body = Mutex::new(Some(body));
         let fill = |request: RequestBuilder| {
             let body = body.lock().unwrap_or_else(PoisonError::into_inner).take();
             let request = request.body(body.ok_or(SendError::NotTwice)?);
@@ -146,8 +161,14 @@ impl<'a> Outgoing<'a> {
         match sent.await {
             Ok(response) => {
                 upstream.overheard(&self.authority, response.headers());
-                if response.status().is_success() {
-                    self.accepted(&parts.method, parts.uri.path());
+                match response.status() {
+                    status if status.is_success() => self.accepted(&parts.method),
+                    StatusCode::UNAUTHORIZED => {
+                        if let Some(run) = self.opened_run() {
+                            self.runs.refused(&run, &self.authority);
+                        }
+                    }
+                    _ => {}
                 }
                 self.back(response)
             }
@@ -208,30 +229,38 @@ impl<'a> Outgoing<'a> {
                 }
                 Ok(())
             }
-            Ok(response) => Err(self.back(response)),
+            Ok(response) => {
+                if let (StatusCode::UNAUTHORIZED, Some(run)) = (response.status(), run) {
+                    self.runs.refused(run, shown);
+                }
+                Err(self.back(response))
+            }
             Err(error) => Err(unsent(&error)),
         }
     }
 
-    /// MANTYX has accepted the caller's credential for what is at `path`: a run, something below it,
-    /// or the messages of a session.
-    fn accepted(&self, method: &Method, path: &str) {
+    /// MANTYX has accepted the caller's credential for where the request leads.
+    fn accepted(&self, method: &Method) {
         // What other methods tell may need no credential, as a browser's OPTIONS does not.
         if !matches!(*method, Method::GET | Method::POST) {
             return;
         }
-        let app = &self.caller.app.name;
-        match opened(path) {
-            Some(Opened::Run(key)) => {
-                if let Some(run) = self.runs.get(&key).filter(|run| run.app == *app) {
-                    self.runs.accepted(&run, &self.authority);
-                }
-            }
-            Some(Opened::Session(workspace, session)) => {
-                self.runs.accepted_for_session((&workspace, &session), app, &self.authority);
-            }
-            None => {}
+        let workspace = &self.resource.workspace;
+        if let Some(run) = self.opened_run() {
+            self.runs.accepted(&run, &self.authority);
         }
+        if let Some(Opened::Session(session)) = &self.resource.opened {
+            let app = &self.caller.app.name;
+            self.runs.accepted_for_session((workspace, session), app, &self.authority);
+        }
+    }
+
+    /// The caller's driven run that the path leads to, or into.
+    fn opened_run(&self) -> Option<Arc<DrivenRun>> {
+        let Some(Opened::Run(kind, run)) = &self.resource.opened else { return None };
+        let (workspace, run) = (self.resource.workspace.clone(), run.clone());
+        let run = self.runs.get(&RunKey { workspace, kind: *kind, run })?;
+        (run.app == self.caller.app.name).then_some(run)
     }
 
     /// MANTYX's answer, for the app.
@@ -291,6 +320,48 @@ impl<'a> Outgoing<'a> {
     }
 }
 
+/// What `resource` is of that another app than `app` began.
+fn others(runs: &Runs, app: &App, resource: &Resource) -> Option<Thing> {
+    resource.ids.iter().find_map(|id| runs.others(&resource.workspace, id, &app.name))
+}
+
+/// `app` as it is now, if it may still send a request for `resource`.
+fn may_still(runs: &Runs, app: &App, resource: &Resource) -> Result<Arc<App>, ReadError> {
+    let app = runs.still(app).ok_or(ReadError::NotLetIn)?;
+    others(runs, &app, resource).map_or(Ok(app), |_| Err(ReadError::NotFound))
+}
+
+/// A body on its way to MANTYX, which breaks off once `judge` refuses it: the request that it belongs
+/// to has no effect then, as MANTYX does not get the end of it.
+struct Judged<J> {
+    body: Paced<Incoming>,
+    judge: J,
+}
+
+impl<J: Fn() -> Result<(), ReadError> + Unpin> http_body::Body for Judged<J> {
+    type Data = Bytes;
+    type Error = ReadError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ReadError>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        match (self.judge)() {
+            Ok(()) => Poll::Ready(frame),
+            Err(refusal) => Poll::Ready(Some(Err(refusal))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
 /// The headers of MANTYX's answer that apps get.
 fn from_upstream(headers: &HeaderMap) -> HeaderMap {
     let mut headers = end_to_end(headers);
@@ -302,25 +373,6 @@ fn from_upstream(headers: &HeaderMap) -> HeaderMap {
         headers.remove(name);
     }
     headers
-}
-
-/// What a path leads to that a credential opens.
-#[derive(Debug, PartialEq, Eq)]
-enum Opened {
-    Run(RunKey),
-    Session(String, SessionId),
-}
-
-/// Reads `path` as it was written: in another form, it is nothing that the bridge knows.
-fn opened(path: &str) -> Option<Opened> {
-    let mut segments = path.strip_prefix("/api/v1/workspaces/")?.split('/');
-    let (workspace, collection, id) = (segments.next()?, segments.next()?, segments.next()?);
-    if collection == "agent-sessions" {
-        let messages = segments.next() == Some("messages");
-        return messages.then(|| Opened::Session(workspace.to_owned(), id.into()));
-    }
-    let kind = RunKind::of_collection(collection)?;
-    Some(Opened::Run(RunKey { workspace: workspace.into(), kind, run: id.into() }))
 }
 
 /// Why the body of the request could not be read, if that is why it could not be sent.
@@ -411,27 +463,6 @@ mod tests {
     //! What travels on and what does not.
 
     use super::*;
-
-    #[test]
-    fn what_a_credential_opens() {
-        let run = |kind, id: &str| {
-            Some(Opened::Run(RunKey { workspace: "acme".into(), kind, run: id.into() }))
-        };
-        let (agent, eval) = (RunKind::Agent, RunKind::Eval);
-        for (below, expected) in [
-            ("agent-runs/run_1", run(agent, "run_1")),
-            ("agent-runs/run_1/stream", run(agent, "run_1")),
-            ("eval-runs/e/cancel", run(eval, "e")),
-            ("agent-sessions/s/messages", Some(Opened::Session("acme".to_owned(), "s".into()))),
-            ("agent-sessions/s", None),
-            ("agent-runs", None),
-            ("/agent-runs/run_1", None),
-            ("models", None),
-        ] {
-            assert_eq!(opened(&format!("/api/v1/workspaces/acme/{below}")), expected, "{below}");
-        }
-        assert_eq!(opened("/api/v1//workspaces/acme/agent-runs/run_1"), None);
-    }
 
     #[test]
     fn connection_headers_go_no_further() {

@@ -3,11 +3,12 @@
 //!
 //! Must not: know the shape of a spec (model/spec.rs does).
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header, request::Parts};
 use hyper::body::Incoming;
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::{forward::Outgoing, run_id, session_id};
@@ -17,7 +18,7 @@ use crate::{
         reply::{self, Body},
     },
     model::{
-        ids::{RunKind, SessionId},
+        ids::{RunKind, SessionId, Workspace},
         offer::Offer,
         spec::{InjectError, Injected, Selection, Spec, SpecError, Table},
         trace::{self, Trace},
@@ -31,6 +32,8 @@ pub const MAX_SPEC: usize = 64 << 20;
 const LARGE_SPEC: usize = 1 << 20;
 /// The largest answer to a submission; it holds two short strings.
 const MAX_ANSWER: usize = 1 << 20;
+/// How long MANTYX may take to answer a submission, which it does within seconds.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10 * 60);
 /// Names the backends whose tools a run gets; `none` for none.
 const SELECT: &str = "x-bridge-backends";
 /// Tells how many tools of each backend went into a spec.
@@ -59,7 +62,7 @@ impl Outgoing<'_> {
     /// A run is to be created below `workspace`, to where the request already leads.
     pub async fn create_run(
         &mut self,
-        workspace: Arc<str>,
+        workspace: Workspace,
         kind: RunKind,
         request: Request<Incoming>,
     ) -> Response<Body> {
@@ -76,7 +79,7 @@ impl Outgoing<'_> {
 
     pub(super) async fn create_session(
         &mut self,
-        workspace: Arc<str>,
+        workspace: Workspace,
         request: Request<Incoming>,
     ) -> Response<Body> {
         let taken = match self.take(request).await {
@@ -110,7 +113,7 @@ impl Outgoing<'_> {
     }
 
     /// A session that gets no tools.
-    async fn create_bare_session(&self, workspace: Arc<str>, taken: Taken) -> Response<Body> {
+    async fn create_bare_session(&self, workspace: Workspace, taken: Taken) -> Response<Body> {
         let exchanged = self.exchange(&taken.parts, vec![taken.body]).await;
         let (response, body) = match exchanged {
             Ok(answer) => answer,
@@ -126,7 +129,7 @@ impl Outgoing<'_> {
 
     pub(super) async fn message(
         &mut self,
-        workspace: Arc<str>,
+        workspace: Workspace,
         id: SessionId,
         request: Request<Incoming>,
     ) -> Response<Body> {
@@ -251,7 +254,7 @@ impl Outgoing<'_> {
         &self,
         taken: Taken,
         plan: Plan,
-        (workspace, kind): (Arc<str>, RunKind),
+        (workspace, kind): (Workspace, RunKind),
         session: Option<SessionId>,
     ) -> Response<Body> {
         let (body, counts, table) = match plan {
@@ -311,7 +314,8 @@ impl Outgoing<'_> {
         parts: &Parts,
         body: Vec<Bytes>,
     ) -> Result<(Response<Body>, Bytes), Response<Body>> {
-        let (parts, body) = self.forward_bytes(parts, body).await.into_parts();
+        let answered = answered(self.forward_bytes(parts, body)).await?;
+        let (parts, body) = answered.into_parts();
         let text = reply::read_anyway(body, MAX_ANSWER).await.map_err(|error| {
             warn!(%error, "MANTYX's answer to a submission cannot be read");
             reply::error(
@@ -323,6 +327,22 @@ impl Outgoing<'_> {
         })?;
         Ok((Response::from_parts(parts, reply::full(text.clone())), text))
     }
+}
+
+/// MANTYX's answer to a submission, as long as it comes. The bound is here, and not at the whole
+/// request, so that a run which MANTYX has named is driven, however long the rest takes.
+async fn answered(
+    sent: impl Future<Output = Response<Body>>,
+) -> Result<Response<Body>, Response<Body>> {
+    timeout(ANSWER_WITHIN, sent).await.map_err(|_late| {
+        warn!("MANTYX has not answered a submission within {ANSWER_WITHIN:?}");
+        reply::error(
+            StatusCode::GATEWAY_TIMEOUT,
+            Code::UpstreamBroken,
+            "MANTYX has not answered for too long. The run may have been created; look before you \
+             send it again.",
+        )
+    })
 }
 
 /// Reads a spec, and a large one on a thread that nobody else waits for.
@@ -398,5 +418,23 @@ pub fn inject_error(error: &InjectError) -> Response<Body> {
         InjectError::Refused(_) => {
             reply::error(StatusCode::SERVICE_UNAVAILABLE, Code::BackendUnavailable, &message)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! How long a submission waits.
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_submission_that_is_not_answered_has_an_end() {
+        let late = answered(std::future::pending()).await.expect_err("it never comes");
+        assert_eq!(late.status(), StatusCode::GATEWAY_TIMEOUT);
+        let slow = async {
+            tokio::time::sleep(ANSWER_WITHIN / 2).await;
+            Response::new(reply::full("a"))
+        };
+        assert!(answered(slow).await.is_ok());
     }
 }

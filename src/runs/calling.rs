@@ -66,7 +66,7 @@ impl Runs {
             account.resumed();
         }
         let origin = asked_by.as_ref().map(|by| Origin {
-            whose: whose(app, &by.driven.key.workspace),
+            whose: whose(app, by.driven.key.workspace.as_str()),
             run: by.run.clone(),
             session: by.driven.session.clone(),
             tool_use,

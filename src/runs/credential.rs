@@ -13,7 +13,7 @@ use tokio::{sync::watch, time::Instant};
 
 use super::{DrivenRun, RunKey, Runs};
 use crate::{
-    model::ids::{AppName, RunId, RunKind, SessionId},
+    model::ids::{AppName, RunId, RunKind, SessionId, Workspace},
     upstream::{Authority, PostCredential},
 };
 
@@ -36,12 +36,15 @@ struct Known {
     creator: Option<Authority>,
     /// Those that MANTYX has accepted for this run, the latest last.
     accepted: Vec<(Authority, Instant)>,
+    /// Those that MANTYX has refused for this run since, the latest last.
+    refused: Vec<Authority>,
 }
 
 impl Known {
     fn new(creator: Authority) -> Self {
         let current = creator.clone();
-        Self { current, is_refused: false, creator: Some(creator), accepted: Vec::new() }
+        let (accepted, refused) = (Vec::new(), Vec::new());
+        Self { current, is_refused: false, creator: Some(creator), accepted, refused }
     }
 
     /// MANTYX has accepted `shown` for this run. Whether it takes the place of one that was refused.
@@ -51,6 +54,7 @@ impl Known {
             self.accepted.remove(0);
         }
         self.accepted.push((shown.clone(), now));
+        self.refused.retain(|known| !known.is_same(shown));
         if self.is_refused {
             self.current = shown.clone();
         }
@@ -61,6 +65,11 @@ impl Known {
     fn refuse(&mut self, shown: &Authority) {
         self.creator.take_if(|creator| creator.is_same(shown));
         self.accepted.retain(|(known, _)| !known.is_same(shown));
+        self.refused.retain(|known| !known.is_same(shown));
+        if self.refused.len() == MOST {
+            self.refused.remove(0);
+        }
+        self.refused.push(shown.clone());
         if !self.current.is_same(shown) {
             return;
         }
@@ -114,6 +123,13 @@ impl RunCredential {
         self.0.borrow().knows(shown, Instant::now())
     }
 
+    /// Ends when MANTYX refuses `shown` for the run.
+    async fn refuses(&self, shown: &Authority) {
+        let mut changes = self.0.subscribe();
+        let is_refused = |known: &Known| known.refused.iter().any(|it| it.is_same(shown));
+        changes.wait_for(is_refused).await.expect("the sender is in `self`");
+    }
+
     /// Ends when the run has another credential than `shown`.
     pub(super) async fn other_than(&self, shown: &Authority) {
         let mut changes = self.0.subscribe();
@@ -151,6 +167,16 @@ impl PostCredential for OfRun<'_> {
     }
 }
 
+impl DrivenRun {
+    /// Ends when MANTYX refuses `shown`, the credential of an app, for this run.
+    pub async fn refuses(&self, shown: &Authority) {
+        match shown.is_callers() {
+            true => self.credential.refuses(shown).await,
+            false => std::future::pending().await,
+        }
+    }
+}
+
 impl Runs {
     /// The credential that the requests of `run` carry: its caller's own, or the one that is
     /// configured now, as the one that it began with may have been replaced.
@@ -180,7 +206,7 @@ impl Runs {
         let is_of = |run: &&Arc<DrivenRun>| {
             let RunKey { workspace, kind, run: own } = &run.key;
             let of_eval = || {
-                let (workspace, kind) = (Arc::clone(workspace), RunKind::Agent);
+                let (workspace, kind) = (workspace.clone(), RunKind::Agent);
                 let key = RunKey { workspace, kind, run: id.clone() };
                 inner.eval_key_of(&key).as_ref() == Some(&run.key)
             };
@@ -206,12 +232,19 @@ impl Runs {
     /// The same, for the runs of a session.
     pub fn accepted_for_session(
         &self,
-        (workspace, session): (&str, &SessionId),
+        (workspace, session): (&Workspace, &SessionId),
         app: &AppName,
         shown: &Authority,
     ) {
         for run in self.of_session(workspace, session).iter().filter(|run| run.app == *app) {
             self.accepted(run, shown);
+        }
+    }
+
+    /// MANTYX has refused this credential of the run's app for `run`.
+    pub fn refused(&self, run: &DrivenRun, shown: &Authority) {
+        if shown.is_callers() {
+            run.credential.refuse(shown);
         }
     }
 }
@@ -287,6 +320,21 @@ mod tests {
         assert_eq!(state.accepted.len(), MOST);
         assert!(state.knows(&shown("99"), now) && !state.knows(&shown("91"), now));
         assert!(state.knows(&shown("a"), now), "the creator stays");
+    }
+
+    #[tokio::test]
+    async fn who_reads_along_hears_of_a_refusal() {
+        let run = RunCredential::new(shown("a"));
+        run.accept(&shown("b"));
+        let reader = shown("b");
+        let mut refused = Box::pin(run.refuses(&reader));
+        run.refuse(&shown("a"));
+        run.accept(&shown("c"));
+        assert!(futures_util::poll!(&mut refused).is_pending());
+        run.refuse(&shown("b"));
+        refused.await;
+        run.accept(&shown("b"));
+        assert!(futures_util::poll!(Box::pin(run.refuses(&reader))).is_pending());
     }
 
     #[tokio::test]

@@ -30,7 +30,7 @@ use crate::{
     },
     model::{
         event::Call,
-        ids::{AppName, RunId, RunKind, SessionId, ToolUseId, as_segment},
+        ids::{AppName, RunId, RunKind, SessionId, ToolUseId, Workspace, as_segment},
         run::{Run, Seen},
         spec::Table,
     },
@@ -42,7 +42,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RunKey {
     /// The workspace's slug as it stands in paths.
-    pub workspace: Arc<str>,
+    pub workspace: Workspace,
     pub kind: RunKind,
     pub run: RunId,
 }
@@ -51,7 +51,7 @@ impl RunKey {
     /// The path of the run.
     pub fn path(&self) -> String {
         let Self { workspace, kind, run } = self;
-        let (workspace, run) = (as_segment(workspace), as_segment(run.as_str()));
+        let (workspace, run) = (as_segment(workspace.as_str()), as_segment(run.as_str()));
         format!("/api/v1/workspaces/{workspace}/{}/{run}", kind.collection())
     }
 
@@ -63,7 +63,7 @@ impl RunKey {
     /// Where the results of calls go that `asked_by`, the run itself or an agent run of this eval,
     /// waits for.
     pub(super) fn results_path(&self, asked_by: &RunId) -> String {
-        let workspace = Arc::clone(&self.workspace);
+        let workspace = self.workspace.clone();
         let asked = Self { workspace, kind: RunKind::Agent, run: asked_by.clone() };
         format!("{}/tool-results", asked.path())
     }

@@ -16,7 +16,7 @@ use std::{
 
 use crate::{
     journal::record::{Change, Millis, OwnerRecord, Slot},
-    model::ids::{AppName, RunId, RunKind, SessionId, ToolUseId},
+    model::ids::{AppName, RunId, RunKind, SessionId, ToolUseId, Workspace},
 };
 
 use super::{KEEP_BESIDE, RunKey};
@@ -34,7 +34,7 @@ const RECORD: usize = 200;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Owned {
     Run(RunKey),
-    Session(Arc<str>, SessionId),
+    Session(Workspace, SessionId),
 }
 
 /// How an app came to own a run or a session.
@@ -123,7 +123,7 @@ impl Owner {
             How::OfEval(eval) => eval.as_str().len(),
             How::Created | How::Attached => 0,
         };
-        RECORD + workspace.len() + id.len() + self.app.as_str().len() + eval
+        RECORD + workspace.as_str().len() + id.len() + self.app.as_str().len() + eval
     }
 
     fn record(&self) -> OwnerRecord {
@@ -186,8 +186,11 @@ impl Owners {
         self.next += 1;
         let owner = Owner { app: app.clone(), how, since, number };
         let size = owner.size(&owned);
+        // The journal goes on to know it as it was spelled first.
+        let known = self.all.get_key_value(&owned).map(|(known, _)| Arc::clone(known));
+        let owned = known.unwrap_or_else(|| Arc::new(owned));
         let mut changes = vec![Change::Owner(owned.kept(), owner.record())];
-        let (is_session, owned) = (owned.is_session(), Arc::new(owned));
+        let is_session = owned.is_session();
         self.all.insert(Arc::clone(&owned), owner);
         let own = self.by_app.entry(app.clone()).or_default();
         own.bytes += size;
@@ -222,7 +225,7 @@ impl Owners {
 }
 
 /// An agent run: the one that waits for the answers of calls.
-type AgentRun = (Arc<str>, RunId);
+type AgentRun = (Workspace, RunId);
 
 /// Which driver has claimed a call, by the number of its run in the journal.
 #[derive(Debug, Default)]
@@ -302,6 +305,16 @@ mod tests {
             let owner = owners.get(&run("r")).expect("it has an owner").app.as_str();
             assert_eq!(owner, if expected { app } else { "a" }, "{told}");
         }
+    }
+
+    #[test]
+    fn the_journal_knows_a_thing_by_one_spelling() {
+        let mut owners = Owners::default();
+        owners.own(run("r"), &"a".into(), How::Attached, 1).expect("nobody has it");
+        let taken = owners.own(run("R"), &"b".into(), How::Attached, 2);
+        assert!(taken.is_err(), "it is the same run");
+        let changes = owners.own(run("R"), &"b".into(), How::Created, 2).expect("its creator");
+        assert!(matches!(&changes[..], [Change::Owner((_, _, id), _)] if id == "r"), "{changes:?}");
     }
 
     #[test]

@@ -37,7 +37,7 @@ use crate::{
         answer::Answer,
         approval,
         ending::{Ending, Made},
-        ids::{AppName, CallId, RunId, SessionId},
+        ids::{AppName, CallId, RunId, SessionId, Workspace},
         offer::{Route, Target},
         pending,
     },
@@ -62,7 +62,7 @@ pub struct Scope {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Of {
     /// All runs of a session.
-    Session { workspace: Arc<str>, session: SessionId },
+    Session { workspace: Workspace, session: SessionId },
     /// One agent run: the driven one itself or, of an eval, one of its own.
     Run { driven: RunKey, agent_run: RunId },
     /// The calls that the app has made by hand.
@@ -130,9 +130,7 @@ impl Scope {
         let of = match asked_by {
             None => Of::App,
             Some(AskedBy { driven, run, .. }) => match driven.session.clone() {
-                Some(session) => {
-                    Of::Session { workspace: Arc::clone(&driven.key.workspace), session }
-                }
+                Some(session) => Of::Session { workspace: driven.key.workspace.clone(), session },
                 None => Of::Run { driven: driven.key.clone(), agent_run: run.clone() },
             },
         };
@@ -141,8 +139,8 @@ impl Scope {
 }
 
 impl Of {
-    fn is_session(&self, of: &str, id: &SessionId) -> bool {
-        matches!(self, Self::Session { workspace, session } if **workspace == *of && session == id)
+    fn is_session(&self, of: &Workspace, id: &SessionId) -> bool {
+        matches!(self, Self::Session { workspace, session } if workspace == of && session == id)
     }
 
     fn is_run(&self, key: &RunKey) -> bool {
@@ -484,7 +482,7 @@ impl Runs {
     }
 
     /// The session is over.
-    pub(super) fn forget_calls_of_session(&self, workspace: &str, session: &SessionId) {
+    pub(super) fn forget_calls_of_session(&self, workspace: &Workspace, session: &SessionId) {
         self.long_calls.forget(|of| of.is_session(workspace, session));
     }
 }

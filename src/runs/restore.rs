@@ -194,7 +194,7 @@ impl Runs {
         for call in run.calls.iter().filter(|call| !call.record.is_others).map(|call| &call.key) {
             let of_eval = (!call.agent_run.is_empty()).then(|| call.agent_run.as_str().into());
             let agent_run = of_eval.unwrap_or_else(|| key.run.clone());
-            let (workspace, tool_use) = (Arc::clone(&key.workspace), call.tool_use.as_str().into());
+            let (workspace, tool_use) = (key.workspace.clone(), call.tool_use.as_str().into());
             inner.claims.take((workspace, agent_run), tool_use, call.slot);
         }
     }

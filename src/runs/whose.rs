@@ -21,7 +21,7 @@ use crate::{
     },
     model::{
         event::Call,
-        ids::{AppName, RunId, RunKind, SessionId, is_segment},
+        ids::{AppName, RunId, RunKind, SessionId, Workspace, is_segment},
     },
 };
 
@@ -37,17 +37,15 @@ pub enum Thing {
 
 impl Runs {
     /// What `id` is in `workspace`, where it is known to be another app's than `app`.
-    pub fn others(&self, workspace: &str, id: &str, app: &AppName) -> Option<Thing> {
-        let workspace: Arc<str> = workspace.into();
-        let run =
-            |kind| Owned::Run(RunKey { workspace: Arc::clone(&workspace), kind, run: id.into() });
+    pub fn others(&self, workspace: &Workspace, id: &str, app: &AppName) -> Option<Thing> {
+        let run = |kind| Owned::Run(RunKey { workspace: workspace.clone(), kind, run: id.into() });
         let inner = self.lock();
         let is_others =
             |owned: &Owned| inner.owner_of(owned).is_some_and(|owner| owner != app.as_str());
         if [RunKind::Agent, RunKind::Eval].into_iter().map(run).any(|run| is_others(&run)) {
             return Some(Thing::Run);
         }
-        let session = Owned::Session(Arc::clone(&workspace), id.into());
+        let session = Owned::Session(workspace.clone(), id.into());
         is_others(&session).then_some(Thing::Session)
     }
 
@@ -60,22 +58,22 @@ impl Runs {
     /// The same of a session that the bridge need not remember otherwise.
     pub async fn own_session(
         self: &Arc<Self>,
-        workspace: &Arc<str>,
+        workspace: &Workspace,
         id: &SessionId,
         app: &AppName,
     ) {
-        self.own(Owned::Session(Arc::clone(workspace), id.clone()), app, How::Created).await;
+        self.own(Owned::Session(workspace.clone(), id.clone()), app, How::Created).await;
     }
 
     /// `app` was the first to send a message to this session, as far as is known. It may be another
     /// app's, which MANTYX's answer to that one is still to tell.
     pub async fn use_session(
         self: &Arc<Self>,
-        workspace: &Arc<str>,
+        workspace: &Workspace,
         id: &SessionId,
         app: &AppName,
     ) {
-        self.own(Owned::Session(Arc::clone(workspace), id.clone()), app, How::Attached).await;
+        self.own(Owned::Session(workspace.clone(), id.clone()), app, How::Attached).await;
     }
 
     async fn own(self: &Arc<Self>, owned: Owned, app: &AppName, how: How) {
@@ -159,7 +157,7 @@ impl Runs {
 
     /// The stream of `eval` has named an agent run of it, which is the eval's app's from now on.
     pub(super) fn adopt(&self, eval: &DrivenRun, agent_run: &RunId) {
-        let (kind, workspace) = (RunKind::Agent, Arc::clone(&eval.key.workspace));
+        let (kind, workspace) = (RunKind::Agent, eval.key.workspace.clone());
         let owned = Owned::Run(RunKey { workspace, kind, run: agent_run.clone() });
         let adopted = self.lock().own(owned, &eval.app, How::OfEval(eval.key.run.clone()));
         match adopted {
@@ -175,10 +173,10 @@ impl Runs {
     /// Claims `call` for the driver of `run`. Where this gives `false`, the call is made by another
     /// driver, or belongs to another run: this one must not make it.
     pub(super) fn claim(&self, run: &DrivenRun, call: &Call) -> bool {
-        let (workspace, agent_run) = (Arc::clone(&run.key.workspace), run.asked_by(call));
+        let (workspace, agent_run) = (run.key.workspace.clone(), run.asked_by(call));
         let key = RunKey { workspace, kind: RunKind::Agent, run: agent_run };
         let mut inner = self.lock();
-        let asked = (Arc::clone(&key.workspace), key.run.clone());
+        let asked = (key.workspace.clone(), key.run.clone());
         if inner.claims.holds(&asked, &call.tool_use, run.slot) {
             // Of an earlier process, most likely. Nobody else answers it, whosever the agent run has
             // become since.
@@ -289,7 +287,7 @@ impl Inner {
                 self.runs.get(key).map(|run| run.app.as_str()).or_else(asleep)
             }
             Owned::Session(workspace, id) => {
-                let session = self.sessions.get(&(Arc::clone(workspace), id.clone()));
+                let session = self.sessions.get(&(workspace.clone(), id.clone()));
                 session.map(|session| session.app.as_str())
             }
         }
@@ -299,7 +297,7 @@ impl Inner {
     pub(super) fn eval_key_of(&self, key: &RunKey) -> Option<RunKey> {
         let owner = self.owners.get(&Owned::Run(key.clone()))?;
         let How::OfEval(eval) = &owner.how else { return None };
-        let workspace = Arc::clone(&key.workspace);
+        let workspace = key.workspace.clone();
         Some(RunKey { workspace, kind: RunKind::Eval, run: eval.clone() })
     }
 

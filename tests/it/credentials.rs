@@ -1,7 +1,10 @@
 //! Whose credential goes to MANTYX while a run goes on: one that is refused for a while, one that
 //! expires, and those of other people.
 
+use std::time::Duration;
+
 use rustix::process::Signal;
+use tokio::time::timeout;
 
 use crate::{
     approvals::ALL,
@@ -209,7 +212,18 @@ async fn a_runs_events_are_for_those_whom_mantyx_lets_see_it() {
         open(&rig, "friend").await;
     }
     assert_eq!(asked_for(&rig.mantyx, &id), before + 1);
+    let reading = async |credential: &str| {
+        let request = showing(&rig.bridge, credential, "GET", &format!("{target}/stream"));
+        let mut stream = Stream::request(&rig.bridge, request).await;
+        stream.until("assistant_delta").await;
+        stream
+    };
+    let (mut theirs, mut own_stream) = (reading("friend").await, reading("mine").await);
     rig.mantyx.lets_in(&["mine"]);
+    ask(&rig.bridge, "friend", "GET", &target).await.expect_error(401);
+    while theirs.next().await.is_some() {}
+    let ends = timeout(Duration::from_millis(300), own_stream.event()).await;
+    ends.expect_err("the other's token is as good as it was");
 
     // After a restart, nobody is known, and only who MANTYX knows takes the run up again.
     rig.bridge.kill9();

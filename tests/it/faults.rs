@@ -217,3 +217,24 @@ async fn a_catalog_outlives_its_peer() {
     let names = tool_names(&mantyx.only("POST", "/agent-runs").value());
     assert!(names.contains(&"everything_echo".to_owned()), "the last good catalog: {names:?}");
 }
+
+/// A run that is handed over may have been given the tools when their server was there.
+#[tokio::test]
+async fn a_call_of_a_server_that_is_away_is_answered_in_a_run_that_is_handed_over() {
+    let mut server = peers::everything_http().await;
+    let mantyx = Mantyx::start().await;
+    let url = format!("{}/mcp", server.url());
+    let config = format!("mcp:\n  everything: {{url: \"{url}\", on_unavailable: stub}}\n");
+    let mut bridge = Bridge::ready(&format!("{}{config}", mantyx.upstream())).await;
+    bridge.wait_backend("everything", "ready").await;
+    bridge.stop().await;
+    server.kill9();
+    bridge.restart().await;
+    bridge.wait_ready().await;
+    assert_eq!(bridge.backend("everything").await["stale"], true);
+    mantyx.script(Script::one_call("tu_1", "everything", "everything_echo", r#"{"message":"x"}"#));
+    let run = bridge.post_run_with("{}", &[("X-Bridge-Backends", "none")]).await.run_id;
+    bridge.api("POST", &format!("/v1/runs/{run}/attach"), Some("{}")).await.expect(202);
+    let answer = mantyx.answer("tu_1").await;
+    assert!(answer["error"].is_string(), "{answer}");
+}

@@ -28,8 +28,12 @@ fn post(bridge: &Bridge, target: &str, body: &str) -> String {
 
 /// Waits until the bridge has no connection open but the one that asks.
 async fn wait_alone(bridge: &Bridge) {
-    let line = r#"mantyx_bridge_connections_open{listener="tcp"} 1"#;
-    wait::soon("the bridge should notice that the app has hung up", async || {
+    wait_counted(bridge, r#"mantyx_bridge_connections_open{listener="tcp"} 1"#).await;
+}
+
+/// Waits until `line` stands in the metrics.
+async fn wait_counted(bridge: &Bridge, line: &str) {
+    wait::soon(line, async || {
         let page = bridge.api("GET", "/metrics", None).await.text();
         page.lines().any(|found| found == line || found == format!("{line}.0")).then_some(())
     })
@@ -79,6 +83,8 @@ async fn a_run_whose_app_hung_up_is_driven() {
 async fn a_session_whose_app_hung_up_is_known_and_so_are_its_messages() {
     let rig = Rig::start().await;
     hang_up(&rig, &format!("{API}/agent-sessions"), "/agent-sessions", SPEC).await;
+    let handled = r#"mantyx_bridge_requests_total{route="create_session",status="2xx"} 1"#;
+    wait_counted(&rig.bridge, handled).await;
     // The scripted MANTYX counts: this was its first answer.
     let messages = format!("{API}/agent-sessions/ses_1/messages");
     rig.mantyx.script(Script::one_call("tu_m", "plain", "plain_note", r#"{"text":"a"}"#));

@@ -13,6 +13,7 @@ use crate::{
     mantyx::Mantyx,
     peers,
     rig::ledger_in,
+    sse::Stream,
     wait,
 };
 
@@ -254,6 +255,9 @@ impl Bare {
             ways.push(("POST", format!("{API}/agent-runs/{run}/tool-results")));
             ways.push(("GET", format!("/api/v1/Workspaces/acme/agent-runs/{run}")));
             ways.push(("GET", format!("{API}/Agent-Runs/{run}")));
+            ways.push(("GET", format!("/api/v1/workspaces/ACME/agent-runs/{run}/stream")));
+            ways.push(("GET", format!("{API}/agent-runs/{}", run.to_uppercase())));
+            ways.push(("GET", format!("/api/v2/workspaces/acme/agent-runs/{run};x=1")));
         }
         for run in [
             format!("agent-runs/{run}"),
@@ -294,6 +298,36 @@ async fn what_was_created_without_tools_is_its_apps_all_the_same() {
         apps.ask("a", "GET", &read, None).await.expect(200);
     }
     assert_eq!(apps.attach("a", &bare.run).await.status, 202, "its own");
+}
+
+/// Whether MANTYX folds letter case is not known. It must be one run where it does.
+#[tokio::test]
+async fn a_run_is_the_same_in_every_spelling() {
+    let apps = Apps::start().await;
+    let script = in_agent_run(Script::new(), "tu_1").delta("x").until("never");
+    let run = apps.submit("a", "agent-runs", script).await;
+    apps.mantyx.answer("tu_1").await;
+    let loud = run.to_uppercase();
+    assert_ne!(loud, run);
+    let before = apps.mantyx.recorded().len();
+    for (workspace, run) in [("ACME", &run), ("acme", &loud), ("aCmE", &loud)] {
+        let below = format!("/api/v1/workspaces/{workspace}/agent-runs/{run}");
+        let request = apps.request("a", "GET", &format!("{below}/stream"));
+        let mut stream = Stream::request(&apps.bridge, request).await;
+        let call = stream.event().await.expect("the call").fields();
+        assert_ne!(call.event.as_deref(), Some("local_tool_call"), "it is masked");
+        let body = format!(r#"{{"workspace":"{workspace}"}}"#);
+        let way = format!("/v1/runs/{run}/attach");
+        let known = apps.ask("a", "POST", &way, Some(&body)).await;
+        assert_eq!(known.status, 200, "it is driven already: {}", known.text());
+        let result = Some(r#"{"toolUseId":"tu_1","result":"forged"}"#);
+        apps.ask("a", "POST", &format!("{below}/tool-results"), result).await.expect_error(404);
+        for spelled in [format!("{below};x=1/stream"), format!("{below}%3Bx/stream")] {
+            apps.ask("a", "GET", &spelled, None).await.expect_error(400);
+        }
+    }
+    assert_eq!(apps.mantyx.recorded().len(), before, "MANTYX was not asked");
+    assert_eq!(apps.mantyx.opened(&run), 1, "by one driver");
 }
 
 /// MANTYX takes the last of two equal keys.

@@ -12,6 +12,7 @@ use crate::{
     owners::{Apps, token},
     peers,
     rig::{Rig, ledger_in},
+    sse::Stream,
 };
 
 const FORM: &str = "application/x-www-form-urlencoded";
@@ -60,8 +61,16 @@ async fn the_page_is_for_those_who_signed_in() {
     let by_token = rig.bridge.api("GET", "/", None).await;
     assert_eq!(by_token.status, 200, "a program's token opens it, too");
 
-    let out = Request::new("POST", "/sign-out").header("Cookie", &cookie);
-    assert_eq!(out.answer(rig.bridge.addr()).await.status, 303);
+    let looking = |cookie: &str| Request::new("GET", "/v1/events").header("Cookie", cookie);
+    let (operators, _) = session_and_key(&rig.bridge, &rig.bridge.operator()).await;
+    let mut events = Stream::request(&rig.bridge, looking(&cookie)).await;
+    let mut all = Stream::request(&rig.bridge, looking(&operators)).await;
+    for (stream, cookie) in [(&mut events, &cookie), (&mut all, &operators)] {
+        assert!(stream.event().await.is_some());
+        let out = Request::new("POST", "/sign-out").header("Cookie", cookie);
+        assert_eq!(out.answer(rig.bridge.addr()).await.status, 303);
+        while stream.next().await.is_some() {}
+    }
     assert_eq!(page(&cookie).answer(rig.bridge.addr()).await.status, 401, "the session has ended");
 }
 

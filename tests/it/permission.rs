@@ -245,6 +245,10 @@ async fn a_body_that_ends_after_its_app_was_removed_does_nothing() {
             format!("{API}/agent-runs/{run}/tool-results"),
             format!("{API}/agent-sessions"),
             format!("{API}/agent-sessions/{session}/messages"),
+            // These are passed on as they come.
+            format!("{API}/agent-runs/{run}/cancel"),
+            format!("{API}/agent-runs/run_a/tool-results"),
+            format!("{API}/files"),
         ] {
             let connection = begin(&apps, &target, "{}").await;
             begun.push((target, connection));
@@ -256,6 +260,19 @@ async fn a_body_that_ends_after_its_app_was_removed_does_nothing() {
         }
         assert_eq!(apps.mantyx.requests("POST", "").len(), before, "MANTYX was not asked");
     }
+}
+
+#[tokio::test]
+async fn a_result_that_ends_after_its_run_was_handed_over_is_none_of_the_bridges() {
+    let apps = Apps::start().await;
+    apps.mantyx
+        .has_run("run_a", Script::new().mcp("tu_1", "plain", "plain_note", NOTE).until("never"));
+    let target = format!("{API}/agent-runs/run_a/tool-results");
+    let begun = begin(&apps, &target, r#"{"toolUseId":"tu_1","result":"forged"}"#).await;
+    assert_eq!(apps.attach("a", "run_a").await.status, 202);
+    apps.mantyx.answer("tu_1").await;
+    assert_eq!(end(begun).await, 404, "the bridge answers this call itself");
+    assert_eq!(apps.mantyx.posts("tu_1").len(), 1);
 }
 
 #[tokio::test]

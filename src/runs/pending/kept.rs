@@ -25,7 +25,7 @@ use crate::{
     model::{
         answer::Answer,
         catalog::Identity,
-        ids::{BackendName, CallId, RunKind, SessionId},
+        ids::{BackendName, CallId, RunKind, SessionId, Workspace},
         moment::Moment,
         offer::{RefKind, Route, Target},
         pending,
@@ -343,7 +343,7 @@ impl Of {
         }
     }
 
-    fn workspace(&self) -> Option<&Arc<str>> {
+    fn workspace(&self) -> Option<&Workspace> {
         match self {
             Self::Session { workspace, .. } => Some(workspace),
             Self::Run { driven, .. } => Some(&driven.workspace),
@@ -385,7 +385,7 @@ impl Runs {
         // What its tool said of itself is not kept: a person is rather asked once too often.
         let route = Route { backend, kind, target, repeatable: false, destructive: true };
         let session = scope.of.session().cloned();
-        let whose = whose(&scope.app, scope.of.workspace().map_or("", AsRef::as_ref));
+        let whose = whose(&scope.app, scope.of.workspace().map_or("", Workspace::as_str));
         let origin = record.origin.map(|(run, tool_use)| Origin {
             whose,
             run: run.into(),

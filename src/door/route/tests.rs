@@ -1,0 +1,197 @@
+//! Every route by its method and path.
+
+use super::*;
+
+#[track_caller]
+fn check(method: &str, path: &str, expected: &Route) {
+    assert_eq!(Route::of(&method.parse().unwrap(), path), *expected);
+}
+
+#[track_caller]
+fn check_proxied(method: &str, path: &str, expected: &Proxied) {
+    let route = Route::of(&method.parse().unwrap(), path);
+    assert!(matches!(&route, Route::Proxied(found, _) if found == expected), "{route:?}");
+}
+
+#[track_caller]
+fn resource(path: &str) -> Resource {
+    match Route::of(&Method::GET, path) {
+        Route::Proxied(_, resource) => resource,
+        route => panic!("{route:?}"),
+    }
+}
+
+#[test]
+fn own_routes() {
+    check("GET", "/healthz", &Route::Own(Own::Health));
+    check("HEAD", "/readyz", &Route::Own(Own::Ready));
+    check("GET", "/metrics", &Route::Own(Own::Metrics));
+    check("POST", "/v1/backends/fs/refresh", &Route::Own(Own::Refresh("fs".to_owned())));
+    check("GET", "/v1/specs/inject", &Route::WrongMethod("POST"));
+    check("GET", "/v1/status/", &Route::Unknown);
+    check("GET", "/", &Route::Page);
+    check("GET", "/api", &Route::Unknown);
+    check("POST", "/v1/runs", &Route::Own(Own::Submit));
+    check("GET", "/v1/runs", &Route::Own(Own::Runs));
+    check("DELETE", "/v1/runs", &Route::WrongMethod("GET, HEAD, POST"));
+    check("GET", "/v1/runs/r", &Route::Own(Own::Run("r".into())));
+    check("POST", "/v1/runs/r/attach", &Route::Own(Own::Attach("r".into())));
+    check("GET", "/v1/calls", &Route::Own(Own::Calls));
+    check("GET", "/v1/trust", &Route::Own(Own::Trust));
+    check("POST", "/v1/trust/fs", &Route::Own(Own::Accept("fs".to_owned())));
+    check("GET", "/v1/approvals", &Route::Own(Own::Approvals));
+    check("POST", "/v1/approvals/a", &Route::Own(Own::Decide("a".to_owned())));
+    check("GET", "/v1/approvals/a", &Route::WrongMethod("POST"));
+    check("GET", "/v1/runs/run%5F1", &Route::Own(Own::Run("run_1".into())));
+}
+
+#[test]
+fn what_shows_a_requests_headers_is_refused_everywhere() {
+    for method in ["TRACE", "TRACK", "trace", "CONNECT"] {
+        for path in ["/", "/healthz", "/nothing"] {
+            check(method, path, &Route::WrongMethod(OWN_METHODS));
+        }
+        let route = Route::of(&method.parse().unwrap(), "/api/v1/workspaces/a/models");
+        assert_eq!(route, Route::WrongMethod(PROXIED_METHODS));
+        assert!(route.is_proxied());
+    }
+}
+
+#[test]
+fn proxied_routes() {
+    let workspace = || Workspace::from("acme");
+    let base = "/api/v1/workspaces/acme";
+    let proxied = |method: &str, rest: &str, expected: Proxied| {
+        check_proxied(method, &format!("{base}{rest}"), &expected);
+    };
+    for (path, kind) in [("/agent-runs", RunKind::Agent), ("/eval-runs", RunKind::Eval)] {
+        proxied("POST", path, Proxied::CreateRun { workspace: workspace(), kind });
+        let run = || "run_1".into();
+        let stream = Proxied::Stream { workspace: workspace(), kind, run: run() };
+        proxied("GET", &format!("{path}/run_1/stream"), stream);
+        let cancel = Proxied::Cancel { workspace: workspace(), kind, run: run() };
+        proxied("POST", &format!("{path}/run_1/cancel"), cancel);
+        proxied("GET", &format!("{path}/run_1"), Proxied::Other);
+    }
+    // However it is spelled, it is the run that it reaches.
+    let stream = || {
+        let run = "run_1".into();
+        Proxied::Stream { workspace: workspace(), kind: RunKind::Agent, run }
+    };
+    for path in [
+        "/agent-runs/run%5F1/stream",
+        "//agent-runs//run_1/stream/",
+        "/agent-%72uns/run%5f1/stream",
+    ] {
+        proxied("GET", path, stream());
+    }
+    check_proxied("GET", "//api/v1/%77orkspaces/acme/agent-runs/run_1/stream", &stream());
+    // What reaches it only for some is refused.
+    for path in [
+        "/agent-runs%2Frun_1/stream",
+        "/agent-runs/run_1%5Cstream",
+        "/agent-runs\\run_1\\stream",
+        "/agent-runs/run%255F1/stream",
+        "/agent-runs/run_1%00/stream",
+        "/agent-runs/run_1%FF/stream",
+        "/x/../agent-runs/run_1/stream",
+        "/x/%2e%2E/agent-runs/run_1/stream",
+        "/files/%252e%252e%252f",
+        "/./files",
+        "/Agent-Runs/run_1/stream",
+        "/agent-runs/run_1/%53tream",
+        "/EVAL-RUNS/run_1/stream",
+        // Some readers strip what is behind a semicolon, and some letters are K in lower case.
+        "/agent-runs/run_1;x=1/stream",
+        "/agent-runs;x/run_1/stream",
+        "/agent-runs/run_1/stream%3Bx",
+        "/agent-runs/%E2%84%AA",
+        "/x/..;/agent-runs/run_1",
+    ] {
+        check("GET", &format!("{base}{path}"), &Route::Ambiguous);
+    }
+    for (method, path) in [
+        ("POST", "/api/v1/Workspaces/acme/agent-runs"),
+        ("POST", "/api/v1/workspaces/acme;x/agent-runs"),
+        ("POST", "/api/v1/workspaces/a%20b/agent-runs"),
+        ("POST", "/api/V1/workspaces/acme/agent-runs/run_1/Tool-Results"),
+        ("POST", "/api/v1/workspaces/acme/agent-runs/run_1/CANCEL"),
+        ("POST", "/api/v1/workspaces/acme/agent-sessions/s/Messages"),
+        ("DELETE", "/api/v1/workspaces/acme/Agent-Sessions/s"),
+    ] {
+        check(method, path, &Route::Ambiguous);
+    }
+    // An id may be such a word.
+    let run = "Stream".into();
+    let cancel = Proxied::Cancel { workspace: workspace(), kind: RunKind::Agent, run };
+    proxied("POST", "/agent-runs/Stream/cancel", cancel);
+    proxied("GET", "/Agent-Runs/run_1", Proxied::Other);
+    // What is looked at by nobody but MANTYX may be written as it likes.
+    for path in ["/files/a%2Fb", "/files/100%25", "/files/a%5Cb", "/files/%E4", "/files/%252F"] {
+        proxied("GET", path, Proxied::Other);
+    }
+    proxied("POST", "/eval-runs/run_1/tool-results", Proxied::Other);
+    proxied("GET", "/agent-runs", Proxied::Other);
+    proxied(
+        "POST",
+        "/agent-sessions/ses_1/messages",
+        Proxied::Message { workspace: workspace(), session: "ses_1".into() },
+    );
+    proxied(
+        "DELETE",
+        "/agent-sessions/ses_1",
+        Proxied::EndSession { workspace: workspace(), session: "ses_1".into() },
+    );
+    check_proxied("POST", "/api/oauth/token", &Proxied::Other);
+}
+
+#[test]
+fn ids_below_a_workspace_however_they_are_written() {
+    let ids = |path: &str| {
+        let resource = resource(path);
+        (resource.workspace.to_string(), resource.ids.join(" "))
+    };
+    let found = |ids: &str| ("acme".to_owned(), ids.to_owned());
+    let base = "/api/v1/workspaces/acme";
+    assert_eq!(ids(&format!("{base}/agent-runs/run_1")), found("agent-runs run_1"));
+    assert_eq!(ids(&format!("{base}//agent-runs/run%5f1/x/")), found("agent-runs run_1 x"));
+    assert_eq!(ids("/api//v1/work%73paces/ac%6De/a%2fb"), found("a b"));
+    assert_eq!(ids(&format!("{base}/a%b%2")), found("a%b%2"));
+    assert_eq!(ids("/api/v1/Workspaces/acme/Agent-Runs/RUN"), found("agent-runs RUN"));
+    assert_eq!(ids("/api/v2/x/WORKSPACES/acme/a"), found("a"));
+    assert_eq!(ids(base), found(""));
+    assert_eq!(ids(&format!("{base}/agent-runs%252frun_1")), found("agent-runs run_1"));
+    assert_eq!(ids("/api/v2/workspaces/acme/agent-runs;x/run_1;y=2"), found("agent-runs run_1"));
+    assert_eq!(resource("/api/oauth/token"), Resource::default());
+}
+
+#[test]
+fn what_a_credential_opens() {
+    let run = |kind, id: &str| Some(Opened::Run(kind, id.into()));
+    let (agent, eval) = (RunKind::Agent, RunKind::Eval);
+    for (below, expected) in [
+        ("agent-runs/run_1", run(agent, "run_1")),
+        ("agent-runs/run_1/feedback", run(agent, "run_1")),
+        ("agent-runs/run_1/stream", run(agent, "run_1")),
+        ("eval-runs/e/cancel", run(eval, "e")),
+        ("agent-sessions/s/messages", Some(Opened::Session("s".into()))),
+        ("agent-sessions/s", None),
+        ("agent-runs", None),
+        ("/agent-runs/run_1", None),
+        ("agent-runs/run%5F1", None),
+        ("models", None),
+    ] {
+        let found = resource(&format!("/api/v1/workspaces/acme/{below}")).opened;
+        assert_eq!(found, expected, "{below}");
+    }
+    assert_eq!(resource("/api/v1//workspaces/acme/agent-runs/run_1").opened, None);
+}
+
+#[test]
+fn only_health_and_readiness_are_open() {
+    assert!(Route::of(&Method::GET, "/healthz").is_open());
+    assert!(!Route::of(&Method::GET, "/v1/status").is_open());
+    assert!(!Route::of(&Method::GET, "/metrics").is_open());
+    assert!(!Route::of(&Method::GET, "/nothing").is_open());
+    assert!(!Route::of(&Method::GET, "/api/v1/workspaces/a/models").is_open());
+}
