@@ -16,8 +16,10 @@ pub(super) fn by_the_last(runs: Vec<KeptRun>) -> (Vec<KeptRun>, Vec<Change>) {
     let mut places = HashMap::new();
     let mut all: Vec<KeptRun> = Vec::with_capacity(runs.len());
     for run in runs {
-        let record = &run.record;
-        let key = (record.workspace.clone(), record.kind.clone(), record.run.clone());
+        let Some(key) = super::key(&run) else {
+            all.push(run);
+            continue;
+        };
         match places.entry(key) {
             Entry::Vacant(place) => {
                 place.insert(all.len());
