@@ -42,7 +42,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tracing::info;
+use tracing::{info, warn};
 
 pub use self::{
     access::{Access, Failure},
@@ -406,7 +406,15 @@ impl Runs {
             |run: &Arc<DrivenRun>| run.unwanted().values().map(|(_, size)| size).sum::<usize>();
         let held: usize = self.of_app(Some(&run.app)).iter().map(kept).sum();
         let share = KEEP_UNWANTED / self.settings().apps.len().max(1);
-        held + size <= share && run.keep_unwanted(entry, size)
+        if held + size > share {
+            warn!(
+                app = %run.app, run = %run.key.run, toolUseId = %entry.key().tool_use,
+                "MANTYX does not know the run, and the app has {share} bytes of such answers; this \
+                 one is dropped"
+            );
+            return false;
+        }
+        run.keep_unwanted(entry, size)
     }
 
     /// Cancels the calls of `run`, also those that go on from before the run was taken up.
