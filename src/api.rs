@@ -153,7 +153,7 @@ impl Api {
 
     /// What `app` can be given now.
     fn offer(&self, app: &App) -> Arc<Offer> {
-        self.backends().board.offer().seen_by(&app.rights)
+        self.backends().registry.offer().seen_by(&app.rights)
     }
 
     fn tool_refs(&self, app: &App, request: &Request<Incoming>) -> Response<Body> {

@@ -8,7 +8,6 @@
 pub mod a2a;
 mod address;
 mod auth;
-pub mod board;
 pub mod breaker;
 pub mod calls;
 pub mod gate;
@@ -18,6 +17,7 @@ mod log;
 pub mod mcp;
 pub mod peer;
 pub mod program;
+pub mod registry;
 pub mod supervisor;
 mod trust;
 

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::{
-    backend::board::Board,
+    backend::registry::Registry,
     model::{
         catalog::{Catalog, Content, Identity},
         ids::BackendName,
@@ -69,13 +69,13 @@ pub fn load(state: &StateDir, name: &BackendName, identity: &Identity) -> Option
     }
 }
 
-/// Writes every new catalog on `board` into `state`, until `stop`; what there is by then as well.
-pub async fn keep(board: Arc<Board>, state: StateDir, stop: CancellationToken) {
+/// Writes every new catalog on `registry` into `state`, until `stop`; what there is by then as well.
+pub async fn keep(registry: Arc<Registry>, state: StateDir, stop: CancellationToken) {
     let mut kept = BTreeMap::new();
     loop {
         let news = tokio::select! {
             biased;
-            news = board.wait_for(|board| fresh(board, &kept)) => news,
+            news = registry.wait_for(|registry| fresh(registry, &kept)) => news,
             () = stop.cancelled() => return,
         };
         let mut failed = false;
@@ -119,8 +119,8 @@ fn told(name: &BackendName, error: &StateError) {
 type OnDisk = BTreeMap<BackendName, (Identity, String)>;
 
 /// The catalogs that are not kept yet; `None` if all are. One without an identity never is.
-fn fresh(board: &Board, kept: &OnDisk) -> Option<Vec<(BackendName, Identity, Arc<Catalog>)>> {
-    let known = board.snapshots().into_iter();
+fn fresh(registry: &Registry, kept: &OnDisk) -> Option<Vec<(BackendName, Identity, Arc<Catalog>)>> {
+    let known = registry.snapshots().into_iter();
     let catalogs = known.filter_map(|(name, known)| Some((name, known.identity?, known.catalog?)));
     let is_kept = |name: &BackendName, identity: &Identity, catalog: &Catalog| {
         kept.get(name).is_some_and(|(of, digest)| of == identity && digest == catalog.digest())

@@ -273,7 +273,7 @@ impl Daemon {
 async fn restore(runs: &Arc<Runs>, kept: Kept, apps: &[App]) {
     if kept.runs.iter().any(|run| run.routes.is_none()) {
         // These runs get the tools that their backends have now.
-        timeout(FIRST_ATTEMPTS, runs.backends().board.settled()).await.ok();
+        timeout(FIRST_ATTEMPTS, runs.backends().registry.settled()).await.ok();
     }
     runs.restore(kept, apps);
 }
@@ -435,10 +435,10 @@ fn spawn_credential(back: &mut Tasks, upstream: Arc<Upstream>) {
 
 /// Keeps on disk what backends have shown, and what was accepted of it.
 fn spawn_keepers(back: &mut Tasks, backends: &Backends, state: &StateDir) {
-    let board = &backends.board;
-    let keeping = catalogs::keep(Arc::clone(board), state.clone(), back.stop_token());
+    let registry = &backends.registry;
+    let keeping = catalogs::keep(Arc::clone(registry), state.clone(), back.stop_token());
     back.spawn("catalogs", keeping);
-    let keeping = pins::keep(Arc::clone(board), state.clone(), back.stop_token());
+    let keeping = pins::keep(Arc::clone(registry), state.clone(), back.stop_token());
     back.spawn("pins", keeping);
 }
 
@@ -448,9 +448,9 @@ fn spawn_readiness(front: &mut Tasks, backends: Arc<Backends>) {
     front.spawn("readiness", async move {
         tokio::select! {
             () = stop.cancelled() => return,
-            () = backends.board.start_within(FIRST_ATTEMPTS) => (),
+            () = backends.registry.start_within(FIRST_ATTEMPTS) => (),
         }
-        let status = reload::resolved(&backends.board);
+        let status = reload::resolved(&backends.registry);
         info!(status, "ready");
         systemd::ready(&status);
         stop.cancelled().await;
@@ -463,7 +463,7 @@ fn spawn_watchdog(front: &mut Tasks, runs: Arc<Runs>) {
     let crossing = move || {
         let runs = Arc::clone(&runs);
         async move {
-            drop(runs.backends().board.offer());
+            drop(runs.backends().registry.offer());
             runs.driven();
             runs.journal().lives().await
         }

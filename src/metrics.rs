@@ -1,5 +1,5 @@
 //! What the bridge counts for `GET /metrics`. Whoever has something to count holds one of these
-//! structs, and the page is written from them at each request; what is known elsewhere (the board,
+//! structs, and the page is written from them at each request; what is known elsewhere (the registry,
 //! the runs, the journal's health) is read there then and not kept twice.
 //!
 //! Counting costs an atomic addition or two. Each label is an enum or a backend's name in the

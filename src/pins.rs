@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::{
-    backend::board::Board,
+    backend::registry::Registry,
     http_client,
     model::{
         catalog::hex,
@@ -63,12 +63,12 @@ pub fn load(state: &StateDir, name: &BackendName) -> Accepted {
     }
 }
 
-/// Writes what is accepted on `board` into `state`, until `stop`.
-pub async fn keep(board: Arc<Board>, state: StateDir, stop: CancellationToken) {
+/// Writes what is accepted on `registry` into `state`, until `stop`.
+pub async fn keep(registry: Arc<Registry>, state: StateDir, stop: CancellationToken) {
     loop {
         let news = tokio::select! {
             biased;
-            news = board.wait_for(Board::unkept) => news,
+            news = registry.wait_for(Registry::unkept) => news,
             () = stop.cancelled() => return,
         };
         let mut failed = false;
@@ -85,7 +85,7 @@ pub async fn keep(board: Arc<Board>, state: StateDir, stop: CancellationToken) {
             } else {
                 debug!(backend = %name, tools = pins.0.len(), "what is accepted was kept");
             }
-            board.kept(&name, pins, error);
+            registry.kept(&name, pins, error);
         }
         if failed {
             tokio::select! {
@@ -152,17 +152,17 @@ mod tests {
         for _ in 0..16 {
             let dir = tempfile::tempdir().unwrap();
             let state = StateDir::new(dir.path().to_owned());
-            let (board, seats) = fake::board(["fs"]);
-            let mut entry = fake::entry(&seats[0]);
+            let (registry, leases) = fake::registry(["fs"]);
+            let mut entry = fake::entry(&leases[0]);
             entry.source.pin = Mode::Warn;
-            board.set(vec![entry]);
+            registry.set(vec![entry]);
             let tool = RawValue::from_string(r#"{"name":"ls"}"#.to_owned()).unwrap();
             let (catalog, _) = Catalog::mcp(None, vec![tool]);
-            board.write(&seats[0], |known| known.catalog = Some(Arc::new(catalog)));
+            registry.write(&leases[0], |known| known.catalog = Some(Arc::new(catalog)));
             let stop = CancellationToken::new();
             stop.cancel();
-            keep(board, state.clone(), stop).await;
-            assert!(matches!(load(&state, seats[0].name()), Accepted::Pins(_)));
+            keep(registry, state.clone(), stop).await;
+            assert!(matches!(load(&state, leases[0].name()), Accepted::Pins(_)));
         }
     }
 

@@ -44,7 +44,7 @@ struct Feed {
     caller: Caller,
     sight: Sight,
     changes: broadcast::Receiver<Change>,
-    board: watch::Receiver<u64>,
+    registry: watch::Receiver<u64>,
     /// What was told last of the daemon.
     daemon: String,
     /// What was told last of each backend.
@@ -63,7 +63,7 @@ impl Api {
             sight: Sight::of(&self.runs, &caller, headers),
             caller,
             changes: self.runs.changes().subscribe(),
-            board: self.backends().board.version(),
+            registry: self.backends().registry.version(),
             daemon: String::new(),
             backends: BTreeMap::new(),
             // The first look is due.
@@ -91,7 +91,7 @@ impl Feed {
                 () = draining.cancelled() => return None,
                 () = sleep_until(look) => self.look(&mut out)?,
                 change = self.changes.recv() => self.take(change, &mut out)?,
-                changed = self.board.changed() => {
+                changed = self.registry.changed() => {
                     changed.ok()?;
                     self.changed = true;
                 }

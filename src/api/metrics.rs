@@ -13,9 +13,9 @@ use super::Api;
 use crate::{
     audit::Audit,
     backend::{
-        board::{Phase, Snapshot},
         breaker::Look,
         calls::Lane,
+        registry::{Phase, Snapshot},
     },
     door::{
         code::Code,
@@ -69,11 +69,11 @@ impl Api {
 
 /// What is known of each backend at this moment.
 fn backends(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
-    let board = &runs.backends().board;
+    let registry = &runs.backends().registry;
     let lanes = runs.backends().lanes();
     let known: Vec<(&BackendName, &Arc<Lane>, Snapshot)> = lanes
         .iter()
-        .filter_map(|(name, lane)| Some((name, lane, board.snapshot(name.as_str())?)))
+        .filter_map(|(name, lane)| Some((name, lane, registry.snapshot(name.as_str())?)))
         .collect();
     let each =
         || known.iter().map(|(name, lane, known)| ([("backend", name.as_str())], *lane, known));

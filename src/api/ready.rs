@@ -77,12 +77,12 @@ struct Upstream {
 impl Api {
     /// The answer for `app`, or for a stranger.
     pub(super) fn ready(&self, app: Option<&App>) -> Response<Body> {
-        let board = &self.backends().board;
-        let started = board.is_started();
+        let registry = &self.backends().registry;
+        let started = registry.is_started();
         let (mut backends, mut missing, mut unresolved) = (Vec::new(), Vec::new(), 0);
         let lanes = self.backends().lanes();
         for (name, lane) in lanes.iter() {
-            let Some(known) = board.snapshot(name.as_str()) else { continue };
+            let Some(known) = registry.snapshot(name.as_str()) else { continue };
             let (required, resolved) = (lane.rules.required, known.catalog.is_some());
             let is_awaited = !resolved && (required || !started);
             unresolved += usize::from(is_awaited);

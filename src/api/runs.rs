@@ -330,8 +330,8 @@ impl Api {
         app: &App,
         backends: Option<Vec<String>>,
     ) -> Result<Table, Response<Body>> {
-        self.backends().board.settled().await;
-        let offer = Arc::new(self.backends().board.offer_of_known()).seen_by(&app.rights);
+        self.backends().registry.settled().await;
+        let offer = Arc::new(self.backends().registry.offer_of_known()).seen_by(&app.rights);
         let all = names(&offer);
         let chosen = match backends {
             None => all,

@@ -17,11 +17,11 @@ use super::{
 };
 use crate::{
     backend::{
-        board::Snapshot,
         breaker::Look,
         calls::{self, Lane},
         peer::Verdict,
         program::hiding::Exposure,
+        registry::Snapshot,
     },
     config::App,
     door::guard::Caller,
@@ -387,9 +387,9 @@ pub(super) fn kind(offer: &Offer, name: &BackendName) -> Option<&'static str> {
 }
 
 fn one(api: &Api, name: &BackendName, lane: &Lane) -> Option<Backend> {
-    let board = &api.runs.backends().board;
-    let known: Snapshot = board.snapshot(name.as_str())?;
-    let offer = board.offer();
+    let registry = &api.runs.backends().registry;
+    let known: Snapshot = registry.snapshot(name.as_str())?;
+    let offer = registry.offer();
     let kind = kind(&offer, name)?;
     let stale = known.is_stale();
     Some(Backend {

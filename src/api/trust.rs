@@ -18,7 +18,7 @@ use tracing::info;
 
 use super::{Api, bad_request, json_body, names, status, unknown_backend};
 use crate::{
-    backend::board::Snapshot,
+    backend::registry::Snapshot,
     door::{
         code::Code,
         guard::Caller,
@@ -138,7 +138,7 @@ impl Api {
             true => &Rights::default(),
             false => caller.app.rights.as_ref(),
         };
-        let all = names(&self.backends().board.offer());
+        let all = names(&self.backends().registry.offer());
         let mine = all.iter().filter(|name| rights.include(name));
         let backends = mine.filter_map(|name| self.pinned(name, rights)).collect();
         reply::json(StatusCode::OK, &Trust { backends })
@@ -147,8 +147,8 @@ impl Api {
     /// `None` for what has no pins: a local tool is the operator's own. What may not be used is not
     /// shown either.
     fn pinned(&self, name: &BackendName, rights: &Rights) -> Option<Pinned> {
-        let kind = status::kind(&self.backends().board.offer(), name)?;
-        let known = self.backends().board.snapshot(name.as_str())?;
+        let kind = status::kind(&self.backends().registry.offer(), name)?;
+        let known = self.backends().registry.snapshot(name.as_str())?;
         (kind != "local").then(|| Pinned::of(name, kind, &known, rights))
     }
 
@@ -180,12 +180,12 @@ impl Api {
             Accept::Everything(Everything::All) => Take::All,
             Accept::Tools(tools) => Take::Tools(tools),
         };
-        let board = &self.backends().board;
-        let (offer, all_rights) = (board.offer(), &Rights::default());
+        let registry = &self.backends().registry;
+        let (offer, all_rights) = (registry.offer(), &Rights::default());
         let all = names(&offer);
         let found = offer.backends().map(|(name, _)| name).find(|one| one.as_str() == name);
         let accepted =
-            found.and_then(|name| Some((name, board.accept(name, &wanted.digest, take)?)));
+            found.and_then(|name| Some((name, registry.accept(name, &wanted.digest, take)?)));
         let (name, outcome) = match accepted {
             Some((name, outcome)) if self.pinned(name, all_rights).is_some() => (name, outcome),
             _ => {
@@ -212,7 +212,7 @@ impl Api {
         }
         info!(backend = %name, "the operator has accepted what the backend shows");
         // What cannot be written in time is told in the answer.
-        let kept = board.wait_for(|board| board.is_kept(name).then_some(()));
+        let kept = registry.wait_for(|registry| registry.is_kept(name).then_some(()));
         let in_time = timeout(PATIENCE, kept).await.is_ok();
         let Some(mut pinned) = self.pinned(name, all_rights) else {
             return unknown_backend(name.to_string(), &all);

@@ -16,11 +16,11 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use super::{
-    board::{Board, InUse, Phase},
     breaker::Sign,
     gate::Pass,
     line::NoTurn,
     peer::{CallError, Handle, Origin, Permit, Progress, ToolCall, Witness},
+    registry::{InUse, Phase, Registry},
 };
 use crate::{
     metrics,
@@ -52,7 +52,7 @@ const START_PATIENCE: Duration = Duration::from_secs(15);
 /// All backends, as seen by whoever has a call to make.
 #[derive(Debug)]
 pub struct Backends {
-    pub board: Arc<Board>,
+    pub registry: Arc<Registry>,
     /// Replaced whole by a reload; a call keeps what it began with.
     all: watch::Sender<Arc<All>>,
 }
@@ -100,11 +100,11 @@ impl All {
 
 impl Backends {
     /// No backends yet.
-    pub fn new(board: Arc<Board>) -> Self {
-        Self { board, all: watch::Sender::new(Arc::new(All::new(Lanes::new(), 0))) }
+    pub fn new(registry: Arc<Registry>) -> Self {
+        Self { registry, all: watch::Sender::new(Arc::new(All::new(Lanes::new(), 0))) }
     }
 
-    /// Makes these the backends: one lane for every backend that is about to be on the board.
+    /// Makes these the backends: one lane for every backend that is about to be on the registry.
     pub fn set(&self, lanes: Lanes, max_concurrent: usize) {
         let mut all = All::new(lanes, max_concurrent);
         let before = self.all();
@@ -262,7 +262,7 @@ impl Backends {
         };
         // The peer may be known as another one before it is connected.
         let is_another = |now: Option<Identity>| wanted.peer.is_some() && wanted.peer != now;
-        let known = self.board.snapshot(name.as_str());
+        let known = self.registry.snapshot(name.as_str());
         if known.is_some_and(|known| is_another(known.identity)) {
             return Err(Failure::AnotherPeer);
         }
@@ -321,7 +321,7 @@ impl Backends {
     ) -> Result<(), Failure> {
         let may_be = || {
             // With the connection comes what is behind it.
-            if self.board.withdraws(&route.backend, tool) {
+            if self.registry.withdraws(&route.backend, tool) {
                 return Err(Failure::Withdrawn);
             }
             permitted(route, wanted)
@@ -344,7 +344,7 @@ impl Backends {
         name: &BackendName,
         broken: Option<&InUse>,
     ) -> Result<InUse, Failure> {
-        let known = self.board.snapshot(name.as_str());
+        let known = self.registry.snapshot(name.as_str());
         let patience = match known.map(|known| known.phase) {
             Some(Phase::Connecting) => START_PATIENCE,
             _ => CONNECT_PATIENCE,
@@ -360,20 +360,20 @@ impl Backends {
         broken: Option<&InUse>,
         by: Instant,
     ) -> Result<InUse, Failure> {
-        let live = |board: &Board| match board.connection(name) {
+        let live = |registry: &Registry| match registry.connection(name) {
             Some(one) => broken.is_none_or(|broken| !one.is_same(broken)).then_some(Ok(one)),
-            None => (!board.has(name)).then_some(Err(Failure::Removed)),
+            None => (!registry.has(name)).then_some(Err(Failure::Removed)),
         };
-        if let Some(connection) = live(&self.board) {
+        if let Some(connection) = live(&self.registry) {
             return connection;
         }
         debug!(backend = %name, "a call waits for the connection");
-        let waited = timeout_at(by, self.board.wait_for(live)).await;
+        let waited = timeout_at(by, self.registry.wait_for(live)).await;
         waited.unwrap_or(Err(Failure::NotConnected))
     }
 
     fn why_unavailable(&self, name: &BackendName) -> String {
-        let known = self.board.snapshot(name.as_str());
+        let known = self.registry.snapshot(name.as_str());
         match known.map(|known| known.phase) {
             Some(Phase::Ready | Phase::Degraded) => format!(
                 "The tools of `{name}` were not available when this run started, and are now; \

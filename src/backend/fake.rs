@@ -12,8 +12,8 @@ use serde_json::value::RawValue;
 use tokio::sync::{Notify, watch};
 
 use super::{
-    board::{Board, Entry, Seat},
     peer::{About, CallError, Dial, Peer, PeerError, Permit, ToolCall},
+    registry::{Entry, Lease, Registry},
 };
 use crate::model::{
     answer::Answer,
@@ -111,20 +111,22 @@ impl World {
     }
 }
 
-/// A board of fake backends, and their seats.
-pub(crate) fn board<'a>(names: impl IntoIterator<Item = &'a str>) -> (Arc<Board>, Vec<Seat>) {
-    let board = Arc::new(Board::default());
-    let seat = |name| board.seat(BackendName::parse(name).unwrap());
-    let seats: Vec<Seat> = names.into_iter().map(seat).collect();
-    board.set(seats.iter().map(entry).collect());
-    (board, seats)
+/// A registry of fake backends, and their leases.
+pub(crate) fn registry<'a>(
+    names: impl IntoIterator<Item = &'a str>,
+) -> (Arc<Registry>, Vec<Lease>) {
+    let registry = Arc::new(Registry::default());
+    let lease = |name| registry.lease(BackendName::parse(name).unwrap());
+    let leases: Vec<Lease> = names.into_iter().map(lease).collect();
+    registry.set(leases.iter().map(entry).collect());
+    (registry, leases)
 }
 
-/// How the fake backend of `seat` is offered.
-pub(crate) fn entry(seat: &Seat) -> Entry {
-    let identity = Some(Identity::of(seat.name().as_str()));
-    let source = source(seat.name().as_str());
-    Entry { seat: seat.clone(), source, identity, accepted: Accepted::Nothing }
+/// How the fake backend of `lease` is offered.
+pub(crate) fn entry(lease: &Lease) -> Entry {
+    let identity = Some(Identity::of(lease.name().as_str()));
+    let source = source(lease.name().as_str());
+    Entry { lease: lease.clone(), source, identity, accepted: Accepted::Nothing }
 }
 
 /// The source of a fake backend called `name`.

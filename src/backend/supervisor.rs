@@ -6,7 +6,7 @@
 //!     +------- backoff -------+
 //! ```
 //!
-//! Where the backend is configured anew or no more, its seat is lost: the calls that run on the
+//! Where the backend is configured anew or no more, its lease is lost: the calls that run on the
 //! connection are finished, then it is closed.
 //!
 //! One task per backend, so one that hangs or dies delays no other. A refresh is told nothing
@@ -28,9 +28,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::{
-    board::{Board, Connection, Phase, Seat},
     gate::Gate,
     peer::{Dial, Peer, PeerError},
+    registry::{Connection, Lease, Phase, Registry},
 };
 use crate::{backoff::Backoff, model::ids::BackendName};
 
@@ -93,10 +93,10 @@ pub type Ask = oneshot::Sender<()>;
 
 /// Supervises one backend.
 pub struct Supervisor {
-    pub seat: Seat,
+    pub lease: Lease,
     pub dial: Arc<dyn Dial>,
     pub timing: watch::Receiver<Timing>,
-    pub board: Arc<Board>,
+    pub registry: Arc<Registry>,
     /// Is told of every connection that works.
     pub gate: Arc<Gate>,
     pub asks: mpsc::Receiver<Ask>,
@@ -104,7 +104,7 @@ pub struct Supervisor {
 
 impl fmt::Debug for Supervisor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Supervisor").field("name", self.seat.name()).finish_non_exhaustive()
+        f.debug_struct("Supervisor").field("name", self.lease.name()).finish_non_exhaustive()
     }
 }
 
@@ -125,7 +125,7 @@ enum End {
 }
 
 impl Supervisor {
-    /// Runs until its seat is lost or `stop` is cancelled; closes the connection then.
+    /// Runs until its lease is lost or `stop` is cancelled; closes the connection then.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut backoff = Backoff::for_connections();
         let mut waiting = Vec::new();
@@ -133,7 +133,7 @@ impl Supervisor {
             let patience = self.timing.borrow().timeout;
             let dialled = tokio::select! {
                 () = stop.cancelled() => return,
-                () = self.seat.lost() => return,
+                () = self.lease.lost() => return,
                 dialled = timeout(patience, self.dial.dial()) => dialled,
             };
             let mut least = Duration::ZERO;
@@ -156,7 +156,7 @@ impl Supervisor {
                             }
                         }
                     }
-                    close(self.seat.name(), connection.peer().as_ref()).await;
+                    close(self.lease.name(), connection.peer().as_ref()).await;
                     if matches!(end, End::Stop | End::SeatLost) {
                         return;
                     }
@@ -171,10 +171,10 @@ impl Supervisor {
             }
             answer(&mut waiting);
             let wait = backoff.next_wait().max(least);
-            debug!(backend = %self.seat.name(), ?wait, "next connection attempt");
+            debug!(backend = %self.lease.name(), ?wait, "next connection attempt");
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = self.seat.lost() => return,
+                () = self.lease.lost() => return,
                 () = sleep(wait) => (),
                 ask = next_ask(&mut self.asks) => waiting.push(ask),
             }
@@ -197,7 +197,7 @@ impl Supervisor {
             let timing = self.timing.borrow_and_update().clone();
             let resolved = tokio::select! {
                 () = stop.cancelled() => return End::Stop,
-                () = self.seat.lost() => return End::SeatLost,
+                () = self.lease.lost() => return End::SeatLost,
                 error = peer.closed() => return End::Lost { error, lived: since.elapsed() },
                 resolved = timeout(timing.timeout, peer.resolve()) => resolved,
             };
@@ -221,7 +221,7 @@ impl Supervisor {
                         )),
                     };
                     failures += 1;
-                    if failures == FAILURES_TO_REDIAL || !self.board.has_catalog(&self.seat) {
+                    if failures == FAILURES_TO_REDIAL || !self.registry.has_catalog(&self.lease) {
                         return End::Lost { error, lived: since.elapsed() };
                     }
                     let wait = timing.jittered().min(RETRY_REFRESH);
@@ -234,7 +234,7 @@ impl Supervisor {
             // stays noted in the peer, an ask stays in the channel.
             reason = tokio::select! {
                 () = stop.cancelled() => return End::Stop,
-                () = self.seat.lost() => return End::SeatLost,
+                () = self.lease.lost() => return End::SeatLost,
                 error = peer.closed() => return End::Lost { error, lived: since.elapsed() },
                 () = sleep_until(refreshed + wait) => Reason::Timer,
                 () = retimed(&mut self.timing) => Reason::Timer,
@@ -262,7 +262,7 @@ impl Supervisor {
         tokio::select! {
             () = stop.cancelled() => {}
             () = connection.unused() => {
-                info!(backend = %self.seat.name(), "no call uses the earlier connection any more");
+                info!(backend = %self.lease.name(), "no call uses the earlier connection any more");
             }
         }
     }
@@ -277,7 +277,7 @@ impl Supervisor {
         let now = SystemTime::now();
         let tools = catalog.tool_count();
         let mut news = false;
-        self.board.write(&self.seat, |known| {
+        self.registry.write(&self.lease, |known| {
             let before = known.catalog.as_ref().map(|catalog| catalog.digest().to_owned());
             news = known.phase != Phase::Ready || before.as_deref() != Some(catalog.digest());
             known.phase = Phase::Ready;
@@ -290,15 +290,15 @@ impl Supervisor {
             known.connections += u64::from(reason == Reason::Connected);
         });
         if news {
-            info!(backend = %self.seat.name(), tools, %reason, "ready");
+            info!(backend = %self.lease.name(), tools, %reason, "ready");
         } else {
-            debug!(backend = %self.seat.name(), tools, %reason, "refreshed, nothing new");
+            debug!(backend = %self.lease.name(), tools, %reason, "refreshed, nothing new");
         }
     }
 
     fn degraded(&self, connection: &Connection, error: &PeerError, wait: Duration) {
-        warn!(backend = %self.seat.name(), %error, "refresh failed; the last good catalog stays");
-        self.board.write(&self.seat, |known| {
+        warn!(backend = %self.lease.name(), %error, "refresh failed; the last good catalog stays");
+        self.registry.write(&self.lease, |known| {
             known.phase = Phase::Degraded;
             known.connection = Some(connection.clone());
             known.about = connection.peer().about();
@@ -311,7 +311,7 @@ impl Supervisor {
     fn down(&self, error: &PeerError) {
         let text = error.to_string();
         let mut news = false;
-        self.board.write(&self.seat, |known| {
+        self.registry.write(&self.lease, |known| {
             // A peer that stays away is told of once, not with every attempt.
             news = known.phase != Phase::Down || known.last_error.as_ref() != Some(&text);
             known.phase = Phase::Down;
@@ -321,9 +321,9 @@ impl Supervisor {
             known.failures += 1;
         });
         if news {
-            warn!(backend = %self.seat.name(), %error, "down; the bridge keeps trying to connect");
+            warn!(backend = %self.lease.name(), %error, "down; the bridge keeps trying to connect");
         } else {
-            debug!(backend = %self.seat.name(), %error, "still down");
+            debug!(backend = %self.lease.name(), %error, "still down");
         }
     }
 }
@@ -337,7 +337,7 @@ async fn changed(peer: &dyn Peer, not_before: Instant) {
 async fn next_ask(asks: &mut mpsc::Receiver<Ask>) -> Ask {
     match asks.recv().await {
         Some(ask) => ask,
-        // Nobody can ask any more; the seat is lost, or the daemon is going down.
+        // Nobody can ask any more; the lease is lost, or the daemon is going down.
         None => std::future::pending().await,
     }
 }

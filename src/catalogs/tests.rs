@@ -62,11 +62,11 @@ fn a_damaged_file_is_left_out() {
 async fn what_is_there_when_the_bridge_stops_is_kept() {
     for _ in 0..16 {
         let (_dir, state) = state();
-        let (board, seats) = fake::board(["fs"]);
-        board.write(&seats[0], |known| known.catalog = Some(Arc::new(server())));
+        let (registry, leases) = fake::registry(["fs"]);
+        registry.write(&leases[0], |known| known.catalog = Some(Arc::new(server())));
         let stop = CancellationToken::new();
         stop.cancel();
-        keep(board, state.clone(), stop).await;
-        assert!(load(&state, seats[0].name(), &Identity::of("fs")).is_some());
+        keep(registry, state.clone(), stop).await;
+        assert!(load(&state, leases[0].name(), &Identity::of("fs")).is_some());
     }
 }

@@ -16,13 +16,13 @@ use super::inner_listener;
 use crate::{
     backend::{
         a2a::{A2aDialer, Conversations},
-        board::{Board, Entry, Seat},
         calls::{Backends, CallLimits, Lane, LaneRules, Lanes},
         gate::Gate,
         local::LocalDialer,
         mcp,
         peer::Dial,
         program::hiding,
+        registry::{Entry, Lease, Registry},
         supervisor::{Supervisor, Timing},
     },
     catalogs,
@@ -65,7 +65,7 @@ pub(super) struct Shared {
 #[derive(Debug, Clone)]
 struct Member {
     target: Arc<Target>,
-    seat: Seat,
+    lease: Lease,
     lane: Arc<Lane>,
     timing: watch::Sender<Timing>,
     /// With an agent.
@@ -185,21 +185,21 @@ impl Fleet {
                         }
                     };
                     let timing = watch::Sender::new(timing);
-                    let seat = self.backends.board.seat(name.clone());
+                    let lease = self.backends.registry.lease(name.clone());
                     let supervisor = Supervisor {
-                        seat: seat.clone(),
+                        lease: lease.clone(),
                         dial,
                         timing: timing.subscribe(),
-                        board: Arc::clone(&self.backends.board),
+                        registry: Arc::clone(&self.backends.registry),
                         gate,
                         asks: asked,
                     };
                     supervisors.push((supervisor, agent));
                     let (target, lane) = (Arc::new(backend.target), Arc::new(lane));
-                    Member { target, seat, lane, timing, conversations }
+                    Member { target, lease, lane, timing, conversations }
                 }
             };
-            entries.push(Entry { seat: member.seat.clone(), source, identity, accepted });
+            entries.push(Entry { lease: member.lease.clone(), source, identity, accepted });
             self.members.insert(name, member);
         }
         changes.removed = before.keys().map(ToString::to_string).collect();
@@ -207,7 +207,7 @@ impl Fleet {
             |(name, member): (&BackendName, &Member)| (name.clone(), Arc::clone(&member.lane));
         // In this order: whatever is offered can be called.
         self.backends.set(self.members.iter().map(lane).collect::<Lanes>(), max_concurrent);
-        self.backends.board.set(entries);
+        self.backends.registry.set(entries);
         for (supervisor, agent) in supervisors {
             let stop = self.shared.stop.clone();
             self.tasks.spawn(async move {
@@ -269,8 +269,8 @@ impl Fleet {
         }
     }
 
-    pub(super) fn board(&self) -> &Arc<Board> {
-        &self.backends.board
+    pub(super) fn registry(&self) -> &Arc<Registry> {
+        &self.backends.registry
     }
 }
 

@@ -16,7 +16,7 @@ use url::Url;
 use super::{apps, fleet::Fleet};
 use crate::{
     api::{Flaw, Loaded},
-    backend::board::Board,
+    backend::registry::Registry,
     config::{Audit, Auth, Config, ConfigErrors, ConfigFile, Listen, Upstream},
     door::hosts::Hosts,
     front::Front,
@@ -141,7 +141,7 @@ impl Reloader {
         close: CancellationToken,
         stop: CancellationToken,
     ) {
-        let board = Arc::clone(self.fleet.board());
+        let registry = Arc::clone(self.fleet.registry());
         if let (Some(reload), Some(tls)) = (&mut reload, &self.names.tls) {
             reload.watch.follow(tls.files().paths());
         }
@@ -152,7 +152,7 @@ impl Reloader {
                 () = stop.cancelled() => break,
                 () = close.cancelled(), if reload.is_some() => reload = None,
                 () = self.fleet.ended() => {}
-                () = board.started(), if !started => started = true,
+                () = registry.started(), if !started => started = true,
                 news = next(reload.as_mut()), if started => {
                     if let Some(reload) = &mut reload {
                         self.look_at_certificate().await;
@@ -198,7 +198,7 @@ impl Reloader {
             Ok(config) => self.take(config).await,
             Err(mistakes) => self.refuse(&mistakes),
         }
-        let resolved = resolved(self.fleet.board());
+        let resolved = resolved(self.fleet.registry());
         systemd::ready(&match &self.loaded.borrow().flaw {
             Some(flaw) => format!("{resolved}; configuration {flaw}"),
             None => resolved,
@@ -297,8 +297,8 @@ async fn next(reload: Option<&mut Reload>) -> News {
 }
 
 /// How the backends are doing, in a few words.
-pub(super) fn resolved(board: &Board) -> String {
-    let known = board.snapshots();
+pub(super) fn resolved(registry: &Registry) -> String {
+    let known = registry.snapshots();
     let resolved = known.values().filter(|known| known.catalog.is_some()).count();
     format!("{resolved} of {} backends resolved", known.len())
 }

@@ -369,7 +369,7 @@ impl Runs {
         match asked_by {
             Some(asked_by) => asked_by.driven.table.results().map(str::to_owned),
             None => {
-                let offer = self.backends.board.offer();
+                let offer = self.backends.registry.offer();
                 Some(offer.results()?.names().next()?.to_string())
             }
         }

@@ -207,7 +207,7 @@ impl Runs {
         let (is_remade, table) = match routes {
             Some(routes) => (false, Table::restore(&record.table, routes)),
             None => {
-                let offer = self.backends.board.offer_of_known();
+                let offer = self.backends.registry.offer_of_known();
                 (true, Table::remade(&record.table, Arc::clone(offer.routes())))
             }
         };

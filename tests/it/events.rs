@@ -57,7 +57,7 @@ async fn what_happens_is_told() {
     assert_eq!(listed.expect(200)["calls"][0], failed, "one shape everywhere");
     until(&mut events, "run", |run| run["state"] == "ended").await;
 
-    // A later look has what was called in the meantime, though the board has not changed.
+    // A later look has what was called in the meantime, though the registry has not changed.
     let mut later = Stream::open(&rig.bridge, EVENTS).await;
     let backend = until(&mut later, "backend", |backend| backend["name"] == "plain").await;
     assert_eq!(backend["lastCall"]["answered"], true, "{backend}");

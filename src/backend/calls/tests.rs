@@ -12,10 +12,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::*;
 use crate::backend::{
-    board::Seat,
-    fake::{FakeDial, Mood, Permitted, World, board},
+    fake::{FakeDial, Mood, Permitted, World, registry},
     gate::Gate,
     peer::Dial,
+    registry::Lease,
     supervisor::{Supervisor, Timing},
 };
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
 
 struct Harness {
     backends: Arc<Backends>,
-    seats: Vec<Seat>,
+    leases: Vec<Lease>,
     _tasks: tokio::task::JoinSet<()>,
     _stop: DropGuard,
 }
@@ -35,14 +35,14 @@ fn start(worlds: &[(&str, &Arc<World>)], concurrency: usize) -> Harness {
 }
 
 fn start_with(worlds: &[(&str, &Arc<World>)], concurrency: usize, idle: Duration) -> Harness {
-    let (board, seats) = board(worlds.iter().map(|(name, _)| *name));
+    let (registry, leases) = registry(worlds.iter().map(|(name, _)| *name));
     let stop = CancellationToken::new();
     let mut tasks = tokio::task::JoinSet::new();
     let mut lanes = BTreeMap::new();
     let second = Duration::from_secs(1);
     let timing = Timing { interval: 300 * second, jitter: 0.0, timeout: 30 * second };
     let timing = watch::Sender::new(timing);
-    for ((_, world), seat) in worlds.iter().zip(seats.clone()) {
+    for ((_, world), lease) in worlds.iter().zip(leases.clone()) {
         let (asks, asked) = mpsc::channel(8);
         let limits = CallLimits { idle, pending_after: None };
         let rules = LaneRules {
@@ -53,22 +53,22 @@ fn start_with(worlds: &[(&str, &Arc<World>)], concurrency: usize, idle: Duration
             approve: Policy::default(),
         };
         let dial: Arc<dyn Dial> = Arc::new(FakeDial(Arc::clone(world)));
-        let gate = Arc::new(Gate::new(seat.name().clone()));
+        let gate = Arc::new(Gate::new(lease.name().clone()));
         let lane = Lane::new(rules, Arc::clone(&dial), Arc::clone(&gate), asks);
-        lanes.insert(seat.name().clone(), Arc::new(lane));
+        lanes.insert(lease.name().clone(), Arc::new(lane));
         let supervisor = Supervisor {
-            seat,
+            lease,
             dial,
             timing: timing.subscribe(),
-            board: Arc::clone(&board),
+            registry: Arc::clone(&registry),
             gate,
             asks: asked,
         };
         tasks.spawn(supervisor.run(stop.clone()));
     }
-    let backends = Arc::new(Backends::new(board));
+    let backends = Arc::new(Backends::new(registry));
     backends.set(lanes, 256);
-    Harness { backends, seats, _tasks: tasks, _stop: stop.drop_guard() }
+    Harness { backends, leases, _tasks: tasks, _stop: stop.drop_guard() }
 }
 
 fn wanted(arguments: Box<RawValue>) -> Wanted {
@@ -89,13 +89,15 @@ impl Harness {
     async fn lose(&self, world: &World) {
         world.dialling.send_replace(Mood::Hanging);
         world.lost.notify_one();
-        let down = |board: &Board| board.snapshot("fs").filter(|known| known.connection.is_none());
-        self.backends.board.wait_for(down).await;
+        let down = |registry: &Registry| {
+            registry.snapshot("fs").filter(|known| known.connection.is_none())
+        };
+        self.backends.registry.wait_for(down).await;
     }
 
     /// Asks for work that an earlier life of the bridge has begun.
     async fn resume(&self, name: &str) -> Answer {
-        let offer = self.backends.board.offer();
+        let offer = self.backends.registry.offer();
         let route = offer.route(name).unwrap();
         let args = RawValue::from_string("{}".to_owned()).unwrap();
         let handle = Some(Handle("work".to_owned()));
@@ -107,8 +109,8 @@ impl Harness {
     }
 
     async fn make(&self, name: &str) -> Made {
-        self.backends.board.settled().await;
-        let offer = self.backends.board.offer();
+        self.backends.registry.settled().await;
+        let offer = self.backends.registry.offer();
         let route = offer.route(name).unwrap();
         let args = RawValue::from_string(r#"{"a":1e400}"#.to_owned()).unwrap();
         self.backends.call(route, &wanted(args)).await
@@ -166,7 +168,7 @@ async fn start_breaking(calls: usize) -> (Arc<World>, Harness) {
     let world = World::new();
     *world.tools.lock().unwrap() = vec!["ls", "reads"];
     let harness = start(&[("fs", &world)], 4);
-    harness.backends.board.settled().await;
+    harness.backends.registry.settled().await;
     world.breaking.store(calls, Ordering::SeqCst);
     (world, harness)
 }
@@ -212,7 +214,7 @@ async fn a_call_that_breaks_with_its_connection_waits_for_the_next() {
 async fn call_with_progress(every: u64, times: usize, within: u64) -> (Answer, u64) {
     let world = World::new();
     let harness = start(&[("fs", &world)], 4);
-    harness.backends.board.settled().await;
+    harness.backends.registry.settled().await;
     world.calling.send_replace(Mood::Hanging);
     let begin = Instant::now();
     let worker = async {
@@ -224,7 +226,7 @@ async fn call_with_progress(every: u64, times: usize, within: u64) -> (Answer, u
         world.calling.send_replace(Mood::Well);
         std::future::pending::<()>().await;
     };
-    let offer = harness.backends.board.offer();
+    let offer = harness.backends.registry.offer();
     let arguments = RawValue::from_string("{}".to_owned()).unwrap();
     let deadline = begin + Duration::from_secs(within);
     let wanted = Wanted { deadline, ..wanted(arguments) };
@@ -249,7 +251,7 @@ async fn progress_that_stops_is_waited_for_once_more() {
     check_error(answer, "no answer within 60 s");
     let world = World::new();
     let harness = start(&[("fs", &world)], 4);
-    harness.backends.board.settled().await;
+    harness.backends.registry.settled().await;
     world.calling.send_replace(Mood::Hanging);
     let (answer, ()) = tokio::join!(harness.call("fs_ls"), async {
         tokio::time::sleep(Duration::from_secs(40)).await;
@@ -269,7 +271,7 @@ async fn progress_for_ever_ends_at_the_deadline() {
 async fn a_lost_backend_is_waited_for_a_little() {
     let world = World::new();
     let harness = start(&[("fs", &world)], 4);
-    harness.backends.board.settled().await;
+    harness.backends.registry.settled().await;
     harness.lose(&world).await;
     check_error(harness.call("fs_ls").await, "cannot be reached");
     let (answer, _) = tokio::join!(harness.call("fs_ls"), async {
@@ -283,7 +285,7 @@ async fn a_lost_backend_is_waited_for_a_little() {
 async fn work_that_has_begun_is_never_said_not_to_have() {
     let world = World::new();
     let harness = start(&[("fs", &world)], 4);
-    harness.backends.board.settled().await;
+    harness.backends.registry.settled().await;
     harness.lose(&world).await;
     let start = Instant::now();
     check_error(harness.resume("fs_ls").await, "may or may not have taken effect");
@@ -295,12 +297,12 @@ async fn one_that_hangs_delays_no_other() {
     let (slow, fast) = (World::new(), World::new());
     slow.calling.send_replace(Mood::Hanging);
     let harness = start(&[("slow", &slow), ("fast", &fast)], 2);
-    harness.backends.board.settled().await;
+    harness.backends.registry.settled().await;
     let mut stuck = tokio::task::JoinSet::new();
     for _ in 0..20 {
         let backends = Arc::clone(&harness.backends);
         stuck.spawn(async move {
-            let offer = backends.board.offer();
+            let offer = backends.registry.offer();
             let args = RawValue::from_string("{}".to_owned()).unwrap();
             backends.call(offer.route("slow_ls").unwrap(), &wanted(args)).await.answer
         });
@@ -324,11 +326,11 @@ async fn a_turn_is_not_waited_for_as_long_as_a_call_may_take() {
     let world = World::new();
     let hour = Duration::from_secs(60 * 60);
     let harness = start_with(&[("fs", &world)], 1, hour);
-    harness.backends.board.settled().await;
+    harness.backends.registry.settled().await;
     world.calling.send_replace(Mood::Hanging);
     let begin = Instant::now();
     let call = async || {
-        let offer = harness.backends.board.offer();
+        let offer = harness.backends.registry.offer();
         let arguments = RawValue::from_string("{}".to_owned()).unwrap();
         let wanted = Wanted { deadline: begin + hour, ..wanted(arguments) };
         let made = harness.backends.call(offer.route("fs_ls").unwrap(), &wanted).await;
@@ -345,7 +347,7 @@ async fn calls_to_what_hangs_do_not_pile_up() {
     let (slow, fast) = (World::new(), World::new());
     slow.calling.send_replace(Mood::Hanging);
     let harness = start(&[("slow", &slow), ("fast", &fast)], 4);
-    harness.backends.board.settled().await;
+    harness.backends.registry.settled().await;
     let begin = Instant::now();
     let one = async || (harness.make("slow_ls").await, begin.elapsed().as_secs());
     let made = futures_util::future::join_all((0..500).map(|_| one())).await;
@@ -370,9 +372,9 @@ async fn wrong_arguments_take_no_turn_and_are_not_sent() {
     *world.tools.lock().unwrap() = vec!["typed"];
     world.calling.send_replace(Mood::Hanging);
     let harness = start(&[("fs", &world)], 1);
-    harness.backends.board.settled().await;
+    harness.backends.registry.settled().await;
     let call = async |arguments: &str| {
-        let offer = harness.backends.board.offer();
+        let offer = harness.backends.registry.offer();
         let args = RawValue::from_string(arguments.to_owned()).unwrap();
         let made = harness.backends.call(offer.route("fs_typed").unwrap(), &wanted(args)).await;
         if matches!(made.answer, Answer::Error(_)) {

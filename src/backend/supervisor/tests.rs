@@ -2,13 +2,13 @@
 
 use super::*;
 use crate::backend::{
-    board::Snapshot,
-    fake::{FakeDial, Mood, World, board},
+    fake::{FakeDial, Mood, World, registry},
+    registry::Snapshot,
 };
 
 struct Harness {
     world: Arc<World>,
-    board: Arc<Board>,
+    registry: Arc<Registry>,
     asks: mpsc::Sender<Ask>,
     stop: CancellationToken,
     task: tokio::task::JoinSet<()>,
@@ -16,8 +16,8 @@ struct Harness {
 
 impl Harness {
     fn start(world: Arc<World>) -> Self {
-        let (board, seats) = board(["fs"]);
-        let seat = seats.into_iter().next().unwrap();
+        let (registry, leases) = registry(["fs"]);
+        let lease = leases.into_iter().next().unwrap();
         let (asks, asked) = mpsc::channel(8);
         let stop = CancellationToken::new();
         let timing = Timing {
@@ -26,21 +26,21 @@ impl Harness {
             timeout: Duration::from_secs(30),
         };
         let supervisor = Supervisor {
-            gate: Arc::new(Gate::new(seat.name().clone())),
-            seat,
+            gate: Arc::new(Gate::new(lease.name().clone())),
+            lease,
             dial: Arc::new(FakeDial(Arc::clone(&world))),
             timing: watch::Sender::new(timing).subscribe(),
-            board: Arc::clone(&board),
+            registry: Arc::clone(&registry),
             asks: asked,
         };
         let mut task = tokio::task::JoinSet::new();
         task.spawn(supervisor.run(stop.clone()));
-        Self { world, board, asks, stop, task }
+        Self { world, registry, asks, stop, task }
     }
 
     async fn wait_for(&self, wanted: impl Fn(&Snapshot) -> bool) -> Snapshot {
-        let found = |board: &Board| board.snapshot("fs").filter(|known| wanted(known));
-        self.board.wait_for(found).await
+        let found = |registry: &Registry| registry.snapshot("fs").filter(|known| wanted(known));
+        self.registry.wait_for(found).await
     }
 
     async fn phase(&self, phase: Phase) -> Snapshot {
@@ -48,8 +48,8 @@ impl Harness {
     }
 
     async fn resolves(&self, count: usize) {
-        let enough = |_: &Board| (World::count(&self.world.resolves) >= count).then_some(());
-        self.board.wait_for(enough).await;
+        let enough = |_: &Registry| (World::count(&self.world.resolves) >= count).then_some(());
+        self.registry.wait_for(enough).await;
     }
 
     async fn ask(&self) {
@@ -69,7 +69,7 @@ async fn it_connects_resolves_and_closes() {
     let harness = Harness::start(World::new());
     let known = harness.phase(Phase::Ready).await;
     assert_eq!(known.catalog.unwrap().tool_count(), 1);
-    assert!(harness.board.offer().route("fs_ls").is_some());
+    assert!(harness.registry.offer().route("fs_ls").is_some());
     let world = Arc::clone(&harness.world);
     harness.stop().await;
     assert_eq!(World::count(&world.closes), 1);
@@ -94,7 +94,7 @@ async fn a_changed_list_is_taken_at_once_and_a_flapping_one_is_not() {
     harness.world.changed.notify_one();
     harness.resolves(2).await;
     assert!(start.elapsed() < Duration::from_secs(1));
-    assert!(harness.board.offer().route("fs_cat").is_some());
+    assert!(harness.registry.offer().route("fs_cat").is_some());
     harness.world.changed.notify_one();
     harness.resolves(3).await;
     assert!(start.elapsed() >= LIST_CHANGED_GAP);
@@ -106,7 +106,7 @@ async fn an_ask_is_answered_when_the_refresh_has_been_tried() {
     harness.phase(Phase::Ready).await;
     *harness.world.tools.lock().unwrap() = vec!["cat"];
     harness.ask().await;
-    assert!(harness.board.offer().route("fs_cat").is_some());
+    assert!(harness.registry.offer().route("fs_cat").is_some());
     harness.world.dialling.send_replace(Mood::Failing);
     harness.world.lost.notify_one();
     harness.phase(Phase::Down).await;
@@ -124,7 +124,7 @@ async fn a_failed_refresh_keeps_the_catalog_and_three_redial() {
     assert_eq!(known.last_error.as_deref(), Some("it fails"));
     harness.phase(Phase::Down).await;
     assert!(World::count(&harness.world.resolves) >= 4);
-    assert!(harness.board.offer().route("fs_ls").is_some(), "the last good catalog stays");
+    assert!(harness.registry.offer().route("fs_ls").is_some(), "the last good catalog stays");
     harness.world.resolving.send_replace(Mood::Well);
     let known = harness.phase(Phase::Ready).await;
     assert_eq!(known.last_error, None);

@@ -18,7 +18,7 @@ use crate::{
 
 impl Scene {
     async fn by_hand(&self) -> Made {
-        let offer = self.runs.backends.board.offer();
+        let offer = self.runs.backends.registry.offer();
         let call = Call {
             tool_use: "by hand".into(),
             agent_run: None,

@@ -8,11 +8,11 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::{
     backend::{
-        board::Entry as Seated,
         calls::{CallLimits, Lane, LaneRules},
-        fake::{FakeDial, World, board},
+        fake::{FakeDial, World, registry},
         gate::Gate,
         peer::Dial,
+        registry::Entry as Seated,
         supervisor::{Supervisor, Timing},
     },
     config::Credential,
@@ -81,32 +81,32 @@ impl Scene {
         })
         .await;
         let dir = tempfile::tempdir().unwrap();
-        let (world, (board, seats)) = (World::new(), board(["fs"]));
-        let mut entry: Seated = crate::backend::fake::entry(&seats[0]);
+        let (world, (registry, leases)) = (World::new(), registry(["fs"]));
+        let mut entry: Seated = crate::backend::fake::entry(&leases[0]);
         entry.source.can_pend = pending_after.is_some();
-        board.set(vec![entry]);
+        registry.set(vec![entry]);
         let (asks, asked) = mpsc::channel(8);
         let limits = CallLimits { idle: Duration::from_secs(60), pending_after };
         let approve = crate::model::approval::Policy::default();
         let tools = crate::model::naming::ToolFilter::default();
         let rules = LaneRules { required: true, limits, concurrency: 4, tools, approve };
         let dial: Arc<dyn Dial> = Arc::new(FakeDial(Arc::clone(&world)));
-        let gate = Arc::new(Gate::new(seats[0].name().clone()));
+        let gate = Arc::new(Gate::new(leases[0].name().clone()));
         let lane = Lane::new(rules, Arc::clone(&dial), Arc::clone(&gate), asks);
         let second = Duration::from_secs(1);
         let timing = Timing { interval: 300 * second, jitter: 0.0, timeout: 30 * second };
         let supervisor = Supervisor {
-            seat: seats[0].clone(),
+            lease: leases[0].clone(),
             dial,
             timing: watch::Sender::new(timing).subscribe(),
-            board: Arc::clone(&board),
+            registry: Arc::clone(&registry),
             gate,
             asks: asked,
         };
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(supervisor.run(CancellationToken::new()));
-        let backends = Arc::new(Backends::new(Arc::clone(&board)));
-        backends.set([(seats[0].name().clone(), Arc::new(lane))].into(), 16);
+        let backends = Arc::new(Backends::new(Arc::clone(&registry)));
+        backends.set([(leases[0].name().clone(), Arc::new(lane))].into(), 16);
         let state = StateDir::new(dir.path().to_owned());
         let url = mantyx.url.clone();
         let upstream = Upstream::new(url, None, &Credential::Own("token".into()), state);
@@ -118,13 +118,15 @@ impl Scene {
         };
         let (upstream, journal) = (Arc::new(upstream), Arc::new(journal));
         let runs = Arc::new(Runs::new(upstream, backends, &limits, &[app()], journal, None));
-        board.wait_for(|board| board.snapshot("fs").filter(|fs| fs.connection.is_some())).await;
+        registry
+            .wait_for(|registry| registry.snapshot("fs").filter(|fs| fs.connection.is_some()))
+            .await;
         Self { runs, world, mantyx, is_forgetful, dir, _tasks: tasks }
     }
 
     /// The run `id`, as its app creates it.
     pub(super) fn new_run(&self, id: &str) -> NewRun {
-        let offer = self.runs.backends.board.offer();
+        let offer = self.runs.backends.registry.offer();
         let names = offer.backends().map(|(name, _)| name.clone()).collect();
         NewRun {
             key: key(id),

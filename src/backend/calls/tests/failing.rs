@@ -99,7 +99,7 @@ async fn a_probe_that_is_cancelled_frees_its_place() {
 async fn calls_that_waited_for_their_turn_are_not_made_when_it_opens() {
     let world = World::new();
     let harness = start(&[("fs", &world)], 1);
-    harness.backends.board.settled().await;
+    harness.backends.registry.settled().await;
     world.calling.send_replace(Mood::Failing);
     let all = join_all((0..20).map(|_| harness.call("fs_ls"))).await;
     assert_eq!(World::count(&world.calls), 7);
@@ -112,7 +112,7 @@ async fn calls_that_waited_for_their_turn_are_not_made_when_it_opens() {
 async fn a_call_that_got_no_turn_or_was_cancelled_says_nothing() {
     let world = World::new();
     let harness = start(&[("fs", &world)], 1);
-    harness.backends.board.settled().await;
+    harness.backends.registry.settled().await;
     world.calling.send_replace(Mood::Hanging);
     let answers = join_all((0..10).map(|_| harness.call("fs_ls"))).await;
     let busy = answers.iter().filter(|a| matches!(a, Answer::Error(t) if t.contains("no turn")));
@@ -127,7 +127,7 @@ async fn a_call_that_got_no_turn_or_was_cancelled_says_nothing() {
 async fn a_backend_that_is_away_is_not_waited_for_each_time_and_closes_when_it_is_back() {
     let world = World::new();
     let harness = start(&[("fs", &world)], 4);
-    harness.backends.board.settled().await;
+    harness.backends.registry.settled().await;
     harness.lose(&world).await;
     for _ in 0..7 {
         check_error(harness.call("fs_ls").await, "cannot be reached");
@@ -135,8 +135,8 @@ async fn a_backend_that_is_away_is_not_waited_for_each_time_and_closes_when_it_i
     assert_eq!(look(&harness), Look::Open(SECOND));
     assert_eq!(call_many(&harness, 5).await.0, 5);
     world.dialling.send_replace(Mood::Well);
-    let live = |board: &Board| board.snapshot("fs").and_then(|known| known.connection);
-    harness.backends.board.wait_for(live).await;
+    let live = |registry: &Registry| registry.snapshot("fs").and_then(|known| known.connection);
+    harness.backends.registry.wait_for(live).await;
     tokio::task::yield_now().await;
     assert_eq!(look(&harness), Look::Closed, "a new connection is proof of life");
     assert!(matches!(harness.call("fs_ls").await, Answer::Result { .. }));

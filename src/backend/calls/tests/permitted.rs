@@ -29,8 +29,8 @@ async fn what_is_taken_away_while_a_call_waits_is_not_made() {
     ] {
         let world = World::new();
         let harness = start(&[("fs", &world)], 4);
-        harness.backends.board.settled().await;
-        let route = harness.backends.board.offer().route("fs_ls").unwrap().clone();
+        harness.backends.registry.settled().await;
+        let route = harness.backends.registry.offer().route("fs_ls").unwrap().clone();
         harness.lose(&world).await;
         let permit = Permitted::new();
         let wants = wanted_under(&permit);
@@ -61,7 +61,7 @@ impl Permit for Once {
 #[tokio::test(start_paused = true)]
 async fn a_repeat_is_a_dispatch_and_its_refusal_says_nothing_of_the_first() {
     let (world, harness) = start_breaking(1).await;
-    let route = harness.backends.board.offer().route("fs_reads").unwrap().clone();
+    let route = harness.backends.registry.offer().route("fs_reads").unwrap().clone();
     let wants = Wanted { permit: Arc::new(Once(AtomicUsize::new(0))), ..wanted(args()) };
     let made = harness.backends.call(&route, &wants).await;
     check_error(made.answer, "may or may not have taken effect");
@@ -90,8 +90,8 @@ impl Witness for Stands {
 async fn what_is_taken_away_while_the_journal_is_written_is_taken_back_there() {
     let world = World::new();
     let harness = start(&[("fs", &world)], 4);
-    harness.backends.board.settled().await;
-    let route = harness.backends.board.offer().route("fs_ls").unwrap().clone();
+    harness.backends.registry.settled().await;
+    let route = harness.backends.registry.offer().route("fs_ls").unwrap().clone();
     let witness = Arc::new(Stands::default());
     let wants = Wanted {
         permit: Arc::new(Once(AtomicUsize::new(0))),
@@ -111,8 +111,8 @@ async fn what_is_taken_away_while_the_journal_is_written_is_taken_back_there() {
 async fn work_that_was_begun_is_asked_for_without_a_permission() {
     let world = World::new();
     let harness = start(&[("fs", &world)], 4);
-    harness.backends.board.settled().await;
-    let route = harness.backends.board.offer().route("fs_ls").unwrap().clone();
+    harness.backends.registry.settled().await;
+    let route = harness.backends.registry.offer().route("fs_ls").unwrap().clone();
     let permit = Permitted::new();
     permit.0.send_replace(Permission::Refused(Refusal::App));
     let handle = Some(Handle("work".to_owned()));

@@ -6,8 +6,8 @@ use tokio::time::timeout;
 use super::*;
 use crate::{
     backend::{
-        board::{Entry, Seat},
         fake::entry,
+        registry::{Entry, Lease},
     },
     model::{
         catalog::Identity,
@@ -21,7 +21,7 @@ struct Fleet {
     tasks: tokio::task::JoinSet<()>,
     timing: watch::Sender<Timing>,
     /// That of the last one.
-    seat: Option<Seat>,
+    lease: Option<Lease>,
 }
 
 impl Fleet {
@@ -31,16 +31,16 @@ impl Fleet {
         let timing = Timing { interval: 300 * second, jitter: 0.0, timeout: 30 * second };
         let backends = Arc::new(Backends::new(Arc::default()));
         let timing = watch::Sender::new(timing);
-        let mut fleet = Self { backends, tasks: tokio::task::JoinSet::new(), timing, seat: None };
+        let mut fleet = Self { backends, tasks: tokio::task::JoinSet::new(), timing, lease: None };
         fleet.change(world, None);
-        fleet.backends.board.settled().await;
+        fleet.backends.registry.settled().await;
         fleet
     }
 
     /// Has `fs` reached at `world`. With an `identity`, it is another peer than before.
     fn change(&mut self, world: &Arc<World>, identity: Option<&str>) {
-        let board = &self.backends.board;
-        let seat = board.seat(BackendName::parse("fs").unwrap());
+        let registry = &self.backends.registry;
+        let lease = registry.lease(BackendName::parse("fs").unwrap());
         let (asks, asked) = mpsc::channel(8);
         let limits = CallLimits { idle: Duration::from_secs(600), pending_after: None };
         let dial: Arc<dyn Dial> = Arc::new(FakeDial(Arc::clone(world)));
@@ -51,31 +51,31 @@ impl Fleet {
             tools: ToolFilter::default(),
             approve: Policy::default(),
         };
-        let gate = Arc::new(Gate::new(seat.name().clone()));
+        let gate = Arc::new(Gate::new(lease.name().clone()));
         let lane = Lane::new(rules, Arc::clone(&dial), Arc::clone(&gate), asks);
-        self.backends.set(Lanes::from([(seat.name().clone(), Arc::new(lane))]), 256);
+        self.backends.set(Lanes::from([(lease.name().clone(), Arc::new(lane))]), 256);
         let identity = identity.map(Identity::of);
-        let like_before = entry(&seat);
-        board.set(vec![Entry { identity: identity.or(like_before.identity), ..like_before }]);
+        let like_before = entry(&lease);
+        registry.set(vec![Entry { identity: identity.or(like_before.identity), ..like_before }]);
         let supervisor = Supervisor {
-            seat: seat.clone(),
+            lease: lease.clone(),
             dial,
             timing: self.timing.subscribe(),
-            board: Arc::clone(board),
+            registry: Arc::clone(registry),
             gate,
             asks: asked,
         };
         self.tasks.spawn(supervisor.run(CancellationToken::new()));
-        self.seat = Some(seat);
+        self.lease = Some(lease);
     }
 
     fn remove(&self) {
         self.backends.set(Lanes::new(), 256);
-        self.backends.board.set(Vec::new());
+        self.backends.registry.set(Vec::new());
     }
 
     fn route(&self) -> Route {
-        self.backends.board.offer().route("fs_ls").unwrap().clone()
+        self.backends.registry.offer().route("fs_ls").unwrap().clone()
     }
 
     /// Begins a call, which has reached `world` when this returns.
@@ -113,11 +113,11 @@ async fn the_old_connection_serves_until_the_new_one_does_and_finishes_its_calls
     old.calling.send_replace(Mood::Hanging);
     new.dialling.send_replace(Mood::Hanging);
     let mut first = fleet.begin(&old).await;
-    let seat = fleet.seat.clone().unwrap();
+    let lease = fleet.lease.clone().unwrap();
     fleet.change(&new, None);
     let mut second = fleet.begin(&old).await;
     new.dialling.send_replace(Mood::Well);
-    seat.lost().await;
+    lease.lost().await;
     assert_eq!(fleet.call().await, Answer::text("ls {}"));
     assert_eq!(World::count(&new.calls), 1, "new calls go to the new one");
     assert_eq!(World::count(&old.closes), 0, "the old one is not closed under its calls");
@@ -136,16 +136,19 @@ async fn what_may_be_used_holds_at_once() {
     let mut fleet = Fleet::start(&old).await;
     new.dialling.send_replace(Mood::Hanging);
     fleet.change(&new, None);
-    let mut as_configured = entry(fleet.seat.as_ref().unwrap());
+    let mut as_configured = entry(fleet.lease.as_ref().unwrap());
     let tools = ToolFilter { allow: Some(GlobSet::empty()), ..ToolFilter::default() };
     let nothing = Naming { tools, ..Naming::default() };
     as_configured.source.naming = Arc::new(nothing);
-    let board = Arc::clone(&fleet.backends.board);
-    board.set(vec![as_configured]);
-    assert!(board.offer().route("fs_ls").is_none(), "the old connection serves no more than that");
+    let registry = Arc::clone(&fleet.backends.registry);
+    registry.set(vec![as_configured]);
+    assert!(
+        registry.offer().route("fs_ls").is_none(),
+        "the old connection serves no more than that"
+    );
     new.dialling.send_replace(Mood::Well);
     until(|| World::count(&old.closes) == 1).await;
-    assert!(board.offer().route("fs_ls").is_none());
+    assert!(registry.offer().route("fs_ls").is_none());
 }
 
 #[tokio::test(start_paused = true)]
@@ -167,17 +170,18 @@ async fn what_cannot_be_reached_takes_the_place_as_well() {
     let mut fleet = Fleet::start(&old).await;
     new.dialling.send_replace(Mood::Failing);
     fleet.change(&new, None);
-    let board = Arc::clone(&fleet.backends.board);
-    let down = |board: &Board| board.snapshot("fs").filter(|known| known.phase == Phase::Down);
-    board.wait_for(down).await;
-    assert!(board.offer().route("fs_ls").is_some(), "it is the same peer: its tools are known");
+    let registry = Arc::clone(&fleet.backends.registry);
+    let down =
+        |registry: &Registry| registry.snapshot("fs").filter(|known| known.phase == Phase::Down);
+    registry.wait_for(down).await;
+    assert!(registry.offer().route("fs_ls").is_some(), "it is the same peer: its tools are known");
     check_error(fleet.call().await, "cannot be reached");
     until(|| World::count(&old.closes) == 1).await;
 
     // Another peer of that name does not inherit them.
     fleet.change(&new, Some("another"));
-    board.wait_for(down).await;
-    assert!(board.offer().route("fs_ls").is_none());
+    registry.wait_for(down).await;
+    assert!(registry.offer().route("fs_ls").is_none());
 }
 
 #[tokio::test(start_paused = true)]
@@ -187,9 +191,9 @@ async fn of_two_changes_the_later_one_counts() {
     skipped.dialling.send_replace(Mood::Hanging);
     new.dialling.send_replace(Mood::Hanging);
     fleet.change(&skipped, None);
-    let seat = fleet.seat.clone().unwrap();
+    let lease = fleet.lease.clone().unwrap();
     fleet.change(&new, None);
-    seat.lost().await;
+    lease.lost().await;
     skipped.dialling.send_replace(Mood::Well);
     new.dialling.send_replace(Mood::Well);
     until(|| World::count(&old.closes) == 1).await;
@@ -209,7 +213,7 @@ async fn of_a_removed_backend_what_runs_finishes_and_what_waits_is_told() {
     let mut waiting = Box::pin(fleet.backends.call(&route, &wants));
     assert!(timeout(Duration::from_secs(1), &mut waiting).await.is_err());
     fleet.remove();
-    assert!(fleet.backends.board.offer().route("fs_ls").is_none());
+    assert!(fleet.backends.registry.offer().route("fs_ls").is_none());
     check_error(
         fleet.backends.call(&route, &wanted(args())).await.answer,
         "not configured any more",
@@ -249,7 +253,7 @@ async fn what_was_sent_to_one_server_is_not_looked_for_at_another() {
         handle: handle.map(|handle| Handle(handle.to_owned())),
         ..wanted(args())
     };
-    let route = fleet.backends.board.offer().route("fs_reads").unwrap().clone();
+    let route = fleet.backends.registry.offer().route("fs_reads").unwrap().clone();
     let again = fleet.backends.call(&route, &sent("fs", None)).await.answer;
     assert_eq!(again, Answer::text("reads {}"), "it is the same server");
     // While the call runs, the connection to the old server breaks, and a new one has the name.
@@ -258,9 +262,9 @@ async fn what_was_sent_to_one_server_is_not_looked_for_at_another() {
     let (backends, to) = (Arc::clone(&fleet.backends), route.clone());
     call.spawn(async move { backends.call(&to, &wanted(args())).await.answer });
     until(|| World::count(&old.calls) == 2).await;
-    let seat = fleet.seat.clone().unwrap();
+    let lease = fleet.lease.clone().unwrap();
     fleet.change(&new, Some("another"));
-    seat.lost().await;
+    lease.lost().await;
     old.calling.send_replace(Mood::Failing);
     check_error(call.join_next().await.unwrap().unwrap(), "OUTCOME_UNKNOWN");
     for handle in [None, Some("work")] {

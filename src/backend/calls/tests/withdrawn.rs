@@ -14,12 +14,12 @@ use crate::{
 };
 
 fn enforce(harness: &Harness) {
-    let entries = harness.seats.iter().map(|seat| {
-        let mut entry = entry(seat);
+    let entries = harness.leases.iter().map(|lease| {
+        let mut entry = entry(lease);
         entry.source.pin = Mode::Enforce;
         entry
     });
-    harness.backends.board.set(entries.collect());
+    harness.backends.registry.set(entries.collect());
 }
 
 /// What a run has that knows the tool.
@@ -37,8 +37,8 @@ async fn what_comes_with_the_connection_is_looked_at_before_the_call() {
     assert_eq!(harness.call("fs_ls").await, Answer::text(r#"ls {"a":1e400}"#));
     harness.lose(&world).await;
     world.tools.lock().unwrap().push("reads");
-    let board = &harness.backends.board;
-    assert!(!board.withdraws(&route("reads").backend, "reads"), "nobody knows of it yet");
+    let registry = &harness.backends.registry;
+    assert!(!registry.withdraws(&route("reads").backend, "reads"), "nobody knows of it yet");
 
     let route = route("reads");
     let args = RawValue::from_string("{}".to_owned()).unwrap();
@@ -49,13 +49,13 @@ async fn what_comes_with_the_connection_is_looked_at_before_the_call() {
     assert_eq!(made.ending, Ending::Withdrawn);
     check_error(made.answer, "what the operator of the bridge has accepted");
     assert_eq!(World::count(&world.calls), 1, "it was not called");
-    assert!(board.offer().route("fs_reads").is_none(), "nor offered");
+    assert!(registry.offer().route("fs_reads").is_none(), "nor offered");
     assert_eq!(harness.call("fs_ls").await, Answer::text(r#"ls {"a":1e400}"#));
 }
 
 /// A disk so slow that the tools are looked at anew while it writes.
 #[derive(Debug)]
-struct Slow(Arc<Board>, Mutex<Vec<crate::backend::board::Entry>>);
+struct Slow(Arc<Registry>, Mutex<Vec<crate::backend::registry::Entry>>);
 
 impl Witness for Slow {
     fn dispatching(&self) -> BoxFuture<'_, Result<(), NotRecorded>> {
@@ -71,17 +71,17 @@ async fn what_is_withdrawn_while_the_journal_is_written_is_not_called() {
     let world = World::new();
     let harness = start(&[("fs", &world)], 1);
     enforce(&harness);
-    harness.backends.board.settled().await;
+    harness.backends.registry.settled().await;
     // Nobody looks at what is offered, until the journal is written.
-    harness.backends.board.set(harness.seats.iter().map(entry).collect());
+    harness.backends.registry.set(harness.leases.iter().map(entry).collect());
     world.tools.lock().unwrap().push("reads");
     harness.backends.refresh("fs").await;
-    let strict = harness.seats.iter().map(|seat| {
-        let mut entry = entry(seat);
+    let strict = harness.leases.iter().map(|lease| {
+        let mut entry = entry(lease);
         entry.source.pin = Mode::Enforce;
         entry
     });
-    let slow = Slow(Arc::clone(&harness.backends.board), Mutex::new(strict.collect()));
+    let slow = Slow(Arc::clone(&harness.backends.registry), Mutex::new(strict.collect()));
     let args = RawValue::from_string("{}".to_owned()).unwrap();
     let wants = Wanted { witness: Some(Arc::new(slow)), ..wanted(args) };
     let made = harness.backends.call(&route("reads"), &wants).await;
@@ -94,13 +94,13 @@ async fn a_changed_mode_holds_at_once_and_pins_stay() {
     let world = World::new();
     let harness = start(&[("fs", &world)], 1);
     enforce(&harness);
-    harness.backends.board.settled().await;
+    harness.backends.registry.settled().await;
     world.tools.lock().unwrap().push("reads");
     harness.backends.refresh("fs").await;
-    let offered = || harness.backends.board.offer().route("fs_reads").is_some();
+    let offered = || harness.backends.registry.offer().route("fs_reads").is_some();
     assert!(!offered());
     // As the fakes are without more being said.
-    harness.backends.board.set(harness.seats.iter().map(entry).collect());
+    harness.backends.registry.set(harness.leases.iter().map(entry).collect());
     assert!(offered(), "nothing is looked at");
     enforce(&harness);
     assert!(!offered(), "what was accepted is known as before");

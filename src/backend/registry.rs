@@ -1,11 +1,11 @@
-//! What is known of every backend at this moment, and the offer that follows from it.
+//! The registry of backends: what is known of each at this moment, and the offer that follows.
 //!
-//! Supervisors write here, everyone else reads. Writing rebuilds the offer before it returns, so
-//! that whoever waited for a refresh sees its result.
+//! Supervisors write here, and everything else reads. A write rebuilds the offer before it returns, so
+//! that a caller who waited for a refresh sees its result.
 //!
-//! A supervisor writes by its seat. A reload seats a second one beside it where a backend has
-//! changed: the first keeps its place, and its connection serves, until the second has something to
-//! tell.
+//! A supervisor writes by its lease. If a reload changes how a backend is reached, a second supervisor
+//! gets a lease for the same slot. The first one keeps the slot, and its connection serves, until the
+//! second has its first result. So a reload that leads nowhere costs no tools.
 //!
 //! Must not: await anything under the lock, or decide when to refresh.
 
@@ -146,27 +146,28 @@ impl Connection {
         &self.peer
     }
 
-    /// Waits until nobody uses it. It must not be on the board any more.
+    /// Waits until nobody uses it. It must not be on the registry any more.
     pub async fn unused(&self) {
         self.users.close();
         self.users.wait().await;
     }
 }
 
-/// By which one supervisor writes to the board.
+/// The right of one supervisor to write to a slot of the registry.
 #[derive(Debug, Clone)]
-pub struct Seat {
+pub struct Lease {
     name: BackendName,
     token: CancellationToken,
     id: u64,
 }
 
-impl Seat {
+impl Lease {
     pub fn name(&self) -> &BackendName {
         &self.name
     }
 
-    /// Ends when the seat is another's, or nobody's. No call gets its connection from then on.
+    /// Cancelled when the slot goes to another lease or is removed. No call gets this connection from then
+    /// on.
     pub async fn lost(&self) {
         self.token.cancelled().await;
     }
@@ -176,17 +177,17 @@ impl Seat {
 #[derive(Debug)]
 pub struct Entry {
     /// Of the supervisor that it should have; it stays the same while what reaches it does.
-    pub seat: Seat,
-    /// How it is offered. A catalog in it is one that was kept, for a new seat.
+    pub lease: Lease,
+    /// How it is offered. A catalog in it is one that was kept, for a new lease.
     pub source: Source,
     pub identity: Option<Identity>,
-    /// What was accepted of it before, for a backend that is not on the board yet.
+    /// What was accepted of it before, for a backend that is not in the registry yet.
     pub accepted: Accepted,
 }
 
 /// The state of all backends.
 #[derive(Debug)]
-pub struct Board {
+pub struct Registry {
     inner: Mutex<Inner>,
     offer: watch::Sender<Arc<Offer>>,
     /// Bumped with every write.
@@ -197,17 +198,17 @@ pub struct Board {
 
 #[derive(Debug, Default)]
 struct Inner {
-    places: BTreeMap<BackendName, Place>,
-    last_seat: u64,
+    slots: BTreeMap<BackendName, Slot>,
+    last_lease: u64,
 }
 
-/// The place of one backend.
+/// The slot of one backend.
 #[derive(Debug)]
-struct Place {
+struct Slot {
     holder: Holder,
-    /// Whoever gets the place with its first word.
-    heir: Option<Holder>,
-    /// What the operator has accepted of it, whoever holds the place.
+    /// The lease that gets the slot with its first result.
+    next: Option<Holder>,
+    /// What the operator has accepted of the backend; it belongs to the slot, not to a lease.
     accepted: Accepted,
     /// What of that is on disk.
     kept: Option<Arc<Pins>>,
@@ -215,15 +216,15 @@ struct Place {
 
 #[derive(Debug)]
 struct Holder {
-    seat: Seat,
+    lease: Lease,
     known: Snapshot,
     /// What the offer is built of.
     source: Source,
 }
 
 impl Holder {
-    fn new(Entry { seat, source, identity, .. }: Entry) -> Self {
-        Self { seat, known: Snapshot::new(source.catalog.clone(), identity), source }
+    fn new(Entry { lease, source, identity, .. }: Entry) -> Self {
+        Self { lease, known: Snapshot::new(source.catalog.clone(), identity), source }
     }
 
     /// Takes over how the backend is offered, and nothing else.
@@ -234,31 +235,31 @@ impl Holder {
     }
 }
 
-impl Place {
+impl Slot {
     fn new(mut entry: Entry) -> Self {
         let accepted = mem::take(&mut entry.accepted);
         let kept = accepted.pins().cloned();
-        Self { holder: Holder::new(entry), heir: None, accepted, kept }
+        Self { holder: Holder::new(entry), next: None, accepted, kept }
     }
 
-    /// The place as `entry` wants it.
+    /// The slot as `entry` wants it.
     fn follow(mut self, entry: Entry) -> Self {
         // What may be used, and how it is called, holds at once, whoever serves.
         if self.holder.source.kind == entry.source.kind {
             self.holder.offer_as(entry.source.clone());
         }
-        let latest = self.heir.as_mut().unwrap_or(&mut self.holder);
-        if latest.seat.id == entry.seat.id {
+        let latest = self.next.as_mut().unwrap_or(&mut self.holder);
+        if latest.lease.id == entry.lease.id {
             latest.offer_as(entry.source);
             return self;
         }
-        let mut heir = Holder::new(entry);
-        if heir.known.identity.is_some() && heir.known.identity == self.holder.known.identity {
-            heir.known.catalog.clone_from(&self.holder.known.catalog);
-            heir.source.catalog.clone_from(&self.holder.known.catalog);
+        let mut next = Holder::new(entry);
+        if next.known.identity.is_some() && next.known.identity == self.holder.known.identity {
+            next.known.catalog.clone_from(&self.holder.known.catalog);
+            next.source.catalog.clone_from(&self.holder.known.catalog);
         }
-        if let Some(skipped) = self.heir.replace(heir) {
-            skipped.seat.token.cancel();
+        if let Some(skipped) = self.next.replace(next) {
+            skipped.lease.token.cancel();
         }
         if self.holder.known.connection.is_none() {
             self.hand_over();
@@ -281,18 +282,18 @@ impl Place {
         Some(news)
     }
 
-    /// Gives the place to the heir.
+    /// Gives the slot to the next lease.
     fn hand_over(&mut self) {
-        if let Some(mut heir) = self.heir.take() {
+        if let Some(mut next) = self.next.take() {
             // What it has found is told already.
-            heir.source.review = Arc::clone(&self.holder.source.review);
-            mem::replace(&mut self.holder, heir).seat.token.cancel();
+            next.source.review = Arc::clone(&self.holder.source.review);
+            mem::replace(&mut self.holder, next).lease.token.cancel();
         }
     }
 }
 
 /// Without backends.
-impl Default for Board {
+impl Default for Registry {
     fn default() -> Self {
         Self {
             inner: Mutex::default(),
@@ -303,32 +304,32 @@ impl Default for Board {
     }
 }
 
-impl Board {
-    /// A new seat, which is to be put on the board by [`Self::set`].
-    pub fn seat(&self, name: BackendName) -> Seat {
+impl Registry {
+    /// A new lease. [`Self::set`] puts it into its slot.
+    pub fn lease(&self, name: BackendName) -> Lease {
         let mut inner = self.lock();
-        inner.last_seat += 1;
-        Seat { name, token: CancellationToken::new(), id: inner.last_seat }
+        inner.last_lease += 1;
+        Lease { name, token: CancellationToken::new(), id: inner.last_lease }
     }
 
-    /// Makes these the backends: one that has no entry is gone, one with a new seat begins anew.
+    /// Makes these the backends: one that has no entry is gone, one with a new lease begins anew.
     pub fn set(&self, entries: Vec<Entry>) {
         let mut inner = self.lock();
-        let mut before = mem::take(&mut inner.places);
+        let mut before = mem::take(&mut inner.slots);
         for entry in entries {
-            let name = entry.seat.name.clone();
-            let place = match before.remove(&name) {
-                Some(place) => place.follow(entry),
-                None => Place::new(entry),
+            let name = entry.lease.name.clone();
+            let slot = match before.remove(&name) {
+                Some(slot) => slot.follow(entry),
+                None => Slot::new(entry),
             };
-            inner.places.insert(name, place);
+            inner.slots.insert(name, slot);
         }
-        let news: Vec<News> = inner.places.values_mut().filter_map(Place::judge).collect();
+        let news: Vec<News> = inner.slots.values_mut().filter_map(Slot::judge).collect();
         self.offer_anew(&inner);
-        for Place { holder, heir, .. } in before.into_values() {
-            holder.seat.token.cancel();
-            if let Some(heir) = heir {
-                heir.seat.token.cancel();
+        for Slot { holder, next, .. } in before.into_values() {
+            holder.lease.token.cancel();
+            if let Some(next) = next {
+                next.lease.token.cancel();
             }
         }
         drop(inner);
@@ -336,17 +337,17 @@ impl Board {
         news.iter().for_each(News::tell);
     }
 
-    /// Changes what is known of a backend, and the offer where that changes what is offered. A seat
+    /// Changes what is known of a backend, and the offer where that changes what is offered. A lease
     /// that has been lost changes nothing.
-    pub fn write(&self, seat: &Seat, change: impl FnOnce(&mut Snapshot)) {
+    pub fn write(&self, lease: &Lease, change: impl FnOnce(&mut Snapshot)) {
         let mut inner = self.lock();
-        let Some(place) = inner.places.get_mut(&seat.name) else { return };
-        let takes_over = place.heir.as_ref().is_some_and(|heir| heir.seat.id == seat.id);
+        let Some(slot) = inner.slots.get_mut(&lease.name) else { return };
+        let takes_over = slot.next.as_ref().is_some_and(|next| next.lease.id == lease.id);
         if takes_over {
-            place.hand_over();
+            slot.hand_over();
         }
-        let Holder { seat: held, known, source } = &mut place.holder;
-        if held.id != seat.id {
+        let Holder { lease: held, known, source } = &mut slot.holder;
+        if held.id != lease.id {
             return;
         }
         change(known);
@@ -361,7 +362,7 @@ impl Board {
             source.catalog.clone_from(&known.catalog);
             source.available = available;
             // Before anybody is offered it.
-            news = place.judge();
+            news = slot.judge();
             self.offer_anew(&inner);
         }
         drop(inner);
@@ -380,12 +381,12 @@ impl Board {
         take: Take<'_>,
     ) -> Option<Result<(), NotTaken>> {
         let mut inner = self.lock();
-        let place = inner.places.get_mut(name)?;
-        let review = Arc::clone(&place.holder.source.review);
-        if let Err(error) = place.accepted.accept(&review, digest, take) {
+        let slot = inner.slots.get_mut(name)?;
+        let review = Arc::clone(&slot.holder.source.review);
+        if let Err(error) = slot.accepted.accept(&review, digest, take) {
             return Some(Err(error));
         }
-        let news = place.judge();
+        let news = slot.judge();
         self.offer_anew(&inner);
         drop(inner);
         self.version.send_modify(|version| *version += 1);
@@ -398,21 +399,21 @@ impl Board {
     /// What is accepted and not on disk; `None` if all is.
     pub fn unkept(&self) -> Option<Vec<(BackendName, Arc<Pins>)>> {
         let inner = self.lock();
-        let unkept = |(name, place): (&BackendName, &Place)| {
-            let pins = place.accepted.pins().filter(|pins| place.kept.as_ref() != Some(*pins))?;
+        let unkept = |(name, slot): (&BackendName, &Slot)| {
+            let pins = slot.accepted.pins().filter(|pins| slot.kept.as_ref() != Some(*pins))?;
             Some((name.clone(), Arc::clone(pins)))
         };
-        let unkept: Vec<_> = inner.places.iter().filter_map(unkept).collect();
+        let unkept: Vec<_> = inner.slots.iter().filter_map(unkept).collect();
         (!unkept.is_empty()).then_some(unkept)
     }
 
     /// `pins` of `name` are on disk, or why they are not.
     pub fn kept(&self, name: &BackendName, pins: Arc<Pins>, error: Option<String>) {
-        if let Some(place) = self.lock().places.get_mut(name) {
+        if let Some(slot) = self.lock().slots.get_mut(name) {
             if error.is_none() {
-                place.kept = Some(pins);
+                slot.kept = Some(pins);
             }
-            place.holder.known.unkept = error;
+            slot.holder.known.unkept = error;
         }
         self.version.send_modify(|version| *version += 1);
     }
@@ -420,42 +421,42 @@ impl Board {
     /// Whether what is accepted of `name` is on disk, or has been found not to get there.
     pub fn is_kept(&self, name: &BackendName) -> bool {
         let inner = self.lock();
-        inner.places.get(name).is_none_or(|place| {
-            place.holder.known.unkept.is_some() || place.accepted.pins() == place.kept.as_ref()
+        inner.slots.get(name).is_none_or(|slot| {
+            slot.holder.known.unkept.is_some() || slot.accepted.pins() == slot.kept.as_ref()
         })
     }
 
     /// Whether `tool` of `name` is withdrawn: it is neither offered nor called.
     pub fn withdraws(&self, name: &BackendName, tool: &str) -> bool {
         let inner = self.lock();
-        inner.places.get(name).is_some_and(|place| place.holder.source.review.withdraws(tool))
+        inner.slots.get(name).is_some_and(|slot| slot.holder.source.review.withdraws(tool))
     }
 
     fn offer_anew(&self, inner: &Inner) {
         let all: Vec<Source> =
-            inner.places.values().map(|place| place.holder.source.clone()).collect();
+            inner.slots.values().map(|slot| slot.holder.source.clone()).collect();
         self.offer.send_replace(Arc::new(Offer::build(&all)));
     }
 
-    /// Whether `seat` has a catalog, if only a kept one.
-    pub fn has_catalog(&self, seat: &Seat) -> bool {
+    /// Whether `lease` has a catalog, if only a kept one.
+    pub fn has_catalog(&self, lease: &Lease) -> bool {
         let inner = self.lock();
-        let Some(place) = inner.places.get(&seat.name) else { return false };
-        let mut both = [Some(&place.holder), place.heir.as_ref()].into_iter().flatten();
-        both.any(|holder| holder.seat.id == seat.id && holder.known.catalog.is_some())
+        let Some(slot) = inner.slots.get(&lease.name) else { return false };
+        let mut both = [Some(&slot.holder), slot.next.as_ref()].into_iter().flatten();
+        both.any(|holder| holder.lease.id == lease.id && holder.known.catalog.is_some())
     }
 
     /// The live connection to `name`, counted as used.
     pub fn connection(&self, name: &BackendName) -> Option<InUse> {
         let inner = self.lock();
-        let known = &inner.places.get(name)?.holder.known;
+        let known = &inner.slots.get(name)?.holder.known;
         let Connection { peer, users } = known.connection.as_ref()?;
         let (peer, identity) = (Arc::clone(peer), known.identity.clone());
         Some(InUse { peer, identity, _counted: users.token() })
     }
 
     pub fn has(&self, name: &BackendName) -> bool {
-        self.lock().places.contains_key(name)
+        self.lock().slots.contains_key(name)
     }
 
     /// What runs can be given now.
@@ -467,22 +468,21 @@ impl Board {
     /// that is offered as a stub now may be connected when its tools are called.
     pub fn offer_of_known(&self) -> Offer {
         let inner = self.lock();
-        let sources = inner.places.values().map(|place| {
-            let source = place.holder.source.clone();
+        let sources = inner.slots.values().map(|slot| {
+            let source = slot.holder.source.clone();
             Source { available: source.available || source.catalog.is_some(), ..source }
         });
         Offer::build(&sources.collect::<Vec<_>>())
     }
 
     pub fn snapshot(&self, name: &str) -> Option<Snapshot> {
-        self.lock().places.get(name).map(|place| place.holder.known.clone())
+        self.lock().slots.get(name).map(|slot| slot.holder.known.clone())
     }
 
     pub fn snapshots(&self) -> BTreeMap<BackendName, Snapshot> {
         let inner = self.lock();
-        let known =
-            |(name, place): (&BackendName, &Place)| (name.clone(), place.holder.known.clone());
-        inner.places.iter().map(known).collect()
+        let known = |(name, slot): (&BackendName, &Slot)| (name.clone(), slot.holder.known.clone());
+        inner.slots.iter().map(known).collect()
     }
 
     /// Changes with every write.
@@ -505,7 +505,7 @@ impl Board {
         }
     }
 
-    /// Gives the first attempts at most `patience`; from then on the board counts as started.
+    /// Gives the first attempts at most `patience`; from then on the registry counts as started.
     pub async fn start_within(&self, patience: Duration) {
         if timeout(patience, self.settled()).await.is_err() {
             warn!("some backends are still being tried for the first time; going on without them");
@@ -517,7 +517,7 @@ impl Board {
         *self.started.borrow()
     }
 
-    /// Waits until the board counts as started.
+    /// Waits until the registry counts as started.
     pub async fn started(&self) {
         // The sender is ours, so that waiting cannot fail.
         drop(self.started.subscribe().wait_for(|started| *started).await);
@@ -526,12 +526,12 @@ impl Board {
     /// Waits until every backend has a catalog, if only a kept one, or the first attempt at it has
     /// failed.
     pub async fn settled(&self) {
-        let settled = |board: &Self| {
-            let inner = board.lock();
-            let connecting = |Place { holder: Holder { known, .. }, .. }: &Place| {
+        let settled = |registry: &Self| {
+            let inner = registry.lock();
+            let connecting = |Slot { holder: Holder { known, .. }, .. }: &Slot| {
                 known.phase == Phase::Connecting && known.catalog.is_none()
             };
-            (!inner.places.values().any(connecting)).then_some(())
+            (!inner.slots.values().any(connecting)).then_some(())
         };
         self.wait_for(settled).await;
     }
