@@ -23,7 +23,7 @@ use serde::Serialize;
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
-    backend::{calls::Backends, line::STANDSTILL},
+    backend::{calls::Backends, queue::STANDSTILL},
     config::App,
     door::{
         code::Code,

@@ -8,15 +8,14 @@
 pub mod a2a;
 mod address;
 mod auth;
-pub mod breaker;
 pub mod calls;
-pub mod gate;
-pub mod line;
+pub mod circuit_breaker;
 pub mod local;
 mod log;
 pub mod mcp;
 pub mod peer;
 pub mod program;
+pub mod queue;
 pub mod registry;
 pub mod supervisor;
 mod trust;

@@ -23,7 +23,7 @@ pub mod log;
 mod mask;
 mod owners;
 pub mod pending;
-mod permit;
+mod permission_check;
 mod restore;
 mod whose;
 
@@ -62,7 +62,7 @@ use self::{
 };
 use crate::{
     audit::Audit,
-    backend::{calls::Backends, line::Line, peer::Handle},
+    backend::{calls::Backends, peer::Handle, queue::AdmissionQueue},
     config::{App, Calls},
     journal::{
         self, Journal,
@@ -166,7 +166,7 @@ struct Settings {
 struct AppSettings {
     app: Arc<App>,
     /// The calls that it may have running at once, where it has a limit.
-    turns: Option<Arc<Line>>,
+    turns: Option<Arc<AdmissionQueue>>,
 }
 
 impl Settings {
@@ -178,7 +178,7 @@ impl Settings {
             let same = known.filter(|known| known.app.max_concurrent_calls == limit);
             let turns = match same {
                 Some(known) => known.turns.clone(),
-                None => limit.map(|limit| Arc::new(Line::new(limit))),
+                None => limit.map(|limit| Arc::new(AdmissionQueue::new(limit))),
             };
             (app.name.clone(), AppSettings { app: Arc::new(app.clone()), turns })
         };

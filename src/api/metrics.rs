@@ -13,8 +13,8 @@ use super::Api;
 use crate::{
     audit::Audit,
     backend::{
-        breaker::Look,
-        calls::Lane,
+        calls::BackendHandle,
+        circuit_breaker::Look,
         registry::{Phase, Snapshot},
     },
     door::{
@@ -70,13 +70,14 @@ impl Api {
 /// What is known of each backend at this moment.
 fn backends(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
     let registry = &runs.backends().registry;
-    let lanes = runs.backends().lanes();
-    let known: Vec<(&BackendName, &Arc<Lane>, Snapshot)> = lanes
+    let handles = runs.backends().handles();
+    let known: Vec<(&BackendName, &Arc<BackendHandle>, Snapshot)> = handles
         .iter()
-        .filter_map(|(name, lane)| Some((name, lane, registry.snapshot(name.as_str())?)))
+        .filter_map(|(name, backend)| Some((name, backend, registry.snapshot(name.as_str())?)))
         .collect();
-    let each =
-        || known.iter().map(|(name, lane, known)| ([("backend", name.as_str())], *lane, known));
+    let each = || {
+        known.iter().map(|(name, backend, known)| ([("backend", name.as_str())], *backend, known))
+    };
 
     let mut metric = page.gauges("backend_state", "1 for the state that the backend is in")?;
     let phases = Phase::ALL.map(Phase::as_str);
@@ -85,8 +86,8 @@ fn backends(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
     }
     let mut metric =
         page.gauges("backend_breaker", "1 for the state that the backend's breaker is in")?;
-    for (labels, lane, _) in each() {
-        metric.one_of(&labels, &Look::WORDS, lane.breaker().as_str())?;
+    for (labels, backend, _) in each() {
+        metric.one_of(&labels, &Look::WORDS, backend.breaker().as_str())?;
     }
     let mut metric = page.gauges("backend_tools", "Tools of the last good catalog")?;
     for (labels, _, known) in each() {
@@ -124,25 +125,25 @@ fn backends(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
 
 /// The calls of each backend.
 fn calls(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
-    let lanes = runs.backends().lanes();
-    let lanes: Vec<(&str, &Lane)> =
-        lanes.iter().map(|(name, lane)| (name.as_str(), lane.as_ref())).collect();
+    let handles = runs.backends().handles();
+    let handles: Vec<(&str, &BackendHandle)> =
+        handles.iter().map(|(name, backend)| (name.as_str(), backend.as_ref())).collect();
     let mut metric = page.counters("calls", "Calls that have ended, by how")?;
-    for (name, lane) in &lanes {
-        by_backend(&mut metric, name, &lane.metrics().ended)?;
+    for (name, backend) in &handles {
+        by_backend(&mut metric, name, &backend.metrics().ended)?;
     }
     let mut metric =
         page.histograms("call_duration_seconds", "What calls took, a turn included, a person not")?;
-    for (name, lane) in &lanes {
-        metric.times(&[("backend", name)], &lane.metrics().duration)?;
+    for (name, backend) in &handles {
+        metric.times(&[("backend", name)], &backend.metrics().duration)?;
     }
     let mut metric = page.histograms("call_turn_seconds", "How long calls waited for a turn")?;
-    for (name, lane) in &lanes {
-        metric.times(&[("backend", name)], &lane.metrics().turn)?;
+    for (name, backend) in &handles {
+        metric.times(&[("backend", name)], &backend.metrics().turn)?;
     }
     let mut metric = page.gauges("calls_in_flight", "Calls that wait for a turn or run")?;
-    for (name, lane) in &lanes {
-        metric.set(&[("backend", name)], count(lane.in_flight()))?;
+    for (name, backend) in &handles {
+        metric.set(&[("backend", name)], count(backend.in_flight()))?;
     }
     let pending = count(runs.history().pending());
     page.gauge("calls_pending", "Calls that go on after a first answer", pending)

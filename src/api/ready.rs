@@ -80,10 +80,10 @@ impl Api {
         let registry = &self.backends().registry;
         let started = registry.is_started();
         let (mut backends, mut missing, mut unresolved) = (Vec::new(), Vec::new(), 0);
-        let lanes = self.backends().lanes();
-        for (name, lane) in lanes.iter() {
+        let handles = self.backends().handles();
+        for (name, backend) in handles.iter() {
             let Some(known) = registry.snapshot(name.as_str()) else { continue };
-            let (required, resolved) = (lane.rules.required, known.catalog.is_some());
+            let (required, resolved) = (backend.rules.required, known.catalog.is_some());
             let is_awaited = !resolved && (required || !started);
             unresolved += usize::from(is_awaited);
             if !app.is_some_and(|app| app.rights.include(name)) {
@@ -97,7 +97,7 @@ impl Api {
                 resolved,
                 stale: known.is_stale(),
                 last_error: known.last_error,
-                last_call: lane.last_call().map(LastCall::from),
+                last_call: backend.last_call().map(LastCall::from),
             });
         }
         let reachable = self.runs.upstream().health().reachable;

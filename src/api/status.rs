@@ -17,8 +17,8 @@ use super::{
 };
 use crate::{
     backend::{
-        breaker::Look,
-        calls::{self, Lane},
+        calls::{self, BackendHandle},
+        circuit_breaker::Look,
         peer::Verdict,
         program::hiding::Exposure,
         registry::Snapshot,
@@ -364,17 +364,17 @@ pub(super) fn daemon<'a>(api: &'a Api, caller: &Caller, backends: &[Backend]) ->
 
 /// The backends that `app` may use.
 pub(super) fn backends(api: &Api, app: &App) -> Vec<Backend> {
-    let lanes = api.runs.backends().lanes();
-    lanes
+    let handles = api.runs.backends().handles();
+    handles
         .iter()
         .filter(|(name, _)| app.rights.include(name))
-        .filter_map(|(name, lane)| one(api, name, lane))
+        .filter_map(|(name, backend)| one(api, name, backend))
         .collect()
 }
 
 /// The status of one backend.
 pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
-    one(api, name, api.runs.backends().lanes().get(name)?)
+    one(api, name, api.runs.backends().handles().get(name)?)
 }
 
 /// The word for what kind of backend `name` is.
@@ -386,7 +386,7 @@ pub(super) fn kind(offer: &Offer, name: &BackendName) -> Option<&'static str> {
     })
 }
 
-fn one(api: &Api, name: &BackendName, lane: &Lane) -> Option<Backend> {
+fn one(api: &Api, name: &BackendName, backend: &BackendHandle) -> Option<Backend> {
     let registry = &api.runs.backends().registry;
     let known: Snapshot = registry.snapshot(name.as_str())?;
     let offer = registry.offer();
@@ -396,8 +396,8 @@ fn one(api: &Api, name: &BackendName, lane: &Lane) -> Option<Backend> {
         name: name.to_string(),
         kind,
         state: known.phase.as_str(),
-        required: lane.rules.required,
-        transport: lane.dial.transport(),
+        required: backend.rules.required,
+        transport: backend.dial.transport(),
         protocol_version: known.about.protocol_version,
         server_info: known.about.server_info.map(|info| RawValue::to_owned(&info)),
         signature: known.about.signature.as_deref().map(Signature::from),
@@ -407,10 +407,10 @@ fn one(api: &Api, name: &BackendName, lane: &Lane) -> Option<Backend> {
         last_refresh: known.last_refresh.map(time),
         next_refresh: known.next_refresh.map(time),
         last_error: known.last_error,
-        exposure: lane.dial.exposure(),
-        last_call: lane.last_call().map(LastCall::from),
-        calls_in_flight: lane.in_flight(),
-        breaker: breaker(lane.breaker()),
+        exposure: backend.dial.exposure(),
+        last_call: backend.last_call().map(LastCall::from),
+        calls_in_flight: backend.in_flight(),
+        breaker: breaker(backend.breaker()),
         left_out: known.catalog.as_ref().and_then(|catalog| Some(catalog.left_out()?.to_owned())),
         pin: Pin {
             mode: known.review.mode.as_str(),

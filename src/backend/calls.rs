@@ -3,8 +3,8 @@
 //!
 //! Must not: know runs or MANTYX, or put an address, a path or a secret into an answer.
 
+mod backend_handle;
 mod failure;
-mod lane;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -16,10 +16,10 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use super::{
-    breaker::Sign,
-    gate::Pass,
-    line::NoTurn,
-    peer::{CallError, Handle, Origin, Permit, Progress, ToolCall, Witness},
+    circuit_breaker::Pass,
+    circuit_breaker::Sign,
+    peer::{CallError, Handle, Origin, PermissionCheck, Progress, ToolCall, Witness},
+    queue::Rejected,
     registry::{InUse, Phase, Registry},
 };
 use crate::{
@@ -35,8 +35,8 @@ use crate::{
     },
     traces::{Context, Kind, Span},
 };
+pub use backend_handle::{BackendHandle, BackendRules, CallLimits, LastCall};
 use failure::Failure;
-pub use lane::{CallLimits, Lane, LaneRules, LastCall};
 
 /// How long a call waits for a backend that is just connecting, before it is answered with an
 /// error.
@@ -57,12 +57,12 @@ pub struct Backends {
     all: watch::Sender<Arc<All>>,
 }
 
-/// The lanes of all backends.
-pub type Lanes = BTreeMap<BackendName, Arc<Lane>>;
+/// The handles of all backends.
+pub type BackendHandles = BTreeMap<BackendName, Arc<BackendHandle>>;
 
 #[derive(Debug)]
 struct All {
-    lanes: Arc<Lanes>,
+    handles: Arc<BackendHandles>,
     max_concurrent: usize,
     /// Bounds the calls of all backends together.
     permits: Arc<Semaphore>,
@@ -79,7 +79,7 @@ pub struct Wanted {
     pub trace: Context,
     /// Asked right before each dispatch: the call may have waited for minutes since it was looked
     /// at first, and the configuration may be another by now.
-    pub permit: Arc<dyn Permit>,
+    pub permission_check: Arc<dyn PermissionCheck>,
     /// Told of every step before it is taken; `None` for calls by hand.
     pub witness: Option<Arc<dyn Witness>>,
     /// The work that this call has started before; it is asked for, and nothing is started anew.
@@ -92,21 +92,21 @@ pub struct Wanted {
 }
 
 impl All {
-    fn new(lanes: Lanes, max_concurrent: usize) -> Self {
+    fn new(handles: BackendHandles, max_concurrent: usize) -> Self {
         let permits = Arc::new(Semaphore::new(max_concurrent));
-        Self { lanes: Arc::new(lanes), max_concurrent, permits }
+        Self { handles: Arc::new(handles), max_concurrent, permits }
     }
 }
 
 impl Backends {
     /// No backends yet.
     pub fn new(registry: Arc<Registry>) -> Self {
-        Self { registry, all: watch::Sender::new(Arc::new(All::new(Lanes::new(), 0))) }
+        Self { registry, all: watch::Sender::new(Arc::new(All::new(BackendHandles::new(), 0))) }
     }
 
-    /// Makes these the backends: one lane for every backend that is about to be on the registry.
-    pub fn set(&self, lanes: Lanes, max_concurrent: usize) {
-        let mut all = All::new(lanes, max_concurrent);
+    /// Makes these the backends: one handle for every backend that is about to be in the registry.
+    pub fn set(&self, handles: BackendHandles, max_concurrent: usize) {
+        let mut all = All::new(handles, max_concurrent);
         let before = self.all();
         if before.max_concurrent == max_concurrent {
             all.permits = Arc::clone(&before.permits);
@@ -123,9 +123,9 @@ impl Backends {
     pub fn permission(&self, app: Option<&Rights>, route: &Route, is_approved: bool) -> Permission {
         let all = self.all();
         let rules = all
-            .lanes
+            .handles
             .get(&route.backend)
-            .map(|lane| Rules { tools: &lane.rules.tools, approve: &lane.rules.approve });
+            .map(|backend| Rules { tools: &backend.rules.tools, approve: &backend.rules.approve });
         permission(app, rules, route, is_approved)
     }
 
@@ -139,16 +139,16 @@ impl Backends {
 
     /// After how long a call to `name` should go on without anybody who waits for it.
     pub fn pending_after(&self, name: &BackendName) -> Option<Duration> {
-        self.all().lanes.get(name)?.rules.limits.pending_after
+        self.all().handles.get(name)?.rules.limits.pending_after
     }
 
     /// Where the calls to `name` are counted.
     pub fn metrics(&self, name: &BackendName) -> Option<Arc<metrics::Calls>> {
-        self.all().lanes.get(name).map(|lane| Arc::clone(lane.metrics()))
+        self.all().handles.get(name).map(|backend| Arc::clone(backend.metrics()))
     }
 
-    pub fn lanes(&self) -> Arc<Lanes> {
-        Arc::clone(&self.all().lanes)
+    pub fn handles(&self) -> Arc<BackendHandles> {
+        Arc::clone(&self.all().handles)
     }
 
     /// Makes the call that `route` leads to. Always gives an answer: within the backend's timeout,
@@ -167,7 +167,7 @@ impl Backends {
             Target::Stub => None,
             Target::Tool { name: tool, .. } => Some(Arc::clone(tool)),
         };
-        let Some(lane) = all.lanes.get(name) else {
+        let Some(backend) = all.handles.get(name) else {
             let failure = match wanted.handle {
                 None => Failure::Removed,
                 Some(_) => Failure::Call(CallError::Lost(Failure::Removed.to_string())),
@@ -181,15 +181,17 @@ impl Backends {
         if let Some(mistaken) = self.mistaken(route, wanted) {
             return mistaken;
         }
-        let _in_flight = lane.enter();
-        let limits = Limits::new(lane.rules.limits.idle, wanted.deadline);
-        let places = (&**lane, &*all.permits);
+        let _in_flight = backend.enter();
+        let limits = Limits::new(backend.rules.limits.idle, wanted.deadline);
+        let places = (&**backend, &*all.permits);
         let outcome = self.call_in_turn(route, places, &tool, wanted, limits).await;
-        if let Err(failure @ (Failure::Shut(_) | Failure::NoTurn(NoTurn::Crowded, _))) = &outcome {
+        if let Err(failure @ (Failure::Shut(_) | Failure::Rejected(Rejected::QueueFull, _))) =
+            &outcome
+        {
             debug!(backend = %name, %failure, "a call was not made");
             return Made::failed(failure.ending(), failure.for_model(name));
         }
-        lane.leave(sign(&outcome) == Sign::Alive);
+        backend.leave(sign(&outcome) == Sign::Alive);
         let made = match outcome {
             Ok(answer) => Made::from(answer),
             Err(failure) => {
@@ -204,28 +206,28 @@ impl Backends {
     async fn call_in_turn(
         &self,
         route: &Route,
-        (lane, of_all): (&Lane, &Semaphore),
+        (backend, of_all): (&BackendHandle, &Semaphore),
         tool: &Arc<str>,
         wanted: &Wanted,
         limits: Limits,
     ) -> Result<Answer, Failure> {
         // To ask for what was started before is no call.
-        let admit = || wanted.handle.is_none().then(|| lane.gate.admit()).transpose();
+        let admit = || wanted.handle.is_none().then(|| backend.breaker.admit()).transpose();
         let pass = admit().map_err(Failure::Shut)?;
         let by = limits.turn_by();
         let turn = async {
             // In this order everywhere, so that a backend with a long line takes no place of all.
             let own = match wanted.handle {
-                None => lane.line.turn(by).await?,
-                Some(_) => lane.line.turn_of_begun(by).await?,
+                None => backend.queue.acquire(by).await?,
+                Some(_) => backend.queue.acquire_for_begun(by).await?,
             };
             let of_all = timeout_at(by, of_all.acquire()).await;
-            Ok((own, of_all.map_err(|_elapsed| NoTurn::Late)?))
+            Ok((own, of_all.map_err(|_elapsed| Rejected::Late)?))
         };
         let turn = turn.await;
-        lane.metrics().turn.observe(limits.waited());
+        backend.metrics().turn.observe(limits.waited());
         let _turn = turn.map_err(|why| match wanted.handle {
-            None => Failure::NoTurn(why, limits.waited()),
+            None => Failure::Rejected(why, limits.waited()),
             Some(_) => Failure::Call(CallError::Lost("no turn to ask for it".to_owned())),
         })?;
         let pass = pass.map(Pass::renew).transpose().map_err(Failure::Shut)?;
@@ -388,9 +390,9 @@ impl Backends {
 
     /// Refreshes `name` now and waits until that has been tried. `None`: there is no such backend.
     pub async fn refresh(&self, name: &str) -> Option<()> {
-        let lane = Arc::clone(self.all().lanes.get(name)?);
+        let backend = Arc::clone(self.all().handles.get(name)?);
         let (done, wait) = oneshot::channel();
-        if lane.asks.send(done).await.is_ok() {
+        if backend.asks.send(done).await.is_ok() {
             // An error means that the supervisor stopped: another one has taken over, or the
             // daemon is going down.
             drop(wait.await);
@@ -421,7 +423,7 @@ async fn attempt(
 
 /// Whether the call may be made now.
 fn permitted(route: &Route, wanted: &Wanted) -> Result<(), Failure> {
-    match wanted.permit.now(route) {
+    match wanted.permission_check.now(route) {
         Permission::Given => Ok(()),
         Permission::Ask => Err(Failure::NotApproved),
         Permission::Refused(refusal) => Err(refusal.into()),
@@ -476,7 +478,7 @@ fn sign(outcome: &Result<Answer, Failure>) -> Sign {
         ) => Sign::Failed,
         Err(
             Failure::Shut(_)
-            | Failure::NoTurn(..)
+            | Failure::Rejected(..)
             | Failure::Removed
             | Failure::NotPermitted(_)
             | Failure::NotApproved

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use tokio::sync::{Notify, watch};
 
 use super::{
-    peer::{About, CallError, Dial, Peer, PeerError, Permit, ToolCall},
+    peer::{About, CallError, Dial, Peer, PeerError, PermissionCheck, ToolCall},
     registry::{Entry, Lease, Registry},
 };
 use crate::model::{
@@ -36,7 +36,7 @@ impl Permitted {
     }
 }
 
-impl Permit for Permitted {
+impl PermissionCheck for Permitted {
     fn now(&self, _route: &Route) -> Permission {
         *self.0.borrow()
     }

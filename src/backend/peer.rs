@@ -162,7 +162,7 @@ pub trait Witness: Send + Sync + fmt::Debug {
 }
 
 /// Says whether a call may be made, as the bridge is configured at the moment of asking.
-pub trait Permit: Send + Sync + fmt::Debug {
+pub trait PermissionCheck: Send + Sync + fmt::Debug {
     fn now(&self, route: &Route) -> Permission;
 }
 

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::{
-    gate::Gate,
+    circuit_breaker::CircuitBreaker,
     peer::{Dial, Peer, PeerError},
     registry::{Connection, Lease, Phase, Registry},
 };
@@ -98,7 +98,7 @@ pub struct Supervisor {
     pub timing: watch::Receiver<Timing>,
     pub registry: Arc<Registry>,
     /// Is told of every connection that works.
-    pub gate: Arc<Gate>,
+    pub breaker: Arc<CircuitBreaker>,
     pub asks: mpsc::Receiver<Ask>,
 }
 
@@ -208,7 +208,7 @@ impl Supervisor {
                     let wait = timing.jittered();
                     self.ready(connection, catalog, reason, wait);
                     if reason == Reason::Connected {
-                        self.gate.reconnected();
+                        self.breaker.reconnected();
                     }
                     wait
                 }

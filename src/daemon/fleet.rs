@@ -16,8 +16,8 @@ use super::inner_listener;
 use crate::{
     backend::{
         a2a::{A2aDialer, Conversations},
-        calls::{Backends, CallLimits, Lane, LaneRules, Lanes},
-        gate::Gate,
+        calls::{BackendHandle, BackendHandles, BackendRules, Backends, CallLimits},
+        circuit_breaker::CircuitBreaker,
         local::LocalDialer,
         mcp,
         peer::Dial,
@@ -66,7 +66,7 @@ pub(super) struct Shared {
 struct Member {
     target: Arc<Target>,
     lease: Lease,
-    lane: Arc<Lane>,
+    handle: Arc<BackendHandle>,
     timing: watch::Sender<Timing>,
     /// With an agent.
     conversations: Conversations,
@@ -163,7 +163,7 @@ impl Fleet {
                         *old = timing;
                         news
                     });
-                    Member { lane: Arc::new(now.lane.under(rules)), ..now }
+                    Member { handle: Arc::new(now.handle.under(rules)), ..now }
                 }
                 Reached::Anew { dial, conversations, agent } => {
                     accepted = pins::load(&self.shared.state, &name);
@@ -172,16 +172,17 @@ impl Fleet {
                         kept.and_then(|one| catalogs::load(&self.shared.state, &name, one));
                     let (asks, asked) = mpsc::channel(ASKS);
                     // How the earlier one failed says nothing of this one.
-                    let gate = Arc::new(Gate::new(name.clone()));
-                    let lane = Lane::new(rules, Arc::clone(&dial), Arc::clone(&gate), asks);
-                    let lane = match earlier {
+                    let breaker = Arc::new(CircuitBreaker::new(name.clone()));
+                    let handle =
+                        BackendHandle::new(rules, Arc::clone(&dial), Arc::clone(&breaker), asks);
+                    let handle = match earlier {
                         Some(earlier) => {
                             changes.changed.push(name.to_string());
-                            lane.after(&earlier.lane)
+                            handle.after(&earlier.handle)
                         }
                         None => {
                             changes.added.push(name.to_string());
-                            lane
+                            handle
                         }
                     };
                     let timing = watch::Sender::new(timing);
@@ -191,22 +192,23 @@ impl Fleet {
                         dial,
                         timing: timing.subscribe(),
                         registry: Arc::clone(&self.backends.registry),
-                        gate,
+                        breaker,
                         asks: asked,
                     };
                     supervisors.push((supervisor, agent));
-                    let (target, lane) = (Arc::new(backend.target), Arc::new(lane));
-                    Member { target, lease, lane, timing, conversations }
+                    let (target, handle) = (Arc::new(backend.target), Arc::new(handle));
+                    Member { target, lease, handle, timing, conversations }
                 }
             };
             entries.push(Entry { lease: member.lease.clone(), source, identity, accepted });
             self.members.insert(name, member);
         }
         changes.removed = before.keys().map(ToString::to_string).collect();
-        let lane =
-            |(name, member): (&BackendName, &Member)| (name.clone(), Arc::clone(&member.lane));
+        let handle =
+            |(name, member): (&BackendName, &Member)| (name.clone(), Arc::clone(&member.handle));
         // In this order: whatever is offered can be called.
-        self.backends.set(self.members.iter().map(lane).collect::<Lanes>(), max_concurrent);
+        self.backends
+            .set(self.members.iter().map(handle).collect::<BackendHandles>(), max_concurrent);
         self.backends.registry.set(entries);
         for (supervisor, agent) in supervisors {
             let stop = self.shared.stop.clone();
@@ -274,9 +276,9 @@ impl Fleet {
     }
 }
 
-fn rules(backend: &Backend) -> LaneRules {
+fn rules(backend: &Backend) -> BackendRules {
     let limits = CallLimits { idle: backend.call_timeout, pending_after: backend.pending_after };
-    LaneRules {
+    BackendRules {
         required: backend.required,
         limits,
         concurrency: backend.concurrency,

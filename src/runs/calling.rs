@@ -13,13 +13,13 @@ use super::{
     approvals::{Asked, Decision, TooMany},
     history::Begun,
     pending::{Alone, InHand},
-    permit::Permit,
+    permission_check::PermissionCheck,
 };
 use crate::{
     backend::{
         calls::Wanted,
-        line::{NoTurn, Turn},
-        peer::{Origin, Permit as _},
+        peer::{Origin, PermissionCheck as _},
+        queue::{Permit, Rejected},
     },
     model::{
         approval,
@@ -91,7 +91,7 @@ impl Runs {
         let (runs, app) = (Arc::clone(self), app.clone());
         if route.target == Target::Results {
             // The work was permitted when it was begun, and its result belongs to whoever began it.
-            if let Permission::Refused(refusal) = self.permit(&app).now(route) {
+            if let Permission::Refused(refusal) = self.permission_check(&app).now(route) {
                 let made = Made::failed(Ending::Denied, refusal.for_model(&route.backend));
                 return self.answer_in_time(async { Ok(made) }, in_hand, None).await;
             }
@@ -105,12 +105,12 @@ impl Runs {
             Some(_) => settings.calls.pending_timeout,
             None => settings.calls.timeout,
         };
-        let permit = self.permit(&app);
+        let permission_check = self.permission_check(&app);
         let mut wanted = Wanted {
             arguments: args,
             origin,
             trace,
-            permit: Arc::clone(&permit) as _,
+            permission_check: Arc::clone(&permission_check) as _,
             witness: alone.map(|alone| alone as _),
             handle: None,
             peer: None,
@@ -123,7 +123,8 @@ impl Runs {
             wanted.peer = by.entry.peer();
         }
         let route = route.clone();
-        let making = async move { runs.make(begun, &route, (wanted, permit), &account).await };
+        let making =
+            async move { runs.make(begun, &route, (wanted, permission_check), &account).await };
         self.answer_in_time(making, in_hand, patience).await
     }
 
@@ -135,7 +136,7 @@ impl Runs {
         &self,
         begun: Begun,
         route: &Route,
-        (wanted, permit): (Wanted, Arc<Permit>),
+        (wanted, permission_check): (Wanted, Arc<PermissionCheck>),
         account: &Account,
     ) -> Result<Made, Left> {
         // What was started before has been permitted and approved.
@@ -143,7 +144,7 @@ impl Runs {
             return Ok(self.call_in_turn(&begun.app, route, &wanted).await);
         }
         loop {
-            match permit.now(route) {
+            match permission_check.now(route) {
                 Permission::Given => {}
                 Permission::Refused(refusal) => {
                     let why = refusal.for_model(&route.backend);
@@ -158,7 +159,7 @@ impl Runs {
                     if let Some(refused) = self.ask(begun.clone(), route, &wanted, account).await? {
                         return Ok(refused);
                     }
-                    permit.approve();
+                    permission_check.approve();
                 }
             }
             let made = self.call_in_turn(&begun.app, route, &wanted).await;
@@ -208,17 +209,17 @@ impl Runs {
         let settings = self.settings();
         let turns = settings.apps.get(app).and_then(|app| app.turns.as_deref());
         let patience = settings.calls.timeout / 4;
-        let turn: Result<Option<Turn<'_>>, NoTurn> = match turns {
+        let turn: Result<Option<Permit<'_>>, Rejected> = match turns {
             // What has begun runs already, whoever asks for it.
             Some(turns) if wanted.handle.is_none() => {
-                turns.turn(Instant::now() + patience).await.map(Some)
+                turns.acquire(Instant::now() + patience).await.map(Some)
             }
             _ => Ok(None),
         };
         let why = match turn {
             Ok(_turn) => return self.backends.call(route, wanted).await,
-            Err(NoTurn::Crowded) => "too many others wait already".to_owned(),
-            Err(NoTurn::Late) => {
+            Err(Rejected::QueueFull) => "too many others wait already".to_owned(),
+            Err(Rejected::Late) => {
                 format!("this one got no turn within {:.0} s", patience.as_secs_f64())
             }
         };

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::{
     backend::{
-        breaker::Shut,
-        line::NoTurn,
+        circuit_breaker::Shut,
         peer::{CallError, NotRead, NotRecorded},
+        queue::Rejected,
     },
     model::{
         answer::codes::{OUTCOME_UNKNOWN, STORAGE_UNAVAILABLE},
@@ -24,7 +24,7 @@ pub(super) enum Failure {
     #[error("the backend keeps failing")]
     Shut(Shut),
     #[error("too many calls are running")]
-    NoTurn(NoTurn, Duration),
+    Rejected(Rejected, Duration),
     #[error("not connected")]
     NotConnected,
     #[error("the backend was removed from the configuration")]
@@ -50,7 +50,7 @@ impl Failure {
     pub(super) fn is_of_no_call(&self) -> bool {
         match self {
             Self::Shut(_)
-            | Self::NoTurn(..)
+            | Self::Rejected(..)
             | Self::NotConnected
             | Self::Removed
             | Self::NotPermitted(_)
@@ -66,7 +66,7 @@ impl Failure {
     pub(super) fn ending(&self) -> Ending {
         match self {
             Self::Shut(_) => Ending::BreakerOpen,
-            Self::NoTurn(..) => Ending::Busy,
+            Self::Rejected(..) => Ending::Busy,
             Self::NotConnected | Self::Removed | Self::Call(CallError::NotSent(_)) => {
                 Ending::Unavailable
             }
@@ -93,11 +93,11 @@ impl Failure {
                 "`{name}` keeps failing, so the call was not made. Another call is finding out \
                  whether it works again; try again in a few seconds, or do without it."
             ),
-            Self::NoTurn(NoTurn::Crowded, _) => format!(
+            Self::Rejected(Rejected::QueueFull, _) => format!(
                 "`{name}` is busy, and too many other calls wait for it already. This one was not \
                  made; try again later or do without it."
             ),
-            Self::NoTurn(NoTurn::Late, waited) => format!(
+            Self::Rejected(Rejected::Late, waited) => format!(
                 "`{name}` is busy with other calls, and this one got no turn within {}. It was not \
                  made; try again later.",
                 within(waited)

@@ -12,8 +12,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::*;
 use crate::backend::{
+    circuit_breaker::CircuitBreaker,
     fake::{FakeDial, Mood, Permitted, World, registry},
-    gate::Gate,
     peer::Dial,
     registry::Lease,
     supervisor::{Supervisor, Timing},
@@ -38,14 +38,14 @@ fn start_with(worlds: &[(&str, &Arc<World>)], concurrency: usize, idle: Duration
     let (registry, leases) = registry(worlds.iter().map(|(name, _)| *name));
     let stop = CancellationToken::new();
     let mut tasks = tokio::task::JoinSet::new();
-    let mut lanes = BTreeMap::new();
+    let mut handles = BTreeMap::new();
     let second = Duration::from_secs(1);
     let timing = Timing { interval: 300 * second, jitter: 0.0, timeout: 30 * second };
     let timing = watch::Sender::new(timing);
     for ((_, world), lease) in worlds.iter().zip(leases.clone()) {
         let (asks, asked) = mpsc::channel(8);
         let limits = CallLimits { idle, pending_after: None };
-        let rules = LaneRules {
+        let rules = BackendRules {
             required: true,
             limits,
             concurrency,
@@ -53,21 +53,21 @@ fn start_with(worlds: &[(&str, &Arc<World>)], concurrency: usize, idle: Duration
             approve: Policy::default(),
         };
         let dial: Arc<dyn Dial> = Arc::new(FakeDial(Arc::clone(world)));
-        let gate = Arc::new(Gate::new(lease.name().clone()));
-        let lane = Lane::new(rules, Arc::clone(&dial), Arc::clone(&gate), asks);
-        lanes.insert(lease.name().clone(), Arc::new(lane));
+        let breaker = Arc::new(CircuitBreaker::new(lease.name().clone()));
+        let backend = BackendHandle::new(rules, Arc::clone(&dial), Arc::clone(&breaker), asks);
+        handles.insert(lease.name().clone(), Arc::new(backend));
         let supervisor = Supervisor {
             lease,
             dial,
             timing: timing.subscribe(),
             registry: Arc::clone(&registry),
-            gate,
+            breaker,
             asks: asked,
         };
         tasks.spawn(supervisor.run(stop.clone()));
     }
     let backends = Arc::new(Backends::new(registry));
-    backends.set(lanes, 256);
+    backends.set(handles, 256);
     Harness { backends, leases, _tasks: tasks, _stop: stop.drop_guard() }
 }
 
@@ -76,7 +76,7 @@ fn wanted(arguments: Box<RawValue>) -> Wanted {
         arguments,
         origin: None,
         trace: Context::default(),
-        permit: Permitted::new(),
+        permission_check: Permitted::new(),
         witness: None,
         handle: None,
         peer: None,
@@ -130,10 +130,10 @@ async fn arguments_and_answers_are_verbatim() {
     let world = World::new();
     let harness = start(&[("fs", &world)], 4);
     assert_eq!(harness.call("fs_ls").await, Answer::text(r#"ls {"a":1e400}"#));
-    let lanes = harness.backends.lanes();
-    let (_, lane) = lanes.iter().next().unwrap();
-    assert_eq!(lane.in_flight(), 0);
-    assert!(lane.last_call().unwrap().answered);
+    let handles = harness.backends.handles();
+    let (_, backend) = handles.iter().next().unwrap();
+    assert_eq!(backend.in_flight(), 0);
+    assert!(backend.last_call().unwrap().answered);
 }
 
 #[tokio::test(start_paused = true)]

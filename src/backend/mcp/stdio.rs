@@ -37,7 +37,7 @@ use crate::{
 };
 
 /// How many bytes of messages may wait for a server that does not read its stdin; one message may in
-/// any case. How many calls there are at a time is the lane's to say.
+/// any case. How many calls there are at a time is the backend's to say.
 const QUEUE: usize = 16 << 20;
 /// What a waiting message takes beside its text.
 const OVERHEAD: usize = 1 << 10;

@@ -26,7 +26,7 @@ impl Harness {
             timeout: Duration::from_secs(30),
         };
         let supervisor = Supervisor {
-            gate: Arc::new(Gate::new(lease.name().clone())),
+            breaker: Arc::new(CircuitBreaker::new(lease.name().clone())),
             lease,
             dial: Arc::new(FakeDial(Arc::clone(&world))),
             timing: watch::Sender::new(timing).subscribe(),

@@ -459,9 +459,9 @@ impl Runs {
         let arguments = arguments.or_else(nothing)?;
         let alone = Arc::new(Alone::new(arguments.clone(), self.leave.clone()));
         alone.goes_on((Arc::clone(&self.long_calls), id.clone()));
-        let permit = self.permit(&app);
+        let permission_check = self.permission_check(&app);
         let wanted = Wanted {
-            permit: Arc::clone(&permit) as _,
+            permission_check: Arc::clone(&permission_check) as _,
             arguments,
             origin: origin.clone(),
             trace: account.trace().clone(),
@@ -475,7 +475,7 @@ impl Runs {
             match wanted.handle {
                 // To ask for what was begun is no call of the app's.
                 Some(_) => Ok(runs.backends.call(&to, &wanted).await),
-                None => runs.make(begun, &to, (wanted, permit), &kept).await,
+                None => runs.make(begun, &to, (wanted, permission_check), &kept).await,
             }
         })
         .catch_unwind();

@@ -8,9 +8,9 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::{
     backend::{
-        calls::{CallLimits, Lane, LaneRules},
+        calls::{BackendHandle, BackendRules, CallLimits},
+        circuit_breaker::CircuitBreaker,
         fake::{FakeDial, World, registry},
-        gate::Gate,
         peer::Dial,
         registry::Entry as Seated,
         supervisor::{Supervisor, Timing},
@@ -89,10 +89,10 @@ impl Scene {
         let limits = CallLimits { idle: Duration::from_secs(60), pending_after };
         let approve = crate::model::approval::Policy::default();
         let tools = crate::model::naming::ToolFilter::default();
-        let rules = LaneRules { required: true, limits, concurrency: 4, tools, approve };
+        let rules = BackendRules { required: true, limits, concurrency: 4, tools, approve };
         let dial: Arc<dyn Dial> = Arc::new(FakeDial(Arc::clone(&world)));
-        let gate = Arc::new(Gate::new(leases[0].name().clone()));
-        let lane = Lane::new(rules, Arc::clone(&dial), Arc::clone(&gate), asks);
+        let breaker = Arc::new(CircuitBreaker::new(leases[0].name().clone()));
+        let backend = BackendHandle::new(rules, Arc::clone(&dial), Arc::clone(&breaker), asks);
         let second = Duration::from_secs(1);
         let timing = Timing { interval: 300 * second, jitter: 0.0, timeout: 30 * second };
         let supervisor = Supervisor {
@@ -100,13 +100,13 @@ impl Scene {
             dial,
             timing: watch::Sender::new(timing).subscribe(),
             registry: Arc::clone(&registry),
-            gate,
+            breaker,
             asks: asked,
         };
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(supervisor.run(CancellationToken::new()));
         let backends = Arc::new(Backends::new(Arc::clone(&registry)));
-        backends.set([(leases[0].name().clone(), Arc::new(lane))].into(), 16);
+        backends.set([(leases[0].name().clone(), Arc::new(backend))].into(), 16);
         let state = StateDir::new(dir.path().to_owned());
         let url = mantyx.url.clone();
         let upstream = Upstream::new(url, None, &Credential::Own("token".into()), state);

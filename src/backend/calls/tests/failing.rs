@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 
 use super::*;
 use crate::backend::{
-    breaker::{Look, Shut},
+    circuit_breaker::{Look, Shut},
     peer::{NotRead, NotRecorded},
 };
 
@@ -24,7 +24,7 @@ async fn start_open(concurrency: usize) -> (Arc<World>, Harness) {
 }
 
 fn look(harness: &Harness) -> Look {
-    harness.backends.lanes()["fs"].breaker()
+    harness.backends.handles()["fs"].breaker()
 }
 
 /// Makes `count` calls at once; how many were refused at once, and the answers to the others.
@@ -42,7 +42,7 @@ async fn call_many(harness: &Harness, count: usize) -> (usize, Vec<Answer>) {
 #[tokio::test(start_paused = true)]
 async fn calls_are_refused_at_once_and_told_when_to_come_back() {
     let (world, harness) = start_open(4).await;
-    let before = harness.backends.lanes()["fs"].last_call().unwrap().at;
+    let before = harness.backends.handles()["fs"].last_call().unwrap().at;
     for (after, wait) in [(0, "in 1 s"), (999, "in 1 s")] {
         tokio::time::advance(Duration::from_millis(after)).await;
         let begin = Instant::now();
@@ -52,8 +52,12 @@ async fn calls_are_refused_at_once_and_told_when_to_come_back() {
         assert!(words.iter().all(|words| error.contains(words)), "{error}");
     }
     assert_eq!(World::count(&world.calls), 7);
-    let lane = &harness.backends.lanes()["fs"];
-    assert_eq!((lane.in_flight(), lane.last_call().unwrap().at), (0, before), "none was made");
+    let backend = &harness.backends.handles()["fs"];
+    assert_eq!(
+        (backend.in_flight(), backend.last_call().unwrap().at),
+        (0, before),
+        "none was made"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,8 +175,8 @@ fn what_outcomes_say_about_the_backend() {
         (Failure::Call(CallError::Unreadable(why())), Sign::Failed),
         (Failure::Call(CallError::Refused(why())), Sign::Alive),
         (Failure::Call(too_large(None)), Sign::Alive),
-        (Failure::NoTurn(NoTurn::Late, wait), Sign::None),
-        (Failure::NoTurn(NoTurn::Crowded, wait), Sign::None),
+        (Failure::Rejected(Rejected::Late, wait), Sign::None),
+        (Failure::Rejected(Rejected::QueueFull, wait), Sign::None),
         (Failure::NotRecorded(NotRecorded), Sign::None),
         (Failure::Shut(Shut::For(wait)), Sign::None),
     ];

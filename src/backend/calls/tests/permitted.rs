@@ -15,8 +15,8 @@ fn args() -> Box<RawValue> {
 }
 
 /// A call with a permission that the test can take away.
-fn wanted_under(permit: &Arc<Permitted>) -> Wanted {
-    Wanted { permit: Arc::clone(permit) as _, ..wanted(args()) }
+fn wanted_under(permission_check: &Arc<Permitted>) -> Wanted {
+    Wanted { permission_check: Arc::clone(permission_check) as _, ..wanted(args()) }
 }
 
 #[tokio::test(start_paused = true)]
@@ -32,11 +32,11 @@ async fn what_is_taken_away_while_a_call_waits_is_not_made() {
         harness.backends.registry.settled().await;
         let route = harness.backends.registry.offer().route("fs_ls").unwrap().clone();
         harness.lose(&world).await;
-        let permit = Permitted::new();
-        let wants = wanted_under(&permit);
+        let permission_check = Permitted::new();
+        let wants = wanted_under(&permission_check);
         let (made, ()) = tokio::join!(harness.backends.call(&route, &wants), async {
             tokio::task::yield_now().await;
-            permit.0.send_replace(permission);
+            permission_check.0.send_replace(permission);
             world.dialling.send_replace(Mood::Well);
         });
         assert_eq!(made.ending, ending, "{permission:?}");
@@ -49,7 +49,7 @@ async fn what_is_taken_away_while_a_call_waits_is_not_made() {
 #[derive(Debug)]
 struct Once(AtomicUsize);
 
-impl Permit for Once {
+impl PermissionCheck for Once {
     fn now(&self, _route: &Route) -> Permission {
         match self.0.fetch_add(1, Ordering::SeqCst) {
             0 => Permission::Given,
@@ -62,7 +62,7 @@ impl Permit for Once {
 async fn a_repeat_is_a_dispatch_and_its_refusal_says_nothing_of_the_first() {
     let (world, harness) = start_breaking(1).await;
     let route = harness.backends.registry.offer().route("fs_reads").unwrap().clone();
-    let wants = Wanted { permit: Arc::new(Once(AtomicUsize::new(0))), ..wanted(args()) };
+    let wants = Wanted { permission_check: Arc::new(Once(AtomicUsize::new(0))), ..wanted(args()) };
     let made = harness.backends.call(&route, &wants).await;
     check_error(made.answer, "may or may not have taken effect");
     assert_eq!(World::count(&world.calls), 1, "it is not repeated");
@@ -94,7 +94,7 @@ async fn what_is_taken_away_while_the_journal_is_written_is_taken_back_there() {
     let route = harness.backends.registry.offer().route("fs_ls").unwrap().clone();
     let witness = Arc::new(Stands::default());
     let wants = Wanted {
-        permit: Arc::new(Once(AtomicUsize::new(0))),
+        permission_check: Arc::new(Once(AtomicUsize::new(0))),
         witness: Some(Arc::clone(&witness) as _),
         ..wanted(args())
     };
@@ -113,10 +113,10 @@ async fn work_that_was_begun_is_asked_for_without_a_permission() {
     let harness = start(&[("fs", &world)], 4);
     harness.backends.registry.settled().await;
     let route = harness.backends.registry.offer().route("fs_ls").unwrap().clone();
-    let permit = Permitted::new();
-    permit.0.send_replace(Permission::Refused(Refusal::App));
+    let permission_check = Permitted::new();
+    permission_check.0.send_replace(Permission::Refused(Refusal::App));
     let handle = Some(Handle("work".to_owned()));
-    let wants = Wanted { handle, ..wanted_under(&permit) };
+    let wants = Wanted { handle, ..wanted_under(&permission_check) };
     let made = harness.backends.call(&route, &wants).await;
     assert_ne!(made.ending, Ending::Denied, "{made:?}");
 }

@@ -44,16 +44,16 @@ impl Fleet {
         let (asks, asked) = mpsc::channel(8);
         let limits = CallLimits { idle: Duration::from_secs(600), pending_after: None };
         let dial: Arc<dyn Dial> = Arc::new(FakeDial(Arc::clone(world)));
-        let rules = LaneRules {
+        let rules = BackendRules {
             required: true,
             limits,
             concurrency: 2,
             tools: ToolFilter::default(),
             approve: Policy::default(),
         };
-        let gate = Arc::new(Gate::new(lease.name().clone()));
-        let lane = Lane::new(rules, Arc::clone(&dial), Arc::clone(&gate), asks);
-        self.backends.set(Lanes::from([(lease.name().clone(), Arc::new(lane))]), 256);
+        let breaker = Arc::new(CircuitBreaker::new(lease.name().clone()));
+        let backend = BackendHandle::new(rules, Arc::clone(&dial), Arc::clone(&breaker), asks);
+        self.backends.set(BackendHandles::from([(lease.name().clone(), Arc::new(backend))]), 256);
         let identity = identity.map(Identity::of);
         let like_before = entry(&lease);
         registry.set(vec![Entry { identity: identity.or(like_before.identity), ..like_before }]);
@@ -62,7 +62,7 @@ impl Fleet {
             dial,
             timing: self.timing.subscribe(),
             registry: Arc::clone(registry),
-            gate,
+            breaker,
             asks: asked,
         };
         self.tasks.spawn(supervisor.run(CancellationToken::new()));
@@ -70,7 +70,7 @@ impl Fleet {
     }
 
     fn remove(&self) {
-        self.backends.set(Lanes::new(), 256);
+        self.backends.set(BackendHandles::new(), 256);
         self.backends.registry.set(Vec::new());
     }
 

@@ -1,31 +1,35 @@
-//! The door to one backend: a [`Breaker`] that calls pass through, whose changes are logged.
+//! The circuit breaker of one backend, which its calls and its supervisor share. Changes of its state
+//! are logged.
 //!
-//! Must not: await anything, or decide what opens and closes it.
+//! Must not: await anything, or decide what opens and closes it ([`state`] does).
+
+mod state;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::breaker::{Breaker, Change, Look, Shut, Sign, Ticket};
+use self::state::{Breaker, Change, Ticket};
+pub use self::state::{Look, Shut, Sign};
 use crate::model::ids::BackendName;
 
 /// The breaker of one backend, shared by its calls and its supervisor.
 #[derive(Debug)]
-pub struct Gate {
+pub struct CircuitBreaker {
     name: BackendName,
     breaker: Mutex<Breaker>,
 }
 
-/// Leave to make one call. Dropped without a sign of the backend, it leaves its place to another.
+/// Permits one call. If it is dropped without a sign of the backend, the next call may try in its place.
 #[derive(Debug)]
 pub struct Pass<'a> {
-    gate: &'a Gate,
+    breaker: &'a CircuitBreaker,
     ticket: Option<Ticket>,
 }
 
-impl Gate {
-    /// The gate of the backend `name`, which lets every call through.
+impl CircuitBreaker {
+    /// The breaker of the backend `name`, which lets every call through.
     pub fn new(name: BackendName) -> Self {
         Self { name, breaker: Mutex::new(Breaker::default()) }
     }
@@ -33,7 +37,7 @@ impl Gate {
     /// Asks for leave to make a call.
     pub fn admit(&self) -> Result<Pass<'_>, Shut> {
         let ticket = self.breaker().admit(Instant::now())?;
-        Ok(Pass { gate: self, ticket: Some(ticket) })
+        Ok(Pass { breaker: self, ticket: Some(ticket) })
     }
 
     /// There is a new connection to the backend, and it works.
@@ -75,14 +79,14 @@ impl Gate {
 impl<'a> Pass<'a> {
     /// Asks again where things have changed since, such as while the call waited for its turn.
     pub fn renew(self) -> Result<Self, Shut> {
-        let stands = self.ticket.is_some_and(|ticket| self.gate.breaker().admits(ticket));
-        if stands { Ok(self) } else { self.gate.admit() }
+        let stands = self.ticket.is_some_and(|ticket| self.breaker.breaker().admits(ticket));
+        if stands { Ok(self) } else { self.breaker.admit() }
     }
 
     /// Ends the call with what it says about the backend.
     pub fn end(mut self, sign: Sign) {
         if let Some(ticket) = self.ticket.take() {
-            self.gate.ended(ticket, sign);
+            self.breaker.ended(ticket, sign);
         }
     }
 }
@@ -90,7 +94,7 @@ impl<'a> Pass<'a> {
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
-            self.gate.ended(ticket, Sign::None);
+            self.breaker.ended(ticket, Sign::None);
         }
     }
 }

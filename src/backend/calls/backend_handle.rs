@@ -14,21 +14,24 @@ use std::{
 use tokio::sync::mpsc;
 
 use crate::{
-    backend::{breaker::Look, gate::Gate, line::Line, peer::Dial, supervisor::Ask},
+    backend::{
+        circuit_breaker::CircuitBreaker, circuit_breaker::Look, peer::Dial, queue::AdmissionQueue,
+        supervisor::Ask,
+    },
     metrics,
     model::{approval::Policy, naming::ToolFilter},
 };
 
 /// What is needed to make calls to one backend.
 #[derive(Debug)]
-pub struct Lane {
-    pub rules: LaneRules,
+pub struct BackendHandle {
+    pub rules: BackendRules,
     /// Says by which transport the backend is reached.
     pub dial: Arc<dyn Dial>,
     /// Where calls wait for their turn.
-    pub(super) line: Arc<Line>,
+    pub(super) queue: Arc<AdmissionQueue>,
     /// Keeps calls from a backend that keeps failing.
-    pub(super) gate: Arc<Gate>,
+    pub(super) breaker: Arc<CircuitBreaker>,
     /// To the supervisor.
     pub(super) asks: mpsc::Sender<Ask>,
     traffic: Arc<Traffic>,
@@ -36,7 +39,7 @@ pub struct Lane {
 
 /// What the configuration says of one backend's calls.
 #[derive(Debug, Clone)]
-pub struct LaneRules {
+pub struct BackendRules {
     /// `/readyz` waits for it.
     pub required: bool,
     pub limits: CallLimits,
@@ -74,32 +77,32 @@ pub struct LastCall {
     pub answered: bool,
 }
 
-/// A call that waits in line or runs; counts itself out when it is dropped.
+/// A call that waits in queue or runs; counts itself out when it is dropped.
 pub(super) struct InFlight<'a>(&'a AtomicUsize);
 
-impl Lane {
-    /// A lane to the supervisor that listens to `asks`.
+impl BackendHandle {
+    /// A backend to the supervisor that listens to `asks`.
     pub fn new(
-        rules: LaneRules,
+        rules: BackendRules,
         dial: Arc<dyn Dial>,
-        gate: Arc<Gate>,
+        breaker: Arc<CircuitBreaker>,
         asks: mpsc::Sender<Ask>,
     ) -> Self {
-        let line = Arc::new(Line::new(rules.concurrency));
-        Self { rules, dial, line, gate, asks, traffic: Arc::default() }
+        let queue = Arc::new(AdmissionQueue::new(rules.concurrency));
+        Self { rules, dial, queue, breaker, asks, traffic: Arc::default() }
     }
 
-    /// The lane to the same supervisor under other rules.
-    pub fn under(&self, rules: LaneRules) -> Self {
-        let (dial, gate) = (Arc::clone(&self.dial), Arc::clone(&self.gate));
-        let mut lane = Self::new(rules, dial, gate, self.asks.clone()).after(self);
-        if lane.rules.concurrency == self.rules.concurrency {
-            lane.line = Arc::clone(&self.line);
+    /// The backend to the same supervisor under other rules.
+    pub fn under(&self, rules: BackendRules) -> Self {
+        let (dial, breaker) = (Arc::clone(&self.dial), Arc::clone(&self.breaker));
+        let mut backend = Self::new(rules, dial, breaker, self.asks.clone()).after(self);
+        if backend.rules.concurrency == self.rules.concurrency {
+            backend.queue = Arc::clone(&self.queue);
         }
-        lane
+        backend
     }
 
-    /// The lane that comes in the place of `earlier`, whose calls are counted on.
+    /// The backend that comes in the place of `earlier`, whose calls are counted on.
     pub fn after(mut self, earlier: &Self) -> Self {
         self.traffic = Arc::clone(&earlier.traffic);
         self
@@ -128,7 +131,7 @@ impl Lane {
 
     /// How the breaker stands that keeps calls from a backend which keeps failing.
     pub fn breaker(&self) -> Look {
-        self.gate.look()
+        self.breaker.look()
     }
 
     pub fn last_call(&self) -> Option<LastCall> {

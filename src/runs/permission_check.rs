@@ -17,7 +17,7 @@ use crate::{
 
 /// The permission of one call.
 #[derive(Debug)]
-pub(super) struct Permit {
+pub(super) struct PermissionCheck {
     app: AppName,
     settings: watch::Receiver<Arc<Settings>>,
     backends: Arc<Backends>,
@@ -25,13 +25,13 @@ pub(super) struct Permit {
     is_approved: AtomicBool,
 }
 
-impl Permit {
+impl PermissionCheck {
     pub(super) fn approve(&self) {
         self.is_approved.store(true, Ordering::Relaxed);
     }
 }
 
-impl peer::Permit for Permit {
+impl peer::PermissionCheck for PermissionCheck {
     fn now(&self, route: &Route) -> Permission {
         let settings = Arc::clone(&self.settings.borrow());
         let rights = settings.apps.get(&self.app).map(|known| known.app.rights.as_ref());
@@ -41,8 +41,8 @@ impl peer::Permit for Permit {
 
 impl Runs {
     /// The permission of a call that begins for `app`.
-    pub(super) fn permit(&self, app: &AppName) -> Arc<Permit> {
-        Arc::new(Permit {
+    pub(super) fn permission_check(&self, app: &AppName) -> Arc<PermissionCheck> {
+        Arc::new(PermissionCheck {
             app: app.clone(),
             settings: self.settings.subscribe(),
             backends: Arc::clone(&self.backends),

@@ -25,7 +25,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// The breaker of one backend.
 #[derive(Debug)]
-pub struct Breaker {
+pub(super) struct Breaker {
     state: State,
     /// Counts the changes of state.
     period: u64,
@@ -45,7 +45,7 @@ enum State {
 
 /// Leave to make one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ticket {
+pub(super) struct Ticket {
     period: u64,
 }
 
@@ -94,7 +94,7 @@ impl Look {
 
 /// A change that operators want to know of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub(super) enum Change {
     /// It was closed and is open for this time.
     Opened(Duration),
     /// The probe failed; it is open again, for this time.
@@ -111,7 +111,7 @@ impl Default for Breaker {
 
 impl Breaker {
     /// Asks for leave to make a call. Where it is given, [`Self::ended`] must be told of its end.
-    pub fn admit(&mut self, now: Instant) -> Result<Ticket, Shut> {
+    pub(super) fn admit(&mut self, now: Instant) -> Result<Ticket, Shut> {
         match self.state {
             State::Closed { .. } => (),
             State::Open { until, .. } if now < until => return Err(Shut::For(until - now)),
@@ -122,12 +122,12 @@ impl Breaker {
     }
 
     /// Whether the leave that was given still stands.
-    pub fn admits(&self, ticket: Ticket) -> bool {
+    pub(super) fn admits(&self, ticket: Ticket) -> bool {
         ticket.period == self.period
     }
 
     /// The call that `ticket` was given for has ended.
-    pub fn ended(&mut self, ticket: Ticket, sign: Sign, now: Instant) -> Option<Change> {
+    pub(super) fn ended(&mut self, ticket: Ticket, sign: Sign, now: Instant) -> Option<Change> {
         match (sign, self.state) {
             (Sign::Alive, State::Closed { .. }) => {
                 self.state = State::Closed { failures: 0 };
@@ -158,12 +158,12 @@ impl Breaker {
     }
 
     /// There is a new connection, over which the backend has shown that it lives.
-    pub fn reconnected(&mut self) -> Option<Change> {
+    pub(super) fn reconnected(&mut self) -> Option<Change> {
         self.close()
     }
 
     /// How it stands.
-    pub fn look(&self, now: Instant) -> Look {
+    pub(super) fn look(&self, now: Instant) -> Look {
         match self.state {
             State::Closed { .. } => Look::Closed,
             State::Open { until, .. } if now < until => Look::Open(until - now),

@@ -1,0 +1,143 @@
+//! An admission queue: how many calls run at once, and how many may wait.
+//!
+//! A short queue waits even if nothing moves, since a tool may take its minutes. Calls behind it wait
+//! only while the queue moves, and are rejected as soon as it stands still. So a burst of quick calls
+//! gets through, and calls to a stalled backend are rejected instead of queued.
+//!
+//! Must not: know whose permits they are.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::{Instant, sleep_until},
+};
+
+/// How many calls wait even if the queue stands still.
+const ALWAYS_WAIT: usize = 32;
+/// A queue stands still if no waiting call has got a permit for this long (linkerd's fail-fast timeout).
+pub const STANDSTILL: Duration = Duration::from_secs(3);
+/// How many calls wait at most.
+const MAX_WAITING: usize = 4_096;
+
+/// The queue of one backend, or of one app.
+#[derive(Debug)]
+pub struct AdmissionQueue {
+    permits: Semaphore,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    count: usize,
+    /// When a waiting call last got a permit, or the queue began.
+    moved: Instant,
+}
+
+/// Why a call got no permit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rejected {
+    /// There was none in time.
+    Late,
+    /// Too many calls wait.
+    QueueFull,
+}
+
+/// Permits one call; released on drop.
+pub type Permit<'a> = SemaphorePermit<'a>;
+
+/// A waiting call; it counts itself out on drop.
+struct Waiter<'a>(&'a AdmissionQueue);
+
+impl AdmissionQueue {
+    /// A queue that lets `at_once` calls run.
+    pub fn new(at_once: usize) -> Self {
+        let waiting = Mutex::new(Waiting { count: 0, moved: Instant::now() });
+        Self { permits: Semaphore::new(at_once), waiting }
+    }
+
+    /// Waits for a permit until `by`, unless too many calls wait.
+    pub async fn acquire(&self, by: Instant) -> Result<Permit<'_>, Rejected> {
+        if let Ok(permit) = self.permits.try_acquire() {
+            return Ok(permit);
+        }
+        let ahead = self.lock().count;
+        if ahead >= MAX_WAITING || (ahead >= ALWAYS_WAIT && self.stands_still()) {
+            return Err(Rejected::QueueFull);
+        }
+        let stalled = async {
+            if ahead < ALWAYS_WAIT {
+                std::future::pending::<()>().await;
+            }
+            self.too_long().await;
+        };
+        let waiter = Waiter::enter(self);
+        tokio::select! {
+            biased;
+            permit = self.next(waiter) => permit,
+            () = sleep_until(by) => Err(Rejected::Late),
+            () = stalled => Err(Rejected::QueueFull),
+        }
+    }
+
+    /// The same for work that was begun before, such as a task to be polled: it is never rejected for
+    /// the length of the queue.
+    pub async fn acquire_for_begun(&self, by: Instant) -> Result<Permit<'_>, Rejected> {
+        let waiter = Waiter::enter(self);
+        tokio::select! {
+            biased;
+            permit = self.next(waiter) => permit,
+            () = sleep_until(by) => Err(Rejected::Late),
+        }
+    }
+
+    async fn next(&self, waiter: Waiter<'_>) -> Result<Permit<'_>, Rejected> {
+        // The semaphore is never closed.
+        let permit = self.permits.acquire().await.map_err(|_closed| Rejected::Late)?;
+        self.lock().moved = Instant::now();
+        drop(waiter);
+        Ok(permit)
+    }
+
+    /// Returns once the queue stands still and more than [`ALWAYS_WAIT`] calls wait.
+    async fn too_long(&self) {
+        loop {
+            let still = self.lock().moved + STANDSTILL;
+            sleep_until(still.max(Instant::now() + STANDSTILL / 16)).await;
+            if self.stands_still() && self.lock().count > ALWAYS_WAIT {
+                return;
+            }
+        }
+    }
+
+    fn stands_still(&self) -> bool {
+        self.lock().moved.elapsed() >= STANDSTILL
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<'a> Waiter<'a> {
+    fn enter(queue: &'a AdmissionQueue) -> Self {
+        let mut waiting = queue.lock();
+        if waiting.count == 0 {
+            waiting.moved = Instant::now();
+        }
+        waiting.count += 1;
+        Self(queue)
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.lock().count -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests;
