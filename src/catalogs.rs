@@ -118,15 +118,18 @@ fn told(name: &BackendName, error: &StateError) {
 /// Per backend, what is on disk: whose catalog, and its digest.
 type OnDisk = BTreeMap<BackendName, (Identity, String)>;
 
-/// The catalogs that are not kept yet; `None` if all are. One without an identity never is.
+/// The catalogs that are not kept yet; `None` if all are. That of a local tool is in the
+/// configuration.
 fn fresh(registry: &Registry, kept: &OnDisk) -> Option<Vec<(BackendName, Identity, Arc<Catalog>)>> {
     let known = registry.snapshots().into_iter();
     let catalogs = known.filter_map(|(name, known)| Some((name, known.identity?, known.catalog?)));
     let is_kept = |name: &BackendName, identity: &Identity, catalog: &Catalog| {
         kept.get(name).is_some_and(|(of, digest)| of == identity && digest == catalog.digest())
     };
-    let news: Vec<_> =
-        catalogs.filter(|(name, identity, catalog)| !is_kept(name, identity, catalog)).collect();
+    let news: Vec<_> = catalogs
+        .filter(|(_, _, catalog)| !matches!(catalog.content(), Content::Local { .. }))
+        .filter(|(name, identity, catalog)| !is_kept(name, identity, catalog))
+        .collect();
     (!news.is_empty()).then_some(news)
 }
 

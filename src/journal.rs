@@ -191,6 +191,14 @@ impl Journal {
         lost.matters(clock::moment(), self.noted).then_some(lost)
     }
 
+    /// Notes that something was lost: `what`, for people. Nothing of the file is.
+    pub fn note_loss(&self, what: String) {
+        let now = clock::moment();
+        let loss = LossRecord { at: now.wall, up: now.up, what };
+        lock(&self.health).lost = Some(loss.clone());
+        self.write(vec![Change::Lost(loss)]);
+    }
+
     /// Has `changes` written some time soon, after all that were given before.
     pub fn write(&self, changes: Vec<Change>) {
         // Without a receiver the daemon has stopped.
@@ -408,7 +416,10 @@ impl Writer {
         let Some(store) = &self.store else { return };
         let (bytes, lost) = (store.size(), store.lost.clone());
         let full = (bytes > self.max_size).then(|| format!("the journal is full: {bytes} bytes"));
-        *lock(&self.health) = Health { error: full, bytes, lost };
+        let mut health = lock(&self.health);
+        // What was noted since is still to be written.
+        let lost = lost.or(health.lost.take());
+        *health = Health { error: full, bytes, lost };
     }
 
     /// Gives back the room of what is not kept any more; if that is not enough, forgets ended runs,

@@ -311,13 +311,20 @@ impl Runs {
     /// The run has a driver, or belongs to another app.
     pub async fn start(self: &Arc<Self>, new: NewRun) -> Result<Arc<DrivenRun>, NotStarted> {
         let new = self.for_its_creator(new);
-        let (run, mut changes) = {
+        let (run, owner) = {
             let mut inner = self.lock();
             let forgotten = inner.sweep(Instant::now(), &self.room);
             self.journal.write(forgotten);
             // In one piece with the run's own entry: of two that hand over the same run at once, one
             // gets a driver.
             if let Some(run) = inner.runs.get(&new.key) {
+                if run.key.run.as_str() != new.key.run.as_str() {
+                    warn!(
+                        run = %new.key.run, known = %run.key.run,
+                        "MANTYX has two runs whose ids differ in letter case alone, which count as one \
+                         run here; the calls of this one are not answered"
+                    );
+                }
                 return Err(NotStarted::Driven(Arc::clone(run)));
             }
             let how = if new.has_past { How::Attached } else { How::Created };
@@ -329,8 +336,12 @@ impl Runs {
             inner.runs.insert(key, Arc::clone(&run));
             (run, changes)
         };
-        changes.extend(run.changes());
-        self.journal.write(changes);
+        // A frame of the journal each, so that damage to one costs no more than that. The run comes
+        // last: there is none without its owner and its routes.
+        self.journal.write(owner);
+        for change in run.changes() {
+            self.journal.write(vec![change]);
+        }
         info!(run = %run.key.run, app = %run.app, "driving");
         self.drive(&run, Vec::new());
         self.settled().await;

@@ -161,8 +161,9 @@ const SIGNATURE: &str = "Ask whoever runs the agent which key it signs its card 
 
 const JOURNAL: &str = "No calls are made until it can be written: free space on the disk of the \
                        state directory, and look at its permissions.";
-const LOST: &str = "Look after the disk of the state directory. A file that was set aside can be \
-                    deleted when nobody wants to look at it any more. This is told for 24 h.";
+const LOST: &str = "Attach runs that are not known any more (`POST /v1/runs/{id}/attach`); none of \
+                    their calls is made twice. If a file was set aside, check the disk of the state \
+                    directory; you can delete the file. This is shown for 24 h.";
 const STATE: &str = "It is tried again by itself: free space on the disk of the state directory, and \
                      look at its permissions.";
 const AUDIT: &str = "Calls are made all the same, and their lines wait, 16 MiB at most: free space \

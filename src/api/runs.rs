@@ -253,8 +253,9 @@ impl Api {
             info!(run = %known.key.run, app = %known.app, "attached again");
             return reply::json(StatusCode::ACCEPTED, &Shown::of(known));
         }
-        // It was forgotten while MANTYX was asked, and with it which of its calls were made.
-        let past_is_lost = past_is_lost || known.is_some();
+        // It was forgotten while MANTYX was asked, or was an eval's that is not known any more, and with
+        // it which of its calls were made.
+        let past_is_lost = past_is_lost || known.is_some() || self.runs.is_of_an_eval(&key);
         let handed_over = key.clone();
         let new = NewRun {
             key,

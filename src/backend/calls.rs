@@ -279,11 +279,18 @@ impl Backends {
         if is_another(connection.identity.clone()) {
             return Err(Failure::AnotherPeer);
         }
+        // It was sent before, when its tool was marked as safe to repeat; the mark may be gone.
+        let is_repeat = wanted.handle.is_none() && wanted.peer.is_some();
+        if is_repeat && !self.registry.is_repeatable(route) {
+            return Err(Failure::NotRepeatable);
+        }
         let first = attempt(&connection, wanted.handle.clone(), true).await;
         let peer = connection.identity.clone();
         drop(connection);
         let why = match first {
-            Err(Failure::Call(CallError::Lost(why))) if route.repeatable && limits.have_time() => {
+            Err(Failure::Call(CallError::Lost(why)))
+                if self.registry.is_repeatable(route) && limits.have_time() =>
+            {
                 why
             }
             outcome => return outcome,
@@ -484,6 +491,7 @@ fn sign(outcome: &Result<Answer, Failure>) -> Sign {
             | Failure::NotApproved
             | Failure::Withdrawn
             | Failure::AnotherPeer
+            | Failure::NotRepeatable
             | Failure::NotRecorded(_),
         ) => Sign::None,
     }

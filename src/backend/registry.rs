@@ -30,7 +30,7 @@ use super::{
 use crate::model::{
     catalog::{Catalog, Identity},
     ids::BackendName,
-    offer::{Offer, Source},
+    offer::{Offer, RefKind, Route, Source, Target},
     pin::{Accepted, NotTaken, Pins, Review, Take},
 };
 
@@ -254,7 +254,11 @@ impl Slot {
             return self;
         }
         let mut next = Holder::new(entry);
-        if next.known.identity.is_some() && next.known.identity == self.holder.known.identity {
+        // The catalog of a local tool is in the configuration, which may have changed.
+        let is_local = next.source.kind == RefKind::Local;
+        let is_same =
+            next.known.identity.is_some() && next.known.identity == self.holder.known.identity;
+        if is_same && !is_local {
             next.known.catalog.clone_from(&self.holder.known.catalog);
             next.source.catalog.clone_from(&self.holder.known.catalog);
         }
@@ -473,6 +477,15 @@ impl Registry {
             Source { available: source.available || source.catalog.is_some(), ..source }
         });
         Offer::build(&sources.collect::<Vec<_>>())
+    }
+
+    /// Whether a call by `route` may be made twice: its tool was marked as safe to repeat when the run
+    /// began, and still is.
+    pub fn is_repeatable(&self, route: &Route) -> bool {
+        let Target::Tool { name, .. } = &route.target else { return false };
+        let inner = self.lock();
+        let slot = inner.slots.get(&route.backend);
+        route.repeatable && slot.is_some_and(|slot| slot.holder.source.is_repeatable(name))
     }
 
     pub fn snapshot(&self, name: &str) -> Option<Snapshot> {

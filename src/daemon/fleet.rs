@@ -26,7 +26,7 @@ use crate::{
         supervisor::{Supervisor, Timing},
     },
     catalogs,
-    config::{A2a, Backend, CardSource, Mcp, Program, Refresh, Signers, Target},
+    config::{A2a, Action, Backend, CardSource, Local, Mcp, Program, Refresh, Signers, Target},
     demo, http_client,
     keys::PublicKey,
     model::{
@@ -167,9 +167,7 @@ impl Fleet {
                 }
                 Reached::Anew { dial, conversations, agent } => {
                     accepted = pins::load(&self.shared.state, &name);
-                    let kept = identity.as_ref();
-                    source.catalog =
-                        kept.and_then(|one| catalogs::load(&self.shared.state, &name, one));
+                    source.catalog = catalogs::load(&self.shared.state, &name, &identity);
                     let (asks, asked) = mpsc::channel(ASKS);
                     // How the earlier one failed says nothing of this one.
                     let breaker = Arc::new(CircuitBreaker::new(name.clone()));
@@ -200,7 +198,12 @@ impl Fleet {
                     Member { target, lease, handle, timing, conversations }
                 }
             };
-            entries.push(Entry { lease: member.lease.clone(), source, identity, accepted });
+            entries.push(Entry {
+                lease: member.lease.clone(),
+                source,
+                identity: Some(identity),
+                accepted,
+            });
             self.members.insert(name, member);
         }
         changes.removed = before.keys().map(ToString::to_string).collect();
@@ -291,26 +294,30 @@ fn timing(backend: &Backend, refresh: &Refresh) -> Timing {
     Timing { interval: backend.refresh, jitter: refresh.jitter, timeout: refresh.timeout }
 }
 
-/// What the catalog of a backend belongs to; `None` for one whose catalog is not kept.
-fn identity(target: &Target) -> Option<Identity> {
-    let mut whose = reached(target)?;
+/// Which peer the backend is: what its kept catalog belongs to, and where a call may be repeated.
+fn identity(target: &Target) -> Identity {
+    let mut whose = reached(target);
     if let Target::A2a(A2a { signers: Some(Signers { keys, required: true }), .. }) = target {
         // A card that was kept is as good as the keys that it was held against.
         let keys = keys.iter().map(PublicKey::fingerprint);
         whose.extend(keys.map(|key| format!(" {key}")));
     }
-    Some(Identity::of(&whose))
+    Identity::of(&whose)
 }
 
-/// How a backend is reached, without secrets; `None` for one that is not elsewhere.
-fn reached(target: &Target) -> Option<String> {
-    Some(match target {
+/// How a backend is reached, without secrets.
+fn reached(target: &Target) -> String {
+    match target {
         Target::Mcp(Mcp::Stdio(Program { command, args, .. })) => format!("{command} {args:?}"),
         Target::Mcp(Mcp::Http { url, .. }) => url.to_string(),
         Target::A2a(agent) => format!("{:?}", agent.card),
-        // It is in the configuration, whole.
-        Target::Local(_) => return None,
-    })
+        Target::Local(Local { action: Action::Http { method, url, .. }, .. }) => {
+            format!("{method} {url}")
+        }
+        Target::Local(Local { action: Action::Command(program), .. }) => {
+            format!("local {} {:?}", program.command, program.args)
+        }
+    }
 }
 
 fn source(backend: &Backend) -> Source {

@@ -298,6 +298,9 @@ impl Store {
         for changes in groups {
             self.frame.clear();
             for change in changes {
+                if let Change::Lost(loss) = change {
+                    self.lost = Some(loss.clone());
+                }
                 let routes = &mut self.routes;
                 live::add(&mut self.frame, change, |digest| !routes.insert(digest.into()));
             }

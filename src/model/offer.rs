@@ -105,6 +105,24 @@ pub struct Source {
     pub review: Arc<Review>,
 }
 
+impl Source {
+    /// Whether its tool `name` is marked as safe to repeat, by the operator or by a server whose word
+    /// the operator takes.
+    pub fn is_repeatable(&self, name: &str) -> bool {
+        match self.catalog.as_deref().map(Catalog::content) {
+            Some(Content::Mcp { tools, .. }) => {
+                let tool = tools.iter().find(|tool| tool.name == name);
+                self.trusted
+                    && tool.is_some_and(|tool| hints::mcp_tool_is_repeatable(tool.raw.get()))
+            }
+            Some(Content::Local { definition, .. }) => {
+                hints::local_tool_is_repeatable(definition.get())
+            }
+            Some(Content::A2a { .. }) | None => false,
+        }
+    }
+}
+
 /// All that runs can be given at one moment.
 #[derive(Debug)]
 pub struct Offer {

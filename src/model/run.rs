@@ -216,6 +216,8 @@ impl Run {
     /// The past has been read: what it left unanswered is to be done now.
     pub fn settle(&mut self) -> Vec<(Call, Work)> {
         let mut held = self.held.take().unwrap_or_default();
+        // Others may have answered what lies before, also a call that comes late.
+        self.read_to = self.read_to.max(self.last_seq);
         if std::mem::take(&mut self.past_is_lost) {
             for (_, work) in &mut held {
                 work.doubt();

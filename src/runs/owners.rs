@@ -181,7 +181,14 @@ impl Owners {
         changes
     }
 
-    fn put(&mut self, owned: Owned, app: &AppName, how: How, since: Millis) -> Vec<Change> {
+    /// `app` owns this from now on, whoever did before. The changes are for the journal.
+    pub(super) fn put(
+        &mut self,
+        owned: Owned,
+        app: &AppName,
+        how: How,
+        since: Millis,
+    ) -> Vec<Change> {
         let number = self.next;
         self.next += 1;
         let owner = Owner { app: app.clone(), how, since, number };

@@ -48,11 +48,12 @@ impl Runs {
             // It may be what was lost; the rest is rather answered than forgotten.
             self.journal.write(vec![Change::Upstream(now)]);
         } else if upstream.as_ref() != Some(&now) {
-            self.leave_behind(&runs, &sessions);
+            self.leave_behind(upstream.as_deref(), &runs, &sessions);
             let long = long.into_iter().map(|(id, _)| Change::ForgetLong(id));
-            let owners = owners.into_iter().map(|(key, _)| Change::ForgetOwner(key));
-            self.journal.write(long.chain(owners).collect());
+            self.journal.write(long.collect());
             self.journal.write(vec![Change::Upstream(now)]);
+            // It may be the same MANTYX by another address, where no app gets what is another's.
+            self.restore_owners(owners, (&[], &[]));
             return;
         }
         self.restore_owners(owners, (&runs, &sessions));
@@ -135,15 +136,19 @@ impl Runs {
         Some(run)
     }
 
-    /// Forgets what belongs to another MANTYX than the one that is configured.
-    fn leave_behind(&self, runs: &[KeptRun], sessions: &[KeptSession]) {
+    /// Forgets what belongs to another MANTYX than the one that is configured. What of it was not
+    /// finished counts as lost: it may be the same MANTYX by another address, and a run of it that is
+    /// attached again must not have its calls made a second time.
+    fn leave_behind(&self, of: Option<&str>, runs: &[KeptRun], sessions: &[KeptSession]) {
         let driven = runs.iter().filter(|run| run.record.ended_at.is_none()).count();
-        if driven + sessions.len() > 0 {
-            warn!(
-                runs = driven,
-                sessions = sessions.len(),
-                "what was kept belongs to another upstream than the configured one; it is forgotten"
+        if let (Some(of), true) = (of, runs.len() + sessions.len() > 0) {
+            let what = format!(
+                "The journal is of another MANTYX ({of}) than the configured one: {driven} runs and {} \
+                 sessions of it are not known any more.",
+                sessions.len()
             );
+            warn!("{what}");
+            self.journal.note_loss(what);
         }
         let sessions = sessions.iter().map(|session| Change::ForgetSession(session.key.clone()));
         let runs = runs.iter().map(|run| Change::ForgetRun(run.slot));

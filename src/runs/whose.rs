@@ -155,6 +155,11 @@ impl Runs {
         inner.eval_key_of(key).filter(|eval| inner.is_known(eval))
     }
 
+    /// Whether the run `key` was once named by an eval, whose driver may have made its calls.
+    pub fn is_of_an_eval(&self, key: &RunKey) -> bool {
+        self.lock().eval_key_of(key).is_some()
+    }
+
     /// The stream of `eval` has named an agent run of it, which is the eval's app's from now on.
     pub(super) fn adopt(&self, eval: &DrivenRun, agent_run: &RunId) {
         let (kind, workspace) = (RunKind::Agent, eval.key.workspace.clone());
@@ -268,6 +273,14 @@ impl Inner {
         if !is_segment(id) || id.len() > MAX_ID {
             warn!(%app, "MANTYX gave out an id that cannot stand in a path; it is not remembered");
             return Ok(Vec::new());
+        }
+        // Of an eval that is not known any more, as its record was lost: its app may take the agent run
+        // up alone.
+        if let (Owned::Run(key), How::Attached) = (&owned, &how)
+            && self.eval_key_of(key).is_some_and(|eval| !self.is_known(&eval))
+            && self.owner_of(&owned) == Some(app.as_str())
+        {
+            return Ok(self.owners.put(owned, app, how, journal::now()));
         }
         self.owners.own(owned, app, how, journal::now()).map_err(|taken| {
             warn!(%app, owner = %taken.app, how = ?taken.how, "what has an owner was to get another");

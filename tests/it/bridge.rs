@@ -207,6 +207,12 @@ impl Bridge {
         self.write_config();
     }
 
+    /// Replaces `from` in it.
+    pub(crate) fn change_config(&mut self, from: &str, with: &str) {
+        assert!(self.config.contains(from), "{from} should be in {}", self.config);
+        self.set_config(&self.config.replace(from, with));
+    }
+
     /// The variables that the next start adds to its environment.
     pub(crate) fn set_env(&mut self, env: &[(&str, &str)]) {
         self.env = env.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();

@@ -5,7 +5,7 @@ use crate::{
     evals::call_of,
     frames::Script,
     owners::{Apps, in_agent_run, in_eval},
-    wait,
+    storage, wait,
 };
 
 /// What the call does that the first stream brings: it is answered before the crash, or is in flight.
@@ -93,4 +93,26 @@ async fn of_two_evals_one_makes_a_call_over_a_crash_too() {
         assert_answered(&apps, tool).await;
         assert_eq!(apps.executions(), 2, "{tool}");
     }
+}
+
+#[tokio::test]
+async fn the_agent_run_of_an_eval_that_is_lost_can_be_handed_over() {
+    let tool = "plain_hang";
+    let mut apps = Apps::start().await;
+    let eval = Script::new().raw_event(&call_of("run_a", "tu_1", tool)).until("never");
+    apps.submit("a", "eval-runs", eval).await;
+    wait::soon("the call should be made", async || (apps.executions() == 1).then_some(())).await;
+    apps.bridge.kill9();
+    let journal = apps.bridge.state("journal");
+    let mut bytes = std::fs::read(&journal).expect("the bridge has a journal");
+    let at = storage::last(&bytes, "\"kind\":\"eval-runs\"");
+    bytes[at] ^= 1;
+    std::fs::write(&journal, &bytes).expect("a file of ours");
+    apps.bridge.restart().await;
+    apps.wait_for_backend().await;
+    apps.mantyx.has_run("run_a", own(Script::new(), tool).until("never"));
+    assert_eq!(apps.attach("b", "run_a").await.status, 404, "it is still a's");
+    assert_eq!(apps.attach("a", "run_a").await.status, 202);
+    assert_answered(&apps, tool).await;
+    assert_eq!(apps.executions(), 1);
 }

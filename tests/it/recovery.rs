@@ -164,6 +164,35 @@ async fn a_local_tool_is_run_again_where_it_only_reads() {
 }
 
 #[tokio::test]
+async fn a_call_is_not_made_again_where_its_tool_is_not_marked_any_more() {
+    let dir = TempDir::new().expect("the temporary directory is writable");
+    let path = dir.path().join("made").display().to_string();
+    let tool = |script: &str| {
+        format!(
+            "local:\n  peek: {{description: x, parameters: {{type: object}}, readOnly: true, command: \
+             [sh, -c, 'echo . >> {path}; {script}']}}\n"
+        )
+    };
+    let made = || fs::read_to_string(&path).unwrap_or_default().len() / 2;
+    for (id, from, with) in
+        [("tu_mark", "readOnly: true, ", ""), ("tu_program", "exec sleep 600", "exec sleep 601")]
+    {
+        let mantyx = Mantyx::start().await;
+        let config = format!("{}{}", mantyx.upstream(), tool("exec sleep 600"));
+        let mut bridge = Bridge::ready(&config).await;
+        mantyx.script(Script::new().local(id, "peek", NOTHING).answered(id).done());
+        let before = made();
+        bridge.post_run(r#"{"modelId":"m","prompt":"hi"}"#).await;
+        wait::soon("the program should run", async || (made() == before + 1).then_some(())).await;
+        bridge.kill9();
+        bridge.change_config(from, with);
+        bridge.restart().await;
+        assert_unknown(&mantyx.taken(id).await, id);
+        assert_eq!(made(), before + 1, "{id}");
+    }
+}
+
+#[tokio::test]
 async fn a_killed_bridge_takes_up_its_runs() {
     let mut rig = Rig::start(4, "").await;
     let script = Script::new()

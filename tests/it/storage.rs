@@ -266,7 +266,7 @@ fn assert_unknown(answer: &Value) {
 }
 
 /// Where the last `text` begins in `bytes`.
-fn last(bytes: &[u8], text: &str) -> usize {
+pub(crate) fn last(bytes: &[u8], text: &str) -> usize {
     let found = bytes.windows(text.len()).rposition(|window| window == text.as_bytes());
     found.unwrap_or_else(|| panic!("{text} should be in the journal"))
 }
@@ -361,11 +361,16 @@ async fn a_journal_that_is_shorter_than_at_the_stop_has_no_call_made() {
 
 #[tokio::test]
 async fn a_run_that_is_handed_over_after_its_journal_was_lost_has_no_call_made_twice() {
-    for damage in ["removed", "garbage"] {
+    for damage in ["removed", "garbage", "of another MANTYX"] {
         let mut rig = killed_with_two_calls().await;
         let journal = rig.bridge.state("journal");
         match damage {
             "removed" => fs::remove_file(&journal).expect("the bridge has a journal"),
+            // It is the same one by another name, which nothing tells.
+            "of another MANTYX" => {
+                rig.bridge
+                    .change_config("base_url: \"http://127.0.0.1", "base_url: \"http://localhost");
+            }
             _ => fs::write(&journal, "garbage").expect("a file of ours"),
         }
         rig.bridge.restart().await;

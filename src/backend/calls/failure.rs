@@ -37,6 +37,8 @@ pub(super) enum Failure {
     Withdrawn,
     #[error("the backend is another peer now than the one that the call was sent to")]
     AnotherPeer,
+    #[error("the call was sent before, and its tool is not marked as safe to repeat any more")]
+    NotRepeatable,
     #[error("timed out after {0:.0?}")]
     TimedOut(Duration),
     #[error(transparent)]
@@ -57,6 +59,7 @@ impl Failure {
             | Self::NotApproved
             | Self::Withdrawn
             | Self::AnotherPeer
+            | Self::NotRepeatable
             | Self::NotRecorded(_) => true,
             Self::Call(error) => matches!(error, CallError::NotSent(_)),
             Self::TimedOut(_) => false,
@@ -75,7 +78,9 @@ impl Failure {
             Self::Withdrawn => Ending::Withdrawn,
             Self::TimedOut(_) => Ending::TimedOut,
             Self::NotRecorded(_) => Ending::Storage,
-            Self::AnotherPeer | Self::Call(CallError::Lost(_)) => Ending::ConnectionLost,
+            Self::AnotherPeer | Self::NotRepeatable | Self::Call(CallError::Lost(_)) => {
+                Ending::ConnectionLost
+            }
             Self::Call(CallError::Refused(_)) => Ending::Refused,
             Self::Call(CallError::Unreadable(_) | CallError::NotRead(_)) => Ending::Unreadable,
         }
@@ -118,6 +123,11 @@ impl Failure {
             Self::NotRecorded(NotRecorded) => format!(
                 "{STORAGE_UNAVAILABLE}: the bridge cannot write its journal, so the call to \
                  `{name}` was not made. Do without it or try again later."
+            ),
+            Self::NotRepeatable => format!(
+                "{OUTCOME_UNKNOWN}: the bridge sent the call to `{name}` before and got no answer, and \
+                 its tool is not marked as safe to repeat any more. The call may or may not have \
+                 taken effect; check before you repeat it."
             ),
             Self::AnotherPeer => format!(
                 "{OUTCOME_UNKNOWN}: the bridge sent the call to the earlier server of `{name}`, and \
