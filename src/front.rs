@@ -179,10 +179,11 @@ impl Front {
         let token = self.sessions.token(request.headers())?;
         if token == self.operator {
             let app = Arc::new(App::operator());
-            return Some(Caller { app, token_in: None, is_operator: true });
+            return Some(Caller { app, token_in: None, is_operator: true, in_session: true });
         }
         let app = self.guard.app_of(token, arrival)?;
-        Some(Caller { app, token_in: None, is_operator: self.shows_operator(request) })
+        let is_operator = self.shows_operator(request);
+        Some(Caller { app, token_in: None, is_operator, in_session: true })
     }
 
     fn shows_operator(&self, request: &Request<Incoming>) -> bool {

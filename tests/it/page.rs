@@ -2,6 +2,7 @@
 
 use std::{fs, path::Path, process::Stdio};
 
+use futures_util::future::join_all;
 use tokio::process::Command;
 
 use crate::{
@@ -30,7 +31,7 @@ pub(crate) async fn session(bridge: &Bridge) -> String {
 }
 
 /// The cookie, and the key that the page's script is given beside it.
-async fn session_and_key(bridge: &Bridge, token: &str) -> (String, String) {
+pub(crate) async fn session_and_key(bridge: &Bridge, token: &str) -> (String, String) {
     let answer = sign_in(bridge, token).await;
     assert_eq!(answer.status, 303);
     let key = answer.header("location").and_then(|to| to.strip_prefix("/#key=")).expect("a key");
