@@ -159,7 +159,7 @@ impl Proxy {
         key: RunKey,
         request: Request<Incoming>,
     ) -> Response<Body> {
-        let response = from.forward(request).await;
+        let response = from.forward_in_time(request).await;
         // It is MANTYX that decides who may.
         if response.status().is_success() {
             let app = &from.caller.app.name;
@@ -179,7 +179,7 @@ impl Proxy {
         session: SessionId,
         request: Request<Incoming>,
     ) -> Response<Body> {
-        let response = from.forward(request).await;
+        let response = from.forward_in_time(request).await;
         if response.status().is_success() {
             for run in self.runs.of_session(&workspace, &session) {
                 self.runs.cancel_calls(&run, &run.key);
