@@ -209,11 +209,12 @@ impl Front {
             false => self.guard.app_of(token, arrival),
         };
         let Some(app) = app else {
-            info!(peer = %arrival, "somebody tried to sign in at the status page with a wrong token");
             let refusal = self.guard.turned_away(Refusal::WrongToken, arrival);
             if matches!(refusal, Refusal::TooManyFailures(_)) {
                 return self.refuse(parts.uri.path(), arrival, &refusal);
             }
+            // Not often, as the other way is taken then.
+            info!(peer = %arrival, "somebody tried to sign in at the status page with a wrong token");
             return page::sign_in(Some("That is no token of this bridge."));
         };
         // Behind a proxy, only the origin of the form tells what the browser speaks.

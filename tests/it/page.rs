@@ -76,6 +76,20 @@ async fn the_page_is_for_those_who_signed_in() {
 }
 
 #[tokio::test]
+async fn guesses_at_the_form_do_not_flood_the_log() {
+    let rig = Rig::start().await;
+    let (mut answered, mut refused) = (0, 0);
+    while refused == 0 {
+        // The bridge reads so many forms of one address at once.
+        let guesses = join_all((0..8).map(|_| sign_in(&rig.bridge, "wrong"))).await;
+        let count = |status| guesses.iter().filter(|it| it.status == status).count();
+        (answered, refused) = (answered + count(401), count(429));
+    }
+    let log = rig.bridge.log();
+    assert_eq!(log.matches("tried to sign in").count(), answered);
+}
+
+#[tokio::test]
 async fn a_session_opens_what_the_page_needs_and_no_more() {
     let rig = Rig::start().await;
     let cookie = session(&rig.bridge).await;
