@@ -103,6 +103,10 @@ impl fmt::Display for Flaw {
 }
 
 impl Api {
+    pub fn new(runs: Arc<Runs>, facts: Facts) -> Self {
+        Self { runs, sessions: Arc::default(), facts, requests: Arc::default() }
+    }
+
     fn loaded(&self) -> Loaded {
         self.facts.loaded.borrow().clone()
     }

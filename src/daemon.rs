@@ -38,7 +38,7 @@ use crate::{
     backend::calls::Backends,
     catalogs,
     config::{self, App, Auth, Config, Credential, Environment, Listen, TokenHash},
-    door::{guard::Guard, sessions::Sessions},
+    door::guard::Guard,
     front::{DetachedRequests, Front},
     http_client,
     journal::{self, Journal, record::Kept},
@@ -187,12 +187,10 @@ impl Daemon {
         let names =
             Names { addresses: addresses.clone(), others: config.listen.hosts.clone(), tls };
         let requests = DetachedRequests::default();
-        let sessions = Arc::new(Sessions::default());
         let front_door = Arc::new(Front {
             guard: Guard::new(config.auth, &apps, names.hosts()),
-            sessions: Arc::clone(&sessions),
             operator,
-            api: Api { runs: Arc::clone(&runs), sessions, facts, requests: Arc::default() },
+            api: Api::new(Arc::clone(&runs), facts),
             proxy: Proxy { runs: Arc::clone(&runs) },
             traces,
             detached: requests.clone(),

@@ -26,7 +26,7 @@ use crate::{
         rate,
         reply::{self, Body},
         route::{AfterHangUp, Own, Route},
-        sessions::{Begun, Sessions},
+        sessions::Begun,
     },
     http_client,
     metrics::Answered,
@@ -39,7 +39,6 @@ use crate::{
 #[derive(Debug)]
 pub struct Front {
     pub guard: Guard,
-    pub sessions: Arc<Sessions>,
     pub api: Api,
     pub proxy: Proxy,
     pub traces: Traces,
@@ -148,7 +147,7 @@ impl Front {
     ) -> Result<Option<Caller>, Refusal> {
         let in_session = || {
             let caller = self.in_session(request, arrival).filter(|_| route.takes_sessions());
-            caller.filter(|_| !route.wants_key() || self.sessions.has_key(request.headers()))
+            caller.filter(|_| !route.wants_key() || self.api.sessions.has_key(request.headers()))
         };
         match self.guard.identify(request.headers(), arrival) {
             Ok(mut caller) => {
@@ -176,7 +175,7 @@ impl Front {
         if !looks && !request.headers().contains_key(header::ORIGIN) {
             return None;
         }
-        let token = self.sessions.token(request.headers())?;
+        let token = self.api.sessions.token(request.headers())?;
         if token == self.operator {
             let app = Arc::new(App::operator());
             return Some(Caller { app, token_in: None, is_operator: true, in_session: true });
@@ -197,7 +196,7 @@ impl Front {
             return self.refuse(request.uri().path(), arrival, &refusal);
         }
         let (parts, body) = request.into_parts();
-        let form = match self.sessions.forms.read(Peer::of(arrival), body).await {
+        let form = match self.api.sessions.forms.read(Peer::of(arrival), body).await {
             Ok(form) => form,
             Err(error) => return error.reply(),
         };
@@ -222,8 +221,8 @@ impl Front {
         let secure = matches!(arrival, Arrival::Tls { .. })
             || origin.is_some_and(|origin| origin.starts_with(b"https://"));
         // Who signs in anew, as somebody else perhaps, has one session.
-        self.sessions.end(&parts.headers);
-        match self.sessions.begin(token, &parts.headers, secure) {
+        self.api.sessions.end(&parts.headers);
+        match self.api.sessions.begin(token, &parts.headers, secure) {
             Ok(Begun { cookie, key }) => {
                 info!(app = %app.name, "somebody signed in at the status page");
                 page::see_page(cookie, Some(&key))
@@ -248,7 +247,7 @@ impl Front {
         // The operator alone is no app, and cannot be removed.
         let app = caller.as_ref().map(|caller| Arc::clone(&caller.app));
         let app = app.filter(|app| !app.is_operator());
-        let session = caller.as_ref().and_then(|_| self.sessions.over(request.headers()));
+        let session = caller.as_ref().and_then(|_| self.api.sessions.over(request.headers()));
         let response = self.dispatch(route, caller, request, arrival).await;
         let mut response = self.while_let_in(app, response);
         if let Some(over) = session {
@@ -308,10 +307,12 @@ impl Front {
             (Route::Proxied(proxied, resource), Some(caller)) => {
                 self.proxy.handle((proxied, resource), caller, request).await
             }
-            (Route::Page, Some(_)) => page::page(self.sessions.token(request.headers()).is_some()),
+            (Route::Page, Some(_)) => {
+                page::page(self.api.sessions.token(request.headers()).is_some())
+            }
             (Route::Page, None) => page::sign_in(None),
             (Route::SignIn, _) => self.sign_in(request, arrival).await,
-            (Route::SignOut, _) => page::see_page(self.sessions.end(request.headers()), None),
+            (Route::SignOut, _) => page::see_page(self.api.sessions.end(request.headers()), None),
             (Route::WrongMethod(allow), _) => reply::wrong_method(allow),
             (Route::Ambiguous, _) => reply::error(
                 StatusCode::BAD_REQUEST,

@@ -22,7 +22,7 @@ use std::{
 
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    time::{Instant, sleep_until, timeout},
+    time::{Instant, sleep_until, timeout, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -174,19 +174,10 @@ impl Supervisor {
             answer(&mut waiting);
             let wait = backoff.next_wait().max(least);
             debug!(backend = %self.lease.name(), ?wait, "next connection attempt");
-            let tried = Instant::now();
-            loop {
-                tokio::select! {
-                    () = stop.cancelled() => return,
-                    () = self.lease.lost() => return,
-                    () = sleep_until(tried + wait) => break,
-                    ask = next_ask(&mut self.asks, tried + ASKED_GAP) => waiting.push(ask),
-                }
-                if least.is_zero() {
-                    break;
-                }
-                // Whoever guards the peer may count what it refuses, so that it waits all the same.
-                answer(&mut waiting);
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = self.lease.lost() => return,
+                asked = next_attempt(&mut self.asks, wait, least) => waiting.extend(asked),
             }
         }
     }
@@ -342,6 +333,24 @@ impl Supervisor {
 async fn changed(peer: &dyn Peer, not_before: Instant) {
     sleep_until(not_before).await;
     peer.changed().await;
+}
+
+/// Ends after `wait`, or sooner with an ask, but not before `least` is over: whoever guards a peer may
+/// count what it refuses. Whoever asks before that is answered without an attempt.
+async fn next_attempt(
+    asks: &mut mpsc::Receiver<Ask>,
+    wait: Duration,
+    least: Duration,
+) -> Option<Ask> {
+    let tried = Instant::now();
+    loop {
+        let ask = next_ask(asks, tried + ASKED_GAP);
+        let ask = timeout_at(tried + wait, ask).await.ok()?;
+        if tried.elapsed() >= least {
+            return Some(ask);
+        }
+        answer(&mut vec![ask]);
+    }
 }
 
 /// Takes the next ask, but not before `not_before`.
