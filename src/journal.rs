@@ -85,6 +85,8 @@ pub struct Journal {
 pub struct Health {
     /// For operators: why nothing can be written at the moment.
     pub error: Option<String>,
+    /// The disk works: the file is as large as it may be.
+    pub is_full: bool,
     /// The size of the file.
     pub bytes: u64,
     /// What was lost of late.
@@ -381,9 +383,14 @@ impl Writer {
     fn fail(&mut self, error: &StoreError) {
         let why = crate::http_client::chain(error);
         error!(why, "the journal cannot be written; no calls are made until it can");
-        lock(&self.health).error = Some(why);
-        self.metrics.errors.inc();
+        self.fails(why);
         self.store = None;
+    }
+
+    fn fails(&self, why: String) {
+        let mut health = lock(&self.health);
+        (health.error, health.is_full) = (Some(why), false);
+        self.metrics.errors.inc();
     }
 
     fn reopen(&mut self) -> bool {
@@ -391,14 +398,13 @@ impl Writer {
             Ok(store) => {
                 info!("the journal can be written again");
                 let lost = store.lost.clone();
-                *lock(&self.health) = Health { error: None, bytes: store.size(), lost };
+                let bytes = store.size();
+                *lock(&self.health) = Health { bytes, lost, ..Health::default() };
                 self.store = Some(store);
                 true
             }
             Err(error) => {
-                let why = crate::http_client::chain(&error);
-                lock(&self.health).error = Some(why);
-                self.metrics.errors.inc();
+                self.fails(crate::http_client::chain(&error));
                 false
             }
         }
@@ -419,7 +425,7 @@ impl Writer {
         let mut health = lock(&self.health);
         // What was noted since is still to be written.
         let lost = lost.or(health.lost.take());
-        *health = Health { error: full, bytes, lost };
+        *health = Health { is_full: full.is_some(), error: full, bytes, lost };
     }
 
     /// Gives back the room of what is not kept any more; if that is not enough, forgets ended runs,

@@ -25,6 +25,7 @@ mod owners;
 pub mod pending;
 mod permission_check;
 mod restore;
+mod shares;
 mod whose;
 
 use std::{
@@ -54,11 +55,12 @@ use self::{
     answering::Task,
     approvals::Approvals,
     changes::Changes,
-    entry::Entry,
+    entry::{Entry, Keeping},
     history::History,
     log::Room,
     owners::{Claims, How, Owned, Owners},
     pending::LongCalls,
+    shares::Shares,
 };
 use crate::{
     audit::Audit,
@@ -90,8 +92,8 @@ const KEEP_BESIDE: usize = journal::MAX_SIZE / 2;
 /// The part of that for sessions.
 const KEEP_SESSION_BYTES: usize = KEEP_BESIDE / 4;
 /// The most bytes of answers that MANTYX did not know what to do with, over all runs; each app has an
-/// equal share. They are answers of open calls.
-const KEEP_UNWANTED: usize = journal::MAX_SIZE / 4;
+/// equal share. They are answers of open calls, of whose room they leave some.
+const KEEP_UNWANTED: usize = journal::MAX_SIZE / 8;
 
 /// What is remembered of a session.
 #[derive(Debug)]
@@ -148,6 +150,8 @@ pub struct Runs {
     tracker: TaskTracker,
     /// For the events of all runs.
     room: Room,
+    /// For their open calls.
+    shares: Shares,
     /// Drivers take no new calls, finish those in flight, and end.
     drain: CancellationToken,
     /// Calls whose work has a name are left as they are.
@@ -251,7 +255,8 @@ impl Runs {
         journal: Arc<Journal>,
         audit: Option<Arc<Audit>>,
     ) -> Self {
-        let changes = Changes::default();
+        let (changes, shares) = (Changes::default(), Shares::default());
+        shares.set_apps(apps.len());
         Self {
             settings: watch::Sender::new(Arc::new(Settings::new(calls, apps, None))),
             upstream,
@@ -267,6 +272,7 @@ impl Runs {
             next_slot: AtomicU64::new(1),
             tracker: TaskTracker::new(),
             room: Room::default(),
+            shares,
             drain: CancellationToken::new(),
             leave: CancellationToken::new(),
             inner: Mutex::default(),
@@ -287,6 +293,7 @@ impl Runs {
     /// Calls that are made from now on are those of these apps.
     pub fn set_apps(&self, apps: &[App]) {
         let now = self.settings();
+        self.shares.set_apps(apps.len());
         self.settings.send_replace(Arc::new(Settings::new(&now.calls, apps, Some(&now))));
     }
 
@@ -575,9 +582,10 @@ impl Runs {
         timeout(within, self.tracker.wait()).await.ok();
     }
 
-    /// What an entry of a call needs.
-    fn keeping(&self) -> (Arc<Journal>, CancellationToken) {
-        (Arc::clone(&self.journal), self.leave.clone())
+    /// What an entry of a call of `app` needs.
+    fn keeping(&self, app: &AppName) -> Keeping {
+        let (journal, leaving) = (Arc::clone(&self.journal), self.leave.clone());
+        Keeping { journal, leaving, share: self.shares.of(app) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

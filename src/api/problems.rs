@@ -35,7 +35,8 @@ pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend]) -> Vec<Problem> {
         problems.push(Problem { subject: subject.to_owned(), message, cure });
     };
     if let Some(error) = &daemon.journal.last_error {
-        add("journal", Some(error), "", JOURNAL);
+        let cure = if daemon.journal.full { FULL } else { JOURNAL };
+        add("journal", Some(error), "", cure);
     }
     if let Some(what) = &daemon.journal.lost {
         add("journal", Some(what), "", LOST);
@@ -161,6 +162,9 @@ const SIGNATURE: &str = "Ask whoever runs the agent which key it signs its card 
 
 const JOURNAL: &str = "No calls are made until it can be written: free space on the disk of the \
                        state directory, and look at its permissions.";
+const FULL: &str = "No calls are made until it is smaller. It shrinks by itself as MANTYX takes answers \
+                    and runs end: see whether MANTYX can be reached, and cancel runs that are not \
+                    needed any more. Space on the disk does not help.";
 const LOST: &str = "Attach runs that are not known any more (`POST /v1/runs/{id}/attach`); none of \
                     their calls is made twice. If a file was set aside, check the disk of the state \
                     directory; you can delete the file. This is shown for 24 h.";

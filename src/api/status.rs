@@ -221,6 +221,8 @@ impl From<calls::LastCall> for LastCall {
 pub(super) struct Journal {
     bytes: u64,
     pub(super) last_error: Option<String>,
+    /// The disk works: the journal is as large as it may be.
+    pub(super) full: bool,
     /// What it has lost in the last 24 h: it was damaged, shortened or gone; `null` where nothing was.
     pub(super) lost: Option<String>,
 }
@@ -343,6 +345,7 @@ pub(super) fn daemon<'a>(api: &'a Api, caller: &Caller, backends: &[Backend]) ->
         journal: Journal {
             bytes: journal.bytes,
             last_error: journal.error,
+            full: journal.is_full,
             lost: api.runs.journal().lost().map(|loss| loss.what),
         },
         state: State {

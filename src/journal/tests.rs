@@ -425,7 +425,7 @@ async fn a_start_does_not_need_a_disk_that_works() {
     fs::create_dir(path.with_extension("new")).unwrap();
     let (journal, kept) = Journal::open(&path, false).unwrap();
     assert_eq!(kept.runs.len(), 1, "what is there is read");
-    assert!(!journal.is_open() && journal.health().error.is_some());
+    assert!(!journal.is_open() && journal.health().error.is_some() && !journal.health().is_full);
     journal.commit(run(2, None)).await.unwrap_err();
     journal.write(run(3, None));
     fs::remove_dir(path.with_extension("new")).unwrap();
@@ -509,6 +509,7 @@ async fn what_has_ended_makes_room_and_what_has_not_closes_the_journal() {
     fill(None, 20).await;
     let health = journal.health();
     assert!(!journal.is_open() && health.error.unwrap().contains("full"), "no more calls");
+    assert!(health.is_full, "the disk is not to blame");
     journal.close();
     let (journal, kept) = Journal::open_bounded(&path, false, MAX).unwrap();
     let is_answered = |run: &&KeptRun| run.calls.first().is_some_and(|it| it.answer.is_some());

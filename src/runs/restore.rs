@@ -233,7 +233,9 @@ impl Runs {
         let mut open = Vec::new();
         for call in calls {
             let content = call.record.content;
-            let entry = Arc::new(Entry::kept(self.keeping(), call.key, call.record));
+            let answer = call.answer.as_ref().map_or(0, Bytes::len);
+            let keeping = self.keeping(&record.app.as_str().into());
+            let entry = Arc::new(Entry::kept(keeping, call.key, (call.record, answer)));
             let asked = entry.call();
             let route = table.claims(&asked).cloned();
             let known = entry.known(route.as_ref().is_some_and(|r| r.repeatable), POST_WITHIN);

@@ -3,6 +3,7 @@
 mod at_once;
 mod panics;
 mod scene;
+mod shares;
 mod unwanted;
 
 use tokio::time::advance;

@@ -179,7 +179,10 @@ impl LongCalls {
     ) -> Result<(), NotRecorded> {
         // Until it is written, so that a call which is forgotten meanwhile does not come back.
         let mut calls = self.lock();
-        let call = calls.get_mut(id).filter(|call| !call.stop.is_cancelled()).ok_or(NotRecorded)?;
+        let call = calls
+            .get_mut(id)
+            .filter(|call| !call.stop.is_cancelled())
+            .ok_or(NotRecorded::Unwritable)?;
         if !call.waits() {
             return Ok(());
         }
@@ -218,10 +221,10 @@ impl LongCalls {
     async fn dispatching(&self, id: &CallId) -> Result<(), NotRecorded> {
         let Some(journal) = &self.journal else { return Ok(()) };
         if !journal.is_open() {
-            return Err(NotRecorded);
+            return Err(NotRecorded::Unwritable);
         }
         self.reaches(id, |long| journal.write(vec![long]))?;
-        journal.commit(Vec::new()).await.map_err(|_told| NotRecorded)
+        journal.commit(Vec::new()).await.map_err(|_told| NotRecorded::Unwritable)
     }
 
     /// [`Witness::not_dispatched`] of such a call.
