@@ -167,6 +167,7 @@ impl Journal {
             health: Arc::clone(&health),
             metrics: Arc::clone(&metrics),
             backlog: Vec::new(),
+            given_up: 0,
             max_size,
             room_made: None,
             lock,
@@ -195,8 +196,7 @@ impl Journal {
 
     /// Notes that something was lost: `what`, for people. Nothing of the file is.
     pub fn note_loss(&self, what: String) {
-        let now = clock::moment();
-        let loss = LossRecord { at: now.wall, up: now.up, what };
+        let loss = LossRecord::now(what);
         lock(&self.health).lost = Some(loss.clone());
         self.write(vec![Change::Lost(loss)]);
     }
@@ -286,6 +286,8 @@ struct Writer {
     metrics: Arc<metrics::Journal>,
     /// What could not be written and nobody waits for.
     backlog: Vec<Change>,
+    /// How much of that was given up.
+    given_up: usize,
     max_size: u64,
     /// When room was last made.
     room_made: Option<Instant>,
@@ -348,6 +350,7 @@ impl Writer {
             Ok(()) => {
                 self.metrics.commits.observe(begun.elapsed());
                 self.backlog.clear();
+                self.given_up = 0;
                 Ok(())
             }
             Err(error) => {
@@ -375,8 +378,19 @@ impl Writer {
         });
         let over = self.backlog.len() - fits.count().min(BACKLOG);
         if over > 0 {
-            error!(over, "the journal could not be written for long; changes are lost");
-            self.backlog.drain(..over);
+            let is_loss = |change: &Change| matches!(change, Change::Lost(_));
+            self.given_up += self.backlog.drain(..over).filter(|it| !is_loss(it)).count();
+            let what = format!(
+                "The journal could not be written for so long that {} changes were given up. Runs \
+                 and sessions of that time may not be known after a restart; calls of theirs may \
+                 have been made.",
+                self.given_up
+            );
+            error!("{what}");
+            let loss = LossRecord::now(what);
+            lock(&self.health).lost = Some(loss.clone());
+            // It is on disk before anything that a change which is lost came before.
+            self.backlog.insert(0, Change::Lost(loss));
         }
     }
 
@@ -397,9 +411,12 @@ impl Writer {
         match Store::renew(&self.path, &mut self.lock) {
             Ok(store) => {
                 info!("the journal can be written again");
-                let lost = store.lost.clone();
-                let bytes = store.size();
-                *lock(&self.health) = Health { bytes, lost, ..Health::default() };
+                let (bytes, lost) = (store.size(), store.lost.clone());
+                let mut health = lock(&self.health);
+                // What was given up meanwhile is still to be written.
+                let lost = later(lost, health.lost.take());
+                *health = Health { bytes, lost, ..Health::default() };
+                drop(health);
                 self.store = Some(store);
                 true
             }
@@ -424,7 +441,7 @@ impl Writer {
         let full = (bytes > self.max_size).then(|| format!("the journal is full: {bytes} bytes"));
         let mut health = lock(&self.health);
         // What was noted since is still to be written.
-        let lost = lost.or(health.lost.take());
+        let lost = later(lost, health.lost.take());
         *health = Health { is_full: full.is_some(), error: full, bytes, lost };
     }
 
@@ -458,6 +475,11 @@ impl Writer {
         ended.truncate(ended.len().div_ceil(2));
         Ok(ended.into_iter().map(|(_, slot)| Change::ForgetRun(slot)).collect())
     }
+}
+
+/// What was lost last.
+fn later(one: Option<LossRecord>, other: Option<LossRecord>) -> Option<LossRecord> {
+    one.into_iter().chain(other).max_by_key(|loss| loss.at)
 }
 
 /// What is written at once.

@@ -405,11 +405,41 @@ async fn what_is_kept_for_a_disk_that_fails_is_bounded() {
         journal.write(large(slot));
     }
     journal.commit(Vec::new()).await.unwrap_err();
+    let told = journal.lost().expect("what is given up is told").what;
+    assert!(told.contains(" 17 changes were given up"), "{told}");
     fs::remove_dir(path.with_extension("new")).unwrap();
     journal.commit(Vec::new()).await.unwrap();
+    assert_eq!(
+        journal.lost().map(|loss| loss.what),
+        Some(told.clone()),
+        "also when it works again"
+    );
     journal.close();
+    drop(journal);
     let bytes = fs::metadata(&path).unwrap().len();
     assert!((30 << 20..=32 << 20).contains(&bytes), "{bytes}");
+    let (_journal, kept) = Journal::open(&path, false).unwrap();
+    assert_eq!(kept.lost.map(|loss| loss.what), Some(told), "and after a restart");
+}
+
+/// A call whose run's record was given up is none that is kept.
+#[tokio::test]
+async fn calls_of_runs_that_are_not_known_are_forgotten_at_the_next_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    let (journal, _) = Journal::open(&path, false).unwrap();
+    write(&journal, run(1, None)).await;
+    for slot in [1, 2] {
+        write(&journal, vec![call(slot, "tu", Stage::Answered)]).await;
+        write(&journal, large(slot)).await;
+    }
+    journal.close();
+    drop(journal);
+    let (journal, kept) = Journal::open(&path, false).unwrap();
+    assert_eq!((kept.runs.len(), kept.runs[0].calls.len()), (1, 1));
+    journal.close();
+    let bytes = fs::metadata(&path).unwrap().len();
+    assert!((1 << 20..2 << 20).contains(&bytes), "{bytes}");
 }
 
 /// A disk that refuses when the bridge starts is waited for: the bridge runs, and makes no calls.
