@@ -320,8 +320,7 @@ impl Runs {
         let new = self.for_its_creator(new);
         let (run, owner) = {
             let mut inner = self.lock();
-            let forgotten = inner.sweep(Instant::now(), &self.room);
-            self.journal.write(forgotten);
+            self.sweep(&mut inner);
             // In one piece with the run's own entry: of two that hand over the same run at once, one
             // gets a driver.
             if let Some(run) = inner.runs.get(&new.key) {
@@ -488,8 +487,7 @@ impl Runs {
         let mut changes = session.changes(&workspace, &id);
         {
             let mut inner = self.lock();
-            let forgotten = inner.sweep(Instant::now(), &self.room);
-            self.journal.write(forgotten);
+            self.sweep(&mut inner);
             let owned = Owned::Session(workspace.clone(), id.clone());
             let Ok(owner) = inner.own(owned, &session.app, How::Created) else { return };
             changes.extend(owner);

@@ -279,6 +279,8 @@ impl From<tls::Health> for Tls {
 #[derive(Debug, Serialize, JsonSchema)]
 struct Runs {
     driven: usize,
+    /// Runs of before a restart that wait for the credential of their app; 0 where the bridge has one.
+    asleep: usize,
 }
 
 /// What the app's people are asked.
@@ -339,7 +341,7 @@ pub(super) fn daemon<'a>(api: &'a Api, caller: &Caller, backends: &[Backend]) ->
             grant_ended: token_failure.as_ref().is_some_and(|failure| failure.grant_ended),
             token_error: token_failure.map(|failure| failure.text),
         },
-        runs: Runs { driven: api.runs.driven() },
+        runs: Runs { driven: api.runs.driven(), asleep: api.runs.asleep(caller.sees()) },
         approvals: Approvals { waiting: api.runs.approvals().waiting(caller.sees()) },
         operator: caller.is_operator,
         journal: Journal {

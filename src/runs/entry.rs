@@ -161,7 +161,9 @@ impl Entry {
 
     /// What is known of a call that was left; MANTYX waits for `whole`.
     pub(super) fn known(&self, repeatable: bool, whole: Duration) -> Known {
-        let (budget, record) = (self.left_of(whole), self.record());
+        let record = self.record();
+        // Without its arguments, a call is not made.
+        let budget = record.args.as_ref().map_or(Duration::ZERO, |_| self.left_of(whole));
         let (stage, attempts) = (record.stage, record.attempts);
         Known { stage, attempts, has_handle: record.handle.is_some(), repeatable, budget }
     }

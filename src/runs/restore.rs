@@ -3,6 +3,7 @@
 //!
 //! Must not: decide what becomes of a call (model/recovery.rs does), or read the journal.
 
+mod asleep;
 mod inherited;
 
 use std::sync::{Arc, atomic::Ordering};
@@ -104,6 +105,8 @@ impl Runs {
                 }
             }
         }
+        let forgotten = self.lock().sweep_asleep(|moment| self.journal.since(moment));
+        self.journal.write(forgotten);
         self.restore_long_calls(long);
     }
 
