@@ -178,11 +178,10 @@ async fn a_run_that_waits_for_its_apps_credential_is_counted() {
     rig.bridge.wait_childless().await;
     rig.bridge.restart().await;
     assert_eq!(rig.bridge.status().await["runs"], serde_json::json!({"driven": 0, "asleep": 1}));
-    let target = format!("/v1/runs/{id}");
-    ask(&rig.bridge, "mine", "GET", &target).await.expect(200);
+    let request = showing(&rig.bridge, "mine", "GET", &format!("{API}/agent-runs/{id}/stream"));
+    let _open = Stream::request(&rig.bridge, request).await;
     wait::soon("its app has come back", async || {
-        let runs = rig.bridge.status().await["runs"].clone();
-        (runs["asleep"] == 0).then_some(())
+        (rig.bridge.status().await["runs"]["asleep"] == 0).then_some(())
     })
     .await;
 }
