@@ -17,7 +17,6 @@ use crate::{
         Inner, KEEP_COUNT, KEEP_ENDED, Runs,
         answering::POST_WITHIN,
         forgetting::{beyond, beyond_bytes},
-        restore::key,
     },
 };
 
@@ -107,7 +106,10 @@ mod tests {
     use bytes::Bytes;
     use serde_json::value::RawValue;
 
-    use super::{super::tests::run, *};
+    use super::{
+        super::{key, tests::run},
+        *,
+    };
     use crate::{journal::record::Slot, model::recovery::Stage};
 
     const HOUR: u64 = 60 * 60 * 1000;
