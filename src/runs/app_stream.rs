@@ -140,7 +140,7 @@ async fn begin(
             return replay(Unnumbered::default()).await.map(From::Replay);
         };
         match run.log.peek(&cursor) {
-            Read::LastIsElsewhere => {
+            Read::Elsewhere => {
                 let repetitions = run.state().repetitions();
                 return replay(repetitions).await.map(From::Replay);
             }
@@ -291,7 +291,7 @@ async fn read_log(run: &DrivenRun, cursor: &mut Cursor, wake: &mut Wake) -> Turn
         match run.log.read(cursor) {
             Read::Frames(bytes) => return Turn::Bytes(bytes),
             Read::End => return Turn::To(From::Ended),
-            Read::LastIsElsewhere => return Turn::Elsewhere(cursor.seq),
+            Read::Elsewhere => return Turn::Elsewhere(cursor.seq),
             Read::Behind => return Turn::Behind(cursor.seq),
             Read::Pending => {
                 if !wake.news(&access).await {
@@ -350,9 +350,11 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
                 }
             };
             let Some(event) = driver::read(run, &frame) else { continue };
+            let is_end = matches!(event.body, Body::End(kind) if kind == run.key.kind);
             let is_repeated = match (event.seq, event.print) {
                 (Some(seq), _) => seq <= replay.seq,
-                (None, Some(print)) => replay.repetitions.repeats(print),
+                // The driver alone has read the last one: no app has it, where it is read here.
+                (None, Some(print)) => replay.repetitions.repeats(print) && !is_end,
                 (None, None) => false,
             };
             if is_repeated {
@@ -363,7 +365,7 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
                 Body::Call(call) if run.table.claims(call).is_some() => {
                     out.extend_from_slice(&masked(run.key.kind, event.seq, call).raw);
                 }
-                Body::End(kind) if *kind == run.key.kind => {
+                Body::End(_) if is_end => {
                     out.extend_from_slice(&frame.raw);
                     return Turn::Last(out.into());
                 }

@@ -541,7 +541,7 @@ impl Driver {
             Step::Finish => {
                 // Apps get the last event wherever they are: without a number, none is behind them.
                 let number = seq.filter(|_| !is_behind);
-                raw.cloned().into_iter().for_each(|raw| self.run.log.push(number, raw));
+                raw.cloned().into_iter().for_each(|raw| self.run.log.push_last(number, raw));
                 return true;
             }
         }
