@@ -11,6 +11,19 @@ pub(crate) fn quiet_after(pieces: Vec<Vec<u8>>) -> reqwest::Response {
     http::Response::new(body).into()
 }
 
+tokio::task_local! {
+    /// The budget of a test that needs its own.
+    pub(super) static BUDGET: Arc<Budget>;
+}
+
+/// Does `work` where all room is taken but that of small bodies.
+pub(crate) async fn without_room<F: Future>(work: F) -> F::Output {
+    let budget = budget();
+    let mut all = budget.hold();
+    all.insist(10 * MIB + LAST);
+    BUDGET.scope(budget, work).await
+}
+
 /// One whose room is 10 MiB.
 fn budget() -> Arc<Budget> {
     Budget::new(10 * MIB)

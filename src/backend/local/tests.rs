@@ -13,7 +13,8 @@ use tokio::{
 
 use super::*;
 use crate::{
-    backend::peer::Progress,
+    backend::peer::{NotRead, Progress},
+    budget::tests::without_room,
     config::{Program, ProgramSandbox},
     http_client,
 };
@@ -344,4 +345,19 @@ async fn a_connection_that_breaks_tells_whether_the_request_was_sent() {
     drop(listener);
     let outcome = call(&tool(&url), "{}").await;
     assert!(matches!(&outcome, Err(CallError::NotSent(why)) if !why.contains("127.0.0.1")));
+}
+
+/// Also where the program has ended meanwhile, and what it wrote lies in the pipe.
+#[tokio::test]
+async fn output_for_which_there_is_no_room_is_not_taken_for_all() {
+    without_room(async {
+        assert_eq!(shell("echo hi").await, result("hi"), "what is small has room");
+        for end in ["", "; sleep 60"] {
+            let script = format!("head -c 100000 /dev/zero | tr '\\0' a{end}");
+            let failure = call(&command(&["sh", "-c", &script], &[]), "{}").await;
+            let failure = failure.expect_err("it is not read to its end");
+            assert!(matches!(failure, CallError::NotRead(NotRead::NoRoom(_))), "{failure}");
+        }
+    })
+    .await;
 }
