@@ -203,7 +203,7 @@ impl Held {
     /// Holds `bytes` from now on, whatever room there is: for a buffer whose own limit is small, and
     /// which cannot wait. What is usual for a stream is not counted.
     pub fn follow(&mut self, bytes: usize) {
-        let counted = if bytes > CHUNKS { bytes } else { 0 };
+        let counted = counted(bytes);
         if counted > self.bytes {
             self.insist(counted);
         } else if counted < self.bytes {
@@ -211,6 +211,21 @@ impl Held {
             let _given_back = self.try_resize(counted);
         }
     }
+
+    /// The same for a buffer that can wait for room.
+    pub async fn keep_up(&mut self, bytes: usize) -> Result<(), NoRoom> {
+        self.resize(counted(bytes)).await
+    }
+
+    /// `bytes`, which are paid for until the last part of them is gone.
+    pub fn pay_for(self, bytes: Vec<u8>) -> Bytes {
+        if bytes.is_empty() { Bytes::new() } else { Bytes::from_owner(Paid { bytes, _held: self }) }
+    }
+}
+
+/// What of `bytes` is counted of a stream.
+fn counted(bytes: usize) -> usize {
+    if bytes > CHUNKS { bytes } else { 0 }
 }
 
 #[cfg(test)]
@@ -282,10 +297,7 @@ impl Buffer {
 
     /// All of them. They are paid for until the last part of them is gone.
     pub fn into_bytes(self) -> Bytes {
-        if self.bytes.is_empty() {
-            return Bytes::new();
-        }
-        Bytes::from_owner(Paid { bytes: self.bytes, _held: self.held })
+        self.held.pay_for(self.bytes)
     }
 }
 

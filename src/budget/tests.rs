@@ -16,12 +16,25 @@ tokio::task_local! {
     pub(super) static BUDGET: Arc<Budget>;
 }
 
+impl Budget {
+    pub(crate) fn with_room(room: usize) -> Arc<Self> {
+        Self::new(room)
+    }
+
+    /// Does `work`, for which `budget` is that of the process.
+    pub(crate) async fn instead<F: Future>(budget: &Arc<Self>, work: F) -> F::Output {
+        BUDGET.scope(Arc::clone(budget), work).await
+    }
+}
+
 /// Does `work` where all room is taken but that of small bodies.
 pub(crate) async fn without_room<F: Future>(work: F) -> F::Output {
     let budget = budget();
     let mut all = budget.hold();
-    all.insist(10 * MIB + LAST);
-    BUDGET.scope(budget, work).await
+    all.insist(10 * MIB);
+    let mut last = budget.hold();
+    last.resize(LAST).await.unwrap();
+    Budget::instead(&budget, work).await
 }
 
 /// One whose room is 10 MiB.

@@ -21,6 +21,7 @@ use super::{
     mask::masked,
 };
 use crate::{
+    budget::{Budget, Held},
     http_client,
     model::{
         event::{Beginning, Body},
@@ -106,6 +107,8 @@ struct Replay {
     repetitions: Unnumbered,
     /// Whether MANTYX has closed it.
     ended: bool,
+    /// Pays for what is there of an event, until the app has taken it.
+    held: Held,
 }
 
 impl Replay {
@@ -119,8 +122,20 @@ impl Replay {
         debug!(run = %run.key.run, seq, "an app reads events that only MANTYX still has");
         let response = replay(&runs, &run, seq).await;
         let response = response.map_err(|error| Arc::new(Failure::new(error)))?;
-        let framer = Framer::new(MAX_EVENT);
-        Ok(Box::new(Self { response, framer, seq, repetitions, ended: false }))
+        Ok(Box::new(Self::new(response, seq, repetitions)))
+    }
+
+    fn new(response: reqwest::Response, seq: u64, repetitions: Unnumbered) -> Self {
+        let (framer, held) = (Framer::new(MAX_EVENT), Budget::of_process().hold());
+        Self { response, framer, seq, repetitions, ended: false, held }
+    }
+
+    /// `out` for the app. It was paid for as it came, and is until the app has taken it.
+    fn hand_out(&mut self, out: Vec<u8>) -> Bytes {
+        let mut held = std::mem::replace(&mut self.held, Budget::of_process().hold());
+        self.held.follow(self.framer.unfinished().len());
+        held.follow(out.capacity());
+        held.pay_for(out)
     }
 }
 
@@ -328,7 +343,7 @@ fn is_last(run: &DrivenRun, framer: &Framer) -> bool {
     }
 }
 
-/// May be dropped while it waits: `chunk` loses nothing, and nothing is held beside the framer.
+/// May be dropped while it waits: `chunk` loses nothing, and nothing is there beside the framer.
 async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
     loop {
         let mut out = Vec::new();
@@ -342,7 +357,7 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
                 Ok(None) => break,
                 Err(_) if is_last(run, &replay.framer) => {
                     out.extend_from_slice(&replay.framer.take_rest());
-                    return Turn::BeginsLast(out.into());
+                    return Turn::BeginsLast(replay.hand_out(out));
                 }
                 Err(error) => {
                     warn!(run = %run.key.run, %error, "an event of MANTYX is left out of a replay");
@@ -367,7 +382,7 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
                 }
                 Body::End(_) if is_end => {
                     out.extend_from_slice(&frame.raw);
-                    return Turn::Last(out.into());
+                    return Turn::Last(replay.hand_out(out));
                 }
                 Body::Call(_) | Body::Answered(..) | Body::End(_) | Body::Other => {
                     out.extend_from_slice(&frame.raw);
@@ -375,7 +390,7 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
             }
         }
         if !out.is_empty() {
-            return Turn::Bytes(out.into());
+            return Turn::Bytes(replay.hand_out(out));
         }
         if !run.log.has_left_last()
             && let Some(cursor) = run.log.after(replay.seq)
@@ -386,7 +401,13 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
             return Turn::To(From::Ended);
         }
         match replay.response.chunk().await {
-            Ok(Some(chunk)) => replay.framer.push(&chunk),
+            Ok(Some(chunk)) => {
+                replay.framer.push(&chunk);
+                if let Err(error) = replay.held.keep_up(replay.framer.unfinished().len()).await {
+                    info!(run = %run.key.run, %error, "a replay is closed and can be resumed");
+                    return Turn::To(From::Ended);
+                }
+            }
             // A last frame may wait for its line feed.
             Ok(None) => replay.ended = true,
             Err(error) => {
@@ -395,5 +416,59 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
                 return Turn::To(From::Ended);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What a replay holds, and who waits for it.
+
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::{
+        budget::tests::{quiet_after, without_room},
+        runs::{Inner, Room, tests::run},
+    };
+
+    fn event(size: usize) -> Vec<u8> {
+        format!("id: 2\nevent: delta\ndata: \"{}\"\n\n", "x".repeat(size)).into_bytes()
+    }
+
+    fn replay(event: &[u8]) -> Replay {
+        let (first, second) = event.split_at(event.len() - 5);
+        let pieces = vec![first.to_vec(), second.to_vec()];
+        Replay::new(quiet_after(pieces), 1, Unnumbered::default())
+    }
+
+    #[tokio::test]
+    async fn what_a_replay_has_is_paid_for_until_the_app_takes_it() {
+        let run = run(&mut Inner::default(), "run", &Room::default());
+        run.log.forget();
+        let event = event(7 << 20);
+        let budget = Budget::with_room(10 << 20);
+        Budget::instead(&budget, async {
+            let mut replay = replay(&event);
+            let Turn::Bytes(bytes) = read_replay(&run, &mut replay).await else {
+                panic!("an event")
+            };
+            assert_eq!((bytes.len(), budget.used()), (event.len(), event.len()));
+            drop(bytes);
+            assert_eq!(budget.used(), 0);
+        })
+        .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_replay_waits_for_room_and_ends_where_none_comes() {
+        let run = run(&mut Inner::default(), "run", &Room::default());
+        run.log.forget();
+        without_room(async {
+            let mut replay = replay(&event(7 << 20));
+            assert!(read_replay(&run, &mut replay).now_or_never().is_none(), "it waits");
+            let ended = read_replay(&run, &mut replay).await;
+            assert!(matches!(ended, Turn::To(From::Ended)), "the app can resume it");
+        })
+        .await;
     }
 }

@@ -20,7 +20,7 @@ fn authority() -> Authority {
 }
 
 /// A run with one event, which is put into `inner`.
-fn run(inner: &mut Inner, id: &str, room: &Room) -> Arc<DrivenRun> {
+pub(super) fn run(inner: &mut Inner, id: &str, room: &Room) -> Arc<DrivenRun> {
     run_with(authority(), inner, id, room)
 }
 
