@@ -25,6 +25,7 @@ use crate::{
     http_client,
     model::{
         event::{Beginning, Body},
+        ids::AppName,
         replay::Unnumbered,
     },
     upstream::OpenError,
@@ -122,17 +123,18 @@ impl Replay {
         debug!(run = %run.key.run, seq, "an app reads events that only MANTYX still has");
         let response = replay(&runs, &run, seq).await;
         let response = response.map_err(|error| Arc::new(Failure::new(error)))?;
-        Ok(Box::new(Self::new(response, seq, repetitions)))
+        Ok(Box::new(Self::new(&run.app, response, seq, repetitions)))
     }
 
-    fn new(response: reqwest::Response, seq: u64, repetitions: Unnumbered) -> Self {
-        let (framer, held) = (Framer::new(MAX_EVENT), Budget::of_process().hold());
+    fn new(app: &AppName, response: reqwest::Response, seq: u64, repetitions: Unnumbered) -> Self {
+        let held = Budget::of_process().hold_for(Some(app.clone()));
+        let framer = Framer::new(MAX_EVENT);
         Self { response, framer, seq, repetitions, ended: false, held }
     }
 
     /// `out` for the app. It was paid for as it came, and is until the app has taken it.
     fn hand_out(&mut self, out: Vec<u8>) -> Bytes {
-        let mut held = std::mem::replace(&mut self.held, Budget::of_process().hold());
+        let mut held = self.held.take();
         self.held.follow(self.framer.unfinished().len());
         held.follow(out.capacity());
         held.pay_for(out)
@@ -438,7 +440,7 @@ mod tests {
     fn replay(event: &[u8]) -> Replay {
         let (first, second) = event.split_at(event.len() - 5);
         let pieces = vec![first.to_vec(), second.to_vec()];
-        Replay::new(quiet_after(pieces), 1, Unnumbered::default())
+        Replay::new(&"a".into(), quiet_after(pieces), 0, Unnumbered::default())
     }
 
     #[tokio::test]

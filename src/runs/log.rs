@@ -202,8 +202,8 @@ impl EventLog {
         let inner = self.lock();
         if cursor.position < inner.first {
             if inner.dropped > cursor.seq || inner.dropped_unnumbered > cursor.position {
-                let is_there =
-                    inner.too_large > cursor.position && inner.dropped_unnumbered <= cursor.position;
+                let is_there = inner.too_large > cursor.position
+                    && inner.dropped_unnumbered <= cursor.position;
                 return if is_there { Read::Elsewhere } else { Read::Behind };
             }
             cursor.position = inner.first;
