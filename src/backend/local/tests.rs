@@ -326,6 +326,18 @@ async fn a_body_without_end_is_cut() {
     assert!(text.ends_with("é\n[cut by the bridge: the rest is missing]"));
 }
 
+/// The bridge is short of room, which is not the tool's doing: nothing is cut.
+#[tokio::test]
+async fn a_body_for_which_there_is_no_room_is_not_cut() {
+    without_room(async {
+        let answer = reply("200 OK", &vec![b'a'; 500_000]);
+        let (_, answer) = exchange(Method::POST, "/", "{}", answer).await;
+        let failure = answer.expect_err("it is not read");
+        assert!(matches!(failure, CallError::NotRead(NotRead::NoRoom(_))), "{failure}");
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_connection_that_breaks_tells_whether_the_request_was_sent() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
