@@ -65,6 +65,7 @@ use self::{
 use crate::{
     audit::Audit,
     backend::{calls::Backends, peer::Handle, queue::AdmissionQueue},
+    budget,
     config::{App, Calls},
     journal::{
         self, Journal,
@@ -366,7 +367,8 @@ impl Runs {
     ) {
         self.metrics.started.inc();
         self.tell(run);
-        self.tracker.spawn(driver::drive(Arc::clone(self), Arc::clone(run), left, is_revived));
+        let driven = driver::drive(Arc::clone(self), Arc::clone(run), left, is_revived);
+        self.tracker.spawn(budget::for_app(run.app.clone(), driven));
     }
 
     /// Waits until all that was given to the journal is on disk. Where it cannot be, the run goes

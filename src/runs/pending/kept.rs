@@ -21,6 +21,7 @@ use crate::{
         calls::Wanted,
         peer::{Handle, NotRecorded, Origin, Witness},
     },
+    budget,
     journal::record::{Change, LongOf, LongRecord, Millis},
     model::{
         answer::Answer,
@@ -483,8 +484,10 @@ impl Runs {
         })
         .catch_unwind();
         let (asked_by, alone) = (None, Some(alone));
+        let owner = app.clone();
         let in_hand = InHand { app, tool, route, origin, account, asked_by, alone };
-        self.tracker.spawn(Arc::clone(self).go_on(making, in_hand, id.clone(), stop));
+        let goes_on = Arc::clone(self).go_on(making, in_hand, id.clone(), stop);
+        self.tracker.spawn(budget::for_app(owner, goes_on));
         Some(())
     }
 
