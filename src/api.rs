@@ -31,6 +31,7 @@ use crate::{
         rate,
         reply::{self, Body},
         route::Own,
+        sessions::Sessions,
     },
     metrics::Requests,
     model::{
@@ -56,6 +57,8 @@ const MAX_CALL: usize = 8 << 20;
 #[derive(Debug, Clone)]
 pub struct Api {
     pub runs: Arc<Runs>,
+    /// Those of the status page.
+    pub sessions: Arc<Sessions>,
     pub facts: Facts,
     /// What is counted of the requests that come in.
     pub requests: Arc<Requests>,
@@ -133,22 +136,48 @@ impl Api {
             Own::Ready => self.ready(Some(&app)),
             Own::Status => reply::json(StatusCode::OK, &status::status(self, &caller)),
             Own::ToolRefs => self.tool_refs(&app, &request),
-            Own::Inject => self.inject(&app, request).await,
-            Own::ToolCalls => self.tool_call(&app, request).await,
+            Own::Inject => self.inject(caller, request).await,
+            Own::ToolCalls => self.tool_call(caller, request).await,
             Own::Refresh(name) => self.refresh(&app, &name).await,
             Own::Trust => self.trust(&caller),
-            Own::Accept(name) => self.accept(&caller, &name, request).await,
+            Own::Accept(name) => self.accept(caller, &name, request).await,
             Own::Submit => self.submit(&caller, request).await,
             Own::Runs => self.list_runs(&caller, request.headers()),
             Own::Run(id) => self.show_run(&caller, &id, &request),
             Own::Attach(id) => self.attach(&caller, id, request).await,
             Own::Calls => self.list_calls(&caller, request.headers()),
             Own::Approvals => self.list_approvals(&caller, request.headers()),
-            Own::Decide(id) => self.decide(&caller, &id, request).await,
+            Own::Decide(id) => self.decide(caller, &id, request).await,
             Own::Metrics => self.metrics(),
             Own::Events => self.events(caller, request.headers()),
             Own::OpenApi => openapi::document(),
         }
+    }
+
+    /// The headers and the JSON body of a request. `caller` is what it is now that the body is there;
+    /// the error is the refusal, for the app.
+    async fn read_json(
+        &self,
+        caller: &mut Caller,
+        request: Request<Incoming>,
+        limit: usize,
+    ) -> Result<(HeaderMap, Bytes), Response<Body>> {
+        let (parts, body) = request.into_parts();
+        let body = json_body(Request::from_parts(parts.clone(), body), limit).await?;
+        self.renew(caller, &parts.headers)?;
+        Ok((parts.headers, body))
+    }
+
+    /// Asks again whether the caller is let in, as a body can take an hour: the app may be removed, or
+    /// get another token, and the session may end.
+    fn renew(&self, caller: &mut Caller, headers: &HeaderMap) -> Result<(), Response<Body>> {
+        if caller.in_session && self.sessions.token(headers).is_none() {
+            return Err(reply::not_let_in());
+        }
+        if !caller.app.is_operator() {
+            caller.app = self.runs.still(&caller.app).ok_or_else(reply::not_let_in)?;
+        }
+        Ok(())
     }
 
     /// What `app` can be given now.
@@ -183,17 +212,16 @@ impl Api {
         response
     }
 
-    async fn inject(&self, app: &App, request: Request<Incoming>) -> Response<Body> {
-        let selection = proxy::selection(request.headers());
-        let body = match json_body(request, MAX_SPEC).await {
-            Ok(body) => body,
+    async fn inject(&self, mut caller: Caller, request: Request<Incoming>) -> Response<Body> {
+        let (headers, body) = match self.read_json(&mut caller, request, MAX_SPEC).await {
+            Ok(read) => read,
             Err(response) => return response,
         };
         let spec = match proxy::read_spec(RunKind::Agent, body).await {
             Ok(spec) => spec,
             Err(error) => return bad_request(&format!("The spec cannot be read: {error}.")),
         };
-        match spec.inject(&self.offer(app), &selection) {
+        match spec.inject(&self.offer(&caller.app), &proxy::selection(&headers)) {
             Ok(injected) => {
                 let counts = proxy::injected_header(&injected);
                 let mut response = reply::json_text(StatusCode::OK, injected.body.concat());
@@ -204,7 +232,7 @@ impl Api {
         }
     }
 
-    async fn tool_call(&self, app: &App, request: Request<Incoming>) -> Response<Body> {
+    async fn tool_call(&self, mut caller: Caller, request: Request<Incoming>) -> Response<Body> {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
         struct ToolResult<'a> {
@@ -213,8 +241,8 @@ impl Api {
             answer: Answer,
         }
         let trace = self.runs.traces().context(proxy::trace(request.headers()));
-        let body = match json_body(request, MAX_CALL).await {
-            Ok(body) => body,
+        let (_, body) = match self.read_json(&mut caller, request, MAX_CALL).await {
+            Ok(read) => read,
             Err(response) => return response,
         };
         let Ok(text) = std::str::from_utf8(&body) else {
@@ -232,7 +260,7 @@ impl Api {
             }
         };
         let tool_use = call.tool_use.clone();
-        let offer = self.offer(app);
+        let offer = self.offer(&caller.app);
         let route = offer.route(&call.name);
         let stated = json::string_member(data, "kind").is_some();
         let answer = match route {
@@ -247,7 +275,7 @@ impl Api {
             )),
             Some(route) => {
                 let name = call.name.clone();
-                match self.runs.call(&app.name, route, call, None, trace).await {
+                match self.runs.call(&caller.app.name, route, call, None, trace).await {
                     Ok(Made { answer: Answer::Error(why), ending: Ending::Busy }) => {
                         return busy(&why);
                     }

@@ -187,11 +187,12 @@ impl Daemon {
         let names =
             Names { addresses: addresses.clone(), others: config.listen.hosts.clone(), tls };
         let requests = DetachedRequests::default();
+        let sessions = Arc::new(Sessions::default());
         let front_door = Arc::new(Front {
             guard: Guard::new(config.auth, &apps, names.hosts()),
-            sessions: Arc::new(Sessions::default()),
+            sessions: Arc::clone(&sessions),
             operator,
-            api: Api { runs: Arc::clone(&runs), facts, requests: Arc::default() },
+            api: Api { runs: Arc::clone(&runs), sessions, facts, requests: Arc::default() },
             proxy: Proxy { runs: Arc::clone(&runs) },
             traces,
             detached: requests.clone(),

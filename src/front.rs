@@ -185,10 +185,11 @@ impl Front {
         let token = self.sessions.token(request.headers())?;
         if token == self.operator {
             let app = Arc::new(App::operator());
-            return Some(Caller { app, token_in: None, is_operator: true });
+            return Some(Caller { app, token_in: None, is_operator: true, in_session: true });
         }
         let app = self.guard.app_of(token, arrival)?;
-        Some(Caller { app, token_in: None, is_operator: self.shows_operator(request) })
+        let is_operator = self.shows_operator(request);
+        Some(Caller { app, token_in: None, is_operator, in_session: true })
     }
 
     fn shows_operator(&self, request: &Request<Incoming>) -> bool {
@@ -214,11 +215,12 @@ impl Front {
             false => self.guard.app_of(token, arrival),
         };
         let Some(app) = app else {
-            info!(peer = %arrival, "somebody tried to sign in at the status page with a wrong token");
             let refusal = self.guard.turned_away(Refusal::WrongToken, arrival);
             if matches!(refusal, Refusal::TooManyFailures(_)) {
                 return self.refuse(parts.uri.path(), arrival, &refusal);
             }
+            // Not often, as the other way is taken then.
+            info!(peer = %arrival, "somebody tried to sign in at the status page with a wrong token");
             return page::sign_in(Some("That is no token of this bridge."));
         };
         // Behind a proxy, only the origin of the form tells what the browser speaks.

@@ -159,13 +159,14 @@ impl Proxy {
         key: RunKey,
         request: Request<Incoming>,
     ) -> Response<Body> {
-        let response = from.forward(request).await;
+        let response = from.forward_in_time(request).await;
         // It is MANTYX that decides who may.
         if response.status().is_success() {
             let app = &from.caller.app.name;
-            let run = self.runs.get_or_wake(&key, app, &from.authority);
-            if let Some(run) = run.filter(|run| run.app == *app) {
-                self.runs.cancel_calls(&run);
+            let own = self.runs.get_or_wake(&key, app, &from.authority);
+            let eval = || self.runs.eval_of(&key).filter(|_| key.kind == RunKind::Agent);
+            if let Some(run) = own.or_else(eval).filter(|run| run.app == *app) {
+                self.runs.cancel_calls(&run, &key);
             }
         }
         response
@@ -178,10 +179,10 @@ impl Proxy {
         session: SessionId,
         request: Request<Incoming>,
     ) -> Response<Body> {
-        let response = from.forward(request).await;
+        let response = from.forward_in_time(request).await;
         if response.status().is_success() {
             for run in self.runs.of_session(&workspace, &session) {
-                self.runs.cancel_calls(&run);
+                self.runs.cancel_calls(&run, &run.key);
             }
             self.runs.forget_session(&workspace, &session);
         }

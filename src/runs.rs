@@ -234,6 +234,8 @@ pub struct AskedBy {
     driven: Arc<DrivenRun>,
     /// The agent run: the driven one itself or, of an eval, one of its own.
     pub run: RunId,
+    /// Cancels the call, with that run.
+    stop: CancellationToken,
     /// Where it is kept how far the call is.
     entry: Arc<Entry>,
     /// The work that the call has started before, which is asked for.
@@ -436,10 +438,11 @@ impl Runs {
         run.keep_unwanted(entry, size)
     }
 
-    /// Cancels the calls of `run`, also those that go on from before the run was taken up.
-    pub fn cancel_calls(&self, run: &DrivenRun) {
-        run.cancel_calls();
-        self.long_calls.cancel_of(&run.key);
+    /// Cancels the calls of `run`, also those that go on from before the run was taken up. Of an eval,
+    /// `key` may be an agent run, whose calls alone are cancelled.
+    pub fn cancel_calls(&self, run: &DrivenRun, key: &RunKey) {
+        run.cancel_calls(key);
+        self.long_calls.cancel_of(key);
     }
 
     /// The runs of `app`, or of all apps, whose streams cannot be opened, and why.

@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Api, bad_request, json_body, sight::Sight, time};
+use super::{Api, bad_request, sight::Sight, time};
 use crate::{
     door::{
         code::Code,
@@ -137,18 +137,21 @@ impl Api {
 
     pub(super) async fn decide(
         &self,
-        caller: &Caller,
+        mut caller: Caller,
         id: &str,
         request: Request<Incoming>,
     ) -> Response<Body> {
         if !caller.may_decide() {
             return not_yours_to_decide();
         }
-        let sight = Sight::of(&self.runs, caller, request.headers());
-        let body = match json_body(request, MAX_DECISION).await {
-            Ok(body) => body,
+        let (headers, body) = match self.read_json(&mut caller, request, MAX_DECISION).await {
+            Ok(read) => read,
             Err(response) => return response,
         };
+        // The right may have been taken away while the body came.
+        if !caller.may_decide() {
+            return not_yours_to_decide();
+        }
         let Decide { decision, reason } = match serde_json::from_slice(&body) {
             Ok(decide) => decide,
             Err(error) => {
@@ -163,14 +166,7 @@ impl Api {
         let reason = reason.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
         let by = if caller.is_operator { Decider::Operator } else { Decider::App };
         let decision = Decision { approved, by, reason };
-        // The right may have been taken away while the body came.
-        if !caller.is_operator {
-            match self.runs.still(&caller.app) {
-                None => return reply::not_let_in(),
-                Some(app) if !app.approves => return not_yours_to_decide(),
-                Some(_) => {}
-            }
-        }
+        let sight = Sight::of(&self.runs, &caller, &headers);
         let seen = self.runs.approvals().get(caller.sees(), id);
         let seen = seen.filter(|one| sight.has_call(&self.runs, &one.app, one.run.as_ref()));
         let decided = match seen {

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 use tracing::info;
 
-use super::{Api, bad_request, json_body, names, status, unknown_backend};
+use super::{Api, bad_request, names, status, unknown_backend};
 use crate::{
     backend::registry::Snapshot,
     door::{
@@ -155,7 +155,7 @@ impl Api {
     /// Accepts what a backend shows, as the operator has looked at it.
     pub(super) async fn accept(
         &self,
-        caller: &Caller,
+        mut caller: Caller,
         name: &str,
         request: Request<Incoming>,
     ) -> Response<Body> {
@@ -168,8 +168,8 @@ impl Api {
                  with it; `mantyx-bridge trust accept` does so.",
             );
         }
-        let body = match json_body(request, MAX_ACCEPT).await {
-            Ok(body) => body,
+        let (_, body) = match self.read_json(&mut caller, request, MAX_ACCEPT).await {
+            Ok(read) => read,
             Err(response) => return response,
         };
         let wanted: Acceptance = match serde_json::from_slice(&body) {

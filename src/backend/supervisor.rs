@@ -22,7 +22,7 @@ use std::{
 
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -41,6 +41,8 @@ const REFUSED: Duration = Duration::from_secs(60);
 /// The least time between two refreshes that the peer itself asks for, so that a flapping catalog
 /// costs no more; the first one is at once.
 const LIST_CHANGED_GAP: Duration = Duration::from_secs(5);
+/// The least time between two attempts, the latter of which somebody asked for.
+const ASKED_GAP: Duration = Duration::from_secs(1);
 /// After so many failed refreshes in a row, the connection is taken for dead and made anew.
 const FAILURES_TO_REDIAL: u32 = 3;
 /// How soon a failed refresh is tried again, where the interval is longer.
@@ -172,11 +174,19 @@ impl Supervisor {
             answer(&mut waiting);
             let wait = backoff.next_wait().max(least);
             debug!(backend = %self.lease.name(), ?wait, "next connection attempt");
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = self.lease.lost() => return,
-                () = sleep(wait) => (),
-                ask = next_ask(&mut self.asks) => waiting.push(ask),
+            let tried = Instant::now();
+            loop {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = self.lease.lost() => return,
+                    () = sleep_until(tried + wait) => break,
+                    ask = next_ask(&mut self.asks, tried + ASKED_GAP) => waiting.push(ask),
+                }
+                if least.is_zero() {
+                    break;
+                }
+                // Whoever guards the peer may count what it refuses, so that it waits all the same.
+                answer(&mut waiting);
             }
         }
     }
@@ -239,7 +249,7 @@ impl Supervisor {
                 () = sleep_until(refreshed + wait) => Reason::Timer,
                 () = retimed(&mut self.timing) => Reason::Timer,
                 () = changed(peer.as_ref(), not_before) => Reason::ListChanged,
-                ask = next_ask(&mut self.asks) => {
+                ask = next_ask(&mut self.asks, refreshed + ASKED_GAP) => {
                     waiting.push(ask);
                     Reason::Asked
                 }
@@ -334,7 +344,9 @@ async fn changed(peer: &dyn Peer, not_before: Instant) {
     peer.changed().await;
 }
 
-async fn next_ask(asks: &mut mpsc::Receiver<Ask>) -> Ask {
+/// Takes the next ask, but not before `not_before`.
+async fn next_ask(asks: &mut mpsc::Receiver<Ask>, not_before: Instant) -> Ask {
+    sleep_until(not_before).await;
     match asks.recv().await {
         Some(ask) => ask,
         // Nobody can ask any more; the lease is lost, or the daemon is going down.

@@ -49,11 +49,13 @@ pub struct Caller {
     /// It has shown that it is the operator: by the secret in [`OPERATOR`], or by a session that
     /// began with it.
     pub is_operator: bool,
+    /// A session of the status page lets it in, for as long as that lasts.
+    pub in_session: bool,
 }
 
 impl Caller {
     fn app(app: Arc<App>, token_in: Option<HeaderName>) -> Self {
-        Self { app, token_in, is_operator: false }
+        Self { app, token_in, is_operator: false, in_session: false }
     }
 
     /// Whose runs, calls and questions the caller may see: `None` for those of all apps.

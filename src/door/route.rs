@@ -123,10 +123,11 @@ pub enum Opened {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterHangUp {
     Dropped,
-    /// It goes on, and is dropped if MANTYX, or a backend, takes too long.
+    /// It goes on, and is dropped if MANTYX takes too long. The bridge does nothing once MANTYX has
+    /// answered.
     ForAWhile,
-    /// It goes on until its handler ends, which bounds each of its waits. MANTYX may create a run, which
-    /// has to be driven.
+    /// It goes on until its handler ends, which bounds each of its waits. Something may follow from
+    /// MANTYX's answer: a run that was created has to be driven, the calls of one that was cancelled end.
     ToItsEnd,
 }
 
@@ -253,8 +254,11 @@ impl Route {
     pub fn after_hang_up(&self, method: &Method) -> AfterHangUp {
         match self {
             Self::Own(own) => match own {
-                Own::Submit | Own::Attach(_) => AfterHangUp::ToItsEnd,
-                Own::Refresh(_) | Own::Accept(_) | Own::Decide(_) => AfterHangUp::ForAWhile,
+                Own::Submit
+                | Own::Attach(_)
+                | Own::Refresh(_)
+                | Own::Accept(_)
+                | Own::Decide(_) => AfterHangUp::ToItsEnd,
                 Own::Health
                 | Own::Ready
                 | Own::Status
@@ -273,10 +277,10 @@ impl Route {
             Self::Proxied(proxied, _) => match proxied {
                 Proxied::CreateRun { .. }
                 | Proxied::CreateSession { .. }
-                | Proxied::Message { .. } => AfterHangUp::ToItsEnd,
-                Proxied::EndSession { .. }
-                | Proxied::ToolResult { .. }
-                | Proxied::Cancel { .. } => AfterHangUp::ForAWhile,
+                | Proxied::Message { .. }
+                | Proxied::EndSession { .. }
+                | Proxied::Cancel { .. } => AfterHangUp::ToItsEnd,
+                Proxied::ToolResult { .. } => AfterHangUp::ForAWhile,
                 Proxied::Other if !method.is_safe() => AfterHangUp::ForAWhile,
                 Proxied::Stream { .. } | Proxied::Other => AfterHangUp::Dropped,
             },

@@ -308,6 +308,11 @@ impl Outgoing<'_> {
         response
     }
 
+    /// Forwards a request with whose effect the bridge has something to do.
+    pub(super) async fn forward_in_time(&self, request: Request<Incoming>) -> Response<Body> {
+        answered(self.forward(request)).await.unwrap_or_else(|late| late)
+    }
+
     /// Sends a body and reads the short answer; the answer for the app, and its text.
     async fn exchange(
         &self,
@@ -329,18 +334,18 @@ impl Outgoing<'_> {
     }
 }
 
-/// MANTYX's answer to a submission, as long as it comes. The bound is here, and not at the whole
-/// request, so that a run which MANTYX has named is driven, however long the rest takes.
+/// MANTYX's answer, if it comes in time. The bound is here, and not at the whole request, so that what
+/// MANTYX has done is noted, and a run which it has named is driven, however long the rest takes.
 async fn answered(
     sent: impl Future<Output = Response<Body>>,
 ) -> Result<Response<Body>, Response<Body>> {
     timeout(ANSWER_WITHIN, sent).await.map_err(|_late| {
-        warn!("MANTYX has not answered a submission within {ANSWER_WITHIN:?}");
+        warn!("MANTYX has not answered a request within {ANSWER_WITHIN:?}");
         reply::error(
             StatusCode::GATEWAY_TIMEOUT,
             Code::UpstreamBroken,
-            "MANTYX has not answered for too long. The run may have been created; look before you \
-             send it again.",
+            "MANTYX has not answered for too long. The request may have taken effect; look before \
+             you send it again.",
         )
     })
 }

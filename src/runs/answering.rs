@@ -188,6 +188,7 @@ async fn make(
     let (tool_use, tool) = (call.tool_use.clone(), call.name.clone());
     let handle = entry.handle().filter(|_| again);
     let asked_by = run.begin_call(to.clone(), Arc::clone(entry), handle);
+    let stop = asked_by.stop.clone();
     runs.tell(run);
     let answer = tokio::select! {
         answer = runs.call(&run.app, route, call, Some(asked_by), run.trace.clone()) => match answer {
@@ -200,9 +201,8 @@ async fn make(
                 return None;
             }
         },
-        () = run.cancel.cancelled() => {
-            Answer::Error("The call was cancelled because its run was.".to_owned())
-        }
+        () = run.cancel.cancelled() => cancelled(),
+        () = stop.cancelled() => cancelled(),
         () = entry.left() => {
             info!(run = %run.key.run, toolUseId = %tool_use, tool, "left; it is asked for after the restart");
             return None;
@@ -217,6 +217,10 @@ async fn make(
     );
     runs.tell(run);
     Some(answer)
+}
+
+fn cancelled() -> Answer {
+    Answer::Error("The call was cancelled because its run was.".to_owned())
 }
 
 /// The body to be posted, which is in the journal when this returns.

@@ -85,6 +85,8 @@ pub struct DrivenRun {
     state: Mutex<Run>,
     /// Cancels all that its calls have begun.
     pub(super) stop: CancellationToken,
+    /// In an eval, the same for each of its agent runs that has brought calls; children of `stop`.
+    agent_stops: Mutex<HashMap<RunId, CancellationToken>>,
     /// Cancels the calls that are waited for; a child of `stop`.
     pub(super) cancel: CancellationToken,
     /// Cancelled when it is another app's: its driver stops, and its calls go on.
@@ -202,6 +204,7 @@ impl DrivenRun {
             cancel: stop.child_token(),
             stop,
             handed_over: CancellationToken::new(),
+            agent_stops: Mutex::default(),
             in_flight: AtomicUsize::new(0),
             started_at,
             ended: Mutex::default(),
@@ -315,7 +318,8 @@ impl DrivenRun {
         handle: Option<Handle>,
     ) -> Arc<AskedBy> {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
-        Arc::new(AskedBy { driven: Arc::clone(self), run: to, entry, handle })
+        let stop = self.stop_of(&to);
+        Arc::new(AskedBy { driven: Arc::clone(self), run: to, stop, entry, handle })
     }
 
     pub(super) fn call_ends(&self) {
@@ -327,9 +331,19 @@ impl DrivenRun {
         self.agent_run(call).unwrap_or(&self.key.run).clone()
     }
 
-    /// Cancels the calls in flight; their answers say so.
-    pub fn cancel_calls(&self) {
-        self.stop.cancel();
+    /// Cancels the calls in flight of the run itself or, in an eval, of the agent run `key`; their
+    /// answers say so.
+    pub fn cancel_calls(&self, key: &RunKey) {
+        if *key == self.key { self.stop.clone() } else { self.stop_of(&key.run) }.cancel();
+    }
+
+    /// What cancels the calls that `agent_run` has begun.
+    fn stop_of(&self, agent_run: &RunId) -> CancellationToken {
+        if self.key.kind == RunKind::Agent {
+            return self.stop.clone();
+        }
+        let mut stops = self.agent_stops.lock().unwrap_or_else(PoisonError::into_inner);
+        stops.entry(agent_run.clone()).or_insert_with(|| self.stop.child_token()).clone()
     }
 
     /// Cancels the calls whose answers can reach nobody any more, as the run has ended.

@@ -404,7 +404,7 @@ impl Runs {
         let first = if waits { pending::waits } else { pending::goes_on };
         let first = first(&id, &in_hand.tool, &fetch);
         let scope = Scope::new(&in_hand.app, in_hand.asked_by.as_deref());
-        let of_run = in_hand.asked_by.as_ref().map(|by| by.driven.stop.child_token());
+        let of_run = in_hand.asked_by.as_ref().map(|by| by.stop.child_token());
         let (stop, told) = (of_run.unwrap_or_default(), (scope, in_hand.tool.clone()));
         self.long_calls.begin(id.clone(), told, Some(in_hand.work()), stop.clone());
         in_hand.goes_on(&self.long_calls, &id);

@@ -194,6 +194,41 @@ async fn cancelling_an_eval_cancels_its_calls() {
     }
 }
 
+/// Those that are waited for, and those that go on after a first answer.
+#[tokio::test]
+async fn cancelling_an_agent_run_of_an_eval_cancels_its_calls_and_no_others() {
+    for keys in ["", "pending_after: 300ms,"] {
+        let rig = Rig::with_keys(keys, "", &[], "").await;
+        let script = Script::new()
+            .raw_event(&call_of("run_a", "tu_1", "plain_hang"))
+            .raw_event(&call_of("run_b", "tu_2", "plain_hang"))
+            .until("never");
+        let run = start(&rig, script).await;
+        rig.wait_executions(2).await;
+        if !keys.is_empty() {
+            rig.mantyx.answer("tu_1").await;
+            rig.mantyx.answer("tu_2").await;
+        }
+        let cancel = format!("{API}/agent-runs/run_a/cancel");
+        rig.mantyx.canned("POST", &cancel, &["HTTP/1.1 200 OK"], "{}");
+        rig.bridge.api("POST", &cancel, None).await.expect(200);
+        wait::soon("the call of the agent run should be cancelled", async || {
+            let calls = rig.bridge.api("GET", "/v1/calls", None).await.expect(200);
+            let calls = calls["calls"].as_array().expect("calls").clone();
+            calls.iter().any(|it| it["outcome"] == "cancelled").then_some(calls)
+        })
+        .await
+        .iter()
+        .for_each(|call| match call["outcome"] == "cancelled" {
+            true => assert_eq!(call["toolUseId"], "tu_1", "{call}"),
+            false => assert_eq!(call["toolUseId"], "tu_2", "{call}"),
+        });
+        let shown = format!("/v1/runs/{}", run["runId"].as_str().expect("an id"));
+        let shown = rig.bridge.api("GET", &shown, None).await.expect(200);
+        assert_eq!(shown["callsInFlight"], 1, "the other run's goes on: {shown}");
+    }
+}
+
 #[tokio::test]
 async fn results_of_an_evals_calls_are_the_bridges_to_post() {
     let rig = Rig::start().await;

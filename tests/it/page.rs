@@ -2,6 +2,7 @@
 
 use std::{fs, path::Path, process::Stdio};
 
+use futures_util::future::join_all;
 use tokio::process::Command;
 
 use crate::{
@@ -30,7 +31,7 @@ pub(crate) async fn session(bridge: &Bridge) -> String {
 }
 
 /// The cookie, and the key that the page's script is given beside it.
-async fn session_and_key(bridge: &Bridge, token: &str) -> (String, String) {
+pub(crate) async fn session_and_key(bridge: &Bridge, token: &str) -> (String, String) {
     let answer = sign_in(bridge, token).await;
     assert_eq!(answer.status, 303);
     let key = answer.header("location").and_then(|to| to.strip_prefix("/#key=")).expect("a key");
@@ -72,6 +73,20 @@ async fn the_page_is_for_those_who_signed_in() {
         while stream.next().await.is_some() {}
     }
     assert_eq!(page(&cookie).answer(rig.bridge.addr()).await.status, 401, "the session has ended");
+}
+
+#[tokio::test]
+async fn guesses_at_the_form_do_not_flood_the_log() {
+    let rig = Rig::start().await;
+    let (mut answered, mut refused) = (0, 0);
+    while refused == 0 {
+        // The bridge reads so many forms of one address at once.
+        let guesses = join_all((0..8).map(|_| sign_in(&rig.bridge, "wrong"))).await;
+        let count = |status| guesses.iter().filter(|it| it.status == status).count();
+        (answered, refused) = (answered + count(401), count(429));
+    }
+    let log = rig.bridge.log();
+    assert_eq!(log.matches("tried to sign in").count(), answered);
 }
 
 #[tokio::test]

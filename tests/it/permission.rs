@@ -10,10 +10,11 @@ use tokio::{
 
 use crate::{
     approvals,
-    bridge::API,
+    bridge::{API, Bridge},
     frames::Script,
-    http::Connection,
+    http::{Connection, Request},
     owners::{Apps, token},
+    page,
     sse::Stream,
     wait,
 };
@@ -208,10 +209,15 @@ async fn a_call_by_hand_is_permitted_when_it_is_made() {
 
 /// Sends all of a request of the app `a` but the last byte, which the bridge waits for.
 async fn begin(apps: &Apps, target: &str, body: &str) -> Connection {
-    let (addr, token, length) = (apps.bridge.addr(), token("a"), body.len());
+    begin_as(&apps.bridge, &format!("Authorization: Bearer {}\r\n", token("a")), target, body).await
+}
+
+/// The same with other headers, which say who asks.
+async fn begin_as(bridge: &Bridge, who: &str, target: &str, body: &str) -> Connection {
+    let (addr, length) = (bridge.addr(), body.len());
     let mut stream = TcpStream::connect(addr).await.expect("it listens");
     let head = format!(
-        "POST {target} HTTP/1.1\r\nHost: {addr}\r\nAuthorization: Bearer {token}\r\n\
+        "POST {target} HTTP/1.1\r\nHost: {addr}\r\n{who}\
          Content-Type: application/json\r\nContent-Length: {length}\r\nExpect: 100-continue\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await.expect("it reads");
@@ -241,6 +247,8 @@ async fn a_body_that_ends_after_its_app_was_removed_does_nothing() {
         for target in [
             "/v1/runs".to_owned(),
             "/v1/runs/run_a/attach".to_owned(),
+            "/v1/tool-calls".to_owned(),
+            "/v1/specs/inject".to_owned(),
             format!("{API}/agent-runs"),
             format!("{API}/agent-runs/{run}/tool-results"),
             format!("{API}/agent-sessions"),
@@ -288,6 +296,29 @@ async fn a_decision_that_ends_after_the_right_to_it_does_nothing() {
         assert_eq!(apps.asked().await, id, "it waits still");
         assert_eq!(apps.executions(), 0);
     }
+}
+
+#[tokio::test]
+async fn what_ends_after_its_session_does_nothing() {
+    let apps = Apps::with(approvals::ALL, ", approves: true").await;
+    let bridge = &apps.bridge;
+    apps.submit("a", "agent-runs", Script::one_call("tu_1", "plain", "plain_note", NOTE)).await;
+    let id = apps.asked().await;
+    let decide = (format!("/v1/approvals/{id}"), r#"{"decision":"approve"}"#);
+    let accept = ("/v1/trust/plain".to_owned(), r#"{"accept":"all","digest":"0"}"#);
+    for (shown, (target, body)) in
+        [(bridge.operator(), decide.clone()), (token("a"), decide), (bridge.operator(), accept)]
+    {
+        let (cookie, key) = page::session_and_key(bridge, &shown).await;
+        let own = bridge.url();
+        let who = format!("Cookie: {cookie}\r\nX-Bridge-Key: {key}\r\nOrigin: {own}\r\n");
+        let begun = begin_as(bridge, &who, &target, body).await;
+        let out = Request::new("POST", "/sign-out").header("Cookie", &cookie);
+        assert_eq!(out.answer(bridge.addr()).await.status, 303);
+        assert_eq!(end(begun).await, 401, "{target}");
+        assert_eq!(apps.asked().await, id, "it waits still");
+    }
+    assert_eq!(apps.executions(), 0);
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! The life of a connection, in paused time: every reason to refresh, every way to end.
 
+use tokio::time::sleep;
+
 use super::*;
 use crate::backend::{
     fake::{FakeDial, Mood, World, registry},
@@ -114,6 +116,33 @@ async fn an_ask_is_answered_when_the_refresh_has_been_tried() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn whoever_asks_again_and_again_is_answered_and_the_peer_is_left_alone() {
+    for (mood, most) in [(Mood::Failing, 65), (Mood::Refusing, 0)] {
+        let world = World::new();
+        world.dialling.send_replace(mood);
+        let harness = Harness::start(world);
+        harness.phase(Phase::Down).await;
+        let before = World::count(&harness.world.dials);
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(59) {
+            harness.ask().await;
+            tokio::time::advance(Duration::from_millis(10)).await;
+        }
+        let dials = World::count(&harness.world.dials) - before;
+        assert!(dials <= most, "{mood:?}: {dials}");
+    }
+    let harness = Harness::start(World::new());
+    harness.phase(Phase::Ready).await;
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(10) {
+        harness.ask().await;
+        tokio::time::advance(Duration::from_millis(10)).await;
+    }
+    let resolves = World::count(&harness.world.resolves);
+    assert!(resolves <= 12, "connected: {resolves}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failed_refresh_keeps_the_catalog_and_three_redial() {
     let harness = Harness::start(World::new());
     harness.phase(Phase::Ready).await;
@@ -172,9 +201,10 @@ async fn one_that_wants_another_authorization_is_asked_once_a_minute() {
     // Between two attempts: at the tenth minute itself, either may come first.
     sleep(Duration::from_secs(630)).await;
     assert_eq!(World::count(&harness.world.dials), 11);
-    // A person who has mended it need not wait.
     harness.world.dialling.send_replace(Mood::Well);
+    let begun = Instant::now();
     harness.ask().await;
+    assert!(begun.elapsed() < REFUSED, "whoever asks does not wait for the next attempt");
     harness.phase(Phase::Ready).await;
     harness.stop().await;
 }

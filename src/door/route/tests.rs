@@ -195,3 +195,31 @@ fn only_health_and_readiness_are_open() {
     assert!(!Route::of(&Method::GET, "/nothing").is_open());
     assert!(!Route::of(&Method::GET, "/api/v1/workspaces/a/models").is_open());
 }
+
+#[test]
+fn what_follows_from_an_answer_is_done_although_the_app_hung_up() {
+    let after = |method: &str, path: &str| {
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        Route::of(&method, path).after_hang_up(&method)
+    };
+    let api = "/api/v1/workspaces/acme";
+    for (method, path) in [
+        ("POST", "agent-runs"),
+        ("POST", "eval-runs"),
+        ("POST", "agent-sessions"),
+        ("POST", "agent-sessions/s/messages"),
+        ("DELETE", "agent-sessions/s"),
+        ("POST", "agent-runs/r/cancel"),
+        ("POST", "eval-runs/r/cancel"),
+    ] {
+        assert_eq!(after(method, &format!("{api}/{path}")), AfterHangUp::ToItsEnd, "{path}");
+    }
+    for path in ["runs", "runs/r/attach", "approvals/1", "trust/fs", "backends/fs/refresh"] {
+        assert_eq!(after("POST", &format!("/v1/{path}")), AfterHangUp::ToItsEnd, "{path}");
+    }
+    for path in ["agent-runs/r/tool-results", "files"] {
+        assert_eq!(after("POST", &format!("{api}/{path}")), AfterHangUp::ForAWhile, "{path}");
+    }
+    assert_eq!(after("GET", &format!("{api}/agent-runs/r/stream")), AfterHangUp::Dropped);
+    assert_eq!(after("POST", "/v1/tool-calls"), AfterHangUp::Dropped, "nobody else wants it");
+}
