@@ -5,11 +5,13 @@
 //! Bytes are paid for as they come, so that whoever announces much and sends little takes nothing
 //! from others. Where there is no room, a reader waits, and its sender with it: nothing is read from
 //! the connection meanwhile. One of the waiting gets through, by room that is kept for it, so that
-//! bodies that are there in part cannot block each other. Small bodies have room of their own.
+//! bodies that are there in part cannot block each other. Small bodies have room of their own. No
+//! app holds more than it leaves to others ([`for_app`]).
 //!
 //! Must not: know what is held.
 
 use std::{
+    collections::HashMap,
     sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -20,13 +22,16 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
+use crate::model::ids::AppName;
+
 const MIB: usize = 1 << 20;
 
 /// The room for all. With the one below, and as much again for what the allocator does not give
 /// back, it fits into the unit's 512 MiB, beside the logs of runs (64 MiB) and the rest.
 const ROOM: usize = 112 * MIB;
-/// The room for the one body that is read on where all of that is taken: of the largest body, a spec
-/// with attachments, and what the reader needs beside it.
+/// The room for the one body that is read on where all of that is taken, or all that one app may
+/// have: of the largest body, a spec with attachments, and what the reader needs beside it. It is
+/// counted on its own as well.
 const LAST: usize = 72 * MIB;
 /// The room for bodies of at most [`SMALL`] bytes, when all else is taken. It is counted on its own:
 /// many small bodies cannot take the room for the last large one.
@@ -56,22 +61,60 @@ pub struct Budget {
     last: Arc<Semaphore>,
 }
 
-/// How many bytes are held.
+/// Of which room bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// [`ROOM`].
+    All,
+    /// [`ROOM_OF_SMALL`].
+    Small,
+    /// [`LAST`].
+    Last,
+}
+
+/// How many bytes are held, of which room.
+#[derive(Debug, Default)]
+struct Counts {
+    of_all: usize,
+    of_small: usize,
+    of_last: usize,
+}
+
 #[derive(Debug, Default)]
 struct Used {
-    /// Of the room for all, and of [`LAST`].
-    of_all: usize,
-    /// Of [`ROOM_OF_SMALL`].
-    of_small: usize,
+    counts: Counts,
+    /// Those that are held for an app.
+    by_app: HashMap<AppName, Counts>,
+    /// When somebody was last refused for want of room, and how things stood.
+    refused: Option<(Instant, Shortage)>,
+}
+
+/// How things stood when there was no room.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shortage {
+    /// How many bytes were held.
+    pub used: usize,
+    /// The app for which most of them were held, and how many.
+    pub most: Option<(AppName, usize)>,
+}
+
+tokio::task_local! {
+    static APP: AppName;
+}
+
+/// Does `work`, and counts what it holds as held for `app`. What another task holds for it is nobody's.
+pub async fn for_app<F: Future>(app: AppName, work: F) -> F::Output {
+    APP.scope(app, work).await
 }
 
 /// The part of a budget that one holder has taken; given back when it is dropped.
 #[derive(Debug)]
 pub struct Held {
     budget: Arc<Budget>,
+    /// For whom, if for an app.
+    app: Option<AppName>,
     bytes: usize,
-    /// They are of [`ROOM_OF_SMALL`].
-    is_small: bool,
+    part: Part,
     last: Option<OwnedSemaphorePermit>,
 }
 
@@ -97,21 +140,36 @@ impl Budget {
         })
     }
 
-    /// That of the process. There is one, as there is one memory.
-    pub fn of_process() -> &'static Arc<Self> {
+    /// That of the process. There is one, as there is one memory; a test may have its own.
+    pub fn of_process() -> Arc<Self> {
         static BUDGET: LazyLock<Arc<Budget>> = LazyLock::new(|| Budget::new(ROOM));
-        &BUDGET
+        #[cfg(test)]
+        if let Ok(budget) = tests::BUDGET.try_with(Arc::clone) {
+            return budget;
+        }
+        Arc::clone(&BUDGET)
     }
 
     /// Nothing yet.
     pub fn hold(self: &Arc<Self>) -> Held {
-        Held { budget: Arc::clone(self), bytes: 0, is_small: false, last: None }
+        self.hold_for(APP.try_with(AppName::clone).ok())
+    }
+
+    /// Nothing yet, for `app`.
+    pub fn hold_for(self: &Arc<Self>, app: Option<AppName>) -> Held {
+        Held { budget: Arc::clone(self), app, bytes: 0, part: Part::All, last: None }
+    }
+
+    /// How things stood when somebody was refused for want of room, where that was within `time`.
+    pub fn shortage(&self, time: Duration) -> Option<Shortage> {
+        let used = self.lock();
+        let (at, shortage) = used.refused.as_ref()?;
+        (at.elapsed() < time).then(|| shortage.clone())
     }
 
     /// How many bytes are held.
     pub fn used(&self) -> usize {
-        let used = self.lock();
-        used.of_all + used.of_small
+        self.lock().counts.sum()
     }
 
     fn lock(&self) -> MutexGuard<'_, Used> {
@@ -119,10 +177,31 @@ impl Budget {
     }
 }
 
+impl Counts {
+    fn sum(&self) -> usize {
+        self.of_all + self.of_small + self.of_last
+    }
+
+    fn of(&mut self, part: Part) -> &mut usize {
+        match part {
+            Part::All => &mut self.of_all,
+            Part::Small => &mut self.of_small,
+            Part::Last => &mut self.of_last,
+        }
+    }
+
+    /// What was of one part is of another from now on.
+    fn move_over(&mut self, (from, before): (Part, usize), (to, now): (Part, usize)) {
+        *self.of(from) -= before;
+        *self.of(to) += now;
+    }
+}
+
 impl Used {
-    /// Those of the room for small bodies, or those of the other.
-    fn of(&mut self, is_small: bool) -> &mut usize {
-        if is_small { &mut self.of_small } else { &mut self.of_all }
+    fn note_refusal(&mut self) {
+        let sums = self.by_app.iter().map(|(app, counts)| (app.clone(), counts.sum()));
+        let most = sums.max_by_key(|(_, bytes)| *bytes);
+        self.refused = Some((Instant::now(), Shortage { used: self.counts.sum(), most }));
     }
 }
 
@@ -140,39 +219,28 @@ impl Held {
             if self.try_resize(bytes) {
                 return Ok(());
             }
-            if self.last.is_none() && bytes > SMALL {
+            if self.last.is_none() && (SMALL + 1..=LAST).contains(&bytes) {
                 self.last = Arc::clone(&budget.last).try_acquire_owned().ok();
                 if self.last.is_some() {
                     continue;
                 }
             }
-            timeout_at(by, freed).await.map_err(|_elapsed| NoRoom)?;
+            if timeout_at(by, freed).await.is_err() {
+                budget.lock().note_refusal();
+                return Err(NoRoom);
+            }
         }
     }
 
     fn try_resize(&mut self, bytes: usize) -> bool {
         let budget = Arc::clone(&self.budget);
         let mut used = budget.lock();
-        let is_small = if bytes <= self.bytes {
-            self.is_small
-        } else {
-            let beside = |is_small: bool, all: usize| {
-                if is_small == self.is_small { all - self.bytes } else { all }
-            };
-            let room = budget.room + if self.last.is_some() { LAST } else { 0 };
-            let is_small = beside(false, used.of_all) + bytes > room;
-            let fits = bytes <= SMALL && beside(true, used.of_small) + bytes <= ROOM_OF_SMALL;
-            if is_small && !fits {
-                return false;
-            }
-            is_small
-        };
-        let frees = bytes < self.bytes || is_small != self.is_small;
-        self.count(&mut used, bytes, is_small);
-        // It is another's turn as soon as this one does not need it any more.
-        let is_spare = bytes == 0 || used.of_all <= budget.room;
+        let Some(part) = self.part_for(&used, bytes) else { return false };
+        let frees = bytes < self.bytes || part != self.part;
+        self.count(&mut used, bytes, part);
         drop(used);
-        let spare = self.last.take_if(|_| is_spare);
+        // It is another's turn as soon as this one does not need it any more.
+        let spare = self.last.take_if(|_| part != Part::Last);
         if frees || spare.is_some() {
             drop(spare);
             budget.freed.notify_waiters();
@@ -180,11 +248,40 @@ impl Held {
         true
     }
 
+    /// Where there is room for `bytes` of it.
+    fn part_for(&self, used: &Used, bytes: usize) -> Option<Part> {
+        let with =
+            |part, all: usize| bytes + if part == self.part { all - self.bytes } else { all };
+        let all = with(Part::All, used.counts.of_all);
+        // Beside what an app holds stays as much for others: the more apps, the less has each.
+        let of_app = self.app.as_ref().map_or(0, |app| {
+            with(Part::All, used.by_app.get(app).map_or(0, |counts| counts.of_all))
+        });
+        if bytes == 0 || all + of_app <= self.budget.room {
+            Some(Part::All)
+        } else if bytes <= self.bytes && self.part != Part::Small {
+            Some(self.part)
+        } else if bytes <= SMALL && with(Part::Small, used.counts.of_small) <= ROOM_OF_SMALL {
+            Some(Part::Small)
+        } else {
+            // What had to be held beyond the room for all is missing here.
+            let fits = bytes <= LAST && all <= self.budget.room + LAST;
+            (self.last.is_some() && fits).then_some(Part::Last)
+        }
+    }
+
     /// It has `bytes` from now on.
-    fn count(&mut self, used: &mut Used, bytes: usize, is_small: bool) {
-        *used.of(self.is_small) -= self.bytes;
-        *used.of(is_small) += bytes;
-        (self.bytes, self.is_small) = (bytes, is_small);
+    fn count(&mut self, used: &mut Used, bytes: usize, part: Part) {
+        let (before, now) = ((self.part, self.bytes), (part, bytes));
+        used.counts.move_over(before, now);
+        if let Some(app) = &self.app {
+            let of_app = used.by_app.entry(app.clone()).or_default();
+            of_app.move_over(before, now);
+            if of_app.sum() == 0 {
+                used.by_app.remove(app);
+            }
+        }
+        (self.bytes, self.part) = (bytes, part);
     }
 
     /// Takes what is missing to `bytes` where there is no room, too: for what must not be lost.
@@ -192,14 +289,18 @@ impl Held {
     pub fn insist(&mut self, bytes: usize) {
         if bytes > self.bytes {
             let budget = Arc::clone(&self.budget);
-            self.count(&mut budget.lock(), bytes, false);
+            self.count(&mut budget.lock(), bytes, Part::All);
+            if let Some(spare) = self.last.take() {
+                drop(spare);
+                budget.freed.notify_waiters();
+            }
         }
     }
 
     /// Holds `bytes` from now on, whatever room there is: for a buffer whose own limit is small, and
     /// which cannot wait. What is usual for a stream is not counted.
     pub fn follow(&mut self, bytes: usize) {
-        let counted = if bytes > CHUNKS { bytes } else { 0 };
+        let counted = counted(bytes);
         if counted > self.bytes {
             self.insist(counted);
         } else if counted < self.bytes {
@@ -207,6 +308,27 @@ impl Held {
             let _given_back = self.try_resize(counted);
         }
     }
+
+    /// The same for a buffer that can wait for room.
+    pub async fn keep_up(&mut self, bytes: usize) -> Result<(), NoRoom> {
+        self.resize(counted(bytes)).await
+    }
+
+    /// All that it has; it goes on with nothing.
+    pub fn take(&mut self) -> Self {
+        let new = self.budget.hold_for(self.app.clone());
+        std::mem::replace(self, new)
+    }
+
+    /// `bytes`, which are paid for until the last part of them is gone.
+    pub fn pay_for(self, bytes: Vec<u8>) -> Bytes {
+        if bytes.is_empty() { Bytes::new() } else { Bytes::from_owner(Paid { bytes, _held: self }) }
+    }
+}
+
+/// What of `bytes` is counted of a stream.
+fn counted(bytes: usize) -> usize {
+    if bytes > CHUNKS { bytes } else { 0 }
 }
 
 #[cfg(test)]
@@ -218,9 +340,10 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        *self.budget.lock().of(self.is_small) -= self.bytes;
+        let budget = Arc::clone(&self.budget);
+        self.count(&mut budget.lock(), 0, Part::All);
         drop(self.last.take());
-        self.budget.freed.notify_waiters();
+        budget.freed.notify_waiters();
     }
 }
 
@@ -278,10 +401,7 @@ impl Buffer {
 
     /// All of them. They are paid for until the last part of them is gone.
     pub fn into_bytes(self) -> Bytes {
-        if self.bytes.is_empty() {
-            return Bytes::new();
-        }
-        Bytes::from_owner(Paid { bytes: self.bytes, _held: self.held })
+        self.held.pay_for(self.bytes)
     }
 }
 

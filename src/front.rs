@@ -18,6 +18,7 @@ use tracing::{debug, error, info};
 pub use self::detached::DetachedRequests;
 use crate::{
     api::Api,
+    budget,
     door::{
         Arrival, LetIn,
         code::Code,
@@ -88,9 +89,14 @@ impl Front {
             Some(caller) if after != AfterHangUp::Dropped => {
                 let (this, app) = (Arc::clone(self), caller.app.name.clone());
                 let work = async move { this.count(route, Some(caller), request, &arrival).await };
+                let work = budget::for_app(app.clone(), work);
                 self.detached.answer(&app, after, work).await
             }
-            caller => self.count(route, caller, request, &arrival).await,
+            Some(caller) => {
+                let app = caller.app.name.clone();
+                budget::for_app(app, self.count(route, Some(caller), request, &arrival)).await
+            }
+            None => self.count(route, None, request, &arrival).await,
         }
     }
 

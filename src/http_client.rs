@@ -219,17 +219,18 @@ pub async fn body(mut response: reqwest::Response, limit: usize) -> Result<Bytes
 }
 
 /// Reads the body of `response`, but no more than `limit` bytes; whether that is the whole of it.
+/// Errors do not have the address.
 pub async fn body_up_to(
     mut response: reqwest::Response,
     limit: usize,
-) -> Result<(Bytes, bool), reqwest::Error> {
+) -> Result<(Bytes, bool), BodyError> {
+    let broken = |error: reqwest::Error| BodyError::Broken(error.without_url());
     let mut read = Buffer::new(0);
-    while let Some(chunk) = response.chunk().await? {
+    while let Some(chunk) = response.chunk().await.map_err(broken)? {
         let fits = chunk.len().min(limit - read.len());
         let piece = chunk.get(..fits).unwrap_or_default();
-        // What there is no room for is cut like what is too long.
-        let has_room = read.push(piece).await.is_ok();
-        if fits < chunk.len() || !has_room {
+        read.push(piece).await?;
+        if fits < chunk.len() {
             return Ok((read.into_bytes(), false));
         }
     }

@@ -85,6 +85,8 @@ pub struct Journal {
 pub struct Health {
     /// For operators: why nothing can be written at the moment.
     pub error: Option<String>,
+    /// The disk works: the file is as large as it may be.
+    pub is_full: bool,
     /// The size of the file.
     pub bytes: u64,
     /// What was lost of late.
@@ -165,6 +167,7 @@ impl Journal {
             health: Arc::clone(&health),
             metrics: Arc::clone(&metrics),
             backlog: Vec::new(),
+            given_up: 0,
             max_size,
             room_made: None,
             lock,
@@ -193,8 +196,7 @@ impl Journal {
 
     /// Notes that something was lost: `what`, for people. Nothing of the file is.
     pub fn note_loss(&self, what: String) {
-        let now = clock::moment();
-        let loss = LossRecord { at: now.wall, up: now.up, what };
+        let loss = LossRecord::now(what);
         lock(&self.health).lost = Some(loss.clone());
         self.write(vec![Change::Lost(loss)]);
     }
@@ -284,6 +286,8 @@ struct Writer {
     metrics: Arc<metrics::Journal>,
     /// What could not be written and nobody waits for.
     backlog: Vec<Change>,
+    /// How much of that was given up.
+    given_up: usize,
     max_size: u64,
     /// When room was last made.
     room_made: Option<Instant>,
@@ -346,6 +350,7 @@ impl Writer {
             Ok(()) => {
                 self.metrics.commits.observe(begun.elapsed());
                 self.backlog.clear();
+                self.given_up = 0;
                 Ok(())
             }
             Err(error) => {
@@ -373,32 +378,50 @@ impl Writer {
         });
         let over = self.backlog.len() - fits.count().min(BACKLOG);
         if over > 0 {
-            error!(over, "the journal could not be written for long; changes are lost");
-            self.backlog.drain(..over);
+            let is_loss = |change: &Change| matches!(change, Change::Lost(_));
+            self.given_up += self.backlog.drain(..over).filter(|it| !is_loss(it)).count();
+            let what = format!(
+                "The journal could not be written for so long that {} changes were given up. Runs \
+                 and sessions of that time may not be known after a restart; calls of theirs may \
+                 have been made.",
+                self.given_up
+            );
+            error!("{what}");
+            let loss = LossRecord::now(what);
+            lock(&self.health).lost = Some(loss.clone());
+            // It is on disk before anything that a change which is lost came before.
+            self.backlog.insert(0, Change::Lost(loss));
         }
     }
 
     fn fail(&mut self, error: &StoreError) {
         let why = crate::http_client::chain(error);
         error!(why, "the journal cannot be written; no calls are made until it can");
-        lock(&self.health).error = Some(why);
-        self.metrics.errors.inc();
+        self.fails(why);
         self.store = None;
+    }
+
+    fn fails(&self, why: String) {
+        let mut health = lock(&self.health);
+        (health.error, health.is_full) = (Some(why), false);
+        self.metrics.errors.inc();
     }
 
     fn reopen(&mut self) -> bool {
         match Store::renew(&self.path, &mut self.lock) {
             Ok(store) => {
                 info!("the journal can be written again");
-                let lost = store.lost.clone();
-                *lock(&self.health) = Health { error: None, bytes: store.size(), lost };
+                let (bytes, lost) = (store.size(), store.lost.clone());
+                let mut health = lock(&self.health);
+                // What was given up meanwhile is still to be written.
+                let lost = later(lost, health.lost.take());
+                *health = Health { bytes, lost, ..Health::default() };
+                drop(health);
                 self.store = Some(store);
                 true
             }
             Err(error) => {
-                let why = crate::http_client::chain(&error);
-                lock(&self.health).error = Some(why);
-                self.metrics.errors.inc();
+                self.fails(crate::http_client::chain(&error));
                 false
             }
         }
@@ -418,8 +441,8 @@ impl Writer {
         let full = (bytes > self.max_size).then(|| format!("the journal is full: {bytes} bytes"));
         let mut health = lock(&self.health);
         // What was noted since is still to be written.
-        let lost = lost.or(health.lost.take());
-        *health = Health { error: full, bytes, lost };
+        let lost = later(lost, health.lost.take());
+        *health = Health { is_full: full.is_some(), error: full, bytes, lost };
     }
 
     /// Gives back the room of what is not kept any more; if that is not enough, forgets ended runs,
@@ -452,6 +475,11 @@ impl Writer {
         ended.truncate(ended.len().div_ceil(2));
         Ok(ended.into_iter().map(|(_, slot)| Change::ForgetRun(slot)).collect())
     }
+}
+
+/// What was lost last.
+fn later(one: Option<LossRecord>, other: Option<LossRecord>) -> Option<LossRecord> {
+    one.into_iter().chain(other).max_by_key(|loss| loss.at)
 }
 
 /// What is written at once.

@@ -25,6 +25,7 @@ mod owners;
 pub mod pending;
 mod permission_check;
 mod restore;
+mod shares;
 mod whose;
 
 use std::{
@@ -54,15 +55,17 @@ use self::{
     answering::Task,
     approvals::Approvals,
     changes::Changes,
-    entry::Entry,
+    entry::{Entry, Keeping},
     history::History,
     log::Room,
     owners::{Claims, How, Owned, Owners},
     pending::LongCalls,
+    shares::Shares,
 };
 use crate::{
     audit::Audit,
     backend::{calls::Backends, peer::Handle, queue::AdmissionQueue},
+    budget,
     config::{App, Calls},
     journal::{
         self, Journal,
@@ -90,8 +93,8 @@ const KEEP_BESIDE: usize = journal::MAX_SIZE / 2;
 /// The part of that for sessions.
 const KEEP_SESSION_BYTES: usize = KEEP_BESIDE / 4;
 /// The most bytes of answers that MANTYX did not know what to do with, over all runs; each app has an
-/// equal share. They are answers of open calls.
-const KEEP_UNWANTED: usize = journal::MAX_SIZE / 4;
+/// equal share. They are answers of open calls, of whose room they leave some.
+const KEEP_UNWANTED: usize = journal::MAX_SIZE / 8;
 
 /// What is remembered of a session.
 #[derive(Debug)]
@@ -148,6 +151,8 @@ pub struct Runs {
     tracker: TaskTracker,
     /// For the events of all runs.
     room: Room,
+    /// For their open calls.
+    shares: Shares,
     /// Drivers take no new calls, finish those in flight, and end.
     drain: CancellationToken,
     /// Calls whose work has a name are left as they are.
@@ -253,7 +258,8 @@ impl Runs {
         journal: Arc<Journal>,
         audit: Option<Arc<Audit>>,
     ) -> Self {
-        let changes = Changes::default();
+        let (changes, shares) = (Changes::default(), Shares::default());
+        shares.set_apps(apps.len());
         Self {
             settings: watch::Sender::new(Arc::new(Settings::new(calls, apps, None))),
             upstream,
@@ -269,6 +275,7 @@ impl Runs {
             next_slot: AtomicU64::new(1),
             tracker: TaskTracker::new(),
             room: Room::default(),
+            shares,
             drain: CancellationToken::new(),
             leave: CancellationToken::new(),
             inner: Mutex::default(),
@@ -289,6 +296,7 @@ impl Runs {
     /// Calls that are made from now on are those of these apps.
     pub fn set_apps(&self, apps: &[App]) {
         let now = self.settings();
+        self.shares.set_apps(apps.len());
         self.settings.send_replace(Arc::new(Settings::new(&now.calls, apps, Some(&now))));
     }
 
@@ -315,8 +323,7 @@ impl Runs {
         let new = self.for_its_creator(new);
         let (run, owner) = {
             let mut inner = self.lock();
-            let forgotten = inner.sweep(Instant::now(), &self.room);
-            self.journal.write(forgotten);
+            self.sweep(&mut inner);
             // In one piece with the run's own entry: of two that hand over the same run at once, one
             // gets a driver.
             if let Some(run) = inner.runs.get(&new.key) {
@@ -362,7 +369,8 @@ impl Runs {
     ) {
         self.metrics.started.inc();
         self.tell(run);
-        self.tracker.spawn(driver::drive(Arc::clone(self), Arc::clone(run), left, is_revived));
+        let driven = driver::drive(Arc::clone(self), Arc::clone(run), left, is_revived);
+        self.tracker.spawn(budget::for_app(run.app.clone(), driven));
     }
 
     /// Waits until all that was given to the journal is on disk. Where it cannot be, the run goes
@@ -484,8 +492,7 @@ impl Runs {
         let mut changes = session.changes(&workspace, &id);
         {
             let mut inner = self.lock();
-            let forgotten = inner.sweep(Instant::now(), &self.room);
-            self.journal.write(forgotten);
+            self.sweep(&mut inner);
             let owned = Owned::Session(workspace.clone(), id.clone());
             let Ok(owner) = inner.own(owned, &session.app, How::Created) else { return };
             changes.extend(owner);
@@ -578,9 +585,10 @@ impl Runs {
         timeout(within, self.tracker.wait()).await.ok();
     }
 
-    /// What an entry of a call needs.
-    fn keeping(&self) -> (Arc<Journal>, CancellationToken) {
-        (Arc::clone(&self.journal), self.leave.clone())
+    /// What an entry of a call of `app` needs.
+    fn keeping(&self, app: &AppName) -> Keeping {
+        let (journal, leaving) = (Arc::clone(&self.journal), self.leave.clone());
+        Keeping { journal, leaving, share: self.shares.of(app) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -21,7 +21,7 @@ use crate::{
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub(super) struct Problem {
-    /// `upstream`, `journal`, `state`, `audit`, `tls`, `config`, or the name of a backend.
+    /// `upstream`, `journal`, `state`, `memory`, `audit`, `tls`, `config`, or the name of a backend.
     subject: String,
     message: String,
     cure: &'static str,
@@ -35,7 +35,8 @@ pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend]) -> Vec<Problem> {
         problems.push(Problem { subject: subject.to_owned(), message, cure });
     };
     if let Some(error) = &daemon.journal.last_error {
-        add("journal", Some(error), "", JOURNAL);
+        let cure = if daemon.journal.full { FULL } else { JOURNAL };
+        add("journal", Some(error), "", cure);
     }
     if let Some(what) = &daemon.journal.lost {
         add("journal", Some(what), "", LOST);
@@ -45,6 +46,9 @@ pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend]) -> Vec<Problem> {
     }
     if let Some(what) = &daemon.state.exposed {
         add("state", Some(what), "", EXPOSED);
+    }
+    if let Some(what) = &daemon.shortage {
+        add("memory", Some(what), "", MEMORY);
     }
     if daemon.upstream.reachable == Some(false) {
         let error = daemon.upstream.last_error.as_deref();
@@ -161,11 +165,17 @@ const SIGNATURE: &str = "Ask whoever runs the agent which key it signs its card 
 
 const JOURNAL: &str = "No calls are made until it can be written: free space on the disk of the \
                        state directory, and look at its permissions.";
+const FULL: &str = "No calls are made until it is smaller. It shrinks by itself as MANTYX takes answers \
+                    and runs end: see whether MANTYX can be reached, and cancel runs that are not \
+                    needed any more. Space on the disk does not help.";
 const LOST: &str = "Attach runs that are not known any more (`POST /v1/runs/{id}/attach`); none of \
                     their calls is made twice. If a file was set aside, check the disk of the state \
                     directory; you can delete the file. This is shown for 24 h.";
 const STATE: &str = "It is tried again by itself: free space on the disk of the state directory, and \
                      look at its permissions.";
+const MEMORY: &str = "Each is told to come back, and gets room as others end. If it stays so, see that \
+                      the app reads what it asked for, and sends its large specs one after the other. \
+                      This is shown for 5 min.";
 const AUDIT: &str = "Calls are made all the same, and their lines wait, 16 MiB at most: free space \
                      on the disk of audit.file, and look at its permissions.";
 const UPSTREAM: &str = "Look at upstream.base_url, upstream.tls, the network and \

@@ -3,7 +3,10 @@
 //!
 //! Must not: show an app a backend that it may not use, or anything secret.
 
-use std::{sync::Arc, time::SystemTime};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use http::StatusCode;
 use schemars::JsonSchema;
@@ -23,6 +26,7 @@ use crate::{
         program::hiding::Exposure,
         registry::Snapshot,
     },
+    budget::{Budget, Shortage},
     config::App,
     door::guard::Caller,
     model::{
@@ -63,6 +67,9 @@ pub(super) struct Daemon<'a> {
     /// The caller's runs whose streams cannot be opened.
     #[serde(skip)]
     pub(super) failing: Vec<Failing>,
+    /// Why bodies have been refused.
+    #[serde(skip)]
+    pub(super) shortage: Option<String>,
     /// What is wrong now, with its cure.
     problems: Vec<Problem>,
 }
@@ -221,6 +228,8 @@ impl From<calls::LastCall> for LastCall {
 pub(super) struct Journal {
     bytes: u64,
     pub(super) last_error: Option<String>,
+    /// The disk works: the journal is as large as it may be.
+    pub(super) full: bool,
     /// What it has lost in the last 24 h: it was damaged, shortened or gone; `null` where nothing was.
     pub(super) lost: Option<String>,
 }
@@ -277,6 +286,8 @@ impl From<tls::Health> for Tls {
 #[derive(Debug, Serialize, JsonSchema)]
 struct Runs {
     driven: usize,
+    /// Runs of before a restart that wait for the credential of their app; 0 where the bridge has one.
+    asleep: usize,
 }
 
 /// What the app's people are asked.
@@ -337,12 +348,13 @@ pub(super) fn daemon<'a>(api: &'a Api, caller: &Caller, backends: &[Backend]) ->
             grant_ended: token_failure.as_ref().is_some_and(|failure| failure.grant_ended),
             token_error: token_failure.map(|failure| failure.text),
         },
-        runs: Runs { driven: api.runs.driven() },
+        runs: Runs { driven: api.runs.driven(), asleep: api.runs.asleep(caller.sees()) },
         approvals: Approvals { waiting: api.runs.approvals().waiting(caller.sees()) },
         operator: caller.is_operator,
         journal: Journal {
             bytes: journal.bytes,
             last_error: journal.error,
+            full: journal.is_full,
             lost: api.runs.journal().lost().map(|loss| loss.what),
         },
         state: State {
@@ -356,10 +368,28 @@ pub(super) fn daemon<'a>(api: &'a Api, caller: &Caller, backends: &[Backend]) ->
         tls: api.facts.tls.as_ref().map(|tls| tls.health().into()),
         config: Config::of(&loaded),
         failing,
+        shortage: shortage(caller),
         problems: Vec::new(),
     };
     daemon.problems = problems::all(&daemon, backends);
     daemon
+}
+
+/// What was short of room within the last minutes, in a sentence. Of other apps, only the operator
+/// learns the names.
+fn shortage(caller: &Caller) -> Option<String> {
+    const TOLD_FOR: Duration = Duration::from_secs(5 * 60);
+    let Shortage { used, most } = Budget::of_process().shortage(TOLD_FOR)?;
+    let most = most.map(|(app, bytes)| {
+        let is_shown = caller.is_operator || app == caller.app.name;
+        let app = if is_shown { format!("the app `{app}`") } else { "another app".to_owned() };
+        format!(", {} MiB of them for {app}", bytes >> 20)
+    });
+    Some(format!(
+        "Requests or answers were refused, as the bridge held {} MiB of them{}.",
+        used >> 20,
+        most.unwrap_or_default()
+    ))
 }
 
 /// The backends that `app` may use.

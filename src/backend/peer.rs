@@ -15,7 +15,7 @@ use crate::{
     budget::NoRoom,
     http_client::BodyError,
     model::{
-        answer::Answer,
+        answer::{Answer, codes::STORAGE_UNAVAILABLE},
         card::signature::Algorithm,
         catalog::{Catalog, Identity},
         ids::{RunId, SessionId, ToolUseId},
@@ -166,10 +166,30 @@ pub trait PermissionCheck: Send + Sync + fmt::Debug {
     fn now(&self, route: &Route) -> Permission;
 }
 
-/// It could not be written down that a call is made, so it must not be made.
+/// It was not written down that a call is made, so it must not be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the journal cannot be written")]
-pub struct NotRecorded;
+pub enum NotRecorded {
+    #[error("the journal cannot be written")]
+    Unwritable,
+    #[error("the answers of the app's calls that wait for MANTYX take all of its room")]
+    NoShare,
+}
+
+impl NotRecorded {
+    /// For the model that wanted the call of `what`.
+    pub fn for_model(self, what: &str) -> String {
+        match self {
+            Self::Unwritable => format!(
+                "{STORAGE_UNAVAILABLE}: the bridge cannot write its journal, so the call to \
+                 `{what}` was not made. Do without it or try again later."
+            ),
+            Self::NoShare => format!(
+                "The app's calls hold as many bytes of arguments and answers as they may, so the \
+                 call to `{what}` was not made. Try again when MANTYX has taken some of the answers."
+            ),
+        }
+    }
+}
 
 /// The signs of life of one call: the peer that makes it gives them, and whoever waits for it
 /// waits longer. Signs between two looks count as one.

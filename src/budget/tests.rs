@@ -1,6 +1,7 @@
 //! Who gets room, who waits for it, and who goes without. Time is paused where it matters.
 
 use futures_util::{FutureExt as _, StreamExt as _, stream};
+use tokio::time::advance;
 
 use super::*;
 
@@ -9,6 +10,32 @@ pub(crate) fn quiet_after(pieces: Vec<Vec<u8>>) -> reqwest::Response {
     let said = stream::iter(pieces.into_iter().map(Ok::<_, std::io::Error>));
     let body = reqwest::Body::wrap_stream(said.chain(stream::pending()));
     http::Response::new(body).into()
+}
+
+tokio::task_local! {
+    /// The budget of a test that needs its own.
+    pub(super) static BUDGET: Arc<Budget>;
+}
+
+impl Budget {
+    pub(crate) fn with_room(room: usize) -> Arc<Self> {
+        Self::new(room)
+    }
+
+    /// Does `work`, for which `budget` is that of the process.
+    pub(crate) async fn instead<F: Future>(budget: &Arc<Self>, work: F) -> F::Output {
+        BUDGET.scope(Arc::clone(budget), work).await
+    }
+}
+
+/// Does `work` where all room is taken but that of small bodies.
+pub(crate) async fn without_room<F: Future>(work: F) -> F::Output {
+    let budget = budget();
+    let mut all = budget.hold();
+    all.insist(10 * MIB);
+    let mut last = budget.hold();
+    last.resize(LAST).await.unwrap();
+    Budget::instead(&budget, work).await
 }
 
 /// One whose room is 10 MiB.
@@ -26,10 +53,11 @@ async fn beyond_the_room_one_gets_through_and_others_give_up() {
     // The first that needs more has the room that is kept for one.
     first.resize(64 * MIB).await.unwrap();
     let begun = Instant::now();
-    assert_eq!(second.resize(6 * MIB).await, Err(NoRoom));
+    assert_eq!(second.resize(11 * MIB).await, Err(NoRoom));
+    assert_eq!(budget.used(), 69 * MIB, "what it had, it keeps");
+    second.resize(10 * MIB).await.unwrap();
     assert_eq!(third.resize(MIB).await, Err(NoRoom));
     assert_eq!(begun.elapsed(), 2 * PATIENCE);
-    assert_eq!(budget.used(), 69 * MIB, "what it had, it keeps");
     // What is small has room all the same.
     third.resize(SMALL).await.unwrap();
     drop((first, second, third));
@@ -44,11 +72,11 @@ async fn room_that_is_given_back_goes_to_whoever_waits() {
     second.resize(20 * MIB).await.unwrap();
     let mut waiting = Box::pin(third.resize(2 * MIB));
     assert!(waiting.as_mut().now_or_never().is_none());
-    first.resize(MIB).await.unwrap();
-    assert!(waiting.as_mut().now_or_never().is_none(), "21 MiB are held, of 10");
+    first.resize(9 * MIB).await.unwrap();
+    assert!(waiting.as_mut().now_or_never().is_none(), "it needs 2");
     drop(second);
     waiting.await.unwrap();
-    assert_eq!(budget.used(), 3 * MIB);
+    assert_eq!(budget.used(), 11 * MIB, "the room for the last is free");
 }
 
 #[tokio::test(start_paused = true)]
@@ -80,6 +108,43 @@ async fn the_room_for_the_last_goes_on_to_the_next() {
     third.resize(2 * MIB).await.unwrap();
     second.resize(40 * MIB).await.unwrap();
     assert_eq!(budget.used(), 43 * MIB);
+}
+
+/// What `app` holds, and the first of all as it grows.
+async fn held(budget: &Arc<Budget>, app: &str, sizes: &[usize]) -> Vec<Held> {
+    for_app(app.into(), async {
+        let mut all = Vec::new();
+        for size in sizes {
+            let mut held = budget.hold();
+            // Where there is no room, it keeps what it has.
+            let _granted = held.resize(*size).await.is_ok();
+            all.push(held);
+        }
+        all
+    })
+    .await
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_app_takes_the_room_of_the_others() {
+    let budget = budget();
+    assert_eq!(budget.shortage(PATIENCE), None);
+    // Two that grow where there is no room take the room for the last, one after the other.
+    let of_a = held(&budget, "a", &[4 * MIB, 60 * MIB, 60 * MIB, MIB, MIB]).await;
+    let bytes: Vec<usize> = of_a.iter().map(|held| held.bytes / MIB).collect();
+    assert_eq!(bytes, [4, 60, 0, 1, 0], "half of the room, and the last");
+    let short = budget.shortage(PATIENCE).expect("two were refused");
+    assert_eq!(short, Shortage { used: 65 * MIB, most: Some(("a".into(), 65 * MIB)) });
+    let begun = Instant::now();
+    let of_b = held(&budget, "b", &[MIB, MIB]).await;
+    assert_eq!((of_b[0].bytes, of_b[1].bytes), (MIB, MIB));
+    assert_eq!(begun.elapsed(), Duration::ZERO, "without a wait");
+    // What is nobody's may have the rest.
+    budget.hold().resize(3 * MIB).await.unwrap();
+    drop((of_a, of_b));
+    assert!(budget.lock().by_app.is_empty());
+    advance(PATIENCE).await;
+    assert_eq!((budget.used(), budget.shortage(PATIENCE)), (0, None));
 }
 
 #[tokio::test(start_paused = true)]

@@ -33,8 +33,8 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// How long a sender may pause in the middle of a body.
 const BODY_PAUSE: Duration = Duration::from_secs(30);
-/// How many bytes of a body have to come a second, after the time of one pause: no network that apps
-/// run in is slower.
+/// How many bytes of a body have to come a second, over the time of a pause: no network that apps run
+/// in is slower.
 const BODY_RATE: u64 = 16 << 10;
 
 /// A body could not be read.
@@ -89,24 +89,20 @@ impl ReadError {
 #[derive(Debug)]
 pub struct Paced<B> {
     body: B,
-    begun: Instant,
-    received: u64,
     late: Pin<Box<Sleep>>,
 }
 
 impl<B> Paced<B> {
     pub fn new(body: B) -> Self {
-        let begun = Instant::now();
-        let late = Box::pin(sleep_until(begun + BODY_PAUSE));
-        Self { body, begun, received: 0, late }
+        Self { body, late: Box::pin(sleep_until(Instant::now() + BODY_PAUSE)) }
     }
 
-    /// `bytes` more have come.
+    /// `bytes` more have come, and earn time. What came fast earns no more than that of one pause:
+    /// with much that is there already, its sender could stay for an hour.
     fn note(&mut self, bytes: usize) {
-        self.received += bytes as u64;
-        let earned = Duration::from_secs(self.received / BODY_RATE);
-        let overall = self.begun + BODY_PAUSE + earned;
-        self.late.as_mut().reset(overall.min(Instant::now() + BODY_PAUSE));
+        let earned = Duration::from_micros(bytes as u64 * 1_000_000 / BODY_RATE);
+        let late = (self.late.deadline() + earned).min(Instant::now() + BODY_PAUSE);
+        self.late.as_mut().reset(late);
     }
 }
 
@@ -352,6 +348,7 @@ pub fn wrong_method(allow: &'static str) -> Response<Body> {
 mod tests {
     //! The two forms of an error; bodies that come slowly, in paused time.
 
+    use futures_util::stream;
     use tokio::time::sleep;
 
     use super::*;
@@ -380,7 +377,7 @@ mod tests {
     /// Reads a body of `count` pieces of `size` bytes, one every `every` seconds; what came of it,
     /// and after how many seconds.
     async fn read_slowly(count: usize, size: usize, every: u64) -> (Result<usize, String>, u64) {
-        let pieces = futures_util::stream::unfold(0, move |at| async move {
+        let pieces = stream::unfold(0, move |at| async move {
             sleep(Duration::from_secs(every)).await;
             (at < count).then(|| (Bytes::from(vec![0; size]), at + 1))
         });
@@ -396,6 +393,19 @@ mod tests {
         assert_eq!(read_slowly(1, 1, 31).await, (Err(slow.clone()), 30), "a pause");
         assert_eq!(read_slowly(100, 1, 10).await, (Err(slow.clone()), 30), "a byte now and then");
         assert_eq!(read_slowly(9, 16 << 10, 20).await, (Err(slow), 31), "too little in time");
+    }
+
+    /// What is there already is no reason to wait for a byte now and then.
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_came_fast_and_then_trickles_is_given_up() {
+        let pieces = stream::unfold(0, |at| async move {
+            sleep(Duration::from_secs(if at == 0 { 0 } else { 12 })).await;
+            Some((Bytes::from(vec![0; if at == 0 { 60 << 20 } else { 1 }]), at + 1))
+        });
+        let begun = Instant::now();
+        let read = read(streamed(Box::pin(pieces)), 64 << 20).await;
+        assert!(matches!(read, Err(ReadError::TooSlow)));
+        assert_eq!(begun.elapsed().as_secs(), 30);
     }
 
     #[tokio::test(start_paused = true)]

@@ -197,17 +197,24 @@ impl<'a> Live<'a> {
             salvaged.calls += usize::from(call.stage == Stage::Dispatched);
         });
         self.change(("long call", b"{\"long\":"), |long: &mut LongRecord| long.arguments = None);
-        // Under the number of a run that is lost, there may be another one later.
+        salvaged.orphans = self.forget_orphans();
+        salvaged
+    }
+
+    /// Forgets the calls whose runs are not known; how many there are. Under the number of a run that is
+    /// lost, there may be another one later.
+    pub(super) fn forget_orphans(&mut self) -> usize {
         let runs: HashSet<u64> = self.slots_of(b"{\"run\":").map(|(slot, _)| slot).collect();
+        let mut count = 0;
         for kind in [CALL, ANSWER] {
             let calls = self.slots_of(kind).filter(|(slot, _)| !runs.contains(slot));
             let orphans: Vec<Cow<'a, [u8]>> = calls.map(|(_, key)| key.clone()).collect();
-            salvaged.orphans += if kind == CALL { orphans.len() } else { 0 };
+            count += if kind == CALL { orphans.len() } else { 0 };
             for key in orphans {
                 self.0.remove(key.as_ref());
             }
         }
-        salvaged
+        count
     }
 
     /// The numbers of runs in the keys that begin with `prefix`.

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::clock;
 use crate::model::{
     answer::Answer,
     catalog::Identity,
@@ -186,6 +187,12 @@ pub struct LossRecord {
 const LOSS_MATTERS: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl LossRecord {
+    /// It was found out just now.
+    pub(super) fn now(what: String) -> Self {
+        let now = clock::moment();
+        Self { at: now.wall, up: now.up, what }
+    }
+
     pub fn moment(&self) -> Moment {
         Moment { wall: self.at, up: self.up }
     }

@@ -405,11 +405,41 @@ async fn what_is_kept_for_a_disk_that_fails_is_bounded() {
         journal.write(large(slot));
     }
     journal.commit(Vec::new()).await.unwrap_err();
+    let told = journal.lost().expect("what is given up is told").what;
+    assert!(told.contains(" 17 changes were given up"), "{told}");
     fs::remove_dir(path.with_extension("new")).unwrap();
     journal.commit(Vec::new()).await.unwrap();
+    assert_eq!(
+        journal.lost().map(|loss| loss.what),
+        Some(told.clone()),
+        "also when it works again"
+    );
     journal.close();
+    drop(journal);
     let bytes = fs::metadata(&path).unwrap().len();
     assert!((30 << 20..=32 << 20).contains(&bytes), "{bytes}");
+    let (_journal, kept) = Journal::open(&path, false).unwrap();
+    assert_eq!(kept.lost.map(|loss| loss.what), Some(told), "and after a restart");
+}
+
+/// A call whose run's record was given up is none that is kept.
+#[tokio::test]
+async fn calls_of_runs_that_are_not_known_are_forgotten_at_the_next_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    let (journal, _) = Journal::open(&path, false).unwrap();
+    write(&journal, run(1, None)).await;
+    for slot in [1, 2] {
+        write(&journal, vec![call(slot, "tu", Stage::Answered)]).await;
+        write(&journal, large(slot)).await;
+    }
+    journal.close();
+    drop(journal);
+    let (journal, kept) = Journal::open(&path, false).unwrap();
+    assert_eq!((kept.runs.len(), kept.runs[0].calls.len()), (1, 1));
+    journal.close();
+    let bytes = fs::metadata(&path).unwrap().len();
+    assert!((1 << 20..2 << 20).contains(&bytes), "{bytes}");
 }
 
 /// A disk that refuses when the bridge starts is waited for: the bridge runs, and makes no calls.
@@ -425,7 +455,7 @@ async fn a_start_does_not_need_a_disk_that_works() {
     fs::create_dir(path.with_extension("new")).unwrap();
     let (journal, kept) = Journal::open(&path, false).unwrap();
     assert_eq!(kept.runs.len(), 1, "what is there is read");
-    assert!(!journal.is_open() && journal.health().error.is_some());
+    assert!(!journal.is_open() && journal.health().error.is_some() && !journal.health().is_full);
     journal.commit(run(2, None)).await.unwrap_err();
     journal.write(run(3, None));
     fs::remove_dir(path.with_extension("new")).unwrap();
@@ -509,6 +539,7 @@ async fn what_has_ended_makes_room_and_what_has_not_closes_the_journal() {
     fill(None, 20).await;
     let health = journal.health();
     assert!(!journal.is_open() && health.error.unwrap().contains("full"), "no more calls");
+    assert!(health.is_full, "the disk is not to blame");
     journal.close();
     let (journal, kept) = Journal::open_bounded(&path, false, MAX).unwrap();
     let is_answered = |run: &&KeptRun| run.calls.first().is_some_and(|it| it.answer.is_some());

@@ -21,9 +21,11 @@ use super::{
     mask::masked,
 };
 use crate::{
+    budget::{Budget, Held},
     http_client,
     model::{
         event::{Beginning, Body},
+        ids::AppName,
         replay::Unnumbered,
     },
     upstream::OpenError,
@@ -106,6 +108,8 @@ struct Replay {
     repetitions: Unnumbered,
     /// Whether MANTYX has closed it.
     ended: bool,
+    /// Pays for what is there of an event, until the app has taken it.
+    held: Held,
 }
 
 impl Replay {
@@ -119,8 +123,21 @@ impl Replay {
         debug!(run = %run.key.run, seq, "an app reads events that only MANTYX still has");
         let response = replay(&runs, &run, seq).await;
         let response = response.map_err(|error| Arc::new(Failure::new(error)))?;
+        Ok(Box::new(Self::new(&run.app, response, seq, repetitions)))
+    }
+
+    fn new(app: &AppName, response: reqwest::Response, seq: u64, repetitions: Unnumbered) -> Self {
+        let held = Budget::of_process().hold_for(Some(app.clone()));
         let framer = Framer::new(MAX_EVENT);
-        Ok(Box::new(Self { response, framer, seq, repetitions, ended: false }))
+        Self { response, framer, seq, repetitions, ended: false, held }
+    }
+
+    /// `out` for the app. It was paid for as it came, and is until the app has taken it.
+    fn hand_out(&mut self, out: Vec<u8>) -> Bytes {
+        let mut held = self.held.take();
+        self.held.follow(self.framer.unfinished().len());
+        held.follow(out.capacity());
+        held.pay_for(out)
     }
 }
 
@@ -140,7 +157,7 @@ async fn begin(
             return replay(Unnumbered::default()).await.map(From::Replay);
         };
         match run.log.peek(&cursor) {
-            Read::LastIsElsewhere => {
+            Read::Elsewhere => {
                 let repetitions = run.state().repetitions();
                 return replay(repetitions).await.map(From::Replay);
             }
@@ -291,7 +308,7 @@ async fn read_log(run: &DrivenRun, cursor: &mut Cursor, wake: &mut Wake) -> Turn
         match run.log.read(cursor) {
             Read::Frames(bytes) => return Turn::Bytes(bytes),
             Read::End => return Turn::To(From::Ended),
-            Read::LastIsElsewhere => return Turn::Elsewhere(cursor.seq),
+            Read::Elsewhere => return Turn::Elsewhere(cursor.seq),
             Read::Behind => return Turn::Behind(cursor.seq),
             Read::Pending => {
                 if !wake.news(&access).await {
@@ -328,7 +345,7 @@ fn is_last(run: &DrivenRun, framer: &Framer) -> bool {
     }
 }
 
-/// May be dropped while it waits: `chunk` loses nothing, and nothing is held beside the framer.
+/// May be dropped while it waits: `chunk` loses nothing, and nothing is there beside the framer.
 async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
     loop {
         let mut out = Vec::new();
@@ -342,7 +359,7 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
                 Ok(None) => break,
                 Err(_) if is_last(run, &replay.framer) => {
                     out.extend_from_slice(&replay.framer.take_rest());
-                    return Turn::BeginsLast(out.into());
+                    return Turn::BeginsLast(replay.hand_out(out));
                 }
                 Err(error) => {
                     warn!(run = %run.key.run, %error, "an event of MANTYX is left out of a replay");
@@ -350,9 +367,11 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
                 }
             };
             let Some(event) = driver::read(run, &frame) else { continue };
+            let is_end = matches!(event.body, Body::End(kind) if kind == run.key.kind);
             let is_repeated = match (event.seq, event.print) {
                 (Some(seq), _) => seq <= replay.seq,
-                (None, Some(print)) => replay.repetitions.repeats(print),
+                // The driver alone has read the last one: no app has it, where it is read here.
+                (None, Some(print)) => replay.repetitions.repeats(print) && !is_end,
                 (None, None) => false,
             };
             if is_repeated {
@@ -363,9 +382,9 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
                 Body::Call(call) if run.table.claims(call).is_some() => {
                     out.extend_from_slice(&masked(run.key.kind, event.seq, call).raw);
                 }
-                Body::End(kind) if *kind == run.key.kind => {
+                Body::End(_) if is_end => {
                     out.extend_from_slice(&frame.raw);
-                    return Turn::Last(out.into());
+                    return Turn::Last(replay.hand_out(out));
                 }
                 Body::Call(_) | Body::Answered(..) | Body::End(_) | Body::Other => {
                     out.extend_from_slice(&frame.raw);
@@ -373,7 +392,7 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
             }
         }
         if !out.is_empty() {
-            return Turn::Bytes(out.into());
+            return Turn::Bytes(replay.hand_out(out));
         }
         if !run.log.has_left_last()
             && let Some(cursor) = run.log.after(replay.seq)
@@ -384,7 +403,13 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
             return Turn::To(From::Ended);
         }
         match replay.response.chunk().await {
-            Ok(Some(chunk)) => replay.framer.push(&chunk),
+            Ok(Some(chunk)) => {
+                replay.framer.push(&chunk);
+                if let Err(error) = replay.held.keep_up(replay.framer.unfinished().len()).await {
+                    info!(run = %run.key.run, %error, "a replay is closed and can be resumed");
+                    return Turn::To(From::Ended);
+                }
+            }
             // A last frame may wait for its line feed.
             Ok(None) => replay.ended = true,
             Err(error) => {
@@ -393,5 +418,59 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
                 return Turn::To(From::Ended);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What a replay holds, and who waits for it.
+
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::{
+        budget::tests::{quiet_after, without_room},
+        runs::{Inner, Room, tests::run},
+    };
+
+    fn event(size: usize) -> Vec<u8> {
+        format!("id: 2\nevent: delta\ndata: \"{}\"\n\n", "x".repeat(size)).into_bytes()
+    }
+
+    fn replay(event: &[u8]) -> Replay {
+        let (first, second) = event.split_at(event.len() - 5);
+        let pieces = vec![first.to_vec(), second.to_vec()];
+        Replay::new(&"a".into(), quiet_after(pieces), 0, Unnumbered::default())
+    }
+
+    #[tokio::test]
+    async fn what_a_replay_has_is_paid_for_until_the_app_takes_it() {
+        let run = run(&mut Inner::default(), "run", &Room::default());
+        run.log.forget();
+        let event = event(7 << 20);
+        let budget = Budget::with_room(10 << 20);
+        Budget::instead(&budget, async {
+            let mut replay = replay(&event);
+            let Turn::Bytes(bytes) = read_replay(&run, &mut replay).await else {
+                panic!("an event")
+            };
+            assert_eq!((bytes.len(), budget.used()), (event.len(), event.len()));
+            drop(bytes);
+            assert_eq!(budget.used(), 0);
+        })
+        .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_replay_waits_for_room_and_ends_where_none_comes() {
+        let run = run(&mut Inner::default(), "run", &Room::default());
+        run.log.forget();
+        without_room(async {
+            let mut replay = replay(&event(7 << 20));
+            assert!(read_replay(&run, &mut replay).now_or_never().is_none(), "it waits");
+            let ended = read_replay(&run, &mut replay).await;
+            assert!(matches!(ended, Turn::To(From::Ended)), "the app can resume it");
+        })
+        .await;
     }
 }

@@ -251,7 +251,7 @@ impl DrivenRun {
         let left = self.left_entries().remove(&key);
         left.unwrap_or_else(|| {
             let seq = self.last_seq();
-            Arc::new(Entry::new(runs.keeping(), self.slot, agent_run, call, seq))
+            Arc::new(Entry::new(runs.keeping(&self.app), self.slot, agent_run, call, seq))
         })
     }
 

@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     backoff::Backoff,
-    budget::Budget,
+    budget::{self, Budget},
     http_client,
     journal::record::Change,
     metrics::RunEnding,
@@ -541,7 +541,7 @@ impl Driver {
             Step::Finish => {
                 // Apps get the last event wherever they are: without a number, none is behind them.
                 let number = seq.filter(|_| !is_behind);
-                raw.cloned().into_iter().for_each(|raw| self.run.log.push(number, raw));
+                raw.cloned().into_iter().for_each(|raw| self.run.log.push_last(number, raw));
                 return true;
             }
         }
@@ -557,7 +557,8 @@ impl Driver {
 
     fn answer(&mut self, call: Call, task: Task, entry: Arc<Entry>) {
         let (runs, run) = (Arc::clone(&self.runs), Arc::clone(&self.run));
-        self.calls.spawn(answering::answer(runs, run, call, task, entry));
+        let app = run.app.clone();
+        self.calls.spawn(budget::for_app(app, answering::answer(runs, run, call, task, entry)));
     }
 }
 

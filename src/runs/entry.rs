@@ -12,8 +12,9 @@ use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 
-use super::pending::LongCalls;
+use super::{pending::LongCalls, shares::Share};
 use crate::{
     backend::peer::{Handle, NotRecorded, Witness},
     journal::{
@@ -34,12 +35,20 @@ use crate::{
 /// so long, however late it is.
 const POST_KEPT: Duration = Duration::from_secs(30);
 
+/// What an entry needs.
+#[derive(Debug)]
+pub(super) struct Keeping {
+    pub(super) journal: Arc<Journal>,
+    /// Cancelled when the bridge goes down and does not wait for calls any more.
+    pub(super) leaving: CancellationToken,
+    /// What the call's arguments and answer take.
+    pub(super) share: Share,
+}
+
 /// One call in the journal.
 #[derive(Debug)]
 pub(super) struct Entry {
-    journal: Arc<Journal>,
-    /// Cancelled when the bridge goes down and does not wait for calls any more.
-    leaving: CancellationToken,
+    keeping: Keeping,
     key: CallKey,
     record: Mutex<CallRecord>,
     /// When this process has known it first.
@@ -53,7 +62,7 @@ pub(super) struct Entry {
 impl Entry {
     /// The entry of a call that has just been read; `seq` is how far its run has been read with it.
     pub(super) fn new(
-        (journal, leaving): (Arc<Journal>, CancellationToken),
+        keeping: Keeping,
         slot: Slot,
         agent_run: Option<&RunId>,
         call: &Call,
@@ -65,6 +74,7 @@ impl Entry {
             tool_use: call.tool_use.to_string(),
         };
         let received = clock::moment();
+        keeping.share.hold(call.args.get().len());
         let record = CallRecord {
             stage: Stage::Received,
             attempts: 0,
@@ -81,20 +91,22 @@ impl Entry {
             is_others: false,
         };
         let (record, since) = (Mutex::new(record), Instant::now());
-        Self { journal, leaving, key, record, since, long: OnceLock::new(), before: Duration::ZERO }
+        Self { keeping, key, record, since, long: OnceLock::new(), before: Duration::ZERO }
     }
 
-    /// The entry of a call that an earlier process has left.
+    /// The entry of a call that an earlier process has left, with the size of its answer.
     pub(super) fn kept(
-        (journal, leaving): (Arc<Journal>, CancellationToken),
+        keeping: Keeping,
         key: CallKey,
-        record: CallRecord,
+        (record, answer): (CallRecord, usize),
     ) -> Self {
+        let args = record.args.as_ref().map_or(0, |args| args.get().len());
+        keeping.share.hold(args + answer);
         let received = Moment { wall: record.received_at, up: record.received_up };
         // Where nobody can tell, its time counts as over: nobody may wait for it any more.
-        let before = journal.since(received).unwrap_or(Duration::MAX);
+        let before = keeping.journal.since(received).unwrap_or(Duration::MAX);
         let (record, since) = (Mutex::new(record), Instant::now());
-        Self { journal, leaving, key, record, since, long: OnceLock::new(), before }
+        Self { keeping, key, record, since, long: OnceLock::new(), before }
     }
 
     /// What it is kept under.
@@ -131,7 +143,7 @@ impl Entry {
     /// Ends when the bridge goes down and the call is better left: its peer has named the work, so
     /// that the next process can ask for it.
     pub(super) async fn left(&self) {
-        self.leaving.cancelled().await;
+        self.keeping.leaving.cancelled().await;
         if self.handle().is_none() || self.is_answered() {
             std::future::pending::<()>().await;
         }
@@ -149,7 +161,9 @@ impl Entry {
 
     /// What is known of a call that was left; MANTYX waits for `whole`.
     pub(super) fn known(&self, repeatable: bool, whole: Duration) -> Known {
-        let (budget, record) = (self.left_of(whole), self.record());
+        let record = self.record();
+        // Without its arguments, a call is not made.
+        let budget = record.args.as_ref().map_or(Duration::ZERO, |_| self.left_of(whole));
         let (stage, attempts) = (record.stage, record.attempts);
         Known { stage, attempts, has_handle: record.handle.is_some(), repeatable, budget }
     }
@@ -169,7 +183,22 @@ impl Entry {
         }
     }
 
+    /// Whether there is room for all that the app's calls hold, this one's arguments among it. Where
+    /// there is not, its arguments are not kept, and it must not be made.
+    pub(super) fn has_room(&self) -> bool {
+        let mut record = self.record();
+        // One that may have reached its tool is asked about where it is dispatched again.
+        let has_room = self.keeping.share.fits() || record.stage != Stage::Received;
+        if !has_room {
+            (record.stage, record.args) = (Stage::Answered, None);
+            self.keeping.share.hold(0);
+        }
+        has_room
+    }
+
     /// There is an answer, which is going to be posted as `body`.
+    ///
+    /// Where the app has no room for it, only that there is one is written.
     ///
     /// Where it cannot be written, it is posted all the same: after a crash, MANTYX would be told
     /// that the outcome is unknown, and would not want to know.
@@ -178,13 +207,25 @@ impl Entry {
             let mut record = self.record();
             (record.stage, record.args) = (Stage::Answered, None);
         }
-        let changes = vec![self.change(), Change::Answer(self.key.clone(), body)];
-        self.journal.commit(changes).await.ok();
+        let mut changes = vec![self.change()];
+        if self.keeping.share.hold(body.len()) {
+            changes.push(Change::Answer(self.key.clone(), body));
+        } else {
+            warn!(
+                tool = self.record().name,
+                toolUseId = self.key.tool_use,
+                "the app has no room in the journal for the answer; it is posted, and a crash would \
+                 lose it"
+            );
+            // One that it takes the place of.
+            changes.push(Change::ForgetAnswer(self.key.clone()));
+        }
+        self.keeping.journal.commit(changes).await.ok();
     }
 
     /// Nobody waits for the answer any more.
     pub(super) fn close(&self) {
-        self.journal.write(self.closed());
+        self.keeping.journal.write(self.closed());
     }
 
     /// The changes that say so.
@@ -193,6 +234,7 @@ impl Entry {
             let mut record = self.record();
             (record.stage, record.args, record.handle) = (Stage::Closed, None, None);
         }
+        self.keeping.share.hold(0);
         vec![self.change(), Change::ForgetAnswer(self.key.clone())]
     }
 
@@ -227,7 +269,7 @@ impl Entry {
                 record.stage = Stage::Dispatched;
                 record.attempts += 1;
             }
-            self.journal.write(vec![Change::Call(self.key.clone(), record.clone()), long]);
+            self.keeping.journal.write(vec![Change::Call(self.key.clone(), record.clone()), long]);
         })
     }
 
@@ -269,20 +311,32 @@ impl Witness for Entry {
 
     fn dispatching(&self) -> BoxFuture<'_, Result<(), NotRecorded>> {
         Box::pin(async {
-            if !self.journal.is_open() {
-                return Err(NotRecorded);
+            if !self.keeping.journal.is_open() {
+                return Err(NotRecorded::Unwritable);
+            }
+            if !self.keeping.share.fits() {
+                return Err(NotRecorded::NoShare);
             }
             // It has had its answer, or is about to have it: what it brings is kept elsewhere.
             if let Some((calls, id)) = self.long.get() {
                 self.reaches(calls, id)?;
-                return self.journal.commit(Vec::new()).await.map_err(|_told| NotRecorded);
+                return self
+                    .keeping
+                    .journal
+                    .commit(Vec::new())
+                    .await
+                    .map_err(|_told| NotRecorded::Unwritable);
             }
             {
                 let mut record = self.record();
                 record.stage = Stage::Dispatched;
                 record.attempts += 1;
             }
-            self.journal.commit(vec![self.change()]).await.map_err(|_told| NotRecorded)
+            self.keeping
+                .journal
+                .commit(vec![self.change()])
+                .await
+                .map_err(|_told| NotRecorded::Unwritable)
         })
     }
 
@@ -291,12 +345,14 @@ impl Witness for Entry {
             calls.not_reached(id, arguments, |long| {
                 let mut record = self.record();
                 Self::takes_back(&mut record);
-                self.journal.write(vec![Change::Call(self.key.clone(), record.clone()), long]);
+                self.keeping
+                    .journal
+                    .write(vec![Change::Call(self.key.clone(), record.clone()), long]);
             });
             return;
         }
         Self::takes_back(&mut self.record());
-        self.journal.write(vec![self.change()]);
+        self.keeping.journal.write(vec![self.change()]);
     }
 
     fn named(&self, handle: &Handle) {
@@ -305,10 +361,10 @@ impl Witness for Entry {
             return;
         }
         self.record().handle = Some(handle.0.clone());
-        self.journal.write(vec![self.change()]);
+        self.keeping.journal.write(vec![self.change()]);
     }
 
     fn is_left(&self) -> bool {
-        self.leaving.is_cancelled()
+        self.keeping.leaving.is_cancelled()
     }
 }

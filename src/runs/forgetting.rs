@@ -2,16 +2,28 @@
 //!
 //! Must not: forget a run whose calls could then be made again, or write to the journal.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, hash::Hash, time::Duration};
 
 use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
-    DrivenRun, Inner, KEEP_COUNT, KEEP_ENDED, KEEP_EVENTS, KEEP_SESSION_BYTES, RunKey, log::Room,
-    owners::Owned,
+    DrivenRun, Inner, KEEP_COUNT, KEEP_ENDED, KEEP_EVENTS, KEEP_SESSION_BYTES, RunKey, Runs,
+    log::Room, owners::Owned,
 };
-use crate::{journal::record::Change, model::ids::AppName};
+use crate::journal::record::Change;
+
+impl Runs {
+    /// Forgets what has outlived its use, in the journal too.
+    pub(super) fn sweep(&self, inner: &mut Inner) {
+        let before = inner.swept;
+        let mut forgotten = inner.sweep(Instant::now(), &self.room);
+        if inner.swept != before {
+            forgotten.extend(inner.sweep_asleep(|moment| self.journal.since(moment)));
+        }
+        self.journal.write(forgotten);
+    }
+}
 
 impl Inner {
     /// Forgets sessions until all of them have room in the journal: of the app whose sessions take
@@ -87,11 +99,11 @@ impl Inner {
 }
 
 /// The oldest of what each app has beyond `most`: no app pushes out what is another's.
-pub(super) fn beyond<'a, K>(
+pub(super) fn beyond<'a, A: Eq + Hash + ?Sized + 'a, T: Ord + Copy, K>(
     most: usize,
-    all: impl Iterator<Item = (&'a AppName, (Instant, K))>,
+    all: impl Iterator<Item = (&'a A, (T, K))>,
 ) -> Vec<K> {
-    let mut by_app: HashMap<&AppName, Vec<(Instant, K)>> = HashMap::new();
+    let mut by_app: HashMap<&A, Vec<(T, K)>> = HashMap::new();
     for (app, one) in all {
         by_app.entry(app).or_default().push(one);
     }
@@ -109,11 +121,11 @@ type Measured<O, K> = Vec<(O, usize, K)>;
 
 /// What has to go so that all of it takes at most `most` bytes: the first, by its order, of the app that
 /// takes most, again and again. No app loses any before it takes more than an equal share.
-pub(super) fn beyond_bytes<'a, O: Ord, K>(
+pub(super) fn beyond_bytes<'a, A: Eq + Hash + ?Sized + 'a, O: Ord, K>(
     most: usize,
-    all: impl Iterator<Item = (&'a AppName, (O, usize, K))>,
+    all: impl Iterator<Item = (&'a A, (O, usize, K))>,
 ) -> Vec<K> {
-    let mut by_app: HashMap<&AppName, (usize, Measured<O, K>)> = HashMap::new();
+    let mut by_app: HashMap<&A, (usize, Measured<O, K>)> = HashMap::new();
     let (mut total, mut beyond) = (0, Vec::new());
     for (app, one) in all {
         total += one.1;

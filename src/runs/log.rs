@@ -56,6 +56,8 @@ struct Inner {
     /// The position behind the last dropped entry that had no `seq`; 0 when there was none. Who
     /// has not read so far cannot tell what is missing.
     dropped_unnumbered: u64,
+    /// The position behind the last entry that was too large to be kept, and has a `seq`.
+    too_large: u64,
     ended: bool,
     /// The last event of the run is too large to be kept; MANTYX has it.
     last_is_elsewhere: bool,
@@ -85,8 +87,8 @@ pub enum Read {
     Behind,
     /// The run has ended and everything has been read.
     End,
-    /// The same but for the last event, which MANTYX alone has.
-    LastIsElsewhere,
+    /// What comes next is too large to be kept: MANTYX alone has it.
+    Elsewhere,
 }
 
 impl EventLog {
@@ -112,13 +114,34 @@ impl EventLog {
         this
     }
 
-    /// Adds a frame, and drops the oldest where there are too many.
+    /// Adds a frame, and drops the oldest where there are too many. One that is too large goes as
+    /// well: readers get it from MANTYX.
     pub fn push(&self, seq: Option<u64>, bytes: Bytes) {
         let mut inner = self.lock();
-        inner.push(Entry { seq, bytes });
+        let entry = Entry { seq, bytes };
+        let is_kept = inner.keeps(&entry);
+        inner.push(entry);
         let most = if inner.room.is_scarce() { KEEP_WHERE_SCARCE } else { KEEP_BYTES };
         while inner.bytes > most && inner.entries.len() > 1 {
             inner.drop_first();
+        }
+        if !is_kept {
+            inner.drop_first();
+            if seq.is_some() {
+                inner.too_large = inner.first;
+            }
+        }
+    }
+
+    /// Adds the frame of the run's last event. Where it is too large, what is before it stays.
+    pub fn push_last(&self, seq: Option<u64>, bytes: Bytes) {
+        let entry = Entry { seq, bytes };
+        let mut inner = self.lock();
+        if inner.keeps(&entry) {
+            drop(inner);
+            self.push(entry.seq, entry.bytes);
+        } else {
+            inner.last_is_elsewhere = true;
         }
     }
 
@@ -179,7 +202,9 @@ impl EventLog {
         let inner = self.lock();
         if cursor.position < inner.first {
             if inner.dropped > cursor.seq || inner.dropped_unnumbered > cursor.position {
-                return Read::Behind;
+                let is_there = inner.too_large > cursor.position
+                    && inner.dropped_unnumbered <= cursor.position;
+                return if is_there { Read::Elsewhere } else { Read::Behind };
             }
             cursor.position = inner.first;
         }
@@ -201,7 +226,7 @@ impl EventLog {
         let (ended, is_elsewhere) = (inner.ended, inner.last_is_elsewhere);
         drop(inner);
         match picked.len() {
-            0 if ended && is_elsewhere => Read::LastIsElsewhere,
+            0 if ended && is_elsewhere => Read::Elsewhere,
             0 if ended => Read::End,
             0 => Read::Pending,
             1 => picked.pop().map_or(Read::Pending, Read::Frames),
@@ -232,6 +257,14 @@ impl Drop for EventLog {
 }
 
 impl Inner {
+    /// Whether there is room for `entry` alone. One without a `seq` is kept longer than others: who
+    /// reads on cannot ask MANTYX for it.
+    fn keeps(&self, entry: &Entry) -> bool {
+        let is_scarce = self.room.is_scarce();
+        entry.size() <= KEEP_WHERE_SCARCE
+            || !is_scarce && (entry.size() <= KEEP_BYTES || entry.seq.is_none())
+    }
+
     fn push(&mut self, entry: Entry) {
         self.bytes += entry.size();
         self.room.0.fetch_add(entry.size(), Ordering::Relaxed);
@@ -321,6 +354,47 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_that_is_too_large_is_not_kept() {
+        let room = Room::default();
+        let log = EventLog::new(&room);
+        let (mut fast, mut slow) = (log.after(0).unwrap(), log.after(0).unwrap());
+        push(&log, 1..=1, 10);
+        assert_eq!(read_all(&log, &mut fast), 10);
+        push(&log, 2..=2, 7 << 20);
+        assert_eq!(room.0.load(Ordering::Relaxed), 0);
+        push(&log, 3..=3, 10);
+        assert_eq!((log.read(&mut fast), fast.seq), (Read::Elsewhere, 1), "it reads it at MANTYX");
+        assert_eq!(log.read(&mut slow), Read::Elsewhere);
+        assert!(log.after(1).is_none());
+        assert_eq!(read_all(&log, &mut log.after(2).unwrap()), 10, "from there it goes on");
+    }
+
+    #[test]
+    fn where_room_is_scarce_no_entry_takes_more_than_its_log_may() {
+        let room = Room::default();
+        let logs: Vec<EventLog> = (0..100).map(|_| EventLog::new(&room)).collect();
+        for (at, log) in logs.iter().enumerate() {
+            let seq = (at % 2 == 0).then_some(1);
+            log.push(seq, Bytes::from(vec![b'x'; 7 << 20]));
+        }
+        let used = room.0.load(Ordering::Relaxed);
+        assert!(used <= ROOM + (7 << 20), "{used}");
+        let kept = logs.iter().filter(|log| log.lock().bytes > 0).count();
+        assert_eq!(kept, 10, "those without a number, as long as there is room");
+    }
+
+    #[test]
+    fn a_last_entry_that_is_too_large_is_elsewhere() {
+        let log = EventLog::new(&Room::default());
+        push(&log, 1..=2, 10);
+        log.push_last(Some(3), Bytes::from(vec![b'x'; 7 << 20]));
+        log.end();
+        let mut cursor = log.after(0).unwrap();
+        assert_eq!(read_all(&log, &mut cursor), 20, "what is before it stays");
+        assert_eq!(log.read(&mut cursor), Read::Elsewhere);
+    }
+
+    #[test]
     fn a_frame_without_seq_is_read_once() {
         let log = EventLog::new(&Room::default());
         log.push(None, Bytes::from_static(b"a"));
@@ -352,7 +426,7 @@ mod tests {
         assert_eq!(read_all(&log, &mut cursor), 20);
         assert_eq!(log.read(&mut cursor), Read::Pending, "it has not ended yet");
         log.end();
-        assert_eq!((log.peek(&cursor), log.has_left_last()), (Read::LastIsElsewhere, true));
+        assert_eq!((log.peek(&cursor), log.has_left_last()), (Read::Elsewhere, true));
     }
 
     #[test]

@@ -32,6 +32,7 @@ use super::{
 };
 use crate::{
     backend::peer::Origin,
+    budget,
     journal::{self, Journal, clock, record::Millis},
     model::{
         answer::Answer,
@@ -407,7 +408,9 @@ impl Runs {
         let (stop, told) = (of_run.unwrap_or_default(), (scope, in_hand.tool.clone()));
         self.long_calls.begin(id.clone(), told, Some(in_hand.work()), stop.clone());
         in_hand.goes_on(&self.long_calls, &id);
-        self.tracker.spawn(Arc::clone(self).go_on(making, in_hand, id, stop));
+        let app = in_hand.app.clone();
+        let goes_on = Arc::clone(self).go_on(making, in_hand, id, stop);
+        self.tracker.spawn(budget::for_app(app, goes_on));
         Ok(Made::from(first))
     }
 

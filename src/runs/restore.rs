@@ -3,6 +3,7 @@
 //!
 //! Must not: decide what becomes of a call (model/recovery.rs does), or read the journal.
 
+mod asleep;
 mod inherited;
 
 use std::sync::{Arc, atomic::Ordering};
@@ -104,6 +105,8 @@ impl Runs {
                 }
             }
         }
+        let forgotten = self.lock().sweep_asleep(|moment| self.journal.since(moment));
+        self.journal.write(forgotten);
         self.restore_long_calls(long);
     }
 
@@ -233,7 +236,9 @@ impl Runs {
         let mut open = Vec::new();
         for call in calls {
             let content = call.record.content;
-            let entry = Arc::new(Entry::kept(self.keeping(), call.key, call.record));
+            let answer = call.answer.as_ref().map_or(0, Bytes::len);
+            let keeping = self.keeping(&record.app.as_str().into());
+            let entry = Arc::new(Entry::kept(keeping, call.key, (call.record, answer)));
             let asked = entry.call();
             let route = table.claims(&asked).cloned();
             let known = entry.known(route.as_ref().is_some_and(|r| r.repeatable), POST_WITHIN);

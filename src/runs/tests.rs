@@ -3,6 +3,7 @@
 mod at_once;
 mod panics;
 mod scene;
+mod shares;
 mod unwanted;
 
 use tokio::time::advance;
@@ -20,7 +21,7 @@ fn authority() -> Authority {
 }
 
 /// A run with one event, which is put into `inner`.
-fn run(inner: &mut Inner, id: &str, room: &Room) -> Arc<DrivenRun> {
+pub(super) fn run(inner: &mut Inner, id: &str, room: &Room) -> Arc<DrivenRun> {
     run_with(authority(), inner, id, room)
 }
 
@@ -60,8 +61,8 @@ async fn where_room_is_scarce_the_events_of_ended_runs_are_forgotten() {
     inner.sweep(Instant::now(), &room);
     assert!(ended.log.after(0).is_some(), "an app may yet come for them");
 
-    let large = EventLog::new(&room);
-    large.push(Some(1), Bytes::from(vec![b'x'; 65 << 20]));
+    let large: Vec<EventLog> = (0..69).map(|_| EventLog::new(&room)).collect();
+    large.iter().for_each(|log| log.push(Some(1), Bytes::from(vec![b'x'; 1_000_000])));
     advance(Duration::from_secs(10)).await;
     inner.sweep(Instant::now(), &room);
     assert!(ended.log.after(0).is_none(), "MANTYX has them");

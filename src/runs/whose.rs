@@ -15,6 +15,7 @@ use super::{
     owners::{How, Owned},
 };
 use crate::{
+    budget,
     journal::{
         self,
         record::{Change, KeptRun, KeptSession, OwnedKey, OwnerRecord},
@@ -139,7 +140,9 @@ impl Runs {
     ) {
         for (entry, task) in calls {
             let (runs, run) = (Arc::clone(self), Arc::clone(run));
-            self.tracker.spawn(answering::answer(runs, run, entry.call(), task, entry));
+            let app = run.app.clone();
+            let answered = answering::answer(runs, run, entry.call(), task, entry);
+            self.tracker.spawn(budget::for_app(app, answered));
         }
     }
 

@@ -195,7 +195,9 @@ impl Exporter {
         let response = self.http.send(request).await.map_err(broken)?;
         let status = response.status();
         if status.is_success() {
-            let (reply, _) = http_client::body_up_to(response, MAX_REPLY).await.map_err(broken)?;
+            let reply = http_client::body_up_to(response, MAX_REPLY).await;
+            let (reply, _) = reply
+                .map_err(|error| Failure::Passing(http_client::chain(&error), Duration::ZERO))?;
             return Ok(messages::rejected(&reply));
         }
         let why = format!("it answered {status}");

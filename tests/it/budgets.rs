@@ -7,6 +7,7 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::{TcpListener, TcpStream},
     task::JoinSet,
+    time::Instant,
 };
 
 use crate::{
@@ -124,6 +125,46 @@ async fn send(to: SocketAddr, token: &str, sent: usize) -> Connection {
         connection.write(end.as_bytes()).await;
     }
     connection
+}
+
+/// One app has three specs on the way and stops in the middle of each. Others find room all the same,
+/// and `problems` says what takes it.
+#[tokio::test]
+async fn one_app_leaves_room_for_the_others() {
+    let (sink, token) =
+        (Sink::start().await, |app| format!("token-of-{app}-1234567890123456789012"));
+    let (a, b) = (token("one"), token("two"));
+    let config = format!(
+        "upstream: {{base_url: 'http://{}', workspace: acme, credential: x}}\n\
+         apps:\n  one: {{token: {a}}}\n  two: {{token: {b}}}\n{OK}",
+        sink.addr
+    );
+    let bridge = Bridge::start(&config).await;
+    let to = bridge.addr();
+    let mut stopped = JoinSet::new();
+    for _ in 0..3 {
+        let a = a.clone();
+        stopped.spawn(async move { send(to, &a, 57).await });
+    }
+    // One has the room for the last, and is read to where its sender has stopped; not so all others.
+    let stopped = stopped.join_all().await;
+    let spec = format!(r#"{{"prompt":"{}"}}"#, "b".repeat(MIB));
+    let begun = Instant::now();
+    for _ in 0..3 {
+        let post = Request::new("POST", &format!("{API}/agent-runs")).bearer(&b);
+        post.json(spec.clone()).answer(to).await.expect(201);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(5), "none had to wait for room");
+    let problems = async |token: &str| {
+        let status = Request::new("GET", "/v1/status").bearer(token).answer(to).await.expect(200);
+        let all = status["problems"].as_array().expect("a list").clone();
+        let found = all.iter().find(|problem| problem["subject"] == "memory");
+        found.expect("it is told")["message"].as_str().expect("a text").to_owned()
+    };
+    assert!(problems(&a).await.contains("for the app `one`"));
+    let others = problems(&b).await;
+    assert!(others.contains("for another app") && !others.contains("one`"), "{others}");
+    drop(stopped);
 }
 
 async fn spec(to: SocketAddr, token: String) -> Answer {

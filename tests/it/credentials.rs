@@ -169,6 +169,24 @@ async fn a_fresh_token_of_its_app_replaces_one_that_expired() {
 }
 
 #[tokio::test]
+async fn a_run_that_waits_for_its_apps_credential_is_counted() {
+    let mut rig = passthrough("mine").await;
+    let script = Script::new().mcp("tu_1", "plain", "plain_hang", "{}").until("later").done();
+    let id = run(&rig, "mine", script).await;
+    rig.wait_executions(1).await;
+    rig.bridge.kill9();
+    rig.bridge.wait_childless().await;
+    rig.bridge.restart().await;
+    assert_eq!(rig.bridge.status().await["runs"], serde_json::json!({"driven": 0, "asleep": 1}));
+    let request = showing(&rig.bridge, "mine", "GET", &format!("{API}/agent-runs/{id}/stream"));
+    let _open = Stream::request(&rig.bridge, request).await;
+    wait::soon("its app has come back", async || {
+        (rig.bridge.status().await["runs"]["asleep"] == 0).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_runs_events_are_for_those_whom_mantyx_lets_see_it() {
     let mut rig = passthrough("mine").await;
     let script = Script::new().mcp("tu_1", "plain", "plain_hang", "{}").delta("secret-word");

@@ -93,6 +93,21 @@ async fn the_last_event_of_an_eval_may_be_too_large() {
     assert!(!text.contains("local_tool_call"), "masked");
 }
 
+/// Apps that read along get an event that is too large for the run's log from MANTYX, in its place.
+#[tokio::test]
+async fn an_event_that_is_not_kept_is_read_in_its_place() {
+    let rig = Rig::start().await;
+    let large = "y".repeat(2 << 20);
+    let script = Script::new().delta("a").until("go").delta(&large).delta("b").done();
+    let run = rig.run(script).await;
+    let mut stream = sse::Stream::open(&rig.bridge, &run.stream).await;
+    stream.event().await.expect("the first event");
+    rig.mantyx.release("go");
+    assert_eq!(sse::seqs(&stream.rest().await), [2, 3, 4]);
+    assert_eq!(sse::seqs(&sse::whole(&rig.bridge, &run.stream).await), [1, 2, 3, 4]);
+    assert_eq!(rig.mantyx.opened(&run.run_id), 3, "the driver's, and one for each reader");
+}
+
 #[tokio::test]
 async fn a_call_that_is_too_large_is_answered_and_not_made() {
     let rig = Rig::start().await;

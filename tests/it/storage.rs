@@ -11,7 +11,16 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{bridge, frames::Script, recovery::wait_journaled, scene::Scene, wait};
+use crate::{
+    bridge::{self, Bridge},
+    frames::Script,
+    http::Request,
+    mantyx::{Mantyx, Reply},
+    owners::token,
+    recovery::wait_journaled,
+    scene::Scene,
+    wait,
+};
 
 const NOTHING: &str = "{}";
 
@@ -102,6 +111,40 @@ async fn problems(rig: &Scene) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let problems = status["problems"].as_array().cloned().unwrap_or_default();
     problems.iter().map(|one| (text(&one["subject"]), text(&one["message"]))).collect()
+}
+
+/// One app's answers that MANTYX does not take fill that app's part of the journal, and no more.
+#[tokio::test]
+async fn answers_that_mantyx_does_not_take_stop_no_other_apps_calls() {
+    let (mantyx, [a, b]) = (Mantyx::start().await, ["a", "b"].map(token));
+    let config = format!(
+        "{}apps:\n  a: {{token: {a}, credential: of-a}}\n  b: {{token: {b}, credential: of-b}}\n\
+         local:\n  big:\n    command: [sh, -c, \"head -c 1900000 /dev/zero | tr '\\\\0' x\"]\n",
+        mantyx.upstream()
+    );
+    let bridge = Bridge::ready(&config).await;
+    let submit = async |token: &str, script: Script| {
+        mantyx.script(script.until("never").done());
+        let post = Request::new("POST", &format!("{}/agent-runs", bridge::API)).bearer(token);
+        let post = post.json(r#"{"modelId":"m","prompt":"hi"}"#);
+        let answer = post.answer(bridge.addr()).await.expect(202);
+        answer["runId"].as_str().expect("an id").to_owned()
+    };
+    let ids: Vec<String> = (0..40).map(|number| format!("tu_{number}")).collect();
+    ids.iter().for_each(|id| mantyx.replies(id, (0..10_000).map(|_| Reply::Status(503))));
+    let script = ids.iter().fold(Script::new(), |script, id| script.local(id, "big", NOTHING));
+    let run = submit(&a, script).await;
+    wait::until("all calls should have answers", Duration::from_secs(60), async || {
+        let get = Request::new("GET", &format!("/v1/runs/{run}")).bearer(&a);
+        let run = get.answer(bridge.addr()).await.expect(200);
+        (run["calls"] == 40 && run["callsInFlight"] == 0).then_some(())
+    })
+    .await;
+    submit(&b, Script::new().local("tu_b", "big", NOTHING)).await;
+    let answer = mantyx.answer("tu_b").await;
+    assert!(answer["result"].is_string(), "{:.200}", answer.to_string());
+    let status = Request::new("GET", "/v1/status").bearer(&b).answer(bridge.addr()).await;
+    assert_eq!(status.expect(200)["journal"]["lastError"], Value::Null);
 }
 
 #[tokio::test]

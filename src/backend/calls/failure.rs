@@ -10,12 +10,7 @@ use crate::{
         peer::{CallError, NotRead, NotRecorded},
         queue::Rejected,
     },
-    model::{
-        answer::codes::{OUTCOME_UNKNOWN, STORAGE_UNAVAILABLE},
-        ending::Ending,
-        ids::BackendName,
-        rights::Refusal,
-    },
+    model::{answer::codes::OUTCOME_UNKNOWN, ending::Ending, ids::BackendName, rights::Refusal},
 };
 
 /// Why there is no answer of the tool. `Display` is for the log.
@@ -77,7 +72,8 @@ impl Failure {
             Self::NotApproved => Ending::NotApproved,
             Self::Withdrawn => Ending::Withdrawn,
             Self::TimedOut(_) => Ending::TimedOut,
-            Self::NotRecorded(_) => Ending::Storage,
+            Self::NotRecorded(NotRecorded::Unwritable) => Ending::Storage,
+            Self::NotRecorded(NotRecorded::NoShare) => Ending::Busy,
             Self::AnotherPeer | Self::NotRepeatable | Self::Call(CallError::Lost(_)) => {
                 Ending::ConnectionLost
             }
@@ -120,10 +116,7 @@ impl Failure {
                 "This tool of `{name}` is withdrawn: it does not say of itself what the operator of \
                  the bridge has accepted. The call was not made; do without it."
             ),
-            Self::NotRecorded(NotRecorded) => format!(
-                "{STORAGE_UNAVAILABLE}: the bridge cannot write its journal, so the call to \
-                 `{name}` was not made. Do without it or try again later."
-            ),
+            Self::NotRecorded(why) => why.for_model(name.as_str()),
             Self::NotRepeatable => format!(
                 "{OUTCOME_UNKNOWN}: the bridge sent the call to `{name}` before and got no answer, and \
                  its tool is not marked as safe to repeat any more. The call may or may not have \

@@ -19,19 +19,22 @@ use super::text;
 use crate::{
     backend::{
         log::{Secrets, printable_lines},
-        peer::CallError,
+        peer::{CallError, NotRead},
         program::{
             self, Group, Started, describe,
             hiding::{self, Exposure},
             launcher,
         },
     },
+    budget::{Buffer, NoRoom},
     config::Program,
     model::{answer::Answer, ids::BackendName},
 };
 
 /// The longest output. Of a result, MANTYX takes a quarter of it.
 const MAX_OUTPUT: usize = 8 * 1024 * 1024;
+/// The most that is read of it at once.
+const MAX_CHUNK: usize = 16 * 1024;
 /// What is kept of stderr: its end, where programs say why they end.
 const MAX_STDERR: usize = 4 * 1024;
 /// How long a program has to end after SIGTERM.
@@ -53,8 +56,20 @@ pub(super) struct Runner {
     running: TaskTracker,
 }
 
-/// More output than is read.
-struct Flood;
+/// Why output is not read on.
+enum Stopped {
+    /// There is more than is read.
+    Flood,
+    /// What is there already fills the room that bodies have.
+    NoRoom,
+}
+
+/// What a program has written.
+struct Output {
+    bytes: Buffer,
+    /// More was read, and waits for room.
+    is_waiting: bool,
+}
 
 /// The end of a stream, and how much came before it.
 #[derive(Debug, Default)]
@@ -90,7 +105,8 @@ impl Runner {
         // The handle is not needed: the tracker knows the task.
         drop(self.running.spawn(watch(process, group, stop, tell)));
 
-        let (mut output, mut errors) = (Vec::new(), Tail::default());
+        let mut output = Output { bytes: Buffer::new(0), is_waiting: false };
+        let mut errors = Tail::default();
         let exchange = async {
             tokio::try_join!(
                 feed(stdin, arguments.get()),
@@ -104,22 +120,27 @@ impl Runner {
             tokio::select! {
                 exchanged = &mut exchange => match exchanged {
                     Ok(_) => Ok(ended.await),
-                    Err(flood) => Err(flood),
+                    Err(stopped) => Err(stopped),
                 },
                 status = &mut ended => match timeout(LINGER, exchange).await {
-                    Ok(Err(flood)) => Err(flood),
+                    Ok(Err(stopped)) => Err(stopped),
                     Ok(Ok(_)) | Err(_) => Ok(status),
                 },
             }
         };
-        let Ok(status) = outcome else { return Ok(Answer::Error(self.flooded())) };
+        let status = match outcome {
+            Err(Stopped::Flood) => return Ok(Answer::Error(self.flooded())),
+            Err(Stopped::NoRoom) => return Err(NotRead::NoRoom(NoRoom).into()),
+            Ok(_) if output.is_waiting => return Err(NotRead::NoRoom(NoRoom).into()),
+            Ok(status) => status,
+        };
         if self.stop.is_cancelled() {
             return Err(CallError::Lost("the bridge stopped the program".to_owned()));
         }
         let status = status
             .unwrap_or_else(|_gone| Err(io::Error::other("nobody has waited for its end")))
             .map_err(|error| CallError::Lost(format!("its end is not known: {error}")))?;
-        self.answer(status, &output, &errors)
+        self.answer(status, &output.bytes.into_bytes(), &errors)
     }
 
     fn answer(
@@ -213,22 +234,30 @@ async fn watch(
 }
 
 /// Writes the arguments and closes stdin. A program need not read them.
-async fn feed(mut stdin: impl AsyncWrite + Unpin, arguments: &str) -> Result<(), Flood> {
+async fn feed(mut stdin: impl AsyncWrite + Unpin, arguments: &str) -> Result<(), Stopped> {
     let line = [arguments.as_bytes(), b"\n"].concat();
     let _taken = stdin.write_all(&line).await.is_ok() && stdin.shutdown().await.is_ok();
     Ok(())
 }
 
 /// Reads all of `from`, up to [`MAX_OUTPUT`].
-async fn read_whole(from: impl AsyncRead + Unpin, to: &mut Vec<u8>) -> Result<(), Flood> {
-    let most = MAX_OUTPUT as u64 + 1;
+async fn read_whole(mut from: impl AsyncRead + Unpin, to: &mut Output) -> Result<(), Stopped> {
+    let mut chunk = vec![0; MAX_CHUNK];
     // What was read before an error stays.
-    let _to_the_end = from.take(most).read_to_end(to).await.is_ok();
-    if to.len() > MAX_OUTPUT { Err(Flood) } else { Ok(()) }
+    while let Ok(read @ 1..) = from.read(&mut chunk).await {
+        if to.bytes.len() + read > MAX_OUTPUT {
+            return Err(Stopped::Flood);
+        }
+        to.is_waiting = true;
+        let piece = chunk.get(..read).unwrap_or_default();
+        to.bytes.push(piece).await.map_err(|NoRoom| Stopped::NoRoom)?;
+        to.is_waiting = false;
+    }
+    Ok(())
 }
 
 /// Reads all of `from` and keeps its end.
-async fn read_tail(mut from: impl AsyncRead + Unpin, to: &mut Tail) -> Result<(), Flood> {
+async fn read_tail(mut from: impl AsyncRead + Unpin, to: &mut Tail) -> Result<(), Stopped> {
     let mut chunk = vec![0; MAX_STDERR];
     while let Ok(read @ 1..) = from.read(&mut chunk).await {
         to.push(chunk.get(..read).unwrap_or_default());

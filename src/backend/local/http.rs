@@ -12,7 +12,10 @@ use url::Url;
 
 use super::text;
 use crate::{
-    backend::{log::printable_lines, peer::CallError},
+    backend::{
+        log::printable_lines,
+        peer::{CallError, NotRead},
+    },
     http_client,
     model::{answer::Answer, ids::BackendName, json::Members, trace::Trace},
 };
@@ -66,9 +69,12 @@ impl Endpoint {
             return Ok(Answer::Error(self.failure(status, response).await));
         }
         let kind = media_type(response.headers());
-        let (body, whole) = http_client::body_up_to(response, MAX_RESULT)
-            .await
-            .map_err(|error| CallError::Lost(http_client::chain(&error.without_url())))?;
+        let (body, whole) = http_client::body_up_to(response, MAX_RESULT).await.map_err(
+            |error| match NotRead::of(&error) {
+                Some(why) => CallError::NotRead(why),
+                None => CallError::Lost(http_client::chain(&error)),
+            },
+        )?;
         Ok(match text(&body, whole) {
             Some(text) if whole => Answer::text(text),
             Some(text) => Answer::unfinished(text),

@@ -13,7 +13,8 @@ use tokio::{
 
 use super::*;
 use crate::{
-    backend::peer::Progress,
+    backend::peer::{NotRead, Progress},
+    budget::tests::without_room,
     config::{Program, ProgramSandbox},
     http_client,
 };
@@ -325,6 +326,18 @@ async fn a_body_without_end_is_cut() {
     assert!(text.ends_with("é\n[cut by the bridge: the rest is missing]"));
 }
 
+/// The bridge is short of room, which is not the tool's doing: nothing is cut.
+#[tokio::test]
+async fn a_body_for_which_there_is_no_room_is_not_cut() {
+    without_room(async {
+        let answer = reply("200 OK", &vec![b'a'; 500_000]);
+        let (_, answer) = exchange(Method::POST, "/", "{}", answer).await;
+        let failure = answer.expect_err("it is not read");
+        assert!(matches!(failure, CallError::NotRead(NotRead::NoRoom(_))), "{failure}");
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_connection_that_breaks_tells_whether_the_request_was_sent() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -344,4 +357,19 @@ async fn a_connection_that_breaks_tells_whether_the_request_was_sent() {
     drop(listener);
     let outcome = call(&tool(&url), "{}").await;
     assert!(matches!(&outcome, Err(CallError::NotSent(why)) if !why.contains("127.0.0.1")));
+}
+
+/// Also where the program has ended meanwhile, and what it wrote lies in the pipe.
+#[tokio::test]
+async fn output_for_which_there_is_no_room_is_not_taken_for_all() {
+    without_room(async {
+        assert_eq!(shell("echo hi").await, result("hi"), "what is small has room");
+        for end in ["", "; sleep 60"] {
+            let script = format!("head -c 100000 /dev/zero | tr '\\0' a{end}");
+            let failure = call(&command(&["sh", "-c", &script], &[]), "{}").await;
+            let failure = failure.expect_err("it is not read to its end");
+            assert!(matches!(failure, CallError::NotRead(NotRead::NoRoom(_))), "{failure}");
+        }
+    })
+    .await;
 }

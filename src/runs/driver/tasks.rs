@@ -8,6 +8,7 @@ use tracing::{info, warn};
 
 use super::{Driver, Entry, Task};
 use crate::{
+    backend::peer::NotRecorded,
     journal::record::Change,
     model::{ending::Ending, event::Call, run::Work},
     runs::restore,
@@ -37,6 +38,14 @@ impl Driver {
                 continue;
             }
             let task = match work {
+                Work::Make(_) if !entry.has_room() => {
+                    warn!(
+                        run = %self.run.key.run, toolUseId = %call.tool_use, app = %self.run.app,
+                        "the app's open calls hold all that they may; call refused"
+                    );
+                    let why = NotRecorded::NoShare.for_model(&call.name);
+                    Task::Refuse(why, Ending::Busy)
+                }
                 Work::Make(route) => Task::Make(route),
                 Work::Doubtful(route) => restore::doubtful(&entry, route),
                 Work::Refuse(error) => Task::Refuse(error, Ending::Denied),

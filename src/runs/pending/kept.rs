@@ -21,6 +21,7 @@ use crate::{
         calls::Wanted,
         peer::{Handle, NotRecorded, Origin, Witness},
     },
+    budget,
     journal::record::{Change, LongOf, LongRecord, Millis},
     model::{
         answer::Answer,
@@ -179,7 +180,10 @@ impl LongCalls {
     ) -> Result<(), NotRecorded> {
         // Until it is written, so that a call which is forgotten meanwhile does not come back.
         let mut calls = self.lock();
-        let call = calls.get_mut(id).filter(|call| !call.stop.is_cancelled()).ok_or(NotRecorded)?;
+        let call = calls
+            .get_mut(id)
+            .filter(|call| !call.stop.is_cancelled())
+            .ok_or(NotRecorded::Unwritable)?;
         if !call.waits() {
             return Ok(());
         }
@@ -218,10 +222,10 @@ impl LongCalls {
     async fn dispatching(&self, id: &CallId) -> Result<(), NotRecorded> {
         let Some(journal) = &self.journal else { return Ok(()) };
         if !journal.is_open() {
-            return Err(NotRecorded);
+            return Err(NotRecorded::Unwritable);
         }
         self.reaches(id, |long| journal.write(vec![long]))?;
-        journal.commit(Vec::new()).await.map_err(|_told| NotRecorded)
+        journal.commit(Vec::new()).await.map_err(|_told| NotRecorded::Unwritable)
     }
 
     /// [`Witness::not_dispatched`] of such a call.
@@ -480,8 +484,10 @@ impl Runs {
         })
         .catch_unwind();
         let (asked_by, alone) = (None, Some(alone));
+        let owner = app.clone();
         let in_hand = InHand { app, tool, route, origin, account, asked_by, alone };
-        self.tracker.spawn(Arc::clone(self).go_on(making, in_hand, id.clone(), stop));
+        let goes_on = Arc::clone(self).go_on(making, in_hand, id.clone(), stop);
+        self.tracker.spawn(budget::for_app(owner, goes_on));
         Some(())
     }
 

@@ -65,6 +65,15 @@ pub(super) fn call(tool_use: &str) -> Call {
     }
 }
 
+/// A run of `app` that has no driver yet.
+pub(super) fn known_run(scene: &Scene, slot: u64, app: &str) -> Arc<DrivenRun> {
+    let new = NewRun { app: app.into(), ..scene.new_run(&format!("{RUN}{slot}")) };
+    let run = Arc::new(DrivenRun::new(Slot(slot), new, &scene.runs.room));
+    scene.runs.journal.write(run.changes());
+    scene.runs.lock().runs.insert(run.key.clone(), Arc::clone(&run));
+    run
+}
+
 impl Scene {
     pub(super) async fn start(pending_after: Option<Duration>) -> Self {
         let is_forgetful = Arc::new(AtomicBool::new(false));

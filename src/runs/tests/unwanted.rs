@@ -4,19 +4,10 @@
 use serde_json::Value;
 
 use super::{
-    scene::{RUN, Scene, call},
+    scene::{Scene, call, known_run},
     *,
 };
 use crate::model::{ending::Ending, recovery::Stage};
-
-/// A run of `app` that has no driver yet.
-fn known_run(scene: &Scene, slot: u64, app: &str) -> Arc<DrivenRun> {
-    let new = NewRun { app: app.into(), ..scene.new_run(&format!("{RUN}{slot}")) };
-    let run = Arc::new(DrivenRun::new(Slot(slot), new, &scene.runs.room));
-    scene.runs.journal.write(run.changes());
-    scene.runs.lock().runs.insert(run.key.clone(), Arc::clone(&run));
-    run
-}
 
 /// Has `call` answered by `task`, until MANTYX has said what it thinks of the answer.
 async fn answer(scene: &Scene, run: &Arc<DrivenRun>, id: &str, task: Task) {

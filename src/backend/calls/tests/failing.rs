@@ -177,7 +177,7 @@ fn what_outcomes_say_about_the_backend() {
         (Failure::Call(too_large(None)), Sign::Alive),
         (Failure::Rejected(Rejected::Late, wait), Sign::None),
         (Failure::Rejected(Rejected::QueueFull, wait), Sign::None),
-        (Failure::NotRecorded(NotRecorded), Sign::None),
+        (Failure::NotRecorded(NotRecorded::Unwritable), Sign::None),
         (Failure::Shut(Shut::For(wait)), Sign::None),
     ];
     for (failure, expected) in failures {

@@ -1,0 +1,165 @@
+//! Runs of an earlier process that wait for their app's credential: for how long, how many, and how much
+//! of the journal their calls take. Their app may never come back.
+//!
+//! Must not: wake a run, or write to the journal.
+
+use std::time::Duration;
+
+use tracing::info;
+
+use crate::{
+    journal::{
+        self,
+        record::{Change, KeptCall, KeptRun, Millis},
+    },
+    model::{ids::AppName, moment::Moment},
+    runs::{
+        Inner, KEEP_COUNT, KEEP_ENDED, Runs,
+        answering::POST_WITHIN,
+        forgetting::{beyond, beyond_bytes},
+    },
+};
+
+/// The most bytes of arguments and answers that their calls have in the journal, of all apps together.
+pub(in crate::runs) const KEEP_ASLEEP: usize = journal::MAX_SIZE / 8;
+
+impl Runs {
+    /// How many runs of `app`, or of all apps, wait for their app's credential.
+    pub fn asleep(&self, app: Option<&AppName>) -> usize {
+        let is_seen = |run: &&KeptRun| app.is_none_or(|app| run.record.app == app.as_str());
+        self.lock().asleep.values().filter(is_seen).count()
+    }
+}
+
+impl Inner {
+    /// Forgets the runs that nobody has asked for in a day, and those that an app has too many of; of
+    /// the others, what their calls do not need any more. `since` tells how long ago a moment was.
+    pub(in crate::runs) fn sweep_asleep(
+        &mut self,
+        since: impl Fn(Moment) -> Option<Duration>,
+    ) -> Vec<Change> {
+        let (mut changes, now) = (Vec::new(), u128::from(journal::now()));
+        let idle =
+            self.asleep.iter().filter(|(key, run)| !self.may_come_back(key, run.record.given_up));
+        let idle: Vec<_> = idle.map(|(key, run)| (run, (last_sign(run), key.clone()))).collect();
+        let is_old = |at: u64| now.saturating_sub(u128::from(at)) > KEEP_ENDED.as_millis();
+        let mut forget: Vec<_> = idle
+            .iter()
+            .filter(|(_, (at, _))| is_old(*at))
+            .map(|(_, (_, key))| key.clone())
+            .collect();
+        let others = idle.into_iter().filter(|(_, (at, _))| !is_old(*at));
+        forget.extend(beyond(KEEP_COUNT, others.map(|(run, it)| (run.record.app.as_str(), it))));
+        for run in forget.into_iter().filter_map(|key| self.asleep.remove(&key)) {
+            info!(run = run.record.run, app = run.record.app, "nobody asks for the run; forgotten");
+            self.claims.forget(run.slot);
+            changes.push(Change::ForgetRun(run.slot));
+        }
+        for call in self.asleep.values_mut().flat_map(|run| &mut run.calls) {
+            let received = Moment { wall: call.record.received_at, up: call.record.received_up };
+            let is_over = since(received).is_none_or(|ago| ago >= POST_WITHIN);
+            // What its peer has named is asked for, however late it is.
+            if is_over && call.record.handle.is_none() && call.record.args.take().is_some() {
+                changes.push(Change::Call(call.key.clone(), call.record.clone()));
+            }
+        }
+        changes.extend(self.make_room_for_asleep());
+        changes
+    }
+
+    /// Drops arguments and answers until all of them have room: of the app that has most, the oldest.
+    /// None of their calls is made; of one that may have been, the outcome is unknown.
+    fn make_room_for_asleep(&mut self) -> Vec<Change> {
+        let calls = self.asleep.iter().flat_map(|(key, run)| {
+            let sized = run.calls.iter().enumerate().map(|(at, call)| (at, call, size(call)));
+            let large = sized.filter(|(_, _, size)| *size > 0);
+            large.map(move |(at, call, size)| {
+                (run.record.app.as_str(), (call.record.received_at, size, (key.clone(), at)))
+            })
+        });
+        let mut changes = Vec::new();
+        for (key, at) in beyond_bytes(KEEP_ASLEEP, calls) {
+            let run = self.asleep.get_mut(&key);
+            let Some(call) = run.and_then(|run| run.calls.get_mut(at)) else { continue };
+            (call.record.args, call.record.handle, call.answer) = (None, None, None);
+            changes.push(Change::Call(call.key.clone(), call.record.clone()));
+            changes.push(Change::ForgetAnswer(call.key.clone()));
+        }
+        changes
+    }
+}
+
+/// When it was last known that somebody wants the run.
+fn last_sign(run: &KeptRun) -> Millis {
+    let calls = run.calls.iter().map(|call| call.record.received_at);
+    let known = run.record.ended_at.into_iter().chain(calls).max();
+    known.map_or(run.record.started_at, |at| at.max(run.record.started_at))
+}
+
+fn size(call: &KeptCall) -> usize {
+    call.record.args.as_ref().map_or(0, |args| args.get().len())
+        + call.answer.as_ref().map_or(0, bytes::Bytes::len)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use serde_json::value::RawValue;
+
+    use super::{
+        super::{key, tests::run},
+        *,
+    };
+    use crate::{journal::record::Slot, model::recovery::Stage};
+
+    const HOUR: u64 = 60 * 60 * 1000;
+
+    /// Puts a run with one call into `inner`, which came `ago` milliseconds ago.
+    fn lay(inner: &mut Inner, slot: u64, stage: Stage, ago: u64) {
+        let mut kept = run(&format!("r{slot}"), "", "t", stage);
+        (kept.slot, kept.calls[0].key.slot) = (Slot(slot), Slot(slot));
+        let at = journal::now() - ago;
+        (kept.record.started_at, kept.calls[0].record.received_at) = (at, at);
+        let args = RawValue::from_string("{\"n\":1}".to_owned()).unwrap();
+        kept.calls[0].record.args = Some(args);
+        inner.asleep.insert(key(&kept).unwrap(), kept);
+    }
+
+    fn since(moment: Moment) -> Option<Duration> {
+        Some(Duration::from_millis(journal::now() - moment.wall))
+    }
+
+    #[test]
+    fn a_run_that_nobody_wakes_is_forgotten_after_a_day() {
+        let mut inner = Inner::default();
+        lay(&mut inner, 1, Stage::Dispatched, 25 * HOUR);
+        lay(&mut inner, 2, Stage::Dispatched, 23 * HOUR);
+        lay(&mut inner, 3, Stage::Dispatched, 0);
+        let changes = inner.sweep_asleep(since);
+        let [Change::ForgetRun(Slot(1)), Change::Call(key, record)] = &changes[..] else {
+            panic!("{changes:?}")
+        };
+        assert_eq!((key.slot, record.args.is_none()), (Slot(2), true), "its time is over");
+        assert_eq!(inner.asleep.len(), 2);
+        assert!(inner.sweep_asleep(since).is_empty(), "once");
+    }
+
+    #[test]
+    fn what_calls_of_such_runs_hold_is_bounded() {
+        let mut inner = Inner::default();
+        for slot in 1..=3 {
+            lay(&mut inner, slot, Stage::Answered, HOUR * (4 - slot));
+        }
+        for run in inner.asleep.values_mut() {
+            run.calls[0].answer = Some(Bytes::from(vec![b'x'; KEEP_ASLEEP / 2]));
+        }
+        let changes = inner.sweep_asleep(since);
+        let forgotten = changes.iter().filter_map(|change| match change {
+            Change::ForgetAnswer(key) => Some(key.slot),
+            _ => None,
+        });
+        assert_eq!(forgotten.collect::<Vec<_>>(), [Slot(1)], "the oldest");
+        let kept = inner.asleep.values().filter(|run| run.calls[0].answer.is_some());
+        assert_eq!(kept.count(), 2);
+    }
+}

@@ -1,0 +1,114 @@
+//! How much the open calls of each app hold: arguments, and answers that MANTYX has not taken yet. One
+//! app whose answers nobody takes must not fill the journal, as then no call of any app is made.
+//!
+//! Must not: know what a call is, or write to the journal.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::{journal, model::ids::AppName};
+
+/// About how much of the journal is for the arguments and answers of open calls. One half is divided
+/// equally among the apps; the other half is for whoever needs more.
+pub(super) const KEEP_OPEN: usize = journal::MAX_SIZE / 8 * 3;
+
+/// What the open calls of all apps hold.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Shares(Arc<Mutex<Held>>);
+
+#[derive(Debug, Default)]
+struct Held {
+    /// How many apps are configured.
+    apps: usize,
+    by_app: HashMap<AppName, usize>,
+}
+
+/// What one call holds; given back when this is dropped.
+#[derive(Debug)]
+pub(super) struct Share {
+    all: Shares,
+    app: AppName,
+    bytes: Mutex<usize>,
+}
+
+impl Shares {
+    /// So many apps are configured from now on.
+    pub(super) fn set_apps(&self, count: usize) {
+        self.lock().apps = count;
+    }
+
+    /// For a call of `app`, which holds nothing yet.
+    pub(super) fn of(&self, app: &AppName) -> Share {
+        Share { all: self.clone(), app: app.clone(), bytes: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Held {
+    /// Whether `app` holds no more than its share and what the others have left of the common half.
+    fn fits(&self, app: &AppName) -> bool {
+        let half = KEEP_OPEN / 2;
+        let share = half / self.apps.max(1);
+        let common = |bytes: &usize| bytes.saturating_sub(share);
+        let own = self.by_app.get(app).map_or(0, common);
+        own == 0 || self.by_app.values().map(common).sum::<usize>() <= half
+    }
+}
+
+impl Share {
+    /// The call holds `bytes` from now on, in place of what it held. Whether there is room for it.
+    pub(super) fn hold(&self, bytes: usize) -> bool {
+        let mut own = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.all.lock();
+        let before = std::mem::replace(&mut *own, bytes);
+        let of_app = held.by_app.entry(self.app.clone()).or_default();
+        *of_app = *of_app - before + bytes;
+        if *of_app == 0 {
+            held.by_app.remove(&self.app);
+        }
+        held.fits(&self.app)
+    }
+
+    /// Whether there is room for all that the call's app holds.
+    pub(super) fn fits(&self) -> bool {
+        self.all.lock().fits(&self.app)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.hold(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_app_has_its_share_whatever_another_holds() {
+        let shares = Shares::default();
+        shares.set_apps(2);
+        let [a, more_of_a, b, more_of_b] =
+            ["a", "a", "b", "b"].map(|app| shares.of(&AppName::from(app)));
+        let (half, share) = (KEEP_OPEN / 2, KEEP_OPEN / 4);
+        assert!(a.hold(share + half), "what is common is for whoever needs it");
+        assert!(!more_of_a.hold(1) && !a.fits());
+        assert!(b.hold(share) && b.fits(), "it has its own");
+        assert!(!more_of_b.hold(1));
+        drop(more_of_a);
+        more_of_b.hold(0);
+        assert!(a.fits() && b.fits());
+        a.hold(share);
+        assert!(b.fits() && more_of_b.hold(half));
+        shares.set_apps(1);
+        assert!(a.fits(), "what was within its share is");
+        drop((a, b, more_of_b));
+        assert!(shares.lock().by_app.is_empty(), "all of it is given back");
+    }
+}
