@@ -103,8 +103,8 @@ tokio::task_local! {
 }
 
 /// Does `work`, and counts what it holds as held for `app`. What another task holds for it is nobody's.
-pub async fn for_app<F: Future>(app: AppName, work: F) -> F::Output {
-    APP.scope(app, work).await
+pub fn for_app<F: Future>(app: AppName, work: F) -> impl Future<Output = F::Output> {
+    APP.scope(app, Box::pin(work))
 }
 
 /// The part of a budget that one holder has taken; given back when it is dropped.
