@@ -358,8 +358,10 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
                 },
                 Ok(None) => break,
                 Err(_) if is_last(run, &replay.framer) => {
-                    out.extend_from_slice(&replay.framer.take_rest());
-                    return Turn::BeginsLast(replay.hand_out(out));
+                    // Megabytes, which are not copied where nothing stands before them.
+                    let rest = replay.framer.take_rest();
+                    let bytes = if out.is_empty() { rest } else { [out, rest].concat() };
+                    return Turn::BeginsLast(replay.hand_out(bytes));
                 }
                 Err(error) => {
                     warn!(run = %run.key.run, %error, "an event of MANTYX is left out of a replay");

@@ -163,9 +163,9 @@ impl Framer {
     }
 
     /// All that has come of a frame that is too large, right after [`Self::next_frame`] has said so.
-    pub fn take_rest(&mut self) -> Bytes {
+    pub fn take_rest(&mut self) -> Vec<u8> {
         self.searched = 0;
-        self.buffer.split().freeze()
+        Vec::from(std::mem::take(&mut self.buffer))
     }
 
     /// The stream has ended: the frame that is whole but for the LF of its last CRLF, if there is one.
