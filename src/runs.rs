@@ -345,12 +345,10 @@ impl Runs {
             inner.runs.insert(key, Arc::clone(&run));
             (run, changes)
         };
-        // A frame of the journal each, so that damage to one costs no more than that. The run comes
-        // last: there is none without its owner and its routes.
+        // Apart, so that damage to one record does not cost the other. The owner comes first: there is
+        // no run without one.
         self.journal.write(owner);
-        for change in run.changes() {
-            self.journal.write(vec![change]);
-        }
+        self.journal.write(run.changes());
         info!(run = %run.key.run, app = %run.app, "driving");
         self.drive(&run, Vec::new());
         self.settled().await;

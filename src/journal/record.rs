@@ -231,6 +231,10 @@ pub enum Change {
 }
 
 impl Change {
+    pub(super) fn is_routes(&self) -> bool {
+        matches!(self, Self::Routes(_))
+    }
+
     /// About how many bytes it takes, where that may be many.
     pub fn weight(&self) -> usize {
         let text = |text: &Option<Box<RawValue>>| text.as_ref().map_or(0, |text| text.get().len());

@@ -292,7 +292,7 @@ impl Store {
     }
 
     /// Writes groups of changes, in their order; when it returns, they are on disk. Of a group, all
-    /// are there after a crash, or none. After an error, nobody knows what the file has.
+    /// are there after a crash, or none but its routes. After an error, nobody knows what the file has.
     pub(super) fn apply<'a>(
         &mut self,
         groups: impl IntoIterator<Item = &'a [Change]>,
@@ -301,17 +301,12 @@ impl Store {
         self.frames.shrink_to(LARGE);
         let (now, mut next) = (clock::now(), self.numbers.1);
         for changes in groups {
-            self.frame.clear();
-            for change in changes {
-                if let Change::Lost(loss) = change {
-                    self.lost = Some(loss.clone());
-                }
-                let routes = &mut self.routes;
-                live::add(&mut self.frame, change, |digest| !routes.insert(digest.into()));
-            }
-            if !self.frame.is_empty() {
-                self.frames.extend_from_slice(self.frame.bytes(next, now));
-                next += 1;
+            // Many runs and sessions share their routes, which have a frame of their own: damage to
+            // one run does not cost them. What refers to them comes behind, in the same write, so that
+            // no new file is begun between the two, without the routes that nothing refers to yet.
+            for of_routes in [true, false] {
+                let part = changes.iter().filter(|change| change.is_routes() == of_routes);
+                self.frame(part, now, &mut next);
             }
         }
         if self.frames.is_empty() {
@@ -322,6 +317,27 @@ impl Store {
         self.size += self.frames.len() as u64;
         self.numbers.1 = next;
         Ok(())
+    }
+
+    /// Adds a frame of `changes` to what is written at once.
+    fn frame<'a>(
+        &mut self,
+        changes: impl Iterator<Item = &'a Change>,
+        now: Millis,
+        next: &mut u64,
+    ) {
+        self.frame.clear();
+        for change in changes {
+            if let Change::Lost(loss) = change {
+                self.lost = Some(loss.clone());
+            }
+            let routes = &mut self.routes;
+            live::add(&mut self.frame, change, |digest| !routes.insert(digest.into()));
+        }
+        if !self.frame.is_empty() {
+            self.frames.extend_from_slice(self.frame.bytes(*next, now));
+            *next += 1;
+        }
     }
 
     /// Notes in the file how long it is, so that one which is found to be shorter is known to have

@@ -146,8 +146,8 @@ impl Runs {
         let driven = runs.iter().filter(|run| run.record.ended_at.is_none()).count();
         if let (Some(of), true) = (of, runs.len() + sessions.len() > 0) {
             let what = format!(
-                "The journal is of another MANTYX ({of}) than the configured one: {driven} runs and {} \
-                 sessions of it are not known any more.",
+                "The journal belongs to another MANTYX ({of}) than the configured one. Its runs ({driven} \
+                 in progress) and sessions ({}) are not known any more.",
                 sessions.len()
             );
             warn!("{what}");

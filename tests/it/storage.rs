@@ -279,12 +279,6 @@ async fn a_state_directory_is_one_bridges_own() {
 /// the run has not come to.
 async fn killed_with_two_calls() -> Scene {
     let mut rig = Scene::start(Some("concurrency: 1")).await;
-    // The next process gives the record of an earlier run's tools a frame of its own.
-    assert_eq!(rig.submit_call("tu_earlier").await, 202);
-    rig.mantyx.taken("tu_earlier").await;
-    rig.bridge.stop().await;
-    rig.bridge.restart().await;
-    rig.bridge.wait_backend("plain", "ready").await;
     let script = Script::new()
         .mcp("tu_first", "plain", "plain_unsaid", r#"{"hang":"always"}"#)
         .until("the first has begun")
