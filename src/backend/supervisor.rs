@@ -119,7 +119,7 @@ fn least_wait(error: &PeerError) -> Duration {
 enum End {
     Stop,
     /// The backend is another's, or nobody's.
-    SeatLost,
+    LeaseLost,
     Lost {
         error: PeerError,
         lived: Duration,
@@ -145,7 +145,7 @@ impl Supervisor {
                     let end = self.connected(&connection, &mut waiting, &stop).await;
                     match &end {
                         End::Stop => {}
-                        End::SeatLost => {
+                        End::LeaseLost => {
                             waiting.clear();
                             self.finish(&connection, &stop).await;
                         }
@@ -159,7 +159,7 @@ impl Supervisor {
                         }
                     }
                     close(self.lease.name(), connection.peer().as_ref()).await;
-                    if matches!(end, End::Stop | End::SeatLost) {
+                    if matches!(end, End::Stop | End::LeaseLost) {
                         return;
                     }
                 }
@@ -198,7 +198,7 @@ impl Supervisor {
             let timing = self.timing.borrow_and_update().clone();
             let resolved = tokio::select! {
                 () = stop.cancelled() => return End::Stop,
-                () = self.lease.lost() => return End::SeatLost,
+                () = self.lease.lost() => return End::LeaseLost,
                 error = peer.closed() => return End::Lost { error, lived: since.elapsed() },
                 resolved = timeout(timing.timeout, peer.resolve()) => resolved,
             };
@@ -235,7 +235,7 @@ impl Supervisor {
             // stays noted in the peer, an ask stays in the channel.
             reason = tokio::select! {
                 () = stop.cancelled() => return End::Stop,
-                () = self.lease.lost() => return End::SeatLost,
+                () = self.lease.lost() => return End::LeaseLost,
                 error = peer.closed() => return End::Lost { error, lived: since.elapsed() },
                 () = sleep_until(refreshed + wait) => Reason::Timer,
                 () = retimed(&mut self.timing) => Reason::Timer,

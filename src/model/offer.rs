@@ -111,15 +111,19 @@ impl Source {
     pub fn is_repeatable(&self, name: &str) -> bool {
         match self.catalog.as_deref().map(Catalog::content) {
             Some(Content::Mcp { tools, .. }) => {
-                let tool = tools.iter().find(|tool| tool.name == name);
-                self.trusted
-                    && tool.is_some_and(|tool| hints::mcp_tool_is_repeatable(tool.raw.get()))
+                let mut tools = tools.iter();
+                tools.find(|tool| tool.name == name).is_some_and(|tool| self.vouches_for(tool))
             }
             Some(Content::Local { definition, .. }) => {
                 hints::local_tool_is_repeatable(definition.get())
             }
             Some(Content::A2a { .. }) | None => false,
         }
+    }
+
+    /// Whether an MCP server says of `tool` that it is safe to repeat, and the operator believes it.
+    fn vouches_for(&self, tool: &Tool) -> bool {
+        self.trusted && hints::mcp_tool_is_repeatable(tool.raw.get())
     }
 }
 
@@ -383,8 +387,7 @@ impl<'a> Plan<'a> {
             Shape::Mcp { tools, .. } => {
                 let tool = tools.get(at);
                 let input = tool.map(|tool| Arc::clone(&tool.input));
-                let says_so = |tool: &&Tool| hints::mcp_tool_is_repeatable(tool.raw.get());
-                let repeatable = source.trusted && tool.is_some_and(says_so);
+                let repeatable = tool.is_some_and(|tool| source.vouches_for(tool));
                 let destructive =
                     tool.is_none_or(|tool| hints::mcp_tool_is_destructive(tool.raw.get()));
                 (source.kind, Target::Tool { name, input }, repeatable, destructive)

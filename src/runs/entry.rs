@@ -318,25 +318,18 @@ impl Witness for Entry {
                 return Err(NotRecorded::NoShare);
             }
             // It has had its answer, or is about to have it: what it brings is kept elsewhere.
-            if let Some((calls, id)) = self.long.get() {
+            let changes = if let Some((calls, id)) = self.long.get() {
                 self.reaches(calls, id)?;
-                return self
-                    .keeping
-                    .journal
-                    .commit(Vec::new())
-                    .await
-                    .map_err(|_told| NotRecorded::Unwritable);
-            }
-            {
+                Vec::new()
+            } else {
                 let mut record = self.record();
                 record.stage = Stage::Dispatched;
                 record.attempts += 1;
-            }
-            self.keeping
-                .journal
-                .commit(vec![self.change()])
-                .await
-                .map_err(|_told| NotRecorded::Unwritable)
+                drop(record);
+                vec![self.change()]
+            };
+            let written = self.keeping.journal.commit(changes).await;
+            written.map_err(|_told| NotRecorded::Unwritable)
         })
     }
 

@@ -21,7 +21,8 @@ const FIXED: [&str; 9] = [
 /// A path as the most generous server reads it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Meaning {
-    /// Its segments, decoded and without parameters; empty ones are left out, and [`FIXED`] ones are in lower case.
+    /// Its segments, decoded and without parameters; empty ones are left out, and [`FIXED`] ones are in
+    /// lower case.
     pub segments: Vec<String>,
     /// Whether a less generous server reads other segments: an encoded slash is content for one and
     /// a separator for the other, and `Agent-Runs` is `agent-runs` only where case is ignored.
