@@ -113,6 +113,16 @@ fn a_late_call_is_held_like_any_other_while_the_past_is_read() {
 }
 
 #[test]
+fn a_call_that_lies_in_a_past_that_was_read_may_have_been_answered() {
+    let mut run = Run::with_past(RunKind::Agent, table());
+    run.on_event(other(9, "assistant_delta", "{}"));
+    assert!(run.settle().is_empty());
+    let ls = |seq, id| call(seq, id, "fs_ls", "mcp_local", "{}");
+    assert!(matches!(work(run.on_event(ls(5, "late"))), Work::Doubtful(_)));
+    assert!(matches!(work(run.on_event(ls(10, "new"))), Work::Make(_)));
+}
+
+#[test]
 fn a_late_call_is_answered_after_a_restart_too() {
     let mut run = Run::resumed(RunKind::Agent, table(), (3, 5), [], Vec::new());
     let ls = |seq, id| call(seq, id, "fs_ls", "mcp_local", "{}");
