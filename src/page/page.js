@@ -53,12 +53,34 @@ function took(ms) {
   return ms < 60000 ? `${(ms / 1000).toFixed(1)} s` : `${Math.floor(ms / 60000)} min ${Math.floor(ms / 1000) % 60} s`;
 }
 
+/**
+ * Puts elements into a place. What stands there already stays: a click that is under way is not lost,
+ * and what somebody opened to read it stays open. `says` is what an element was made of, where a
+ * person changes the element itself.
+ */
+function put(place, elements) {
+  const isSame = (old, made) => made.says === undefined ? old.isEqualNode(made) : old.says === made.says;
+  const standing = new Map([...place.children].map((old) => [old.says, old]));
+  elements.forEach((made, position) => {
+    const old = place.children[position];
+    const known = made.says === undefined ? old : standing.get(made.says);
+    if (known && isSame(known, made)) {
+      if (known !== old) place.insertBefore(known, old ?? null);
+    } else if (old?.tagName === "TR" && old.cells.length === made.cells.length) {
+      put(old, [...made.cells]);
+    } else if (old && old.says === made.says) {
+      old.replaceWith(made);
+    } else {
+      place.insertBefore(made, old ?? null);
+    }
+  });
+  while (place.children.length > elements.length) place.lastElementChild.remove();
+}
+
 function fill(table, rows, empty) {
-  const body = at(table).tBodies[0];
-  if (rows.length) return body.replaceChildren(...rows);
   const none = make("td", "empty", empty);
   none.colSpan = at(table).tHead.rows[0].cells.length;
-  body.replaceChildren(make("tr", "", none));
+  put(at(table).tBodies[0], rows.length ? rows : [make("tr", "", none)]);
 }
 
 // What is drawn.
@@ -194,15 +216,17 @@ function drawTrust() {
     accept.setAttribute("aria-label", `Accept all of ${one.name}`);
     const word = make("span", "soft", "");
     accept.onclick = () => accepted(accept, word, one);
-    return make("section", "",
+    const section = make("section", "",
       make("p", "", make("strong", "", one.name), one.damaged ? ` What was accepted of it cannot be read: ${one.damaged}` : null),
       make("div", "", ...found),
       state.status?.operator
         ? make("p", "", accept, " ", word)
         : make("p", "soft", "As the user that the bridge runs as: ", make("code", "", command)));
+    section.says = JSON.stringify([one, state.status?.operator]);
+    return section;
   });
   at("trust").hidden = !drawn.length;
-  at("findings").replaceChildren(...drawn);
+  put(at("findings"), drawn);
 }
 
 /** The tools of one ref, under the names that models see. */
@@ -224,7 +248,7 @@ function drawTools() {
     return wanted.every((word) => text.includes(word));
   });
   at("found").textContent = wanted.length ? `${found.length} of ${state.tools.length}` : `${found.length}`;
-  at("tools").replaceChildren(...found.map((tool) => {
+  const drawn = found.map((tool) => {
     const line = tool.text.split("\n", 1)[0];
     const brief = line.length > 160 ? `${line.slice(0, 160)}…` : line;
     const made = make("details", "", make("summary", "", make("code", "", tool.name), make("span", "soft", brief)));
@@ -232,9 +256,10 @@ function drawTools() {
     made.addEventListener("toggle", () => made.append(
       brief === tool.text ? "" : make("p", "text", tool.text),
       make("pre", "", JSON.stringify(tool.more, null, 2))), { once: true });
+    made.says = JSON.stringify(tool);
     return made;
-  }));
-  if (!found.length) at("tools").replaceChildren(make("p", "empty", state.tools.length ? "No tool has these words." : "No tools."));
+  });
+  put(at("tools"), found.length ? drawn : [make("p", "empty", state.tools.length ? "No tool has these words." : "No tools.")]);
 }
 
 function latest(map, newest) {

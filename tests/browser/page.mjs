@@ -155,6 +155,7 @@ try {
   await page.click('[aria-label="Accept all of fickle"]');
   await page.waitForFunction(() => document.querySelector("#trust").hidden);
   await has(page, "#backends", "fickle");
+  assert.ok(await page.$eval("#tools details", (tool) => tool.open), "what is read stays open while the page is drawn anew");
 
   // On a phone, in the dark.
   const phone = await open(375, 800, "dark");
