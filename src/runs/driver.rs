@@ -143,7 +143,7 @@ pub(super) async fn drive(
         // Nobody waits for these answers any more.
         run.end_calls();
         run.take_unwanted().iter().for_each(|recorder| recorder.close());
-        runs.forget_calls_of(&run.key);
+        runs.calls.forget_run(&run.key);
     }
     run.log.end();
     while let Some(ended) = calls.join_next().await {

@@ -226,7 +226,8 @@ impl Runs {
         let now = journal::now();
         let is_outdated = |record: &OwnerRecord| {
             let age = u128::from(now.saturating_sub(record.since));
-            self.app(&record.app.as_str().into()).is_none() && age > super::KEEP_ENDED.as_millis()
+            self.calls.app(&record.app.as_str().into()).is_none()
+                && age > super::KEEP_ENDED.as_millis()
         };
         let mut inner = self.lock();
         let mut changes = Vec::new();
