@@ -287,7 +287,7 @@ impl Inner {
             return Ok(self.owners.put(owned, app, how, journal::now()));
         }
         self.owners.own(owned, app, how, journal::now()).map_err(|taken| {
-            warn!(%app, owner = %taken.app, how = ?taken.how, "what has an owner was to get another");
+            warn!(%app, owner = %taken.app, how = ?taken.how, "a second owner for an owned run or session was rejected");
             NotOwned
         })
     }

@@ -227,7 +227,7 @@ impl Runs {
         for (id, record) in kept {
             let id = CallId::from(id);
             if self.restore_long_call(&id, record).is_none() {
-                warn!(call = %id, "a long call in the journal is not one of this version; left out");
+                warn!(call = %id, "a long call in the journal is of another version and is ignored");
                 self.calls.long.erase(&[id]);
             }
         }
