@@ -19,7 +19,6 @@ pub mod limits;
 pub mod moment;
 pub mod naming;
 pub mod offer;
-pub mod param_headers;
 pub mod pending;
 pub mod pin;
 pub mod recovery;

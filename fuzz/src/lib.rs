@@ -4,11 +4,11 @@ use std::{collections::BTreeSet, path::Path, sync::Arc};
 
 use bytes::Bytes;
 use mantyx_bridge::{
-    backend::mcp,
+    backend::{a2a::result as a2a, mcp},
     config::{Config, Environment},
     journal,
     model::{
-        answer::{self, Answer, a2a},
+        answer::{self, Answer},
         canonical::Node,
         card::{
             Card,
@@ -228,7 +228,7 @@ fn judged(source: &Source) {
 pub fn answer(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(result) = serde_json::from_str::<&RawValue>(text)
-        && let Ok(answer) = answer::mcp::from_mcp(result)
+        && let Ok(answer) = mcp::result::from_mcp(result)
     {
         posted(answer);
     }

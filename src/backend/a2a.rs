@@ -14,6 +14,7 @@ mod grpc;
 mod handle;
 mod interface;
 mod link;
+pub mod result;
 mod threads;
 mod wire;
 

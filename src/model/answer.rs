@@ -2,9 +2,7 @@
 //!
 //! Must not: know how the call was made, or put an address or a secret into a text.
 
-pub mod a2a;
 pub mod files;
-pub mod mcp;
 
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer, de::Error as _, ser::SerializeMap as _,

@@ -170,7 +170,7 @@ fn invalid(mistakes: &str) -> Verdict {
 }
 
 /// The answer for the model to arguments with these mistakes.
-pub(super) fn refusal(mistakes: &str) -> String {
+pub(crate) fn refusal(mistakes: &str) -> String {
     format!(
         "{TOOL_INPUT_INVALID}: {mistakes}. The call was not made; correct the arguments and call \
          again."

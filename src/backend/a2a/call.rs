@@ -15,18 +15,13 @@ use super::{
     follow::{End, FIRST_WAIT, Following},
     handle::Known,
     link::{Link, MAX_REPLY, Opened},
+    result::{Outcome, Reply, stream::Gathering},
     threads::{Owner, Thread, Threads},
     wire::{Message, Operation, Reply as Wanted},
 };
 use crate::{
     backend::peer::{CallError, ToolCall},
-    model::{
-        answer::{
-            Answer,
-            a2a::{Outcome, Reply, stream::Gathering},
-        },
-        call::CallRequest,
-    },
+    model::{answer::Answer, call::CallRequest},
 };
 
 /// Why there is no reply.

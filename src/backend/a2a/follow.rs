@@ -12,15 +12,15 @@ use super::{
     failure::Failure,
     handle::Known,
     link::{Events, Link, MAX_REPLY, Opened},
+    result::{
+        Outcome, Reply,
+        stream::{Gathering, Step},
+    },
     wire::Operation,
 };
 use crate::{
     backend::peer::{CallError, ToolCall},
     backoff::Backoff,
-    model::answer::a2a::{
-        Outcome, Reply,
-        stream::{Gathering, Step},
-    },
 };
 
 /// The first wait before an unfinished task is looked at, the growth of the wait, and its end.

@@ -2,7 +2,7 @@
 //! come back. HTTP/2 and TLS are the HTTP client's.
 //!
 //! Must not: ask twice, or read what is inside a result: `messages` makes the JSON of it that the
-//! other bindings have on the wire, and `model::answer::a2a` reads that.
+//! other bindings have on the wire, and `backend::a2a::result` reads that.
 
 mod messages;
 mod status;

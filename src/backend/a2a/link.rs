@@ -22,6 +22,7 @@ use super::grpc;
 use super::{
     failure::Failure,
     interface::{Endpoint, Generation},
+    result::{self, Reply, Wire},
     wire::{self, Message, Operation},
 };
 use crate::{
@@ -32,10 +33,7 @@ use crate::{
     budget::{Budget, Held},
     config::A2aBinding,
     http_client,
-    model::{
-        answer::a2a::{self as reply, Reply, Wire},
-        ids::BackendName,
-    },
+    model::ids::BackendName,
     wire::sse::{FrameTooLarge, Framer},
 };
 
@@ -187,7 +185,7 @@ impl Link {
 
     /// Reads a message, or a task as it stands.
     pub(super) fn read(&self, result: &RawValue) -> Result<Reply, Failure> {
-        let reply = reply::read(result.get(), self.wire())
+        let reply = result::read(result.get(), self.wire())
             .map_err(|error| Failure::Unreadable(error.to_string()))?;
         self.log_left_out(&reply);
         Ok(reply)

@@ -1,6 +1,6 @@
 //! The requests of the four wires (0.3 and 1.0, JSON-RPC and HTTP+JSON) and their envelopes.
 //!
-//! Must not: do IO, or read what is inside a result: `model::answer::a2a` does.
+//! Must not: do IO, or read what is inside a result: `backend::a2a::result` does.
 
 use std::borrow::Cow;
 

@@ -28,17 +28,18 @@ use super::{
     handler::Handler,
     http, listen,
     pages::{Next, Pages},
+    param_headers::ParamHeaders,
     raw::{Exchange, Marker, Wire},
+    result::from_mcp,
     tasks::{self, Support},
 };
 use crate::{
     backend::peer::{self, About, CallError, Peer, PeerError, ToolCall},
     model::{
-        answer::{Answer, mcp::from_mcp},
+        answer::Answer,
         catalog::{Catalog, Content, LeftOut, Tool},
         ids::BackendName,
         json::string_member,
-        param_headers::ParamHeaders,
     },
 };
 

@@ -297,7 +297,7 @@ fn decoded_size(base64: &str) -> usize {
 }
 
 /// `number` with a comma between every three digits.
-pub(super) fn grouped(number: usize) -> String {
+pub(crate) fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.chars().enumerate() {

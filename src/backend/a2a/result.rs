@@ -7,11 +7,13 @@ pub mod stream;
 
 use serde_json::value::RawValue;
 
-use super::{
-    Answer,
-    files::{Attachments, File, Found, grouped},
+use crate::model::{
+    answer::{
+        Answer,
+        files::{Attachments, File, Found, grouped},
+    },
+    json::{Elements, Members},
 };
-use crate::model::json::{Elements, Members};
 
 /// An agent's reply to a message, or a task as it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]

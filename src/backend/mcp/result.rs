@@ -10,11 +10,13 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::{
-    Answer,
-    files::{Attachments, Found, grouped},
+use crate::model::{
+    answer::{
+        Answer,
+        files::{Attachments, Found, grouped},
+    },
+    json::{Elements, Members},
 };
-use crate::model::json::{Elements, Members};
 
 /// What is told of a failure that the tool does not describe.
 const NO_MESSAGE: &str = "the tool failed and gave no message";
