@@ -5,21 +5,21 @@
 //!
 //! Must not: open sockets, start programs, or print a secret.
 
+mod deserialize;
 mod document;
 pub mod environment;
+mod eq;
 pub mod error;
 mod file;
-mod lower;
-mod mask;
+pub mod file_format;
 mod program;
-mod read;
+mod redact;
 mod reference;
-mod same;
+pub mod scalars;
 pub mod schema;
-pub mod shape;
 mod token;
+mod validate;
 pub mod value;
-pub mod words;
 
 use std::{
     collections::BTreeMap, fmt, net::SocketAddr, ops::Deref, path::PathBuf, sync::Arc,

@@ -264,11 +264,13 @@ impl McpDialer {
             }
             Err(mut failed) => {
                 let command = &program.command;
-                let ended = child.obituary(EXIT_PATIENCE).await;
-                failed.error = PeerError::new(match (ended, child.last_words()) {
-                    (Some(obituary), _) => format!("`{command}` is no use: {obituary}"),
-                    (None, Some(words)) => {
-                        format!("`{command}`: {}; its last words on stderr: {words}", failed.error)
+                let ended = child.exit_description(EXIT_PATIENCE).await;
+                failed.error = PeerError::new(match (ended, child.stderr_tail()) {
+                    (Some(exited), _) => {
+                        format!("`{command}` did not finish the handshake: {exited}")
+                    }
+                    (None, Some(tail)) => {
+                        format!("`{command}`: {}; its stderr ends with: {tail}", failed.error)
                     }
                     (None, None) => format!("`{command}`: {}", failed.error),
                 });

@@ -97,7 +97,7 @@ impl Child {
 
     /// How the server ended and what it said last, once it has ended or `patience` is over. `None`
     /// if it is still running.
-    pub(super) async fn obituary(&self, patience: Duration) -> Option<String> {
+    pub(super) async fn exit_description(&self, patience: Duration) -> Option<String> {
         let mut exit = self.exit.clone();
         let ended = timeout(patience, exit.wait_for(Option::is_some)).await;
         let exit = ended.ok()?.ok()?.clone()?;
@@ -105,8 +105,8 @@ impl Child {
         let mut stderr_ended = self.stderr_ended.clone();
         let all_read = timeout(Duration::from_millis(200), stderr_ended.wait_for(|ended| *ended));
         let _in_time = all_read.await.is_ok();
-        Some(match self.last_words() {
-            Some(words) => format!("it ended with {exit}; its last words on stderr: {words}"),
+        Some(match self.stderr_tail() {
+            Some(tail) => format!("it ended with {exit}; its stderr ends with: {tail}"),
             None => format!("it ended with {exit} and wrote nothing to stderr"),
         })
     }
@@ -121,7 +121,7 @@ impl Child {
     }
 
     /// The last lines on stderr.
-    pub(super) fn last_words(&self) -> Option<String> {
+    pub(super) fn stderr_tail(&self) -> Option<String> {
         self.last_lines.lock().unwrap_or_else(PoisonError::into_inner).text()
     }
 

@@ -314,8 +314,8 @@ impl Connection {
         let why = closed.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
         let why = why.unwrap_or_else(|| "the connection was closed".to_owned());
         let Some(child) = &self.child else { return PeerError::new(why) };
-        match child.obituary(EXIT_PATIENCE).await {
-            Some(obituary) => PeerError::new(format!("the server's process is gone: {obituary}")),
+        match child.exit_description(EXIT_PATIENCE).await {
+            Some(exited) => PeerError::new(format!("the server's process is gone: {exited}")),
             None => PeerError::new(format!("{why}, but its process is still running")),
         }
     }

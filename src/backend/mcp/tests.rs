@@ -246,7 +246,7 @@ async fn a_reply_that_is_too_large_fails_its_call_alone() {
 }
 
 #[tokio::test]
-async fn a_crash_loses_the_call_and_tells_the_last_words() {
+async fn a_crash_loses_the_call_and_tells_the_end_of_stderr() {
     let peer = dial(&hostile(&[], &[])).await;
     let (lost, closed) = tokio::join!(call(&peer, "crash", "{}"), peer.closed());
     assert!(matches!(lost, Err(CallError::Lost(_))), "{lost:?}");

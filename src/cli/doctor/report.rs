@@ -25,7 +25,7 @@ pub(super) enum Verdict {
     Fail,
 }
 
-/// One step of an examination.
+/// One step of a check.
 #[derive(Debug, Serialize)]
 pub(super) struct Step {
     pub(super) step: &'static str,
@@ -36,7 +36,7 @@ pub(super) struct Step {
     pub(super) cure: Option<String>,
 }
 
-/// All steps of one examination.
+/// All steps of one check.
 #[derive(Debug, Serialize)]
 pub(super) struct Examined {
     kind: &'static str,
@@ -52,14 +52,14 @@ pub(super) struct Report {
     examined: Vec<Examined>,
 }
 
-/// An examination that goes on.
+/// A check that is under way.
 #[derive(Debug, Default)]
-pub(super) struct Visit {
+pub(super) struct Check {
     steps: Vec<Step>,
     open: Option<(&'static str, Instant)>,
 }
 
-impl Visit {
+impl Check {
     /// A step begins; it lasts until its verdict.
     pub(super) fn begin(&mut self, step: &'static str) {
         self.open = Some((step, Instant::now()));

@@ -7,18 +7,18 @@ use std::collections::BTreeMap;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use url::{Host, Url};
 
-use super::{Lower, plain_secret};
+use super::{Validator, plain_secret};
 use crate::{
     config::{
         Written,
+        deserialize::{At, Scalar},
         document::NodeId,
-        read::{At, Scalar},
         reference::{Dialect, looks_secret},
     },
     http_client::names_link_local,
 };
 
-impl Lower<'_> {
+impl Validator<'_> {
     /// The address of a backend.
     pub(super) fn url(&self, at: &At<String>, dialect: Dialect) -> Option<Written<Url>> {
         let (text, template) = self.resolve(at.node, &at.value, dialect)?;

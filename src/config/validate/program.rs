@@ -6,19 +6,19 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use secrecy::SecretString;
 
-use super::{Lower, plain_secret};
+use super::{Validator, plain_secret};
 use crate::config::{
     Confinement, ProgramSandbox, Written,
+    deserialize::{At, Scalar},
     document::NodeId,
-    read::{At, Scalar},
     reference::{Dialect, looks_secret},
-    words::SandboxValue,
+    scalars::SandboxValue,
 };
 
 /// As a command it means the program that reads this file, which need not be on the PATH.
 const OWN_PROGRAM: &str = "mantyx-bridge";
 
-impl Lower<'_> {
+impl Validator<'_> {
     /// Refuses keys of another kind of entry.
     pub(super) fn check_foreign_keys(
         &self,

@@ -10,16 +10,16 @@ use std::{
 
 use url::Url;
 
-use super::{Lower, everybody_reads};
+use super::{Validator, everybody_reads};
 use crate::{
     config::{
         Auth, Files, Listen, San,
+        deserialize::At,
         document::NodeId,
         environment::SmallFile,
-        read::At,
+        file_format,
         reference::Dialect,
-        shape,
-        words::{AuthWord, ListenValue, OneOrMany},
+        scalars::{AuthWord, ListenValue, OneOrMany},
     },
     tls::{certificate::Validity, files::Which},
 };
@@ -27,7 +27,7 @@ use crate::{
 const DEFAULT_PORT: u16 = 7717;
 const FORMS: &str = "write 127.0.0.1:7717, [::1]:7717 or localhost:7717";
 
-impl Lower<'_> {
+impl Validator<'_> {
     pub(super) fn listen(&self, section: Option<&At<ListenValue>>) -> Option<Listen> {
         let Some(At { value, node }) = section else {
             let tcp = vec![(Ipv4Addr::LOCALHOST, DEFAULT_PORT).into()];
@@ -66,8 +66,8 @@ impl Lower<'_> {
         }
     }
 
-    fn tls(&self, at: &At<shape::Tls>, has_tcp: bool) -> Option<Files> {
-        let shape::Tls { cert, key, client_ca } = &at.value;
+    fn tls(&self, at: &At<file_format::Tls>, has_tcp: bool) -> Option<Files> {
+        let file_format::Tls { cert, key, client_ca } = &at.value;
         let path = |written: &Option<At<String>>, name: &str| match written {
             Some(at) => self.path(at),
             None => {

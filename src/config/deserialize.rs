@@ -1,4 +1,4 @@
-//! Reads the tree into the types of `shape`, and goes on after a mistake to find the next.
+//! Reads the tree into the types of `file_format`, and goes on after a mistake to find the next.
 //!
 //! A serde error ends the whole read. So the value that caused it is left out and the read begins
 //! again: every key of the shape is optional, hence what is left out is as good as not written.

@@ -1,7 +1,7 @@
 //! The shape of bridge.yaml: which keys there are and of which type each is.
 //!
 //! The doc comments are the descriptions in the JSON Schema, so they speak to whoever writes the
-//! file. Every key is optional here: what has to be there, `lower` says with the right words.
+//! file. Every key is optional here: what has to be there, `validate` says with the right words.
 //!
 //! Must not: check anything beyond types, or fill in defaults.
 
@@ -11,8 +11,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    read::{At, Scalar},
-    words::{
+    deserialize::{At, Scalar},
+    scalars::{
         A2aTransport, AuthWord, Count, DurationText, Globs, HttpMethod, ListenValue, McpTransport,
         OneOrMany, PendingAfter, PinWord, SandboxValue, SchemaMap, Share, UnavailableWord,
     },

@@ -31,13 +31,13 @@ use secrecy::SecretString;
 
 use super::{
     Audit, Backend, Calls, Config, Contact, Listen, Refresh, Written,
+    deserialize::{At, Mistake},
     document::{Document, NodeId},
     environment::Environment,
+    file_format::File,
     program::outermost,
-    read::{At, Mistake},
     reference::{Dialect, Flaw, Template},
-    shape::File,
-    words::DurationText,
+    scalars::DurationText,
 };
 
 /// MANTYX gives up on a tool call after 300 s, and the answer has to travel.
@@ -49,7 +49,7 @@ const MIN_REFRESH: Duration = Duration::from_secs(1);
 const MAX_REFRESH: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// What every check needs.
-pub(super) struct Lower<'a> {
+pub(super) struct Validator<'a> {
     document: &'a Document,
     env: &'a Environment,
     /// What is read.
@@ -70,7 +70,7 @@ pub(super) struct Findings {
     secret_files: Vec<PathBuf>,
 }
 
-impl<'a> Lower<'a> {
+impl<'a> Validator<'a> {
     pub(super) fn new(
         document: &'a Document,
         env: &'a Environment,
@@ -143,7 +143,7 @@ impl<'a> Lower<'a> {
         })
     }
 
-    fn refresh(&self, section: Option<&super::shape::Refresh>) -> Refresh {
+    fn refresh(&self, section: Option<&super::file_format::Refresh>) -> Refresh {
         Refresh {
             interval: self
                 .refresh_interval(section.and_then(|s| s.interval.as_ref()))
@@ -159,7 +159,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    fn calls(&self, section: Option<&super::shape::Calls>) -> Calls {
+    fn calls(&self, section: Option<&super::file_format::Calls>) -> Calls {
         let timeout = self
             .call_timeout(section.and_then(|s| s.timeout.as_ref()))
             .unwrap_or(Duration::from_secs(285));
@@ -179,7 +179,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    fn audit(&self, at: &At<super::shape::Audit>) -> Option<Audit> {
+    fn audit(&self, at: &At<super::file_format::Audit>) -> Option<Audit> {
         let Some(file) = &at.value.file else {
             self.missing(
                 at.node,

@@ -11,8 +11,8 @@ use serde::{
 };
 
 use super::{
-    read::At,
-    shape::{ListenMap, Sandbox},
+    deserialize::At,
+    file_format::{ListenMap, Sandbox},
     value::{DURATION_FORMS, parse_duration},
 };
 

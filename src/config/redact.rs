@@ -10,14 +10,14 @@ use super::{
 const MASK: &str = "***";
 
 /// What must not be shown.
-pub(super) struct Mask {
+pub(super) struct Redactor {
     /// Longest first, so that none is hidden only in part.
     secrets: Vec<String>,
     /// There is no tree to find secrets in, so lines are judged by their looks.
     by_looks: bool,
 }
 
-impl Mask {
+impl Redactor {
     /// For a file that could be parsed.
     pub(super) fn of(document: &Document, text: &str) -> Self {
         let mut secrets = Vec::new();

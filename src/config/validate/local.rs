@@ -8,27 +8,27 @@ use http::Method;
 use serde_json::value::RawValue;
 
 use super::{
-    Lower,
+    Validator,
     backend::{Common, Inherited},
     json::quoted,
 };
 use crate::{
     config::{
         Action, Backend, Local, Naming, Pin, Program, Target,
+        deserialize::At,
         document::{Kind, NodeId},
-        read::At,
+        file_format,
         reference::Dialect,
-        shape,
-        words::{HttpMethod, SchemaMap},
+        scalars::{HttpMethod, SchemaMap},
     },
     model::ids::BackendName,
 };
 
-impl Lower<'_> {
+impl Validator<'_> {
     pub(super) fn local(
         &self,
         name: &BackendName,
-        at: &At<shape::Local>,
+        at: &At<file_format::Local>,
         inherited: Inherited,
     ) -> Option<Backend> {
         let At { value: entry, node } = at;
@@ -52,7 +52,7 @@ impl Lower<'_> {
     }
 
     /// What MANTYX is told of the tool: only what the file says.
-    fn definition(&self, entry: &shape::Local) -> Option<Box<RawValue>> {
+    fn definition(&self, entry: &file_format::Local) -> Option<Box<RawValue>> {
         let schema = |at: Option<&At<SchemaMap>>| at.map(|at| self.object_schema(at.node));
         let flag = |at: Option<&At<bool>>| at.map(|at| Some(at.value.to_string()));
         let members = [
@@ -88,7 +88,7 @@ impl Lower<'_> {
         }
     }
 
-    fn action(&self, node: NodeId, entry: &shape::Local) -> Option<Action> {
+    fn action(&self, node: NodeId, entry: &file_format::Local) -> Option<Action> {
         match (&entry.http, &entry.command) {
             (Some(http), Some(command)) => {
                 self.error_at_key(
@@ -141,7 +141,7 @@ impl Lower<'_> {
         }
     }
 
-    fn local_http(&self, at: &At<shape::LocalHttp>) -> Option<Action> {
+    fn local_http(&self, at: &At<file_format::LocalHttp>) -> Option<Action> {
         let At { value: http, node } = at;
         let method = match http.method.as_ref().map_or(HttpMethod::Post, |at| at.value) {
             HttpMethod::Get => Method::GET,
