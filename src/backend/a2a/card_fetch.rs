@@ -17,6 +17,7 @@ use super::Settings;
 use crate::{
     backend::{address::shown, auth, peer::PeerError},
     config::CardSource,
+    error_chain::error_chain,
     http_client::{self, BodyError},
 };
 
@@ -106,7 +107,7 @@ async fn get(
     let response = auth::send(settings.tokens.as_deref(), headers, async |headers| {
         let request = settings.client.get(url.clone()).headers(headers);
         let response = settings.client.send_repeatable(request).await;
-        response.map_err(|failure| PeerError::new(http_client::chain(&failure.without_url())))
+        response.map_err(|failure| PeerError::new(error_chain(&failure.without_url())))
     });
     let about =
         |failed: PeerError| PeerError { refused: failed.refused, ..error(url, &failed.text) };
@@ -126,7 +127,7 @@ async fn get(
         BodyError::TooLarge { .. } => error(url, TOO_LARGE),
         BodyError::NoRoom(no_room) => error(url, &no_room.to_string()),
         BodyError::Broken(cause) => {
-            error(url, &format!("the card broke off: {}", http_client::chain(&cause.without_url())))
+            error(url, &format!("the card broke off: {}", error_chain(&cause.without_url())))
         }
     })?;
     let validator = etag.map(|etag| Validator { url: url.clone(), etag });

@@ -28,6 +28,7 @@ use super::{
 };
 use crate::{
     backend::peer::{CallError, NotRead},
+    error_chain::error_chain,
     http_client,
     model::ids::BackendName,
 };
@@ -337,7 +338,7 @@ fn header_value(text: &str) -> Answered<HeaderValue> {
 pub(super) fn words(error: &DynamicTransportError) -> String {
     match error.error.downcast_ref::<StreamableHttpError<Failure>>() {
         Some(StreamableHttpError::Client(failure)) => failure.to_string(),
-        _ => http_client::chain(error.error.as_ref()),
+        _ => error_chain(error.error.as_ref()),
     }
 }
 

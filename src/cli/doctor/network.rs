@@ -12,7 +12,10 @@ use tokio::{
 use url::{Host, Url};
 
 use super::report::{Check, seconds};
-use crate::http_client::{Client, chain, is_link_local, tls_error, tls_flaw};
+use crate::{
+    error_chain::{error_chain, tls_error, tls_flaw},
+    http_client::{Client, is_link_local},
+};
 
 /// How long each step may take.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -176,7 +179,7 @@ async fn tls(check: &mut Check, client: &Client, url: &Url, key: &str) -> bool {
                 check.ok("the certificate is good");
             }
             None => {
-                let why = chain(&error.without_url());
+                let why = error_chain(&error.without_url());
                 check.fail(
                     format!("there is no TLS connection: {why}"),
                     format!("if the server does not speak TLS on this port, write http:// ({key})"),
