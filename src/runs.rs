@@ -7,22 +7,22 @@
 //! Must not: inject, route HTTP, or know what kind of backend answers.
 
 mod access;
-mod account;
-mod answering;
+mod answer;
 pub mod app_stream;
 pub mod approvals;
-mod calling;
+mod call_observer;
+mod call_recorder;
+mod calls;
 pub mod changes;
 mod credential;
 mod driven;
 mod driver;
-mod entry;
 mod forgetting;
 pub mod history;
 pub mod log;
+pub mod long_calls;
 mod mask;
 mod owners;
-pub mod pending;
 mod permission_check;
 mod restore;
 mod shares;
@@ -47,19 +47,19 @@ use tracing::{info, warn};
 
 pub use self::{
     access::{Access, Failure},
-    calling::Left,
+    calls::Left,
     driven::{DrivenRun, Phase, RunKey},
     whose::Thing,
 };
 use self::{
-    answering::Task,
+    answer::Task,
     approvals::Approvals,
+    call_recorder::{CallRecorder, Keeping},
     changes::Changes,
-    entry::{Entry, Keeping},
     history::History,
     log::Room,
+    long_calls::LongCalls,
     owners::{Claims, How, Owned, Owners},
-    pending::LongCalls,
     shares::Shares,
 };
 use crate::{
@@ -237,7 +237,7 @@ pub struct AskedBy {
     /// Cancels the call, with that run.
     stop: CancellationToken,
     /// Where it is kept how far the call is.
-    entry: Arc<Entry>,
+    recorder: Arc<CallRecorder>,
     /// The work that the call has started before, which is asked for.
     handle: Option<Handle>,
 }
@@ -355,14 +355,14 @@ impl Runs {
         Ok(run)
     }
 
-    fn drive(self: &Arc<Self>, run: &Arc<DrivenRun>, left: Vec<(Arc<Entry>, Task)>) {
+    fn drive(self: &Arc<Self>, run: &Arc<DrivenRun>, left: Vec<(Arc<CallRecorder>, Task)>) {
         self.spawn_driver(run, left, false);
     }
 
     fn spawn_driver(
         self: &Arc<Self>,
         run: &Arc<DrivenRun>,
-        left: Vec<(Arc<Entry>, Task)>,
+        left: Vec<(Arc<CallRecorder>, Task)>,
         is_revived: bool,
     ) {
         self.metrics.started.inc();
@@ -420,7 +420,7 @@ impl Runs {
     /// MANTYX does not know the call of `entry`. Where it does not show the run's stream either, that
     /// may be its fault: the answer, of `size` bytes, stays in the journal until MANTYX does. `false`:
     /// the answer is not wanted, or the app has no room for it.
-    fn keep_unwanted(&self, run: &DrivenRun, entry: &Arc<Entry>, size: usize) -> bool {
+    fn keep_unwanted(&self, run: &DrivenRun, entry: &Arc<CallRecorder>, size: usize) -> bool {
         let kept =
             |run: &Arc<DrivenRun>| run.unwanted().values().map(|(_, size)| size).sum::<usize>();
         let held: usize = self.of_app(Some(&run.app)).iter().map(kept).sum();

@@ -18,7 +18,7 @@ use tracing::{debug, info, warn};
 use super::{
     circuit_breaker::Pass,
     circuit_breaker::Sign,
-    peer::{CallError, Handle, Origin, PermissionCheck, Progress, ToolCall, Witness},
+    peer::{CallError, Handle, Origin, PermissionCheck, Progress, Recorder, ToolCall},
     queue::Rejected,
     registry::{InUse, Phase, Registry},
 };
@@ -81,7 +81,7 @@ pub struct Wanted {
     /// at first, and the configuration may be another by now.
     pub permission_check: Arc<dyn PermissionCheck>,
     /// Told of every step before it is taken; `None` for calls by hand.
-    pub witness: Option<Arc<dyn Witness>>,
+    pub recorder: Option<Arc<dyn Recorder>>,
     /// The work that this call has started before; it is asked for, and nothing is started anew.
     pub handle: Option<Handle>,
     /// The peer that the call was sent to before. It is neither repeated to another one, nor asked
@@ -258,7 +258,7 @@ impl Backends {
                 origin: wanted.origin.clone(),
                 trace: None,
                 progress: Progress::default(),
-                witness: wanted.witness.clone(),
+                recorder: wanted.recorder.clone(),
             };
             attempt(connection, call, handle, (route, wanted), limits).await
         };
@@ -336,13 +336,13 @@ impl Backends {
             permitted(route, wanted)
         };
         may_be()?;
-        let Some(witness) = &wanted.witness else { return Ok(()) };
-        witness.goes_to(connection.identity.as_ref());
-        witness.dispatching().await?;
+        let Some(recorder) = &wanted.recorder else { return Ok(()) };
+        recorder.goes_to(connection.identity.as_ref());
+        recorder.dispatching().await?;
         // The disk may have been slow enough for a reload, or for another catalog.
         may_be().inspect_err(|_| {
             if is_first {
-                witness.not_dispatched(&wanted.arguments);
+                recorder.not_dispatched(&wanted.arguments);
             }
         })
     }

@@ -113,19 +113,19 @@ pub struct ToolCall {
     /// Where the peer says that the call is getting on.
     pub progress: Progress,
     /// Where it is written down how far the call is, if anybody does.
-    pub witness: Option<Arc<dyn Witness>>,
+    pub recorder: Option<Arc<dyn Recorder>>,
 }
 
 impl ToolCall {
-    /// [`Witness::is_left`].
+    /// [`Recorder::is_left`].
     pub fn is_left(&self) -> bool {
-        self.witness.as_ref().is_some_and(|witness| witness.is_left())
+        self.recorder.as_ref().is_some_and(|recorder| recorder.is_left())
     }
 
     /// The peer has named the work that the call started.
     pub fn named(&self, handle: &Handle) {
-        if let Some(witness) = &self.witness {
-            witness.named(handle);
+        if let Some(recorder) = &self.recorder {
+            recorder.named(handle);
         }
     }
 }
@@ -136,7 +136,7 @@ impl ToolCall {
 pub struct Handle(pub String);
 
 /// Writes down how far a call is, so that a crash loses nothing and repeats nothing.
-pub trait Witness: Send + Sync + fmt::Debug {
+pub trait Recorder: Send + Sync + fmt::Debug {
     /// The next dispatch is to this peer.
     fn goes_to(&self, peer: Option<&Identity>) {
         let _ = peer;

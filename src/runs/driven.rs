@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 use super::{
     AskedBy, NewRun, Runs,
     access::{Access, Failure},
+    call_recorder::CallRecorder,
     credential::RunCredential,
-    entry::Entry,
     log::{EventLog, Room},
 };
 use crate::{
@@ -98,13 +98,13 @@ pub struct DrivenRun {
     access: watch::Sender<Access>,
     /// The calls whose answers MANTYX did not want while it did not show the run either, with the sizes
     /// of the answers. The journal has the answers.
-    unwanted: Mutex<HashMap<CallKey, (Arc<Entry>, usize)>>,
+    unwanted: Mutex<HashMap<CallKey, (Arc<CallRecorder>, usize)>>,
     /// The entries of calls that an earlier process left and that may be made again.
     left: Mutex<Entries>,
 }
 
 /// Entries by the agent run, in an eval, and the tool use.
-type Entries = HashMap<(Option<RunId>, ToolUseId), Arc<Entry>>;
+type Entries = HashMap<(Option<RunId>, ToolUseId), Arc<CallRecorder>>;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ended {
@@ -139,7 +139,7 @@ pub(super) struct Left {
     /// The calls of which nothing is to be decided any more.
     pub seen: Vec<Seen>,
     /// Those that may have to be made.
-    pub again: Vec<Arc<Entry>>,
+    pub again: Vec<Arc<CallRecorder>>,
 }
 
 impl DrivenRun {
@@ -159,11 +159,11 @@ impl DrivenRun {
         let Left { slot, started_at, ended_at, given_up, read_to, last_seq, seen, again } = left;
         // Where nobody had read to the present, nothing is known of the answers of others.
         let (read_to, last_seq) = if new.has_past { (0, 0) } else { (read_to, last_seq) };
-        let calls: Vec<Call> = again.iter().map(|entry| entry.call()).collect();
+        let calls: Vec<Call> = again.iter().map(|recorder| recorder.call()).collect();
         let (kind, table) = (new.key.kind, Arc::clone(&new.table));
-        let by_call = |entry: Arc<Entry>| {
-            let call = entry.call();
-            ((call.agent_run, call.tool_use), entry)
+        let by_call = |recorder: Arc<CallRecorder>| {
+            let call = recorder.call();
+            ((call.agent_run, call.tool_use), recorder)
         };
         let log = match kind {
             // What has no number may have been dropped unseen.
@@ -243,21 +243,21 @@ impl DrivenRun {
         vec![Change::Routes(routes.clone()), Change::Run(self.slot, record)]
     }
 
-    /// The entry of `call`, which is to be answered: the one that an earlier process left, or a new
+    /// The recorder of `call`, which is to be answered: the one that an earlier process left, or a new
     /// one.
-    pub(super) fn entry(&self, runs: &Runs, call: &Call) -> Arc<Entry> {
+    pub(super) fn recorder(&self, runs: &Runs, call: &Call) -> Arc<CallRecorder> {
         let agent_run = self.agent_run(call);
         let key = (agent_run.cloned(), call.tool_use.clone());
         let left = self.left_entries().remove(&key);
         left.unwrap_or_else(|| {
             let seq = self.last_seq();
-            Arc::new(Entry::new(runs.keeping(&self.app), self.slot, agent_run, call, seq))
+            Arc::new(CallRecorder::new(runs.keeping(&self.app), self.slot, agent_run, call, seq))
         })
     }
 
     /// The entries that an earlier process left and nobody has asked for since.
-    pub(super) fn take_left(&self) -> Vec<Arc<Entry>> {
-        self.left_entries().drain().map(|(_, entry)| entry).collect()
+    pub(super) fn take_left(&self) -> Vec<Arc<CallRecorder>> {
+        self.left_entries().drain().map(|(_, recorder)| recorder).collect()
     }
 
     fn left_entries(&self) -> MutexGuard<'_, Entries> {
@@ -314,12 +314,12 @@ impl DrivenRun {
     pub(super) fn begin_call(
         self: &Arc<Self>,
         to: RunId,
-        entry: Arc<Entry>,
+        recorder: Arc<CallRecorder>,
         handle: Option<Handle>,
     ) -> Arc<AskedBy> {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         let stop = self.stop_of(&to);
-        Arc::new(AskedBy { driven: Arc::clone(self), run: to, stop, entry, handle })
+        Arc::new(AskedBy { driven: Arc::clone(self), run: to, stop, recorder, handle })
     }
 
     pub(super) fn call_ends(&self) {
@@ -440,22 +440,22 @@ impl DrivenRun {
     }
 
     /// [`Runs::keep_unwanted`], where there is room. `false`: MANTYX shows the run.
-    pub(super) fn keep_unwanted(&self, entry: &Arc<Entry>, size: usize) -> bool {
+    pub(super) fn keep_unwanted(&self, recorder: &Arc<CallRecorder>, size: usize) -> bool {
         let mut unwanted = self.unwanted();
         // Under the lock: the driver opens the stream before it takes what was kept.
         if matches!(*self.access.borrow(), Access::Open) {
             return false;
         }
-        unwanted.insert(entry.key().clone(), (Arc::clone(entry), size));
+        unwanted.insert(recorder.key().clone(), (Arc::clone(recorder), size));
         true
     }
 
     /// The calls whose answers were kept.
-    pub(super) fn take_unwanted(&self) -> Vec<Arc<Entry>> {
-        self.unwanted().drain().map(|(_, (entry, _))| entry).collect()
+    pub(super) fn take_unwanted(&self) -> Vec<Arc<CallRecorder>> {
+        self.unwanted().drain().map(|(_, (recorder, _))| recorder).collect()
     }
 
-    pub(super) fn unwanted(&self) -> MutexGuard<'_, HashMap<CallKey, (Arc<Entry>, usize)>> {
+    pub(super) fn unwanted(&self) -> MutexGuard<'_, HashMap<CallKey, (Arc<CallRecorder>, usize)>> {
         self.unwanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

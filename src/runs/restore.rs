@@ -14,9 +14,9 @@ use tracing::{info, warn};
 
 use super::{
     DrivenRun, Inner, KEEP_ENDED, NewRun, RunKey, Runs, Session,
-    answering::{POST_WITHIN, Task},
+    answer::{POST_WITHIN, Task},
+    call_recorder::CallRecorder,
     driven::Left,
-    entry::Entry,
 };
 use crate::{
     config::App,
@@ -238,7 +238,7 @@ impl Runs {
             let content = call.record.content;
             let answer = call.answer.as_ref().map_or(0, Bytes::len);
             let keeping = self.keeping(&record.app.as_str().into());
-            let entry = Arc::new(Entry::kept(keeping, call.key, (call.record, answer)));
+            let entry = Arc::new(CallRecorder::kept(keeping, call.key, (call.record, answer)));
             let asked = entry.call();
             let route = table.claims(&asked).cloned();
             let known = entry.known(route.as_ref().is_some_and(|r| r.repeatable), POST_WITHIN);
@@ -307,7 +307,7 @@ impl Runs {
 struct Woken {
     run: Arc<DrivenRun>,
     /// Its calls that need not be made.
-    open: Vec<(Arc<Entry>, Task)>,
+    open: Vec<(Arc<CallRecorder>, Task)>,
     unanswered: usize,
     /// How far it was read.
     seq: u64,
@@ -327,7 +327,7 @@ fn is_untold(record: &LongRecord, runs: &[KeptRun]) -> bool {
 }
 
 /// How a call is answered of which nobody knows whether it was made.
-pub(super) fn doubtful(entry: &Entry, route: Route) -> Task {
+pub(super) fn doubtful(entry: &CallRecorder, route: Route) -> Task {
     entry.doubt();
     match decide(entry.known(route.repeatable, POST_WITHIN)) {
         Recovery::Make => Task::Make(route),

@@ -16,7 +16,7 @@ use http::HeaderMap;
 use mantyx_bridge::{
     backend::{
         a2a::{A2aDialer, Conversations},
-        peer::{CallError, Dial, Handle, NotRecorded, Origin, Peer, Progress, ToolCall, Witness},
+        peer::{CallError, Dial, Handle, NotRecorded, Origin, Peer, Progress, Recorder, ToolCall},
     },
     config::{A2a, A2aBinding, CardSource},
     http_client,
@@ -123,7 +123,7 @@ pub(crate) fn asking(message: &str) -> ToolCall {
         origin: None,
         trace: None,
         progress: Progress::default(),
-        witness: None,
+        recorder: None,
     }
 }
 
@@ -398,7 +398,7 @@ async fn an_agent_that_asks_back_keeps_its_context() {
 #[derive(Debug)]
 struct Notes(mpsc::Sender<Handle>);
 
-impl Witness for Notes {
+impl Recorder for Notes {
     fn dispatching(&self) -> BoxFuture<'_, Result<(), NotRecorded>> {
         Box::pin(async { Ok(()) })
     }
@@ -417,7 +417,7 @@ async fn crash(url: Url, binding: A2aBinding, message: &'static str) -> Handle {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let peer = dial_url(&url, Some(binding)).await;
-            let call = ToolCall { witness: Some(Arc::new(Notes(named))), ..asking(message) };
+            let call = ToolCall { recorder: Some(Arc::new(Notes(named))), ..asking(message) };
             tokio::select! {
                 answer = peer.call(call) => panic!("{answer:?}"),
                 handle = handles.recv() => handle.unwrap(),

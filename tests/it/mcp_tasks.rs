@@ -11,7 +11,7 @@ use http::HeaderMap;
 use mantyx_bridge::{
     backend::{
         mcp,
-        peer::{CallError, Dial as _, Handle, NotRecorded, Peer, Progress, ToolCall, Witness},
+        peer::{CallError, Dial as _, Handle, NotRecorded, Peer, Progress, Recorder, ToolCall},
     },
     config::{HttpTransport, Mcp},
     http_client,
@@ -175,7 +175,7 @@ fn order(tool: &str, arguments: &str) -> (ToolCall, Arc<Names>) {
         origin: None,
         trace: None,
         progress: Progress::default(),
-        witness: Some(Arc::clone(&names) as Arc<dyn Witness>),
+        recorder: Some(Arc::clone(&names) as Arc<dyn Recorder>),
     };
     (call, names)
 }
@@ -184,7 +184,7 @@ fn order(tool: &str, arguments: &str) -> (ToolCall, Arc<Names>) {
 #[derive(Debug, Default)]
 struct Names(Mutex<Option<Handle>>);
 
-impl Witness for Names {
+impl Recorder for Names {
     fn dispatching(&self) -> BoxFuture<'_, Result<(), NotRecorded>> {
         Box::pin(async { Ok(()) })
     }

@@ -58,7 +58,7 @@ fn call(arguments: &serde_json::Value) -> ToolCall {
         }),
         trace: None,
         progress: Progress::default(),
-        witness: None,
+        recorder: None,
     }
 }
 

@@ -77,7 +77,7 @@ fn wanted(arguments: Box<RawValue>) -> Wanted {
         origin: None,
         trace: Context::default(),
         permission_check: Permitted::new(),
-        witness: None,
+        recorder: None,
         handle: None,
         peer: None,
         deadline: Instant::now() + Duration::from_secs(285),

@@ -49,7 +49,7 @@ fn order(arguments: &str) -> ToolCall {
         origin: None,
         trace: None,
         progress: Progress::default(),
-        witness: None,
+        recorder: None,
     }
 }
 

@@ -72,7 +72,7 @@ fn order(tool: &str, arguments: &str) -> ToolCall {
         origin: None,
         trace: None,
         progress: Progress::default(),
-        witness: None,
+        recorder: None,
     }
 }
 

@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 
 use super::*;
 use crate::{
-    backend::peer::{NotRecorded, Witness},
+    backend::peer::{NotRecorded, Recorder},
     model::rights::{Permission, Refusal},
 };
 
@@ -72,7 +72,7 @@ async fn a_repeat_is_a_dispatch_and_its_refusal_says_nothing_of_the_first() {
 #[derive(Debug, Default)]
 struct Stands(AtomicUsize);
 
-impl Witness for Stands {
+impl Recorder for Stands {
     fn dispatching(&self) -> BoxFuture<'_, Result<(), NotRecorded>> {
         self.0.fetch_add(1, Ordering::SeqCst);
         Box::pin(async { Ok(()) })
@@ -92,19 +92,19 @@ async fn what_is_taken_away_while_the_journal_is_written_is_taken_back_there() {
     let harness = start(&[("fs", &world)], 4);
     harness.backends.registry.settled().await;
     let route = harness.backends.registry.offer().route("fs_ls").unwrap().clone();
-    let witness = Arc::new(Stands::default());
+    let recorder = Arc::new(Stands::default());
     let wants = Wanted {
         permission_check: Arc::new(Once(AtomicUsize::new(0))),
-        witness: Some(Arc::clone(&witness) as _),
+        recorder: Some(Arc::clone(&recorder) as _),
         ..wanted(args())
     };
     assert_eq!(harness.backends.call(&route, &wants).await.ending, Ending::Denied);
     assert_eq!(World::count(&world.calls), 0);
-    assert_eq!(witness.0.load(Ordering::SeqCst), 0, "nothing was dispatched");
+    assert_eq!(recorder.0.load(Ordering::SeqCst), 0, "nothing was dispatched");
 
-    let wants = Wanted { witness: Some(Arc::clone(&witness) as _), ..wanted(args()) };
+    let wants = Wanted { recorder: Some(Arc::clone(&recorder) as _), ..wanted(args()) };
     harness.backends.call(&route, &wants).await;
-    assert_eq!((World::count(&world.calls), witness.0.load(Ordering::SeqCst)), (1, 1));
+    assert_eq!((World::count(&world.calls), recorder.0.load(Ordering::SeqCst)), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     backend::{
         fake::entry,
-        peer::{NotRecorded, Witness},
+        peer::{NotRecorded, Recorder},
     },
     model::{offer::RefKind, pin::Mode},
 };
@@ -57,7 +57,7 @@ async fn what_comes_with_the_connection_is_looked_at_before_the_call() {
 #[derive(Debug)]
 struct Slow(Arc<Registry>, Mutex<Vec<crate::backend::registry::Entry>>);
 
-impl Witness for Slow {
+impl Recorder for Slow {
     fn dispatching(&self) -> BoxFuture<'_, Result<(), NotRecorded>> {
         self.0.set(std::mem::take(&mut self.1.lock().unwrap()));
         Box::pin(async { Ok(()) })
@@ -83,7 +83,7 @@ async fn what_is_withdrawn_while_the_journal_is_written_is_not_called() {
     });
     let slow = Slow(Arc::clone(&harness.backends.registry), Mutex::new(strict.collect()));
     let args = RawValue::from_string("{}".to_owned()).unwrap();
-    let wants = Wanted { witness: Some(Arc::new(slow)), ..wanted(args) };
+    let wants = Wanted { recorder: Some(Arc::new(slow)), ..wanted(args) };
     let made = harness.backends.call(&route("reads"), &wants).await;
     assert_eq!(made.ending, Ending::Withdrawn);
     assert_eq!(World::count(&world.calls), 0, "it was not called");

@@ -199,7 +199,7 @@ pub(in crate::backend::mcp) fn order(arguments: &str) -> ToolCall {
         origin: None,
         trace: None,
         progress: Progress::default(),
-        witness: None,
+        recorder: None,
     }
 }
 

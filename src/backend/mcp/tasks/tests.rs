@@ -14,7 +14,7 @@ use super::*;
 use crate::{
     backend::{
         mcp::{Attempt, Era, dialer, raw::Wire, stdio::Stdio},
-        peer::{NotRecorded, Peer as _, Progress, Witness},
+        peer::{NotRecorded, Peer as _, Progress, Recorder},
     },
     config::{Mcp, Program, ProgramSandbox},
     http_client,
@@ -205,7 +205,7 @@ async fn serve(
 #[derive(Debug, Default)]
 struct Names(Mutex<Vec<String>>);
 
-impl Witness for Names {
+impl Recorder for Names {
     fn dispatching(&self) -> futures_util::future::BoxFuture<'_, Result<(), NotRecorded>> {
         panic!("whoever calls a peer tells of that before")
     }
@@ -229,7 +229,7 @@ fn order() -> (ToolCall, Arc<Names>) {
         origin: None,
         trace: None,
         progress: Progress::default(),
-        witness: Some(Arc::clone(&names) as Arc<dyn Witness>),
+        recorder: Some(Arc::clone(&names) as Arc<dyn Recorder>),
     };
     (call, names)
 }

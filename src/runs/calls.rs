@@ -9,10 +9,10 @@ use tracing::info;
 
 use super::{
     AskedBy, Runs,
-    account::{Account, Of},
     approvals::{Asked, Decision, TooMany},
+    call_observer::{CallObserver, Of},
     history::Begun,
-    pending::{Alone, InHand},
+    long_calls::{Alone, InHand},
     permission_check::PermissionCheck,
 };
 use crate::{
@@ -60,10 +60,10 @@ impl Runs {
             backend: route.backend.clone(),
         };
         let of = asked_by.as_ref().map(|by| Of::from(by.driven.as_ref())).unwrap_or_default();
-        let account = Arc::new(self.account(begun.clone(), route, Some(&args), (of, &trace)));
-        let trace = account.trace().clone();
+        let observer = Arc::new(self.observe(begun.clone(), route, Some(&args), (of, &trace)));
+        let trace = observer.trace().clone();
         if asked_by.as_ref().is_some_and(|by| by.handle.is_some()) {
-            account.resumed();
+            observer.resumed();
         }
         let origin = asked_by.as_ref().map(|by| Origin {
             whose: whose(app, by.driven.key.workspace.as_str()),
@@ -84,7 +84,7 @@ impl Runs {
             tool: name,
             route: route.clone(),
             origin: origin.clone(),
-            account: Arc::clone(&account),
+            observer: Arc::clone(&observer),
             asked_by: asked_by.clone(),
             alone: alone.clone(),
         };
@@ -111,20 +111,20 @@ impl Runs {
             origin,
             trace,
             permission_check: Arc::clone(&permission_check) as _,
-            witness: alone.map(|alone| alone as _),
+            recorder: alone.map(|alone| alone as _),
             handle: None,
             peer: None,
             deadline: Instant::now() + within,
         };
         if let Some(by) = asked_by {
-            wanted.deadline = Instant::now() + by.entry.left_of(within);
-            wanted.witness = Some(Arc::clone(&by.entry) as _);
+            wanted.deadline = Instant::now() + by.recorder.left_of(within);
+            wanted.recorder = Some(Arc::clone(&by.recorder) as _);
             wanted.handle.clone_from(&by.handle);
-            wanted.peer = by.entry.peer();
+            wanted.peer = by.recorder.peer();
         }
         let route = route.clone();
         let making =
-            async move { runs.make(begun, &route, (wanted, permission_check), &account).await };
+            async move { runs.make(begun, &route, (wanted, permission_check), &observer).await };
         self.answer_in_time(making, in_hand, patience).await
     }
 
@@ -137,7 +137,7 @@ impl Runs {
         begun: Begun,
         route: &Route,
         (wanted, permission_check): (Wanted, Arc<PermissionCheck>),
-        account: &Account,
+        observer: &CallObserver,
     ) -> Result<Made, Left> {
         // What was started before has been permitted and approved.
         if wanted.handle.is_some() {
@@ -156,7 +156,8 @@ impl Runs {
                     if let Some(mistaken) = self.backends.mistaken(route, &wanted) {
                         return Ok(mistaken);
                     }
-                    if let Some(refused) = self.ask(begun.clone(), route, &wanted, account).await? {
+                    if let Some(refused) = self.ask(begun.clone(), route, &wanted, observer).await?
+                    {
                         return Ok(refused);
                     }
                     permission_check.approve();
@@ -177,7 +178,7 @@ impl Runs {
         begun: Begun,
         route: &Route,
         wanted: &Wanted,
-        account: &Account,
+        observer: &CallObserver,
     ) -> Result<Option<Made>, Left> {
         let Begun { app, run, tool_use, name, backend } = begun;
         let told_as = name.clone();
@@ -190,12 +191,12 @@ impl Runs {
             Ok(question) => question,
             Err(TooMany) => return not_made(approval::too_many(&told_as)),
         };
-        account.waits();
+        observer.waits();
         let decision = tokio::select! {
             decision = question.decided() => decision,
             () = self.drain.cancelled() => return Err(Left),
         };
-        account.decided(decision.as_ref());
+        observer.decided(decision.as_ref());
         match decision {
             Some(Decision { approved: true, .. }) => Ok(None),
             Some(Decision { reason, .. }) => {

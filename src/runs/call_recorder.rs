@@ -14,9 +14,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::{pending::LongCalls, shares::Share};
+use super::{long_calls::LongCalls, shares::Share};
 use crate::{
-    backend::peer::{Handle, NotRecorded, Witness},
+    backend::peer::{Handle, NotRecorded, Recorder},
     journal::{
         Journal, clock,
         record::{CallKey, CallRecord, Change, Slot},
@@ -35,7 +35,7 @@ use crate::{
 /// so long, however late it is.
 const POST_KEPT: Duration = Duration::from_secs(30);
 
-/// What an entry needs.
+/// What an recorder needs.
 #[derive(Debug)]
 pub(super) struct Keeping {
     pub(super) journal: Arc<Journal>,
@@ -47,7 +47,7 @@ pub(super) struct Keeping {
 
 /// One call in the journal.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct CallRecorder {
     keeping: Keeping,
     key: CallKey,
     record: Mutex<CallRecord>,
@@ -59,8 +59,8 @@ pub(super) struct Entry {
     before: Duration,
 }
 
-impl Entry {
-    /// The entry of a call that has just been read; `seq` is how far its run has been read with it.
+impl CallRecorder {
+    /// The recorder of a call that has just been read; `seq` is how far its run has been read with it.
     pub(super) fn new(
         keeping: Keeping,
         slot: Slot,
@@ -94,7 +94,7 @@ impl Entry {
         Self { keeping, key, record, since, long: OnceLock::new(), before: Duration::ZERO }
     }
 
-    /// The entry of a call that an earlier process has left, with the size of its answer.
+    /// The recorder of a call that an earlier process has left, with the size of its answer.
     pub(super) fn kept(
         keeping: Keeping,
         key: CallKey,
@@ -114,7 +114,7 @@ impl Entry {
         &self.key
     }
 
-    /// Writes the entry as it stands.
+    /// Writes the recorder as it stands.
     pub(super) fn change(&self) -> Change {
         Change::Call(self.key.clone(), self.record().clone())
     }
@@ -301,7 +301,7 @@ impl Entry {
     }
 }
 
-impl Witness for Entry {
+impl Recorder for CallRecorder {
     fn goes_to(&self, peer: Option<&Identity>) {
         self.record().peer = peer.cloned();
         if let Some((calls, id)) = self.long.get() {

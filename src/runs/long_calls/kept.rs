@@ -19,7 +19,7 @@ use super::{Finished, InHand, KEEP, LongCall, LongCalls, Of, Scope, make_room};
 use crate::{
     backend::{
         calls::Wanted,
-        peer::{Handle, NotRecorded, Origin, Witness},
+        peer::{Handle, NotRecorded, Origin, Recorder},
     },
     budget,
     journal::record::{Change, LongOf, LongRecord, Millis},
@@ -32,7 +32,7 @@ use crate::{
         pending,
         recovery::LEAST_BUDGET,
     },
-    runs::{DrivenRun, RunKey, Runs, account, calling::whose, history::Begun},
+    runs::{DrivenRun, RunKey, Runs, call_observer, calls::whose, history::Begun},
     traces::Context,
 };
 
@@ -51,7 +51,7 @@ pub(in crate::runs) struct Work {
     pub begun: Moment,
 }
 
-/// The witness of a call that no run waits for: one by hand that may go on, or a long one of an
+/// The recorder of a call that no run waits for: one by hand that may go on, or a long one of an
 /// earlier process.
 #[derive(Debug)]
 pub(in crate::runs) struct Alone {
@@ -71,7 +71,7 @@ struct Known {
 }
 
 impl Alone {
-    /// The witness of a call that begins; `leaving` is cancelled when the bridge goes down and does
+    /// The recorder of a call that begins; `leaving` is cancelled when the bridge goes down and does
     /// not wait for calls any more.
     pub(in crate::runs) fn new(arguments: Box<RawValue>, leaving: CancellationToken) -> Self {
         let known = Known { handle: None, peer: None, arguments: Some(arguments) };
@@ -109,7 +109,7 @@ impl Alone {
     }
 }
 
-impl Witness for Alone {
+impl Recorder for Alone {
     fn goes_to(&self, peer: Option<&Identity>) {
         match self.long.get() {
             Some((calls, id)) => calls.goes_to(id, peer),
@@ -218,7 +218,7 @@ impl LongCalls {
         }
     }
 
-    /// [`Witness::dispatching`] of a call that goes on, which nothing else is kept of.
+    /// [`Recorder::dispatching`] of a call that goes on, which nothing else is kept of.
     async fn dispatching(&self, id: &CallId) -> Result<(), NotRecorded> {
         let Some(journal) = &self.journal else { return Ok(()) };
         if !journal.is_open() {
@@ -228,7 +228,7 @@ impl LongCalls {
         journal.commit(Vec::new()).await.map_err(|_told| NotRecorded::Unwritable)
     }
 
-    /// [`Witness::not_dispatched`] of such a call.
+    /// [`Recorder::not_dispatched`] of such a call.
     fn not_dispatched(&self, id: &CallId, arguments: &RawValue) {
         self.not_reached(id, arguments, |long| {
             if let Some(journal) = &self.journal {
@@ -335,13 +335,13 @@ impl Of {
         })
     }
 
-    fn account(&self) -> account::Of {
+    fn observe(&self) -> call_observer::Of {
         let (workspace, session) = match self {
             Self::Session { workspace, session } => (Some(workspace), Some(session)),
             Self::Run { driven, .. } => (Some(&driven.workspace), None),
             Self::App => (None, None),
         };
-        account::Of {
+        call_observer::Of {
             workspace: workspace.map(ToString::to_string),
             session: session.map(ToString::to_string),
         }
@@ -456,9 +456,9 @@ impl Runs {
         };
         let told = arguments.as_deref();
         let trace = self.trace_of(&of, origin.as_ref());
-        let account = self.account(begun.clone(), &route, told, (of.account(), &trace));
-        let account = Arc::new(account);
-        account.goes_on_again(handle.is_some());
+        let observer = self.observe(begun.clone(), &route, told, (of.observe(), &trace));
+        let observer = Arc::new(observer);
+        observer.goes_on_again(handle.is_some());
         let nothing = || RawValue::from_string("{}".to_owned()).ok();
         let arguments = arguments.or_else(nothing)?;
         let alone = Arc::new(Alone::new(arguments.clone(), self.leave.clone()));
@@ -468,13 +468,13 @@ impl Runs {
             permission_check: Arc::clone(&permission_check) as _,
             arguments,
             origin: origin.clone(),
-            trace: account.trace().clone(),
-            witness: Some(Arc::clone(&alone) as _),
+            trace: observer.trace().clone(),
+            recorder: Some(Arc::clone(&alone) as _),
             handle,
             peer,
             deadline: Instant::now() + left,
         };
-        let (runs, to, kept) = (Arc::clone(self), route.clone(), Arc::clone(&account));
+        let (runs, to, kept) = (Arc::clone(self), route.clone(), Arc::clone(&observer));
         let making = AssertUnwindSafe(async move {
             match wanted.handle {
                 // To ask for what was begun is no call of the app's.
@@ -485,7 +485,7 @@ impl Runs {
         .catch_unwind();
         let (asked_by, alone) = (None, Some(alone));
         let owner = app.clone();
-        let in_hand = InHand { app, tool, route, origin, account, asked_by, alone };
+        let in_hand = InHand { app, tool, route, origin, observer, asked_by, alone };
         let goes_on = Arc::clone(self).go_on(making, in_hand, id.clone(), stop);
         self.tracker.spawn(budget::for_app(owner, goes_on));
         Some(())

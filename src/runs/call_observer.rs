@@ -33,10 +33,10 @@ use crate::{
 /// What the audit log calls a call that goes on after a first answer.
 const PENDING: &str = "pending";
 
-/// The account of a call that runs. Dropped without [`Account::ends`], the call was cancelled or,
+/// The account of a call that runs. Dropped without [`CallObserver::ends`], the call was cancelled or,
 /// where the bridge goes down, left to the next process.
 #[derive(Debug)]
-pub(super) struct Account {
+pub(super) struct CallObserver {
     running: Running,
     /// `None` for what is no call to a backend: fetching a result.
     metrics: Option<Arc<metrics::Calls>>,
@@ -107,20 +107,20 @@ impl From<&DrivenRun> for Of {
 
 impl Runs {
     /// A call of these arguments begins, as far as they are known.
-    pub(super) fn account(
+    pub(super) fn observe(
         &self,
         begun: Begun,
         route: &Route,
         arguments: Option<&RawValue>,
         (of, trace): (Of, &Context),
-    ) -> Account {
+    ) -> CallObserver {
         let span = span(trace, &begun, route, of.session.as_deref());
         let (app, metrics) = (begun.app.clone(), self.backends.metrics(&begun.backend));
         let audit = self.audit.as_ref().map(|audit| {
             let call = audited(audit, &begun, route, arguments, of);
             (Arc::clone(audit), call)
         });
-        Account {
+        CallObserver {
             running: self.history.begin(begun),
             metrics,
             audit,
@@ -208,7 +208,7 @@ impl Runs {
     }
 }
 
-impl Account {
+impl CallObserver {
     /// Where in a trace the call is made.
     pub(super) fn trace(&self) -> &Context {
         &self.trace
@@ -304,7 +304,7 @@ impl Account {
     }
 }
 
-impl Drop for Account {
+impl Drop for CallObserver {
     fn drop(&mut self) {
         let left = self.leaving.is_cancelled();
         self.ends(if left { Ending::Left } else { Ending::Cancelled });

@@ -27,7 +27,7 @@ pub(super) use self::kept::Alone;
 use self::kept::Work;
 use super::{
     AskedBy, KEEP_BESIDE, Left, RunKey, Runs,
-    account::Account,
+    call_observer::CallObserver,
     forgetting::{beyond, beyond_bytes},
 };
 use crate::{
@@ -276,7 +276,7 @@ pub(super) struct InHand {
     pub route: Route,
     /// Which call of which run this is; `None` for a call by hand.
     pub origin: Option<Origin>,
-    pub account: Arc<Account>,
+    pub observer: Arc<CallObserver>,
     pub asked_by: Option<Arc<AskedBy>>,
     /// Where it is kept how far a call is that no run waits for, if it may go on.
     pub alone: Option<Arc<Alone>>,
@@ -285,7 +285,7 @@ pub(super) struct InHand {
 impl InHand {
     /// It has ended so.
     fn ends(&self, made: Made) -> Made {
-        self.account.ends(made.ending);
+        self.observer.ends(made.ending);
         made
     }
 
@@ -304,7 +304,7 @@ impl InHand {
         match made {
             Ok(made) => Ok(self.ends(made)),
             Err(Left) if self.asked_by.is_some() => {
-                self.account.ends(Ending::Left);
+                self.observer.ends(Ending::Left);
                 Err(Left)
             }
             Err(Left) => {
@@ -316,7 +316,7 @@ impl InHand {
     /// Whether the tool may have been reached. Assumed where no record of the call says otherwise.
     fn has_reached_tool(&self) -> bool {
         match (&self.asked_by, &self.alone) {
-            (Some(by), _) => by.entry.has_reached_tool(),
+            (Some(by), _) => by.recorder.has_reached_tool(),
             (None, Some(alone)) => alone.has_reached_tool(),
             (None, None) => true,
         }
@@ -325,7 +325,7 @@ impl InHand {
     /// What is needed to ask for the call, or to make it, after a restart.
     fn work(&self) -> Work {
         let (handle, peer, arguments) = match (&self.asked_by, &self.alone) {
-            (Some(by), _) => (by.entry.handle(), by.entry.peer(), by.entry.unreached()),
+            (Some(by), _) => (by.recorder.handle(), by.recorder.peer(), by.recorder.unreached()),
             (None, Some(alone)) => (alone.handle(), alone.peer(), alone.unreached()),
             (None, None) => (None, None, None),
         };
@@ -343,7 +343,7 @@ impl InHand {
     fn goes_on(&self, calls: &Arc<LongCalls>, id: &CallId) {
         let to = || (Arc::clone(calls), id.clone());
         match (&self.asked_by, &self.alone) {
-            (Some(by), _) => by.entry.goes_on(to()),
+            (Some(by), _) => by.recorder.goes_on(to()),
             (None, Some(alone)) => alone.goes_on(to()),
             (None, None) => {}
         }
@@ -360,7 +360,7 @@ impl Runs {
         let mut after = self.backends.pending_after(&route.backend)?;
         if let Some(asked_by) = asked_by {
             // What an earlier process has waited counts.
-            after = asked_by.entry.left_of(after);
+            after = asked_by.recorder.left_of(after);
         }
         Some(Patience { after, fetch: self.fetch_tool(asked_by)? })
     }
@@ -398,9 +398,9 @@ impl Runs {
             let made = making.await;
             return in_hand.ends_or_is_left(in_hand.unless_panicked(made));
         };
-        in_hand.account.goes_on();
+        in_hand.observer.goes_on();
         info!(app = %in_hand.app, tool = in_hand.tool, call = %id, "the call goes on");
-        let waits = in_hand.account.is_waiting();
+        let waits = in_hand.observer.is_waiting();
         let first = if waits { pending::waits } else { pending::goes_on };
         let first = first(&id, &in_hand.tool, &fetch);
         let scope = Scope::new(&in_hand.app, in_hand.asked_by.as_deref());
@@ -426,7 +426,7 @@ impl Runs {
             made = making => match in_hand.unless_panicked(made) {
                 Ok(made) => in_hand.ends(made).answer,
                 Err(Left) => {
-                    in_hand.account.ends(Ending::Left);
+                    in_hand.observer.ends(Ending::Left);
                     info!(call = %id, "left; a person is asked again after the restart");
                     return;
                 }
