@@ -28,6 +28,7 @@ use crate::{
     },
     budget::{Buffer, NoRoom},
     config::Program,
+    error_chain::error_chain,
     model::{answer::Answer, ids::BackendName},
 };
 
@@ -94,7 +95,7 @@ impl Runner {
     pub(super) async fn call(&self, arguments: &RawValue) -> Result<Answer, CallError> {
         let started = program::start(&self.program, self.launcher.as_deref()).await;
         let Started { mut process, group, coverage: _ } =
-            started.map_err(|error| CallError::NotSent(error.to_string()))?;
+            started.map_err(|error| CallError::NotSent(error_chain(&error)))?;
         tracing::debug!(backend = %self.name, pid = group.leader(), "started the program");
         let stdin = process.stdin.take().expect("stdin was asked for as a pipe");
         let stdout = process.stdout.take().expect("stdout was asked for as a pipe");

@@ -13,8 +13,9 @@ use tokio::time::{Instant, timeout};
 
 use super::{Attempt, Era, McpDialer, dialer, plan};
 use crate::{
-    backend::peer::{CallError, Dial as _, NotRead, Origin, Peer, PeerError, Progress, ToolCall},
+    backend::peer::{CallError, Dial as _, NotRead, Origin, Peer, Progress, ToolCall},
     config::{Mcp, Program, ProgramSandbox},
+    error_chain::error_chain,
     http_client,
     model::{
         answer::Answer,
@@ -50,9 +51,7 @@ async fn dial(dialer: &McpDialer) -> Arc<dyn Peer> {
 }
 
 async fn cannot_dial(dialer: &McpDialer) -> String {
-    let PeerError { text: why, .. } =
-        timeout(PATIENCE, dialer.dial()).await.expect("in time").unwrap_err();
-    why
+    error_chain(&timeout(PATIENCE, dialer.dial()).await.expect("in time").unwrap_err())
 }
 
 async fn resolve(peer: &Arc<dyn Peer>) -> Arc<Catalog> {
@@ -250,7 +249,7 @@ async fn a_crash_loses_the_call_and_tells_the_end_of_stderr() {
     let peer = dial(&hostile(&[], &[])).await;
     let (lost, closed) = tokio::join!(call(&peer, "crash", "{}"), peer.closed());
     assert!(matches!(lost, Err(CallError::Lost(_))), "{lost:?}");
-    let PeerError { text: why, .. } = closed;
+    let why = error_chain(&closed);
     assert!(why.contains("exit status 3") && why.contains("the reactor is gone"), "{why}");
     let why = call(&peer, "echo", "{}").await.unwrap_err();
     assert!(matches!(why, CallError::NotSent(_)), "{why:?}");

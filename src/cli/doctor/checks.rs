@@ -18,18 +18,23 @@ use crate::{
     backend::{
         a2a::{A2aDialer, Conversations},
         mcp,
-        peer::{Dial, PeerError, Verdict},
+        peer::{Dial, PeerError, PeerErrorKind, Verdict},
         program::{self, hiding},
     },
     config::{
         A2a, Action, Backend, CardSource, ClientCredentials, Config, Credential, Mcp, Program,
         Target, Upstream,
     },
+    error_chain::error_chain,
     http_client::{self, Clients, Tls},
     model::{card::Card, catalog::Content},
     state::StateDir,
     upstream::{self, Authority, OpenError},
 };
+
+/// What to do about a card without a good signature.
+const UNSIGNED: &str = "ask the agent's operator which key it signs its card with, and compare it \
+                        with `signature: {keys: …}`";
 
 /// How long a program may take to end.
 const CLOSE: Duration = Duration::from_secs(8);
@@ -166,8 +171,8 @@ fn command(check: &mut Check, context: &Context, program: &Program) -> bool {
             secrets(check, context, program);
             true
         }
-        Err(PeerError { text: why, .. }) => {
-            check.fail(why, "install it, or correct `command`");
+        Err(error) => {
+            check.fail(error_chain(&error), "install it, or correct `command`");
             false
         }
     }
@@ -192,9 +197,7 @@ async fn mcp_server(
     check.begin("initialize");
     let peer = match timeout(context.patience, dialer.dial()).await {
         Ok(Ok(peer)) => peer,
-        Ok(Err(PeerError { text: why, .. })) => {
-            return refused(check, &why, server_cure(server), pass);
-        }
+        Ok(Err(error)) => return failed(check, &error, server_cure(server), pass),
         Err(_elapsed) => return late(check, context, "the handshake", server_cure(server)),
     };
     let version = peer.about().protocol_version.unwrap_or_else(|| "an unknown revision".to_owned());
@@ -206,7 +209,7 @@ async fn mcp_server(
             1 => check.ok("1 tool"),
             many => check.ok(format!("{many} tools")),
         },
-        Ok(Err(PeerError { text: why, .. })) => refused(check, &why, server_cure(server), pass),
+        Ok(Err(error)) => failed(check, &error, server_cure(server), pass),
         Err(_elapsed) => late(check, context, "its list of tools", server_cure(server)),
     }
     // A program that does not end in time is killed when it is dropped.
@@ -215,8 +218,6 @@ async fn mcp_server(
 
 async fn a2a_agent(check: &mut Check, context: &Context, dialer: &dyn Dial, agent: &A2a) {
     const CURE: &str = "see the agent's log; its card has to be at the address that is configured";
-    const UNSIGNED: &str = "ask whoever runs the agent which key it signs its card with, and hold it \
-                            against `signature: {keys: …}`";
     check.begin("card");
     let fetched = async {
         let peer = dialer.dial().await?;
@@ -245,10 +246,7 @@ async fn a2a_agent(check: &mut Check, context: &Context, dialer: &dyn Dial, agen
                 }
             }
         }
-        Ok(Err(PeerError { text: why, .. })) => {
-            let cure = if why.contains("`signature`") { UNSIGNED } else { CURE };
-            refused(check, &why, cure.to_owned(), pass);
-        }
+        Ok(Err(error)) => failed(check, &error, CURE.to_owned(), pass),
         Err(_elapsed) => late(check, context, "the card", CURE.to_owned()),
     }
 }
@@ -259,14 +257,17 @@ fn late(check: &mut Check, context: &Context, what: &str, cure: String) {
     check.fail(finding, cure);
 }
 
-/// What the server does not do, told apart from whom it does not let in.
-fn refused(check: &mut Check, why: &str, cure: String, pass: Pass) {
-    let about_auth = ["HTTP 401", "HTTP 403", "there is no token"];
-    if !about_auth.iter().any(|words| why.contains(words)) {
-        return check.fail(why, cure);
-    }
-    check.is_about("auth");
-    check.fail(why, pass.cure());
+/// The peer gives an error. `cure` is for those that have no cure of their own.
+fn failed(check: &mut Check, error: &PeerError, cure: String, pass: Pass) {
+    let cure = match error.kind {
+        PeerErrorKind::Unauthorized | PeerErrorKind::NoToken => {
+            check.is_about("auth");
+            pass.cure().to_owned()
+        }
+        PeerErrorKind::Unsigned => UNSIGNED.to_owned(),
+        _ => cure,
+    };
+    check.fail(error_chain(error), cure);
 }
 
 fn server_cure(server: &Mcp) -> String {

@@ -156,7 +156,7 @@ impl fmt::Debug for Endpoint {
 /// What could not be authorized was refused unseen.
 impl From<TokenError> for SendError {
     fn from(error: TokenError) -> Self {
-        Self { failure: Failure::Lost(error.to_string()), nothing_sent: true }
+        Self { failure: error.into(), nothing_sent: true }
     }
 }
 
