@@ -17,6 +17,7 @@ mod redact;
 mod reference;
 pub mod scalars;
 pub mod schema;
+mod secrets;
 mod token;
 mod validate;
 pub mod value;
@@ -37,6 +38,7 @@ pub use self::{
     error::ConfigErrors,
     file::{ConfigFile, find},
     program::{Confinement, Program, ProgramSandbox},
+    secrets::Secrets,
     token::TokenHash,
 };
 use crate::{
@@ -73,6 +75,8 @@ pub struct Config {
     pub backends: BTreeMap<BackendName, Backend>,
     /// MCP servers that the file names and turns off with `disabled: true`.
     pub disabled: Vec<BackendName>,
+    /// What no text of others may repeat.
+    pub secrets: Arc<Secrets>,
     /// What works but should be changed, such as a secret in plain text: one sentence each.
     pub warnings: Vec<String>,
 }

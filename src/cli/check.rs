@@ -380,7 +380,7 @@ impl fmt::Display for TlsPlan {
 }
 
 impl Line {
-    fn new(Program { command, args, env, cwd, sandbox, hidden: _ }: &Program) -> Self {
+    fn new(Program { command, args, env, cwd, sandbox, .. }: &Program) -> Self {
         let args = args.iter().map(ToString::to_string);
         Self {
             argv: std::iter::once(command.clone()).chain(args).collect(),

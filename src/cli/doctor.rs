@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use self::{
     checks::Context,
-    report::{Check, Examined, Mask, Report},
+    report::{Check, Examined, Report},
 };
 use super::{Failure, Outcome, check, print};
 use crate::{
@@ -78,8 +78,8 @@ pub(super) async fn doctor(
         let examine = async move |check: &mut Check| checks::backend(check, context, backend).await;
         checks.push(Box::pin(bounded(kind(backend), backend.name.as_str(), examine)));
     }
-    let mask = Mask::new(config);
-    let done = stream::iter(checks).buffered(AT_ONCE).map(|examined| examined.masked(&mask));
+    let done =
+        stream::iter(checks).buffered(AT_ONCE).map(|examined| examined.without(&config.secrets));
     let report = tell(done, json).await;
     // Also where nobody reads the report any more.
     context.finish().await;

@@ -27,10 +27,10 @@ use std::{
     time::Duration,
 };
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{
-    Audit, Backend, Calls, Config, Contact, Listen, Refresh, Written,
+    Audit, Backend, Calls, Config, Contact, Listen, Refresh, Secrets, Written,
     deserialize::{At, Mistake},
     document::{Document, NodeId},
     environment::Environment,
@@ -68,6 +68,8 @@ pub(super) struct Findings {
     pub warnings: Vec<(NodeId, String)>,
     /// Files with secrets of the bridge's, and directories of such.
     secret_files: Vec<PathBuf>,
+    /// What they hold, as far as others are told it.
+    secrets: Secrets,
 }
 
 impl<'a> Validator<'a> {
@@ -99,8 +101,10 @@ impl<'a> Validator<'a> {
         self.check_tls(file.listen.as_ref(), listen.as_ref());
         let (disabled, mut backends) = (backends.disabled(), backends.into_map());
         let hidden = self.hidden(listen.as_ref(), state_dir.as_ref());
+        let secrets = Arc::new(std::mem::take(&mut self.findings.borrow_mut().secrets));
         for program in backends.values_mut().filter_map(Backend::program_mut) {
             program.hidden = Arc::clone(&hidden);
+            program.secrets = Arc::clone(&secrets);
         }
         Some(Config {
             listen: listen?,
@@ -116,6 +120,7 @@ impl<'a> Validator<'a> {
             },
             disabled,
             backends,
+            secrets,
             warnings: Vec::new(),
         })
     }
@@ -311,8 +316,20 @@ impl<'a> Validator<'a> {
         Some(value)
     }
 
-    /// A secret; `name` is what the warning about a plain one calls it.
+    /// A secret that others are told; `name` is what the warning about a plain one calls it.
     fn secret(&self, node: NodeId, text: &str, name: &str) -> Option<SecretString> {
+        let secret = self.token(node, text, name)?;
+        self.keep_secret(secret.expose_secret());
+        Some(secret)
+    }
+
+    /// What others say must not have `value` in it.
+    fn keep_secret(&self, value: &str) {
+        self.findings.borrow_mut().secrets.add(value);
+    }
+
+    /// A secret that the bridge only compares.
+    fn token(&self, node: NodeId, text: &str, name: &str) -> Option<SecretString> {
         let (value, template) = self.resolve(node, text, Dialect::Own)?;
         if value.is_empty() {
             let which = if template.is_plain() { name.to_owned() } else { template.to_string() };
@@ -345,8 +362,11 @@ impl<'a> Validator<'a> {
         Some(self.directory.join(path))
     }
 
-    fn written(value: String, template: &Template) -> Written<String> {
-        let shown = if template.is_plain() { value.clone() } else { template.to_string() };
+    /// `value`, and what may be shown for it.
+    fn written<T>(&self, value: T, text: &str, shown: String) -> Written<T> {
+        if text != shown {
+            self.keep_secret(text);
+        }
         Written::new(value, shown)
     }
 

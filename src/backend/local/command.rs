@@ -18,7 +18,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::text;
 use crate::{
     backend::{
-        log::{Secrets, printable_lines},
+        log::printable_lines,
         peer::{CallError, NotRead},
         program::{
             self, Group, Started, describe,
@@ -50,7 +50,6 @@ pub(super) struct Runner {
     name: BackendName,
     program: Program,
     launcher: Option<PathBuf>,
-    secrets: Secrets,
     /// Ends all programs that run.
     stop: CancellationToken,
     /// Waits for each program's end, also when its call is gone.
@@ -81,9 +80,8 @@ struct Tail {
 
 impl Runner {
     pub(super) fn new(name: BackendName, program: Program, launcher: Option<PathBuf>) -> Self {
-        let secrets = Secrets::new(program.env.values());
         let (stop, running) = (CancellationToken::new(), TaskTracker::new());
-        Self { name, program, launcher, secrets, stop, running }
+        Self { name, program, launcher, stop, running }
     }
 
     /// Why the program can read files of the bridge's own, if it can.
@@ -150,7 +148,7 @@ impl Runner {
         output: &[u8],
         errors: &Tail,
     ) -> Result<Answer, CallError> {
-        let said = self.secrets.hide(printable_lines(&errors.kept));
+        let said = self.program.secrets.hide(printable_lines(&errors.kept));
         if self.launcher.is_some() && launcher::could_not_start(status, &errors.kept) {
             return Err(CallError::NotSent(said));
         }

@@ -15,7 +15,7 @@ use super::*;
 use crate::{
     backend::peer::{NotRead, Progress},
     budget::tests::without_room,
-    config::{Program, ProgramSandbox},
+    config::{Program, ProgramSandbox, Secrets},
     http_client,
 };
 
@@ -30,6 +30,8 @@ fn dialer(action: Action) -> LocalDialer {
 
 fn command(line: &[&str], env: &[(&str, &str)]) -> LocalDialer {
     let (command, args) = line.split_first().unwrap();
+    let mut secrets = Secrets::default();
+    env.iter().for_each(|(_, value)| secrets.add(value));
     let env = env.iter().map(|(key, value)| ((*key).to_owned(), SecretString::from(*value)));
     dialer(Action::Command(Program {
         command: (*command).to_owned(),
@@ -38,6 +40,7 @@ fn command(line: &[&str], env: &[(&str, &str)]) -> LocalDialer {
         cwd: None,
         sandbox: ProgramSandbox::Masked,
         hidden: Arc::default(),
+        secrets: Arc::new(secrets),
     }))
 }
 

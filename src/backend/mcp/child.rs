@@ -21,11 +21,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     backend::{
-        log::{LastLines, Secrets},
+        log::LastLines,
         peer::PeerError,
         program::{self, Group, Started, describe, hiding::Coverage},
     },
-    config::Program,
+    config::{Program, Secrets},
     model::ids::BackendName,
 };
 
@@ -55,7 +55,7 @@ impl Child {
     ) -> Result<(Self, ChildStdin, ChildStdout, Coverage), PeerError> {
         let mut started = program::start(program, launcher).await?;
         let coverage = std::mem::take(&mut started.coverage);
-        let secrets = Secrets::new(program.env.values());
+        let secrets = Arc::clone(&program.secrets);
         let (child, stdin, stdout) = Self::supervise(backend, started, secrets);
         Ok((child, stdin, stdout, coverage))
     }
@@ -63,7 +63,7 @@ impl Child {
     fn supervise(
         backend: &BackendName,
         started: Started,
-        secrets: Secrets,
+        secrets: Arc<Secrets>,
     ) -> (Self, ChildStdin, ChildStdout) {
         let Started { mut process, group, coverage: _ } = started;
         let stdin = process.stdin.take().expect("stdin was asked for as a pipe");

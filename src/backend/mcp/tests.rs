@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use super::{Attempt, Era, McpDialer, dialer, plan};
 use crate::{
     backend::peer::{CallError, Dial as _, NotRead, Origin, Peer, Progress, ToolCall},
-    config::{Mcp, Program, ProgramSandbox},
+    config::{Mcp, Program, ProgramSandbox, Secrets},
     error_chain::error_chain,
     http_client,
     model::{
@@ -34,6 +34,8 @@ fn hostile(options: &[&str], env: &[(&str, &str)]) -> McpDialer {
 }
 
 fn program(command: &str, args: &[&str], env: &[(&str, &str)], cwd: Option<PathBuf>) -> McpDialer {
+    let mut secrets = Secrets::default();
+    env.iter().for_each(|(_, value)| secrets.add(value));
     let env = env.iter().map(|(key, value)| ((*key).to_owned(), SecretString::from(*value)));
     let config = Mcp::Stdio(Program {
         command: command.to_owned(),
@@ -42,6 +44,7 @@ fn program(command: &str, args: &[&str], env: &[(&str, &str)], cwd: Option<PathB
         cwd,
         sandbox: ProgramSandbox::Masked,
         hidden: Arc::default(),
+        secrets: Arc::new(secrets),
     });
     dialer(&BackendName::parse("hostile").unwrap(), &config, None, http_client::new())
 }

@@ -2,7 +2,7 @@
 //!
 //! Must not: send a request, start the program or look for it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use http::Method;
 use serde_json::value::RawValue;
@@ -11,10 +11,11 @@ use super::{
     Validator,
     backend::{Common, Inherited},
     json::quoted,
+    program::ProgramKeys,
 };
 use crate::{
     config::{
-        Action, Backend, Local, Naming, Pin, Program, Target,
+        Action, Backend, Local, Naming, Pin, Target,
         deserialize::At,
         document::{Kind, NodeId},
         file_format,
@@ -125,18 +126,16 @@ impl Validator<'_> {
                 let split: fn(&str, &str) -> String =
                     |program, args| format!("write `command: [{program}, {args}]`");
                 let split = args.is_empty().then_some(split);
-                let command = self.command(&program, split, Dialect::Own);
-                let args = self.args(args, Dialect::Own);
-                let env = self.child_env(BTreeMap::new(), entry.env.as_ref(), Dialect::Own);
-                let cwd = match &entry.cwd {
-                    Some(at) => Some(self.path(at)?),
-                    None => None,
+                let keys = ProgramKeys {
+                    command: &program,
+                    split,
+                    args,
+                    env_before: Some(BTreeMap::new()),
+                    env: entry.env.as_ref(),
+                    cwd: entry.cwd.as_ref(),
+                    sandbox: entry.sandbox.as_ref(),
                 };
-                let sandbox = self.sandbox(entry.sandbox.as_ref(), Dialect::Own)?;
-                let (command, args, env) = (command?, args?, env?);
-                // What is hidden is known once all of the file has been read.
-                let hidden = Arc::default();
-                Some(Action::Command(Program { command, args, env, cwd, sandbox, hidden }))
+                self.program(keys, Dialect::Own).map(Action::Command)
             }
         }
     }

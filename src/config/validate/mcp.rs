@@ -2,7 +2,7 @@
 //!
 //! Must not: start the program or look for it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use secrecy::SecretString;
@@ -12,11 +12,12 @@ use super::{
     auth::Place,
     backend::{Common, Inherited},
     everybody_reads,
+    program::ProgramKeys,
     socket::is_socket,
 };
 use crate::{
     config::{
-        Backend, HttpTransport, Mcp, Naming, Pin, Program, Target, ToolFilter,
+        Backend, HttpTransport, Mcp, Naming, Pin, Target, ToolFilter,
         deserialize::At,
         document::NodeId,
         file_format,
@@ -157,24 +158,19 @@ impl Validator<'_> {
     fn stdio(&self, command: &At<String>, entry: &file_format::Mcp) -> Option<Mcp> {
         let split: fn(&str, &str) -> String =
             |program, args| format!("write `command: {program}` and `args: [{args}]`");
-        let split = entry.args.is_none().then_some(split);
-        let command = self.command(command, split, Dialect::Foreign);
-        let args = entry.args.as_ref().map(|at| at.value.as_slice()).unwrap_or_default();
-        let args = self.args(args, Dialect::Foreign);
-        let before = match &entry.env_file {
-            Some(at) => self.env_file(at),
-            None => Some(BTreeMap::new()),
+        let keys = ProgramKeys {
+            command,
+            split: entry.args.is_none().then_some(split),
+            args: entry.args.as_ref().map(|at| at.value.as_slice()).unwrap_or_default(),
+            env_before: match &entry.env_file {
+                Some(at) => self.env_file(at),
+                None => Some(BTreeMap::new()),
+            },
+            env: entry.env.as_ref(),
+            cwd: entry.cwd.as_ref(),
+            sandbox: entry.sandbox.as_ref(),
         };
-        let env =
-            before.and_then(|before| self.child_env(before, entry.env.as_ref(), Dialect::Foreign));
-        let cwd = match &entry.cwd {
-            Some(at) => Some(self.path_in(at, Dialect::Foreign)?),
-            None => None,
-        };
-        let sandbox = self.sandbox(entry.sandbox.as_ref(), Dialect::Foreign)?;
-        let (command, args, env) = (command?, args?, env?);
-        // What is hidden is known once all of the file has been read.
-        Some(Mcp::Stdio(Program { command, args, env, cwd, sandbox, hidden: Arc::default() }))
+        self.program(keys, Dialect::Foreign).map(Mcp::Stdio)
     }
 
     /// NAME=value lines, as VS Code and Cursor read them: blank lines and # comments are skipped.

@@ -63,14 +63,19 @@ impl Validator<'_> {
             self.error(at.node, "a fragment is never sent", "leave out what follows the `#`");
         }
         if !template.is_plain() {
-            return Some((Written::new(url, template.to_string()), socket));
+            let text = url.to_string();
+            return Some((self.written(url, &text, template.to_string()), socket));
         }
         let (_, hidden) = without_secret_query(&url);
         if hidden {
             self.warn(at.node, super::plain_secret("a query parameter"));
         }
-        let shown = if hidden { format!("unix:{}:…", socket.display()) } else { text };
-        Some((Written::new(url, shown), socket))
+        if !hidden {
+            return Some((Written::new(url, text), socket));
+        }
+        let text = url.to_string();
+        let shown = format!("unix:{}:…", socket.display());
+        Some((self.written(url, &text, shown), socket))
     }
 
     /// The host that the server is asked for: its header, so that redirects to it stay with it.

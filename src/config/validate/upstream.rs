@@ -166,7 +166,7 @@ impl Validator<'_> {
 
     /// The token of an app that stands behind these.
     fn app_token(&self, written: &At<Scalar>, apps: &[App]) -> Option<TokenHash> {
-        let token = self.secret(written.node, &written.value.0, "token")?;
+        let token = self.token(written.node, &written.value.0, "token")?;
         if token.expose_secret().len() < SHORT_TOKEN {
             self.warn(
                 written.node,
@@ -276,7 +276,7 @@ impl Validator<'_> {
             return None;
         };
         let written = app.value.token.as_ref()?;
-        let token = self.secret(written.node, &written.value.0, "token")?;
+        let token = self.token(written.node, &written.value.0, "token")?;
         Some((name.as_str().into(), token))
     }
 

@@ -25,13 +25,15 @@ impl Validator<'_> {
         let shown = template.to_string();
         let url = self.checked_url(at.node, &text, &shown)?;
         if !template.is_plain() {
-            return Some(Written::new(url, shown));
+            let text = url.to_string();
+            return Some(self.written(url, &text, shown));
         }
         let (shown, hidden) = without_secret_query(&url);
         if hidden {
             self.warn(at.node, plain_secret("a query parameter"));
         }
-        Some(Written::new(url, shown))
+        let text = url.to_string();
+        Some(self.written(url, &text, shown))
     }
 
     /// Checks a resolved URL; messages say `shown`.
@@ -142,6 +144,10 @@ impl Validator<'_> {
             return None;
         };
         header.set_sensitive(true);
+        // Without its scheme, too.
+        [value.as_str(), value.rsplit(' ').next().unwrap_or_default()]
+            .into_iter()
+            .for_each(|value| self.keep_secret(value));
         if template.is_plain() && !value.is_empty() && looks_secret(name) {
             self.warn(at.node, plain_secret(&format!("the header {name}")));
         }
