@@ -28,7 +28,9 @@ use std::{
 };
 
 use http::{HeaderMap, Method};
+use schemars::JsonSchema;
 use secrecy::SecretString;
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use url::Url;
 
@@ -135,10 +137,12 @@ pub struct RefreshGrant {
 }
 
 /// Whether a caller has to show a token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
 pub enum Auth {
     Token,
-    /// Only on loopback and unix sockets; the configuration is refused otherwise.
+    // Only on loopback and unix sockets; the configuration is refused otherwise.
     Off,
 }
 
@@ -266,6 +270,17 @@ pub enum Target {
     Local(Local),
 }
 
+impl Target {
+    /// The section of bridge.yaml that it stands in.
+    pub fn section(&self) -> &'static str {
+        match self {
+            Self::Mcp(_) => "mcp",
+            Self::A2a(_) => "a2a",
+            Self::Local(_) => "local",
+        }
+    }
+}
+
 /// An MCP server.
 #[derive(Debug, PartialEq)]
 pub enum Mcp {
@@ -366,8 +381,11 @@ pub enum CardSource {
 }
 
 /// How calls travel to an A2A agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
 pub enum A2aBinding {
+    #[serde(rename = "jsonrpc")]
     JsonRpc,
     HttpJson,
     Grpc,

@@ -278,14 +278,14 @@ impl BackendPlan {
             Target::A2a(a2a) => a2a.signers.as_ref(),
             Target::Mcp(_) | Target::Local(_) => None,
         };
-        let (kind, reached, prefix) = match &backend.target {
-            Target::Mcp(mcp) => ("mcp", Reached::mcp(mcp), Some(backend.naming.prefix.clone())),
-            Target::A2a(a2a) => ("a2a", Reached::a2a(a2a), None),
-            Target::Local(local) => ("local", Reached::local(&local.action), None),
+        let (reached, prefix) = match &backend.target {
+            Target::Mcp(mcp) => (Reached::mcp(mcp), Some(backend.naming.prefix.clone())),
+            Target::A2a(a2a) => (Reached::a2a(a2a), None),
+            Target::Local(local) => (Reached::local(&local.action), None),
         };
         Self {
             name: backend.name.to_string(),
-            kind,
+            kind: backend.target.section(),
             reached,
             prefix,
             trust_annotations: backend.trust_annotations,

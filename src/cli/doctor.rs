@@ -20,7 +20,7 @@ use self::{
 };
 use super::{Failure, Outcome, check, print};
 use crate::{
-    config::{Backend, Config, Environment, Target, find},
+    config::{Backend, Config, Environment, find},
     state::{EXPOSED, StateDir},
 };
 
@@ -76,7 +76,7 @@ pub(super) async fn doctor(
     }
     for backend in chosen {
         let examine = async move |check: &mut Check| checks::backend(check, context, backend).await;
-        checks.push(Box::pin(bounded(kind(backend), backend.name.as_str(), examine)));
+        checks.push(Box::pin(bounded(backend.target.section(), backend.name.as_str(), examine)));
     }
     let done =
         stream::iter(checks).buffered(AT_ONCE).map(|examined| examined.without(&config.secrets));
@@ -136,14 +136,6 @@ fn chosen<'c>(config: &'c Config, only: &[String]) -> Result<Vec<&'c Backend>, F
         only.is_empty() || only.iter().any(|name| name == backend.name.as_str())
     };
     Ok(config.backends.values().filter(wanted).collect())
-}
-
-fn kind(backend: &Backend) -> &'static str {
-    match backend.target {
-        Target::Mcp(_) => "mcp",
-        Target::A2a(_) => "a2a",
-        Target::Local(_) => "local",
-    }
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     config::{
-        A2a, A2aBinding, Backend, CardSource, Naming, Pin, Target, deserialize::At,
-        document::NodeId, file_format, reference::Dialect, scalars::A2aTransport,
+        A2a, Backend, CardSource, Naming, Pin, Target, deserialize::At, document::NodeId,
+        file_format, reference::Dialect,
     },
     model::ids::BackendName,
 };
@@ -60,7 +60,7 @@ impl Validator<'_> {
             card: card?,
             headers,
             description: entry.description.as_ref().map(|at| at.value.clone()),
-            binding: entry.transport.as_ref().map(|at| binding(at.value)),
+            binding: entry.transport.as_ref().map(|at| at.value),
             allow_hosts,
             oauth,
             tls,
@@ -132,13 +132,5 @@ impl Validator<'_> {
             }
         }
         items.iter().map(|at| at.value.clone()).collect()
-    }
-}
-
-fn binding(transport: A2aTransport) -> A2aBinding {
-    match transport {
-        A2aTransport::Jsonrpc => A2aBinding::JsonRpc,
-        A2aTransport::HttpJson => A2aBinding::HttpJson,
-        A2aTransport::Grpc => A2aBinding::Grpc,
     }
 }

@@ -19,7 +19,7 @@ use crate::{
         environment::SmallFile,
         file_format,
         reference::Dialect,
-        scalars::{AuthWord, ListenValue, OneOrMany},
+        scalars::{ListenValue, OneOrMany},
     },
     tls::{certificate::Validity, files::Which},
 };
@@ -154,8 +154,8 @@ impl Validator<'_> {
         Some(text)
     }
 
-    pub(super) fn auth(&self, section: Option<&At<AuthWord>>, listen: Option<&Listen>) -> Auth {
-        let Some(At { value: AuthWord::Off, node }) = section else { return Auth::Token };
+    pub(super) fn auth(&self, section: Option<&At<Auth>>, listen: Option<&Listen>) -> Auth {
+        let Some(At { value: Auth::Off, node }) = section else { return Auth::Token };
         let open = |listen: &Listen| listen.tcp.iter().find(|tcp| !tcp.ip().is_loopback()).copied();
         if let Some(open) = listen.and_then(open) {
             self.error(
