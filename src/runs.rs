@@ -47,7 +47,6 @@ use tracing::{info, warn};
 
 pub use self::{
     access::{Access, Failure},
-    calls::Left,
     driven::{DrivenRun, Phase, RunKey},
     whose::Thing,
 };
@@ -64,7 +63,7 @@ use self::{
 };
 use crate::{
     audit::Audit,
-    backend::{calls::Backends, peer::Handle, queue::AdmissionQueue},
+    backend::{calls::Backends, queue::AdmissionQueue},
     budget,
     config::{App, Calls},
     journal::{
@@ -73,7 +72,7 @@ use crate::{
     },
     metrics,
     model::{
-        ids::{AppName, RunId, SessionId, Workspace},
+        ids::{AppName, SessionId, Workspace},
         spec::{Selection, Table},
     },
     traces::{Context, Traces},
@@ -170,8 +169,8 @@ struct Settings {
 #[derive(Debug, Clone)]
 struct AppSettings {
     app: Arc<App>,
-    /// The calls that it may have running at once, where it has a limit.
-    turns: Option<Arc<AdmissionQueue>>,
+    /// Where its calls wait, if it may have only so many running at once.
+    queue: Option<Arc<AdmissionQueue>>,
 }
 
 impl Settings {
@@ -181,11 +180,11 @@ impl Settings {
             let limit = app.max_concurrent_calls;
             let known = before.and_then(|before| before.apps.get(&app.name));
             let same = known.filter(|known| known.app.max_concurrent_calls == limit);
-            let turns = match same {
-                Some(known) => known.turns.clone(),
+            let queue = match same {
+                Some(known) => known.queue.clone(),
                 None => limit.map(|limit| Arc::new(AdmissionQueue::new(limit))),
             };
-            (app.name.clone(), AppSettings { app: Arc::new(app.clone()), turns })
+            (app.name.clone(), AppSettings { app: Arc::new(app.clone()), queue })
         };
         Self { calls: calls.clone(), apps: apps.iter().map(settings).collect() }
     }
@@ -226,26 +225,6 @@ pub struct NewRun {
     pub past_is_lost: bool,
     /// Where in a trace the request was that created it, or handed it over.
     pub trace: Context,
-}
-
-/// Whose model a call is made for. The call counts as in flight until this is dropped.
-#[derive(Debug)]
-pub struct AskedBy {
-    driven: Arc<DrivenRun>,
-    /// The agent run: the driven one itself or, of an eval, one of its own.
-    pub run: RunId,
-    /// Cancels the call, with that run.
-    stop: CancellationToken,
-    /// Where it is kept how far the call is.
-    recorder: Arc<CallRecorder>,
-    /// The work that the call has started before, which is asked for.
-    handle: Option<Handle>,
-}
-
-impl Drop for AskedBy {
-    fn drop(&mut self) {
-        self.driven.call_ends();
-    }
 }
 
 impl Runs {

@@ -11,13 +11,14 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tracing::{error, info};
 
-use super::{DrivenRun, Left, Runs, call_recorder::CallRecorder, credential::OfRun};
+use super::{DrivenRun, Runs, call_recorder::CallRecorder, calls::Left, credential::OfRun};
 use crate::{
     model::{
         answer::{Answer, codes::OUTCOME_UNKNOWN},
+        call::CallRequest,
         ending::{Ending, Made},
         event::Call,
-        ids::{RunId, ToolUseId},
+        ids::ToolUseId,
         offer::Route,
     },
     traces::Kind,
@@ -30,10 +31,8 @@ pub(super) const POST_WITHIN: Duration = Duration::from_secs(300);
 /// How a call is to be answered.
 #[derive(Debug)]
 pub(super) enum Task {
-    /// Make it.
+    /// Make it, or ask for the work that it has started before.
     Make(Route),
-    /// Ask for the work that it has started before.
-    Resume(Route),
     /// Post this error; nothing is called.
     Refuse(String, Ending),
     /// Post this body, which was kept.
@@ -107,7 +106,7 @@ async fn body(
     task: Task,
     recorder: &Arc<CallRecorder>,
 ) -> Option<Bytes> {
-    let (to, tool_use) = (run.asked_by(&call), call.tool_use.clone());
+    let tool_use = call.tool_use.clone();
     let answer = match task {
         Task::Post(body) => return Some(body),
         Task::PostAgain => match runs.journal.answer(recorder.key()).await {
@@ -119,11 +118,12 @@ async fn body(
             )),
         },
         Task::Refuse(error, ending) => {
-            runs.not_made(run, &call, ending);
+            if let Some(route) = run.table.claims(&call).cloned() {
+                runs.not_made(&run.request(call, route), &run.trace, ending);
+            }
             Answer::Error(error)
         }
-        Task::Make(route) => make(runs, run, call, &route, (&to, recorder, false)).await?,
-        Task::Resume(route) => make(runs, run, call, &route, (&to, recorder, true)).await?,
+        Task::Make(route) => make(runs, run, run.request(call, route), recorder).await?,
     };
     Some(written(&tool_use, answer, recorder).await)
 }
@@ -180,22 +180,25 @@ fn is_replaced(body: &[u8]) -> bool {
 async fn make(
     runs: &Arc<Runs>,
     run: &Arc<DrivenRun>,
-    call: Call,
-    route: &Route,
-    (to, recorder, again): (&RunId, &Arc<CallRecorder>, bool),
+    request: CallRequest,
+    recorder: &Arc<CallRecorder>,
 ) -> Option<Answer> {
     let begun = Instant::now();
-    let (tool_use, tool) = (call.tool_use.clone(), call.name.clone());
-    let handle = recorder.handle().filter(|_| again);
-    let asked_by = run.begin_call(to.clone(), Arc::clone(recorder), handle);
-    let stop = asked_by.stop.clone();
+    let request = Arc::new(request);
+    let patience = runs.patience(&request.route, Some(run));
+    let within = runs.settings().within(patience.as_ref());
+    let in_flight = run.begin_call(&request);
+    let stop = in_flight.stop.clone();
+    let mut call = runs.activate(Arc::clone(&request), &run.trace, Arc::clone(recorder), within);
+    call.in_flight = Some(in_flight);
     runs.tell(run);
+    let (run_id, tool_use, tool) = (&run.key.run, &request.tool_use, &request.name);
     let answer = tokio::select! {
-        answer = runs.call(&run.app, route, call, Some(asked_by), run.trace.clone()) => match answer {
+        made = runs.call(Arc::new(call), patience) => match made {
             Ok(made) => made.answer,
             Err(Left) => {
                 info!(
-                    run = %run.key.run, toolUseId = %tool_use, tool,
+                    run = %run_id, toolUseId = %tool_use, tool,
                     "left; a person is asked again after the restart"
                 );
                 return None;
@@ -204,13 +207,13 @@ async fn make(
         () = run.cancel.cancelled() => cancelled(),
         () = stop.cancelled() => cancelled(),
         () = recorder.left() => {
-            info!(run = %run.key.run, toolUseId = %tool_use, tool, "left; it is asked for after the restart");
+            info!(run = %run_id, toolUseId = %tool_use, tool, "left; it is asked for after the restart");
             return None;
         }
     };
     let ok = matches!(answer, Answer::Result { .. });
     info!(
-        run = %run.key.run, toolUseId = %tool_use, tool, backend = %route.backend,
+        run = %run_id, toolUseId = %tool_use, tool, backend = %request.route.backend,
         app = %run.app, ok,
         ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
         "answered"

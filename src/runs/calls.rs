@@ -1,169 +1,187 @@
-//! Has one call made: when a person has approved it, where one has to, and it is its app's turn.
+//! Makes one call: checks it, has a person approve it where one has to, waits until it is its app's
+//! turn, and hands it to its backend, which has its dispatch recorded first.
 //!
 //! Must not: post an answer, or know how far the journal is.
 
-use std::sync::Arc;
+use std::{sync::Arc, thread, time::Duration};
 
 use tokio::time::Instant;
-use tracing::info;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
 
 use super::{
-    AskedBy, Runs,
-    approvals::{Asked, Decision, TooMany},
-    call_observer::{CallObserver, Of},
-    history::Begun,
-    long_calls::{Alone, InHand},
+    DrivenRun, Runs, Settings,
+    approvals::{Decision, TooMany},
+    call_observer::CallObserver,
+    call_recorder::CallRecorder,
+    driven::InFlight,
+    long_calls::Patience,
     permission_check::PermissionCheck,
 };
 use crate::{
     backend::{
-        calls::Wanted,
-        peer::{Origin, PermissionCheck as _},
+        calls::CallContext,
+        peer::PermissionCheck as _,
         queue::{Permit, Rejected},
     },
     model::{
         approval,
+        call::CallRequest,
         ending::{Ending, Made},
         event::Call,
         ids::AppName,
         offer::{Route, Target},
-        rights::Permission,
+        rights::{Permission, Refusal},
     },
     traces::Context,
 };
 
-/// The bridge goes down before a person has decided: the next process asks anew.
+/// The bridge goes down before the call was made: the next process makes it, or asks a person anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Left;
+pub(super) struct Left;
+
+/// A call under way.
+#[derive(Debug)]
+pub(super) struct ActiveCall {
+    /// What its backend needs.
+    pub context: CallContext,
+    pub recorder: Arc<CallRecorder>,
+    pub observer: CallObserver,
+    permission_check: Arc<PermissionCheck>,
+    /// The run that waits for it; `None` for a call by hand, and for one that has had its first answer
+    /// from an earlier process.
+    pub in_flight: Option<InFlight>,
+}
+
+impl ActiveCall {
+    pub(super) fn request(&self) -> &CallRequest {
+        &self.context.request
+    }
+
+    /// The name that the model called.
+    pub(super) fn tool(&self) -> &str {
+        &self.request().name
+    }
+
+    /// The run that waits for the call.
+    pub(super) fn driven(&self) -> Option<&DrivenRun> {
+        self.in_flight.as_ref().map(InFlight::run)
+    }
+
+    /// What a call by hand is answered that a person has not decided on when the bridge goes down.
+    fn going_down(&self) -> Made {
+        Made::failed(Ending::Cancelled, approval::going_down(self.tool()))
+    }
+
+    /// What came of executing the call, which has ended for those who look. A panic is an answer as
+    /// well: without one, MANTYX would wait until the call times out, and the model would not learn
+    /// whether the tool was reached.
+    pub(super) fn ends(&self, made: thread::Result<Result<Made, Left>>) -> Result<Made, Left> {
+        let made = made.unwrap_or_else(|_panic| {
+            let (app, tool) = (&self.request().app, self.tool());
+            error!(%app, tool, "a call panicked; it is answered with an error");
+            Ok(Made::internal(tool, self.recorder.has_reached_tool()))
+        });
+        self.observer.ends(match &made {
+            Ok(made) => made.ending,
+            Err(Left) if self.recorder.is_kept() => Ending::Left,
+            Err(Left) => Ending::Cancelled,
+        });
+        made
+    }
+}
 
 impl Runs {
-    /// Makes one call on behalf of `app`, when it is the app's turn; `asked_by` is the agent run
-    /// that waits for it. One that takes long is answered before it has ended, and goes on.
-    ///
-    /// # Errors
-    ///
-    /// It is left to the next process. Only calls of runs are: nobody else comes back for an answer.
-    pub async fn call(
+    /// Makes a call on behalf of `app` that no run waits for. One that takes long is answered before it
+    /// has ended, and goes on. Dropping the future before that cancels the call.
+    pub async fn call_by_hand(
         self: &Arc<Self>,
         app: &AppName,
         route: &Route,
         call: Call,
-        asked_by: Option<Arc<AskedBy>>,
-        trace: Context,
-    ) -> Result<Made, Left> {
-        let Call { tool_use, name, args, .. } = call;
-        let begun = Begun {
-            app: app.clone(),
-            run: asked_by.as_ref().map(|by| by.run.clone()),
-            tool_use: tool_use.clone(),
-            name: name.clone(),
-            backend: route.backend.clone(),
-        };
-        let of = asked_by.as_ref().map(|by| Of::from(by.driven.as_ref())).unwrap_or_default();
-        let observer = Arc::new(self.observe(begun.clone(), route, Some(&args), (of, &trace)));
-        let trace = observer.trace().clone();
-        if asked_by.as_ref().is_some_and(|by| by.handle.is_some()) {
-            observer.resumed();
+        trace: &Context,
+    ) -> Made {
+        let request = Arc::new(CallRequest::new(app.clone(), None, call, route.clone()));
+        let patience = self.patience(route, None);
+        let mut keeping = self.keeping(app);
+        if patience.is_none() {
+            // The next process could not ask for it: it is waited for.
+            keeping.leaving = CancellationToken::new();
         }
-        let origin = asked_by.as_ref().map(|by| Origin {
-            whose: whose(app, by.driven.key.workspace.as_str()),
-            run: by.run.clone(),
-            session: by.driven.session.clone(),
-            tool_use,
-        });
-        let patience = self.patience(route, asked_by.as_deref());
-        // What goes on is kept over a restart. Of any other call by hand, it is only of interest
-        // whether its tool was reached.
-        let leaving = patience.as_ref().map(|_| self.leave.clone()).unwrap_or_default();
-        let alone = match &asked_by {
-            None => Some(Arc::new(Alone::new(args.clone(), leaving))),
-            Some(_) => None,
-        };
-        let in_hand = InHand {
-            app: app.clone(),
-            tool: name,
-            route: route.clone(),
-            origin: origin.clone(),
-            observer: Arc::clone(&observer),
-            asked_by: asked_by.clone(),
-            alone: alone.clone(),
-        };
-        let (runs, app) = (Arc::clone(self), app.clone());
-        if route.target == Target::Results {
-            // The work was permitted when it was begun, and its result belongs to whoever began it.
-            if let Permission::Refused(refusal) = self.permission_check(&app).now(route) {
-                let made = Made::failed(Ending::Denied, refusal.for_model(&route.backend));
-                return self.answer_in_time(async { Ok(made) }, in_hand, None).await;
-            }
-            let making = async move {
-                Ok(Made::from(runs.result_of(&app, args.get(), asked_by.as_deref()).await))
-            };
-            return self.answer_in_time(making, in_hand, None).await;
-        }
-        let settings = self.settings();
-        let within = match patience {
-            Some(_) => settings.calls.pending_timeout,
-            None => settings.calls.timeout,
-        };
-        let permission_check = self.permission_check(&app);
-        let mut wanted = Wanted {
-            arguments: args,
-            origin,
-            trace,
-            permission_check: Arc::clone(&permission_check) as _,
-            recorder: alone.map(|alone| alone as _),
-            handle: None,
-            peer: None,
-            deadline: Instant::now() + within,
-        };
-        if let Some(by) = asked_by {
-            wanted.deadline = Instant::now() + by.recorder.left_of(within);
-            wanted.recorder = Some(Arc::clone(&by.recorder) as _);
-            wanted.handle.clone_from(&by.handle);
-            wanted.peer = by.recorder.peer();
-        }
-        let route = route.clone();
-        let making =
-            async move { runs.make(begun, &route, (wanted, permission_check), &observer).await };
-        self.answer_in_time(making, in_hand, patience).await
+        let recorder = Arc::new(CallRecorder::by_hand(keeping, &request));
+        let within = self.settings().within(patience.as_ref());
+        let active = Arc::new(self.activate(request, trace, recorder, within));
+        let made = self.call(Arc::clone(&active), patience).await;
+        made.unwrap_or_else(|Left| active.going_down())
     }
 
-    /// Makes the call that `begun` tells of.
+    /// The call that `request` asks for, which has `within` from when its recorder has known it first.
+    /// What it has begun before, as its recorder knows, is asked for.
+    pub(super) fn activate(
+        &self,
+        request: Arc<CallRequest>,
+        trace: &Context,
+        recorder: Arc<CallRecorder>,
+        within: Duration,
+    ) -> ActiveCall {
+        let observer = self.observe(&request, trace);
+        let permission_check = self.permission_check(&request.app);
+        let handle = recorder.handle();
+        if handle.is_some() {
+            observer.resumed();
+        }
+        let context = CallContext {
+            request,
+            trace: observer.trace().clone(),
+            permission_check: Arc::clone(&permission_check) as _,
+            handle,
+            peer: recorder.peer(),
+            deadline: Instant::now() + recorder.left_of(within),
+            recorder: Arc::clone(&recorder) as _,
+        };
+        ActiveCall { context, recorder, observer, permission_check, in_flight: None }
+    }
+
+    /// Makes a call from its checks to its end: validates it, has it approved, and admits it; its
+    /// backend admits it, too, records its dispatch, and calls the peer.
     ///
     /// The permission is looked at here so that no person is asked about a call that cannot be made,
     /// and asked for again where the call is dispatched: it has waited for a person and a turn then.
-    pub(super) async fn make(
-        &self,
-        begun: Begun,
-        route: &Route,
-        (wanted, permission_check): (Wanted, Arc<PermissionCheck>),
-        observer: &CallObserver,
-    ) -> Result<Made, Left> {
+    pub(super) async fn execute(&self, call: &ActiveCall) -> Result<Made, Left> {
+        let request = call.request();
+        let route = &request.route;
+        if route.target == Target::Results {
+            // The work was permitted when it was begun, and its result belongs to whoever began it.
+            return Ok(match call.permission_check.now(route) {
+                Permission::Refused(refusal) => refused(request, refusal),
+                Permission::Given | Permission::Ask => Made::from(self.result_of(call).await),
+            });
+        }
         // What was started before has been permitted and approved.
-        if wanted.handle.is_some() {
-            return Ok(self.call_in_turn(&begun.app, route, &wanted).await);
+        if call.context.handle.is_some() {
+            return Ok(self.backends.call(&call.context).await);
         }
         loop {
-            match permission_check.now(route) {
-                Permission::Given => {}
-                Permission::Refused(refusal) => {
-                    let why = refusal.for_model(&route.backend);
-                    info!(app = %begun.app, tool = begun.name, %refusal, "a call is refused");
-                    return Ok(Made::failed(Ending::Denied, why));
-                }
-                Permission::Ask => {
-                    // Arguments that are wrong are answered at once: no person can mend them.
-                    if let Some(mistaken) = self.backends.mistaken(route, &wanted) {
-                        return Ok(mistaken);
-                    }
-                    if let Some(refused) = self.ask(begun.clone(), route, &wanted, observer).await?
-                    {
-                        return Ok(refused);
-                    }
-                    permission_check.approve();
-                }
+            let permission = call.permission_check.now(route);
+            if let Permission::Refused(refusal) = permission {
+                return Ok(refused(request, refusal));
             }
-            let made = self.call_in_turn(&begun.app, route, &wanted).await;
+            // Before a person is asked: no person can mend them.
+            if let Some(invalid) = self.backends.refuse_invalid(request) {
+                return Ok(invalid);
+            }
+            if permission == Permission::Ask {
+                if let Some(not_approved) = self.ask(call).await? {
+                    return Ok(not_approved);
+                }
+                call.permission_check.approve();
+            }
+            let settings = self.settings();
+            let _permit = match settings.admit(request).await {
+                Ok(permit) => permit,
+                Err(busy) => return Ok(busy),
+            };
+            let made = self.backends.call(&call.context).await;
             // `approve` came to cover the call while it waited for its turn.
             if made.ending != Ending::NotApproved {
                 return Ok(made);
@@ -173,52 +191,43 @@ impl Runs {
 
     /// Asks a person; what is answered in place of making the call, unless it was approved. Holds
     /// nobody's turn meanwhile.
-    async fn ask(
-        &self,
-        begun: Begun,
-        route: &Route,
-        wanted: &Wanted,
-        observer: &CallObserver,
-    ) -> Result<Option<Made>, Left> {
-        let Begun { app, run, tool_use, name, backend } = begun;
-        let told_as = name.clone();
+    async fn ask(&self, call: &ActiveCall) -> Result<Option<Made>, Left> {
         let not_made = |why: String| Ok(Some(Made::failed(Ending::NotApproved, why)));
-        let (tool, arguments) = (route.target.tool().to_owned(), wanted.arguments.clone());
-        let asked = Asked { app, run, tool_use, name, backend, tool, arguments };
-        let left = wanted.deadline.saturating_duration_since(Instant::now());
+        let left = call.context.deadline.saturating_duration_since(Instant::now());
         let until = Instant::now() + approval::patience(left);
-        let question = match self.approvals.ask(asked, until) {
+        let question = match self.approvals.ask(call.request(), until) {
             Ok(question) => question,
-            Err(TooMany) => return not_made(approval::too_many(&told_as)),
+            Err(TooMany) => return not_made(approval::too_many(call.tool())),
         };
-        observer.waits();
+        call.observer.waits();
         let decision = tokio::select! {
             decision = question.decided() => decision,
             () = self.drain.cancelled() => return Err(Left),
         };
-        observer.decided(decision.as_ref());
+        call.observer.decided(decision.as_ref());
         match decision {
             Some(Decision { approved: true, .. }) => Ok(None),
             Some(Decision { reason, .. }) => {
-                not_made(approval::denied(&told_as, reason.as_deref()))
+                not_made(approval::denied(call.tool(), reason.as_deref()))
             }
-            None => not_made(approval::expired(&told_as)),
+            None => not_made(approval::expired(call.tool())),
         }
     }
+}
 
-    async fn call_in_turn(&self, app: &AppName, route: &Route, wanted: &Wanted) -> Made {
-        let settings = self.settings();
-        let turns = settings.apps.get(app).and_then(|app| app.turns.as_deref());
-        let patience = settings.calls.timeout / 4;
-        let turn: Result<Option<Permit<'_>>, Rejected> = match turns {
-            // What has begun runs already, whoever asks for it.
-            Some(turns) if wanted.handle.is_none() => {
-                turns.acquire(Instant::now() + patience).await.map(Some)
-            }
-            _ => Ok(None),
-        };
-        let why = match turn {
-            Ok(_turn) => return self.backends.call(route, wanted).await,
+impl Settings {
+    /// How long a call may take; `patience` is that of one that may go on after a first answer.
+    pub(super) fn within(&self, patience: Option<&Patience>) -> Duration {
+        patience.map_or(self.calls.timeout, |_| self.calls.pending_timeout)
+    }
+
+    /// Waits for one of the permits that the app's calls share, where it has a limit.
+    async fn admit(&self, call: &CallRequest) -> Result<Option<Permit<'_>>, Made> {
+        let queue = self.apps.get(&call.app).and_then(|app| app.queue.as_deref());
+        let Some(queue) = queue else { return Ok(None) };
+        let patience = self.calls.timeout / 4;
+        let why = match queue.acquire(Instant::now() + patience).await {
+            Ok(permit) => return Ok(Some(permit)),
             Err(Rejected::QueueFull) => "too many others wait already".to_owned(),
             Err(Rejected::Late) => {
                 format!("this one got no turn within {:.0} s", patience.as_secs_f64())
@@ -228,11 +237,11 @@ impl Runs {
             "The app has as many calls running as it may, and {why}. It was not made; try again \
              later."
         );
-        Made::failed(Ending::Busy, why)
+        Err(Made::failed(Ending::Busy, why))
     }
 }
 
-/// What keeps the conversations of an app in a workspace apart from all others.
-pub(super) fn whose(app: &AppName, workspace: &str) -> Arc<str> {
-    format!("{app}/{workspace}").into()
+fn refused(call: &CallRequest, refusal: Refusal) -> Made {
+    info!(app = %call.app, tool = call.name, %refusal, "a call is refused");
+    Made::failed(Ending::Denied, refusal.for_model(&call.route.backend))
 }

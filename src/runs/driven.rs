@@ -16,21 +16,22 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    AskedBy, NewRun, Runs,
+    NewRun, Runs,
     access::{Access, Failure},
     call_recorder::CallRecorder,
     credential::RunCredential,
     log::{EventLog, Room},
 };
 use crate::{
-    backend::peer::Handle,
     journal::{
         self,
         record::{CallKey, Change, Millis, RunRecord, Slot},
     },
     model::{
+        call::{CallRequest, CallingRun},
         event::Call,
         ids::{AppName, RunId, RunKind, SessionId, ToolUseId, Workspace, as_segment},
+        offer::Route,
         run::{Run, Seen},
         spec::Table,
     },
@@ -101,6 +102,26 @@ pub struct DrivenRun {
     unwanted: Mutex<HashMap<CallKey, (Arc<CallRecorder>, usize)>>,
     /// The entries of calls that an earlier process left and that may be made again.
     left: Mutex<Entries>,
+}
+
+/// A call of a run that is waited for, or that goes on after a first answer.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    run: Arc<DrivenRun>,
+    /// Cancels the call, with its run.
+    pub stop: CancellationToken,
+}
+
+impl InFlight {
+    pub(super) fn run(&self) -> &DrivenRun {
+        &self.run
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.run.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Entries by the agent run, in an eval, and the tool use.
@@ -310,20 +331,18 @@ impl DrivenRun {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// A call begins, for the agent run `to`; it is in flight until what this gives is dropped.
-    pub(super) fn begin_call(
-        self: &Arc<Self>,
-        to: RunId,
-        recorder: Arc<CallRecorder>,
-        handle: Option<Handle>,
-    ) -> Arc<AskedBy> {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
-        let stop = self.stop_of(&to);
-        Arc::new(AskedBy { driven: Arc::clone(self), run: to, stop, recorder, handle })
+    /// What `call`, which `route` leads to, asks for.
+    pub(super) fn request(&self, call: Call, route: Route) -> CallRequest {
+        let (workspace, session) = (self.key.workspace.clone(), self.session.clone());
+        let by = CallingRun { workspace, run: self.asked_by(&call), session };
+        CallRequest::new(self.app.clone(), Some(by), call, route)
     }
 
-    pub(super) fn call_ends(&self) {
-        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    /// A call begins; it is in flight until what this gives is dropped.
+    pub(super) fn begin_call(self: &Arc<Self>, call: &CallRequest) -> InFlight {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        let stop = self.stop_of(call.run_id().unwrap_or(&self.key.run));
+        InFlight { run: Arc::clone(self), stop }
     }
 
     /// The agent run that waits for the answer of `call`.

@@ -330,8 +330,7 @@ fn is_untold(record: &LongRecord, runs: &[KeptRun]) -> bool {
 pub(super) fn doubtful(entry: &CallRecorder, route: Route) -> Task {
     entry.doubt();
     match decide(entry.known(route.repeatable, POST_WITHIN)) {
-        Recovery::Make => Task::Make(route),
-        Recovery::Resume => Task::Resume(route),
+        Recovery::Make | Recovery::Resume => Task::Make(route),
         _ => {
             let name = entry.call().name;
             let why = format!(
@@ -362,7 +361,7 @@ fn task(
     match (recovery, route, answer) {
         (Recovery::Nothing, _, _) => None,
         (Recovery::Post, _, Some(body)) => Some(Task::Post(body)),
-        (Recovery::Resume, Some(route), _) => Some(Task::Resume(route)),
+        (Recovery::Resume, Some(route), _) => Some(Task::Make(route)),
         (Recovery::TooLate, _, _) => {
             let why = format!(
                 "The bridge was down when `{name}` was to be called, and too little time was left \

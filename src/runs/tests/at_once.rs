@@ -101,18 +101,17 @@ async fn a_dispatch_that_was_taken_back_was_not_made_for_the_next_process_either
     let scene = Scene::start(None).await;
     let run = DrivenRun::new(Slot(1), scene.new_run("run"), &scene.runs.room);
     scene.runs.journal.write(run.changes());
-    let args = call("").args;
     let [never, once, both] =
         ["never", "once", "both"].map(|id| run.recorder(&scene.runs, &call(id)));
     for entry in [&never, &once, &both] {
         scene.runs.journal.write(vec![entry.change()]);
-        entry.dispatching().await.unwrap();
+        entry.dispatching(None).await.unwrap();
     }
-    never.not_dispatched(&args);
+    never.not_dispatched();
     for entry in [&once, &both] {
-        entry.dispatching().await.unwrap();
+        entry.dispatching(None).await.unwrap();
     }
-    once.not_dispatched(&args);
+    once.not_dispatched();
     let kept = scene.kept().await;
     let stages = kept.runs[0]
         .calls

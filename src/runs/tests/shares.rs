@@ -21,21 +21,21 @@ async fn answers_that_nobody_takes_close_the_journal_to_no_other_app() {
     let mut open = Vec::new();
     for number in 0..14 {
         let entry = of_a.recorder(&scene.runs, &call(&format!("tu_{number}")));
-        entry.dispatching().await.ok();
+        entry.dispatching(None).await.ok();
         entry.answered(large()).await;
         open.push(entry);
     }
     let entry = of_b.recorder(&scene.runs, &call("tu_b"));
-    assert_eq!(entry.dispatching().await, Ok(()), "b has its own share");
+    assert_eq!(entry.dispatching(None).await, Ok(()), "b has its own share");
     let late = of_a.recorder(&scene.runs, &call("tu_late"));
-    assert_eq!(late.dispatching().await, Err(NotRecorded::NoShare));
+    assert_eq!(late.dispatching(None).await, Err(NotRecorded::NoShare));
     assert!(scene.runs.journal.health().bytes < 24 << 20);
 
     let kept = scene.kept().await;
     let answers = kept.runs.iter().flat_map(|run| &run.calls).filter(|call| call.answer.is_some());
     assert_eq!(answers.count(), 3, "those that there is room for are kept");
     open.iter().for_each(|entry| entry.close());
-    assert_eq!(late.dispatching().await, Ok(()), "MANTYX has taken them");
+    assert_eq!(late.dispatching(None).await, Ok(()), "MANTYX has taken them");
 }
 
 #[tokio::test]

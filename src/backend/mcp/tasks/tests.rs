@@ -13,12 +13,13 @@ use tokio::{
 use super::*;
 use crate::{
     backend::{
+        fake::{request, tool_call},
         mcp::{Attempt, Era, dialer, raw::Wire, stdio::Stdio},
-        peer::{NotRecorded, Peer as _, Progress, Recorder},
+        peer::{NotRecorded, Peer as _, Recorder},
     },
     config::{Mcp, Program, ProgramSandbox},
     http_client,
-    model::ids::BackendName,
+    model::{catalog::Identity, ids::BackendName},
 };
 
 /// What the server says to one request.
@@ -207,7 +208,10 @@ async fn serve(
 struct Names(Mutex<Vec<String>>);
 
 impl Recorder for Names {
-    fn dispatching(&self) -> futures_util::future::BoxFuture<'_, Result<(), NotRecorded>> {
+    fn dispatching(
+        &self,
+        _: Option<&Identity>,
+    ) -> futures_util::future::BoxFuture<'_, Result<(), NotRecorded>> {
         panic!("whoever calls a peer tells of that before")
     }
 
@@ -224,15 +228,8 @@ impl Names {
 
 fn order() -> (ToolCall, Arc<Names>) {
     let names = Arc::<Names>::default();
-    let call = ToolCall {
-        tool: "t".into(),
-        arguments: RawValue::from_string(r#"{"n":1e2}"#.to_owned()).unwrap(),
-        origin: None,
-        trace: None,
-        progress: Progress::default(),
-        recorder: Some(Arc::clone(&names) as Arc<dyn Recorder>),
-    };
-    (call, names)
+    let call = tool_call(request("t", r#"{"n":1e2}"#));
+    (ToolCall { recorder: Arc::clone(&names) as _, ..call }, names)
 }
 
 fn done() -> Answer {
