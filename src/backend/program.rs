@@ -119,7 +119,8 @@ async fn look(
     file: &Path,
     launcher: Option<&Path>,
 ) -> Result<Looked, PeerError> {
-    let (program, file) = (program.clone(), file.to_owned());
+    let program = program.clone();
+    let file = file.to_owned();
     let launcher = launcher.map(Path::to_owned);
     let looking = tokio::task::spawn_blocking(move || {
         let possible = hiding::possible(launcher.as_deref());

@@ -363,8 +363,7 @@ impl Reached {
 impl TlsPlan {
     fn of(tls: &Option<Tls>) -> Option<Self> {
         let tls = tls.as_ref()?;
-        let (authorities, shows_certificate) = (tls.authorities(), tls.shows_certificate());
-        Some(Self { authorities, shows_certificate })
+        Some(Self { authorities: tls.authorities(), shows_certificate: tls.shows_certificate() })
     }
 }
 

@@ -69,7 +69,8 @@ pub(super) async fn doctor(
 
     let context = Context::new(&config);
     let mut checks: Vec<LocalBoxFuture<'_, Examined>> = vec![Box::pin(std::future::ready(file))];
-    let (context, config) = (&context, &config);
+    let context = &context;
+    let config = &config;
     if only.is_empty() {
         let examine = async |check: &mut Check| checks::upstream(check, context, config).await;
         checks.push(Box::pin(bounded("upstream", "upstream", examine)));
@@ -96,7 +97,8 @@ pub(super) async fn doctor(
 
 /// Tells each result as it comes, and gives them all.
 async fn tell(done: impl Stream<Item = Examined>, json: bool) -> Result<Report, Failure> {
-    let (mut done, mut report) = (pin!(done), Report::default());
+    let mut done = pin!(done);
+    let mut report = Report::default();
     while let Some(examined) = done.next().await {
         if !json {
             print(&examined.to_string())?;

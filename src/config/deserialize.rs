@@ -62,9 +62,8 @@ pub(super) fn read<T: DeserializeOwned>(
             Ok(value) => return Some(value),
             Err(error) => error,
         };
-        let (message, cure) = (error.message, error.cure);
         let (node, at_key) = error.place.unwrap_or((document.root.id, false));
-        report(Mistake { node, at_key, message, cure });
+        report(Mistake { node, at_key, message: error.message, cure: error.cure });
         if node == document.root.id || !left_out.insert(node) {
             return None;
         }

@@ -99,7 +99,8 @@ impl<'a> Validator<'a> {
         let backends = self.backends(file, &refresh, &calls);
         let apps = self.apps(file.apps.as_ref(), &backends, auth, listen.as_ref());
         self.check_tls(file.listen.as_ref(), listen.as_ref());
-        let (disabled, mut backends) = (backends.disabled(), backends.into_map());
+        let disabled = backends.disabled();
+        let mut backends = backends.into_map();
         let hidden = self.hidden(listen.as_ref(), state_dir.as_ref());
         let secrets = Arc::new(std::mem::take(&mut self.findings.borrow_mut().secrets));
         for program in backends.values_mut().filter_map(Backend::program_mut) {

@@ -77,14 +77,17 @@ impl Child {
         let last_lines = Arc::<Mutex<LastLines>>::default();
         let mut tasks = JoinSet::new();
         tasks.spawn({
-            let (backend, last_lines) = (backend.clone(), Arc::clone(&last_lines));
+            let backend = backend.clone();
+            let last_lines = Arc::clone(&last_lines);
             async move {
                 stderr::drain(&backend, stderr, &secrets, &last_lines).await;
                 stderr_sender.send_replace(true);
             }
         });
         tasks.spawn({
-            let (backend, group, stop) = (backend.clone(), Arc::clone(&group), stop.clone());
+            let backend = backend.clone();
+            let group = Arc::clone(&group);
+            let stop = stop.clone();
             async move {
                 let exit = wait(process, &group, &stop).await;
                 tracing::info!(%backend, "the server ended: {exit}");

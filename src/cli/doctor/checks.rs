@@ -125,7 +125,8 @@ pub(super) async fn backend(check: &mut Check, context: &Context, backend: &Back
                 }
             };
             if reached {
-                let (launcher, client) = (context.launcher.clone(), context.client.clone());
+                let launcher = context.launcher.clone();
+                let client = context.client.clone();
                 let dialer = mcp::dialer(&backend.name, server, launcher, client);
                 mcp_server(check, context, &dialer, server, pass).await;
             }

@@ -118,7 +118,9 @@ impl Report {
     /// One line on all of it.
     pub(super) fn summary(&self) -> String {
         let count = |verdict| self.examined.iter().filter(|one| one.verdict == verdict).count();
-        let (ok, warn, fail) = (count(Verdict::Ok), count(Verdict::Warn), count(Verdict::Fail));
+        let ok = count(Verdict::Ok);
+        let warn = count(Verdict::Warn);
+        let fail = count(Verdict::Fail);
         format!("{ok} well, {warn} with warnings, {fail} failed")
     }
 }

@@ -76,7 +76,8 @@ impl Validator<'_> {
                 None
             }
         };
-        let (cert, key) = (path(cert, "cert"), path(key, "key"));
+        let cert = path(cert, "cert");
+        let key = path(key, "key");
         let client_ca = match client_ca {
             Some(at) => Some(self.path(at)?),
             None => None,

@@ -161,7 +161,8 @@ impl Validator<'_> {
             let paths: Vec<_> = list.map(|at| self.path_in(at, dialect)).collect();
             paths.into_iter().collect()
         };
-        let (read, write) = (paths(&sandbox.read), paths(&sandbox.write));
+        let read = paths(&sandbox.read);
+        let write = paths(&sandbox.write);
         Some(ProgramSandbox::Listed(Confinement { read: read?, write: write? }))
     }
 
