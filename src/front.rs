@@ -219,7 +219,7 @@ impl Front {
                 return self.refuse(parts.uri.path(), arrival, &refusal);
             }
             // Not often, as the other way is taken then.
-            info!(peer = %arrival, "somebody tried to sign in at the status page with a wrong token");
+            info!(peer = %arrival, "a sign-in at the status page was refused: wrong token");
             return page::sign_in(Some("That is no token of this bridge."));
         };
         // Behind a proxy, only the origin of the form tells what the browser speaks.
@@ -230,7 +230,7 @@ impl Front {
         self.api.sessions.end(&parts.headers);
         match self.api.sessions.begin(token, &parts.headers, secure) {
             Ok(Begun { cookie, key }) => {
-                info!(app = %app.name, "somebody signed in at the status page");
+                info!(app = %app.name, "a browser signed in at the status page");
                 page::see_page(cookie, Some(&key))
             }
             Err(error) => {
