@@ -19,6 +19,7 @@ use tracing::{debug, warn};
 
 use crate::{
     backend::registry::Registry,
+    error_chain::error_chain,
     model::{
         catalog::{Catalog, Content, Identity},
         ids::BackendName,
@@ -111,7 +112,7 @@ pub async fn keep(registry: Arc<Registry>, state: StateDir, stop: CancellationTo
 }
 
 fn told(name: &BackendName, error: &StateError) {
-    let error = crate::http_client::chain(error);
+    let error = error_chain(error);
     warn!(backend = %name, error, "the catalog was not kept; a restart may be without it");
 }
 

@@ -5,21 +5,22 @@
 //!
 //! Must not: open sockets, start programs, or print a secret.
 
+mod deserialize;
 mod document;
 pub mod environment;
+mod eq;
 pub mod error;
 mod file;
-mod lower;
-mod mask;
+pub mod file_format;
 mod program;
-mod read;
+mod redact;
 mod reference;
-mod same;
+pub mod scalars;
 pub mod schema;
-pub mod shape;
+mod secrets;
 mod token;
+mod validate;
 pub mod value;
-pub mod words;
 
 use std::{
     collections::BTreeMap, fmt, net::SocketAddr, ops::Deref, path::PathBuf, sync::Arc,
@@ -27,7 +28,9 @@ use std::{
 };
 
 use http::{HeaderMap, Method};
+use schemars::JsonSchema;
 use secrecy::SecretString;
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use url::Url;
 
@@ -37,6 +40,7 @@ pub use self::{
     error::ConfigErrors,
     file::{ConfigFile, find},
     program::{Confinement, Program, ProgramSandbox},
+    secrets::Secrets,
     token::TokenHash,
 };
 use crate::{
@@ -73,6 +77,8 @@ pub struct Config {
     pub backends: BTreeMap<BackendName, Backend>,
     /// MCP servers that the file names and turns off with `disabled: true`.
     pub disabled: Vec<BackendName>,
+    /// What no text of others may repeat.
+    pub secrets: Arc<Secrets>,
     /// What works but should be changed, such as a secret in plain text: one sentence each.
     pub warnings: Vec<String>,
 }
@@ -131,10 +137,12 @@ pub struct RefreshGrant {
 }
 
 /// Whether a caller has to show a token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
 pub enum Auth {
     Token,
-    /// Only on loopback and unix sockets; the configuration is refused otherwise.
+    // Only on loopback and unix sockets; the configuration is refused otherwise.
     Off,
 }
 
@@ -262,6 +270,17 @@ pub enum Target {
     Local(Local),
 }
 
+impl Target {
+    /// The section of bridge.yaml that it stands in.
+    pub fn section(&self) -> &'static str {
+        match self {
+            Self::Mcp(_) => "mcp",
+            Self::A2a(_) => "a2a",
+            Self::Local(_) => "local",
+        }
+    }
+}
+
 /// An MCP server.
 #[derive(Debug, PartialEq)]
 pub enum Mcp {
@@ -362,8 +381,11 @@ pub enum CardSource {
 }
 
 /// How calls travel to an A2A agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
 pub enum A2aBinding {
+    #[serde(rename = "jsonrpc")]
     JsonRpc,
     HttpJson,
     Grpc,

@@ -39,6 +39,7 @@ use crate::{
     catalogs,
     config::{self, App, Auth, Config, Credential, Environment, Listen, TokenHash},
     door::guard::Guard,
+    error_chain::error_chain,
     front::{DetachedRequests, Front},
     http_client,
     journal::{self, Journal, record::Kept},
@@ -273,7 +274,7 @@ fn note_addresses(back: &mut Tasks, state: StateDir, urls: Vec<String>) {
     let write = move || match state.write_listen(&urls) {
         Ok(()) => true,
         Err(error) => {
-            let error = http_client::chain(&error);
+            let error = error_chain(&error);
             warn!(error, "the addresses of the daemon are not noted; it is tried again");
             false
         }

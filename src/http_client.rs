@@ -20,7 +20,7 @@ use url::{Origin, Url};
 
 pub use client::Client;
 pub use link_local::{is_link_local, names_link_local};
-pub use tls::{Tls, TlsFlaw, certificates, flaw as tls_flaw};
+pub use tls::{Tls, TlsFlaw, certificates};
 
 use crate::{
     budget::{Buffer, NoRoom},
@@ -244,49 +244,6 @@ pub fn retry_after(headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
         Ok(seconds) => Some(Duration::from_secs(seconds)),
         Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(wall).ok(),
     }
-}
-
-/// What reqwest and hyper say above the cause, and nobody learns anything from.
-const SAYS_NOTHING: [&str; 4] = [
-    "error sending request",
-    "client error (Connect)",
-    "client error (SendRequest)",
-    "tcp connect error",
-];
-
-/// An error and what caused it, down to the root, in one line.
-pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let layers = std::iter::successors(Some(error), |error| error.source());
-    let mut text = String::new();
-    for layer in layers {
-        let is_root = layer.source().is_none();
-        let flaw = if is_root { tls_error(layer).and_then(tls::flaw) } else { None };
-        let next = flaw.map_or_else(|| layer.to_string(), str::to_owned);
-        if text.ends_with(&next) || SAYS_NOTHING.contains(&next.as_str()) && !is_root {
-            continue;
-        }
-        if !text.is_empty() {
-            text.push_str(": ");
-        }
-        text.push_str(&next);
-    }
-    text
-}
-
-/// The error of TLS in a chain: an `io::Error` hides what it was made of from `source`.
-pub fn tls_error<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e rustls::Error> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
-        }
-        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        next = match inner {
-            Some(inner) => Some(inner),
-            None => error.source(),
-        };
-    }
-    None
 }
 
 #[cfg(test)]

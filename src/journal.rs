@@ -43,7 +43,7 @@ use self::{
     record::{CallKey, Change, Kept, LossRecord, Millis, Slot},
     store::{Lock, Store},
 };
-use crate::{metrics, model::moment::Moment};
+use crate::{error_chain::error_chain, metrics, model::moment::Moment};
 
 /// The most changes that are written as one, and about the most bytes.
 const BATCH: usize = 1_000;
@@ -395,7 +395,7 @@ impl Writer {
     }
 
     fn fail(&mut self, error: &StoreError) {
-        let why = crate::http_client::chain(error);
+        let why = error_chain(error);
         error!(why, "the journal cannot be written; no calls are made until it can");
         self.fails(why);
         self.store = None;
@@ -421,7 +421,7 @@ impl Writer {
                 true
             }
             Err(error) => {
-                self.fails(crate::http_client::chain(&error));
+                self.fails(error_chain(&error));
                 false
             }
         }

@@ -16,6 +16,7 @@ pub mod daemon;
 pub mod demo;
 pub mod descriptors;
 pub mod door;
+pub(crate) mod error_chain;
 #[cfg(test)]
 pub(crate) mod fake_http;
 pub mod front;

@@ -21,7 +21,7 @@ use tracing::{debug, warn};
 
 use crate::{
     backend::registry::Registry,
-    http_client,
+    error_chain::error_chain,
     model::{
         catalog::hex,
         ids::BackendName,
@@ -59,7 +59,7 @@ pub fn load(state: &StateDir, name: &BackendName) -> Accepted {
                 damaged(format!("{} is damaged: {why}", state.path().join(file(name)).display()))
             }
         },
-        Err(error) => damaged(http_client::chain(&error)),
+        Err(error) => damaged(error_chain(&error)),
     }
 }
 
@@ -76,7 +76,7 @@ pub async fn keep(registry: Arc<Registry>, state: StateDir, stop: CancellationTo
             let (state, file, text) = (state.clone(), file(&name), write(&pins));
             let written = tokio::task::spawn_blocking(move || state.write_kept(&file, &text)).await;
             let error = match written {
-                Ok(written) => written.err().map(|error| http_client::chain(&error)),
+                Ok(written) => written.err().map(|error| error_chain(&error)),
                 Err(error) => Some(error.to_string()),
             };
             if let Some(error) = &error {

@@ -21,7 +21,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::model::catalog::hex;
+use crate::{error_chain::error_chain, model::catalog::hex};
 
 /// The state directory.
 #[derive(Debug, Clone)]
@@ -115,7 +115,7 @@ impl StateDir {
         let mut unwritten = self.unwritten.lock().unwrap_or_else(PoisonError::into_inner);
         match &written {
             Ok(()) => drop(unwritten.remove(path)),
-            Err(error) => drop(unwritten.insert(path.to_owned(), crate::http_client::chain(error))),
+            Err(error) => drop(unwritten.insert(path.to_owned(), error_chain(error))),
         }
         written
     }

@@ -32,6 +32,7 @@ use self::{
 use crate::{
     budget::NoRoom,
     config::{App, Credential},
+    error_chain::error_chain,
     http_client::{self, BodyError, Clients, Tls},
     metrics,
     oauth::{IssueError, TokenError},
@@ -111,7 +112,7 @@ pub enum SendError {
     /// passed on as it came, and cannot be sent again.
     #[error("the token was renewed, and the request's body is gone")]
     NotTwice,
-    #[error("MANTYX cannot be reached: {}", http_client::chain(.0))]
+    #[error("MANTYX cannot be reached: {}", error_chain(.0))]
     Broken(reqwest::Error),
 }
 
@@ -313,7 +314,7 @@ impl Upstream {
             Ok(_) => self.note(Ok(())),
             // What broke is the body that an app sends.
             Err(SendError::Broken(error)) if is_of_the_body(error) => {}
-            Err(SendError::Broken(error)) => self.note(Err(&http_client::chain(error))),
+            Err(SendError::Broken(error)) => self.note(Err(&error_chain(error))),
             Err(SendError::OddPath(_) | SendError::Token(_) | SendError::NotTwice) => {}
         }
         sent
@@ -368,7 +369,7 @@ impl Upstream {
     }
 
     fn broken(&self, error: reqwest::Error) -> OpenError {
-        let error = http_client::chain(&error.without_url());
+        let error = error_chain(&error.without_url());
         self.note(Err(&error));
         OpenError::Unreachable(error)
     }
@@ -403,7 +404,7 @@ impl From<SendError> for OpenError {
         match error {
             SendError::OddPath(odd) => Self::OddPath(odd),
             SendError::Token(error) => Self::Token(error),
-            SendError::Broken(error) => Self::Unreachable(http_client::chain(&error)),
+            SendError::Broken(error) => Self::Unreachable(error_chain(&error)),
             SendError::NotTwice => Self::Unreachable(error.to_string()),
         }
     }

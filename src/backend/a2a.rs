@@ -35,7 +35,7 @@ use self::{
 use super::{
     address,
     auth::{self, Tokens},
-    peer::{About, CallError, Dial, Handle, Peer, PeerError, ToolCall, Verdict},
+    peer::{About, CallError, Dial, Handle, Peer, PeerError, PeerErrorKind, ToolCall, Verdict},
 };
 use crate::http_client::Tls;
 use crate::{
@@ -165,7 +165,8 @@ impl Settings {
         let fresh = match (fetched, known) {
             (Fetched::Same, Some(known)) => return Ok(known),
             (Fetched::Same, None) => {
-                return Err(PeerError::new("the card is unchanged, but none is known".to_owned()));
+                let text = "the server says that the card is unchanged, but none is known";
+                return Err(PeerError::new(PeerErrorKind::Protocol, text));
             }
             (Fetched::Card(fresh), known) => self.read(*fresh, known)?,
         };
@@ -175,22 +176,27 @@ impl Settings {
     }
 
     fn read(&self, fresh: Fresh, known: Option<Arc<Resolved>>) -> Result<Arc<Resolved>, PeerError> {
-        let bad = |why: String| PeerError::new(format!("the Agent Card cannot be used: {why}"));
+        const UNUSABLE: &str = "the Agent Card cannot be used";
+        let unusable = PeerError::new(PeerErrorKind::Protocol, UNUSABLE);
         let Fresh { bytes, url, validator } = fresh;
         // JSON has no byte order mark, yet some files begin with one.
         let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&bytes);
-        let raw: Box<RawValue> =
-            serde_json::from_slice(bytes).map_err(|e| bad(format!("it is not JSON ({e})")))?;
-        let (signed, signature) = self.signed(&raw).map_err(bad)?;
+        let raw: Box<RawValue> = serde_json::from_slice(bytes).map_err(|error| {
+            let text = format!("{UNUSABLE}: it is not JSON");
+            PeerError::new(PeerErrorKind::Protocol, text).because(error)
+        })?;
+        let (signed, signature) = self
+            .signed(&raw)
+            .map_err(|why| PeerError::new(PeerErrorKind::Unsigned, format!("{UNUSABLE}: {why}")))?;
         // What is signed, where it is: no more of the card is to be gone by.
         let card = Card::read(signed.as_deref().unwrap_or(raw.get()));
-        let card = card.map_err(|error| bad(error.to_string()))?;
+        let card = card.map_err(|error| unusable.clone().because(error))?;
         let rules =
             Rules { card_url: url.as_ref(), allow_hosts: &self.allow_hosts, binding: self.binding };
         if let (Some(tokens), Some(named)) = (&self.tokens, &card.token_url) {
             tokens.issuer().learn(url.as_ref(), named);
         }
-        let endpoint = interface::choose(&card, rules).map_err(|e| bad(e.to_string()))?;
+        let endpoint = interface::choose(&card, rules).map_err(|error| unusable.because(error))?;
         let catalog = Catalog::a2a(raw);
         let (catalog, link) = match known {
             Some(known) if known.catalog.digest() == catalog.digest() => {

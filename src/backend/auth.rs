@@ -12,7 +12,7 @@ use http::{HeaderMap, header::WWW_AUTHENTICATE};
 use tokio_util::task::TaskTracker;
 use url::Url;
 
-use super::peer::PeerError;
+use super::peer::{PeerError, PeerErrorKind};
 use crate::{
     config::ClientCredentials,
     http_client::Clients,
@@ -36,8 +36,17 @@ pub(super) struct Challenge {
 
 impl From<TokenError> for PeerError {
     fn from(error: TokenError) -> Self {
-        let refused = matches!(error, TokenError::Refused);
-        Self { refused, ..Self::new(error.to_string()) }
+        let kind = PeerErrorKind::from(&error);
+        Self::new(kind, error.to_string())
+    }
+}
+
+impl From<&TokenError> for PeerErrorKind {
+    fn from(error: &TokenError) -> Self {
+        match error {
+            TokenError::NoToken(_) => Self::NoToken,
+            TokenError::Refused => Self::Unauthorized,
+        }
     }
 }
 

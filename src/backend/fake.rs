@@ -13,8 +13,8 @@ use tokio::sync::{Notify, watch};
 
 use super::{
     peer::{
-        About, CallError, Dial, Handle, NotRecorded, Peer, PeerError, PermissionCheck, Progress,
-        Recorder, ToolCall,
+        About, CallError, Dial, Handle, NotRecorded, Peer, PeerError, PeerErrorKind,
+        PermissionCheck, Progress, Recorder, ToolCall,
     },
     registry::{Entry, Lease, Registry},
 };
@@ -145,9 +145,9 @@ impl World {
         assert_ne!(mood.as_ref().ok(), Some(&Mood::Panicking), "the test wants this");
         match mood {
             Ok(Mood::Well) => Ok(()),
-            Ok(Mood::Refusing) => Err(PeerError { refused: true, ..PeerError::new("HTTP 401") }),
+            Ok(Mood::Refusing) => Err(PeerError::new(PeerErrorKind::Unauthorized, "HTTP 401")),
             Ok(Mood::Failing | Mood::Hanging | Mood::Gone | Mood::Panicking) | Err(_) => {
-                Err(PeerError::new("it fails"))
+                Err(PeerError::new(PeerErrorKind::Connect, "it fails"))
             }
         }
     }
@@ -239,7 +239,11 @@ impl Peer for FakePeer {
     }
 
     fn closed(&self) -> BoxFuture<'_, PeerError> {
-        self.0.lost.notified().map(|()| PeerError::new("it is gone".to_owned())).boxed()
+        self.0
+            .lost
+            .notified()
+            .map(|()| PeerError::new(PeerErrorKind::Connect, "it is gone"))
+            .boxed()
     }
 
     fn call(&self, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>> {
@@ -255,7 +259,7 @@ impl Peer for FakePeer {
             let mut work = std::pin::pin!(World::go(&self.0.calling));
             loop {
                 tokio::select! {
-                    done = &mut work => break done.map_err(|error| CallError::Lost(error.text))?,
+                    done = &mut work => break done.map_err(|error| CallError::Lost(error.to_string()))?,
                     () = self.0.getting_on.notified() => call.progress.touch(),
                 }
             }

@@ -5,7 +5,6 @@
 
 use std::{collections::VecDeque, fmt::Write as _, time::Duration};
 
-use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
 
 use crate::telemetry::is_plain;
@@ -100,32 +99,6 @@ impl LastLines {
     pub(super) fn text(&self) -> Option<String> {
         let lines: Vec<&str> = self.0.iter().map(String::as_str).collect();
         (!lines.is_empty()).then(|| lines.join(" | "))
-    }
-}
-
-/// The values of a server's configured environment that it may not repeat into our log.
-#[derive(Debug)]
-pub(super) struct Secrets(Vec<SecretString>);
-
-impl Secrets {
-    /// A shorter value is no secret, and would be found everywhere.
-    const SHORTEST: usize = 8;
-
-    pub(super) fn new<'a>(values: impl Iterator<Item = &'a SecretString>) -> Self {
-        let hidden = values.filter(|value| {
-            let value = value.expose_secret();
-            // A path is worth more in a log than hidden.
-            value.len() >= Self::SHORTEST && !value.starts_with('/')
-        });
-        Self(hidden.cloned().collect())
-    }
-
-    pub(super) fn hide(&self, text: String) -> String {
-        let found = |text: &str| self.0.iter().any(|value| text.contains(value.expose_secret()));
-        if !found(&text) {
-            return text;
-        }
-        self.0.iter().fold(text, |text, value| text.replace(value.expose_secret(), "[hidden]"))
     }
 }
 

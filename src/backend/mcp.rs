@@ -30,11 +30,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     auth,
-    peer::{Dial, Peer, PeerError},
+    peer::{Dial, Peer, PeerError, PeerErrorKind},
     program::hiding::{Coverage, Exposure},
 };
 use crate::{
     config::{HttpTransport, Mcp, Program},
+    error_chain::error_chain,
     http_client::{Client, Clients},
     model::ids::BackendName,
 };
@@ -160,18 +161,18 @@ impl McpDialer {
                 backend = %self.backend,
                 "the handshake {attempt:?} failed, trying {next:?}: {}", failed.error
             );
-            let streamable = failed.error.to_string();
+            let streamable = error_chain(&failed.error);
             attempt = next;
             outcome = self.attempt(next).await;
-            if let (
-                Err(Failed { error: PeerError { text: why, .. }, .. }),
-                Attempt::Only(Era::Oldest),
-            ) = (&mut outcome, next)
+            if let Err(Failed { error, .. }) = &mut outcome
+                && next == Attempt::Only(Era::Oldest)
             {
-                *why = match *why == streamable {
+                let why = error_chain(error);
+                let both = match why == streamable {
                     true => format!("{why}, neither with Streamable HTTP nor with HTTP+SSE"),
                     false => format!("{streamable}; and with the older HTTP+SSE: {why}"),
                 };
+                *error = PeerError::new(error.kind, both);
             }
         }
         let connection = outcome.map_err(|failed| failed.error)?;
@@ -220,10 +221,7 @@ impl McpDialer {
                     sse::Sse::open(self.backend.clone(), Arc::clone(endpoint), Arc::clone(&wire));
                 let transport = opened.await.map_err(|failure| Failed {
                     try_other: failure.is_by_server(),
-                    ..Failed::for_good(PeerError {
-                        text: failure.to_string(),
-                        refused: failure.is_refusal(),
-                    })
+                    ..Failed::for_good(PeerError::new(failure.kind(), failure.to_string()))
                 })?;
                 let (running, stop) = self.shake_hands(transport, &wire, attempt).await?;
                 Ok(Connection::new(self.backend.clone(), wire, running, stop, None))
@@ -266,14 +264,19 @@ impl McpDialer {
             }
             Err(mut failed) => {
                 let command = &program.command;
-                let ended = child.obituary(EXIT_PATIENCE).await;
-                failed.error = PeerError::new(match (ended, child.last_words()) {
-                    (Some(obituary), _) => format!("`{command}` is no use: {obituary}"),
-                    (None, Some(words)) => {
-                        format!("`{command}`: {}; its last words on stderr: {words}", failed.error)
+                let ended = child.exit_description(EXIT_PATIENCE).await;
+                failed.error = match (ended, child.stderr_tail()) {
+                    (Some(exited), _) => PeerError::new(
+                        PeerErrorKind::Program,
+                        format!("`{command}` did not finish the handshake: {exited}"),
+                    ),
+                    (None, tail) => {
+                        let tail = tail.map(|tail| format!("; its stderr ends with: {tail}"));
+                        let tail = tail.unwrap_or_default();
+                        let text = format!("`{command}`: {}{tail}", failed.error);
+                        PeerError::new(failed.error.kind, text)
                     }
-                    (None, None) => format!("`{command}`: {}", failed.error),
-                });
+                };
                 Err(failed)
             }
         }
@@ -298,7 +301,8 @@ impl McpDialer {
         let outcome = if attempt == Attempt::Only(Era::Modern) {
             timeout(DISCOVER_PATIENCE, serve).await.map_err(|_late| Failed {
                 error: PeerError::new(
-                    "the server does not answer server/discover any more".to_owned(),
+                    PeerErrorKind::Timeout,
+                    "the server does not answer server/discover any more",
                 ),
                 try_other: true,
                 may_be_older: false,
@@ -307,10 +311,7 @@ impl McpDialer {
             serve.await
         };
         let running = outcome.map_err(|error| Failed {
-            error: PeerError {
-                text: describe(&error, wire),
-                refused: http_failure(&error).is_some_and(http::Failure::is_refusal),
-            },
+            error: PeerError::new(kind(&error), describe(&error, wire)),
             try_other: is_worth_another(&error),
             may_be_older: http_failure(&error).is_some_and(http::Failure::may_be_older),
         })?;
@@ -391,6 +392,18 @@ fn describe(error: &ClientInitializeError, wire: &Wire) -> String {
             format!("it refuses the handshake: {} (JSON-RPC error {})", error.message, error.code.0)
         }
         error => error.to_string(),
+    }
+}
+
+fn kind(error: &ClientInitializeError) -> PeerErrorKind {
+    match (http_failure(error), error) {
+        (Some(failure), _) => failure.kind(),
+        (
+            None,
+            ClientInitializeError::TransportError { .. }
+            | ClientInitializeError::ConnectionClosed(_),
+        ) => PeerErrorKind::Connect,
+        (None, _) => PeerErrorKind::Protocol,
     }
 }
 

@@ -4,7 +4,7 @@
 //! Must not: retry, back off or time out; the supervisor and the caller do that by dropping the
 //! future, so every future here must be safe to drop at any await.
 
-use std::{fmt, sync::Arc};
+use std::{error::Error, fmt, sync::Arc};
 
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
@@ -183,19 +183,53 @@ impl Progress {
 
 /// A connection could not be made, was lost, or did not give a catalog.
 ///
-/// The message is for operators: it may name addresses and commands, never a secret.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("{text}")]
+/// The message is for operators: it may name addresses and commands, never a secret. `Display` gives
+/// it without its cause; [`crate::error_chain::error_chain`] gives both.
+#[derive(Debug, Clone)]
 pub struct PeerError {
-    pub text: String,
+    pub kind: PeerErrorKind,
+    text: String,
+    cause: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+/// What went wrong with a peer, as far as the cure depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerErrorKind {
+    /// The program cannot be started, or has ended.
+    Program,
+    /// The peer cannot be reached, or the connection broke.
+    Connect,
     /// The peer wants another authorization (HTTP 401 or 403): trying again soon is of no use, and
     /// may lock an account.
-    pub refused: bool,
+    Unauthorized,
+    /// The authorization server gives no token for the peer.
+    NoToken,
+    /// The peer answers, but not with what its protocol asks for.
+    Protocol,
+    /// The Agent Card is not signed by a configured key.
+    Unsigned,
+    Timeout,
 }
 
 impl PeerError {
-    pub fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), refused: false }
+    pub fn new(kind: PeerErrorKind, text: impl Into<String>) -> Self {
+        Self { kind, text: text.into(), cause: None }
+    }
+
+    pub fn because(self, cause: impl Error + Send + Sync + 'static) -> Self {
+        Self { cause: Some(Arc::new(cause)), ..self }
+    }
+}
+
+impl fmt::Display for PeerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Error for PeerError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(self.cause.as_deref()?)
     }
 }
 

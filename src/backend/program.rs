@@ -23,7 +23,7 @@ use tokio::{
 };
 
 use self::hiding::{Coverage, Exposure, Kept};
-use super::peer::PeerError;
+use super::peer::{PeerError, PeerErrorKind};
 use crate::config::{
     Program,
     ProgramSandbox::{Listed, Secrets},
@@ -57,9 +57,9 @@ pub(super) async fn start(
         }
         None if matches!(program.sandbox, Secrets | Listed(_)) => {
             return Err(PeerError::new(
+                PeerErrorKind::Program,
                 "its `sandbox` needs the bridge's own binary, which cannot be found: restart the \
-                 bridge"
-                    .to_owned(),
+                 bridge",
             ));
         }
         None => {
@@ -89,12 +89,13 @@ pub(super) async fn start(
     let mut started = spawner::spawn(command).await.map_err(|error| {
         let cwd = program.cwd.as_ref().map(|cwd| format!(" in {}", cwd.display()));
         let through = launcher.map(|path| format!(" through {}", path.display()));
-        PeerError::new(format!(
-            "cannot start `{}`{}{}: {error}",
+        let text = format!(
+            "cannot start `{}`{}{}",
             program.command,
             cwd.unwrap_or_default(),
             through.unwrap_or_default()
-        ))
+        );
+        PeerError::new(PeerErrorKind::Program, text).because(error)
     })?;
     // What takes the place of a file that Landlock shuts is shut as well.
     let masks = kept.masks.as_deref().filter(|_| kept.forbidden.is_empty());
@@ -118,21 +119,25 @@ async fn look(
     file: &Path,
     launcher: Option<&Path>,
 ) -> Result<Looked, PeerError> {
-    let (program, file) = (program.clone(), file.to_owned());
+    let program = program.clone();
+    let file = file.to_owned();
     let launcher = launcher.map(Path::to_owned);
     let looking = tokio::task::spawn_blocking(move || {
         let possible = hiding::possible(launcher.as_deref());
         let exposure = hiding::exposure(&program, &possible);
         Looked { kept: hiding::kept(&program, &file, possible.is_ok()), exposure }
     });
-    let why = |error| PeerError::new(format!("what to hide from it was not found out: {error}"));
-    looking.await.map_err(why)
+    looking.await.map_err(|error| {
+        let text = "cannot find out which files to hide from it";
+        PeerError::new(PeerErrorKind::Program, text).because(error)
+    })
 }
 
 /// The file that is started for `program`.
 pub fn locate(program: &Program) -> Result<PathBuf, PeerError> {
     let path = variable(program, "PATH").unwrap_or_default();
-    path::find(&program.command, &path, program.cwd.as_deref()).map_err(PeerError::new)
+    let found = path::find(&program.command, &path, program.cwd.as_deref());
+    found.map_err(|why| PeerError::new(PeerErrorKind::Program, why))
 }
 
 /// A variable as the program will see it.

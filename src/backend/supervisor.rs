@@ -29,10 +29,10 @@ use tracing::{debug, info, warn};
 
 use super::{
     circuit_breaker::CircuitBreaker,
-    peer::{Dial, Peer, PeerError},
+    peer::{Dial, Peer, PeerError, PeerErrorKind},
     registry::{Connection, Lease, Phase, Registry},
 };
-use crate::{backoff::Backoff, model::ids::BackendName};
+use crate::{backoff::Backoff, error_chain::error_chain, model::ids::BackendName};
 
 /// How long a connection must have lived until the next loss is met without a longer wait.
 const PROOF_OF_LIFE: Duration = Duration::from_secs(30);
@@ -112,7 +112,10 @@ impl fmt::Debug for Supervisor {
 
 /// The least time until the next attempt after this one.
 fn least_wait(error: &PeerError) -> Duration {
-    if error.refused { REFUSED } else { Duration::ZERO }
+    match error.kind {
+        PeerErrorKind::Unauthorized => REFUSED,
+        _ => Duration::ZERO,
+    }
 }
 
 /// How a connection ended.
@@ -168,7 +171,8 @@ impl Supervisor {
                     least = least_wait(&error);
                 }
                 Err(_elapsed) => {
-                    self.down(&PeerError::new(format!("no connection within {patience:?}")));
+                    let text = format!("no connection within {patience:?}");
+                    self.down(&PeerError::new(PeerErrorKind::Timeout, text));
                 }
             }
             answer(&mut waiting);
@@ -216,10 +220,10 @@ impl Supervisor {
                 failed => {
                     let error = match failed {
                         Ok(Err(error)) => error,
-                        _ => PeerError::new(format!(
-                            "the refresh took longer than {:?}",
-                            timing.timeout
-                        )),
+                        _ => PeerError::new(
+                            PeerErrorKind::Timeout,
+                            format!("the refresh took longer than {:?}", timing.timeout),
+                        ),
                     };
                     failures += 1;
                     if failures == FAILURES_TO_REDIAL || !self.registry.has_catalog(&self.lease) {
@@ -298,33 +302,34 @@ impl Supervisor {
     }
 
     fn degraded(&self, connection: &Connection, error: &PeerError, wait: Duration) {
-        warn!(backend = %self.lease.name(), %error, "refresh failed; the last good catalog stays");
+        let error = error_chain(error);
+        warn!(backend = %self.lease.name(), error, "refresh failed; the last good catalog stays");
         self.registry.write(&self.lease, |known| {
             known.phase = Phase::Degraded;
             known.connection = Some(connection.clone());
             known.about = connection.peer().about();
             known.next_refresh = Some(SystemTime::now() + wait);
-            known.last_error = Some(error.to_string());
+            known.last_error = Some(error);
             known.failures += 1;
         });
     }
 
     fn down(&self, error: &PeerError) {
-        let text = error.to_string();
+        let error = error_chain(error);
         let mut news = false;
         self.registry.write(&self.lease, |known| {
             // A peer that stays away is told of once, not with every attempt.
-            news = known.phase != Phase::Down || known.last_error.as_ref() != Some(&text);
+            news = known.phase != Phase::Down || known.last_error.as_ref() != Some(&error);
             known.phase = Phase::Down;
             known.connection = None;
             known.next_refresh = None;
-            known.last_error = Some(text);
+            known.last_error = Some(error.clone());
             known.failures += 1;
         });
         if news {
-            warn!(backend = %self.lease.name(), %error, "down; the bridge keeps trying to connect");
+            warn!(backend = %self.lease.name(), error, "down; the bridge keeps trying to connect");
         } else {
-            debug!(backend = %self.lease.name(), %error, "still down");
+            debug!(backend = %self.lease.name(), error, "still down");
         }
     }
 }

@@ -278,14 +278,14 @@ impl BackendPlan {
             Target::A2a(a2a) => a2a.signers.as_ref(),
             Target::Mcp(_) | Target::Local(_) => None,
         };
-        let (kind, reached, prefix) = match &backend.target {
-            Target::Mcp(mcp) => ("mcp", Reached::mcp(mcp), Some(backend.naming.prefix.clone())),
-            Target::A2a(a2a) => ("a2a", Reached::a2a(a2a), None),
-            Target::Local(local) => ("local", Reached::local(&local.action), None),
+        let (reached, prefix) = match &backend.target {
+            Target::Mcp(mcp) => (Reached::mcp(mcp), Some(backend.naming.prefix.clone())),
+            Target::A2a(a2a) => (Reached::a2a(a2a), None),
+            Target::Local(local) => (Reached::local(&local.action), None),
         };
         Self {
             name: backend.name.to_string(),
-            kind,
+            kind: backend.target.section(),
             reached,
             prefix,
             trust_annotations: backend.trust_annotations,
@@ -363,8 +363,7 @@ impl Reached {
 impl TlsPlan {
     fn of(tls: &Option<Tls>) -> Option<Self> {
         let tls = tls.as_ref()?;
-        let (authorities, shows_certificate) = (tls.authorities(), tls.shows_certificate());
-        Some(Self { authorities, shows_certificate })
+        Some(Self { authorities: tls.authorities(), shows_certificate: tls.shows_certificate() })
     }
 }
 
@@ -380,7 +379,7 @@ impl fmt::Display for TlsPlan {
 }
 
 impl Line {
-    fn new(Program { command, args, env, cwd, sandbox, hidden: _ }: &Program) -> Self {
+    fn new(Program { command, args, env, cwd, sandbox, .. }: &Program) -> Self {
         let args = args.iter().map(ToString::to_string);
         Self {
             argv: std::iter::once(command.clone()).chain(args).collect(),

@@ -19,6 +19,7 @@ use super::{Failure, terminal::plain};
 use crate::{
     config::{Contact, Files, Listen},
     door::guard::OPERATOR,
+    error_chain::{error_chain, tls_error},
     http_client,
     state::StateDir,
     tls::{files::first_certificate, pin},
@@ -160,7 +161,7 @@ impl Client {
     async fn read(&self, response: reqwest::Response) -> Result<Reply, Failure> {
         let status = response.status();
         let body = http_client::body(response, MAX_ANSWER).await;
-        let body = body.map_err(|error| Failure::Failed(http_client::chain(&error)))?;
+        let body = body.map_err(|error| Failure::Failed(error_chain(&error)))?;
         if status == StatusCode::UNAUTHORIZED {
             return Err(Failure::Failed(format!(
                 "the daemon at {} does not know the token in {}: it was started with another \
@@ -184,7 +185,7 @@ impl Client {
                  listens there, or the daemon could not take a new file (its log says why)"
             ),
             false => {
-                let why = http_client::chain(&error.without_url());
+                let why = error_chain(&error.without_url());
                 format!("the daemon at {place} does not answer: {why}")
             }
         })
@@ -231,7 +232,7 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
 /// Whether the error says that somebody else has the daemon's address.
 fn is_foreign_certificate(error: &reqwest::Error) -> bool {
     let foreign = CertificateError::ApplicationVerificationFailure.into();
-    http_client::tls_error(error) == Some(&foreign)
+    tls_error(error) == Some(&foreign)
 }
 
 /// Whether the error says that there is no listener.

@@ -18,7 +18,8 @@ use super::{Failure, Outcome, client::parse, print, terminal::colours};
 use crate::{
     config::{Config, Environment},
     daemon::{Daemon, Options},
-    http_client::{self, chain},
+    error_chain::error_chain,
+    http_client::{self},
     wire::sse::Framer,
 };
 
@@ -70,7 +71,7 @@ pub(super) async fn demo(env: &Environment) -> Outcome {
     let shown = async {
         let daemon = Daemon::build(config, options)
             .await
-            .map_err(|error| Failure::Failed(format!("cannot start: {}", chain(&error))))?;
+            .map_err(|error| Failure::Failed(format!("cannot start: {}", error_chain(&error))))?;
         let url = daemon.urls().first().cloned().unwrap_or_default();
         let app = App { http: http_client::new(), url, token: daemon.token().clone() };
         let (done, stop) = oneshot::channel::<()>();
@@ -89,7 +90,7 @@ pub(super) async fn demo(env: &Environment) -> Outcome {
             })
         };
         let (ran, shown) = tokio::join!(running, showing);
-        ran.map_err(|error| Failure::Failed(chain(&error)))?;
+        ran.map_err(|error| Failure::Failed(error_chain(&error)))?;
         shown
     }
     .await;
@@ -211,7 +212,7 @@ impl Seen {
 
 impl From<reqwest::Error> for Failure {
     fn from(error: reqwest::Error) -> Self {
-        Self::Failed(chain(&error.without_url()))
+        Self::Failed(error_chain(&error.without_url()))
     }
 }
 

@@ -5,8 +5,8 @@
 //!
 //! Must not: call a tool, or show a secret.
 
+mod checks;
 mod network;
-mod patient;
 mod report;
 
 use std::{path::Path, pin::pin, time::Duration};
@@ -15,12 +15,12 @@ use futures_util::{Stream, StreamExt as _, future::LocalBoxFuture, stream};
 use tokio::time::timeout;
 
 use self::{
-    patient::Ward,
-    report::{Examined, Mask, Report, Visit},
+    checks::Context,
+    report::{Check, Examined, Report},
 };
 use super::{Failure, Outcome, check, print};
 use crate::{
-    config::{Backend, Config, Environment, Target, find},
+    config::{Backend, Config, Environment, find},
     state::{EXPOSED, StateDir},
 };
 
@@ -35,8 +35,8 @@ pub(super) async fn doctor(
     only: &[String],
     json: bool,
 ) -> Outcome {
-    let mut visit = Visit::default();
-    visit.begin("file");
+    let mut check = Check::default();
+    check.begin("file");
     let loaded = find(path).and_then(|path| Ok((Config::load(&path, env)?, path)));
     let (config, path) = match loaded {
         Ok(loaded) => loaded,
@@ -47,42 +47,43 @@ pub(super) async fn doctor(
         Err(errors) => return Err(errors.into()),
     };
     let chosen = chosen(&config, only)?;
-    visit.ok("it can be read, and all its references lead to something");
+    check.ok("it can be read, and all its references lead to something");
     for warning in &config.warnings {
-        visit.begin("file");
-        visit.warn(warning, "see the line that it names");
+        check.begin("file");
+        check.warn(warning, "see the line that it names");
     }
     let state = StateDir::new(config.state_dir.clone());
     if let Some(what) = state.exposed() {
-        visit.begin("state");
-        visit.warn(what.trim_end_matches('.'), EXPOSED);
+        check.begin("state");
+        check.warn(what.trim_end_matches('.'), EXPOSED);
     }
     for damaged in state.damaged_journals() {
-        visit.begin("journal");
-        visit.warn(
+        check.begin("journal");
+        check.warn(
             format!("a damaged journal was set aside as {}", damaged.display()),
             "look after the disk; `mantyx-bridge status` says what was lost of late. Delete the file \
              when nobody wants to look at it any more",
         );
     }
-    let file = visit.into_examined("file", &path.display().to_string());
+    let file = check.into_examined("file", &path.display().to_string());
 
-    let ward = Ward::new(&config);
-    let mut visits: Vec<LocalBoxFuture<'_, Examined>> = vec![Box::pin(std::future::ready(file))];
-    let (ward, config) = (&ward, &config);
+    let context = Context::new(&config);
+    let mut checks: Vec<LocalBoxFuture<'_, Examined>> = vec![Box::pin(std::future::ready(file))];
+    let context = &context;
+    let config = &config;
     if only.is_empty() {
-        let examine = async |visit: &mut Visit| patient::upstream(visit, ward, config).await;
-        visits.push(Box::pin(bounded("upstream", "upstream", examine)));
+        let examine = async |check: &mut Check| checks::upstream(check, context, config).await;
+        checks.push(Box::pin(bounded("upstream", "upstream", examine)));
     }
     for backend in chosen {
-        let examine = async move |visit: &mut Visit| patient::backend(visit, ward, backend).await;
-        visits.push(Box::pin(bounded(kind(backend), backend.name.as_str(), examine)));
+        let examine = async move |check: &mut Check| checks::backend(check, context, backend).await;
+        checks.push(Box::pin(bounded(backend.target.section(), backend.name.as_str(), examine)));
     }
-    let mask = Mask::new(config);
-    let done = stream::iter(visits).buffered(AT_ONCE).map(|examined| examined.masked(&mask));
+    let done =
+        stream::iter(checks).buffered(AT_ONCE).map(|examined| examined.without(&config.secrets));
     let report = tell(done, json).await;
     // Also where nobody reads the report any more.
-    ward.finish().await;
+    context.finish().await;
     let report = report?;
     if json {
         let text = serde_json::to_string_pretty(&report).map_err(std::io::Error::from)?;
@@ -96,7 +97,8 @@ pub(super) async fn doctor(
 
 /// Tells each result as it comes, and gives them all.
 async fn tell(done: impl Stream<Item = Examined>, json: bool) -> Result<Report, Failure> {
-    let (mut done, mut report) = (pin!(done), Report::default());
+    let mut done = pin!(done);
+    let mut report = Report::default();
     while let Some(examined) = done.next().await {
         if !json {
             print(&examined.to_string())?;
@@ -110,16 +112,16 @@ async fn tell(done: impl Stream<Item = Examined>, json: bool) -> Result<Report, 
 async fn bounded(
     kind: &'static str,
     name: &str,
-    examine: impl AsyncFnOnce(&mut Visit),
+    examine: impl AsyncFnOnce(&mut Check),
 ) -> Examined {
-    let mut visit = Visit::default();
-    if timeout(LIMIT, examine(&mut visit)).await.is_err() {
-        visit.fail(
+    let mut check = Check::default();
+    if timeout(LIMIT, examine(&mut check)).await.is_err() {
+        check.fail(
             format!("there was no answer within {} s", LIMIT.as_secs()),
             "see whether it hangs: its own log tells what it was doing",
         );
     }
-    visit.into_examined(kind, name)
+    check.into_examined(kind, name)
 }
 
 fn chosen<'c>(config: &'c Config, only: &[String]) -> Result<Vec<&'c Backend>, Failure> {
@@ -136,14 +138,6 @@ fn chosen<'c>(config: &'c Config, only: &[String]) -> Result<Vec<&'c Backend>, F
         only.is_empty() || only.iter().any(|name| name == backend.name.as_str())
     };
     Ok(config.backends.values().filter(wanted).collect())
-}
-
-fn kind(backend: &Backend) -> &'static str {
-    match backend.target {
-        Target::Mcp(_) => "mcp",
-        Target::A2a(_) => "a2a",
-        Target::Local(_) => "local",
-    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::{
     config::{ConfigFile, Environment},
     daemon::{Daemon, Options, Reload},
     descriptors,
-    http_client::chain,
+    error_chain::error_chain,
     server::handed::Handed,
     traces,
     watch::Watch,
@@ -39,13 +39,13 @@ pub(super) async fn serve(path: PathBuf, env: Environment, handed: Vec<Handed>) 
     // One listener for both: a second one, which is asked later, takes two signals for one.
     let asked = async || signals.lock().await.asked().await;
     daemon.run(asked(), asked()).await.map_err(|failed| {
-        error!(error = %chain(&failed), "the daemon cannot go on");
-        Failure::Failed(format!("stopped because of a fault: {}", chain(&failed)))
+        error!(error = %error_chain(&failed), "the daemon cannot go on");
+        Failure::Failed(format!("stopped because of a fault: {}", error_chain(&failed)))
     })
 }
 
 pub(super) fn cannot_start(error: &(dyn std::error::Error + 'static)) -> Failure {
-    Failure::Failed(format!("cannot start: {}", chain(error)))
+    Failure::Failed(format!("cannot start: {}", error_chain(error)))
 }
 
 /// The signals that stop the daemon.

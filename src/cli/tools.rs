@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     config::Contact,
+    error_chain::error_chain,
     model::{offer::STUB, pending},
     state::StateDir,
 };
@@ -119,6 +120,6 @@ pub(super) fn token(contact: &Contact, is_operators: bool) -> Outcome {
     let state = StateDir::new(contact.state_dir.clone());
     let secret = || if is_operators { state.operator() } else { state.token() };
     let made = state.create().and_then(|()| secret());
-    let token = made.map_err(|error| Failure::Failed(crate::http_client::chain(&error)))?;
+    let token = made.map_err(|error| Failure::Failed(error_chain(&error)))?;
     print(&format!("{}\n", token.expose_secret()))
 }

@@ -1,6 +1,6 @@
 //! The YAML text as a tree in which every value knows its place in the file.
 //!
-//! Must not: know any key of bridge.yaml. What the tree has to look like is in `shape`.
+//! Must not: know any key of bridge.yaml. What the tree has to look like is in `file_format`.
 
 use std::{fmt, ops::Range};
 

@@ -112,7 +112,8 @@ impl Problem {
             path => writeln!(f, " ({path})")?,
         }
         if let Some(Snippet { text, indent, width }) = &self.snippet {
-            let (blank, carets) = (" ".repeat(*indent), "^".repeat(*width));
+            let blank = " ".repeat(*indent);
+            let carets = "^".repeat(*width);
             writeln!(f, "{gutter} |\n{number} | {text}\n{gutter} | {blank}{carets}")?;
         }
         match &self.cure {
@@ -130,8 +131,9 @@ impl Snippet {
         let start = place.column.saturating_sub(1).min(chars.len());
         let end = start.saturating_add(place.width).min(chars.len());
         let piece = |range: &[char]| mask(&range.iter().collect::<String>());
-        let (before, marked, after) =
-            (piece(&chars[..start]), piece(&chars[start..end]), piece(&chars[end..]));
+        let before = piece(&chars[..start]);
+        let marked = piece(&chars[start..end]);
+        let after = piece(&chars[end..]);
         let whole = mask(line);
         // A secret that the pieces cut in two would be shown in halves.
         let (whole, mut indent, mut width) = if format!("{before}{marked}{after}") == whole {

@@ -1,6 +1,6 @@
 //! Finds, reads and checks bridge.yaml.
 //!
-//! Must not: decide what a key means. That is in `lower`.
+//! Must not: decide what a key means. That is in `validate`.
 
 use std::{
     collections::HashSet,
@@ -12,14 +12,14 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     Config, ConfigErrors, Contact, Environment,
+    deserialize::{self, Mistake},
     document::{Document, Kind, NotYaml},
     environment::SmallFile,
     error::{Problem, Snippet},
-    lower::Lower,
-    mask::Mask,
-    read::{self, Mistake},
+    file_format::File,
+    redact::Redactor,
     reference::plain_reason,
-    shape::File,
+    validate::Validator,
 };
 
 /// Where a configuration is looked for when nobody says which.
@@ -112,8 +112,8 @@ impl Config {
     /// Checks `text` as the content of the file `path`, at whose directory relative paths start.
     pub fn parse(text: &str, path: &Path, env: &Environment) -> Result<Self, ConfigErrors> {
         let all = |_: &str| true;
-        let lower = |lower: &Lower<'_>, file: &File| lower.config(file);
-        let (mut config, warnings) = lowered(text, path, env, all, lower)?;
+        let validate = |validator: &Validator<'_>, file: &File| validator.config(file);
+        let (mut config, warnings) = validated(text, path, env, all, validate)?;
         config.warnings = warnings;
         Ok(config)
     }
@@ -130,18 +130,18 @@ impl Contact {
             // It may have been meant for one of these.
             None => true,
         };
-        let lower = |lower: &Lower<'_>, file: &File| lower.contact(file);
-        lowered(&file.text, path, env, matters, lower).map(|(contact, _told_by_check)| contact)
+        let validate = |validator: &Validator<'_>, file: &File| validator.contact(file);
+        validated(&file.text, path, env, matters, validate).map(|(contact, _told_by_check)| contact)
     }
 }
 
-/// What `lower` makes of `text`, and its warnings. Mistakes count where their path `matters`.
-fn lowered<T>(
+/// What `validate` makes of `text`, and its warnings. Mistakes count where their path `matters`.
+fn validated<T>(
     text: &str,
     path: &Path,
     env: &Environment,
     matters: impl Fn(&str) -> bool,
-    lower: impl FnOnce(&Lower<'_>, &File) -> Option<T>,
+    validate: impl FnOnce(&Validator<'_>, &File) -> Option<T>,
 ) -> Result<(T, Vec<String>), ConfigErrors> {
     let name = path.display().to_string();
     // A byte order mark is no part of the first key.
@@ -155,18 +155,19 @@ fn lowered<T>(
     let directory = directory(path);
     let mut left_out = HashSet::new();
     let mut mistakes = Vec::new();
-    let file: Option<File> = read::read(&document, &mut left_out, |mistake| mistakes.push(mistake));
+    let file: Option<File> =
+        deserialize::read(&document, &mut left_out, |mistake| mistakes.push(mistake));
     let mut warnings = Vec::new();
-    let mut lowered = None;
+    let mut validated = None;
     if let Some(file) = file {
-        let checks = Lower::new(&document, env, path, &directory, &left_out);
-        lowered = lower(&checks, &file);
+        let checks = Validator::new(&document, env, path, &directory, &left_out);
+        validated = validate(&checks, &file);
         let findings = checks.into_findings();
         mistakes.extend(findings.mistakes);
         warnings = findings.warnings;
     }
     let is_good = !mistakes.iter().any(|mistake| matters(&document.path(mistake.node)));
-    let Some(lowered) = lowered.filter(|_| is_good) else {
+    let Some(validated) = validated.filter(|_| is_good) else {
         return Err(errors(name, text, &document, mistakes));
     };
     warnings.sort_by_key(|&(node, _)| node);
@@ -174,7 +175,7 @@ fn lowered<T>(
         let line = document.key_place(node).line;
         format!("{name}:{line}: {}: {message}", document.path(node))
     });
-    Ok((lowered, warnings.collect()))
+    Ok((validated, warnings.collect()))
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> ConfigErrors {
@@ -214,20 +215,20 @@ fn directory(path: &Path) -> PathBuf {
 }
 
 fn not_yaml(name: &str, text: &str, flaw: NotYaml) -> ConfigErrors {
-    let mask = Mask::by_looks();
+    let redactor = Redactor::by_looks();
     let problem = Problem {
         path: String::new(),
         line: flaw.place.map(|place| place.line),
         column: flaw.place.map(|place| place.column),
         message: flaw.message,
         cure: flaw.cure,
-        snippet: flaw.place.and_then(|place| Snippet::new(text, place, &|s| mask.apply(s))),
+        snippet: flaw.place.and_then(|place| Snippet::new(text, place, &|s| redactor.apply(s))),
     };
     ConfigErrors { file: name.to_owned(), problems: vec![problem] }
 }
 
 fn errors(file: String, text: &str, document: &Document, mistakes: Vec<Mistake>) -> ConfigErrors {
-    let mask = Mask::of(document, text);
+    let redactor = Redactor::of(document, text);
     let mut problems: Vec<Problem> = mistakes
         .into_iter()
         .map(|mistake| {
@@ -239,9 +240,9 @@ fn errors(file: String, text: &str, document: &Document, mistakes: Vec<Mistake>)
                 path: document.path(mistake.node),
                 line: Some(place.line),
                 column: Some(place.column),
-                message: mask.apply(&mistake.message),
-                cure: mistake.cure.map(|cure| mask.apply(&cure)),
-                snippet: Snippet::new(text, place, &|s| mask.apply(s)),
+                message: redactor.apply(&mistake.message),
+                cure: mistake.cure.map(|cure| redactor.apply(&cure)),
+                snippet: Snippet::new(text, place, &|s| redactor.apply(s)),
             }
         })
         .collect();

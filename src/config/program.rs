@@ -10,7 +10,7 @@ use std::{
 
 use secrecy::SecretString;
 
-use super::Written;
+use super::{Secrets, Written};
 
 /// A program that is started without a shell.
 #[derive(Debug, Clone)]
@@ -25,6 +25,8 @@ pub struct Program {
     /// The bridge's own files and directories, which the program is not to read. Absolute, in
     /// order, and none of them below another.
     pub hidden: Arc<[PathBuf]>,
+    /// What it may not repeat into the log or into errors.
+    pub secrets: Arc<Secrets>,
 }
 
 impl Program {

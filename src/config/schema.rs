@@ -4,7 +4,7 @@
 
 use schemars::{Schema, generate::SchemaSettings};
 
-use super::shape::File;
+use super::file_format::File;
 
 /// The schema, Draft 2020-12.
 pub fn schema() -> Schema {

@@ -19,8 +19,8 @@ use crate::{
     backend::registry::Registry,
     config::{Audit, Auth, Config, ConfigErrors, ConfigFile, Listen, Upstream},
     door::hosts::Hosts,
+    error_chain::error_chain,
     front::Front,
-    http_client::chain,
     state::StateDir,
     systemd,
     tls::Tls,
@@ -212,12 +212,12 @@ impl Reloader {
         let fixed = self.fixed.differences(&config);
         let apps = match apps(&config, &self.state) {
             Ok(apps) => apps,
-            Err(error) => return self.failed(&chain(&error)),
+            Err(error) => return self.failed(&error_chain(&error)),
         };
         let Config { listen, upstream, refresh, calls, backends, .. } = config;
         let prepared = match self.fleet.prepare(backends).await {
             Ok(prepared) => prepared,
-            Err(error) => return self.failed(&chain(&error)),
+            Err(error) => return self.failed(&error_chain(&error)),
         };
         // From here on, nothing fails. Apps come first, so that none is given a backend which is
         // new and not for it.

@@ -207,7 +207,7 @@ mod tests {
         for url in ["http://169.254.169.254/x", "https://[::ffff:169.254.169.254]:8443/x"] {
             let error = super::super::new().get(url).send().await.unwrap_err();
             assert!(error.is_connect(), "nothing was sent: {error:?}");
-            let text = super::super::chain(&error.without_url());
+            let text = crate::error_chain::error_chain(&error.without_url());
             assert!(text.contains("is a link-local address, which is never called"), "{text}");
         }
     }

@@ -6,7 +6,7 @@ use std::fmt;
 
 use reqwest::{Certificate, ClientBuilder, Identity};
 use rustls::{
-    AlertDescription, CertificateError, Error, InconsistentKeys, RootCertStore,
+    Error, InconsistentKeys, RootCertStore,
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
     sign::CertifiedKey,
@@ -20,34 +20,6 @@ pub struct Tls {
     authorities: Option<Vec<Vec<u8>>>,
     /// The certificates and the key that the server is shown, as PEM.
     identity: Option<String>,
-}
-
-/// What is wrong with a server's TLS, in plain words; `None` for what rustls says as well.
-pub fn flaw(error: &Error) -> Option<&'static str> {
-    Some(match error {
-        Error::InvalidCertificate(certificate) => match certificate {
-            CertificateError::UnknownIssuer => {
-                "the certificate is signed by an authority that is not trusted here"
-            }
-            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-                "the certificate has expired"
-            }
-            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-                "the certificate is not valid yet"
-            }
-            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                "the certificate is for another name"
-            }
-            _ => return None,
-        },
-        Error::InvalidMessage(_) => "the server does not speak TLS on this port",
-        Error::AlertReceived(
-            AlertDescription::CertificateRequired
-            | AlertDescription::BadCertificate
-            | AlertDescription::UnknownCA,
-        ) => "the server wants a certificate of the bridge, and one that it knows",
-        _ => return None,
-    })
 }
 
 /// Why the files of a server's TLS cannot be used.

@@ -20,7 +20,10 @@ use super::{
     },
     *,
 };
-use crate::model::{recovery::Stage, routes::Routes, spec::Table};
+use crate::{
+    error_chain::error_chain,
+    model::{recovery::Stage, routes::Routes, spec::Table},
+};
 
 fn run(slot: u64, ended_at: Option<Millis>) -> Vec<Change> {
     let (table, routes) = (Table::empty().stored().0, Routes::default().stored().clone());
@@ -290,7 +293,7 @@ async fn one_file_has_one_owner() {
     let path = dir.path().join("journal");
     let (journal, _) = Journal::open(&path, false).unwrap();
     let error = Journal::open(&path, false).unwrap_err();
-    assert!(crate::http_client::chain(&error).contains("another mantyx-bridge"), "{error:?}");
+    assert!(error_chain(&error).contains("another mantyx-bridge"), "{error:?}");
     journal.close();
 }
 
@@ -358,7 +361,7 @@ async fn a_later_versions_file_is_not_touched() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
     fs::write(&path, b"mantyxj\x03what this version cannot read").unwrap();
-    let error = crate::http_client::chain(&Journal::open(&path, false).unwrap_err());
+    let error = error_chain(&Journal::open(&path, false).unwrap_err());
     assert!(error.contains("later version") && error.contains("move the file away"), "{error}");
     assert!(fs::read(&path).unwrap().ends_with(b"what this version cannot read"));
 }

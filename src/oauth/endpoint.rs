@@ -16,6 +16,7 @@ use url::{Url, form_urlencoded};
 
 use super::{IssueError, Issued};
 use crate::{
+    error_chain::error_chain,
     http_client::{self, Client},
     model::json::Members,
 };
@@ -132,7 +133,7 @@ impl Question<'_> {
         };
         let (status, headers, body) = match timeout(PATIENCE, exchange).await {
             Err(_late) => return Err(unanswered(format!("none in {} s", PATIENCE.as_secs()))),
-            Ok(Err(error)) => return Err(unanswered(http_client::chain(&error.without_url()))),
+            Ok(Err(error)) => return Err(unanswered(error_chain(&error.without_url()))),
             Ok(Ok((_, _, Err(error)))) => return Err(unanswered(error.to_string())),
             Ok(Ok((status, headers, Ok(body)))) => (status, headers, body),
         };

@@ -26,7 +26,7 @@ use crate::{
         reply::{self, Body, BoxError, Paced, Pieces, ReadError},
         route::{Opened, Resource},
     },
-    http_client,
+    error_chain::error_chain,
     model::ids::RunKind,
     oauth::TokenError,
     runs::{DrivenRun, RunKey, Runs, Thing},
@@ -272,7 +272,7 @@ impl<'a> Outgoing<'a> {
         let (mut parts, body) = response.into_parts();
         parts.headers = from_upstream(&parts.headers);
         let body = body.map_err(|error| {
-            warn!(error = %http_client::chain(&error), "MANTYX's answer broke off");
+            warn!(error = %error_chain(&error), "MANTYX's answer broke off");
             BoxError::from(error.without_url())
         });
         Response::from_parts(parts, body.boxed_unsync())
@@ -432,7 +432,7 @@ fn unsent(error: &SendError) -> Response<Body> {
         // It is the app's own doing, where its body did not come.
         SendError::Broken(error) => match body_error(error) {
             Some(error) => error.reply(),
-            None => unreachable(&http_client::chain(error)),
+            None => unreachable(&error_chain(error)),
         },
     }
 }

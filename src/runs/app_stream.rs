@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     budget::{Budget, Held},
-    http_client,
+    error_chain::error_chain,
     model::{
         event::{Beginning, Body},
         ids::AppName,
@@ -415,7 +415,7 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
             // A last frame may wait for its line feed.
             Ok(None) => replay.ended = true,
             Err(error) => {
-                let error = http_client::chain(&error.without_url());
+                let error = error_chain(&error.without_url());
                 debug!(run = %run.key.run, error, "a replay broke off");
                 return Turn::To(From::Ended);
             }

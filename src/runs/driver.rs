@@ -30,7 +30,7 @@ use super::{
 use crate::{
     backoff::Backoff,
     budget::{self, Budget},
-    http_client,
+    error_chain::error_chain,
     journal::record::Change,
     metrics::RunEnding,
     model::{
@@ -398,7 +398,7 @@ impl Driver {
                     }
                     return End::Broken("MANTYX closed it".to_owned());
                 }
-                Ok(Err(error)) => return End::Broken(http_client::chain(&error.without_url())),
+                Ok(Err(error)) => return End::Broken(error_chain(&error.without_url())),
                 Err(_elapsed) if patience < SILENCE => {
                     self.settle();
                     continue;

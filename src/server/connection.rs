@@ -43,8 +43,9 @@ use crate::{
         failures::Peer,
         reply::{self, Body},
     },
+    error_chain::error_chain,
     front::Front,
-    http_client::{chain, keep_alive},
+    http_client::keep_alive,
     tls::{Tls, handshake::Secured},
 };
 
@@ -307,7 +308,7 @@ where
         }
     };
     if let Err(error) = ended {
-        debug!(error = %chain(&error), "connection ended");
+        debug!(error = %error_chain(&error), "connection ended");
     }
 }
 

@@ -26,6 +26,7 @@ use self::settings::Settings;
 use super::{Finished, Look, Traces};
 use crate::{
     backoff::Backoff,
+    error_chain::error_chain,
     http_client,
     metrics::{self, Dropped},
 };
@@ -190,14 +191,14 @@ impl Exporter {
             .body(body);
         // The address may hold a password.
         let broken = |error: reqwest::Error| {
-            Failure::Passing(http_client::chain(&error.without_url()), Duration::ZERO)
+            Failure::Passing(error_chain(&error.without_url()), Duration::ZERO)
         };
         let response = self.http.send(request).await.map_err(broken)?;
         let status = response.status();
         if status.is_success() {
             let reply = http_client::body_up_to(response, MAX_REPLY).await;
-            let (reply, _) = reply
-                .map_err(|error| Failure::Passing(http_client::chain(&error), Duration::ZERO))?;
+            let (reply, _) =
+                reply.map_err(|error| Failure::Passing(error_chain(&error), Duration::ZERO))?;
             return Ok(messages::rejected(&reply));
         }
         let why = format!("it answered {status}");

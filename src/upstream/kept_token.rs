@@ -20,7 +20,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{error, info};
 
-use crate::{backoff::Backoff, http_client::chain, model::catalog::hex, state::StateDir};
+use crate::{backoff::Backoff, error_chain::error_chain, model::catalog::hex, state::StateDir};
 
 /// The waits between attempts to write a token.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -86,7 +86,7 @@ impl KeptToken {
         match spawn_blocking(move || this.state.refresh_token(&of)).await {
             Ok(Ok(kept)) => kept,
             Ok(Err(why)) => {
-                error!(error = chain(&why), "the kept refresh token cannot be read");
+                error!(error = error_chain(&why), "the kept refresh token cannot be read");
                 None
             }
             Err(why) => {
@@ -137,7 +137,7 @@ impl Inner {
                 });
                 return newest.is_some();
             }
-            Ok(Err(why)) => chain(&why),
+            Ok(Err(why)) => error_chain(&why),
             Err(why) => why.to_string(),
         };
         let cure = "it is tried again; if it cannot be written before a restart, log in anew";

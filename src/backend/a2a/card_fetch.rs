@@ -15,7 +15,11 @@ use url::Url;
 
 use super::Settings;
 use crate::{
-    backend::{address::shown, auth, peer::PeerError},
+    backend::{
+        address::shown,
+        auth,
+        peer::{PeerError, PeerErrorKind},
+    },
     config::CardSource,
     http_client::{self, BodyError},
 };
@@ -58,11 +62,11 @@ pub(super) async fn fetch(
         CardSource::File(path) => file(path).await,
         // The daemon puts the address in its place before it dials.
         CardSource::Bundled => {
-            Err(PeerError::new("the bundled agent is not being served".to_owned()))
+            Err(PeerError::new(PeerErrorKind::Connect, "the bundled agent is not being served"))
         }
         CardSource::Url(url) => get(settings, url, known)
             .await?
-            .ok_or_else(|| error(url, "HTTP 404: there is no card; correct `card_url`")),
+            .ok_or_else(|| unusable(url, "HTTP 404: there is no card; correct `card_url`")),
         CardSource::Base(base) => {
             for name in WELL_KNOWN {
                 let url = well_known(base, name);
@@ -70,12 +74,13 @@ pub(super) async fn fetch(
                     return Ok(fetched);
                 }
             }
-            Err(PeerError::new(format!(
+            let text = format!(
                 "there is no Agent Card at {} nor at {} (HTTP 404); correct `url`, or name the \
                  card's own address in `card_url`",
                 shown(&well_known(base, WELL_KNOWN[0])),
                 shown(&well_known(base, WELL_KNOWN[1])),
-            )))
+            );
+            Err(PeerError::new(PeerErrorKind::Protocol, text))
         }
     }
 }
@@ -95,7 +100,8 @@ async fn get(
     known: Option<&Validator>,
 ) -> Result<Option<Fetched>, PeerError> {
     if http_client::names_link_local(url) {
-        return Err(error(url, "link-local addresses are never called"));
+        let text = format!("{}: link-local addresses are never called", cannot_get(url));
+        return Err(PeerError::new(PeerErrorKind::Connect, text));
     }
     let mut headers = settings.headers.clone();
     headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
@@ -106,27 +112,35 @@ async fn get(
     let response = auth::send(settings.tokens.as_deref(), headers, async |headers| {
         let request = settings.client.get(url.clone()).headers(headers);
         let response = settings.client.send_repeatable(request).await;
-        response.map_err(|failure| PeerError::new(http_client::chain(&failure.without_url())))
+        response.map_err(|failure| {
+            PeerError::new(PeerErrorKind::Connect, "no answer").because(failure.without_url())
+        })
     });
-    let about =
-        |failed: PeerError| PeerError { refused: failed.refused, ..error(url, &failed.text) };
-    let response = response.await.map_err(about)?;
+    let response = response
+        .await
+        .map_err(|error: PeerError| PeerError::new(error.kind, cannot_get(url)).because(error))?;
     match response.status() {
         StatusCode::OK => {}
         StatusCode::NOT_MODIFIED if known.is_some() => return Ok(Some(Fetched::Same)),
         StatusCode::NOT_FOUND => return Ok(None),
         status => {
-            let refused = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-            let failed = error(url, &refusal(status, url, response.headers()));
-            return Err(PeerError { refused, ..failed });
+            let kind = match status {
+                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => PeerErrorKind::Unauthorized,
+                _ => PeerErrorKind::Protocol,
+            };
+            let why = refusal(status, url, response.headers());
+            return Err(PeerError::new(kind, format!("{}: {why}", cannot_get(url))));
         }
     }
     let etag = response.headers().get(ETAG).cloned();
     let bytes = http_client::body(response, MAX_CARD).await.map_err(|failure| match failure {
-        BodyError::TooLarge { .. } => error(url, TOO_LARGE),
-        BodyError::NoRoom(no_room) => error(url, &no_room.to_string()),
+        BodyError::TooLarge { .. } => unusable(url, TOO_LARGE),
+        BodyError::NoRoom(no_room) => {
+            PeerError::new(PeerErrorKind::Connect, cannot_get(url)).because(no_room)
+        }
         BodyError::Broken(cause) => {
-            error(url, &format!("the card broke off: {}", http_client::chain(&cause.without_url())))
+            let text = format!("{}: the card broke off", cannot_get(url));
+            PeerError::new(PeerErrorKind::Connect, text).because(cause.without_url())
         }
     })?;
     let validator = etag.map(|etag| Validator { url: url.clone(), etag });
@@ -155,19 +169,25 @@ fn refusal(status: StatusCode, url: &Url, headers: &HeaderMap) -> String {
     }
 }
 
-fn error(url: &Url, why: &str) -> PeerError {
-    PeerError::new(format!("cannot get the Agent Card from {}: {why}", shown(url)))
+fn cannot_get(url: &Url) -> String {
+    format!("cannot get the Agent Card from {}", shown(url))
+}
+
+/// The server answers with something else than a card.
+fn unusable(url: &Url, why: &str) -> PeerError {
+    PeerError::new(PeerErrorKind::Protocol, format!("{}: {why}", cannot_get(url)))
 }
 
 async fn file(path: &Path) -> Result<Fetched, PeerError> {
-    let error =
-        |why: &str| PeerError::new(format!("cannot read the card {}: {why}", path.display()));
-    let file = tokio::fs::File::open(path).await.map_err(|e| error(&e.to_string()))?;
+    let cannot_read = format!("cannot read the card {}", path.display());
+    let failed = |error| PeerError::new(PeerErrorKind::Connect, &*cannot_read).because(error);
+    let file = tokio::fs::File::open(path).await.map_err(failed)?;
     let mut bytes = Vec::new();
     let mut limited = file.take(MAX_CARD as u64 + 1);
-    limited.read_to_end(&mut bytes).await.map_err(|e| error(&e.to_string()))?;
+    limited.read_to_end(&mut bytes).await.map_err(failed)?;
     if bytes.len() > MAX_CARD {
-        return Err(error(TOO_LARGE));
+        let text = format!("{cannot_read}: {TOO_LARGE}");
+        return Err(PeerError::new(PeerErrorKind::Protocol, text));
     }
     let fresh = Fresh { bytes: bytes.into(), url: None, validator: None };
     Ok(Fetched::Card(Box::new(fresh)))

@@ -7,7 +7,8 @@ use http::StatusCode;
 
 use crate::{
     backend::peer::{CallError, NotRead},
-    http_client::{BodyError, chain},
+    error_chain::error_chain,
+    http_client::BodyError,
     oauth::TokenError,
 };
 
@@ -103,8 +104,8 @@ impl From<BodyError> for Failure {
     fn from(error: BodyError) -> Self {
         match (NotRead::of(&error), error) {
             (Some(why), _) => Self::NotRead(why),
-            (None, BodyError::Broken(cause)) => Self::Lost(chain(&cause.without_url())),
-            (None, error) => Self::Lost(chain(&error)),
+            (None, BodyError::Broken(cause)) => Self::Lost(error_chain(&cause.without_url())),
+            (None, error) => Self::Lost(error_chain(&error)),
         }
     }
 }

@@ -24,7 +24,7 @@ use super::{
 use crate::{
     backend::peer::NotRead,
     budget::{Budget, CHUNKS, Held},
-    http_client,
+    error_chain::error_chain,
 };
 
 /// The largest message, in bytes. JSON has a file's bytes in base64, which must fit into a reply.
@@ -138,7 +138,7 @@ impl Messages {
             let frame = match self.body.frame().await {
                 Some(Ok(frame)) => frame,
                 Some(Err(error)) => {
-                    return Err(Failure::Lost(http_client::chain(&error.without_url())));
+                    return Err(Failure::Lost(error_chain(&error.without_url())));
                 }
                 // A response without a message has its status in the head.
                 None => return self.end(&self.head),

@@ -32,6 +32,7 @@ use crate::{
     },
     budget::{Budget, Held},
     config::A2aBinding,
+    error_chain::error_chain,
     http_client,
     model::ids::BackendName,
     wire::sse::{FrameTooLarge, Framer},
@@ -158,7 +159,7 @@ impl Link {
             };
             let response = sent.map_err(|error| {
                 let not_sent = error.is_connect() || error.is_builder();
-                let text = http_client::chain(&error.without_url());
+                let text = error_chain(&error.without_url());
                 if not_sent { Failure::NotSent(text) } else { Failure::Lost(text) }
             })?;
             let response = self.with_status_of_tokens(response);
@@ -259,7 +260,7 @@ impl SseEvents {
                             None => return Ok(None),
                         },
                         Err(error) => {
-                            return Err(Failure::Lost(http_client::chain(&error.without_url())));
+                            return Err(Failure::Lost(error_chain(&error.without_url())));
                         }
                     }
                 }

@@ -9,6 +9,7 @@ use url::Url;
 use super::*;
 use crate::{
     backend::fake::{request, request_of, tool_call},
+    error_chain::error_chain,
     fake_http::{Agent, Reply, Seen, Then},
     http_client,
     model::{call::CallRequest, catalog::Content, trace::Trace},
@@ -43,7 +44,7 @@ async fn dial(agent: &Agent) -> Arc<dyn Peer> {
 }
 
 async fn dial_error(card: CardSource) -> String {
-    dialer(card).dial().await.unwrap_err().text
+    error_chain(&dialer(card).dial().await.unwrap_err())
 }
 
 fn call(arguments: &serde_json::Value) -> ToolCall {
@@ -134,7 +135,7 @@ async fn a_changed_card_takes_effect_and_a_bad_one_does_not() {
     let peer = dial(&agent).await;
     let catalog = peer.resolve().await.unwrap();
     assert!(matches!(catalog.content(), Content::A2a { card } if card.get() == moved));
-    let error = peer.resolve().await.unwrap_err().text;
+    let error = error_chain(&peer.resolve().await.unwrap_err());
     assert!(error.contains("no `name`"), "{error}");
     assert_eq!(peer.call(hello()).await.unwrap(), ok("moved"));
 }

@@ -12,6 +12,7 @@ use url::Url;
 use super::Challenge;
 use crate::{
     backend::address::{is_loopback, is_own, names_user, shown},
+    error_chain::error_chain,
     http_client::{self, Clients},
     model::json::{Elements, Members},
     oauth::{
@@ -195,7 +196,7 @@ async fn get(clients: &Clients, base: &Url, url: &Url) -> Result<Option<String>,
     let lost = |why| IssueError::passing(format!("{} gave no answer: {why}", shown(url)));
     let (status, body) = match timeout(PATIENCE, exchange).await {
         Err(_late) => return Err(lost(format!("none in {} s", PATIENCE.as_secs()))),
-        Ok(Err(error)) => return Err(lost(http_client::chain(&error.without_url()))),
+        Ok(Err(error)) => return Err(lost(error_chain(&error.without_url()))),
         Ok(Ok(answer)) => answer,
     };
     match status {

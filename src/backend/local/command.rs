@@ -18,7 +18,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::text;
 use crate::{
     backend::{
-        log::{Secrets, printable_lines},
+        log::printable_lines,
         peer::{CallError, NotRead},
         program::{
             self, Group, Started, describe,
@@ -28,6 +28,7 @@ use crate::{
     },
     budget::{Buffer, NoRoom},
     config::Program,
+    error_chain::error_chain,
     model::{answer::Answer, ids::BackendName},
 };
 
@@ -49,7 +50,6 @@ pub(super) struct Runner {
     name: BackendName,
     program: Program,
     launcher: Option<PathBuf>,
-    secrets: Secrets,
     /// Ends all programs that run.
     stop: CancellationToken,
     /// Waits for each program's end, also when its call is gone.
@@ -80,9 +80,8 @@ struct Tail {
 
 impl Runner {
     pub(super) fn new(name: BackendName, program: Program, launcher: Option<PathBuf>) -> Self {
-        let secrets = Secrets::new(program.env.values());
         let (stop, running) = (CancellationToken::new(), TaskTracker::new());
-        Self { name, program, launcher, secrets, stop, running }
+        Self { name, program, launcher, stop, running }
     }
 
     /// Why the program can read files of the bridge's own, if it can.
@@ -94,7 +93,7 @@ impl Runner {
     pub(super) async fn call(&self, arguments: &RawValue) -> Result<Answer, CallError> {
         let started = program::start(&self.program, self.launcher.as_deref()).await;
         let Started { mut process, group, coverage: _ } =
-            started.map_err(|error| CallError::NotSent(error.to_string()))?;
+            started.map_err(|error| CallError::NotSent(error_chain(&error)))?;
         tracing::debug!(backend = %self.name, pid = group.leader(), "started the program");
         let stdin = process.stdin.take().expect("stdin was asked for as a pipe");
         let stdout = process.stdout.take().expect("stdout was asked for as a pipe");
@@ -149,7 +148,7 @@ impl Runner {
         output: &[u8],
         errors: &Tail,
     ) -> Result<Answer, CallError> {
-        let said = self.secrets.hide(printable_lines(&errors.kept));
+        let said = self.program.secrets.hide(printable_lines(&errors.kept));
         if self.launcher.is_some() && launcher::could_not_start(status, &errors.kept) {
             return Err(CallError::NotSent(said));
         }

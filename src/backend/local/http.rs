@@ -16,6 +16,7 @@ use crate::{
         log::printable_lines,
         peer::{CallError, NotRead},
     },
+    error_chain::error_chain,
     http_client,
     model::{answer::Answer, ids::BackendName, json::Members, trace::Trace},
 };
@@ -61,7 +62,7 @@ impl Endpoint {
         builder = builder.headers(headers);
         let response = self.client.send(builder).await.map_err(|error| {
             let not_sent = error.is_connect() || error.is_builder();
-            let text = http_client::chain(&error.without_url());
+            let text = error_chain(&error.without_url());
             if not_sent { CallError::NotSent(text) } else { CallError::Lost(text) }
         })?;
         let status = response.status();
@@ -72,7 +73,7 @@ impl Endpoint {
         let (body, whole) = http_client::body_up_to(response, MAX_RESULT).await.map_err(
             |error| match NotRead::of(&error) {
                 Some(why) => CallError::NotRead(why),
-                None => CallError::Lost(http_client::chain(&error)),
+                None => CallError::Lost(error_chain(&error)),
             },
         )?;
         Ok(match text(&body, whole) {

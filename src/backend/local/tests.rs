@@ -18,7 +18,7 @@ use crate::{
         peer::NotRead,
     },
     budget::tests::without_room,
-    config::{Program, ProgramSandbox},
+    config::{Program, ProgramSandbox, Secrets},
     http_client,
 };
 
@@ -33,6 +33,8 @@ fn dialer(action: Action) -> LocalDialer {
 
 fn command(line: &[&str], env: &[(&str, &str)]) -> LocalDialer {
     let (command, args) = line.split_first().unwrap();
+    let mut secrets = Secrets::default();
+    env.iter().for_each(|(_, value)| secrets.add(value));
     let env = env.iter().map(|(key, value)| ((*key).to_owned(), SecretString::from(*value)));
     dialer(Action::Command(Program {
         command: (*command).to_owned(),
@@ -41,6 +43,7 @@ fn command(line: &[&str], env: &[(&str, &str)]) -> LocalDialer {
         cwd: None,
         sandbox: ProgramSandbox::Masked,
         hidden: Arc::default(),
+        secrets: Arc::new(secrets),
     }))
 }
 

@@ -21,11 +21,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     backend::{
-        log::{LastLines, Secrets},
+        log::LastLines,
         peer::PeerError,
         program::{self, Group, Started, describe, hiding::Coverage},
     },
-    config::Program,
+    config::{Program, Secrets},
     model::ids::BackendName,
 };
 
@@ -55,7 +55,7 @@ impl Child {
     ) -> Result<(Self, ChildStdin, ChildStdout, Coverage), PeerError> {
         let mut started = program::start(program, launcher).await?;
         let coverage = std::mem::take(&mut started.coverage);
-        let secrets = Secrets::new(program.env.values());
+        let secrets = Arc::clone(&program.secrets);
         let (child, stdin, stdout) = Self::supervise(backend, started, secrets);
         Ok((child, stdin, stdout, coverage))
     }
@@ -63,7 +63,7 @@ impl Child {
     fn supervise(
         backend: &BackendName,
         started: Started,
-        secrets: Secrets,
+        secrets: Arc<Secrets>,
     ) -> (Self, ChildStdin, ChildStdout) {
         let Started { mut process, group, coverage: _ } = started;
         let stdin = process.stdin.take().expect("stdin was asked for as a pipe");
@@ -77,14 +77,17 @@ impl Child {
         let last_lines = Arc::<Mutex<LastLines>>::default();
         let mut tasks = JoinSet::new();
         tasks.spawn({
-            let (backend, last_lines) = (backend.clone(), Arc::clone(&last_lines));
+            let backend = backend.clone();
+            let last_lines = Arc::clone(&last_lines);
             async move {
                 stderr::drain(&backend, stderr, &secrets, &last_lines).await;
                 stderr_sender.send_replace(true);
             }
         });
         tasks.spawn({
-            let (backend, group, stop) = (backend.clone(), Arc::clone(&group), stop.clone());
+            let backend = backend.clone();
+            let group = Arc::clone(&group);
+            let stop = stop.clone();
             async move {
                 let exit = wait(process, &group, &stop).await;
                 tracing::info!(%backend, "the server ended: {exit}");
@@ -97,7 +100,7 @@ impl Child {
 
     /// How the server ended and what it said last, once it has ended or `patience` is over. `None`
     /// if it is still running.
-    pub(super) async fn obituary(&self, patience: Duration) -> Option<String> {
+    pub(super) async fn exit_description(&self, patience: Duration) -> Option<String> {
         let mut exit = self.exit.clone();
         let ended = timeout(patience, exit.wait_for(Option::is_some)).await;
         let exit = ended.ok()?.ok()?.clone()?;
@@ -105,8 +108,8 @@ impl Child {
         let mut stderr_ended = self.stderr_ended.clone();
         let all_read = timeout(Duration::from_millis(200), stderr_ended.wait_for(|ended| *ended));
         let _in_time = all_read.await.is_ok();
-        Some(match self.last_words() {
-            Some(words) => format!("it ended with {exit}; its last words on stderr: {words}"),
+        Some(match self.stderr_tail() {
+            Some(tail) => format!("it ended with {exit}; its stderr ends with: {tail}"),
             None => format!("it ended with {exit} and wrote nothing to stderr"),
         })
     }
@@ -121,7 +124,7 @@ impl Child {
     }
 
     /// The last lines on stderr.
-    pub(super) fn last_words(&self) -> Option<String> {
+    pub(super) fn stderr_tail(&self) -> Option<String> {
         self.last_lines.lock().unwrap_or_else(PoisonError::into_inner).text()
     }
 

@@ -34,7 +34,7 @@ use super::{
     tasks::{self, Support},
 };
 use crate::{
-    backend::peer::{self, About, CallError, Peer, PeerError, ToolCall},
+    backend::peer::{self, About, CallError, Peer, PeerError, PeerErrorKind, ToolCall},
     model::{
         answer::Answer,
         catalog::{Catalog, Content, LeftOut, Tool},
@@ -146,10 +146,18 @@ impl Connection {
             let mut request = ListToolsRequest::with_param(params);
             let exchange = Exchange::new();
             request.extensions.insert(Marker(Arc::clone(&exchange)));
-            let page = self.exchange(request.into(), exchange, None).await;
-            let page =
-                page.map_err(|error| PeerError::new(format!("tools/list failed: {error}")))?;
-            match pages.add(&page).map_err(|error| PeerError::new(format!("{error}: not used")))? {
+            let page = self.exchange(request.into(), Arc::clone(&exchange), None).await;
+            let page = page.map_err(|error| {
+                let kind = exchange.failure().unwrap_or(match error {
+                    CallError::NotSent(_) | CallError::Lost(_) => PeerErrorKind::Connect,
+                    _ => PeerErrorKind::Protocol,
+                });
+                PeerError::new(kind, "tools/list failed").because(error)
+            })?;
+            let added = pages.add(&page).map_err(|error| {
+                PeerError::new(PeerErrorKind::Protocol, format!("{error}: not used"))
+            });
+            match added? {
                 Next::Done => break,
                 Next::Page(next) => cursor = Some(next),
                 Next::Full(why) => {
@@ -315,10 +323,16 @@ impl Connection {
         let mut closed = self.closed.clone();
         let why = closed.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
         let why = why.unwrap_or_else(|| "the connection was closed".to_owned());
-        let Some(child) = &self.child else { return PeerError::new(why) };
-        match child.obituary(EXIT_PATIENCE).await {
-            Some(obituary) => PeerError::new(format!("the server's process is gone: {obituary}")),
-            None => PeerError::new(format!("{why}, but its process is still running")),
+        let Some(child) = &self.child else { return PeerError::new(PeerErrorKind::Connect, why) };
+        match child.exit_description(EXIT_PATIENCE).await {
+            Some(exited) => PeerError::new(
+                PeerErrorKind::Program,
+                format!("the server's process is gone: {exited}"),
+            ),
+            None => PeerError::new(
+                PeerErrorKind::Connect,
+                format!("{why}, but its process is still running"),
+            ),
         }
     }
 

@@ -24,12 +24,14 @@ use sse_stream::Sse;
 
 use super::{
     LIMIT,
-    raw::{Incoming, Wire, exchange_of, only_reads},
+    raw::{Exchange, Incoming, Wire, exchange_of, only_reads},
 };
 use crate::{
-    backend::peer::{CallError, NotRead},
+    backend::peer::{CallError, NotRead, PeerErrorKind},
+    error_chain::error_chain,
     http_client,
     model::ids::BackendName,
+    oauth::TokenError,
 };
 
 mod events;
@@ -60,6 +62,9 @@ pub(super) enum Failure {
     /// The request or the response was lost on the way.
     #[error("{0}")]
     Lost(String),
+    /// The request was not sent for want of a token, or was refused with a new one.
+    #[error(transparent)]
+    Token(#[from] TokenError),
     /// The response cannot be read.
     #[error("{0}")]
     Unreadable(String),
@@ -117,10 +122,11 @@ impl StreamableHttpClient for Http {
         let response = match shared.request(Method::POST, headers, body).await {
             Ok(response) => response,
             Err(error) => {
-                if error.nothing_sent
-                    && let Some(exchange) = &exchange
-                {
-                    exchange.set_written(false);
+                if let Some(exchange) = &exchange {
+                    error.failure.tell(exchange);
+                    if error.nothing_sent {
+                        exchange.set_written(false);
+                    }
                 }
                 return Err(StreamableHttpError::Client(error.failure));
             }
@@ -132,10 +138,8 @@ impl StreamableHttpClient for Http {
             if matches!(error, StreamableHttpError::SessionExpired) {
                 // The server did not look at the request; rmcp sends it again.
                 exchange.set_written(false);
-            } else if let StreamableHttpError::Client(failure) = error
-                && let Some(error) = failure.call_error()
-            {
-                exchange.settle(Err(error));
+            } else if let StreamableHttpError::Client(failure) = error {
+                failure.tell(exchange);
             }
         }
         outcome
@@ -337,24 +341,25 @@ fn header_value(text: &str) -> Answered<HeaderValue> {
 pub(super) fn words(error: &DynamicTransportError) -> String {
     match error.error.downcast_ref::<StreamableHttpError<Failure>>() {
         Some(StreamableHttpError::Client(failure)) => failure.to_string(),
-        _ => http_client::chain(error.error.as_ref()),
+        _ => error_chain(error.error.as_ref()),
     }
 }
 
 impl Failure {
     /// Whether there is a server that might take another request.
     pub(super) fn is_by_server(&self) -> bool {
-        match self {
-            Self::Lost(_) => false,
-            Self::Unreadable(_) | Self::NotRead(_) => true,
-            Self::Status { .. } => !self.is_refusal(),
-        }
+        self.kind() == PeerErrorKind::Protocol
     }
 
-    /// Whether the server wants another authorization.
-    pub(super) fn is_refusal(&self) -> bool {
-        let Self::Status { status, .. } = self else { return false };
-        matches!(*status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+    pub(super) fn kind(&self) -> PeerErrorKind {
+        match self {
+            Self::Lost(_) => PeerErrorKind::Connect,
+            Self::Token(error) => error.into(),
+            Self::Status { status: StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, .. } => {
+                PeerErrorKind::Unauthorized
+            }
+            Self::Unreadable(_) | Self::NotRead(_) | Self::Status { .. } => PeerErrorKind::Protocol,
+        }
     }
 
     /// Whether this is how a server of the older HTTP+SSE transport answers the first POST of
@@ -367,8 +372,16 @@ impl Failure {
         )
     }
 
+    /// Tells the exchange whose request failed, and ends it where the failure is an answer.
+    pub(super) fn tell(&self, exchange: &Exchange) {
+        exchange.fail(self.kind());
+        if let Some(error) = self.call_error() {
+            exchange.settle(Err(error));
+        }
+    }
+
     /// What it means for the call whose request failed, where it is more than a lost connection.
-    pub(super) fn call_error(&self) -> Option<CallError> {
+    fn call_error(&self) -> Option<CallError> {
         match self {
             Self::Unreadable(why) => Some(CallError::Unreadable(why.clone())),
             Self::NotRead(why) => Some(CallError::NotRead(*why)),
@@ -376,7 +389,8 @@ impl Failure {
             Self::Status {
                 status: StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT, ..
             }
-            | Self::Lost(_) => None,
+            | Self::Lost(_)
+            | Self::Token(_) => None,
             // The body may hold what is not meant for the model.
             Self::Status { status, .. } => Some(CallError::Refused(format!("HTTP {status}"))),
         }

@@ -24,7 +24,7 @@ use serde_json::value::RawValue;
 use tokio::sync::{Notify, watch};
 
 use crate::{
-    backend::peer::{CallError, NotRead, Progress},
+    backend::peer::{CallError, NotRead, PeerErrorKind, Progress},
     model::{call::CallRequest, json::Members},
 };
 
@@ -55,6 +55,8 @@ pub(super) struct Exchange {
     written: AtomicBool,
     /// The code of the JSON-RPC error that was the answer.
     code: OnceLock<i32>,
+    /// How the transport failed.
+    failure: OnceLock<PeerErrorKind>,
     outcome: Mutex<Option<Result<Box<RawValue>, CallError>>>,
 }
 
@@ -145,6 +147,16 @@ impl Exchange {
     /// The code of the JSON-RPC error that was the answer, if that was the answer.
     pub(super) fn refusal(&self) -> Option<i32> {
         self.code.get().copied()
+    }
+
+    /// Notes how the transport failed; only the first failure counts.
+    pub(super) fn fail(&self, kind: PeerErrorKind) {
+        self.failure.get_or_init(|| kind);
+    }
+
+    /// How the transport failed, if it did.
+    pub(super) fn failure(&self) -> Option<PeerErrorKind> {
+        self.failure.get().copied()
     }
 
     /// Whether the call asks for a task.

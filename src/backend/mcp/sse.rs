@@ -196,8 +196,8 @@ impl Shared {
                 // It did not look at the message.
                 exchange.set_written(false);
             }
-        } else if let (Some(exchange), Some(error)) = (exchange, failure.call_error()) {
-            exchange.settle(Err(error));
+        } else if let Some(exchange) = exchange {
+            failure.tell(exchange);
         }
         Err(failure)
     }

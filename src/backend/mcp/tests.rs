@@ -14,9 +14,10 @@ use super::{Attempt, Era, McpDialer, dialer, plan};
 use crate::{
     backend::{
         fake::{request, request_of, tool_call},
-        peer::{CallError, Dial as _, NotRead, Peer, PeerError, ToolCall},
+        peer::{CallError, Dial as _, NotRead, Peer, ToolCall},
     },
-    config::{Mcp, Program, ProgramSandbox},
+    config::{Mcp, Program, ProgramSandbox, Secrets},
+    error_chain::error_chain,
     http_client,
     model::{
         answer::Answer,
@@ -36,6 +37,8 @@ fn hostile(options: &[&str], env: &[(&str, &str)]) -> McpDialer {
 }
 
 fn program(command: &str, args: &[&str], env: &[(&str, &str)], cwd: Option<PathBuf>) -> McpDialer {
+    let mut secrets = Secrets::default();
+    env.iter().for_each(|(_, value)| secrets.add(value));
     let env = env.iter().map(|(key, value)| ((*key).to_owned(), SecretString::from(*value)));
     let config = Mcp::Stdio(Program {
         command: command.to_owned(),
@@ -44,6 +47,7 @@ fn program(command: &str, args: &[&str], env: &[(&str, &str)], cwd: Option<PathB
         cwd,
         sandbox: ProgramSandbox::Masked,
         hidden: Arc::default(),
+        secrets: Arc::new(secrets),
     });
     dialer(&BackendName::parse("hostile").unwrap(), &config, None, http_client::new())
 }
@@ -53,9 +57,7 @@ async fn dial(dialer: &McpDialer) -> Arc<dyn Peer> {
 }
 
 async fn cannot_dial(dialer: &McpDialer) -> String {
-    let PeerError { text: why, .. } =
-        timeout(PATIENCE, dialer.dial()).await.expect("in time").unwrap_err();
-    why
+    error_chain(&timeout(PATIENCE, dialer.dial()).await.expect("in time").unwrap_err())
 }
 
 async fn resolve(peer: &Arc<dyn Peer>) -> Arc<Catalog> {
@@ -236,11 +238,11 @@ async fn a_reply_that_is_too_large_fails_its_call_alone() {
 }
 
 #[tokio::test]
-async fn a_crash_loses_the_call_and_tells_the_last_words() {
+async fn a_crash_loses_the_call_and_tells_the_end_of_stderr() {
     let peer = dial(&hostile(&[], &[])).await;
     let (lost, closed) = tokio::join!(call(&peer, "crash", "{}"), peer.closed());
     assert!(matches!(lost, Err(CallError::Lost(_))), "{lost:?}");
-    let PeerError { text: why, .. } = closed;
+    let why = error_chain(&closed);
     assert!(why.contains("exit status 3") && why.contains("the reactor is gone"), "{why}");
     let why = call(&peer, "echo", "{}").await.unwrap_err();
     assert!(matches!(why, CallError::NotSent(_)), "{why:?}");

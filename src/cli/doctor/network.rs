@@ -11,8 +11,11 @@ use tokio::{
 };
 use url::{Host, Url};
 
-use super::report::{Visit, seconds};
-use crate::http_client::{Client, chain, is_link_local, tls_error, tls_flaw};
+use super::report::{Check, seconds};
+use crate::{
+    error_chain::{error_chain, tls_error, tls_flaw},
+    http_client::{Client, is_link_local},
+};
 
 /// How long each step may take.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -22,14 +25,14 @@ const PROXIES: [&str; 6] =
     ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
 
 /// Whether the server at `url` can be spoken to. `key` is where the configuration names it.
-pub(super) async fn reach(visit: &mut Visit, client: &Client, url: &Url, key: &str) -> bool {
+pub(super) async fn reach(check: &mut Check, client: &Client, url: &Url, key: &str) -> bool {
     let set = |name: &&str| !is_here(url) && std::env::var_os(name).is_some();
     let proxy = PROXIES.into_iter().find(set);
-    let Some(addresses) = dns(visit, url, key, proxy).await else { return false };
-    if !addresses.is_empty() && !tcp(visit, &addresses, key, proxy).await {
+    let Some(addresses) = dns(check, url, key, proxy).await else { return false };
+    if !addresses.is_empty() && !tcp(check, &addresses, key, proxy).await {
         return false;
     }
-    url.scheme() != "https" || tls(visit, client, url, key).await
+    url.scheme() != "https" || tls(check, client, url, key).await
 }
 
 /// Whether `url` is on this machine, which is reached without a proxy.
@@ -42,16 +45,16 @@ fn is_here(url: &Url) -> bool {
     }
 }
 
-/// A step that failed; with a proxy it may not matter, and the examination goes on.
-fn failed(visit: &mut Visit, proxy: Option<&str>, finding: String, cure: String) -> bool {
+/// A step that failed; with a proxy it may not matter, and the check goes on.
+fn failed(check: &mut Check, proxy: Option<&str>, finding: String, cure: String) -> bool {
     match proxy {
         Some(name) => {
             let cure = format!("nothing, if the proxy of {name} can do it; else: {cure}");
-            visit.warn(finding, cure);
+            check.warn(finding, cure);
             true
         }
         None => {
-            visit.fail(finding, cure);
+            check.fail(finding, cure);
             false
         }
     }
@@ -59,7 +62,7 @@ fn failed(visit: &mut Visit, proxy: Option<&str>, finding: String, cure: String)
 
 /// The addresses of the host; none where only a proxy may know them.
 async fn dns(
-    visit: &mut Visit,
+    check: &mut Check,
     url: &Url,
     key: &str,
     proxy: Option<&str>,
@@ -70,19 +73,19 @@ async fn dns(
         Host::Ipv6(address) => return Some(vec![(address, port).into()]),
         Host::Domain(name) => name,
     };
-    visit.begin("dns");
+    check.begin("dns");
     let cure = || format!("correct the host in {key}, or what this machine asks for names");
     let finding = match timeout(PATIENCE, lookup_host((name, port))).await {
         Ok(Ok(found)) => {
             let found: Vec<SocketAddr> = found.collect();
             if found.iter().any(|found| is_link_local(found.ip())) {
                 let cure = format!("give the server another address ({key})");
-                visit.fail(format!("{name} is a link-local address, which is never called"), cure);
+                check.fail(format!("{name} is a link-local address, which is never called"), cure);
                 return None;
             }
             if !found.is_empty() {
                 let shown: Vec<String> = found.iter().map(|one| one.ip().to_string()).collect();
-                visit.ok(format!("{name} is {}", shown.join(", ")));
+                check.ok(format!("{name} is {}", shown.join(", ")));
                 return Some(found);
             }
             format!("{name} has no address")
@@ -90,17 +93,17 @@ async fn dns(
         Ok(Err(error)) => format!("{name} is not known: {error}"),
         Err(_elapsed) => format!("nobody told within {} what {name} is", seconds(PATIENCE)),
     };
-    failed(visit, proxy, finding, cure()).then(Vec::new)
+    failed(check, proxy, finding, cure()).then(Vec::new)
 }
 
-async fn tcp(visit: &mut Visit, addresses: &[SocketAddr], key: &str, proxy: Option<&str>) -> bool {
-    visit.begin("tcp");
+async fn tcp(check: &mut Check, addresses: &[SocketAddr], key: &str, proxy: Option<&str>) -> bool {
+    check.begin("tcp");
     let mut last = None;
     let mut share = PATIENCE;
     for address in addresses {
         match timeout(share, TcpStream::connect(address)).await {
             Ok(Ok(_connection)) => {
-                visit.ok(format!("{address} accepts connections"));
+                check.ok(format!("{address} accepts connections"));
                 return true;
             }
             Ok(Err(error)) => last = Some((*address, Some(error))),
@@ -123,16 +126,16 @@ async fn tcp(visit: &mut Visit, addresses: &[SocketAddr], key: &str, proxy: Opti
             "see whether this machine has a route there (a VPN that is off?)",
         ),
     };
-    failed(visit, proxy, format!("{address} {why}"), format!("{cure} ({key})"))
+    failed(check, proxy, format!("{address} {why}"), format!("{cure} ({key})"))
 }
 
 /// Whether something listens on a unix socket.
-pub(super) async fn socket(visit: &mut Visit, path: &Path) -> bool {
-    visit.begin("socket");
+pub(super) async fn socket(check: &mut Check, path: &Path) -> bool {
+    check.begin("socket");
     let shown = path.display();
     let (why, cure) = match timeout(PATIENCE, UnixStream::connect(path)).await {
         Ok(Ok(_connection)) => {
-            visit.ok(format!("{shown} accepts connections"));
+            check.ok(format!("{shown} accepts connections"));
             return true;
         }
         Err(_elapsed) => {
@@ -152,12 +155,12 @@ pub(super) async fn socket(visit: &mut Visit, path: &Path) -> bool {
             _ => (format!("cannot be used: {error}"), "see whether it is a socket"),
         },
     };
-    visit.fail(format!("{shown} {why}"), cure);
+    check.fail(format!("{shown} {why}"), cure);
     false
 }
 
-async fn tls(visit: &mut Visit, client: &Client, url: &Url, key: &str) -> bool {
-    visit.begin("tls");
+async fn tls(check: &mut Check, client: &Client, url: &Url, key: &str) -> bool {
+    check.begin("tls");
     let mut root = url.clone();
     root.set_path("/");
     root.set_query(None);
@@ -165,19 +168,19 @@ async fn tls(visit: &mut Visit, client: &Client, url: &Url, key: &str) -> bool {
     // Who asks is none of this step's, and goes nowhere.
     let _cannot_fail = root.set_username("").and_then(|()| root.set_password(None)).is_ok();
     match client.head(root).timeout(PATIENCE).send().await {
-        Ok(_any_answer) => visit.ok("the certificate is good"),
+        Ok(_any_answer) => check.ok("the certificate is good"),
         Err(error) => match flaw(&error) {
             Some((finding, cure)) => {
-                visit.fail(finding, format!("{cure} ({key})"));
+                check.fail(finding, format!("{cure} ({key})"));
                 return false;
             }
             // Whatever else it says, the handshake was no trouble.
             None if !error.is_connect() && !error.is_timeout() => {
-                visit.ok("the certificate is good");
+                check.ok("the certificate is good");
             }
             None => {
-                let why = chain(&error.without_url());
-                visit.fail(
+                let why = error_chain(&error.without_url());
+                check.fail(
                     format!("there is no TLS connection: {why}"),
                     format!("if the server does not speak TLS on this port, write http:// ({key})"),
                 );

@@ -4,16 +4,12 @@
 
 use std::{fmt, time::Duration};
 
-use http::HeaderMap;
-use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::{
     cli::terminal::{colours, plain},
-    config::{
-        Action, CardSource, ClientCredentials, Config, Credential, Mcp, Program, Target, Upstream,
-    },
+    config::Secrets,
 };
 
 /// How one step went.
@@ -25,7 +21,7 @@ pub(super) enum Verdict {
     Fail,
 }
 
-/// One step of an examination.
+/// One step of a check.
 #[derive(Debug, Serialize)]
 pub(super) struct Step {
     pub(super) step: &'static str,
@@ -36,7 +32,7 @@ pub(super) struct Step {
     pub(super) cure: Option<String>,
 }
 
-/// All steps of one examination.
+/// All steps of one check.
 #[derive(Debug, Serialize)]
 pub(super) struct Examined {
     kind: &'static str,
@@ -52,14 +48,14 @@ pub(super) struct Report {
     examined: Vec<Examined>,
 }
 
-/// An examination that goes on.
+/// A check that is under way.
 #[derive(Debug, Default)]
-pub(super) struct Visit {
+pub(super) struct Check {
     steps: Vec<Step>,
     open: Option<(&'static str, Instant)>,
 }
 
-impl Visit {
+impl Check {
     /// A step begins; it lasts until its verdict.
     pub(super) fn begin(&mut self, step: &'static str) {
         self.open = Some((step, Instant::now()));
@@ -97,10 +93,11 @@ impl Visit {
 }
 
 impl Examined {
-    pub(super) fn masked(mut self, mask: &Mask) -> Self {
+    /// The same without secrets: peers may repeat them in what they answer.
+    pub(super) fn without(mut self, secrets: &Secrets) -> Self {
         for step in &mut self.steps {
-            step.finding = mask.apply(&step.finding);
-            step.cure = step.cure.as_deref().map(|cure| mask.apply(cure));
+            step.finding = secrets.hide(std::mem::take(&mut step.finding));
+            step.cure = step.cure.take().map(|cure| secrets.hide(cure));
         }
         self
     }
@@ -121,7 +118,9 @@ impl Report {
     /// One line on all of it.
     pub(super) fn summary(&self) -> String {
         let count = |verdict| self.examined.iter().filter(|one| one.verdict == verdict).count();
-        let (ok, warn, fail) = (count(Verdict::Ok), count(Verdict::Warn), count(Verdict::Fail));
+        let ok = count(Verdict::Ok);
+        let warn = count(Verdict::Warn);
+        let fail = count(Verdict::Fail);
         format!("{ok} well, {warn} with warnings, {fail} failed")
     }
 }
@@ -148,109 +147,6 @@ impl fmt::Display for Examined {
             }
         }
         writeln!(f)
-    }
-}
-
-/// The secrets of a configuration, which peers may repeat in what they answer.
-pub(super) struct Mask(Vec<String>);
-
-impl Mask {
-    /// A shorter value is no secret, and would be found everywhere.
-    const SHORTEST: usize = 8;
-
-    pub(super) fn new(config: &Config) -> Self {
-        let mut mask = Self(Vec::new());
-        if let Upstream::Mantyx { credential, .. } = &config.upstream {
-            mask.credential(credential);
-        }
-        for app in &config.apps {
-            app.credential.iter().for_each(|credential| mask.credential(credential));
-        }
-        for backend in config.backends.values() {
-            mask.target(&backend.target);
-        }
-        // A secret that holds another one goes first.
-        mask.0.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
-        mask
-    }
-
-    fn target(&mut self, target: &Target) {
-        match target {
-            Target::Mcp(Mcp::Stdio(program)) => self.program(program),
-            Target::Mcp(Mcp::Http { url, headers, oauth, .. }) => {
-                self.written(&url.as_str(), &url.to_string());
-                self.headers(headers);
-                self.oauth(oauth.as_deref());
-            }
-            Target::A2a(agent) => {
-                if let CardSource::Base(url) | CardSource::Url(url) = &agent.card {
-                    self.written(&url.as_str(), &url.to_string());
-                }
-                self.headers(&agent.headers);
-                self.oauth(agent.oauth.as_deref());
-            }
-            Target::Local(tool) => match &tool.action {
-                Action::Http { url, headers, .. } => {
-                    self.written(&url.as_str(), &url.to_string());
-                    self.headers(headers);
-                }
-                Action::Command(program) => self.program(program),
-            },
-        }
-    }
-
-    fn program(&mut self, program: &Program) {
-        for value in program.env.values() {
-            // A path is worth more than hidden.
-            if !value.expose_secret().starts_with('/') {
-                self.secret(value);
-            }
-        }
-        program.args.iter().for_each(|arg| self.written(&arg.as_str(), &arg.to_string()));
-    }
-
-    fn headers(&mut self, headers: &HeaderMap) {
-        for value in headers.values().filter_map(|value| value.to_str().ok()) {
-            self.text(value);
-            // Without its scheme, too.
-            self.text(value.rsplit(' ').next().unwrap_or_default());
-        }
-    }
-
-    fn oauth(&mut self, client: Option<&ClientCredentials>) {
-        client.into_iter().for_each(|client| self.secret(&client.secret));
-    }
-
-    fn credential(&mut self, credential: &Credential) {
-        match credential {
-            Credential::Own(secret) => self.secret(secret),
-            Credential::Oauth(grant) => {
-                self.secret(&grant.client_secret);
-                self.secret(&grant.refresh_token);
-            }
-            Credential::Passthrough => {}
-        }
-    }
-
-    /// A value that is shown as something else holds a secret.
-    fn written(&mut self, value: &&str, shown: &str) {
-        if *value != shown {
-            self.text(value);
-        }
-    }
-
-    fn secret(&mut self, secret: &SecretString) {
-        self.text(secret.expose_secret());
-    }
-
-    fn text(&mut self, text: &str) {
-        if text.len() >= Self::SHORTEST {
-            self.0.push(text.to_owned());
-        }
-    }
-
-    fn apply(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret, "[hidden]"))
     }
 }
 

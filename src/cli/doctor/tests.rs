@@ -29,10 +29,10 @@ fn errors_of_tls_are_told_apart() {
 
 #[tokio::test(start_paused = true)]
 async fn what_takes_too_long_is_told_with_the_steps_before() {
-    let examined = bounded("mcp", "slow", async |visit: &mut Visit| {
-        visit.begin("dns");
-        visit.ok("found");
-        visit.begin("tcp");
+    let examined = bounded("mcp", "slow", async |check: &mut Check| {
+        check.begin("dns");
+        check.ok("found");
+        check.begin("tcp");
         std::future::pending::<()>().await;
     });
     let examined = examined.await;

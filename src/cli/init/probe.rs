@@ -15,6 +15,7 @@ use crate::{
     },
     cli::{Failure, terminal::plain},
     config::{Config, Environment, Target},
+    error_chain::error_chain,
     http_client,
     model::{card::Card, catalog::Content, json},
 };
@@ -89,7 +90,7 @@ pub(super) async fn probe(
             let name = if found.name.is_empty() { kind.name_of_host(url) } else { found.name };
             Ok(Found { name, what: plain(&found.what) })
         }
-        Ok(Err(PeerError { text: why, .. })) => Err(plain(&why)),
+        Ok(Err(error)) => Err(plain(&error_chain(&error))),
         Err(_elapsed) => Err(format!("nothing within {} s", PATIENCE.as_secs())),
     })
 }

@@ -11,7 +11,8 @@ use tokio::{
 };
 
 use crate::{
-    backend::log::{Budget, LINE_LIMIT, LastLines, Secrets, Sum, printable},
+    backend::log::{Budget, LINE_LIMIT, LastLines, Sum, printable},
+    config::Secrets,
     model::ids::BackendName,
 };
 

@@ -31,7 +31,7 @@ use crate::{
         peer::NotRead,
     },
     budget::{Budget, CHUNKS, Held},
-    http_client,
+    error_chain::error_chain,
     model::ids::BackendName,
     wire::sse::{Fields, Frame, FrameTooLarge, Framer},
 };
@@ -250,7 +250,7 @@ impl Source {
                 }
                 Ok(None) => return self.framer.end().map_or(Next::End, Next::Frame),
                 Err(error) => {
-                    let error = http_client::chain(&error.without_url());
+                    let error = error_chain(&error.without_url());
                     return Next::Broken(SseError::Body(error.into()));
                 }
             }

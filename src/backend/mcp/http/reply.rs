@@ -8,9 +8,7 @@ use serde_json::Value;
 
 use super::Failure;
 use crate::{
-    backend::peer::NotRead,
-    http_client::{self, BodyError},
-    model::json::Members,
+    backend::peer::NotRead, error_chain::error_chain, http_client::BodyError, model::json::Members,
 };
 
 /// The kind of answer to a POST.
@@ -103,7 +101,7 @@ pub(in crate::backend::mcp) fn failed(status: StatusCode) -> Failure {
 }
 
 pub(super) fn body_failed(error: &BodyError) -> StreamableHttpError<Failure> {
-    let broken = || Failure::Lost(http_client::chain(error));
+    let broken = || Failure::Lost(error_chain(error));
     StreamableHttpError::Client(NotRead::of(error).map_or_else(broken, Failure::NotRead))
 }
 

@@ -21,6 +21,7 @@ use crate::{
         address,
         auth::{self, Tokens},
     },
+    error_chain::error_chain,
     http_client,
     oauth::TokenError,
 };
@@ -106,7 +107,7 @@ impl Endpoint {
             };
             let response = sent.map_err(|error| {
                 let nothing_sent = error.is_connect() || error.is_builder();
-                let error = http_client::chain(&error.without_url());
+                let error = error_chain(&error.without_url());
                 SendError {
                     failure: Failure::Lost(format!("{}: {error}", self.place())),
                     nothing_sent,
@@ -155,7 +156,7 @@ impl fmt::Debug for Endpoint {
 /// What could not be authorized was refused unseen.
 impl From<TokenError> for SendError {
     fn from(error: TokenError) -> Self {
-        Self { failure: Failure::Lost(error.to_string()), nothing_sent: true }
+        Self { failure: error.into(), nothing_sent: true }
     }
 }
 

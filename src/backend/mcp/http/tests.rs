@@ -29,6 +29,7 @@ use crate::{
         peer::{CallError, Dial as _, NotRead, Peer, ToolCall},
     },
     config::{HttpTransport, Mcp},
+    error_chain::error_chain,
     http_client,
     model::{answer::Answer, catalog::Content, ids::BackendName},
 };
@@ -185,7 +186,7 @@ async fn try_dial(url: &Url) -> Result<Arc<dyn Peer>, String> {
     };
     let name = BackendName::parse("scripted").unwrap();
     let dialer = dialer(&name, &config, None, http_client::new());
-    timeout(PATIENCE, dialer.dial()).await.expect("in time").map_err(|error| error.text)
+    timeout(PATIENCE, dialer.dial()).await.expect("in time").map_err(|error| error_chain(&error))
 }
 
 async fn dial(server: &Server) -> Arc<dyn Peer> {
@@ -535,7 +536,7 @@ async fn the_end_of_a_session_s_stream_is_the_end_of_the_connection() {
     .await;
     let peer = dial(&server).await;
     let why = timeout(PATIENCE, peer.closed()).await.expect("it is told");
-    assert!(why.text.contains("ended the session"), "{why}");
+    assert!(error_chain(&why).contains("ended the session"), "{why}");
     timeout(PATIENCE, peer.close()).await.expect("in time");
 }
 

@@ -15,6 +15,7 @@ use crate::{
         peer::{CallError, Dial as _, NotRead, Peer},
     },
     config::{HttpTransport, Mcp},
+    error_chain::error_chain,
     model::{answer::Answer, catalog::Content},
 };
 
@@ -139,7 +140,7 @@ fn dialer_of(url: &Url, transport: HttpTransport) -> McpDialer {
 }
 
 async fn try_dial(dialer: &McpDialer) -> Result<Arc<dyn Peer>, String> {
-    timeout(PATIENCE, dialer.dial()).await.expect("in time").map_err(|error| error.text)
+    timeout(PATIENCE, dialer.dial()).await.expect("in time").map_err(|error| error_chain(&error))
 }
 
 async fn dial(server: &Server) -> Arc<dyn Peer> {
@@ -151,7 +152,7 @@ async fn call(peer: &Arc<dyn Peer>, arguments: &str) -> Result<Answer, CallError
 }
 
 async fn why_closed(peer: &Arc<dyn Peer>) -> String {
-    timeout(PATIENCE, peer.closed()).await.expect("it is told").text
+    error_chain(&timeout(PATIENCE, peer.closed()).await.expect("it is told"))
 }
 
 #[tokio::test]

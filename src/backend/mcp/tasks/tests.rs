@@ -93,6 +93,7 @@ impl Fake {
             cwd: None,
             sandbox: ProgramSandbox::Masked,
             hidden: Arc::default(),
+            secrets: Arc::default(),
         };
         let dialer = dialer(&name, &Mcp::Stdio(program), None, http_client::new());
         let wire = Arc::<Wire>::default();

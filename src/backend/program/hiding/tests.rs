@@ -34,6 +34,7 @@ fn program(hidden: &[&Path], sandbox: ProgramSandbox) -> Program {
         cwd: None,
         sandbox,
         hidden: hidden.iter().map(|path| path.to_path_buf()).collect(),
+        secrets: Arc::default(),
     }
 }
 

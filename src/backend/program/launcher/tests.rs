@@ -30,6 +30,7 @@ fn what_is_written_is_what_is_read() {
             cwd: None,
             sandbox: sandbox.clone(),
             hidden: Arc::default(),
+            secrets: Arc::default(),
         };
         let mut line = arguments(Path::new("/bin/x"), &program, &kept).into_iter();
         assert_eq!(line.next().unwrap(), SUBCOMMAND);

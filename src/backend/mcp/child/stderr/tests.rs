@@ -5,17 +5,14 @@ use std::sync::Mutex;
 use tokio::io::AsyncWriteExt as _;
 
 use super::{LINE_LIMIT, Line, drain};
-use crate::{
-    backend::log::{LastLines, Secrets},
-    model::ids::BackendName,
-};
+use crate::{backend::log::LastLines, config::Secrets, model::ids::BackendName};
 
 #[tokio::test]
 async fn the_last_lines_are_kept_to_the_very_end() {
     let (mut server, stderr) = tokio::io::duplex(16);
     let last_lines = Mutex::new(LastLines::default());
     let name = BackendName::parse("b").unwrap();
-    let secrets = Secrets::new(std::iter::empty());
+    let secrets = Secrets::default();
     let write = async move {
         for number in 0..1000 {
             server.write_all(format!("line {number}\r\n\n").as_bytes()).await.unwrap();

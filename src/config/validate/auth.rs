@@ -7,13 +7,13 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderValue, header};
 use url::Url;
 
-use super::{Lower, web::is_loopback};
+use super::{Validator, web::is_loopback};
 use crate::config::{
     ClientCredentials, Written,
+    deserialize::{At, Scalar},
     document::NodeId,
-    read::{At, Scalar},
+    file_format,
     reference::Dialect,
-    shape,
 };
 
 /// What is known of the backend that the section belongs to.
@@ -24,12 +24,12 @@ pub(super) struct Place<'a> {
     pub is_socket: bool,
 }
 
-impl Lower<'_> {
+impl Validator<'_> {
     /// Adds a static token to `headers`, or gives the client that fetches tokens. `None` outside:
     /// it was refused.
     pub(super) fn backend_auth(
         &self,
-        section: Option<&At<shape::BackendAuth>>,
+        section: Option<&At<file_format::BackendAuth>>,
         headers: &mut HeaderMap,
         place: Place<'_>,
     ) -> Option<Option<Arc<ClientCredentials>>> {
@@ -79,7 +79,7 @@ impl Lower<'_> {
 
     fn client_credentials(
         &self,
-        At { value: oauth, node }: &At<shape::BackendOauth>,
+        At { value: oauth, node }: &At<file_format::BackendOauth>,
         place: Place<'_>,
     ) -> Option<ClientCredentials> {
         let id = match &oauth.client_id {

@@ -5,14 +5,14 @@
 use std::time::Duration;
 
 use super::{
-    Lower,
+    Validator,
     auth::Place,
     backend::{Common, Inherited},
 };
 use crate::{
     config::{
-        A2a, A2aBinding, Backend, CardSource, Naming, Pin, Target, document::NodeId, read::At,
-        reference::Dialect, shape, words::A2aTransport,
+        A2a, Backend, CardSource, Naming, Pin, Target, deserialize::At, document::NodeId,
+        file_format, reference::Dialect,
     },
     model::ids::BackendName,
 };
@@ -20,11 +20,11 @@ use crate::{
 /// Tasks of agents take their time: after so long a call goes on, unless the file says otherwise.
 const A2A_PENDING: Duration = Duration::from_secs(240);
 
-impl Lower<'_> {
+impl Validator<'_> {
     pub(super) fn a2a(
         &self,
         name: &BackendName,
-        at: &At<shape::A2a>,
+        at: &At<file_format::A2a>,
         inherited: Inherited,
     ) -> Option<Backend> {
         let At { value: entry, node } = at;
@@ -60,7 +60,7 @@ impl Lower<'_> {
             card: card?,
             headers,
             description: entry.description.as_ref().map(|at| at.value.clone()),
-            binding: entry.transport.as_ref().map(|at| binding(at.value)),
+            binding: entry.transport.as_ref().map(|at| at.value),
             allow_hosts,
             oauth,
             tls,
@@ -71,7 +71,7 @@ impl Lower<'_> {
         Some(Backend { approve, ..backend })
     }
 
-    fn card(&self, node: NodeId, entry: &shape::A2a) -> Option<CardSource> {
+    fn card(&self, node: NodeId, entry: &file_format::A2a) -> Option<CardSource> {
         let bundled = entry.bundled.as_ref().filter(|at| at.value);
         let given: Vec<NodeId> = [
             entry.url.as_ref().map(|at| at.node),
@@ -132,13 +132,5 @@ impl Lower<'_> {
             }
         }
         items.iter().map(|at| at.value.clone()).collect()
-    }
-}
-
-fn binding(transport: A2aTransport) -> A2aBinding {
-    match transport {
-        A2aTransport::Jsonrpc => A2aBinding::JsonRpc,
-        A2aTransport::HttpJson => A2aBinding::HttpJson,
-        A2aTransport::Grpc => A2aBinding::Grpc,
     }
 }

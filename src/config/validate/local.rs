@@ -2,33 +2,34 @@
 //!
 //! Must not: send a request, start the program or look for it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use http::Method;
 use serde_json::value::RawValue;
 
 use super::{
-    Lower,
+    Validator,
     backend::{Common, Inherited},
     json::quoted,
+    program::ProgramKeys,
 };
 use crate::{
     config::{
-        Action, Backend, Local, Naming, Pin, Program, Target,
+        Action, Backend, Local, Naming, Pin, Target,
+        deserialize::At,
         document::{Kind, NodeId},
-        read::At,
+        file_format,
         reference::Dialect,
-        shape,
-        words::{HttpMethod, SchemaMap},
+        scalars::{HttpMethod, SchemaMap},
     },
     model::ids::BackendName,
 };
 
-impl Lower<'_> {
+impl Validator<'_> {
     pub(super) fn local(
         &self,
         name: &BackendName,
-        at: &At<shape::Local>,
+        at: &At<file_format::Local>,
         inherited: Inherited,
     ) -> Option<Backend> {
         let At { value: entry, node } = at;
@@ -52,7 +53,7 @@ impl Lower<'_> {
     }
 
     /// What MANTYX is told of the tool: only what the file says.
-    fn definition(&self, entry: &shape::Local) -> Option<Box<RawValue>> {
+    fn definition(&self, entry: &file_format::Local) -> Option<Box<RawValue>> {
         let schema = |at: Option<&At<SchemaMap>>| at.map(|at| self.object_schema(at.node));
         let flag = |at: Option<&At<bool>>| at.map(|at| Some(at.value.to_string()));
         let members = [
@@ -88,7 +89,7 @@ impl Lower<'_> {
         }
     }
 
-    fn action(&self, node: NodeId, entry: &shape::Local) -> Option<Action> {
+    fn action(&self, node: NodeId, entry: &file_format::Local) -> Option<Action> {
         match (&entry.http, &entry.command) {
             (Some(http), Some(command)) => {
                 self.error_at_key(
@@ -125,23 +126,21 @@ impl Lower<'_> {
                 let split: fn(&str, &str) -> String =
                     |program, args| format!("write `command: [{program}, {args}]`");
                 let split = args.is_empty().then_some(split);
-                let command = self.command(&program, split, Dialect::Own);
-                let args = self.args(args, Dialect::Own);
-                let env = self.child_env(BTreeMap::new(), entry.env.as_ref(), Dialect::Own);
-                let cwd = match &entry.cwd {
-                    Some(at) => Some(self.path(at)?),
-                    None => None,
+                let keys = ProgramKeys {
+                    command: &program,
+                    split,
+                    args,
+                    env_before: Some(BTreeMap::new()),
+                    env: entry.env.as_ref(),
+                    cwd: entry.cwd.as_ref(),
+                    sandbox: entry.sandbox.as_ref(),
                 };
-                let sandbox = self.sandbox(entry.sandbox.as_ref(), Dialect::Own)?;
-                let (command, args, env) = (command?, args?, env?);
-                // What is hidden is known once all of the file has been read.
-                let hidden = Arc::default();
-                Some(Action::Command(Program { command, args, env, cwd, sandbox, hidden }))
+                self.program(keys, Dialect::Own).map(Action::Command)
             }
         }
     }
 
-    fn local_http(&self, at: &At<shape::LocalHttp>) -> Option<Action> {
+    fn local_http(&self, at: &At<file_format::LocalHttp>) -> Option<Action> {
         let At { value: http, node } = at;
         let method = match http.method.as_ref().map_or(HttpMethod::Post, |at| at.value) {
             HttpMethod::Get => Method::GET,

@@ -9,7 +9,8 @@ use super::{ClientCredentials, Local, Program, RefreshGrant};
 
 impl PartialEq for Program {
     fn eq(&self, other: &Self) -> bool {
-        let Self { command, args, env, cwd, sandbox, hidden } = self;
+        // A secret of another backend is no reason to start the program again.
+        let Self { command, args, env, cwd, sandbox, hidden, secrets: _ } = self;
         let same_env = env.len() == other.env.len()
             && env.iter().zip(&other.env).all(|(a, b)| a.0 == b.0 && same(a.1, b.1));
         *command == other.command

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 
 use url::Url;
 
-use super::{Lower, everybody_reads};
+use super::{Validator, everybody_reads};
 use crate::{
     config::{
+        deserialize::At,
         document::NodeId,
-        read::At,
+        file_format,
         reference::{Dialect, plain_reason},
-        shape,
     },
     http_client::{Tls, TlsFlaw},
 };
@@ -28,11 +28,11 @@ struct Pem {
     text: String,
 }
 
-impl Lower<'_> {
+impl Validator<'_> {
     /// The TLS of the server at `url`. `None` outside: it was refused.
     pub(super) fn server_tls(
         &self,
-        section: Option<&At<shape::ServerTls>>,
+        section: Option<&At<file_format::ServerTls>>,
         dialect: Dialect,
         url: Option<&Url>,
     ) -> Option<Option<Tls>> {

@@ -1,4 +1,4 @@
-//! Reads the tree into the types of `shape`, and goes on after a mistake to find the next.
+//! Reads the tree into the types of `file_format`, and goes on after a mistake to find the next.
 //!
 //! A serde error ends the whole read. So the value that caused it is left out and the read begins
 //! again: every key of the shape is optional, hence what is left out is as good as not written.
@@ -62,9 +62,8 @@ pub(super) fn read<T: DeserializeOwned>(
             Ok(value) => return Some(value),
             Err(error) => error,
         };
-        let (message, cure) = (error.message, error.cure);
         let (node, at_key) = error.place.unwrap_or((document.root.id, false));
-        report(Mistake { node, at_key, message, cure });
+        report(Mistake { node, at_key, message: error.message, cure: error.cure });
         if node == document.root.id || !left_out.insert(node) {
             return None;
         }

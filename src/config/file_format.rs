@@ -1,7 +1,7 @@
 //! The shape of bridge.yaml: which keys there are and of which type each is.
 //!
 //! The doc comments are the descriptions in the JSON Schema, so they speak to whoever writes the
-//! file. Every key is optional here: what has to be there, `lower` says with the right words.
+//! file. Every key is optional here: what has to be there, `validate` says with the right words.
 //!
 //! Must not: check anything beyond types, or fill in defaults.
 
@@ -11,10 +11,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    read::{At, Scalar},
-    words::{
-        A2aTransport, AuthWord, Count, DurationText, Globs, HttpMethod, ListenValue, McpTransport,
-        OneOrMany, PendingAfter, PinWord, SandboxValue, SchemaMap, Share, UnavailableWord,
+    A2aBinding, Auth,
+    deserialize::{At, Scalar},
+    scalars::{
+        Count, DurationText, Globs, HttpMethod, ListenValue, McpTransport, OneOrMany, PendingAfter,
+        PinWord, SandboxValue, SchemaMap, Share, UnavailableWord,
     },
 };
 
@@ -36,7 +37,7 @@ pub struct File {
     pub state_dir: Option<At<String>>,
     /// `token` (the default): every caller shows a token. `off`: none does, which is refused
     /// unless every listener is loopback or a unix socket.
-    pub auth: Option<At<AuthWord>>,
+    pub auth: Option<At<Auth>>,
     /// The programs that use the bridge, each with its own token or certificate. Without this section there is
     /// one, `default`, whose token is created at the first start in `<state_dir>/token`.
     pub apps: Option<At<BTreeMap<String, At<App>>>>,
@@ -305,7 +306,7 @@ pub struct A2a {
     /// Replaces the description that the model sees.
     pub description: Option<At<String>>,
     /// Default: the card's preferred one that the bridge speaks; gRPC, if it offers nothing else.
-    pub transport: Option<At<A2aTransport>>,
+    pub transport: Option<At<A2aBinding>>,
     /// Hosts (`host` or `host:port`) beyond the card's own that its endpoints may name. Another
     /// port of the same host, which gRPC often has, counts as another host.
     pub allow_hosts: Option<At<Vec<At<String>>>>,

@@ -2,26 +2,27 @@
 //!
 //! Must not: start the program or look for it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use secrecy::SecretString;
 
 use super::{
-    Lower,
+    Validator,
     auth::Place,
     backend::{Common, Inherited},
     everybody_reads,
+    program::ProgramKeys,
     socket::is_socket,
 };
 use crate::{
     config::{
-        Backend, HttpTransport, Mcp, Naming, Pin, Program, Target, ToolFilter,
+        Backend, HttpTransport, Mcp, Naming, Pin, Target, ToolFilter,
+        deserialize::At,
         document::NodeId,
-        read::At,
+        file_format,
         reference::{Dialect, plain_reason},
-        shape,
-        words::McpTransport,
+        scalars::McpTransport,
     },
     model::ids::BackendName,
 };
@@ -29,11 +30,11 @@ use crate::{
 /// The longest model-facing name.
 const MAX_TOOL_NAME: usize = 64;
 
-impl Lower<'_> {
+impl Validator<'_> {
     pub(super) fn mcp(
         &self,
         name: &BackendName,
-        at: &At<shape::Mcp>,
+        at: &At<file_format::Mcp>,
         inherited: Inherited,
     ) -> Option<Backend> {
         let At { value: entry, node } = at;
@@ -59,7 +60,7 @@ impl Lower<'_> {
         Some(Backend { trust_annotations, approve, ..backend })
     }
 
-    fn target(&self, node: NodeId, entry: &shape::Mcp) -> Option<Mcp> {
+    fn target(&self, node: NodeId, entry: &file_format::Mcp) -> Option<Mcp> {
         let url = match (&entry.url, &entry.server_url) {
             (Some(url), Some(second)) => {
                 let message = "`url` and `serverUrl` are two names of one key";
@@ -110,7 +111,7 @@ impl Lower<'_> {
         }
     }
 
-    fn http(&self, at: &At<String>, entry: &shape::Mcp) -> Option<Mcp> {
+    fn http(&self, at: &At<String>, entry: &file_format::Mcp) -> Option<Mcp> {
         let headers = |url| self.headers(entry.headers.as_ref(), Dialect::Foreign, url);
         let (url, socket, mut headers) = if is_socket(at) {
             let headers = headers(None)?;
@@ -132,7 +133,7 @@ impl Lower<'_> {
         Some(Mcp::Http { url, headers, socket, transport, oauth, tls })
     }
 
-    fn check_transport(&self, entry: &shape::Mcp, is_stdio: bool) {
+    fn check_transport(&self, entry: &file_format::Mcp, is_stdio: bool) {
         for at in [&entry.transport, &entry.kind].into_iter().flatten() {
             match (at.value, is_stdio) {
                 (McpTransport::Stdio, false) => {
@@ -154,27 +155,22 @@ impl Lower<'_> {
         }
     }
 
-    fn stdio(&self, command: &At<String>, entry: &shape::Mcp) -> Option<Mcp> {
+    fn stdio(&self, command: &At<String>, entry: &file_format::Mcp) -> Option<Mcp> {
         let split: fn(&str, &str) -> String =
             |program, args| format!("write `command: {program}` and `args: [{args}]`");
-        let split = entry.args.is_none().then_some(split);
-        let command = self.command(command, split, Dialect::Foreign);
-        let args = entry.args.as_ref().map(|at| at.value.as_slice()).unwrap_or_default();
-        let args = self.args(args, Dialect::Foreign);
-        let before = match &entry.env_file {
-            Some(at) => self.env_file(at),
-            None => Some(BTreeMap::new()),
+        let keys = ProgramKeys {
+            command,
+            split: entry.args.is_none().then_some(split),
+            args: entry.args.as_ref().map(|at| at.value.as_slice()).unwrap_or_default(),
+            env_before: match &entry.env_file {
+                Some(at) => self.env_file(at),
+                None => Some(BTreeMap::new()),
+            },
+            env: entry.env.as_ref(),
+            cwd: entry.cwd.as_ref(),
+            sandbox: entry.sandbox.as_ref(),
         };
-        let env =
-            before.and_then(|before| self.child_env(before, entry.env.as_ref(), Dialect::Foreign));
-        let cwd = match &entry.cwd {
-            Some(at) => Some(self.path_in(at, Dialect::Foreign)?),
-            None => None,
-        };
-        let sandbox = self.sandbox(entry.sandbox.as_ref(), Dialect::Foreign)?;
-        let (command, args, env) = (command?, args?, env?);
-        // What is hidden is known once all of the file has been read.
-        Some(Mcp::Stdio(Program { command, args, env, cwd, sandbox, hidden: Arc::default() }))
+        self.program(keys, Dialect::Foreign).map(Mcp::Stdio)
     }
 
     /// NAME=value lines, as VS Code and Cursor read them: blank lines and # comments are skipped.
@@ -213,7 +209,7 @@ impl Lower<'_> {
         Some(env)
     }
 
-    fn naming(&self, name: &BackendName, entry: &shape::Mcp) -> Naming {
+    fn naming(&self, name: &BackendName, entry: &file_format::Mcp) -> Naming {
         let tools = entry.tools.as_ref();
         let filter = tools.map(|tools| self.tool_filter(tools.allow.as_ref(), tools.deny.as_ref()));
         Naming {

@@ -7,31 +7,33 @@ use std::collections::BTreeMap;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use url::{Host, Url};
 
-use super::{Lower, plain_secret};
+use super::{Validator, plain_secret};
 use crate::{
     config::{
         Written,
+        deserialize::{At, Scalar},
         document::NodeId,
-        read::{At, Scalar},
         reference::{Dialect, looks_secret},
     },
     http_client::names_link_local,
 };
 
-impl Lower<'_> {
+impl Validator<'_> {
     /// The address of a backend.
     pub(super) fn url(&self, at: &At<String>, dialect: Dialect) -> Option<Written<Url>> {
         let (text, template) = self.resolve(at.node, &at.value, dialect)?;
         let shown = template.to_string();
         let url = self.checked_url(at.node, &text, &shown)?;
         if !template.is_plain() {
-            return Some(Written::new(url, shown));
+            let text = url.to_string();
+            return Some(self.written(url, &text, shown));
         }
         let (shown, hidden) = without_secret_query(&url);
         if hidden {
             self.warn(at.node, plain_secret("a query parameter"));
         }
-        Some(Written::new(url, shown))
+        let text = url.to_string();
+        Some(self.written(url, &text, shown))
     }
 
     /// Checks a resolved URL; messages say `shown`.
@@ -142,6 +144,10 @@ impl Lower<'_> {
             return None;
         };
         header.set_sensitive(true);
+        // Without its scheme, too.
+        [value.as_str(), value.rsplit(' ').next().unwrap_or_default()]
+            .into_iter()
+            .for_each(|value| self.keep_secret(value));
         if template.is_plain() && !value.is_empty() && looks_secret(name) {
             self.warn(at.node, plain_secret(&format!("the header {name}")));
         }

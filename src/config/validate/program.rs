@@ -2,23 +2,58 @@
 //!
 //! Must not: start the program or look for it.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 
-use super::{Lower, plain_secret};
+use super::{Validator, plain_secret};
 use crate::config::{
-    Confinement, ProgramSandbox, Written,
+    Confinement, Program, ProgramSandbox, Written,
+    deserialize::{At, Scalar},
     document::NodeId,
-    read::{At, Scalar},
     reference::{Dialect, looks_secret},
-    words::SandboxValue,
+    scalars::SandboxValue,
 };
 
 /// As a command it means the program that reads this file, which need not be on the PATH.
 const OWN_PROGRAM: &str = "mantyx-bridge";
 
-impl Lower<'_> {
+/// The keys of an entry that say which program is started, and how.
+pub(super) struct ProgramKeys<'s> {
+    pub command: &'s At<String>,
+    /// The cure for a whole command line in the place of `command`, of its first word and the list
+    /// of the others; `None` where arguments stand beside it.
+    pub split: Option<fn(&str, &str) -> String>,
+    pub args: &'s [At<Scalar>],
+    /// What is set before `env`, which wins; `None` where that cannot be read.
+    pub env_before: Option<BTreeMap<String, SecretString>>,
+    pub env: Option<&'s At<BTreeMap<String, At<Scalar>>>>,
+    pub cwd: Option<&'s At<String>>,
+    pub sandbox: Option<&'s At<SandboxValue>>,
+}
+
+impl Validator<'_> {
+    pub(super) fn program(&self, keys: ProgramKeys<'_>, dialect: Dialect) -> Option<Program> {
+        let command = self.command(keys.command, keys.split, dialect);
+        let args = self.args(keys.args, dialect);
+        let env = keys.env_before.and_then(|before| self.child_env(before, keys.env, dialect));
+        let cwd = match keys.cwd {
+            Some(at) => Some(self.path_in(at, dialect)?),
+            None => None,
+        };
+        let sandbox = self.sandbox(keys.sandbox, dialect)?;
+        Some(Program {
+            command: command?,
+            args: args?,
+            env: env?,
+            cwd,
+            sandbox,
+            // These are known once all of the file has been read.
+            hidden: Arc::default(),
+            secrets: Arc::default(),
+        })
+    }
+
     /// Refuses keys of another kind of entry.
     pub(super) fn check_foreign_keys(
         &self,
@@ -31,9 +66,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The program itself. `split` is the cure for a whole command line in its place, of the first
-    /// word and the list of the others; `None` where arguments stand beside it.
-    pub(super) fn command(
+    fn command(
         &self,
         at: &At<String>,
         split: Option<fn(&str, &str) -> String>,
@@ -74,11 +107,7 @@ impl Lower<'_> {
     }
 
     /// Its arguments, as they are and as they may be shown.
-    pub(super) fn args(
-        &self,
-        items: &[At<Scalar>],
-        dialect: Dialect,
-    ) -> Option<Vec<Written<String>>> {
+    fn args(&self, items: &[At<Scalar>], dialect: Dialect) -> Option<Vec<Written<String>>> {
         let mut args: Vec<Written<String>> = Vec::new();
         let mut complete = true;
         let mut after_secret_option = false;
@@ -98,11 +127,14 @@ impl Lower<'_> {
             let is_secret_option = option.starts_with('-') && looks_secret(option);
             let holds_secret = template.is_plain()
                 && (is_secret_option && !inline.is_empty() || after_secret_option);
-            args.push(match holds_secret {
-                true if after_secret_option => Written::new(value, "***".into()),
-                true => Written::new(value, format!("{option}=***")),
-                false => Self::written(value, &template),
-            });
+            let shown = match holds_secret {
+                true if after_secret_option => "***".into(),
+                true => format!("{option}=***"),
+                false if template.is_plain() => value.clone(),
+                false => template.to_string(),
+            };
+            let text = value.clone();
+            args.push(self.written(value, &text, shown));
             if holds_secret {
                 self.warn(*node, plain_secret("an argument"));
             }
@@ -112,7 +144,7 @@ impl Lower<'_> {
     }
 
     /// What keeps it from files.
-    pub(super) fn sandbox(
+    fn sandbox(
         &self,
         written: Option<&At<SandboxValue>>,
         dialect: Dialect,
@@ -129,12 +161,12 @@ impl Lower<'_> {
             let paths: Vec<_> = list.map(|at| self.path_in(at, dialect)).collect();
             paths.into_iter().collect()
         };
-        let (read, write) = (paths(&sandbox.read), paths(&sandbox.write));
+        let read = paths(&sandbox.read);
+        let write = paths(&sandbox.write);
         Some(ProgramSandbox::Listed(Confinement { read: read?, write: write? }))
     }
 
-    /// Its environment: what is set `before`, and `section`, which wins.
-    pub(super) fn child_env(
+    fn child_env(
         &self,
         before: BTreeMap<String, SecretString>,
         section: Option<&At<BTreeMap<String, At<Scalar>>>>,
@@ -160,6 +192,9 @@ impl Lower<'_> {
             }
             env.insert(name.clone(), value.into());
         }
+        // A path is worth more in a log than hidden.
+        let values = env.values().map(SecretString::expose_secret);
+        values.filter(|value| !value.starts_with('/')).for_each(|value| self.keep_secret(value));
         complete.then_some(env)
     }
 }

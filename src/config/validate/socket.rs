@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use http::{HeaderMap, header::HOST};
 use url::Url;
 
-use super::{Lower, web::without_secret_query};
-use crate::config::{Written, document::NodeId, read::At, reference::Dialect, shape};
+use super::{Validator, web::without_secret_query};
+use crate::config::{Written, deserialize::At, document::NodeId, file_format, reference::Dialect};
 
 const SCHEME: &str = "unix:";
 /// How other programs write such an address, with the socket's path percent-encoded.
@@ -27,13 +27,13 @@ pub(super) fn is_socket(url: &At<String>) -> bool {
     url.value.starts_with(SCHEME) || url.value.starts_with(OTHER_SCHEME)
 }
 
-impl Lower<'_> {
+impl Validator<'_> {
     /// The address of an MCP server on a unix socket, which is asked with `headers`: what to ask
     /// for, and the socket.
     pub(super) fn socket_url(
         &self,
         at: &At<String>,
-        entry: &shape::Mcp,
+        entry: &file_format::Mcp,
         headers: &HeaderMap,
     ) -> Option<(Written<Url>, PathBuf)> {
         let (text, template) = self.resolve(at.node, &at.value, Dialect::Foreign)?;
@@ -63,18 +63,23 @@ impl Lower<'_> {
             self.error(at.node, "a fragment is never sent", "leave out what follows the `#`");
         }
         if !template.is_plain() {
-            return Some((Written::new(url, template.to_string()), socket));
+            let text = url.to_string();
+            return Some((self.written(url, &text, template.to_string()), socket));
         }
         let (_, hidden) = without_secret_query(&url);
         if hidden {
             self.warn(at.node, super::plain_secret("a query parameter"));
         }
-        let shown = if hidden { format!("unix:{}:…", socket.display()) } else { text };
-        Some((Written::new(url, shown), socket))
+        if !hidden {
+            return Some((Written::new(url, text), socket));
+        }
+        let text = url.to_string();
+        let shown = format!("unix:{}:…", socket.display());
+        Some((self.written(url, &text, shown), socket))
     }
 
     /// The host that the server is asked for: its header, so that redirects to it stay with it.
-    fn host(&self, entry: &shape::Mcp, headers: &HeaderMap) -> Option<String> {
+    fn host(&self, entry: &file_format::Mcp, headers: &HeaderMap) -> Option<String> {
         let Some(host) = headers.get(HOST) else { return Some(DEFAULT_HOST.to_owned()) };
         let host = host.to_str().unwrap_or_default();
         let is_host = Url::parse(&format!("http://{host}/")).is_ok_and(|url| {

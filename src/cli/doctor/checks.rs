@@ -1,4 +1,4 @@
-//! Who is examined: the upstream and each kind of backend, by the dialers of the daemon.
+//! What is checked: the upstream and each kind of backend, by the dialers of the daemon.
 //!
 //! Must not: call a tool, or send a message to an agent.
 
@@ -12,24 +12,29 @@ use url::Url;
 
 use super::{
     network,
-    report::{Visit, seconds},
+    report::{Check, seconds},
 };
 use crate::{
     backend::{
         a2a::{A2aDialer, Conversations},
         mcp,
-        peer::{Dial, PeerError, Verdict},
+        peer::{Dial, PeerError, PeerErrorKind, Verdict},
         program::{self, hiding},
     },
     config::{
         A2a, Action, Backend, CardSource, ClientCredentials, Config, Credential, Mcp, Program,
         Target, Upstream,
     },
+    error_chain::error_chain,
     http_client::{self, Clients, Tls},
     model::{card::Card, catalog::Content},
     state::StateDir,
     upstream::{self, Authority, OpenError},
 };
+
+/// What to do about a card without a good signature.
+const UNSIGNED: &str = "ask the agent's operator which key it signs its card with, and compare it \
+                        with `signature: {keys: …}`";
 
 /// How long a program may take to end.
 const CLOSE: Duration = Duration::from_secs(8);
@@ -72,8 +77,8 @@ impl Pass {
     }
 }
 
-/// What every examination needs.
-pub(super) struct Ward {
+/// What every check needs.
+pub(super) struct Context {
     client: http_client::Client,
     launcher: Option<PathBuf>,
     /// As patient as the daemon.
@@ -82,7 +87,7 @@ pub(super) struct Ward {
     mantyxes: RefCell<Vec<Arc<upstream::Upstream>>>,
 }
 
-impl Ward {
+impl Context {
     pub(super) fn new(config: &Config) -> Self {
         Self {
             client: http_client::new(),
@@ -92,7 +97,7 @@ impl Ward {
         }
     }
 
-    /// Waits for what was asked of issuers of tokens: an examination that took too long has left it
+    /// Waits for what was asked of issuers of tokens: a check that took too long has left it
     /// under way, and the answer may bring the only refresh token that is good from now on.
     pub(super) async fn finish(&self) {
         let mantyxes = self.mantyxes.take();
@@ -100,40 +105,41 @@ impl Ward {
     }
 
     /// The way to a server, with its own TLS.
-    async fn reach(&self, visit: &mut Visit, url: &Url, tls: Option<&Tls>, key: &str) -> bool {
+    async fn reach(&self, check: &mut Check, url: &Url, tls: Option<&Tls>, key: &str) -> bool {
         let clients = Clients::of(Some(url), tls, self.client.clone());
-        network::reach(visit, clients.own(), url, key).await
+        network::reach(check, clients.own(), url, key).await
     }
 }
 
-pub(super) async fn backend(visit: &mut Visit, ward: &Ward, backend: &Backend) {
+pub(super) async fn backend(check: &mut Check, context: &Context, backend: &Backend) {
     match &backend.target {
         Target::Mcp(server) => {
             let (reached, pass) = match server {
-                Mcp::Stdio(program) => (command(visit, ward, program), Pass::Nothing),
+                Mcp::Stdio(program) => (command(check, context, program), Pass::Nothing),
                 Mcp::Http { url, headers, socket, oauth, tls, .. } => {
                     let reached = match socket {
-                        Some(path) => network::socket(visit, path).await,
-                        None => ward.reach(visit, url, tls.as_ref(), "`url`").await,
+                        Some(path) => network::socket(check, path).await,
+                        None => context.reach(check, url, tls.as_ref(), "`url`").await,
                     };
                     (reached, Pass::new(headers, oauth.as_ref()))
                 }
             };
             if reached {
-                let (launcher, client) = (ward.launcher.clone(), ward.client.clone());
+                let launcher = context.launcher.clone();
+                let client = context.client.clone();
                 let dialer = mcp::dialer(&backend.name, server, launcher, client);
-                mcp_server(visit, ward, &dialer, server, pass).await;
+                mcp_server(check, context, &dialer, server, pass).await;
             }
         }
         Target::A2a(agent) => {
             let reached = match &agent.card {
                 CardSource::Base(url) | CardSource::Url(url) => {
-                    ward.reach(visit, url, agent.tls.as_ref(), "`url`").await
+                    context.reach(check, url, agent.tls.as_ref(), "`url`").await
                 }
                 CardSource::File(_) => true,
                 CardSource::Bundled => {
-                    visit.begin("card");
-                    visit.ok("it is a part of the bridge");
+                    check.begin("card");
+                    check.ok("it is a part of the bridge");
                     false
                 }
             };
@@ -141,84 +147,86 @@ pub(super) async fn backend(visit: &mut Visit, ward: &Ward, backend: &Backend) {
                 let dialer = A2aDialer::new(
                     backend.name.clone(),
                     agent,
-                    ward.client.clone(),
+                    context.client.clone(),
                     Conversations::default(),
                 );
-                a2a_agent(visit, ward, &dialer, agent).await;
+                a2a_agent(check, context, &dialer, agent).await;
             }
         }
         Target::Local(tool) => match &tool.action {
             Action::Http { url, tls, .. } => {
-                ward.reach(visit, url, tls.as_ref(), "`http.url`").await;
+                context.reach(check, url, tls.as_ref(), "`http.url`").await;
             }
             Action::Command(program) => {
-                command(visit, ward, program);
+                command(check, context, program);
             }
         },
     }
 }
 
-fn command(visit: &mut Visit, ward: &Ward, program: &Program) -> bool {
-    visit.begin("command");
+fn command(check: &mut Check, context: &Context, program: &Program) -> bool {
+    check.begin("command");
     match program::locate(program) {
         Ok(file) => {
-            visit.ok(file.display().to_string());
-            secrets(visit, ward, program);
+            check.ok(file.display().to_string());
+            secrets(check, context, program);
             true
         }
-        Err(PeerError { text: why, .. }) => {
-            visit.fail(why, "install it, or correct `command`");
+        Err(error) => {
+            check.fail(error_chain(&error), "install it, or correct `command`");
             false
         }
     }
 }
 
 /// Tells if the program can read what is the bridge's own.
-fn secrets(visit: &mut Visit, ward: &Ward, program: &Program) {
-    let possible = hiding::possible(ward.launcher.as_deref());
+fn secrets(check: &mut Check, context: &Context, program: &Program) {
+    let possible = hiding::possible(context.launcher.as_deref());
     if let Some(exposed) = hiding::exposure(program, &possible) {
-        visit.begin("secrets");
-        visit.warn(exposed.to_string(), exposed.cure());
+        check.begin("secrets");
+        check.warn(exposed.to_string(), exposed.cure());
     }
 }
 
-async fn mcp_server(visit: &mut Visit, ward: &Ward, dialer: &dyn Dial, server: &Mcp, pass: Pass) {
-    visit.begin("initialize");
-    let peer = match timeout(ward.patience, dialer.dial()).await {
+async fn mcp_server(
+    check: &mut Check,
+    context: &Context,
+    dialer: &dyn Dial,
+    server: &Mcp,
+    pass: Pass,
+) {
+    check.begin("initialize");
+    let peer = match timeout(context.patience, dialer.dial()).await {
         Ok(Ok(peer)) => peer,
-        Ok(Err(PeerError { text: why, .. })) => {
-            return refused(visit, &why, server_cure(server), pass);
-        }
-        Err(_elapsed) => return late(visit, ward, "the handshake", server_cure(server)),
+        Ok(Err(error)) => return failed(check, &error, server_cure(server), pass),
+        Err(_elapsed) => return late(check, context, "the handshake", server_cure(server)),
     };
     let version = peer.about().protocol_version.unwrap_or_else(|| "an unknown revision".to_owned());
-    visit.ok(format!("MCP {version} over {}", dialer.transport()));
-    visit.begin("tools/list");
-    match timeout(ward.patience, peer.resolve()).await {
+    check.ok(format!("MCP {version} over {}", dialer.transport()));
+    check.begin("tools/list");
+    match timeout(context.patience, peer.resolve()).await {
         Ok(Ok(catalog)) => match catalog.tool_count() {
-            0 => visit.warn("the server has no tools", "see what it needs to offer some"),
-            1 => visit.ok("1 tool"),
-            many => visit.ok(format!("{many} tools")),
+            0 => check.warn("the server has no tools", "see what it needs to offer some"),
+            1 => check.ok("1 tool"),
+            many => check.ok(format!("{many} tools")),
         },
-        Ok(Err(PeerError { text: why, .. })) => refused(visit, &why, server_cure(server), pass),
-        Err(_elapsed) => late(visit, ward, "its list of tools", server_cure(server)),
+        Ok(Err(error)) => failed(check, &error, server_cure(server), pass),
+        Err(_elapsed) => late(check, context, "its list of tools", server_cure(server)),
     }
     // A program that does not end in time is killed when it is dropped.
     let _in_time = timeout(CLOSE, peer.close()).await.is_ok();
 }
 
-async fn a2a_agent(visit: &mut Visit, ward: &Ward, dialer: &dyn Dial, agent: &A2a) {
+async fn a2a_agent(check: &mut Check, context: &Context, dialer: &dyn Dial, agent: &A2a) {
     const CURE: &str = "see the agent's log; its card has to be at the address that is configured";
-    const UNSIGNED: &str = "ask whoever runs the agent which key it signs its card with, and hold it \
-                            against `signature: {keys: …}`";
-    visit.begin("card");
+    check.begin("card");
     let fetched = async {
         let peer = dialer.dial().await?;
         let catalog = peer.resolve().await?;
         Ok::<_, PeerError>((peer, catalog))
     };
     let pass = Pass::new(&agent.headers, agent.oauth.as_ref());
-    match timeout(ward.patience, fetched).await {
+    match timeout(context.patience, fetched).await {
         Ok(Ok((peer, catalog))) => {
             let card = match catalog.content() {
                 Content::A2a { card } => Card::read(card.get()).ok(),
@@ -229,38 +237,38 @@ async fn a2a_agent(visit: &mut Visit, ward: &Ward, dialer: &dyn Dial, agent: &A2
             let version = about.protocol_version.unwrap_or_default();
             let found = format!("{name:?}, A2A {version} over {}", dialer.transport());
             match about.signature.as_deref() {
-                None => visit.ok(found),
+                None => check.ok(found),
                 Some(Verdict::Valid { algorithm, key }) => {
                     let key = key.as_ref().map(|key| format!(" by {key:?}")).unwrap_or_default();
-                    visit.ok(format!("{found}, signed{key} ({algorithm})"));
+                    check.ok(format!("{found}, signed{key} ({algorithm})"));
                 }
                 Some(Verdict::Invalid(why)) => {
-                    visit.warn(format!("{found}, not signed: {why}"), UNSIGNED);
+                    check.warn(format!("{found}, not signed: {why}"), UNSIGNED);
                 }
             }
         }
-        Ok(Err(PeerError { text: why, .. })) => {
-            let cure = if why.contains("`signature`") { UNSIGNED } else { CURE };
-            refused(visit, &why, cure.to_owned(), pass);
-        }
-        Err(_elapsed) => late(visit, ward, "the card", CURE.to_owned()),
+        Ok(Err(error)) => failed(check, &error, CURE.to_owned(), pass),
+        Err(_elapsed) => late(check, context, "the card", CURE.to_owned()),
     }
 }
 
-fn late(visit: &mut Visit, ward: &Ward, what: &str, cure: String) {
-    let patience = seconds(ward.patience);
+fn late(check: &mut Check, context: &Context, what: &str, cure: String) {
+    let patience = seconds(context.patience);
     let finding = format!("{what} did not come within {patience} (`refresh.timeout`)");
-    visit.fail(finding, cure);
+    check.fail(finding, cure);
 }
 
-/// What the server does not do, told apart from whom it does not let in.
-fn refused(visit: &mut Visit, why: &str, cure: String, pass: Pass) {
-    let about_auth = ["HTTP 401", "HTTP 403", "there is no token"];
-    if !about_auth.iter().any(|words| why.contains(words)) {
-        return visit.fail(why, cure);
-    }
-    visit.is_about("auth");
-    visit.fail(why, pass.cure());
+/// The peer gives an error. `cure` is for those that have no cure of their own.
+fn failed(check: &mut Check, error: &PeerError, cure: String, pass: Pass) {
+    let cure = match error.kind {
+        PeerErrorKind::Unauthorized | PeerErrorKind::NoToken => {
+            check.is_about("auth");
+            pass.cure().to_owned()
+        }
+        PeerErrorKind::Unsigned => UNSIGNED.to_owned(),
+        _ => cure,
+    };
+    check.fail(error_chain(error), cure);
 }
 
 fn server_cure(server: &Mcp) -> String {
@@ -281,12 +289,12 @@ fn server_cure(server: &Mcp) -> String {
     }
 }
 
-pub(super) async fn upstream(visit: &mut Visit, ward: &Ward, config: &Config) {
-    visit.begin("upstream");
+pub(super) async fn upstream(check: &mut Check, context: &Context, config: &Config) {
+    check.begin("upstream");
     let Upstream::Mantyx { base_url: base, workspace, credential, tls } = &config.upstream else {
-        return visit.ok("the sandbox, which is a part of the bridge");
+        return check.ok("the sandbox, which is a part of the bridge");
     };
-    if !ward.reach(visit, base, tls.as_ref(), "`upstream.base_url`").await {
+    if !context.reach(check, base, tls.as_ref(), "`upstream.base_url`").await {
         return;
     }
     let apps = config.apps.iter().filter_map(|app| {
@@ -298,12 +306,12 @@ pub(super) async fn upstream(visit: &mut Visit, ward: &Ward, config: &Config) {
     };
     let all = std::iter::once((own.to_owned(), credential)).chain(apps);
     for (key, credential) in all {
-        visit.begin("auth");
+        check.begin("auth");
         match (credential, workspace) {
             (Credential::Passthrough, _) => {
-                visit.ok(format!("`{key}`: every app shows its own, so there is none to try"));
+                check.ok(format!("`{key}`: every app shows its own, so there is none to try"));
             }
-            (Credential::Own(_) | Credential::Oauth(_), None) => visit.warn(
+            (Credential::Own(_) | Credential::Oauth(_), None) => check.warn(
                 format!("`{key}` was not tried, as no workspace is configured"),
                 "write `upstream.workspace`",
             ),
@@ -311,10 +319,10 @@ pub(super) async fn upstream(visit: &mut Visit, ward: &Ward, config: &Config) {
                 let state = StateDir::new(config.state_dir.clone());
                 let mantyx = upstream::Upstream::new(base.clone(), tls.clone(), credential, state);
                 let mantyx = Arc::new(mantyx);
-                ward.mantyxes.borrow_mut().push(Arc::clone(&mantyx));
+                context.mantyxes.borrow_mut().push(Arc::clone(&mantyx));
                 match mantyx.own() {
-                    Some(authority) => models(visit, &mantyx, workspace, &key, &authority).await,
-                    None => visit.fail(format!("`{key}` fits into no header"), "see its value"),
+                    Some(authority) => models(check, &mantyx, workspace, &key, &authority).await,
+                    None => check.fail(format!("`{key}` fits into no header"), "see its value"),
                 }
             }
         }
@@ -335,7 +343,7 @@ fn token_cure(mantyx: &upstream::Upstream) -> &'static str {
 
 /// The cheapest question that wants a credential (agent-runs-protocol §3).
 async fn models(
-    visit: &mut Visit,
+    check: &mut Check,
     mantyx: &upstream::Upstream,
     workspace: &str,
     key: &str,
@@ -350,10 +358,10 @@ async fn models(
     let response = match mantyx.ask(&path, authority).await {
         Ok(response) => response,
         Err(OpenError::Token(error)) => {
-            return visit.fail(format!("`{key}`: {error}"), token_cure(mantyx));
+            return check.fail(format!("`{key}`: {error}"), token_cure(mantyx));
         }
         Err(error) => {
-            return visit.fail(error.to_string(), "see whether `upstream.base_url` is MANTYX");
+            return check.fail(error.to_string(), "see whether `upstream.base_url` is MANTYX");
         }
     };
     let status = response.status();
@@ -364,30 +372,30 @@ async fn models(
             match serde_json::from_slice::<Models<'_>>(&body) {
                 Ok(Models { models }) => {
                     let count = models.len();
-                    visit.ok(format!("`{key}` is good; workspace {workspace} has {count} models"));
+                    check.ok(format!("`{key}` is good; workspace {workspace} has {count} models"));
                 }
-                Err(_) => visit.fail(
+                Err(_) => check.fail(
                     "what answers is not MANTYX: it gives no list of models",
                     "correct `upstream.base_url`",
                 ),
             }
         }
-        StatusCode::UNAUTHORIZED => visit.fail(
+        StatusCode::UNAUTHORIZED => check.fail(
             format!("{answered}: the credential is not known, has expired or was revoked"),
             format!("make a new API key in MANTYX and put it where `{key}` refers to"),
         ),
         // A token need not be allowed to list models to be good for runs.
-        StatusCode::FORBIDDEN => visit.warn(
+        StatusCode::FORBIDDEN => check.warn(
             format!("{answered}: the credential is known, and may not do this"),
             "give it the scopes models:read and runs:write, or use a key of the Developer API",
         ),
-        StatusCode::NOT_FOUND => visit.fail(
+        StatusCode::NOT_FOUND => check.fail(
             format!("{answered}: the credential belongs to another workspace"),
             "correct `upstream.workspace`, or use a credential of that workspace",
         ),
         _ if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
-            visit.warn(answered, "try again in a while");
+            check.warn(answered, "try again in a while");
         }
-        _ => visit.fail(answered, "see whether `upstream.base_url` is MANTYX"),
+        _ => check.fail(answered, "see whether `upstream.base_url` is MANTYX"),
     }
 }

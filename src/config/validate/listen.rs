@@ -10,16 +10,16 @@ use std::{
 
 use url::Url;
 
-use super::{Lower, everybody_reads};
+use super::{Validator, everybody_reads};
 use crate::{
     config::{
         Auth, Files, Listen, San,
+        deserialize::At,
         document::NodeId,
         environment::SmallFile,
-        read::At,
+        file_format,
         reference::Dialect,
-        shape,
-        words::{AuthWord, ListenValue, OneOrMany},
+        scalars::{ListenValue, OneOrMany},
     },
     tls::{certificate::Validity, files::Which},
 };
@@ -27,7 +27,7 @@ use crate::{
 const DEFAULT_PORT: u16 = 7717;
 const FORMS: &str = "write 127.0.0.1:7717, [::1]:7717 or localhost:7717";
 
-impl Lower<'_> {
+impl Validator<'_> {
     pub(super) fn listen(&self, section: Option<&At<ListenValue>>) -> Option<Listen> {
         let Some(At { value, node }) = section else {
             let tcp = vec![(Ipv4Addr::LOCALHOST, DEFAULT_PORT).into()];
@@ -66,8 +66,8 @@ impl Lower<'_> {
         }
     }
 
-    fn tls(&self, at: &At<shape::Tls>, has_tcp: bool) -> Option<Files> {
-        let shape::Tls { cert, key, client_ca } = &at.value;
+    fn tls(&self, at: &At<file_format::Tls>, has_tcp: bool) -> Option<Files> {
+        let file_format::Tls { cert, key, client_ca } = &at.value;
         let path = |written: &Option<At<String>>, name: &str| match written {
             Some(at) => self.path(at),
             None => {
@@ -76,7 +76,8 @@ impl Lower<'_> {
                 None
             }
         };
-        let (cert, key) = (path(cert, "cert"), path(key, "key"));
+        let cert = path(cert, "cert");
+        let key = path(key, "key");
         let client_ca = match client_ca {
             Some(at) => Some(self.path(at)?),
             None => None,
@@ -154,8 +155,8 @@ impl Lower<'_> {
         Some(text)
     }
 
-    pub(super) fn auth(&self, section: Option<&At<AuthWord>>, listen: Option<&Listen>) -> Auth {
-        let Some(At { value: AuthWord::Off, node }) = section else { return Auth::Token };
+    pub(super) fn auth(&self, section: Option<&At<Auth>>, listen: Option<&Listen>) -> Auth {
+        let Some(At { value: Auth::Off, node }) = section else { return Auth::Token };
         let open = |listen: &Listen| listen.tcp.iter().find(|tcp| !tcp.ip().is_loopback()).copied();
         if let Some(open) = listen.and_then(open) {
             self.error(

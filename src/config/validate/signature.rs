@@ -2,15 +2,15 @@
 //!
 //! Must not: look at a card.
 
-use super::{Lower, everybody_writes};
+use super::{Validator, everybody_writes};
 use crate::{
     config::{
         Signers,
+        deserialize::At,
         document::NodeId,
-        read::At,
+        file_format,
         reference::{Dialect, plain_reason},
-        shape,
-        words::OneOrMany,
+        scalars::OneOrMany,
     },
     keys::PublicKey,
 };
@@ -18,11 +18,11 @@ use crate::{
 const PUBLIC: &str = "name a file with the agent's public key: PEM (-----BEGIN PUBLIC KEY-----, which \
                       `openssl x509 -pubkey -noout` makes of a certificate), a JWK, or a set of them";
 
-impl Lower<'_> {
+impl Validator<'_> {
     /// Who has to have signed the card. `None` outside: it was refused.
     pub(super) fn signature(
         &self,
-        section: Option<&At<shape::CardSignature>>,
+        section: Option<&At<file_format::CardSignature>>,
         is_bundled: bool,
     ) -> Option<Option<Signers>> {
         let Some(At { value: section, node }) = section else { return Some(None) };

@@ -2,12 +2,12 @@
 //!
 //! Must not: know how a person is asked.
 
-use super::Lower;
+use super::Validator;
 use crate::{
     config::{
+        deserialize::At,
         document::NodeId,
-        read::At,
-        words::{Globs, OneOrMany},
+        scalars::{Globs, OneOrMany},
     },
     model::{approval::Policy, ids::BackendName},
 };
@@ -15,7 +15,7 @@ use crate::{
 /// The word among the globs that means the tools which may destroy something.
 const DESTRUCTIVE: &str = "destructive";
 
-impl Lower<'_> {
+impl Validator<'_> {
     /// What an MCP server's `approve` says: globs of its own names, and the word.
     pub(super) fn approve(&self, at: Option<&At<Globs>>) -> Policy {
         let Some(At { value, node }) = at else { return Policy::default() };

@@ -3,6 +3,7 @@
 //! Must not: be the only guard. Resolved references never come near a message.
 
 use super::{
+    Secrets,
     document::{Document, Kind, Node, NodeId},
     reference::looks_secret,
 };
@@ -10,42 +11,37 @@ use super::{
 const MASK: &str = "***";
 
 /// What must not be shown.
-pub(super) struct Mask {
-    /// Longest first, so that none is hidden only in part.
-    secrets: Vec<String>,
+pub(super) struct Redactor {
+    secrets: Secrets,
     /// There is no tree to find secrets in, so lines are judged by their looks.
     by_looks: bool,
 }
 
-impl Mask {
+impl Redactor {
     /// For a file that could be parsed.
     pub(super) fn of(document: &Document, text: &str) -> Self {
-        let mut secrets = Vec::new();
+        let mut secrets = Secrets::default();
         collect(&document.root, false, false, &mut |node, value: &str| {
             // The source differs from the value where there are escapes or several lines.
             let source = text.get(document.source(node)).unwrap_or_default();
             for line in value.lines().chain(source.lines()) {
                 let line = line.trim().trim_matches(['"', '\'']);
                 // What is short or a reference tells nobody anything.
-                if line.len() >= 4 && !line.contains("${") && line != "passthrough" {
-                    secrets.push(line.to_owned());
+                if !line.contains("${") && line != "passthrough" {
+                    secrets.add_longer_than(3, line);
                 }
             }
         });
-        secrets.sort_by_key(|secret: &String| std::cmp::Reverse(secret.len()));
         Self { secrets, by_looks: false }
     }
 
     /// For a file that could not.
     pub(super) fn by_looks() -> Self {
-        Self { secrets: Vec::new(), by_looks: true }
+        Self { secrets: Secrets::default(), by_looks: true }
     }
 
     pub(super) fn apply(&self, text: &str) -> String {
-        let mut text = text.to_owned();
-        for secret in &self.secrets {
-            text = text.replace(secret.as_str(), MASK);
-        }
+        let mut text = self.secrets.replace(text.to_owned(), MASK);
         if self.by_looks {
             text = hide_by_looks(&text);
         }

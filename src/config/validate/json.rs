@@ -2,10 +2,10 @@
 //!
 //! Must not: know what the value is for.
 
-use super::Lower;
+use super::Validator;
 use crate::config::document::{Kind, Node, NodeId};
 
-impl Lower<'_> {
+impl Validator<'_> {
     /// The JSON text of a value of the file; a mistake says what cannot be written as JSON.
     pub(super) fn json(&self, id: NodeId) -> Option<String> {
         let mut text = String::new();

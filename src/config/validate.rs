@@ -27,17 +27,17 @@ use std::{
     time::Duration,
 };
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{
-    Audit, Backend, Calls, Config, Contact, Listen, Refresh, Written,
+    Audit, Backend, Calls, Config, Contact, Listen, Refresh, Secrets, Written,
+    deserialize::{At, Mistake},
     document::{Document, NodeId},
     environment::Environment,
+    file_format::File,
     program::outermost,
-    read::{At, Mistake},
     reference::{Dialect, Flaw, Template},
-    shape::File,
-    words::DurationText,
+    scalars::DurationText,
 };
 
 /// MANTYX gives up on a tool call after 300 s, and the answer has to travel.
@@ -49,7 +49,7 @@ const MIN_REFRESH: Duration = Duration::from_secs(1);
 const MAX_REFRESH: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// What every check needs.
-pub(super) struct Lower<'a> {
+pub(super) struct Validator<'a> {
     document: &'a Document,
     env: &'a Environment,
     /// What is read.
@@ -68,9 +68,11 @@ pub(super) struct Findings {
     pub warnings: Vec<(NodeId, String)>,
     /// Files with secrets of the bridge's, and directories of such.
     secret_files: Vec<PathBuf>,
+    /// What they hold, as far as others are told it.
+    secrets: Secrets,
 }
 
-impl<'a> Lower<'a> {
+impl<'a> Validator<'a> {
     pub(super) fn new(
         document: &'a Document,
         env: &'a Environment,
@@ -97,10 +99,13 @@ impl<'a> Lower<'a> {
         let backends = self.backends(file, &refresh, &calls);
         let apps = self.apps(file.apps.as_ref(), &backends, auth, listen.as_ref());
         self.check_tls(file.listen.as_ref(), listen.as_ref());
-        let (disabled, mut backends) = (backends.disabled(), backends.into_map());
+        let disabled = backends.disabled();
+        let mut backends = backends.into_map();
         let hidden = self.hidden(listen.as_ref(), state_dir.as_ref());
+        let secrets = Arc::new(std::mem::take(&mut self.findings.borrow_mut().secrets));
         for program in backends.values_mut().filter_map(Backend::program_mut) {
             program.hidden = Arc::clone(&hidden);
+            program.secrets = Arc::clone(&secrets);
         }
         Some(Config {
             listen: listen?,
@@ -116,6 +121,7 @@ impl<'a> Lower<'a> {
             },
             disabled,
             backends,
+            secrets,
             warnings: Vec::new(),
         })
     }
@@ -143,7 +149,7 @@ impl<'a> Lower<'a> {
         })
     }
 
-    fn refresh(&self, section: Option<&super::shape::Refresh>) -> Refresh {
+    fn refresh(&self, section: Option<&super::file_format::Refresh>) -> Refresh {
         Refresh {
             interval: self
                 .refresh_interval(section.and_then(|s| s.interval.as_ref()))
@@ -159,7 +165,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    fn calls(&self, section: Option<&super::shape::Calls>) -> Calls {
+    fn calls(&self, section: Option<&super::file_format::Calls>) -> Calls {
         let timeout = self
             .call_timeout(section.and_then(|s| s.timeout.as_ref()))
             .unwrap_or(Duration::from_secs(285));
@@ -179,7 +185,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    fn audit(&self, at: &At<super::shape::Audit>) -> Option<Audit> {
+    fn audit(&self, at: &At<super::file_format::Audit>) -> Option<Audit> {
         let Some(file) = &at.value.file else {
             self.missing(
                 at.node,
@@ -311,8 +317,20 @@ impl<'a> Lower<'a> {
         Some(value)
     }
 
-    /// A secret; `name` is what the warning about a plain one calls it.
+    /// A secret that others are told; `name` is what the warning about a plain one calls it.
     fn secret(&self, node: NodeId, text: &str, name: &str) -> Option<SecretString> {
+        let secret = self.token(node, text, name)?;
+        self.keep_secret(secret.expose_secret());
+        Some(secret)
+    }
+
+    /// What others say must not have `value` in it.
+    fn keep_secret(&self, value: &str) {
+        self.findings.borrow_mut().secrets.add(value);
+    }
+
+    /// A secret that the bridge only compares.
+    fn token(&self, node: NodeId, text: &str, name: &str) -> Option<SecretString> {
         let (value, template) = self.resolve(node, text, Dialect::Own)?;
         if value.is_empty() {
             let which = if template.is_plain() { name.to_owned() } else { template.to_string() };
@@ -345,8 +363,11 @@ impl<'a> Lower<'a> {
         Some(self.directory.join(path))
     }
 
-    fn written(value: String, template: &Template) -> Written<String> {
-        let shown = if template.is_plain() { value.clone() } else { template.to_string() };
+    /// `value`, and what may be shown for it.
+    fn written<T>(&self, value: T, text: &str, shown: String) -> Written<T> {
+        if text != shown {
+            self.keep_secret(text);
+        }
         Written::new(value, shown)
     }
 

@@ -4,16 +4,16 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::Lower;
+use super::Validator;
 use crate::{
     config::{
         Backend, Calls, Naming, OnUnavailable, Pin, Refresh, Target,
+        deserialize::At,
         document::{Kind, NodeId},
         error::did_you_mean,
-        read::At,
-        shape::File,
+        file_format::File,
+        scalars::{Count, DurationText, PendingAfter, PinWord, UnavailableWord},
         value::format_duration,
-        words::{Count, DurationText, PendingAfter, PinWord, UnavailableWord},
     },
     model::{approval::Policy, ids::BackendName, pending},
 };
@@ -85,7 +85,7 @@ impl Backends {
     }
 }
 
-impl Lower<'_> {
+impl Validator<'_> {
     pub(super) fn backends(&self, file: &File, refresh: &Refresh, calls: &Calls) -> Backends {
         let inherited = Inherited {
             refresh: refresh.interval,

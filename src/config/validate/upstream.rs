@@ -11,15 +11,15 @@ use std::{
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use super::{Lower, backend::Backends};
+use super::{Validator, backend::Backends};
 use crate::{
     config::{
         App, Auth, Credential, Listen, Rate, RefreshGrant, San, TokenHash, Upstream,
+        deserialize::{At, Scalar},
         document::NodeId,
-        read::{At, Scalar},
+        file_format,
         reference::Dialect,
-        shape,
-        words::Count,
+        scalars::Count,
     },
     model::{
         ids::{AppName, BackendName},
@@ -40,8 +40,8 @@ const CREDENTIAL_CURE: &str = "write `credential: ${env:MANTYX_API_KEY}`, or \
     `credential: passthrough` to forward what each app sends, or `sandbox: true` to try it without \
     an account";
 
-impl Lower<'_> {
-    pub(super) fn upstream(&self, section: Option<&At<shape::Upstream>>) -> Option<Upstream> {
+impl Validator<'_> {
+    pub(super) fn upstream(&self, section: Option<&At<file_format::Upstream>>) -> Option<Upstream> {
         let Some(At { value: upstream, node }) = section else {
             let cure = CREDENTIAL_CURE.replacen("write `", "write `upstream:` and below it `", 1);
             self.missing(self.document.root.id, "`upstream` is missing", cure);
@@ -97,7 +97,7 @@ impl Lower<'_> {
 
     pub(super) fn apps(
         &self,
-        section: Option<&At<BTreeMap<String, At<shape::App>>>>,
+        section: Option<&At<BTreeMap<String, At<file_format::App>>>>,
         backends: &Backends,
         auth: Auth,
         listen: Option<&Listen>,
@@ -152,7 +152,7 @@ impl Lower<'_> {
         apps
     }
 
-    fn rate(&self, At { value: rate, node }: &At<shape::Rate>) -> Option<Rate> {
+    fn rate(&self, At { value: rate, node }: &At<file_format::Rate>) -> Option<Rate> {
         let Some(per_second) = &rate.per_second else {
             let cure = "write how many requests a second it may send: `per_second: 50`";
             self.missing(*node, "`per_second` is missing", cure);
@@ -166,7 +166,7 @@ impl Lower<'_> {
 
     /// The token of an app that stands behind these.
     fn app_token(&self, written: &At<Scalar>, apps: &[App]) -> Option<TokenHash> {
-        let token = self.secret(written.node, &written.value.0, "token")?;
+        let token = self.token(written.node, &written.value.0, "token")?;
         if token.expose_secret().len() < SHORT_TOKEN {
             self.warn(
                 written.node,
@@ -263,9 +263,9 @@ impl Lower<'_> {
     /// is one.
     pub(super) fn first_app(
         &self,
-        At { value: apps, node }: &At<BTreeMap<String, At<shape::App>>>,
+        At { value: apps, node }: &At<BTreeMap<String, At<file_format::App>>>,
     ) -> Option<(AppName, SecretString)> {
-        let sees_all = |(_, app): &(&String, &At<shape::App>)| app.value.backends.is_none();
+        let sees_all = |(_, app): &(&String, &At<file_format::App>)| app.value.backends.is_none();
         let with_token = || apps.iter().filter(|(_, app)| app.value.token.is_some());
         if apps.is_empty() {
             self.missing(*node, "`apps` names no app", "remove the section, or name an app in it");
@@ -276,11 +276,11 @@ impl Lower<'_> {
             return None;
         };
         let written = app.value.token.as_ref()?;
-        let token = self.secret(written.node, &written.value.0, "token")?;
+        let token = self.token(written.node, &written.value.0, "token")?;
         Some((name.as_str().into(), token))
     }
 
-    fn app_rights(&self, app: &shape::App, backends: &Backends) -> Rights {
+    fn app_rights(&self, app: &file_format::App, backends: &Backends) -> Rights {
         let chosen = app.backends.as_ref().map(|at| self.app_backends(at, backends));
         let mut tools = BTreeMap::new();
         for (name, At { value: filter, node }) in app.tools.iter().flat_map(|at| &at.value) {
@@ -347,7 +347,7 @@ impl Lower<'_> {
 
     fn refresh_grant(
         &self,
-        At { value: oauth, node }: &At<shape::UpstreamOauth>,
+        At { value: oauth, node }: &At<file_format::UpstreamOauth>,
         base: Option<&Url>,
     ) -> Option<Credential> {
         let client_id = match &oauth.client_id {

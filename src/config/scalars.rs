@@ -1,0 +1,286 @@
+//! The types of single values in bridge.yaml: what may be written, and its place in the schema.
+//!
+//! Must not: know which key a value belongs to.
+
+use std::{borrow::Cow, fmt, time::Duration};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{
+    Deserialize, Deserializer,
+    de::{
+        self, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor, value::MapAccessDeserializer,
+    },
+};
+
+use super::{
+    deserialize::At,
+    file_format::{ListenMap, Sandbox},
+    value::{DURATION_FORMS, parse_duration},
+};
+
+/// `250ms`, `30s`, `5m`, `2h`.
+#[derive(Debug, Clone, Copy)]
+pub struct DurationText(pub Duration);
+
+/// The value of `pending_after`: a duration, or `off`.
+#[derive(Debug, Clone, Copy)]
+pub enum PendingAfter {
+    Off,
+    After(Duration),
+}
+
+/// A whole number of at least 1.
+#[derive(Debug, Clone, Copy)]
+pub struct Count(pub usize);
+
+/// A number from 0 to 1.
+#[derive(Debug, Clone, Copy)]
+pub struct Share(pub f64);
+
+/// One text or a list of texts.
+#[derive(Debug)]
+pub enum OneOrMany {
+    One(String),
+    Many(Vec<At<String>>),
+}
+
+/// One glob or a list of globs.
+#[derive(Debug)]
+pub struct Globs(pub OneOrMany);
+
+/// The value of `listen`: the short form or the map with everything.
+#[derive(Debug)]
+pub enum ListenValue {
+    Short(OneOrMany),
+    Map(ListenMap),
+}
+
+/// The value of a program's `sandbox`.
+#[derive(Debug)]
+pub enum SandboxValue {
+    Off,
+    Secrets,
+    Lists(Sandbox),
+}
+
+/// A map that is a JSON Schema. Only its place is read here: its content is taken from the document,
+/// which keeps the order of the keys.
+#[derive(Debug)]
+pub struct SchemaMap;
+
+/// The method of a local tool's request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+#[schemars(inline)]
+pub enum HttpMethod {
+    Get,
+    Head,
+    Post,
+    Put,
+    Patch,
+    Delete,
+}
+
+/// The value of `on_unavailable`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
+pub enum UnavailableWord {
+    Stub,
+    Stale,
+    Omit,
+    Fail,
+}
+
+/// The value of `pin`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
+pub enum PinWord {
+    Off,
+    Warn,
+    Enforce,
+}
+
+/// The transport of an MCP server; `http` is what other products call `streamable-http`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
+pub enum McpTransport {
+    Stdio,
+    StreamableHttp,
+    Http,
+    Sse,
+}
+
+/// How each of these values is read: what it may be, its piece of the JSON Schema, in place, and the
+/// values that are taken.
+macro_rules! scalars {
+    ($($name:ident: $expected:expr, |$generator:ident| $schema:expr, { $($visit:tt)* })*) => {$(
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct ScalarVisitor;
+
+                impl<'de> Visitor<'de> for ScalarVisitor {
+                    type Value = $name;
+
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str($expected)
+                    }
+
+                    $($visit)*
+                }
+
+                deserializer.deserialize_any(ScalarVisitor)
+            }
+        }
+
+        impl JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema($generator: &mut SchemaGenerator) -> Schema {
+                $schema
+            }
+        }
+    )*};
+}
+
+scalars! {
+    DurationText: DURATION_FORMS,
+    |_generator| json_schema!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$" }),
+    {
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<DurationText, E> {
+            let wrong = || E::invalid_value(Unexpected::Str(text), &self);
+            parse_duration(text).map(DurationText).ok_or_else(wrong)
+        }
+    }
+
+    PendingAfter: &format!("{DURATION_FORMS}, or off"),
+    |_generator| json_schema!({ "type": "string", "pattern": "^(off|[0-9]+(ms|s|m|h))$" }),
+    {
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<PendingAfter, E> {
+            if text == "off" {
+                return Ok(PendingAfter::Off);
+            }
+            let wrong = || E::invalid_value(Unexpected::Str(text), &self);
+            parse_duration(text).map(PendingAfter::After).ok_or_else(wrong)
+        }
+    }
+
+    Count: "a whole number of at least 1",
+    |_generator| json_schema!({ "type": "integer", "minimum": 1, "maximum": u32::MAX }),
+    {
+        fn visit_u64<E: de::Error>(self, number: u64) -> Result<Count, E> {
+            let wrong = || E::invalid_value(Unexpected::Unsigned(number), &self);
+            // The daemon makes semaphores of these numbers, which have a smaller maximum.
+            let count = u32::try_from(number).ok().and_then(|n| usize::try_from(n).ok());
+            count.filter(|count| *count > 0).map(Count).ok_or_else(wrong)
+        }
+    }
+
+    Share: "a number from 0 to 1",
+    |_generator| json_schema!({ "type": "number", "minimum": 0, "maximum": 1 }),
+    {
+        fn visit_u64<E: de::Error>(self, number: u64) -> Result<Share, E> {
+            match number {
+                0 => Ok(Share(0.0)),
+                1 => Ok(Share(1.0)),
+                _ => Err(E::invalid_value(Unexpected::Unsigned(number), &self)),
+            }
+        }
+
+        fn visit_f64<E: de::Error>(self, number: f64) -> Result<Share, E> {
+            let wrong = || E::invalid_value(Unexpected::Float(number), &self);
+            Some(number).filter(|n| (0.0..=1.0).contains(n)).map(Share).ok_or_else(wrong)
+        }
+    }
+
+    OneOrMany: "a string or a list of strings",
+    |_generator| json_schema!({ "type": ["string", "array"], "items": { "type": "string" } }),
+    {
+        fn visit_str<E>(self, text: &str) -> Result<OneOrMany, E> {
+            Ok(OneOrMany::One(text.to_owned()))
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<OneOrMany, A::Error> {
+            many(seq)
+        }
+    }
+
+    Globs: "a glob or a list of globs",
+    |generator| OneOrMany::json_schema(generator),
+    {
+        fn visit_str<E>(self, text: &str) -> Result<Globs, E> {
+            Ok(Globs(OneOrMany::One(text.to_owned())))
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Globs, A::Error> {
+            many(seq).map(Globs)
+        }
+    }
+
+    ListenValue: "an address, a list of addresses, or a map with tcp, unix and tls",
+    |generator| json_schema!({
+        "anyOf": [
+            OneOrMany::json_schema(generator),
+            generator.subschema_for::<ListenMap>(),
+        ],
+    }),
+    {
+        fn visit_str<E>(self, text: &str) -> Result<ListenValue, E> {
+            Ok(ListenValue::Short(OneOrMany::One(text.to_owned())))
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<ListenValue, A::Error> {
+            many(seq).map(ListenValue::Short)
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ListenValue, A::Error> {
+            ListenMap::deserialize(MapAccessDeserializer::new(map)).map(ListenValue::Map)
+        }
+    }
+
+    SandboxValue: "off, secrets, or a map with read, write",
+    |generator| json_schema!({
+        "anyOf": [
+            { "enum": ["off", "secrets"] },
+            generator.subschema_for::<Sandbox>(),
+        ],
+    }),
+    {
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<SandboxValue, E> {
+            match text {
+                "off" => Ok(SandboxValue::Off),
+                "secrets" => Ok(SandboxValue::Secrets),
+                _ => Err(E::invalid_value(Unexpected::Str(text), &self)),
+            }
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<SandboxValue, A::Error> {
+            Sandbox::deserialize(MapAccessDeserializer::new(map)).map(SandboxValue::Lists)
+        }
+    }
+
+    SchemaMap: "a map, which is a JSON Schema",
+    |_generator| json_schema!({ "type": "object" }),
+    {
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<SchemaMap, A::Error> {
+            while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+            Ok(SchemaMap)
+        }
+    }
+}
+
+fn many<'de, A: SeqAccess<'de>>(mut seq: A) -> Result<OneOrMany, A::Error> {
+    let mut items = Vec::new();
+    while let Some(item) = seq.next_element()? {
+        items.push(item);
+    }
+    Ok(OneOrMany::Many(items))
+}

@@ -1,0 +1,61 @@
+//! The secrets of bridge.yaml, and texts of others without them.
+//!
+//! `validate` adds each one that it resolves. What programs and servers say may repeat them, and
+//! goes into the log, into errors and into what `doctor` shows.
+//!
+//! Must not: hold the token of an app, of which the bridge keeps a hash alone.
+
+use secrecy::{ExposeSecret as _, SecretString};
+
+/// Longest first: a secret that is a part of another one must not break that one up.
+#[derive(Debug, Clone, Default)]
+pub struct Secrets(Vec<SecretString>);
+
+impl Secrets {
+    /// A shorter value is no secret, and would be found everywhere.
+    const SHORTEST: usize = 8;
+
+    pub fn add(&mut self, value: &str) {
+        self.add_longer_than(Self::SHORTEST - 1, value);
+    }
+
+    pub(super) fn add_longer_than(&mut self, length: usize, value: &str) {
+        let at = self.0.partition_point(|known| known.expose_secret().len() > value.len());
+        if value.len() > length {
+            self.0.insert(at, value.into());
+        }
+    }
+
+    /// `text` with `[hidden]` in place of each secret.
+    pub fn hide(&self, text: String) -> String {
+        self.replace(text, "[hidden]")
+    }
+
+    pub(super) fn replace(&self, text: String, mask: &str) -> String {
+        let found = |text: &str| self.0.iter().any(|value| text.contains(value.expose_secret()));
+        if !found(&text) {
+            return text;
+        }
+        self.0.iter().fold(text, |text, value| text.replace(value.expose_secret(), mask))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What is hidden.
+
+    use super::*;
+
+    #[test]
+    fn all_but_short_ones_are_hidden_whole() {
+        let mut secrets = Secrets::default();
+        for value in ["t0ken-of-it", "s3cret-t0ken-of-it", "true"] {
+            secrets.add(value);
+        }
+        assert_eq!(
+            secrets.hide("true: s3cret-t0ken-of-it,t0ken-of-it".to_owned()),
+            "true: [hidden],[hidden]"
+        );
+        assert!(!format!("{secrets:?}").contains("t0ken"));
+    }
+}

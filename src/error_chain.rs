@@ -1,0 +1,78 @@
+//! An error with its causes as one line of text, and the error of TLS among them in plain words.
+//!
+//! Must not: know which operation failed.
+
+use std::{error::Error, io};
+
+use rustls::{AlertDescription, CertificateError};
+
+/// What reqwest and hyper say above the cause, and nobody learns anything from.
+const SAYS_NOTHING: [&str; 4] = [
+    "error sending request",
+    "client error (Connect)",
+    "client error (SendRequest)",
+    "tcp connect error",
+];
+
+/// An error and what caused it, down to the root, in one line.
+pub(crate) fn error_chain(error: &(dyn Error + 'static)) -> String {
+    let layers = std::iter::successors(Some(error), |&error| error.source());
+    let mut text = String::new();
+    for layer in layers {
+        let is_root = layer.source().is_none();
+        let flaw = if is_root { tls_error(layer).and_then(tls_flaw) } else { None };
+        let next = flaw.map_or_else(|| layer.to_string(), str::to_owned);
+        if text.ends_with(&next) || SAYS_NOTHING.contains(&next.as_str()) && !is_root {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&next);
+    }
+    text
+}
+
+/// The error of TLS in a chain: an `io::Error` hides what it was made of from `source`.
+pub(crate) fn tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        next = match inner {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
+    }
+    None
+}
+
+/// What is wrong with a server's TLS, in plain words; `None` for what rustls says as well.
+pub(crate) fn tls_flaw(error: &rustls::Error) -> Option<&'static str> {
+    Some(match error {
+        rustls::Error::InvalidCertificate(certificate) => match certificate {
+            CertificateError::UnknownIssuer => {
+                "the certificate is signed by an authority that is not trusted here"
+            }
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "the certificate has expired"
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "the certificate is not valid yet"
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "the certificate is for another name"
+            }
+            _ => return None,
+        },
+        rustls::Error::InvalidMessage(_) => "the server does not speak TLS on this port",
+        rustls::Error::AlertReceived(
+            AlertDescription::CertificateRequired
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnknownCA,
+        ) => "the server wants a certificate of the bridge, and one that it knows",
+        _ => return None,
+    })
+}
