@@ -14,15 +14,21 @@ use super::{
     lines::{Line, Lines},
     raw::{Exchange, Marker, Wire},
 };
-use crate::backend::peer::{NotRead, Progress};
+use crate::{
+    backend::peer::{NotRead, Progress},
+    model::{
+        call::CallRequest,
+        ids::BackendName,
+        offer::{RefKind, Route, Target},
+    },
+};
 
 /// Reads `data` as lines of a server that was asked for a handshake (id 0), a page of tools (1) and
 /// a call (2). The result of the call is JSON if there is one.
 pub fn read(data: &[u8]) {
     let wire = Wire::default();
     let mut call = CallToolRequest::new(CallToolRequestParams::new("t"));
-    let exchange =
-        Exchange::of_call(RawValue::NULL.to_owned(), Vec::new(), Progress::default(), None);
+    let exchange = Exchange::of_call(request(), Vec::new(), Progress::default(), None);
     call.extensions.insert(Marker(Arc::clone(&exchange)));
     let requests: [ClientRequest; 3] = [
         InitializeRequest::new(ClientConfig::default()).into(),
@@ -50,4 +56,20 @@ pub fn read(data: &[u8]) {
     if let Some(Ok(result)) = exchange.take_outcome() {
         serde_json::from_str::<&RawValue>(result.get()).expect("a result is JSON");
     }
+}
+
+/// A call without arguments.
+fn request() -> Arc<CallRequest> {
+    let backend = BackendName::parse("fuzz").expect("a name");
+    let target = Target::Tool { name: "t".into(), input: None };
+    let kind = RefKind::McpLocal;
+    let route = Route { backend, kind, target, repeatable: false, destructive: false };
+    Arc::new(CallRequest {
+        app: "a".into(),
+        run: None,
+        tool_use: "by hand".into(),
+        name: "t".to_owned(),
+        route,
+        arguments: RawValue::NULL.to_owned(),
+    })
 }
