@@ -8,7 +8,7 @@ use mantyx_bridge::{
     config::{Config, Environment},
     journal,
     model::{
-        answer::{self, Answer},
+        answer::Answer,
         canonical::Node,
         card::{
             Card,
