@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use super::{Failure, terminal::plain};
 use crate::{
     config::{Contact, Files, Listen},
-    door::guard::OPERATOR,
+    http::auth::OPERATOR,
     http_client,
     state::StateDir,
     tls::{files::first_certificate, pin},

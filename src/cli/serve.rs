@@ -16,13 +16,17 @@ use crate::{
     config::{ConfigFile, Environment},
     daemon::{Daemon, Options, Reload},
     descriptors,
+    http::server::socket_activation::ActivatedSocket,
     http_client::chain,
-    server::handed::Handed,
     traces,
     watch::Watch,
 };
 
-pub(super) async fn serve(path: PathBuf, env: Environment, handed: Vec<Handed>) -> Outcome {
+pub(super) async fn serve(
+    path: PathBuf,
+    env: Environment,
+    handed: Vec<ActivatedSocket>,
+) -> Outcome {
     // Before the file is read, so that no change of it is missed.
     let watch = Watch::new(&path)?;
     let (config, file) = ConfigFile::load(path, env.clone())?;
