@@ -9,6 +9,7 @@ mod metrics;
 mod openapi;
 mod problems;
 mod ready;
+pub mod routes;
 mod runs;
 mod sight;
 mod status;
@@ -22,6 +23,7 @@ use hyper::body::{Body as _, Incoming};
 use serde::Serialize;
 use tokio::{sync::watch, time::Instant};
 
+use self::routes::{ApiHandler, ApiRequest};
 use crate::{
     backend::{calls::Backends, queue::STANDSTILL},
     config::App,
@@ -30,7 +32,6 @@ use crate::{
         error_code::Code,
         proxy::{self, MAX_SPEC},
         response::{self, Body},
-        router::Own,
     },
     metrics::Requests,
     model::{
@@ -113,47 +114,20 @@ impl Api {
         self.runs.backends()
     }
 
-    /// Answers a request. Routes that are open to everyone come without a caller.
-    pub async fn handle(
-        &self,
-        route: Own,
-        caller: Option<Caller>,
-        request: Request<Incoming>,
-    ) -> Response<Body> {
-        let Some(caller) = caller else {
-            return match route {
-                Own::Ready => self.ready(None),
-                _ => response::json(StatusCode::OK, &serde_json::json!({ "status": "ok" })),
-            };
-        };
-        let app = Arc::clone(&caller.app);
+    /// Answers a request by `handler`, unless a form of a page may have sent it.
+    pub async fn handle(&self, handler: ApiHandler, asked: ApiRequest) -> Response<Body> {
+        let request = &asked.request;
         // What changes something says that it is JSON, as a page's form cannot.
         let says_nothing =
             !request.headers().contains_key(header::CONTENT_TYPE) && request.body().is_end_stream();
         if request.method() == Method::POST && !says_nothing && !is_json(request.headers()) {
             return not_json();
         }
-        match route {
-            Own::Health => response::json(StatusCode::OK, &serde_json::json!({ "status": "ok" })),
-            Own::Ready => self.ready(Some(&app)),
-            Own::Status => response::json(StatusCode::OK, &status::status(self, &caller)),
-            Own::ToolRefs => self.tool_refs(&app, &request),
-            Own::Inject => self.inject(caller, request).await,
-            Own::ToolCalls => self.tool_call(caller, request).await,
-            Own::Refresh(name) => self.refresh(&app, &name).await,
-            Own::Trust => self.trust(&caller),
-            Own::Accept(name) => self.accept(caller, &name, request).await,
-            Own::Submit => self.submit(&caller, request).await,
-            Own::Runs => self.list_runs(&caller, request.headers()),
-            Own::Run(id) => self.show_run(&caller, &id, &request),
-            Own::Attach(id) => self.attach(&caller, id, request).await,
-            Own::Calls => self.list_calls(&caller, request.headers()),
-            Own::Approvals => self.list_approvals(&caller, request.headers()),
-            Own::Decide(id) => self.decide(caller, &id, request).await,
-            Own::Metrics => self.metrics(),
-            Own::Events => self.events(caller, request.headers()),
-            Own::OpenApi => openapi::document(),
-        }
+        handler(self, asked).await
+    }
+
+    fn status(&self, caller: &Caller) -> Response<Body> {
+        response::json(StatusCode::OK, &status::status(self, caller))
     }
 
     /// The headers and the JSON body of a request. `caller` is what it is now that the body is there;
@@ -300,6 +274,10 @@ impl Api {
         self.backends().refresh(name.as_str()).await;
         response::json(StatusCode::OK, &status::backend(self, name))
     }
+}
+
+fn alive() -> Response<Body> {
+    response::json(StatusCode::OK, &serde_json::json!({ "status": "ok" }))
 }
 
 /// The backends in `offer`.

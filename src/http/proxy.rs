@@ -5,6 +5,8 @@
 
 pub mod forward;
 mod inject;
+pub mod path;
+pub mod route;
 
 use std::sync::Arc;
 
@@ -18,12 +20,12 @@ pub use self::forward::Outgoing;
 pub use self::inject::{
     MAX_SPEC, inject_error, injected_header, names, read_spec, selection, trace,
 };
+pub use self::route::{Proxied, Resource};
 use crate::{
     http::{
         auth::Caller,
         error_code::Code,
         response::{self, Body},
-        router::{Proxied, Resource},
     },
     model::{
         ids::{RunId, RunKind, SessionId, ToolUseId, Workspace},

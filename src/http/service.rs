@@ -19,7 +19,10 @@ pub use self::detached::DetachedRequests;
 use crate::{
     budget,
     http::{
-        api::Api,
+        api::{
+            Api,
+            routes::{Access, AfterHangUp, ApiRequest, Handler, OwnRoute},
+        },
         auth::{
             App, Authenticator, Caller, OPERATOR, Refusal, TokenHash, rate_limit, sessions::Begun,
         },
@@ -27,7 +30,7 @@ use crate::{
         error_code::Code,
         proxy::{self, Proxy},
         response::{self, Body},
-        router::{AfterHangUp, Own, Route},
+        router::Route,
         status_page,
     },
     http_client,
@@ -108,7 +111,7 @@ impl Service {
     ) -> Response<Body> {
         let path = request.uri().path();
         let route = Route::of(request.method(), path);
-        if route.is_open() {
+        if route.access().is_open() {
             return self.handle(request, client).await;
         }
         let mut response = self.refuse(path, &client, &Refusal::TooManyConnections);
@@ -127,15 +130,16 @@ impl Service {
         client: &ClientInfo,
     ) -> Result<Option<Caller>, Refusal> {
         self.auth.check_browser(request.uri(), request.headers(), client)?;
-        if route.is_open() {
-            // Whoever watches over the bridge may be told more, and is never turned away.
-            let wants_more = *route == Route::Own(Own::Ready);
+        let access = route.access();
+        if access.is_open() {
+            // A program that watches over the bridge may be told more, and is never turned away.
+            let wants_more = access == Access::AnyoneAppsMore;
             let caller = wants_more.then(|| self.auth.recognize(request.headers(), client));
             return Ok(caller.flatten());
         }
         self.auth.check_failures(client)?;
         let caller = self
-            .identify(route, request, client)
+            .identify(access, request, client)
             .map_err(|refusal| self.auth.turned_away(refusal, client))?;
         if let Some(caller) = &caller {
             self.auth.check_rate(&caller.app)?;
@@ -146,13 +150,14 @@ impl Service {
     /// Finds out who the caller of a route is that not everybody may see.
     fn identify(
         &self,
-        route: &Route,
+        access: Access,
         request: &Request<Incoming>,
         client: &ClientInfo,
     ) -> Result<Option<Caller>, Refusal> {
         let in_session = || {
-            let caller = self.in_session(request, client).filter(|_| route.takes_sessions());
-            caller.filter(|_| !route.wants_key() || self.api.sessions.has_key(request.headers()))
+            let caller = self.in_session(request, client).filter(|_| access.takes_sessions());
+            let wants_key = access == Access::AppOrSessionWithKey;
+            caller.filter(|_| !wants_key || self.api.sessions.has_key(request.headers()))
         };
         match self.auth.identify(request.headers(), client) {
             Ok(mut caller) => {
@@ -162,13 +167,8 @@ impl Service {
                 let operator = is_free.then(in_session).flatten().filter(|it| it.is_operator);
                 Ok(Some(operator.unwrap_or(caller)))
             }
-            Err(Refusal::NoToken) if route.takes_sessions() => {
-                let caller = in_session();
-                match route {
-                    Route::Page => Ok(caller),
-                    _ => Ok(Some(caller.ok_or(Refusal::NoToken)?)),
-                }
-            }
+            Err(Refusal::NoToken) if access == Access::AppOrForm => Ok(in_session()),
+            Err(Refusal::NoToken) => Ok(Some(in_session().ok_or(Refusal::NoToken)?)),
             Err(refusal) => Err(refusal),
         }
     }
@@ -310,17 +310,11 @@ impl Service {
         client: &ClientInfo,
     ) -> Response<Body> {
         match (route, caller) {
-            (Route::Own(own), caller) => self.api.handle(own, caller, request).await,
+            (Route::Own(own, segment), caller) => {
+                self.answer(own, segment, caller, request, client).await
+            }
             (Route::Proxied(proxied, resource), Some(caller)) => {
                 self.proxy.handle((proxied, resource), caller, request).await
-            }
-            (Route::Page, Some(_)) => {
-                status_page::page(self.api.sessions.token(request.headers()).is_some())
-            }
-            (Route::Page, None) => status_page::sign_in(None),
-            (Route::SignIn, _) => self.sign_in(request, client).await,
-            (Route::SignOut, _) => {
-                status_page::see_page(self.api.sessions.end(request.headers()), None)
             }
             (Route::WrongMethod(allow), _) => response::wrong_method(allow),
             (Route::Ambiguous, _) => response::error(
@@ -336,6 +330,33 @@ impl Service {
                 "The bridge has no such route. MANTYX's own are below /api/, the bridge's below \
                  /v1/; the README lists them.",
             ),
+        }
+    }
+
+    /// Answers a request of a route of the bridge's own.
+    async fn answer(
+        &self,
+        own: &OwnRoute,
+        segment: String,
+        caller: Option<Caller>,
+        request: Request<Incoming>,
+        client: &ClientInfo,
+    ) -> Response<Body> {
+        let sessions = &self.api.sessions;
+        match (own.handler, caller) {
+            (Handler::Open(handler), caller) => {
+                handler(&self.api, caller.as_ref().map(|caller| caller.app.as_ref()))
+            }
+            (Handler::Api(handler), Some(caller)) => {
+                self.api.handle(handler, ApiRequest { caller, request, segment }).await
+            }
+            (Handler::Api(_), None) => response::not_let_in(),
+            (Handler::Page, Some(_)) => {
+                status_page::page(sessions.token(request.headers()).is_some())
+            }
+            (Handler::Page, None) => status_page::sign_in(None),
+            (Handler::SignIn, _) => self.sign_in(request, client).await,
+            (Handler::SignOut, _) => status_page::see_page(sessions.end(request.headers()), None),
         }
     }
 

@@ -29,7 +29,10 @@ const DIRECTIONS: &[(&str, &str)] = &[
     ("http", "cli daemon sandbox"),
     ("http::client_info", "backend config http runs upstream"),
     ("http::error_code", "backend config http runs upstream"),
-    ("http::router", "backend config http runs upstream"),
+    (
+        "http::router",
+        "backend config http::auth http::server http::service http::status_page runs upstream",
+    ),
     (
         "http::auth",
         "backend http::api http::proxy http::router http::server http::service http::status_page runs",
@@ -42,8 +45,8 @@ const DIRECTIONS: &[(&str, &str)] = &[
         "http::status_page",
         "backend config http::api http::auth http::proxy http::router http::server http::service model runs upstream",
     ),
-    ("http::proxy", "http::api http::server http::service http::status_page"),
-    ("http::api", "http::server http::service http::status_page"),
+    ("http::proxy", "http::api http::router http::server http::service http::status_page"),
+    ("http::api", "http::router http::server http::service http::status_page"),
     ("http::service", "backend config http::server runs upstream"),
     (
         "http::server",

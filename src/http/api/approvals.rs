@@ -8,13 +8,12 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, Request, Response, StatusCode};
-use hyper::body::Incoming;
+use http::{HeaderMap, Response, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Api, bad_request, sight::Sight, time};
+use super::{Api, bad_request, routes::ApiRequest, sight::Sight, time};
 use crate::{
     http::{
         auth::Caller,
@@ -135,12 +134,8 @@ impl Api {
         response::json(StatusCode::OK, &list)
     }
 
-    pub(super) async fn decide(
-        &self,
-        mut caller: Caller,
-        id: &str,
-        request: Request<Incoming>,
-    ) -> Response<Body> {
+    pub(super) async fn decide(&self, asked: ApiRequest) -> Response<Body> {
+        let ApiRequest { mut caller, request, segment: id } = asked;
         if !caller.may_decide() {
             return not_yours_to_decide();
         }
@@ -167,10 +162,10 @@ impl Api {
         let by = if caller.is_operator { Decider::Operator } else { Decider::App };
         let decision = Decision { approved, by, reason };
         let sight = Sight::of(&self.runs, &caller, &headers);
-        let seen = self.runs.approvals().get(caller.sees(), id);
+        let seen = self.runs.approvals().get(caller.sees(), &id);
         let seen = seen.filter(|one| sight.has_call(&self.runs, &one.app, one.run.as_ref()));
         let decided = match seen {
-            Some(_) => self.runs.approvals().decide(caller.sees(), id, decision),
+            Some(_) => self.runs.approvals().decide(caller.sees(), &id, decision),
             None => Err(Undecidable::Unknown),
         };
         match decided {

@@ -22,9 +22,8 @@ use crate::{
     http::{
         auth::Caller,
         error_code::Code,
-        proxy::{self, Outgoing},
+        proxy::{self, Outgoing, Resource},
         response::{self, Body},
-        router::Resource,
     },
     model::{
         ids::{BackendName, RunId, RunKind, Workspace, is_segment},
@@ -142,7 +141,7 @@ impl Api {
     /// A spec in; the run that came of it out, driven.
     pub(super) async fn submit(
         &self,
-        caller: &Caller,
+        caller: Caller,
         mut request: Request<Incoming>,
     ) -> Response<Body> {
         let loaded = self.loaded();
@@ -164,7 +163,7 @@ impl Api {
             return bad_request("The workspace of the configuration cannot stand in a path.");
         };
         *request.uri_mut() = uri;
-        let mut from = Outgoing::new(&self.runs, caller, request.headers(), Resource::default());
+        let mut from = Outgoing::new(&self.runs, &caller, request.headers(), Resource::default());
         let answer = from.create_run(workspace.clone(), kind, request).await;
         if !answer.status().is_success() {
             return answer;
@@ -193,11 +192,11 @@ impl Api {
     /// Drives a run that the app submitted itself.
     pub(super) async fn attach(
         &self,
-        caller: &Caller,
+        caller: Caller,
         run: RunId,
         request: Request<Incoming>,
     ) -> Response<Body> {
-        let mut from = Outgoing::new(&self.runs, caller, request.headers(), Resource::default());
+        let mut from = Outgoing::new(&self.runs, &caller, request.headers(), Resource::default());
         let trace = self.runs.traces().context(proxy::trace(request.headers()));
         let asked = attach_body(request).await;
         let asked = asked.and_then(|(parts, asked)| from.renew(&parts).map(|()| asked));

@@ -9,14 +9,13 @@
 
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode};
-use hyper::body::Incoming;
+use http::{Response, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 use tracing::info;
 
-use super::{Api, bad_request, names, status, unknown_backend};
+use super::{Api, bad_request, names, routes::ApiRequest, status, unknown_backend};
 use crate::{
     backend::registry::Snapshot,
     http::{
@@ -153,12 +152,8 @@ impl Api {
     }
 
     /// Accepts what a backend shows, as the operator has looked at it.
-    pub(super) async fn accept(
-        &self,
-        mut caller: Caller,
-        name: &str,
-        request: Request<Incoming>,
-    ) -> Response<Body> {
+    pub(super) async fn accept(&self, asked: ApiRequest) -> Response<Body> {
+        let ApiRequest { mut caller, request, segment: name } = asked;
         if !caller.is_operator {
             return response::error(
                 StatusCode::FORBIDDEN,
@@ -189,7 +184,7 @@ impl Api {
         let (name, outcome) = match accepted {
             Some((name, outcome)) if self.pinned(name, all_rights).is_some() => (name, outcome),
             _ => {
-                let mut response = unknown_backend(name.to_owned(), &all);
+                let mut response = unknown_backend(name, &all);
                 *response.status_mut() = StatusCode::NOT_FOUND;
                 return response;
             }

@@ -2,8 +2,8 @@
 //!
 //! The token itself is kept neither by the browser nor here, and a session lasts no longer than an
 //! app has it. Browsers send a cookie to every port of a host, so a session opens less than the
-//! token does (`Route::takes_sessions`): looking, and what the page has buttons for. What calls are
-//! made with, and whether they are, it opens only with its key (`Route::wants_key`), which the page
+//! token does (`Access::AppOrSession`): looking, and what the page has buttons for. What calls are
+//! made with, and whether they are, it opens only with its key (`Access::AppOrSessionWithKey`), which the page
 //! is given once and keeps where browsers keep what belongs to one port alone.
 //!
 //! Must not: let anyone in by anything but a cookie that was made here.

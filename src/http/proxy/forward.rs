@@ -19,12 +19,12 @@ use hyper::body::Incoming;
 use reqwest::RequestBuilder;
 use tracing::{error, warn};
 
+use super::route::{Opened, Resource};
 use crate::{
     http::{
         auth::{App, Caller},
         error_code::Code,
         response::{self, Body, BoxError, Paced, Pieces, ReadError},
-        router::{Opened, Resource},
     },
     http_client,
     model::ids::RunKind,

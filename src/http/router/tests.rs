@@ -1,10 +1,25 @@
 //! Every route by its method and path.
 
 use super::*;
+use crate::{http::proxy::route::Opened, model::ids::Workspace};
 
 #[track_caller]
-fn check(method: &str, path: &str, expected: &Route) {
-    assert_eq!(Route::of(&method.parse().unwrap(), path), *expected);
+fn check_own(method: &str, path: &str, pattern: &str, segment: &str) {
+    let route = Route::of(&method.parse().unwrap(), path);
+    let Route::Own(own, found) = &route else { panic!("{route:?}") };
+    assert_eq!((own.path, found.as_str()), (pattern, segment), "{method} {path}");
+}
+
+#[track_caller]
+fn check_wrong_method(method: &str, path: &str, allow: &str) {
+    let route = Route::of(&method.parse().unwrap(), path);
+    assert!(matches!(route, Route::WrongMethod(found) if found == allow), "{route:?}");
+}
+
+#[track_caller]
+fn check_ambiguous(method: &str, path: &str) {
+    let route = Route::of(&method.parse().unwrap(), path);
+    assert!(matches!(route, Route::Ambiguous), "{method} {path}: {route:?}");
 }
 
 #[track_caller]
@@ -23,37 +38,31 @@ fn resource(path: &str) -> Resource {
 
 #[test]
 fn own_routes() {
-    check("GET", "/healthz", &Route::Own(Own::Health));
-    check("HEAD", "/readyz", &Route::Own(Own::Ready));
-    check("GET", "/metrics", &Route::Own(Own::Metrics));
-    check("POST", "/v1/backends/fs/refresh", &Route::Own(Own::Refresh("fs".to_owned())));
-    check("GET", "/v1/specs/inject", &Route::WrongMethod("POST"));
-    check("GET", "/v1/status/", &Route::Unknown);
-    check("GET", "/", &Route::Page);
-    check("GET", "/api", &Route::Unknown);
-    check("POST", "/v1/runs", &Route::Own(Own::Submit));
-    check("GET", "/v1/runs", &Route::Own(Own::Runs));
-    check("DELETE", "/v1/runs", &Route::WrongMethod("GET, HEAD, POST"));
-    check("GET", "/v1/runs/r", &Route::Own(Own::Run("r".into())));
-    check("POST", "/v1/runs/r/attach", &Route::Own(Own::Attach("r".into())));
-    check("GET", "/v1/calls", &Route::Own(Own::Calls));
-    check("GET", "/v1/trust", &Route::Own(Own::Trust));
-    check("POST", "/v1/trust/fs", &Route::Own(Own::Accept("fs".to_owned())));
-    check("GET", "/v1/approvals", &Route::Own(Own::Approvals));
-    check("POST", "/v1/approvals/a", &Route::Own(Own::Decide("a".to_owned())));
-    check("GET", "/v1/approvals/a", &Route::WrongMethod("POST"));
-    check("GET", "/v1/runs/run%5F1", &Route::Own(Own::Run("run_1".into())));
+    for own in ROUTES {
+        let braces = own.path.split('/').find(|segment| segment.starts_with('{'));
+        check_own(own.method, own.path, own.path, braces.unwrap_or_default());
+    }
+    check_own("HEAD", "/readyz", "/readyz", "");
+    check_own("POST", "/v1/backends/fs/refresh", "/v1/backends/{name}/refresh", "fs");
+    check_own("GET", "/v1/runs/run%5F1", "/v1/runs/{id}", "run_1");
+    check_wrong_method("GET", "/v1/specs/inject", "POST");
+    check_wrong_method("POST", "/", "GET, HEAD");
+    check_wrong_method("DELETE", "/v1/runs", "GET, HEAD, POST");
+    check_wrong_method("GET", "/v1/approvals/a", "POST");
+    for path in ["/v1/status/", "/api", "/nothing", "/v1/runs/r/attach/x"] {
+        assert!(matches!(Route::of(&Method::GET, path), Route::Unknown), "{path}");
+    }
 }
 
 #[test]
 fn what_shows_a_requests_headers_is_refused_everywhere() {
     for method in ["TRACE", "TRACK", "trace", "CONNECT"] {
         for path in ["/", "/healthz", "/nothing"] {
-            check(method, path, &Route::WrongMethod(OWN_METHODS));
+            check_wrong_method(method, path, OWN_METHODS);
         }
-        let route = Route::of(&method.parse().unwrap(), "/api/v1/workspaces/a/models");
-        assert_eq!(route, Route::WrongMethod(PROXIED_METHODS));
-        assert!(route.is_proxied());
+        let path = "/api/v1/workspaces/a/models";
+        check_wrong_method(method, path, PROXIED_METHODS);
+        assert!(Route::of(&method.parse().unwrap(), path).is_proxied());
     }
 }
 
@@ -108,7 +117,7 @@ fn proxied_routes() {
         "/agent-runs/%E2%84%AA",
         "/x/..;/agent-runs/run_1",
     ] {
-        check("GET", &format!("{base}{path}"), &Route::Ambiguous);
+        check_ambiguous("GET", &format!("{base}{path}"));
     }
     for (method, path) in [
         ("POST", "/api/v1/Workspaces/acme/agent-runs"),
@@ -119,7 +128,7 @@ fn proxied_routes() {
         ("POST", "/api/v1/workspaces/acme/agent-sessions/s/Messages"),
         ("DELETE", "/api/v1/workspaces/acme/Agent-Sessions/s"),
     ] {
-        check(method, path, &Route::Ambiguous);
+        check_ambiguous(method, path);
     }
     // An id may be such a word.
     let run = "Stream".into();
@@ -189,11 +198,11 @@ fn what_a_credential_opens() {
 
 #[test]
 fn only_health_and_readiness_are_open() {
-    assert!(Route::of(&Method::GET, "/healthz").is_open());
-    assert!(!Route::of(&Method::GET, "/v1/status").is_open());
-    assert!(!Route::of(&Method::GET, "/metrics").is_open());
-    assert!(!Route::of(&Method::GET, "/nothing").is_open());
-    assert!(!Route::of(&Method::GET, "/api/v1/workspaces/a/models").is_open());
+    let is_open = |path: &str| Route::of(&Method::GET, path).access().is_open();
+    assert!(is_open("/healthz") && is_open("/readyz"));
+    for path in ["/", "/v1/status", "/metrics", "/nothing", "/api/v1/workspaces/a/models"] {
+        assert!(!is_open(path), "{path}");
+    }
 }
 
 #[test]

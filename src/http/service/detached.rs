@@ -20,9 +20,9 @@ use tracing::{error, info, warn};
 
 use crate::{
     http::{
+        api::routes::AfterHangUp,
         error_code::Code,
         response::{self, Body},
-        router::AfterHangUp,
     },
     model::ids::AppName,
 };

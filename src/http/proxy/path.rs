@@ -20,7 +20,7 @@ const FIXED: [&str; 9] = [
 
 /// A path as the most generous server reads it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct NormalizedPath {
+pub struct NormalizedPath {
     /// Its segments, decoded and without parameters; empty ones are left out, and [`FIXED`] ones are in
     /// lower case.
     pub segments: Vec<String>,
@@ -32,7 +32,7 @@ pub(super) struct NormalizedPath {
 }
 
 impl NormalizedPath {
-    pub(super) fn of(path: &str) -> Self {
+    pub fn of(path: &str) -> Self {
         let plain = path.split('/').filter(|segment| !segment.is_empty()).map(decoded);
         let plain: Vec<String> = plain.collect();
         let mut text = path.to_owned();
@@ -55,7 +55,7 @@ impl NormalizedPath {
     }
 
     /// Whether `path`, whose meaning this is, is one of MANTYX's.
-    pub(super) fn is_proxied(&self, path: &str) -> bool {
+    pub fn is_proxied(&self, path: &str) -> bool {
         path.starts_with("/api/") || self.segments.len() > 1 && self.segments[0] == "api"
     }
 }
@@ -69,7 +69,7 @@ fn without_case((at, segment): (usize, &str)) -> String {
 }
 
 /// A segment without its percent-encoding (RFC 3986, 2.1).
-pub(super) fn decoded(segment: &str) -> String {
+pub fn decoded(segment: &str) -> String {
     let digit = |byte: &u8| char::from(*byte).to_digit(16);
     let mut bytes = Vec::with_capacity(segment.len());
     let mut rest = segment.as_bytes();
