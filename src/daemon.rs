@@ -188,15 +188,10 @@ impl Daemon {
         };
         let names =
             Names { addresses: addresses.clone(), others: config.listen.hosts.clone(), tls };
-        let requests = DetachedRequests::default();
-        let service = Arc::new(Service {
-            auth: Authenticator::new(config.auth, &apps, names.hosts()),
-            operator,
-            api: Api::new(Arc::clone(&runs), facts),
-            proxy: Proxy { runs: Arc::clone(&runs) },
-            traces,
-            detached: requests.clone(),
-        });
+        let auth = Authenticator::new(config.auth, operator, &apps, names.hosts());
+        let api = Api::new(Arc::clone(&runs), &auth, facts);
+        let (proxy, requests) = (Proxy { runs: Arc::clone(&runs) }, DetachedRequests::default());
+        let service = Arc::new(Service::new(auth, api, proxy, traces, requests.clone()));
         spawn_credential(&mut back, Arc::clone(runs.upstream()));
         for listener in listeners {
             let serving = server::serve(listener, Arc::clone(&service), front.stop_token());

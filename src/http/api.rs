@@ -28,7 +28,7 @@ use crate::{
     backend::{calls::Backends, queue::STANDSTILL},
     config::App,
     http::{
-        auth::{Caller, rate_limit, sessions::Sessions},
+        auth::{Authenticator, Caller, rate_limit, sessions::Sessions},
         error_code::Code,
         proxy::{self, MAX_SPEC},
         response::{self, Body},
@@ -102,8 +102,8 @@ impl fmt::Display for Flaw {
 }
 
 impl Api {
-    pub fn new(runs: Arc<Runs>, facts: Facts) -> Self {
-        Self { runs, sessions: Arc::default(), facts, requests: Arc::default() }
+    pub fn new(runs: Arc<Runs>, auth: &Authenticator, facts: Facts) -> Self {
+        Self { runs, sessions: Arc::clone(&auth.sessions), facts, requests: Arc::default() }
     }
 
     fn loaded(&self) -> Loaded {

@@ -19,10 +19,10 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderMap, HeaderName, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Uri, header};
 use tokio::{sync::watch, time::Instant};
 
-use self::{hosts::Hosts, lockout::Lockout, rate_limit::Bucket};
+use self::{hosts::Hosts, lockout::Lockout, rate_limit::Bucket, sessions::Sessions};
 pub use crate::config::{App, TokenHash};
 use crate::{
     config::Auth,
@@ -47,6 +47,26 @@ pub struct Authenticator {
     /// What is left to apps whose requests are limited.
     left: Mutex<HashMap<AppName, Bucket>>,
     hosts: watch::Sender<Arc<Hosts>>,
+    /// The operator's secret, for what no app may do.
+    operator: TokenHash,
+    /// Those of the status page.
+    pub sessions: Arc<Sessions>,
+}
+
+/// Who may use a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    Anyone,
+    /// Anyone, and an app that shows itself is told more.
+    AnyoneAppsMore,
+    App,
+    /// Also a session of the status page: what the page shows, and what it has buttons for.
+    AppOrSession,
+    /// A session opens it only with its key, which no cookie is: what a call is made with, whether it
+    /// is, and what is accepted of a backend.
+    AppOrSessionWithKey,
+    /// Others get the form to sign in.
+    AppOrForm,
 }
 
 /// A caller that has been let in.
@@ -77,6 +97,17 @@ impl Caller {
     /// An app does not: what asks for calls would otherwise approve them, and no person is asked.
     pub fn may_decide(&self) -> bool {
         self.is_operator || self.app.approves
+    }
+}
+
+impl Access {
+    /// Whether no token is needed.
+    pub fn is_open(self) -> bool {
+        matches!(self, Self::Anyone | Self::AnyoneAppsMore)
+    }
+
+    fn takes_sessions(self) -> bool {
+        matches!(self, Self::AppOrSession | Self::AppOrSessionWithKey | Self::AppOrForm)
     }
 }
 
@@ -166,9 +197,93 @@ impl Refusal {
 
 impl Authenticator {
     /// An authenticator of `apps` on a bridge that is called `hosts`.
-    pub fn new(auth: Auth, apps: &[App], hosts: Hosts) -> Self {
-        let (apps, hosts) = (watch::Sender::new(known(apps)), watch::Sender::new(Arc::new(hosts)));
-        Self { auth, apps, lockout: Lockout::default(), left: Mutex::default(), hosts }
+    pub fn new(auth: Auth, operator: TokenHash, apps: &[App], hosts: Hosts) -> Self {
+        Self {
+            auth,
+            apps: watch::Sender::new(known(apps)),
+            lockout: Lockout::default(),
+            left: Mutex::default(),
+            hosts: watch::Sender::new(Arc::new(hosts)),
+            operator,
+            sessions: Arc::default(),
+        }
+    }
+
+    /// Decides whether a request may go on, before any handler runs, and as whose.
+    pub fn admit<B>(
+        &self,
+        access: Access,
+        request: &Request<B>,
+        client: &ClientInfo,
+    ) -> Result<Option<Caller>, Refusal> {
+        self.check_browser(request.uri(), request.headers(), client)?;
+        if access.is_open() {
+            // A program that watches over the bridge may be told more, and is never turned away.
+            let wants_more = access == Access::AnyoneAppsMore;
+            return Ok(wants_more.then(|| self.recognize(request.headers(), client)).flatten());
+        }
+        self.check_failures(client)?;
+        let caller = self
+            .caller(access, request, client)
+            .map_err(|refusal| self.turned_away(refusal, client))?;
+        if let Some(caller) = &caller {
+            self.check_rate(&caller.app)?;
+        }
+        Ok(caller)
+    }
+
+    /// Finds out who the caller of a route is that is not open to anyone.
+    fn caller<B>(
+        &self,
+        access: Access,
+        request: &Request<B>,
+        client: &ClientInfo,
+    ) -> Result<Option<Caller>, Refusal> {
+        let in_session = || {
+            let caller = self.in_session(request, client).filter(|_| access.takes_sessions());
+            let wants_key = access == Access::AppOrSessionWithKey;
+            caller.filter(|_| !wants_key || self.sessions.has_key(request.headers()))
+        };
+        match self.identify(request.headers(), client) {
+            Ok(mut caller) => {
+                caller.is_operator = self.shows_operator(request.headers());
+                // Where nobody has to show a token, the operator is told apart all the same.
+                let is_free = caller.token_in.is_none() && !caller.is_operator;
+                let operator = is_free.then(in_session).flatten().filter(|it| it.is_operator);
+                Ok(Some(operator.unwrap_or(caller)))
+            }
+            Err(Refusal::NoToken) if access == Access::AppOrForm => Ok(in_session()),
+            Err(Refusal::NoToken) => in_session().ok_or(Refusal::NoToken).map(Some),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    /// The caller whose session the request's cookie stands for.
+    fn in_session<B>(&self, request: &Request<B>, client: &ClientInfo) -> Option<Caller> {
+        // The page's own requests say so; it was checked that the page is no other.
+        let looks = matches!(*request.method(), Method::GET | Method::HEAD);
+        if !looks && !request.headers().contains_key(header::ORIGIN) {
+            return None;
+        }
+        let token = self.sessions.token(request.headers())?;
+        let app = self.app_of(token, client)?;
+        let is_operator = app.is_operator() || self.shows_operator(request.headers());
+        Some(Caller { app, token_in: None, is_operator, in_session: true })
+    }
+
+    fn shows_operator(&self, headers: &HeaderMap) -> bool {
+        headers.get(OPERATOR).map(|value| TokenHash::of(value.as_bytes())) == Some(self.operator)
+    }
+
+    /// The app that a token typed by a person is of, or the operator.
+    pub fn app_by_token(
+        &self,
+        token: &str,
+        client: &ClientInfo,
+    ) -> Result<(TokenHash, Arc<App>), Refusal> {
+        let token = TokenHash::of(token.as_bytes());
+        let app = self.app_of(token, client);
+        app.map(|app| (token, app)).ok_or_else(|| self.turned_away(Refusal::WrongToken, client))
     }
 
     /// Lets these apps in from now on, and no others.
@@ -185,7 +300,7 @@ impl Authenticator {
 
     /// Refuses what only a browser sends on behalf of a foreign page, and requests by a name that
     /// is not ours.
-    pub fn check_browser(
+    fn check_browser(
         &self,
         uri: &Uri,
         headers: &HeaderMap,
@@ -218,7 +333,7 @@ impl Authenticator {
     }
 
     /// Counts a request of an app whose requests are limited.
-    pub fn check_rate(&self, app: &App) -> Result<(), Refusal> {
+    fn check_rate(&self, app: &App) -> Result<(), Refusal> {
         let Some(rate) = app.rate else { return Ok(()) };
         let now = Instant::now();
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
@@ -227,7 +342,7 @@ impl Authenticator {
     }
 
     /// The app that the caller is, for a route that is everybody's. A guess is a guess here, too.
-    pub fn recognize(&self, headers: &HeaderMap, client: &ClientInfo) -> Option<Caller> {
+    fn recognize(&self, headers: &HeaderMap, client: &ClientInfo) -> Option<Caller> {
         self.check_failures(client).ok()?;
         match self.identify(headers, client) {
             Ok(caller) => Some(caller),
@@ -240,7 +355,7 @@ impl Authenticator {
     }
 
     /// Notes that a caller is turned away; what it is told.
-    pub fn turned_away(&self, refusal: Refusal, client: &ClientInfo) -> Refusal {
+    fn turned_away(&self, refusal: Refusal, client: &ClientInfo) -> Refusal {
         if refusal.status() != StatusCode::UNAUTHORIZED {
             return refusal;
         }
@@ -250,7 +365,7 @@ impl Authenticator {
 
     /// Finds the app that the caller is: by its certificate, by the token that it shows, or by its
     /// user.
-    pub fn identify(&self, headers: &HeaderMap, client: &ClientInfo) -> Result<Caller, Refusal> {
+    fn identify(&self, headers: &HeaderMap, client: &ClientInfo) -> Result<Caller, Refusal> {
         let certified = self.certified(client);
         let bearer = headers.get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
         let key = headers.get(X_API_KEY).map(http::HeaderValue::as_bytes);
@@ -279,19 +394,21 @@ impl Authenticator {
 
     /// Ends when `app` is not let in any more as it was: it has been removed, or is known by another
     /// token, user or certificate.
-    pub async fn turns_away(apps: &mut watch::Receiver<Arc<[Arc<App>]>>, app: &App) {
-        let same = |now: &App| now.name == app.name && now.is_known_like(app);
-        // An error says that the authenticator is gone, and with it the daemon.
-        apps.wait_for(|apps| !apps.iter().any(|now| same(now))).await.ok();
+    pub fn until_removed(&self, app: Arc<App>) -> impl Future<Output = ()> + use<> {
+        let mut apps = self.apps.subscribe();
+        async move {
+            let same = |now: &App| now.name == app.name && now.is_known_like(&app);
+            // An error says that the authenticator is gone, and with it the daemon.
+            apps.wait_for(|apps| !apps.iter().any(|now| same(now))).await.ok();
+        }
     }
 
-    /// Tells which apps are let in.
-    pub fn apps(&self) -> watch::Receiver<Arc<[Arc<App>]>> {
-        self.apps.subscribe()
-    }
-
-    /// The app that has this token, and may show it on a connection that came in like this.
-    pub fn app_of(&self, token: TokenHash, client: &ClientInfo) -> Option<Arc<App>> {
+    /// The app that has this token and may show it on this connection; the operator for the
+    /// operator's secret.
+    fn app_of(&self, token: TokenHash, client: &ClientInfo) -> Option<Arc<App>> {
+        if token == self.operator {
+            return Some(Arc::new(App::operator()));
+        }
         self.holder(token).filter(|app| !needs_certificate(app, client))
     }
 

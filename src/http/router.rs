@@ -10,7 +10,8 @@ use http::Method;
 
 use crate::{
     http::{
-        api::routes::{Access, AfterHangUp, OwnRoute, ROUTES},
+        api::routes::{AfterHangUp, OwnRoute, ROUTES},
+        auth::Access,
         proxy::{
             path::{NormalizedPath, decoded},
             route::{Proxied, Resource},

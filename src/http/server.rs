@@ -55,7 +55,7 @@ pub async fn serve(listener: Listener, service: Arc<Service>, stop: Cancellation
         Listener::Unix { .. } => Way::Unix,
     };
     let slots = ListenerSlots::new();
-    let counted = service.api.requests.connections.by_way.of(way);
+    let counted = service.requests.connections.by_way.of(way);
     let (mut connections, mut told) = (JoinSet::new(), None);
     loop {
         while connections.try_join_next().is_some() {}
@@ -85,7 +85,7 @@ pub async fn serve(listener: Listener, service: Arc<Service>, stop: Cancellation
         let service = Arc::clone(&service);
         connections.spawn(async move {
             connection.run().await;
-            service.api.requests.connections.by_way.of(way).closed.inc();
+            service.requests.connections.by_way.of(way).closed.inc();
         });
     }
     drop(listener);

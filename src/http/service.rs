@@ -10,7 +10,7 @@ mod detached;
 
 use std::sync::Arc;
 
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 use tracing::{debug, error, info};
@@ -21,11 +21,9 @@ use crate::{
     http::{
         api::{
             Api,
-            routes::{Access, AfterHangUp, ApiRequest, Handler, OwnRoute},
+            routes::{AfterHangUp, ApiRequest, Handler, OwnRoute},
         },
-        auth::{
-            App, Authenticator, Caller, OPERATOR, Refusal, TokenHash, rate_limit, sessions::Begun,
-        },
+        auth::{App, Authenticator, Caller, Refusal, rate_limit, sessions::Begun},
         client_info::{ClientInfo, ClientKey, OnAuthenticated},
         error_code::Code,
         proxy::{self, Proxy},
@@ -34,7 +32,7 @@ use crate::{
         status_page,
     },
     http_client,
-    metrics::Answered,
+    metrics::{Answered, Requests},
     traces::{Span, Traces},
 };
 
@@ -43,29 +41,47 @@ use crate::{
 pub struct Service {
     pub auth: Authenticator,
     pub api: Api,
-    pub proxy: Proxy,
-    pub traces: Traces,
+    proxy: Proxy,
+    traces: Traces,
     /// The requests that go on when their app has hung up.
-    pub detached: DetachedRequests,
-    /// What the operator shows, for what no app may do.
-    pub operator: TokenHash,
+    detached: DetachedRequests,
+    /// The counts of the requests and connections that come in.
+    pub requests: Arc<Requests>,
 }
 
 impl Service {
-    /// Answers one request.
+    pub fn new(
+        auth: Authenticator,
+        api: Api,
+        proxy: Proxy,
+        traces: Traces,
+        detached: DetachedRequests,
+    ) -> Self {
+        let requests = Arc::clone(&api.requests);
+        Self { auth, api, proxy, traces, detached, requests }
+    }
+
+    /// Answers one request. Its connection has no slot where `is_overflow`: it is refused then, unless
+    /// anyone may make it, so that programs which watch over the bridge get their answer.
     pub async fn handle(
         self: Arc<Self>,
         mut request: Request<Incoming>,
         client: ClientInfo,
+        is_overflow: bool,
     ) -> Response<Body> {
         let route = Route::of(request.method(), request.uri().path());
-        let is_proxied = route.is_proxied();
-        let mut response = match self.admit(&route, &request, &client) {
+        let (access, is_proxied) = (route.access(), route.is_proxied());
+        let admitted = match is_overflow && !access.is_open() {
+            true => Err(Refusal::TooManyConnections),
+            false => self.auth.admit(access, &request, &client),
+        };
+        let mut response = match admitted {
             Ok(caller) => {
                 if caller.is_some()
-                    && let Some(let_in) = request.extensions_mut().remove::<OnAuthenticated>()
+                    && let Some(authenticated) =
+                        request.extensions_mut().remove::<OnAuthenticated>()
                 {
-                    let_in.tell();
+                    authenticated.tell();
                 }
                 self.handle_admitted(route, caller, request, client).await
             }
@@ -102,134 +118,38 @@ impl Service {
         }
     }
 
-    /// Answers a request that came on a connection for which there is no room. Whoever watches over
-    /// the bridge is told what it asks all the same.
-    pub async fn turn_away(
-        self: Arc<Self>,
-        request: Request<Incoming>,
-        client: ClientInfo,
-    ) -> Response<Body> {
-        let path = request.uri().path();
-        let route = Route::of(request.method(), path);
-        if route.access().is_open() {
-            return self.handle(request, client).await;
-        }
-        let mut response = self.refuse(path, &client, &Refusal::TooManyConnections);
-        if route.is_proxied() {
-            response = response::as_mantyx_does(response);
-        }
-        keep_from_browsers(&mut response);
-        response
-    }
-
-    /// Decides who may go where, before any handler runs.
-    fn admit(
-        &self,
-        route: &Route,
-        request: &Request<Incoming>,
-        client: &ClientInfo,
-    ) -> Result<Option<Caller>, Refusal> {
-        self.auth.check_browser(request.uri(), request.headers(), client)?;
-        let access = route.access();
-        if access.is_open() {
-            // A program that watches over the bridge may be told more, and is never turned away.
-            let wants_more = access == Access::AnyoneAppsMore;
-            let caller = wants_more.then(|| self.auth.recognize(request.headers(), client));
-            return Ok(caller.flatten());
-        }
-        self.auth.check_failures(client)?;
-        let caller = self
-            .identify(access, request, client)
-            .map_err(|refusal| self.auth.turned_away(refusal, client))?;
-        if let Some(caller) = &caller {
-            self.auth.check_rate(&caller.app)?;
-        }
-        Ok(caller)
-    }
-
-    /// Finds out who the caller of a route is that not everybody may see.
-    fn identify(
-        &self,
-        access: Access,
-        request: &Request<Incoming>,
-        client: &ClientInfo,
-    ) -> Result<Option<Caller>, Refusal> {
-        let in_session = || {
-            let caller = self.in_session(request, client).filter(|_| access.takes_sessions());
-            let wants_key = access == Access::AppOrSessionWithKey;
-            caller.filter(|_| !wants_key || self.api.sessions.has_key(request.headers()))
-        };
-        match self.auth.identify(request.headers(), client) {
-            Ok(mut caller) => {
-                caller.is_operator = self.shows_operator(request);
-                // Where nobody has to show a token, the operator is told apart all the same.
-                let is_free = caller.token_in.is_none() && !caller.is_operator;
-                let operator = is_free.then(in_session).flatten().filter(|it| it.is_operator);
-                Ok(Some(operator.unwrap_or(caller)))
-            }
-            Err(Refusal::NoToken) if access == Access::AppOrForm => Ok(in_session()),
-            Err(Refusal::NoToken) => Ok(Some(in_session().ok_or(Refusal::NoToken)?)),
-            Err(refusal) => Err(refusal),
-        }
-    }
-
-    /// The caller whose session the request's cookie stands for.
-    fn in_session(&self, request: &Request<Incoming>, client: &ClientInfo) -> Option<Caller> {
-        // The page's own requests say so; `auth` has checked that it is no other page.
-        let looks = matches!(*request.method(), Method::GET | Method::HEAD);
-        if !looks && !request.headers().contains_key(header::ORIGIN) {
-            return None;
-        }
-        let token = self.api.sessions.token(request.headers())?;
-        if token == self.operator {
-            let app = Arc::new(App::operator());
-            return Some(Caller { app, token_in: None, is_operator: true, in_session: true });
-        }
-        let app = self.auth.app_of(token, client)?;
-        let is_operator = self.shows_operator(request);
-        Some(Caller { app, token_in: None, is_operator, in_session: true })
-    }
-
-    fn shows_operator(&self, request: &Request<Incoming>) -> bool {
-        let shown = request.headers().get(OPERATOR).map(|value| TokenHash::of(value.as_bytes()));
-        shown == Some(self.operator)
-    }
-
     /// Begins a session, if the form has the token of an app or the operator's secret.
     async fn sign_in(&self, request: Request<Incoming>, client: &ClientInfo) -> Response<Body> {
         if let Err(refusal) = self.auth.check_failures(client) {
             return self.refuse(request.uri().path(), client, &refusal);
         }
         let (parts, body) = request.into_parts();
-        let form = match self.api.sessions.forms.read(ClientKey::of(client), body).await {
+        let form = match self.auth.sessions.forms.read(ClientKey::of(client), body).await {
             Ok(form) => form,
             Err(error) => return error.response(),
         };
         let token = url::form_urlencoded::parse(&form).find(|(key, _)| key == "token");
         let token = token.map(|(_, token)| token.trim().to_owned()).unwrap_or_default();
-        let token = TokenHash::of(token.as_bytes());
-        let app = match token == self.operator {
-            true => Some(Arc::new(App::operator())),
-            false => self.auth.app_of(token, client),
-        };
-        let Some(app) = app else {
-            let refusal = self.auth.turned_away(Refusal::WrongToken, client);
-            if matches!(refusal, Refusal::TooManyFailures(_)) {
+        let (token, app) = match self.auth.app_by_token(&token, client) {
+            Ok(found) => found,
+            Err(refusal @ Refusal::TooManyFailures(_)) => {
                 return self.refuse(parts.uri.path(), client, &refusal);
             }
             // Not often, as the other way is taken then.
-            info!(peer = %client, "somebody tried to sign in at the status page with a wrong token");
-            return status_page::sign_in(Some("That is no token of this bridge."));
+            Err(_) => {
+                info!(peer = %client, "a browser tried to sign in at the status page with a wrong token");
+                return status_page::sign_in(Some("That is no token of this bridge."));
+            }
         };
         // Behind a proxy, only the origin of the form tells what the browser speaks.
         let origin = parts.headers.get(header::ORIGIN).map(HeaderValue::as_bytes);
         let secure = matches!(client, ClientInfo::Tls { .. })
             || origin.is_some_and(|origin| origin.starts_with(b"https://"));
         // Who signs in anew, as somebody else perhaps, has one session.
-        self.api.sessions.end(&parts.headers);
-        match self.api.sessions.begin(token, &parts.headers, secure) {
+        self.auth.sessions.end(&parts.headers);
+        match self.auth.sessions.begin(token, &parts.headers, secure) {
             Ok(Begun { cookie, key }) => {
-                info!(app = %app.name, "somebody signed in at the status page");
+                info!(app = %app.name, "a browser signed in at the status page");
                 status_page::see_page(cookie, Some(&key))
             }
             Err(error) => {
@@ -254,7 +174,7 @@ impl Service {
         // The operator alone is no app, and cannot be removed.
         let app = caller.as_ref().map(|caller| Arc::clone(&caller.app));
         let app = app.filter(|app| !app.is_operator());
-        let session = caller.as_ref().and_then(|_| self.api.sessions.over(request.headers()));
+        let session = caller.as_ref().and_then(|_| self.auth.sessions.over(request.headers()));
         let response = self.dispatch(route, caller, request, client).await;
         let mut response = self.while_let_in(app, response);
         if let Some(over) = session {
@@ -263,7 +183,7 @@ impl Service {
         span.set("http.response.status_code", response.status().as_u16());
         span.set_failed(response.status().is_server_error());
         drop(span);
-        let counted = self.api.requests.by_route.of(kind);
+        let counted = self.requests.by_route.of(kind);
         counted.answered.of(Answered::of(response.status())).inc();
         counted.duration.observe(begun.elapsed());
         response
@@ -273,9 +193,8 @@ impl Service {
     /// as an open connection does not. An app that was removed before the answer began gets no stream.
     fn while_let_in(&self, app: Option<Arc<App>>, response: Response<Body>) -> Response<Body> {
         let Some(app) = app else { return response };
-        let mut apps = self.auth.apps();
-        let turned_away = async move { Authenticator::turns_away(&mut apps, &app).await };
-        response.map(|body| response::until(body, turned_away))
+        let removed = self.auth.until_removed(app);
+        response.map(|body| response::until(body, removed))
     }
 
     /// The span of a request that others follow from. The request's headers then tell of the span,
@@ -342,7 +261,7 @@ impl Service {
         request: Request<Incoming>,
         client: &ClientInfo,
     ) -> Response<Body> {
-        let sessions = &self.api.sessions;
+        let sessions = &self.auth.sessions;
         match (own.handler, caller) {
             (Handler::Open(handler), caller) => {
                 handler(&self.api, caller.as_ref().map(|caller| caller.app.as_ref()))
@@ -362,7 +281,7 @@ impl Service {
 
     /// Answers a request that is turned away.
     fn refuse(&self, path: &str, client: &ClientInfo, refusal: &Refusal) -> Response<Body> {
-        self.api.requests.refused.of(refusal.kind()).inc();
+        self.requests.refused.of(refusal.kind()).inc();
         let mut response = response::error(refusal.status(), refusal.code(), &refusal.to_string());
         match refusal {
             // Not often: more of them are `TooManyFailures`.

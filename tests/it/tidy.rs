@@ -29,10 +29,7 @@ const DIRECTIONS: &[(&str, &str)] = &[
     ("http", "cli daemon sandbox"),
     ("http::client_info", "backend config http runs upstream"),
     ("http::error_code", "backend config http runs upstream"),
-    (
-        "http::router",
-        "backend config http::auth http::server http::service http::status_page runs upstream",
-    ),
+    ("http::router", "backend config http::server http::service http::status_page runs upstream"),
     (
         "http::auth",
         "backend http::api http::proxy http::router http::server http::service http::status_page runs",

@@ -18,7 +18,10 @@ use super::{
 };
 use crate::{
     config::App,
-    http::{auth::Caller, response::Body},
+    http::{
+        auth::{Access, Caller},
+        response::Body,
+    },
     metrics::RouteKind,
 };
 
@@ -37,7 +40,7 @@ pub struct OwnRoute {
     pub traced: Option<&'static str>,
     pub(super) id: &'static str,
     pub(super) summary: &'static str,
-    /// Str, place and meaning.
+    /// Name, place and meaning.
     pub(super) parameters: &'static [Parameter],
     pub(super) takes: Option<Schema>,
     /// It may come without a body.
@@ -65,22 +68,6 @@ pub struct ApiRequest {
     pub request: Request<Incoming>,
     /// The segment in place of the braces of the route's path.
     pub segment: String,
-}
-
-/// Who may use a route.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    Anyone,
-    /// Anyone, and an app that shows itself is told more.
-    AnyoneAppsMore,
-    App,
-    /// Also a session of the status page: what the page shows, and what it has buttons for.
-    AppOrSession,
-    /// A session opens it only with its key, which no cookie is: what a call is made with, whether it
-    /// is, and what is accepted of a backend.
-    AppOrSessionWithKey,
-    /// Others get the form to sign in.
-    AppOrForm,
 }
 
 /// What becomes of a request whose app has hung up. Each that changes something, here or at MANTYX,
@@ -408,17 +395,6 @@ impl OwnRoute {
 
     const fn gives(self, gives: &'static [Gives]) -> Self {
         Self { gives, ..self }
-    }
-}
-
-impl Access {
-    /// Whether no token is needed.
-    pub fn is_open(self) -> bool {
-        matches!(self, Self::Anyone | Self::AnyoneAppsMore)
-    }
-
-    pub fn takes_sessions(self) -> bool {
-        matches!(self, Self::AppOrSession | Self::AppOrSessionWithKey | Self::AppOrForm)
     }
 }
 

@@ -21,9 +21,13 @@ fn hosts() -> Hosts {
     Hosts::new(&["127.0.0.1:7717".parse().unwrap()], &[], None)
 }
 
+fn operator() -> TokenHash {
+    TokenHash::of(b"the operator")
+}
+
 fn authenticator(auth: Auth) -> Authenticator {
     let apps = vec![app("billing", "t0ken-one"), app("hr", "t0ken-two")];
-    Authenticator::new(auth, &apps, hosts())
+    Authenticator::new(auth, operator(), &apps, hosts())
 }
 
 fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
@@ -152,7 +156,7 @@ fn a_refusal_is_counted_by_the_code_that_its_sender_reads() {
 fn a_user_is_its_app_on_a_unix_socket() {
     let mut apps = vec![app("billing", "t0ken-one"), app("hr", "t0ken-two")];
     apps[1].users = vec![1000, 1001];
-    let authenticator = Authenticator::new(Auth::Token, &apps, hosts());
+    let authenticator = Authenticator::new(Auth::Token, operator(), &apps, hosts());
     let by = |uid: Option<u32>, pairs: &[(&str, &str)]| {
         let peer = uid.map(|uid| crate::http::client_info::Process { uid, pid: Some(7) });
         let found = authenticator.identify(&headers(pairs), &ClientInfo::Unix { peer });
@@ -193,7 +197,7 @@ async fn an_app_sends_no_more_than_it_may() {
     use crate::config::Rate;
     let mut apps = vec![app("billing", "t0ken-one"), app("hr", "t0ken-two")];
     apps[0].rate = Some(Rate { per_second: 10.0, burst: 20.0 });
-    let authenticator = Authenticator::new(Auth::Token, &apps, hosts());
+    let authenticator = Authenticator::new(Auth::Token, operator(), &apps, hosts());
     let went = |app: &App| (0..100).filter(|_| authenticator.check_rate(app).is_ok()).count();
     assert_eq!((went(&apps[0]), went(&apps[1])), (20, 100));
     tokio::time::advance(Duration::from_secs(1)).await;
@@ -213,7 +217,7 @@ fn certified() -> Authenticator {
         App { token: None, certificate: named("spiffe://acme/hr"), ..app("hr", "") },
         App { certificate: named("ops.acme"), ..app("ops", "t0ken-ops") },
     ];
-    Authenticator::new(Auth::Token, &apps, hosts())
+    Authenticator::new(Auth::Token, operator(), &apps, hosts())
 }
 
 /// A connection that was made with a certificate of these names.

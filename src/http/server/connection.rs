@@ -102,16 +102,18 @@ impl Socket {
 
 impl Handler {
     async fn handle(self, mut request: Request<Incoming>, client: ClientInfo) -> Response<Body> {
-        match self {
-            Self::Regular(service, let_in) => {
-                request.extensions_mut().insert(let_in);
-                service.handle(request, client).await
+        let is_overflow = self.is_overflow();
+        let service = match self {
+            Self::Regular(service, authenticated) => {
+                request.extensions_mut().insert(authenticated);
+                service
             }
             Self::Overflow(service, last) => {
                 last.cancel();
-                service.turn_away(request, client).await
+                service
             }
-        }
+        };
+        service.handle(request, client, is_overflow).await
     }
 
     fn is_overflow(&self) -> bool {
@@ -187,7 +189,7 @@ async fn secured(
     let Secured { stream, names, h2 } = match secured {
         Ok(secured) => secured,
         Err(failed) => {
-            handler.service().api.requests.connections.handshakes_failed.of(failed.kind).inc();
+            handler.service().requests.connections.handshakes_failed.of(failed.kind).inc();
             return debug!(%peer, error = %failed, "there was no TLS connection");
         }
     };
