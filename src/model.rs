@@ -5,6 +5,7 @@
 
 pub mod answer;
 pub mod approval;
+pub mod call;
 pub mod canonical;
 pub mod card;
 pub mod catalog;

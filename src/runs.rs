@@ -7,22 +7,22 @@
 //! Must not: inject, route HTTP, or know what kind of backend answers.
 
 mod access;
-mod account;
-mod answering;
+mod answer;
 pub mod app_stream;
 pub mod approvals;
-mod calling;
+mod call_observer;
+mod call_recorder;
+mod calls;
 pub mod changes;
 mod credential;
 mod driven;
 mod driver;
-mod entry;
 mod forgetting;
 pub mod history;
 pub mod log;
+pub mod long_calls;
 mod mask;
 mod owners;
-pub mod pending;
 mod permission_check;
 mod restore;
 mod shares;
@@ -47,24 +47,23 @@ use tracing::{info, warn};
 
 pub use self::{
     access::{Access, Failure},
-    calling::Left,
     driven::{DrivenRun, Phase, RunKey},
     whose::Thing,
 };
 use self::{
-    answering::Task,
+    answer::Task,
     approvals::Approvals,
+    call_recorder::{CallRecorder, Keeping},
     changes::Changes,
-    entry::{Entry, Keeping},
     history::History,
     log::Room,
+    long_calls::LongCalls,
     owners::{Claims, How, Owned, Owners},
-    pending::LongCalls,
     shares::Shares,
 };
 use crate::{
     audit::Audit,
-    backend::{calls::Backends, peer::Handle, queue::AdmissionQueue},
+    backend::{calls::Backends, queue::AdmissionQueue},
     budget,
     config::{App, Calls},
     journal::{
@@ -73,7 +72,7 @@ use crate::{
     },
     metrics,
     model::{
-        ids::{AppName, RunId, SessionId, Workspace},
+        ids::{AppName, SessionId, Workspace},
         spec::{Selection, Table},
     },
     traces::{Context, Traces},
@@ -170,8 +169,8 @@ struct Settings {
 #[derive(Debug, Clone)]
 struct AppSettings {
     app: Arc<App>,
-    /// The calls that it may have running at once, where it has a limit.
-    turns: Option<Arc<AdmissionQueue>>,
+    /// Where its calls wait, if it may have only so many running at once.
+    queue: Option<Arc<AdmissionQueue>>,
 }
 
 impl Settings {
@@ -181,11 +180,11 @@ impl Settings {
             let limit = app.max_concurrent_calls;
             let known = before.and_then(|before| before.apps.get(&app.name));
             let same = known.filter(|known| known.app.max_concurrent_calls == limit);
-            let turns = match same {
-                Some(known) => known.turns.clone(),
+            let queue = match same {
+                Some(known) => known.queue.clone(),
                 None => limit.map(|limit| Arc::new(AdmissionQueue::new(limit))),
             };
-            (app.name.clone(), AppSettings { app: Arc::new(app.clone()), turns })
+            (app.name.clone(), AppSettings { app: Arc::new(app.clone()), queue })
         };
         Self { calls: calls.clone(), apps: apps.iter().map(settings).collect() }
     }
@@ -226,26 +225,6 @@ pub struct NewRun {
     pub past_is_lost: bool,
     /// Where in a trace the request was that created it, or handed it over.
     pub trace: Context,
-}
-
-/// Whose model a call is made for. The call counts as in flight until this is dropped.
-#[derive(Debug)]
-pub struct AskedBy {
-    driven: Arc<DrivenRun>,
-    /// The agent run: the driven one itself or, of an eval, one of its own.
-    pub run: RunId,
-    /// Cancels the call, with that run.
-    stop: CancellationToken,
-    /// Where it is kept how far the call is.
-    entry: Arc<Entry>,
-    /// The work that the call has started before, which is asked for.
-    handle: Option<Handle>,
-}
-
-impl Drop for AskedBy {
-    fn drop(&mut self) {
-        self.driven.call_ends();
-    }
 }
 
 impl Runs {
@@ -355,14 +334,14 @@ impl Runs {
         Ok(run)
     }
 
-    fn drive(self: &Arc<Self>, run: &Arc<DrivenRun>, left: Vec<(Arc<Entry>, Task)>) {
+    fn drive(self: &Arc<Self>, run: &Arc<DrivenRun>, left: Vec<(Arc<CallRecorder>, Task)>) {
         self.spawn_driver(run, left, false);
     }
 
     fn spawn_driver(
         self: &Arc<Self>,
         run: &Arc<DrivenRun>,
-        left: Vec<(Arc<Entry>, Task)>,
+        left: Vec<(Arc<CallRecorder>, Task)>,
         is_revived: bool,
     ) {
         self.metrics.started.inc();
@@ -420,7 +399,7 @@ impl Runs {
     /// MANTYX does not know the call of `entry`. Where it does not show the run's stream either, that
     /// may be its fault: the answer, of `size` bytes, stays in the journal until MANTYX does. `false`:
     /// the answer is not wanted, or the app has no room for it.
-    fn keep_unwanted(&self, run: &DrivenRun, entry: &Arc<Entry>, size: usize) -> bool {
+    fn keep_unwanted(&self, run: &DrivenRun, entry: &Arc<CallRecorder>, size: usize) -> bool {
         let kept =
             |run: &Arc<DrivenRun>| run.unwanted().values().map(|(_, size)| size).sum::<usize>();
         let held: usize = self.of_app(Some(&run.app)).iter().map(kept).sum();

@@ -6,31 +6,29 @@
 mod authority;
 mod grant;
 mod kept_token;
-mod line;
-mod pacing;
 mod post;
+mod rate_limit;
 mod target;
 
 use std::{
-    collections::HashMap,
     error::Error as _,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, Method, StatusCode, header};
-use tokio::{
-    sync::watch,
-    time::{Instant, sleep_until, timeout},
-};
+use tokio::{sync::watch, time::timeout};
 use url::Url;
 
 pub use self::{
     authority::Authority,
     post::{PostCredential, Posted, ResultPost},
 };
-use self::{kept_token::KeptToken, line::Line, pacing::Told};
+use self::{
+    kept_token::KeptToken,
+    rate_limit::{RateLimiter, RateLimits, Told},
+};
 use crate::{
     budget::NoRoom,
     config::{App, Credential},
@@ -48,8 +46,6 @@ pub const LOG_IN_ANEW: &str = "Access was revoked, or the application is gone: l
                                the refresh token that you are given where \
                                upstream.oauth.refresh_token refers to.";
 
-/// The time over which posts that waited for the same moment are spread.
-const PAUSE_JITTER: Duration = Duration::from_millis(500);
 /// How long a short question to MANTYX may take.
 const ASK_WITHIN: Duration = Duration::from_secs(15);
 /// The largest answer to one; the snapshot of an eval has all its results.
@@ -72,10 +68,7 @@ pub struct Upstream {
     /// The refresh token that replaced the configured one.
     kept: KeptToken,
     health: watch::Sender<Health>,
-    /// Until when MANTYX wants no more posts of a credential.
-    pauses: Mutex<HashMap<[u8; 32], Instant>>,
-    /// Where the posts of a credential wait.
-    lines: Mutex<HashMap<[u8; 32], Arc<Line>>>,
+    rate_limits: RateLimits,
     posts: metrics::Posts,
 }
 
@@ -201,8 +194,7 @@ impl Upstream {
             own: watch::Sender::new(own),
             kept,
             health: watch::Sender::default(),
-            pauses: Mutex::default(),
-            lines: Mutex::default(),
+            rate_limits: RateLimits::default(),
             posts: metrics::Posts::default(),
         }
     }
@@ -386,52 +378,16 @@ impl Upstream {
     /// Takes note of what MANTYX's answer to an app, whose credential `authority` is, tells of the
     /// rate limit for posts.
     pub fn overheard(&self, authority: &Authority, headers: &HeaderMap) {
-        if headers.contains_key(pacing::BUCKET)
+        if headers.contains_key(rate_limit::BUCKET)
             && let Some(told) = Told::read(headers, SystemTime::now())
         {
-            self.line(authority).overheard(told);
+            self.rate_limit(authority).overheard(told);
         }
     }
 
-    /// Where posts of this credential wait.
-    fn line(&self, authority: &Authority) -> Arc<Line> {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(line) = lines.get(&authority.id) {
-            return Arc::clone(line);
-        }
-        lines.retain(|_, line| Arc::strong_count(line) > 1 || !line.is_forgotten());
-        Arc::clone(lines.entry(authority.id).or_insert_with(|| Arc::new(Line::new())))
-    }
-
-    /// Notes that MANTYX wants no more posts of this credential for `time`, whichever run they
-    /// belong to: its limits are per credential (agent-runs-protocol §10).
-    fn pause(&self, authority: &Authority, time: Duration) {
-        if time.is_zero() {
-            return;
-        }
-        self.line(authority).refused(time);
-        let now = Instant::now();
-        let mut pauses = self.pauses.lock().unwrap_or_else(PoisonError::into_inner);
-        pauses.retain(|_, until| *until > now);
-        let until = pauses.entry(authority.id).or_insert(now);
-        *until = (*until).max(now + time);
-    }
-
-    fn paused_until(&self, authority: &Authority) -> Option<Instant> {
-        self.pauses.lock().unwrap_or_else(PoisonError::into_inner).get(&authority.id).copied()
-    }
-
-    /// Waits out a pause, with a little jitter so that not all posts come at its end; `false` where
-    /// it goes beyond `deadline`.
-    async fn pause_over(&self, authority: &Authority, deadline: Instant) -> bool {
-        loop {
-            let until = self.paused_until(authority).filter(|until| *until > Instant::now());
-            let Some(until) = until else { return true };
-            if until >= deadline {
-                return false;
-            }
-            sleep_until(until + PAUSE_JITTER.mul_f64(rand::random::<f64>())).await;
-        }
+    /// The rate limit of a credential, whichever run a post belongs to.
+    fn rate_limit(&self, authority: &Authority) -> Arc<RateLimiter> {
+        self.rate_limits.of(authority.id)
     }
 }
 

@@ -293,7 +293,7 @@ impl Peer for A2aPeer {
 
     fn call(&self, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>> {
         Box::pin(async move {
-            let text = message(call.arguments.get())?;
+            let text = message(call.request.arguments.get())?;
             let link = self.current().link.clone();
             let threads = &self.settings.threads;
             call::call(&link, &self.cancellations, threads, &text, &call).await

@@ -6,11 +6,10 @@
 mod backend_handle;
 mod failure;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, pin::pin, sync::Arc, time::Duration};
 
-use serde_json::value::RawValue;
 use tokio::{
-    sync::{Semaphore, oneshot, watch},
+    sync::{Semaphore, SemaphorePermit, oneshot, watch},
     time::{Instant, sleep_until, timeout_at},
 };
 use tracing::{debug, info, warn};
@@ -18,20 +17,21 @@ use tracing::{debug, info, warn};
 use super::{
     circuit_breaker::Pass,
     circuit_breaker::Sign,
-    peer::{CallError, Handle, Origin, PermissionCheck, Progress, ToolCall, Witness},
-    queue::Rejected,
+    peer::{CallError, Handle, PermissionCheck, Progress, Recorder, ToolCall},
+    queue::{Permit, Rejected},
     registry::{InUse, Phase, Registry},
 };
 use crate::{
     metrics,
     model::{
         answer::Answer,
+        call::CallRequest,
         catalog::Identity,
         ending::{Ending, Made},
         ids::BackendName,
         offer::{Route, Target},
         rights::{Permission, Rights, Rules, permission},
-        schema::{InputSchema, Verdict},
+        schema::Verdict,
     },
     traces::{Context, Kind, Span},
 };
@@ -68,20 +68,17 @@ struct All {
     permits: Arc<Semaphore>,
 }
 
-/// One call that somebody wants made.
+/// One call on its way to its backend.
 #[derive(Debug)]
-pub struct Wanted {
-    /// The arguments, verbatim: a JSON object.
-    pub arguments: Box<RawValue>,
-    /// Which call of which run this is; `None` for calls by hand.
-    pub origin: Option<Origin>,
+pub struct CallContext {
+    pub request: Arc<CallRequest>,
     /// Where in a trace it belongs.
     pub trace: Context,
     /// Asked right before each dispatch: the call may have waited for minutes since it was looked
     /// at first, and the configuration may be another by now.
     pub permission_check: Arc<dyn PermissionCheck>,
-    /// Told of every step before it is taken; `None` for calls by hand.
-    pub witness: Option<Arc<dyn Witness>>,
+    /// Told of every step before it is taken.
+    pub recorder: Arc<dyn Recorder>,
     /// The work that this call has started before; it is asked for, and nothing is started anew.
     pub handle: Option<Handle>,
     /// The peer that the call was sent to before. It is neither repeated to another one, nor asked
@@ -89,6 +86,14 @@ pub struct Wanted {
     pub peer: Option<Identity>,
     /// When it must be answered, whatever the backend's own timeout is and however well it gets on.
     pub deadline: Instant,
+}
+
+/// What a call holds while it runs.
+struct Admission<'a> {
+    /// `None`: what was started before is asked for, which is no call.
+    pass: Option<Pass<'a>>,
+    _own: Permit<'a>,
+    _of_all: SemaphorePermit<'a>,
 }
 
 impl All {
@@ -129,12 +134,27 @@ impl Backends {
         permission(app, rules, route, is_approved)
     }
 
-    /// What is wrong with the arguments, if [`Self::call`] would not make the call for that.
-    pub fn mistaken(&self, route: &Route, wanted: &Wanted) -> Option<Made> {
-        let Target::Tool { name, input: Some(input) } = &route.target else { return None };
-        let mistakes = mistakes(&route.backend, name, input, wanted)?;
-        let answer = Answer::Error(mistakes).within_limits();
-        Some(Made { answer, ending: Ending::InputInvalid })
+    /// The answer to a call whose arguments are not what its tool takes.
+    pub fn refuse_invalid(&self, call: &CallRequest) -> Option<Made> {
+        let Target::Tool { name: tool, input: Some(input) } = &call.route.target else {
+            return None;
+        };
+        let backend = &call.route.backend;
+        match input.check(call.arguments.get()) {
+            Verdict::Valid => {}
+            Verdict::Invalid(mistakes) => {
+                info!(%backend, tool = &**tool, "a call was refused: its arguments are invalid");
+                let answer = Answer::Error(mistakes).within_limits();
+                return Some(Made { answer, ending: Ending::InputInvalid });
+            }
+            Verdict::Unchecked { why, news: true } => {
+                warn!(%backend, tool = &**tool, why, "arguments of the tool cannot be checked");
+            }
+            Verdict::Unchecked { why, news: false } => {
+                debug!(%backend, tool = &**tool, why, "arguments are not checked");
+            }
+        }
+        None
     }
 
     /// After how long a call to `name` should go on without anybody who waits for it.
@@ -151,40 +171,43 @@ impl Backends {
         Arc::clone(&self.all().handles)
     }
 
-    /// Makes the call that `route` leads to. Always gives an answer: within the backend's timeout,
+    /// Makes a call whose arguments are valid. Always gives an answer: within the backend's timeout,
     /// which begins anew with every sign of progress, and by the call's own deadline.
     ///
     /// Where a person has to approve it first, it ends as [`Ending::NotApproved`], and nothing was
     /// dispatched.
     ///
     /// Dropping the future cancels the call at the peer.
-    pub async fn call(&self, route: &Route, wanted: &Wanted) -> Made {
+    pub async fn call(&self, call: &CallContext) -> Made {
+        let route = &call.request.route;
         let name = &route.backend;
         let all = self.all();
         let unavailable = |why: String| Made::failed(Ending::Unavailable, why);
-        let target = match &route.target {
-            Target::Results => return unavailable(format!("`{name}` is no backend's tool.")),
-            Target::Stub => None,
-            Target::Tool { name: tool, .. } => Some(Arc::clone(tool)),
-        };
+        if route.target == Target::Results {
+            return unavailable(format!("`{name}` is no backend's tool."));
+        }
         let Some(backend) = all.handles.get(name) else {
-            let failure = match wanted.handle {
+            let failure = match call.handle {
                 None => Failure::Removed,
                 Some(_) => Failure::Call(CallError::Lost(Failure::Removed.to_string())),
             };
             return Made::failed(failure.ending(), failure.for_model(name));
         };
-        let Some(tool) = target else {
+        if route.target == Target::Stub {
             return unavailable(self.why_unavailable(name));
-        };
-        // Before the call waits for a turn: a mistake is told at once, and takes nobody's.
-        if let Some(mistaken) = self.mistaken(route, wanted) {
-            return mistaken;
         }
         let _in_flight = backend.enter();
-        let limits = Limits::new(backend.rules.limits.idle, wanted.deadline);
-        let places = (&**backend, &*all.permits);
-        let outcome = self.call_in_turn(route, places, &tool, wanted, limits).await;
+        let limits = Limits::new(backend.rules.limits.idle, call.deadline);
+        let outcome = match admit(backend, &all.permits, call, limits).await {
+            Ok(admission) => {
+                let outcome = self.make(call, limits).await;
+                if let Some(pass) = admission.pass {
+                    pass.end(sign(&outcome));
+                }
+                outcome
+            }
+            Err(failure) => Err(failure),
+        };
         if let Err(failure @ (Failure::Shut(_) | Failure::Rejected(Rejected::QueueFull, _))) =
             &outcome
         {
@@ -202,73 +225,17 @@ impl Backends {
         Made { answer: made.answer.within_limits(), ..made }
     }
 
-    /// Makes the call when it is its turn, if the backend is one that is called at all.
-    async fn call_in_turn(
-        &self,
-        route: &Route,
-        (backend, of_all): (&BackendHandle, &Semaphore),
-        tool: &Arc<str>,
-        wanted: &Wanted,
-        limits: Limits,
-    ) -> Result<Answer, Failure> {
-        // To ask for what was started before is no call.
-        let admit = || wanted.handle.is_none().then(|| backend.breaker.admit()).transpose();
-        let pass = admit().map_err(Failure::Shut)?;
-        let by = limits.turn_by();
-        let turn = async {
-            // In this order everywhere, so that a backend with a long line takes no place of all.
-            let own = match wanted.handle {
-                None => backend.queue.acquire(by).await?,
-                Some(_) => backend.queue.acquire_for_begun(by).await?,
-            };
-            let of_all = timeout_at(by, of_all.acquire()).await;
-            Ok((own, of_all.map_err(|_elapsed| Rejected::Late)?))
-        };
-        let turn = turn.await;
-        backend.metrics().turn.observe(limits.waited());
-        let _turn = turn.map_err(|why| match wanted.handle {
-            None => Failure::Rejected(why, limits.waited()),
-            Some(_) => Failure::Call(CallError::Lost("no turn to ask for it".to_owned())),
-        })?;
-        let pass = pass.map(Pass::renew).transpose().map_err(Failure::Shut)?;
-        let outcome = self.call_now(route, tool, wanted, limits).await;
-        if let Some(pass) = pass {
-            pass.end(sign(&outcome));
-        }
-        outcome
-    }
-
-    /// Makes the call, and once more where its connection broke and it may be made twice.
-    async fn call_now(
-        &self,
-        route: &Route,
-        tool: &Arc<str>,
-        wanted: &Wanted,
-        limits: Limits,
-    ) -> Result<Answer, Failure> {
+    /// Makes an admitted call, and once more where its connection broke and it may be made twice.
+    async fn make(&self, call: &CallContext, limits: Limits) -> Result<Answer, Failure> {
+        let route = &call.request.route;
         let name = &route.backend;
-        let attempt = async |connection: &InUse, handle: Option<Handle>, is_first: bool| {
-            // What has begun is only asked for.
-            if handle.is_none() {
-                self.about_to_dispatch((route, tool, connection), wanted, is_first).await?;
-            }
-            let call = ToolCall {
-                tool: Arc::clone(tool),
-                arguments: wanted.arguments.clone(),
-                origin: wanted.origin.clone(),
-                trace: None,
-                progress: Progress::default(),
-                witness: wanted.witness.clone(),
-            };
-            attempt(connection, call, handle, (route, wanted), limits).await
-        };
         // The peer may be known as another one before it is connected.
-        let is_another = |now: Option<Identity>| wanted.peer.is_some() && wanted.peer != now;
+        let is_another = |now: Option<Identity>| call.peer.is_some() && call.peer != now;
         let known = self.registry.snapshot(name.as_str());
         if known.is_some_and(|known| is_another(known.identity)) {
             return Err(Failure::AnotherPeer);
         }
-        let connection = match wanted.handle {
+        let connection = match call.handle {
             None => self.connected(name, None).await?,
             // What has begun is worth the wait, and is never "not made".
             Some(_) => self
@@ -280,11 +247,17 @@ impl Backends {
             return Err(Failure::AnotherPeer);
         }
         // It was sent before, when its tool was marked as safe to repeat; the mark may be gone.
-        let is_repeat = wanted.handle.is_none() && wanted.peer.is_some();
+        let is_repeat = call.handle.is_none() && call.peer.is_some();
         if is_repeat && !self.registry.is_repeatable(route) {
             return Err(Failure::NotRepeatable);
         }
-        let first = attempt(&connection, wanted.handle.clone(), true).await;
+        let first = match call.handle.clone() {
+            Some(handle) => attempt(&connection, call, Some(handle), limits).await,
+            None => match self.record_dispatch(&connection, call, true).await {
+                Ok(()) => attempt(&connection, call, None, limits).await,
+                Err(failure) => Err(failure),
+            },
+        };
         let peer = connection.identity.clone();
         drop(connection);
         let why = match first {
@@ -296,13 +269,14 @@ impl Backends {
             outcome => return outcome,
         };
         // What does no more the second time is done again, once, like after a crash.
-        info!(backend = %name, why, "the connection broke; the call may be made twice and is");
+        info!(backend = %name, why, "connection lost; retrying the repeatable call once");
         let repeat = async |connection: &InUse| {
             // A reload may have given the name to another server.
             if connection.identity != peer {
                 return Err(Failure::AnotherPeer);
             }
-            attempt(connection, None, false).await
+            self.record_dispatch(connection, call, false).await?;
+            attempt(connection, call, None, limits).await
         };
         let again = async {
             let connection = self.connected(name, None).await?;
@@ -322,27 +296,30 @@ impl Backends {
     }
 
     /// Has it written down that the call is made, if it may be.
-    async fn about_to_dispatch(
+    async fn record_dispatch(
         &self,
-        (route, tool, connection): (&Route, &str, &InUse),
-        wanted: &Wanted,
+        connection: &InUse,
+        call: &CallContext,
         is_first: bool,
     ) -> Result<(), Failure> {
+        let route = &call.request.route;
         let may_be = || {
             // With the connection comes what is behind it.
-            if self.registry.withdraws(&route.backend, tool) {
+            if self.registry.withdraws(&route.backend, call.request.tool()) {
                 return Err(Failure::Withdrawn);
             }
-            permitted(route, wanted)
+            match call.permission_check.now(route) {
+                Permission::Given => Ok(()),
+                Permission::Ask => Err(Failure::NotApproved),
+                Permission::Refused(refusal) => Err(refusal.into()),
+            }
         };
         may_be()?;
-        let Some(witness) = &wanted.witness else { return Ok(()) };
-        witness.goes_to(connection.identity.as_ref());
-        witness.dispatching().await?;
+        call.recorder.dispatching(connection.identity.as_ref()).await?;
         // The disk may have been slow enough for a reload, or for another catalog.
         may_be().inspect_err(|_| {
             if is_first {
-                witness.not_dispatched(&wanted.arguments);
+                call.recorder.not_dispatched();
             }
         })
     }
@@ -408,18 +385,66 @@ impl Backends {
     }
 }
 
-/// Makes the call once, or asks for the outcome of what `handle` names.
+/// Waits until the call may run: for the backend's circuit breaker, its queue, and a permit of those
+/// that all backends share.
+async fn admit<'a>(
+    backend: &'a BackendHandle,
+    of_all: &'a Semaphore,
+    call: &CallContext,
+    limits: Limits,
+) -> Result<Admission<'a>, Failure> {
+    let is_new = call.handle.is_none();
+    let pass = is_new.then(|| backend.breaker.admit()).transpose().map_err(Failure::Shut)?;
+    let by = limits.turn_by();
+    let permits = async {
+        // In this order everywhere, so that a backend with a long queue takes no permit of all.
+        let own = match is_new {
+            true => backend.queue.acquire(by).await?,
+            false => backend.queue.acquire_for_begun(by).await?,
+        };
+        let of_all = timeout_at(by, of_all.acquire()).await.map_err(|_elapsed| Rejected::Late)?;
+        Ok((own, of_all.expect("the semaphore is never closed")))
+    };
+    let permits = permits.await;
+    backend.metrics().turn.observe(limits.waited());
+    let (own, of_all) = permits.map_err(|why| match is_new {
+        true => Failure::Rejected(why, limits.waited()),
+        false => Failure::Call(CallError::Lost("no turn to ask for it".to_owned())),
+    })?;
+    let pass = pass.map(Pass::renew).transpose().map_err(Failure::Shut)?;
+    Ok(Admission { pass, _own: own, _of_all: of_all })
+}
+
+/// Has the peer make the call once, or tell the outcome of what `handle` names, and waits for it.
 async fn attempt(
     connection: &InUse,
-    mut call: ToolCall,
+    call: &CallContext,
     handle: Option<Handle>,
-    (route, wanted): (&Route, &Wanted),
     limits: Limits,
 ) -> Result<Answer, Failure> {
-    let mut span = span(&wanted.trace, route, handle.is_some());
-    // The peer goes on from here.
-    call.trace = span.context().trace().cloned();
-    let outcome = dispatch(connection, call, handle, limits).await;
+    let mut span = span(call, handle.is_some());
+    let progress = Progress::default();
+    let tool_call = ToolCall {
+        request: Arc::clone(&call.request),
+        // The peer goes on from here.
+        trace: span.context().trace().cloned(),
+        progress: progress.clone(),
+        recorder: Arc::clone(&call.recorder),
+    };
+    let mut answer = match handle {
+        Some(handle) => connection.peer.resume(handle, tool_call),
+        None => connection.peer.call(tool_call),
+    };
+    let mut silent_until = pin!(sleep_until(limits.first_end()));
+    let outcome = loop {
+        tokio::select! {
+            // An answer that is there counts, however late this task looks at it.
+            biased;
+            answer = &mut answer => break answer.map_err(Failure::Call),
+            () = &mut silent_until => break Err(Failure::TimedOut(limits.waited())),
+            () = progress.touched() => silent_until.as_mut().reset(limits.next_end()),
+        }
+    };
     let ending = match &outcome {
         Ok(answer) => Ending::of(answer),
         Err(failure) => failure.ending(),
@@ -428,18 +453,10 @@ async fn attempt(
     outcome
 }
 
-/// Whether the call may be made now.
-fn permitted(route: &Route, wanted: &Wanted) -> Result<(), Failure> {
-    match wanted.permission_check.now(route) {
-        Permission::Given => Ok(()),
-        Permission::Ask => Err(Failure::NotApproved),
-        Permission::Refused(refusal) => Err(refusal.into()),
-    }
-}
-
 /// The span of one dispatch to a peer.
-fn span(trace: &Context, route: &Route, again: bool) -> Span {
-    let mut span = trace.begin(Kind::Client, format_args!("dispatch {}", route.backend));
+fn span(call: &CallContext, again: bool) -> Span {
+    let route = &call.request.route;
+    let mut span = call.trace.begin(Kind::Client, format_args!("dispatch {}", route.backend));
     span.set("bridge.backend", route.backend.as_str());
     span.set("bridge.tool", route.target.tool());
     span.set("bridge.kind", route.kind.as_str());
@@ -447,31 +464,6 @@ fn span(trace: &Context, route: &Route, again: bool) -> Span {
         span.set("bridge.resumed", true);
     }
     span
-}
-
-/// Has the peer make the call, or tell the outcome of what `handle` names, and waits for it.
-async fn dispatch(
-    connection: &InUse,
-    call: ToolCall,
-    handle: Option<Handle>,
-    limits: Limits,
-) -> Result<Answer, Failure> {
-    let InUse { peer, .. } = connection;
-    let progress = call.progress.clone();
-    let mut outcome = match handle {
-        Some(handle) => peer.resume(handle, call),
-        None => peer.call(call),
-    };
-    let mut silent_until = std::pin::pin!(sleep_until(limits.first_end()));
-    loop {
-        tokio::select! {
-            // An answer that is there counts, however late this task looks at it.
-            biased;
-            outcome = &mut outcome => return outcome.map_err(Failure::Call),
-            () = &mut silent_until => return Err(Failure::TimedOut(limits.waited())),
-            () = progress.touched() => silent_until.as_mut().reset(limits.next_end()),
-        }
-    }
 }
 
 /// What the outcome of a call says about the backend.
@@ -494,30 +486,6 @@ fn sign(outcome: &Result<Answer, Failure>) -> Sign {
             | Failure::NotRepeatable
             | Failure::NotRecorded(_),
         ) => Sign::None,
-    }
-}
-
-/// What is wrong with the arguments, if they can be checked at all.
-fn mistakes(
-    backend: &BackendName,
-    tool: &str,
-    input: &InputSchema,
-    wanted: &Wanted,
-) -> Option<String> {
-    match input.check(wanted.arguments.get()) {
-        Verdict::Valid => None,
-        Verdict::Invalid(mistakes) => {
-            info!(%backend, tool, "a call was refused: its arguments are not what the tool takes");
-            Some(mistakes)
-        }
-        Verdict::Unchecked { why, news: true } => {
-            warn!(%backend, tool, why, "arguments of the tool cannot be checked");
-            None
-        }
-        Verdict::Unchecked { why, news: false } => {
-            debug!(%backend, tool, why, "arguments are not checked");
-            None
-        }
     }
 }
 

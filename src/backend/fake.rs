@@ -12,18 +12,23 @@ use serde_json::value::RawValue;
 use tokio::sync::{Notify, watch};
 
 use super::{
-    peer::{About, CallError, Dial, Peer, PeerError, PermissionCheck, ToolCall},
+    peer::{
+        About, CallError, Dial, Handle, NotRecorded, Peer, PeerError, PermissionCheck, Progress,
+        Recorder, ToolCall,
+    },
     registry::{Entry, Lease, Registry},
 };
 use crate::model::{
     answer::Answer,
+    call::{CallRequest, CallingRun},
     catalog::{Catalog, Identity},
+    event::Call,
     ids::BackendName,
     naming::Naming,
     offer::{OnUnavailable, RefKind, Source},
     pin::{Accepted, Mode},
     rights::Permission,
-    routes::Route,
+    routes::{Route, Target},
 };
 
 /// The permission of every call, until the test takes it away.
@@ -40,6 +45,43 @@ impl PermissionCheck for Permitted {
     fn now(&self, _route: &Route) -> Permission {
         *self.0.borrow()
     }
+}
+
+/// Writes nothing down.
+#[derive(Debug)]
+pub(crate) struct Unrecorded;
+
+impl Recorder for Unrecorded {
+    fn dispatching(&self, _: Option<&Identity>) -> BoxFuture<'_, Result<(), NotRecorded>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn named(&self, _: &Handle) {}
+}
+
+/// A call by hand of a tool of the MCP server `fs`.
+pub(crate) fn request(tool: &str, arguments: &str) -> CallRequest {
+    let target = Target::Tool { name: tool.into(), input: None };
+    let backend = BackendName::parse("fs").unwrap();
+    let kind = RefKind::McpLocal;
+    let route = Route { backend, kind, target, repeatable: false, destructive: false };
+    let args = RawValue::from_string(arguments.to_owned()).unwrap();
+    let (tool_use, name) = ("by hand".into(), format!("fs_{tool}"));
+    let call = Call { tool_use, agent_run: None, name, kind: Some(kind), args, mcp_server: None };
+    CallRequest::new("a".into(), None, call, route)
+}
+
+/// The same, of the run `run` of the workspace `acme`.
+pub(crate) fn request_of(run: &str, session: Option<&str>, tool: &str, args: &str) -> CallRequest {
+    let session = session.map(Into::into);
+    let run = CallingRun { workspace: "acme".into(), run: run.into(), session };
+    CallRequest { run: Some(run), ..request(tool, args) }
+}
+
+/// The call as a peer gets it.
+pub(crate) fn tool_call(request: CallRequest) -> ToolCall {
+    let (request, progress) = (Arc::new(request), Progress::default());
+    ToolCall { request, trace: None, progress, recorder: Arc::new(Unrecorded) }
 }
 
 /// What the fake does from now on.
@@ -217,7 +259,7 @@ impl Peer for FakePeer {
                     () = self.0.getting_on.notified() => call.progress.touch(),
                 }
             }
-            Ok(Answer::text(format!("{} {}", call.tool, call.arguments.get())))
+            Ok(Answer::text(format!("{} {}", call.request.tool(), call.request.arguments.get())))
         }
         .boxed()
     }

@@ -109,9 +109,10 @@ impl Peer for LocalTool {
 
     fn call(&self, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>> {
         Box::pin(async move {
+            let arguments = &call.request.arguments;
             match &self.action {
-                Act::Http(endpoint) => endpoint.call(&call.arguments, call.trace.as_deref()).await,
-                Act::Command(runner) => runner.call(&call.arguments).await,
+                Act::Http(endpoint) => endpoint.call(arguments, call.trace.as_deref()).await,
+                Act::Command(runner) => runner.call(arguments).await,
             }
         })
     }

@@ -16,9 +16,9 @@ use crate::{
     http_client::BodyError,
     model::{
         answer::{Answer, codes::STORAGE_UNAVAILABLE},
+        call::CallRequest,
         card::signature::Algorithm,
         catalog::{Catalog, Identity},
-        ids::{RunId, SessionId, ToolUseId},
         rights::Permission,
         routes::Route,
         trace::Trace,
@@ -100,34 +100,15 @@ pub enum Verdict {
 }
 
 /// One call, with all that a peer needs to make it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ToolCall {
-    /// The peer's own name for the tool; empty for an A2A agent and a local tool.
-    pub tool: Arc<str>,
-    /// The arguments, verbatim: a JSON object.
-    pub arguments: Box<RawValue>,
-    /// Which call of which run this is; `None` for calls from the command line.
-    pub origin: Option<Origin>,
+    pub request: Arc<CallRequest>,
     /// The trace that it belongs to, which is told to the peer; `None` where the app told none.
     pub trace: Option<Arc<Trace>>,
     /// Where the peer says that the call is getting on.
     pub progress: Progress,
-    /// Where it is written down how far the call is, if anybody does.
-    pub witness: Option<Arc<dyn Witness>>,
-}
-
-impl ToolCall {
-    /// [`Witness::is_left`].
-    pub fn is_left(&self) -> bool {
-        self.witness.as_ref().is_some_and(|witness| witness.is_left())
-    }
-
-    /// The peer has named the work that the call started.
-    pub fn named(&self, handle: &Handle) {
-        if let Some(witness) = &self.witness {
-            witness.named(handle);
-        }
-    }
+    /// Where it is written down how far the call is.
+    pub recorder: Arc<dyn Recorder>,
 }
 
 /// What a peer calls the work that a call has started, such as a task: enough to ask for it after
@@ -136,20 +117,12 @@ impl ToolCall {
 pub struct Handle(pub String);
 
 /// Writes down how far a call is, so that a crash loses nothing and repeats nothing.
-pub trait Witness: Send + Sync + fmt::Debug {
-    /// The next dispatch is to this peer.
-    fn goes_to(&self, peer: Option<&Identity>) {
-        let _ = peer;
-    }
+pub trait Recorder: Send + Sync + fmt::Debug {
+    /// The call is about to reach `peer`, and must not before this has ended well.
+    fn dispatching(&self, peer: Option<&Identity>) -> BoxFuture<'_, Result<(), NotRecorded>>;
 
-    /// The call is about to reach the peer, and must not before this has ended well.
-    fn dispatching(&self) -> BoxFuture<'_, Result<(), NotRecorded>>;
-
-    /// The call with these arguments has not reached the peer after all, by the dispatch that was told
-    /// of last, and none before that one did.
-    fn not_dispatched(&self, arguments: &RawValue) {
-        let _ = arguments;
-    }
+    /// The dispatch that was told of last was not made.
+    fn not_dispatched(&self) {}
 
     /// The peer has named the work that the call started.
     fn named(&self, handle: &Handle);
@@ -206,19 +179,6 @@ impl Progress {
     pub async fn touched(&self) {
         self.0.notified().await;
     }
-}
-
-/// Which call of which run a tool call answers: peers may recognise a repetition by it, and what
-/// belongs to one conversation.
-#[derive(Debug, Clone)]
-pub struct Origin {
-    /// On whose behalf: ids of runs and sessions are only unique within a workspace, and a run may
-    /// be handed over by one app and turn out to be another's. No two of them share a conversation.
-    pub whose: Arc<str>,
-    pub run: RunId,
-    /// The session that the run belongs to, if any.
-    pub session: Option<SessionId>,
-    pub tool_use: ToolUseId,
 }
 
 /// A connection could not be made, was lost, or did not give a catalog.

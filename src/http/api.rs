@@ -36,7 +36,6 @@ use crate::{
     metrics::Requests,
     model::{
         answer::Answer,
-        approval,
         ending::{Ending, Made},
         event::Call,
         ids::{BackendName, RunKind},
@@ -44,7 +43,7 @@ use crate::{
         offer::Offer,
         spec::InjectError,
     },
-    runs::{Left, Runs},
+    runs::Runs,
     state::StateDir,
     tls::Tls,
 };
@@ -250,13 +249,9 @@ impl Api {
                 route.kind.as_str()
             )),
             Some(route) => {
-                let name = call.name.clone();
-                match self.runs.call(&caller.app.name, route, call, None, trace).await {
-                    Ok(Made { answer: Answer::Error(why), ending: Ending::Busy }) => {
-                        return busy(&why);
-                    }
-                    Ok(made) => made.answer,
-                    Err(Left) => Answer::Error(approval::going_down(&name)),
+                match self.runs.call_by_hand(&caller.app.name, route, call, &trace).await {
+                    Made { answer: Answer::Error(why), ending: Ending::Busy } => return busy(&why),
+                    made => made.answer,
                 }
             }
         };

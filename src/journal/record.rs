@@ -102,6 +102,26 @@ pub struct CallRecord {
     pub is_others: bool,
 }
 
+impl CallRecord {
+    /// The call is sent to `peer`.
+    pub fn dispatch(&mut self, peer: Option<Identity>) {
+        self.stage = Stage::Dispatched;
+        self.attempts += 1;
+        self.peer = peer;
+    }
+
+    /// The last dispatch was not made. An earlier one may have reached the tool.
+    pub fn take_back_dispatch(&mut self) {
+        if self.stage == Stage::Dispatched {
+            self.attempts = self.attempts.saturating_sub(1);
+            if self.attempts == 0 {
+                self.stage = Stage::Received;
+                self.peer = None;
+            }
+        }
+    }
+}
+
 /// A session whose later messages are given tools.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SessionRecord {

@@ -21,6 +21,7 @@ use crate::{
     metrics::{ByLabel, Counter},
     model::{
         approval::{Outcome, Subject},
+        call::CallRequest,
         catalog::hex,
         ids::{AppName, ApprovalId, BackendName, RunId, ToolUseId},
     },
@@ -117,18 +118,6 @@ pub enum Undecidable {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooMany;
 
-/// The call that is asked about.
-#[derive(Debug)]
-pub(super) struct Asked {
-    pub app: AppName,
-    pub run: Option<RunId>,
-    pub tool_use: ToolUseId,
-    pub name: String,
-    pub backend: BackendName,
-    pub tool: String,
-    pub arguments: Box<RawValue>,
-}
-
 /// A question that waits. Dropped without a decision, it is withdrawn.
 #[derive(Debug)]
 pub(super) struct Question<'a> {
@@ -145,55 +134,55 @@ impl Approvals {
     }
 
     /// Asks about a call; without a decision until then, it counts as denied.
-    pub(super) fn ask(&self, asked: Asked, until: Instant) -> Result<Question<'_>, TooMany> {
-        let Asked { app, run, tool_use, name, backend, tool, arguments } = asked;
+    pub(super) fn ask(&self, call: &CallRequest, until: Instant) -> Result<Question<'_>, TooMany> {
         let (tell, decision) = oneshot::channel();
         let mut inner = self.lock();
-        let own = inner.waiting.values().filter(|waiting| waiting.approval.app == app);
+        let own = inner.waiting.values().filter(|waiting| waiting.approval.app == call.app);
         let (count, bytes) = own.fold((0, 0), |(count, bytes), waiting| {
             let arguments = waiting.approval.arguments.as_ref();
             (count + 1, bytes + arguments.map_or(0, |arguments| arguments.get().len()))
         });
-        if count >= MOST || bytes + arguments.get().len() > MOST_BYTES {
-            warn!(%app, tool = name, count, "too many calls wait for approval; one is denied");
+        let (app, arguments) = (&call.app, call.arguments.get());
+        if count >= MOST || bytes + arguments.len() > MOST_BYTES {
+            warn!(%app, tool = call.name, count, "too many calls wait for approval; one is denied");
             return Err(TooMany);
         }
         let number = inner.next;
         inner.next += 1;
+        let run = call.run_id();
         let id = Subject {
             app: app.as_str(),
-            run: run.as_ref().map(RunId::as_str),
-            tool_use: tool_use.as_str(),
+            run: run.map(RunId::as_str),
+            tool_use: call.tool_use.as_str(),
             number: if run.is_some() { 0 } else { number },
-            backend: backend.as_str(),
-            tool: &tool,
-            arguments: arguments.get(),
+            backend: call.route.backend.as_str(),
+            tool: call.tool(),
+            arguments,
         }
         .id();
         let since = SystemTime::now();
         let approval = Approval {
-            digest: hex(&Sha256::digest(arguments.get())),
-            arguments: Some(arguments.into()),
+            id,
+            app: app.clone(),
+            run: run.cloned(),
+            tool_use: call.tool_use.clone(),
+            name: call.name.clone(),
+            backend: call.route.backend.clone(),
+            tool: call.tool().to_owned(),
+            arguments: Some(call.arguments.clone().into()),
+            digest: hex(&Sha256::digest(arguments)),
+            since,
             until: since + until.saturating_duration_since(Instant::now()),
             ended: None,
-            id,
-            app,
-            run,
-            tool_use,
-            name,
-            backend,
-            tool,
-            since,
         };
         info!(
-            app = %approval.app, run = approval.run.as_ref().map(RunId::as_str),
-            toolUseId = %approval.tool_use, tool = approval.name, backend = %approval.backend,
-            approval = %approval.id, "the call waits for a person"
+            %app, run = run.map(RunId::as_str), toolUseId = %call.tool_use, tool = call.name,
+            backend = %call.route.backend, approval = %approval.id, "the call waits for a person"
         );
-        let (of, id) = (approval.app.clone(), approval.id.clone());
+        let id = approval.id.clone();
         inner.waiting.insert(number, Waiting { approval, tell });
         drop(inner);
-        self.changes.tell(|| Change::Approval(of, id));
+        self.changes.tell(|| Change::Approval(app.clone(), id));
         Ok(Question { approvals: self, number, decision, until })
     }
 

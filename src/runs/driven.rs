@@ -16,21 +16,22 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    AskedBy, NewRun, Runs,
+    NewRun, Runs,
     access::{Access, Failure},
+    call_recorder::CallRecorder,
     credential::RunCredential,
-    entry::Entry,
     log::{EventLog, Room},
 };
 use crate::{
-    backend::peer::Handle,
     journal::{
         self,
         record::{CallKey, Change, Millis, RunRecord, Slot},
     },
     model::{
+        call::{CallRequest, CallingRun},
         event::Call,
         ids::{AppName, RunId, RunKind, SessionId, ToolUseId, Workspace, as_segment},
+        offer::Route,
         run::{Run, Seen},
         spec::Table,
     },
@@ -98,13 +99,33 @@ pub struct DrivenRun {
     access: watch::Sender<Access>,
     /// The calls whose answers MANTYX did not want while it did not show the run either, with the sizes
     /// of the answers. The journal has the answers.
-    unwanted: Mutex<HashMap<CallKey, (Arc<Entry>, usize)>>,
+    unwanted: Mutex<HashMap<CallKey, (Arc<CallRecorder>, usize)>>,
     /// The entries of calls that an earlier process left and that may be made again.
     left: Mutex<Entries>,
 }
 
+/// A call of a run that is waited for, or that goes on after a first answer.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    run: Arc<DrivenRun>,
+    /// Cancels the call, with its run.
+    pub stop: CancellationToken,
+}
+
+impl InFlight {
+    pub(super) fn run(&self) -> &DrivenRun {
+        &self.run
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.run.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Entries by the agent run, in an eval, and the tool use.
-type Entries = HashMap<(Option<RunId>, ToolUseId), Arc<Entry>>;
+type Entries = HashMap<(Option<RunId>, ToolUseId), Arc<CallRecorder>>;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ended {
@@ -139,7 +160,7 @@ pub(super) struct Left {
     /// The calls of which nothing is to be decided any more.
     pub seen: Vec<Seen>,
     /// Those that may have to be made.
-    pub again: Vec<Arc<Entry>>,
+    pub again: Vec<Arc<CallRecorder>>,
 }
 
 impl DrivenRun {
@@ -159,11 +180,11 @@ impl DrivenRun {
         let Left { slot, started_at, ended_at, given_up, read_to, last_seq, seen, again } = left;
         // Where nobody had read to the present, nothing is known of the answers of others.
         let (read_to, last_seq) = if new.has_past { (0, 0) } else { (read_to, last_seq) };
-        let calls: Vec<Call> = again.iter().map(|entry| entry.call()).collect();
+        let calls: Vec<Call> = again.iter().map(|recorder| recorder.call()).collect();
         let (kind, table) = (new.key.kind, Arc::clone(&new.table));
-        let by_call = |entry: Arc<Entry>| {
-            let call = entry.call();
-            ((call.agent_run, call.tool_use), entry)
+        let by_call = |recorder: Arc<CallRecorder>| {
+            let call = recorder.call();
+            ((call.agent_run, call.tool_use), recorder)
         };
         let log = match kind {
             // What has no number may have been dropped unseen.
@@ -243,21 +264,21 @@ impl DrivenRun {
         vec![Change::Routes(routes.clone()), Change::Run(self.slot, record)]
     }
 
-    /// The entry of `call`, which is to be answered: the one that an earlier process left, or a new
+    /// The recorder of `call`, which is to be answered: the one that an earlier process left, or a new
     /// one.
-    pub(super) fn entry(&self, runs: &Runs, call: &Call) -> Arc<Entry> {
+    pub(super) fn recorder(&self, runs: &Runs, call: &Call) -> Arc<CallRecorder> {
         let agent_run = self.agent_run(call);
         let key = (agent_run.cloned(), call.tool_use.clone());
         let left = self.left_entries().remove(&key);
         left.unwrap_or_else(|| {
             let seq = self.last_seq();
-            Arc::new(Entry::new(runs.keeping(&self.app), self.slot, agent_run, call, seq))
+            Arc::new(CallRecorder::new(runs.keeping(&self.app), self.slot, agent_run, call, seq))
         })
     }
 
     /// The entries that an earlier process left and nobody has asked for since.
-    pub(super) fn take_left(&self) -> Vec<Arc<Entry>> {
-        self.left_entries().drain().map(|(_, entry)| entry).collect()
+    pub(super) fn take_left(&self) -> Vec<Arc<CallRecorder>> {
+        self.left_entries().drain().map(|(_, recorder)| recorder).collect()
     }
 
     fn left_entries(&self) -> MutexGuard<'_, Entries> {
@@ -310,20 +331,18 @@ impl DrivenRun {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// A call begins, for the agent run `to`; it is in flight until what this gives is dropped.
-    pub(super) fn begin_call(
-        self: &Arc<Self>,
-        to: RunId,
-        entry: Arc<Entry>,
-        handle: Option<Handle>,
-    ) -> Arc<AskedBy> {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
-        let stop = self.stop_of(&to);
-        Arc::new(AskedBy { driven: Arc::clone(self), run: to, stop, entry, handle })
+    /// What `call`, which `route` leads to, asks for.
+    pub(super) fn request(&self, call: Call, route: Route) -> CallRequest {
+        let (workspace, session) = (self.key.workspace.clone(), self.session.clone());
+        let by = CallingRun { workspace, run: self.asked_by(&call), session };
+        CallRequest::new(self.app.clone(), Some(by), call, route)
     }
 
-    pub(super) fn call_ends(&self) {
-        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    /// A call begins; it is in flight until what this gives is dropped.
+    pub(super) fn begin_call(self: &Arc<Self>, call: &CallRequest) -> InFlight {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        let stop = self.stop_of(call.run_id().unwrap_or(&self.key.run));
+        InFlight { run: Arc::clone(self), stop }
     }
 
     /// The agent run that waits for the answer of `call`.
@@ -440,22 +459,22 @@ impl DrivenRun {
     }
 
     /// [`Runs::keep_unwanted`], where there is room. `false`: MANTYX shows the run.
-    pub(super) fn keep_unwanted(&self, entry: &Arc<Entry>, size: usize) -> bool {
+    pub(super) fn keep_unwanted(&self, recorder: &Arc<CallRecorder>, size: usize) -> bool {
         let mut unwanted = self.unwanted();
         // Under the lock: the driver opens the stream before it takes what was kept.
         if matches!(*self.access.borrow(), Access::Open) {
             return false;
         }
-        unwanted.insert(entry.key().clone(), (Arc::clone(entry), size));
+        unwanted.insert(recorder.key().clone(), (Arc::clone(recorder), size));
         true
     }
 
     /// The calls whose answers were kept.
-    pub(super) fn take_unwanted(&self) -> Vec<Arc<Entry>> {
-        self.unwanted().drain().map(|(_, (entry, _))| entry).collect()
+    pub(super) fn take_unwanted(&self) -> Vec<Arc<CallRecorder>> {
+        self.unwanted().drain().map(|(_, (recorder, _))| recorder).collect()
     }
 
-    pub(super) fn unwanted(&self) -> MutexGuard<'_, HashMap<CallKey, (Arc<Entry>, usize)>> {
+    pub(super) fn unwanted(&self) -> MutexGuard<'_, HashMap<CallKey, (Arc<CallRecorder>, usize)>> {
         self.unwanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

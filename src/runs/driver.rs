@@ -23,8 +23,8 @@ use tracing::{debug, error, info, warn};
 
 use super::{
     Access, DrivenRun, Runs,
-    answering::{self, Task},
-    entry::Entry,
+    answer::{self, Task},
+    call_recorder::CallRecorder,
     mask::masked,
 };
 use crate::{
@@ -91,7 +91,7 @@ struct Driver {
     has_read: bool,
     /// Calls that are answered when the past has been read. Where that is lost, an answer has to wait:
     /// it would bring the run's next call, which could not be told from one of the past.
-    left: Vec<(Arc<Entry>, Task)>,
+    left: Vec<(Arc<CallRecorder>, Task)>,
     /// The agent runs that the stream of an eval has named.
     named: HashSet<RunId>,
 }
@@ -103,7 +103,7 @@ struct Driver {
 pub(super) async fn drive(
     runs: Arc<Runs>,
     run: Arc<DrivenRun>,
-    left: Vec<(Arc<Entry>, Task)>,
+    left: Vec<(Arc<CallRecorder>, Task)>,
     is_revived: bool,
 ) {
     let mut driver = Driver {
@@ -142,7 +142,7 @@ pub(super) async fn drive(
     if has_ended {
         // Nobody waits for these answers any more.
         run.end_calls();
-        run.take_unwanted().iter().for_each(|entry| entry.close());
+        run.take_unwanted().iter().for_each(|recorder| recorder.close());
         runs.forget_calls_of(&run.key);
     }
     run.log.end();
@@ -372,9 +372,9 @@ impl Driver {
         self.run.state().opened();
         self.run.set_access(Access::Open);
         self.unknown = 0;
-        for entry in self.run.take_unwanted() {
+        for recorder in self.run.take_unwanted() {
             info!(run = %self.run.key.run, "MANTYX knows the run again; an answer is posted again");
-            self.answer(entry.call(), Task::PostAgain, entry);
+            self.answer(recorder.call(), Task::PostAgain, recorder);
         }
         loop {
             tokio::select! {
@@ -450,8 +450,8 @@ impl Driver {
 
     /// Answers what an earlier process left.
     fn answer_left(&mut self) {
-        for (entry, task) in std::mem::take(&mut self.left) {
-            self.answer(entry.call(), task, entry);
+        for (recorder, task) in std::mem::take(&mut self.left) {
+            self.answer(recorder.call(), task, recorder);
         }
     }
 
@@ -464,12 +464,12 @@ impl Driver {
         let mut changes = self.run.changes();
         let tasks = self.tasks(held, &mut changes);
         // What the past has answered in the meantime.
-        changes.extend(self.run.take_left().iter().flat_map(|entry| entry.closed()));
+        changes.extend(self.run.take_left().iter().flat_map(|recorder| recorder.closed()));
         // In one piece: what is behind the events that were read is either all kept or not at all.
         self.runs.journal.write(changes);
         self.answer_left();
-        for (call, task, entry) in tasks {
-            self.answer(call, task, entry);
+        for (call, task, recorder) in tasks {
+            self.answer(call, task, recorder);
         }
     }
 
@@ -534,8 +534,8 @@ impl Driver {
                 if !changes.is_empty() {
                     self.runs.journal.write(changes);
                 }
-                for (call, task, entry) in tasks {
-                    self.answer(call, task, entry);
+                for (call, task, recorder) in tasks {
+                    self.answer(call, task, recorder);
                 }
             }
             Step::Finish => {
@@ -555,10 +555,10 @@ impl Driver {
         false
     }
 
-    fn answer(&mut self, call: Call, task: Task, entry: Arc<Entry>) {
+    fn answer(&mut self, call: Call, task: Task, recorder: Arc<CallRecorder>) {
         let (runs, run) = (Arc::clone(&self.runs), Arc::clone(&self.run));
         let app = run.app.clone();
-        self.calls.spawn(budget::for_app(app, answering::answer(runs, run, call, task, entry)));
+        self.calls.spawn(budget::for_app(app, answer::answer(runs, run, call, task, recorder)));
     }
 }
 

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::changes::{Change, Changes};
 use crate::model::{
+    call::CallRequest,
     ending::Ending,
     ids::{AppName, BackendName, RunId, ToolUseId},
 };
@@ -63,16 +64,6 @@ pub enum Outcome {
     Error,
     /// Nobody waited for it any more.
     Cancelled,
-}
-
-/// What is told of a call when it begins.
-#[derive(Debug, Clone)]
-pub struct Begun {
-    pub app: AppName,
-    pub run: Option<RunId>,
-    pub tool_use: ToolUseId,
-    pub name: String,
-    pub backend: BackendName,
 }
 
 /// A call that runs. Dropped without [`Running::end`], it was cancelled.
@@ -134,30 +125,26 @@ impl History {
     }
 
     /// A call begins.
-    pub fn begin(self: &Arc<Self>, begun: Begun) -> Running {
-        let Begun { app, run, tool_use, name, backend } = begun;
-        let (started_at, begun) = (SystemTime::now(), Instant::now());
-        let (pending, waiting, ended) = (false, false, None);
+    pub fn begin(self: &Arc<Self>, call: &CallRequest) -> Running {
         let mut inner = self.lock();
         let id = inner.next;
         inner.next += 1;
-        let of = app.clone();
         let entry = Entry {
             id,
-            app,
-            run,
-            tool_use,
-            name,
-            backend,
-            started_at,
-            begun,
-            pending,
-            waiting,
-            ended,
+            app: call.app.clone(),
+            run: call.run_id().cloned(),
+            tool_use: call.tool_use.clone(),
+            name: call.name.clone(),
+            backend: call.route.backend.clone(),
+            started_at: SystemTime::now(),
+            begun: Instant::now(),
+            pending: false,
+            waiting: false,
+            ended: None,
         };
         inner.running.insert(id, entry);
         drop(inner);
-        self.changes.tell(|| Change::Call(of, id));
+        self.changes.tell(|| Change::Call(call.app.clone(), id));
         Running { history: Arc::clone(self), id }
     }
 
@@ -249,15 +236,11 @@ mod tests {
     //! Bounded, and each app for itself.
 
     use super::*;
+    use crate::backend::fake::request;
 
     fn begin(history: &Arc<History>, app: &str, tool_use: &str) -> Running {
-        history.begin(Begun {
-            app: app.into(),
-            run: None,
-            tool_use: tool_use.into(),
-            name: "fs_ls".to_owned(),
-            backend: BackendName::parse("fs").unwrap(),
-        })
+        let (app, tool_use) = (app.into(), tool_use.into());
+        history.begin(&CallRequest { app, tool_use, ..request("ls", "{}") })
     }
 
     fn told(history: &History, app: &str) -> Vec<(String, Option<Outcome>)> {

@@ -14,9 +14,9 @@ use tracing::{info, warn};
 
 use super::{
     DrivenRun, Inner, KEEP_ENDED, NewRun, RunKey, Runs, Session,
-    answering::{POST_WITHIN, Task},
+    answer::{POST_WITHIN, Task},
+    call_recorder::CallRecorder,
     driven::Left,
-    entry::Entry,
 };
 use crate::{
     config::App,
@@ -238,7 +238,7 @@ impl Runs {
             let content = call.record.content;
             let answer = call.answer.as_ref().map_or(0, Bytes::len);
             let keeping = self.keeping(&record.app.as_str().into());
-            let entry = Arc::new(Entry::kept(keeping, call.key, (call.record, answer)));
+            let entry = Arc::new(CallRecorder::kept(keeping, call.key, (call.record, answer)));
             let asked = entry.call();
             let route = table.claims(&asked).cloned();
             let known = entry.known(route.as_ref().is_some_and(|r| r.repeatable), POST_WITHIN);
@@ -307,7 +307,7 @@ impl Runs {
 struct Woken {
     run: Arc<DrivenRun>,
     /// Its calls that need not be made.
-    open: Vec<(Arc<Entry>, Task)>,
+    open: Vec<(Arc<CallRecorder>, Task)>,
     unanswered: usize,
     /// How far it was read.
     seq: u64,
@@ -327,11 +327,10 @@ fn is_untold(record: &LongRecord, runs: &[KeptRun]) -> bool {
 }
 
 /// How a call is answered of which nobody knows whether it was made.
-pub(super) fn doubtful(entry: &Entry, route: Route) -> Task {
+pub(super) fn doubtful(entry: &CallRecorder, route: Route) -> Task {
     entry.doubt();
     match decide(entry.known(route.repeatable, POST_WITHIN)) {
-        Recovery::Make => Task::Make(route),
-        Recovery::Resume => Task::Resume(route),
+        Recovery::Make | Recovery::Resume => Task::Make(route),
         _ => {
             let name = entry.call().name;
             let why = format!(
@@ -362,7 +361,7 @@ fn task(
     match (recovery, route, answer) {
         (Recovery::Nothing, _, _) => None,
         (Recovery::Post, _, Some(body)) => Some(Task::Post(body)),
-        (Recovery::Resume, Some(route), _) => Some(Task::Resume(route)),
+        (Recovery::Resume, Some(route), _) => Some(Task::Make(route)),
         (Recovery::TooLate, _, _) => {
             let why = format!(
                 "The bridge was down when `{name}` was to be called, and too little time was left \

@@ -10,8 +10,8 @@ use tracing::warn;
 
 use super::{
     DrivenRun, Inner, NewRun, RunKey, Runs,
-    answering::{self, Task},
-    entry::Entry,
+    answer::{self, Task},
+    call_recorder::CallRecorder,
     owners::{How, Owned},
 };
 use crate::{
@@ -129,19 +129,19 @@ impl Runs {
         self.tell(&run);
         // Of a run that was given up. MANTYX knows it, as it has just said so.
         let unwanted = run.take_unwanted().into_iter();
-        self.answer_without_driver(&run, unwanted.map(|entry| (entry, Task::PostAgain)));
+        self.answer_without_driver(&run, unwanted.map(|recorder| (recorder, Task::PostAgain)));
     }
 
     /// Answers calls of a run that was handed over, whose driver has ended.
     pub(super) fn answer_without_driver(
         self: &Arc<Self>,
         run: &Arc<DrivenRun>,
-        calls: impl IntoIterator<Item = (Arc<Entry>, Task)>,
+        calls: impl IntoIterator<Item = (Arc<CallRecorder>, Task)>,
     ) {
-        for (entry, task) in calls {
+        for (recorder, task) in calls {
             let (runs, run) = (Arc::clone(self), Arc::clone(run));
             let app = run.app.clone();
-            let answered = answering::answer(runs, run, entry.call(), task, entry);
+            let answered = answer::answer(runs, run, recorder.call(), task, recorder);
             self.tracker.spawn(budget::for_app(app, answered));
         }
     }

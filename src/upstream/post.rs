@@ -13,15 +13,13 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::{debug, error, warn};
 
-use super::{Authority, SendError, Upstream, pacing::Told, retry_after};
+use super::{Authority, SendError, Upstream, rate_limit::Told, retry_after};
 use crate::{
     backoff::Backoff, budget::Budget, http_client, metrics::Answered, model::trace::Trace,
 };
 
 /// How long one attempt may take before it is made again.
 const POST_ATTEMPT: Duration = Duration::from_secs(30);
-/// Posts are held back for MANTYX's rate limit until so long before their deadline.
-const LAST_CHANCE: Duration = Duration::from_secs(5);
 /// The waits between attempts, and the longest while MANTYX refuses the credential: that passes when
 /// somebody has replaced a key, and not by itself.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
@@ -161,11 +159,9 @@ impl Upstream {
         shown: &Authority,
     ) -> Result<Verdict, WantsNone> {
         let ResultPost { path, deadline, .. } = *post;
-        let (begun, line) = (Instant::now(), self.line(shown));
-        let going = line.turn(deadline.checked_sub(LAST_CHANCE).unwrap_or(deadline)).await;
-        if !self.pause_over(shown, deadline).await {
-            return Err(WantsNone);
-        }
+        let begun = Instant::now();
+        let rate_limit = self.rate_limit(shown);
+        let permit = rate_limit.acquire(deadline).await.ok_or(WantsNone)?;
         self.posts.held_back.observe(begun.elapsed());
         if attempt > 0 {
             self.posts.retries.inc();
@@ -184,11 +180,11 @@ impl Upstream {
         match sent {
             Ok(Ok(response)) => {
                 let (status, now) = (response.status(), SystemTime::now());
-                going.heard(Told::read(response.headers(), now));
+                permit.heard(Told::read(response.headers(), now));
                 let verdict = verdict(status);
                 tell(path, status, verdict);
                 if verdict == Verdict::Again {
-                    self.pause(shown, retry_after(response.headers(), now));
+                    rate_limit.refused(retry_after(response.headers(), now));
                 }
                 return Ok(verdict);
             }
@@ -200,7 +196,6 @@ impl Upstream {
             Ok(Err(error)) => warn!(path, %error, "a result did not get through; again"),
             Err(_elapsed) => {}
         }
-        drop(going);
         Ok(Verdict::Again)
     }
 }

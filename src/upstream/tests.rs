@@ -1,10 +1,10 @@
-//! `Retry-After`, and the line of posts in paused time.
+//! `Retry-After`, and the rate limit of posts in paused time.
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use tokio::time::{sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
-use super::*;
+use super::{rate_limit::LAST_CHANCE, *};
 
 #[test]
 fn retry_after_in_seconds_or_as_a_date() {
@@ -52,19 +52,19 @@ fn told(left: &str) -> Option<Told> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn posts_wait_in_line_and_no_longer_than_they_can() {
-    let line = Line::new();
+async fn posts_wait_for_their_window_and_no_longer_than_they_can() {
+    let limiter = RateLimiter::new();
     let begin = Instant::now();
     let far = begin + Duration::from_secs(280);
-    line.turn(far).await.heard(told("3"));
+    limiter.acquire(far).await.unwrap().heard(told("3"));
     assert!(begin.elapsed().is_zero(), "the first goes at once");
     // Three in 11 s, and the rest when the window is over; one of them cannot wait so long.
     let urgent = async {
-        drop(line.turn(begin + Duration::from_secs(1)).await);
+        drop(limiter.acquire(begin + Duration::from_secs(1) + LAST_CHANCE).await);
         begin.elapsed()
     };
     let wait = async || {
-        drop(line.turn(far).await);
+        drop(limiter.acquire(far).await);
         begin.elapsed()
     };
     let (waits, urgent) = tokio::join!(join_all((0..4).map(|_| wait())), urgent);
@@ -75,32 +75,51 @@ async fn posts_wait_in_line_and_no_longer_than_they_can() {
 
 #[tokio::test(start_paused = true)]
 async fn whoever_waits_hears_of_news() {
-    let line = Line::new();
+    let limiter = RateLimiter::new();
     // Another limit, so that it is news what is left of it.
     let more = told_of("30", "29").unwrap();
     let begin = Instant::now();
     let far = begin + Duration::from_secs(280);
-    line.turn(far).await.heard(told("0"));
-    let (going, ()) = tokio::join!(line.turn(far), async {
+    limiter.acquire(far).await.unwrap().heard(told("0"));
+    let (going, ()) = tokio::join!(limiter.acquire(far), async {
         sleep(Duration::from_secs(2)).await;
-        line.overheard(more);
+        limiter.overheard(more);
     });
     assert_eq!(begin.elapsed(), Duration::from_secs(2));
     drop(going);
-    // A post that is dropped in line leaves its place.
-    line.turn(far).await.heard(told("0"));
-    assert!(timeout_at(Instant::now() + Duration::from_secs(1), line.turn(far)).await.is_err());
-    line.overheard(more);
-    drop(line.turn(far).await);
+    // A post that is dropped while it waits leaves its place.
+    limiter.acquire(far).await.unwrap().heard(told("0"));
+    assert!(
+        timeout_at(Instant::now() + Duration::from_secs(1), limiter.acquire(far)).await.is_err()
+    );
+    limiter.overheard(more);
+    drop(limiter.acquire(far).await);
     assert_eq!(begin.elapsed(), Duration::from_secs(3));
 }
 
+#[tokio::test(start_paused = true)]
+async fn no_post_goes_before_the_pause_that_mantyx_asked_for_is_over() {
+    let limiter = RateLimiter::new();
+    let begin = Instant::now();
+    let far = begin + Duration::from_secs(280);
+    let permit = limiter.acquire(far).await.unwrap();
+    limiter.refused(Duration::from_secs(30));
+    // What others tell of the window does not shorten it.
+    permit.heard(told_of("30", "29"));
+    assert!(
+        limiter.acquire(begin + Duration::from_secs(30)).await.is_none(),
+        "it would be too late"
+    );
+    assert!(limiter.acquire(begin + Duration::from_secs(31)).await.is_some());
+    assert!(begin.elapsed() >= Duration::from_secs(30), "{:?}", begin.elapsed());
+}
+
 #[test]
-fn credentials_have_their_own_lines() {
+fn each_credential_has_a_rate_limit_of_its_own() {
     let base = Url::parse("http://127.0.0.1:1").unwrap();
     let upstream =
         Upstream::new(base, None, &Credential::Passthrough, StateDir::new("/nowhere".into()));
     let [one, same, other] = ["a", "a", "b"].map(|key| Authority::bearer(key).unwrap());
-    assert!(Arc::ptr_eq(&upstream.line(&one), &upstream.line(&same)));
-    assert!(!Arc::ptr_eq(&upstream.line(&one), &upstream.line(&other)));
+    assert!(Arc::ptr_eq(&upstream.rate_limit(&one), &upstream.rate_limit(&same)));
+    assert!(!Arc::ptr_eq(&upstream.rate_limit(&one), &upstream.rate_limit(&other)));
 }

@@ -16,17 +16,18 @@ use http::HeaderMap;
 use mantyx_bridge::{
     backend::{
         a2a::{A2aDialer, Conversations},
-        peer::{CallError, Dial, Handle, NotRecorded, Origin, Peer, Progress, ToolCall, Witness},
+        peer::{CallError, Dial, Handle, NotRecorded, Peer, Recorder, ToolCall},
     },
     config::{A2a, A2aBinding, CardSource},
     http_client,
     model::{
         answer::Answer,
-        catalog::{Catalog, Content},
+        call::CallingRun,
+        catalog::{Catalog, Content, Identity},
         ids::BackendName,
     },
 };
-use serde_json::{json, value::RawValue};
+use serde_json::json;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines},
     net::{TcpListener, TcpStream},
@@ -39,6 +40,7 @@ use url::Url;
 
 use crate::{
     frames::Script,
+    mcp_tasks::{Names, tool_call},
     peers::{self, fetch},
     rig::Rig,
     wait,
@@ -104,27 +106,25 @@ async fn dial_url(url: &Url, binding: Option<A2aBinding>) -> Arc<dyn Peer> {
 }
 
 pub(crate) async fn call(peer: &Arc<dyn Peer>, message: &str) -> Result<Answer, CallError> {
-    call_of(peer, None, message).await
+    peer.call(asking(message)).await
 }
 
+/// The same, of a run.
 async fn call_of(
     peer: &Arc<dyn Peer>,
-    origin: Option<Origin>,
+    run: CallingRun,
     message: &str,
 ) -> Result<Answer, CallError> {
-    peer.call(ToolCall { origin, ..asking(message) }).await
+    let mut call = asking(message);
+    let request = Arc::get_mut(&mut call.request).expect("nobody else has it");
+    request.run = Some(run);
+    request.tool_use = message.into();
+    peer.call(call).await
 }
 
 pub(crate) fn asking(message: &str) -> ToolCall {
-    let arguments = RawValue::from_string(json!({"message": message}).to_string()).unwrap();
-    ToolCall {
-        tool: "".into(),
-        arguments,
-        origin: None,
-        trace: None,
-        progress: Progress::default(),
-        witness: None,
-    }
+    let arguments = json!({"message": message}).to_string();
+    tool_call("", &arguments, Arc::<Names>::default())
 }
 
 pub(crate) async fn result(peer: &Arc<dyn Peer>, message: &str) -> String {
@@ -181,9 +181,8 @@ fn check_files(answer: Answer) {
 async fn check_talk(peer: &Arc<dyn Peer>) {
     let talk = async |run: &str, session: Option<&str>, message: &str| {
         let session = session.map(Into::into);
-        let origin =
-            Origin { whose: "a/acme".into(), run: run.into(), session, tool_use: message.into() };
-        match call_of(peer, Some(origin), message).await {
+        let run = CallingRun { workspace: "acme".into(), run: run.into(), session };
+        match call_of(peer, run, message).await {
             Ok(Answer::Result { text, .. }) => text,
             other => panic!("{message}: {other:?}"),
         }
@@ -398,8 +397,8 @@ async fn an_agent_that_asks_back_keeps_its_context() {
 #[derive(Debug)]
 struct Notes(mpsc::Sender<Handle>);
 
-impl Witness for Notes {
-    fn dispatching(&self) -> BoxFuture<'_, Result<(), NotRecorded>> {
+impl Recorder for Notes {
+    fn dispatching(&self, _: Option<&Identity>) -> BoxFuture<'_, Result<(), NotRecorded>> {
         Box::pin(async { Ok(()) })
     }
 
@@ -417,7 +416,7 @@ async fn crash(url: Url, binding: A2aBinding, message: &'static str) -> Handle {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let peer = dial_url(&url, Some(binding)).await;
-            let call = ToolCall { witness: Some(Arc::new(Notes(named))), ..asking(message) };
+            let call = ToolCall { recorder: Arc::new(Notes(named)), ..asking(message) };
             tokio::select! {
                 answer = peer.call(call) => panic!("{answer:?}"),
                 handle = handles.recv() => handle.unwrap(),

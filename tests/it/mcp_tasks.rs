@@ -11,11 +11,17 @@ use http::HeaderMap;
 use mantyx_bridge::{
     backend::{
         mcp,
-        peer::{CallError, Dial as _, Handle, NotRecorded, Peer, Progress, ToolCall, Witness},
+        peer::{CallError, Dial as _, Handle, NotRecorded, Peer, Progress, Recorder, ToolCall},
     },
     config::{HttpTransport, Mcp},
     http_client,
-    model::{answer::Answer, ids::BackendName},
+    model::{
+        answer::Answer,
+        call::CallRequest,
+        catalog::Identity,
+        ids::BackendName,
+        offer::{RefKind, Route, Target},
+    },
 };
 use serde_json::{Value, value::RawValue};
 use tokio::time::timeout;
@@ -169,23 +175,33 @@ async fn overview(peer: &Arc<dyn Peer>) -> Value {
 
 fn order(tool: &str, arguments: &str) -> (ToolCall, Arc<Names>) {
     let names = Arc::<Names>::default();
-    let call = ToolCall {
-        tool: tool.into(),
+    (tool_call(tool, arguments, Arc::clone(&names) as _), names)
+}
+
+/// A call by hand as a peer gets it.
+pub(crate) fn tool_call(tool: &str, arguments: &str, recorder: Arc<dyn Recorder>) -> ToolCall {
+    let target = Target::Tool { name: tool.into(), input: None };
+    let backend = BackendName::parse("one").expect("a name");
+    let kind = RefKind::McpLocal;
+    let route = Route { backend, kind, target, repeatable: false, destructive: false };
+    let request = CallRequest {
+        app: "a".into(),
+        run: None,
+        tool_use: "by hand".into(),
+        name: tool.to_owned(),
+        route,
         arguments: RawValue::from_string(arguments.to_owned()).expect("JSON"),
-        origin: None,
-        trace: None,
-        progress: Progress::default(),
-        witness: Some(Arc::clone(&names) as Arc<dyn Witness>),
     };
-    (call, names)
+    let (request, progress) = (Arc::new(request), Progress::default());
+    ToolCall { request, trace: None, progress, recorder }
 }
 
 /// Remembers what the peer named.
 #[derive(Debug, Default)]
-struct Names(Mutex<Option<Handle>>);
+pub(crate) struct Names(Mutex<Option<Handle>>);
 
-impl Witness for Names {
-    fn dispatching(&self) -> BoxFuture<'_, Result<(), NotRecorded>> {
+impl Recorder for Names {
+    fn dispatching(&self, _: Option<&Identity>) -> BoxFuture<'_, Result<(), NotRecorded>> {
         Box::pin(async { Ok(()) })
     }
 

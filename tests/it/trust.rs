@@ -83,7 +83,9 @@ async fn a_call_that_only_reads_runs_again_where_the_server_is_trusted() {
     );
     rig.run(both.answered("tu_sure").answered("tu_plain").done()).await;
     rig.wait_executions(1).await;
-    wait::soon("the call should reach the trusted server", async || ledger.exists().then_some(()))
+    // The file is there before its line is.
+    let is_written = || fs::read(&ledger).is_ok_and(|told| told.ends_with(b"\n"));
+    wait::soon("the call should reach the trusted server", async || is_written().then_some(()))
         .await;
     rig.bridge.kill9();
     rig.bridge.restart().await;

@@ -19,10 +19,13 @@ use super::{
     wire::{Message, Operation, Reply as Wanted},
 };
 use crate::{
-    backend::peer::{CallError, Origin, ToolCall},
-    model::answer::{
-        Answer,
-        a2a::{Outcome, Reply, stream::Gathering},
+    backend::peer::{CallError, ToolCall},
+    model::{
+        answer::{
+            Answer,
+            a2a::{Outcome, Reply, stream::Gathering},
+        },
+        call::CallRequest,
     },
 };
 
@@ -54,8 +57,8 @@ pub(super) async fn call(
     text: &str,
     call: &ToolCall,
 ) -> Result<Answer, CallError> {
-    let id = message_id(call.origin.as_ref()).to_string();
-    let owner = call.origin.as_ref().map(Owner::of);
+    let id = message_id(&call.request).to_string();
+    let owner = Owner::of(&call.request);
     let mut thread = owner.as_ref().map(|owner| threads.enter(owner)).unwrap_or_default();
     let known = thread.clone();
     let outcome = loop {
@@ -105,8 +108,8 @@ pub(super) async fn resume(
     })?;
     let thread = Thread { context: known.context, task: Some(known.task) };
     let (next, answer) = conclude(reply, thread);
-    if let Some(origin) = &call.origin {
-        threads.leave(Owner::of(origin), next);
+    if let Some(owner) = Owner::of(&call.request) {
+        threads.leave(owner, next);
     }
     Ok(answer)
 }
@@ -208,12 +211,12 @@ impl Sending<'_> {
 }
 
 /// The same id for every repetition of a call, so that an agent that looks at ids can tell.
-fn message_id(origin: Option<&Origin>) -> Uuid {
+fn message_id(call: &CallRequest) -> Uuid {
     const NAMESPACE: Uuid = Uuid::from_u128(0x6d57_4c0e_8f0b_4c55_9d3a_2f9f_51a2_7be4);
-    origin.map_or_else(Uuid::new_v4, |Origin { run, tool_use, .. }| {
+    call.run_id().map_or_else(Uuid::new_v4, |run| {
         let run = run.as_str();
         // The length keeps ("a/b", "c") and ("a", "b/c") apart.
-        let name = format!("{}/{run}/{}", run.len(), tool_use.as_str());
+        let name = format!("{}/{run}/{}", run.len(), call.tool_use.as_str());
         Uuid::new_v5(&NAMESPACE, name.as_bytes())
     })
 }

@@ -88,7 +88,7 @@ impl<'a> Following<'a> {
         let Some(task) = self.task.task.as_deref() else { return };
         let news = self.told.as_ref().is_none_or(|told| told.task != task);
         if let (true, Some(known)) = (news, Known::new(task, context)) {
-            self.call.named(&known.handle());
+            self.call.recorder.named(&known.handle());
             self.told = Some(known);
         }
     }
@@ -237,7 +237,7 @@ struct CancelOnDrop<'a> {
 
 impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
-        let Some(task) = self.task.take().filter(|_| !self.call.is_left()) else { return };
+        let Some(task) = self.task.take().filter(|_| !self.call.recorder.is_left()) else { return };
         // Outside of a runtime, nothing can be sent: the process is about to end.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let link = self.link.clone();

@@ -8,10 +8,10 @@ use url::Url;
 
 use super::*;
 use crate::{
-    backend::peer::{Origin, Progress},
+    backend::fake::{request, request_of, tool_call},
     fake_http::{Agent, Reply, Seen, Then},
     http_client,
-    model::{catalog::Content, trace::Trace},
+    model::{call::CallRequest, catalog::Content, trace::Trace},
 };
 
 mod resume;
@@ -47,19 +47,7 @@ async fn dial_error(card: CardSource) -> String {
 }
 
 fn call(arguments: &serde_json::Value) -> ToolCall {
-    ToolCall {
-        tool: "".into(),
-        arguments: RawValue::from_string(arguments.to_string()).unwrap(),
-        origin: Some(Origin {
-            whose: "a".into(),
-            run: "r".into(),
-            session: None,
-            tool_use: "u".into(),
-        }),
-        trace: None,
-        progress: Progress::default(),
-        witness: None,
-    }
+    tool_call(request_of("r", None, "", &arguments.to_string()))
 }
 
 fn hello() -> ToolCall {
@@ -288,9 +276,8 @@ async fn a_task_that_the_agent_forgot_may_have_run() {
 async fn a_repeated_call_has_the_same_message_id() {
     let agent = json_rpc(|_| result(&json!({"message": {"parts": []}}))).await;
     let peer = dial(&agent).await;
-    let mut other = hello();
-    other.origin =
-        Some(Origin { whose: "a".into(), run: "r".into(), session: None, tool_use: "v".into() });
+    let asked = request_of("r", None, "", r#"{"message": "hello"}"#);
+    let other = tool_call(CallRequest { tool_use: "v".into(), ..asked });
     for call in [hello(), hello(), other] {
         assert_eq!(peer.call(call).await.unwrap(), ok(""));
     }

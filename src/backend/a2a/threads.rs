@@ -4,15 +4,15 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use tokio::time::Instant;
 
-use crate::{
-    backend::peer::Origin,
-    model::ids::{RunId, SessionId},
+use crate::model::{
+    call::{CallRequest, CallingRun},
+    ids::{AppName, RunId, SessionId, Workspace},
 };
 
 /// How long a conversation is remembered after its last message.
@@ -34,8 +34,9 @@ pub(super) struct Thread {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Owner {
     /// All runs of one session share one.
-    Session(Arc<str>, SessionId),
-    Run(Arc<str>, RunId),
+    Session(AppName, Workspace, SessionId),
+    /// A run may be handed over by one app and turn out to be another's: they share none.
+    Run(AppName, Workspace, RunId),
 }
 
 /// All conversations with one agent.
@@ -56,11 +57,13 @@ impl Thread {
 }
 
 impl Owner {
-    pub(super) fn of(origin: &Origin) -> Self {
-        match &origin.session {
-            Some(session) => Self::Session(Arc::clone(&origin.whose), session.clone()),
-            None => Self::Run(Arc::clone(&origin.whose), origin.run.clone()),
-        }
+    /// `None` for a call by hand, which belongs to no conversation.
+    pub(super) fn of(call: &CallRequest) -> Option<Self> {
+        let CallingRun { workspace, run, session } = call.run.clone()?;
+        Some(match session {
+            Some(session) => Self::Session(call.app.clone(), workspace, session),
+            None => Self::Run(call.app.clone(), workspace, run),
+        })
     }
 }
 

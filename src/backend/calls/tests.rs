@@ -13,7 +13,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::*;
 use crate::backend::{
     circuit_breaker::CircuitBreaker,
-    fake::{FakeDial, Mood, Permitted, World, registry},
+    fake::{FakeDial, Mood, Permitted, Unrecorded, World, registry, request},
     peer::Dial,
     registry::Lease,
     supervisor::{Supervisor, Timing},
@@ -71,13 +71,14 @@ fn start_with(worlds: &[(&str, &Arc<World>)], concurrency: usize, idle: Duration
     Harness { backends, leases, _tasks: tasks, _stop: stop.drop_guard() }
 }
 
-fn wanted(arguments: Box<RawValue>) -> Wanted {
-    Wanted {
-        arguments,
-        origin: None,
+/// A call along `route`, for whom all is permitted.
+fn context(route: &Route, arguments: &str) -> CallContext {
+    let request = CallRequest { route: route.clone(), ..request("", arguments) };
+    CallContext {
+        request: Arc::new(request),
         trace: Context::default(),
         permission_check: Permitted::new(),
-        witness: None,
+        recorder: Arc::new(Unrecorded),
         handle: None,
         peer: None,
         deadline: Instant::now() + Duration::from_secs(285),
@@ -99,9 +100,8 @@ impl Harness {
     async fn resume(&self, name: &str) -> Answer {
         let offer = self.backends.registry.offer();
         let route = offer.route(name).unwrap();
-        let args = RawValue::from_string("{}".to_owned()).unwrap();
         let handle = Some(Handle("work".to_owned()));
-        self.backends.call(route, &Wanted { handle, ..wanted(args) }).await.answer
+        self.backends.call(&CallContext { handle, ..context(route, "{}") }).await.answer
     }
 
     async fn call(&self, name: &str) -> Answer {
@@ -112,8 +112,7 @@ impl Harness {
         self.backends.registry.settled().await;
         let offer = self.backends.registry.offer();
         let route = offer.route(name).unwrap();
-        let args = RawValue::from_string(r#"{"a":1e400}"#.to_owned()).unwrap();
-        self.backends.call(route, &wanted(args)).await
+        self.backends.call(&context(route, r#"{"a":1e400}"#)).await
     }
 }
 
@@ -227,11 +226,10 @@ async fn call_with_progress(every: u64, times: usize, within: u64) -> (Answer, u
         std::future::pending::<()>().await;
     };
     let offer = harness.backends.registry.offer();
-    let arguments = RawValue::from_string("{}".to_owned()).unwrap();
     let deadline = begin + Duration::from_secs(within);
-    let wanted = Wanted { deadline, ..wanted(arguments) };
+    let call = CallContext { deadline, ..context(offer.route("fs_ls").unwrap(), "{}") };
     tokio::select! {
-        made = harness.backends.call(offer.route("fs_ls").unwrap(), &wanted) => {
+        made = harness.backends.call(&call) => {
             (made.answer, begin.elapsed().as_secs())
         }
         () = worker => unreachable!("the worker never ends"),
@@ -303,8 +301,7 @@ async fn one_that_hangs_delays_no_other() {
         let backends = Arc::clone(&harness.backends);
         stuck.spawn(async move {
             let offer = backends.registry.offer();
-            let args = RawValue::from_string("{}".to_owned()).unwrap();
-            backends.call(offer.route("slow_ls").unwrap(), &wanted(args)).await.answer
+            backends.call(&context(offer.route("slow_ls").unwrap(), "{}")).await.answer
         });
     }
     let begin = Instant::now();
@@ -331,9 +328,9 @@ async fn a_turn_is_not_waited_for_as_long_as_a_call_may_take() {
     let begin = Instant::now();
     let call = async || {
         let offer = harness.backends.registry.offer();
-        let arguments = RawValue::from_string("{}".to_owned()).unwrap();
-        let wanted = Wanted { deadline: begin + hour, ..wanted(arguments) };
-        let made = harness.backends.call(offer.route("fs_ls").unwrap(), &wanted).await;
+        let route = offer.route("fs_ls").unwrap();
+        let call = CallContext { deadline: begin + hour, ..context(route, "{}") };
+        let made = harness.backends.call(&call).await;
         (made.answer, begin.elapsed())
     };
     let ((first, long), (second, short)) = tokio::join!(call(), call());
@@ -367,7 +364,7 @@ async fn calls_to_what_hangs_do_not_pile_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wrong_arguments_take_no_turn_and_are_not_sent() {
+async fn arguments_are_checked_before_a_call_waits() {
     let world = World::new();
     *world.tools.lock().unwrap() = vec!["typed"];
     world.calling.send_replace(Mood::Hanging);
@@ -375,12 +372,14 @@ async fn wrong_arguments_take_no_turn_and_are_not_sent() {
     harness.backends.registry.settled().await;
     let call = async |arguments: &str| {
         let offer = harness.backends.registry.offer();
-        let args = RawValue::from_string(arguments.to_owned()).unwrap();
-        let made = harness.backends.call(offer.route("fs_typed").unwrap(), &wanted(args)).await;
-        if matches!(made.answer, Answer::Error(_)) {
-            assert_eq!(made.ending, Ending::InputInvalid);
+        let call = context(offer.route("fs_typed").unwrap(), arguments);
+        match harness.backends.refuse_invalid(&call.request) {
+            Some(made) => {
+                assert_eq!(made.ending, Ending::InputInvalid);
+                made.answer
+            }
+            None => harness.backends.call(&call).await.answer,
         }
-        made.answer
     };
     let begin = Instant::now();
     let (_, slow) = tokio::join!(
@@ -388,7 +387,7 @@ async fn wrong_arguments_take_no_turn_and_are_not_sent() {
             for wrong in [r#"{"a":1}"#, "[1]"] {
                 check_error(call(wrong).await, "tool_input_invalid: ");
             }
-            assert!(begin.elapsed() < Duration::from_secs(1), "though the one turn is taken");
+            assert!(begin.elapsed() < Duration::from_secs(1));
             world.calling.send_replace(Mood::Well);
         },
         call(r#"{"a":"x"}"#)

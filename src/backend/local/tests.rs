@@ -13,7 +13,10 @@ use tokio::{
 
 use super::*;
 use crate::{
-    backend::peer::{NotRead, Progress},
+    backend::{
+        fake::{request, tool_call},
+        peer::NotRead,
+    },
     budget::tests::without_room,
     config::{Program, ProgramSandbox},
     http_client,
@@ -42,15 +45,7 @@ fn command(line: &[&str], env: &[(&str, &str)]) -> LocalDialer {
 }
 
 fn order(arguments: &str) -> ToolCall {
-    let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
-    ToolCall {
-        tool: "".into(),
-        arguments,
-        origin: None,
-        trace: None,
-        progress: Progress::default(),
-        witness: None,
-    }
+    tool_call(request("", arguments))
 }
 
 async fn call(dialer: &LocalDialer, arguments: &str) -> Result<Answer, CallError> {

@@ -206,22 +206,23 @@ impl Connection {
         *told = news;
     }
 
-    async fn call_tool(&self, mut call: ToolCall) -> Result<Answer, CallError> {
-        let mut request = CallToolRequest::new(CallToolRequestParams::new(call.tool.to_string()));
-        let headers = match lock(&self.param_headers).get(&*call.tool) {
-            Some(marked) => marked.headers(&call.arguments).map_err(CallError::Refused)?,
+    async fn call_tool(&self, call: ToolCall) -> Result<Answer, CallError> {
+        let tool = call.request.tool();
+        let mut request = CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()));
+        let headers = match lock(&self.param_headers).get(tool) {
+            Some(marked) => marked.headers(&call.request.arguments).map_err(CallError::Refused)?,
             None => Vec::new(),
         };
-        let support = lock(&self.as_tasks).get(&*call.tool).copied();
+        let support = lock(&self.as_tasks).get(tool).copied();
         let takes_tasks = self.wire.handshake().takes_tasks;
         // Where it may be one, too: a task can be asked for after a crash, a plain call is lost.
         let ttl = support.filter(|_| takes_tasks).map(|_| tasks::TTL);
-        let arguments = std::mem::take(&mut call.arguments);
-        let exchange = Exchange::of_call(arguments, headers, call.progress.clone(), ttl);
+        let asked = Arc::clone(&call.request);
+        let exchange = Exchange::of_call(asked, headers, call.progress.clone(), ttl);
         request.extensions.insert(Marker(Arc::clone(&exchange)));
         let mut meta = RequestMetaObject::new();
-        if let Some(origin) = &call.origin {
-            meta.insert(TOOL_USE_ID.to_owned(), origin.tool_use.as_str().into());
+        if call.request.run.is_some() {
+            meta.insert(TOOL_USE_ID.to_owned(), call.request.tool_use.as_str().into());
         }
         for (name, value) in call.trace.iter().flat_map(|trace| trace.pairs()) {
             meta.insert(name.to_owned(), value.into());

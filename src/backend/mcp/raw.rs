@@ -25,7 +25,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::{
     backend::peer::{CallError, NotRead, Progress},
-    model::json::Members,
+    model::{call::CallRequest, json::Members},
 };
 
 mod handshake;
@@ -41,8 +41,8 @@ const TOKEN: &str = "progressToken";
 /// One request whose result is wanted as text.
 #[derive(Debug, Default)]
 pub(super) struct Exchange {
-    /// Goes out in place of the request's own `arguments`.
-    arguments: Option<Box<RawValue>>,
+    /// The call whose arguments go out in place of the request's own.
+    call: Option<Arc<CallRequest>>,
     /// What of them goes along as HTTP headers: names and values.
     headers: Vec<(String, String)>,
     /// The call is wanted as a task (2025-11-25) that is kept for so many milliseconds.
@@ -103,13 +103,12 @@ impl Exchange {
 
     /// A tool call; with `task_ttl` it asks for a task.
     pub(super) fn of_call(
-        arguments: Box<RawValue>,
+        call: Arc<CallRequest>,
         headers: Vec<(String, String)>,
         progress: Progress,
         task_ttl: Option<u64>,
     ) -> Arc<Self> {
-        let arguments = Some(arguments);
-        Arc::new(Self { arguments, headers, task_ttl, progress, ..Self::default() })
+        Arc::new(Self { call: Some(call), headers, task_ttl, progress, ..Self::default() })
     }
 
     /// A call that another connection made: there is only its progress to tell of.
@@ -429,7 +428,7 @@ fn encode_call(
     struct Task {
         ttl: u64,
     }
-    let arguments = exchange.arguments.as_deref();
+    let arguments = exchange.call.as_ref().map(|call| &*call.arguments);
     let task = exchange.task_ttl.map(|ttl| Task { ttl });
     let params = Params { meta, name, arguments, task };
     let mut text = serde_json::to_vec(&Call { jsonrpc: "2.0", id, method: "tools/call", params })?;

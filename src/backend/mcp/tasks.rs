@@ -19,7 +19,7 @@ use super::{
     raw::{Exchange, Marker, Watch, error_of},
 };
 use crate::{
-    backend::peer::{CallError, Handle, ToolCall, Witness},
+    backend::peer::{CallError, Handle, Recorder, ToolCall},
     model::answer::Answer,
 };
 
@@ -84,9 +84,9 @@ pub(super) async fn follow(
     let Some(task) = created else { return complete(result) };
     let named = Named { task: task.id.clone() };
     let handle = serde_json::to_string(&named).expect("a struct of one string is JSON");
-    call.named(&Handle(handle));
+    call.recorder.named(&Handle(handle));
     let wait = if task.status == Status::Working { task.wait } else { Duration::ZERO };
-    Followed::new(connection, task.id, exchange, call.witness.clone()).outcome(wait).await
+    Followed::new(connection, task.id, exchange, Arc::clone(&call.recorder)).outcome(wait).await
 }
 
 /// Goes on with the task that `handle` names, which another connection has started.
@@ -99,13 +99,15 @@ pub(super) async fn resume(
         return Err(CallError::Lost("what the call had started is no MCP task".to_owned()));
     };
     let exchange = Exchange::of_the_past(call.progress.clone());
-    Followed::new(connection, task, exchange, call.witness.clone()).outcome(Duration::ZERO).await
+    Followed::new(connection, task, exchange, Arc::clone(&call.recorder))
+        .outcome(Duration::ZERO)
+        .await
 }
 
 /// A task that somebody waits for. Dropped before its end, it is cancelled, unless it is only left.
 struct Followed<'a> {
     connection: &'a Connection,
-    witness: Option<Arc<dyn Witness>>,
+    recorder: Arc<dyn Recorder>,
     watch: Watch<'a>,
     task: String,
     ended: bool,
@@ -116,10 +118,10 @@ impl<'a> Followed<'a> {
         connection: &'a Connection,
         task: String,
         exchange: Arc<Exchange>,
-        witness: Option<Arc<dyn Witness>>,
+        recorder: Arc<dyn Recorder>,
     ) -> Self {
         let watch = connection.wire().watch(task.clone(), exchange);
-        Self { connection, witness, watch, task, ended: false }
+        Self { connection, recorder, watch, task, ended: false }
     }
 
     /// What the task comes to. It is first asked for after `wait`.
@@ -258,7 +260,7 @@ impl Question {
 
 impl Drop for Followed<'_> {
     fn drop(&mut self) {
-        if self.ended || self.witness.as_ref().is_some_and(|witness| witness.is_left()) {
+        if self.ended || self.recorder.is_left() {
             return;
         }
         let request = CancelTaskRequest::new(CancelTaskParams::new(&self.task));

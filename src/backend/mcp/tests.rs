@@ -8,16 +8,19 @@ use std::{
 };
 
 use secrecy::SecretString;
-use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout};
 
 use super::{Attempt, Era, McpDialer, dialer, plan};
 use crate::{
-    backend::peer::{CallError, Dial as _, NotRead, Origin, Peer, PeerError, Progress, ToolCall},
+    backend::{
+        fake::{request, request_of, tool_call},
+        peer::{CallError, Dial as _, NotRead, Peer, PeerError, ToolCall},
+    },
     config::{Mcp, Program, ProgramSandbox},
     http_client,
     model::{
         answer::Answer,
+        call::CallRequest,
         catalog::{Catalog, Content},
         ids::BackendName,
         trace::Trace,
@@ -65,15 +68,7 @@ fn tools(catalog: &Catalog) -> Vec<(&str, &str)> {
 }
 
 fn order(tool: &str, arguments: &str) -> ToolCall {
-    let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
-    ToolCall {
-        tool: tool.into(),
-        arguments,
-        origin: None,
-        trace: None,
-        progress: Progress::default(),
-        witness: None,
-    }
+    tool_call(request(tool, arguments))
 }
 
 async fn call(peer: &Arc<dyn Peer>, tool: &str, arguments: &str) -> Result<Answer, CallError> {
@@ -172,13 +167,8 @@ async fn arguments_go_out_verbatim_and_on_one_line() {
 async fn a_call_names_the_tool_use_and_the_trace_that_it_is_for() {
     for options in [&[][..], &["--modern"]] {
         let peer = dial(&hostile(options, &[])).await;
-        let mut call = order("echo", "{}");
-        call.origin = Some(Origin {
-            whose: "a".into(),
-            run: "run_1".into(),
-            session: None,
-            tool_use: "toolu_7".into(),
-        });
+        let asked = request_of("run_1", None, "echo", "{}");
+        let mut call = tool_call(CallRequest { tool_use: "toolu_7".into(), ..asked });
         let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         call.trace = Trace::read(&[parent], &["a=1"]).map(Arc::new);
         let Ok(Answer::Result { text: request, .. }) = peer.call(call).await else {

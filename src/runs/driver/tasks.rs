@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tracing::{info, warn};
 
-use super::{Driver, Entry, Task};
+use super::{CallRecorder, Driver, Task};
 use crate::{
     backend::peer::NotRecorded,
     journal::record::Change,
@@ -20,7 +20,7 @@ impl Driver {
         &self,
         calls: Vec<(Call, Work)>,
         changes: &mut Vec<Change>,
-    ) -> Vec<(Call, Task, Arc<Entry>)> {
+    ) -> Vec<(Call, Task, Arc<CallRecorder>)> {
         let mut tasks = Vec::with_capacity(calls.len());
         for (call, work) in calls {
             self.log(&call, &work);
@@ -28,17 +28,17 @@ impl Driver {
                 continue;
             }
             let is_claimed = self.runs.claim(&self.run, &call);
-            let entry = self.run.entry(&self.runs, &call);
+            let recorder = self.run.recorder(&self.runs, &call);
             if !is_claimed {
                 warn!(
                     run = %self.run.key.run, toolUseId = %call.tool_use,
                     "the call belongs to another driver, and is not made by this one"
                 );
-                changes.extend(entry.left_to_others());
+                changes.extend(recorder.left_to_others());
                 continue;
             }
             let task = match work {
-                Work::Make(_) if !entry.has_room() => {
+                Work::Make(_) if !recorder.has_room() => {
                     warn!(
                         run = %self.run.key.run, toolUseId = %call.tool_use, app = %self.run.app,
                         "the app's open calls hold all that they may; call refused"
@@ -47,12 +47,12 @@ impl Driver {
                     Task::Refuse(why, Ending::Busy)
                 }
                 Work::Make(route) => Task::Make(route),
-                Work::Doubtful(route) => restore::doubtful(&entry, route),
+                Work::Doubtful(route) => restore::doubtful(&recorder, route),
                 Work::Refuse(error) => Task::Refuse(error, Ending::Denied),
                 Work::Nothing | Work::Hold | Work::Altered | Work::Astray => continue,
             };
-            changes.push(entry.change());
-            tasks.push((call, task, entry));
+            changes.push(recorder.change());
+            tasks.push((call, task, recorder));
         }
         tasks
     }

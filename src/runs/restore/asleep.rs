@@ -15,7 +15,7 @@ use crate::{
     model::{ids::AppName, moment::Moment},
     runs::{
         Inner, KEEP_COUNT, KEEP_ENDED, Runs,
-        answering::POST_WITHIN,
+        answer::POST_WITHIN,
         forgetting::{beyond, beyond_bytes},
     },
 };

@@ -9,7 +9,7 @@ use super::{
     scene::{Scene, app, call, key},
     *,
 };
-use crate::{backend::peer::Witness as _, journal::record::Kept, model::recovery::Stage};
+use crate::{backend::peer::Recorder as _, journal::record::Kept, model::recovery::Stage};
 
 /// Has two threads begin each round at the same moment, as nearly as they can: one is a little later,
 /// by another span each time. What both have to say of each round.
@@ -85,7 +85,7 @@ async fn an_answer_that_is_unwanted_while_the_stream_opens_is_posted_again_or_gi
     let scene = Scene::start(None).await;
     let new = |number| DrivenRun::new(Slot(number), scene.new_run("run"), &scene.runs.room);
     let runs: Vec<DrivenRun> = (0..10_000).map(new).collect();
-    let entry = runs[0].entry(&scene.runs, &call("tu"));
+    let entry = runs[0].recorder(&scene.runs, &call("tu"));
     let keep = |round: usize| runs[round].keep_unwanted(&entry, 2);
     let open = |round: usize| {
         runs[round].set_access(Access::Open);
@@ -101,17 +101,17 @@ async fn a_dispatch_that_was_taken_back_was_not_made_for_the_next_process_either
     let scene = Scene::start(None).await;
     let run = DrivenRun::new(Slot(1), scene.new_run("run"), &scene.runs.room);
     scene.runs.journal.write(run.changes());
-    let args = call("").args;
-    let [never, once, both] = ["never", "once", "both"].map(|id| run.entry(&scene.runs, &call(id)));
+    let [never, once, both] =
+        ["never", "once", "both"].map(|id| run.recorder(&scene.runs, &call(id)));
     for entry in [&never, &once, &both] {
         scene.runs.journal.write(vec![entry.change()]);
-        entry.dispatching().await.unwrap();
+        entry.dispatching(None).await.unwrap();
     }
-    never.not_dispatched(&args);
+    never.not_dispatched();
     for entry in [&once, &both] {
-        entry.dispatching().await.unwrap();
+        entry.dispatching(None).await.unwrap();
     }
-    once.not_dispatched(&args);
+    once.not_dispatched();
     let kept = scene.kept().await;
     let stages = kept.runs[0]
         .calls

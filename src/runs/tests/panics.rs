@@ -28,8 +28,7 @@ impl Scene {
             mcp_server: None,
         };
         let (app, route) = ("a".into(), offer.route("fs_ls").unwrap());
-        let made = self.runs.call(&app, route, call, None, Context::default()).await;
-        made.unwrap()
+        self.runs.call_by_hand(&app, route, call, &Context::default()).await
     }
 }
 
@@ -76,15 +75,15 @@ async fn a_long_call_that_panics_has_a_result() {
     scene.world.calling.send_replace(Mood::Panicking);
     let call = first["callId"].as_str().unwrap().into();
     let driven = scene::key(RUN);
-    let of = pending::Of::Run { driven, agent_run: RUN.into() };
-    let scope = pending::Scope { app: "a".into(), of };
+    let of = long_calls::Of::Run { driven, agent_run: RUN.into() };
+    let scope = long_calls::Scope { app: "a".into(), of };
     let answer = loop {
         match scene.runs.long_calls.fetch(&call, &scope) {
-            pending::Fetched::Finished(answer) => break answer,
-            pending::Fetched::Running { .. } => {
+            long_calls::Fetched::Finished(answer) => break answer,
+            long_calls::Fetched::Running { .. } => {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            pending::Fetched::Unknown => panic!("it is forgotten"),
+            long_calls::Fetched::Unknown => panic!("it is forgotten"),
         }
     };
     let Answer::Error(why) = &*answer else { panic!("no error: {answer:?}") };

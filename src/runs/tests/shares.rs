@@ -5,7 +5,7 @@ use super::{
     *,
 };
 use crate::{
-    backend::peer::{NotRecorded, Witness as _},
+    backend::peer::{NotRecorded, Recorder as _},
     model::event::Call,
 };
 
@@ -20,22 +20,22 @@ async fn answers_that_nobody_takes_close_the_journal_to_no_other_app() {
     let [of_a, of_b] = [(1, "a"), (2, "b")].map(|(slot, app)| known_run(&scene, slot, app));
     let mut open = Vec::new();
     for number in 0..14 {
-        let entry = of_a.entry(&scene.runs, &call(&format!("tu_{number}")));
-        entry.dispatching().await.ok();
+        let entry = of_a.recorder(&scene.runs, &call(&format!("tu_{number}")));
+        entry.dispatching(None).await.ok();
         entry.answered(large()).await;
         open.push(entry);
     }
-    let entry = of_b.entry(&scene.runs, &call("tu_b"));
-    assert_eq!(entry.dispatching().await, Ok(()), "b has its own share");
-    let late = of_a.entry(&scene.runs, &call("tu_late"));
-    assert_eq!(late.dispatching().await, Err(NotRecorded::NoShare));
+    let entry = of_b.recorder(&scene.runs, &call("tu_b"));
+    assert_eq!(entry.dispatching(None).await, Ok(()), "b has its own share");
+    let late = of_a.recorder(&scene.runs, &call("tu_late"));
+    assert_eq!(late.dispatching(None).await, Err(NotRecorded::NoShare));
     assert!(scene.runs.journal.health().bytes < 24 << 20);
 
     let kept = scene.kept().await;
     let answers = kept.runs.iter().flat_map(|run| &run.calls).filter(|call| call.answer.is_some());
     assert_eq!(answers.count(), 3, "those that there is room for are kept");
     open.iter().for_each(|entry| entry.close());
-    assert_eq!(late.dispatching().await, Ok(()), "MANTYX has taken them");
+    assert_eq!(late.dispatching(None).await, Ok(()), "MANTYX has taken them");
 }
 
 #[tokio::test]
@@ -49,10 +49,10 @@ async fn arguments_that_there_is_no_room_for_are_not_kept() {
     };
     let mut open: Vec<_> = (0..6).map(|_| None).collect();
     for (number, entry) in open.iter_mut().enumerate() {
-        let entry = entry.insert(run.entry(&scene.runs, &large(number)));
+        let entry = entry.insert(run.recorder(&scene.runs, &large(number)));
         assert_eq!(entry.has_room(), number < 4, "call {number}");
         assert_eq!(entry.change().weight() > 0, number < 4, "call {number}");
     }
     open.clear();
-    assert!(run.entry(&scene.runs, &large(6)).has_room(), "they have ended");
+    assert!(run.recorder(&scene.runs, &large(6)).has_room(), "they have ended");
 }

@@ -11,10 +11,10 @@ use crate::model::{ending::Ending, recovery::Stage};
 
 /// Has `call` answered by `task`, until MANTYX has said what it thinks of the answer.
 async fn answer(scene: &Scene, run: &Arc<DrivenRun>, id: &str, task: Task) {
-    let entry = run.entry(&scene.runs, &call(id));
+    let entry = run.recorder(&scene.runs, &call(id));
     scene.runs.journal.write(vec![entry.change()]);
     let (runs, run) = (Arc::clone(&scene.runs), Arc::clone(run));
-    answering::answer(runs, run, call(id), task, entry).await;
+    answer::answer(runs, run, call(id), task, entry).await;
 }
 
 async fn posted(scene: &Scene, id: &str, count: usize) -> Vec<Value> {
@@ -56,7 +56,7 @@ async fn each_app_has_its_share_of_the_journal_for_them() {
     let [first, second, of_b] =
         [(1, "a"), (2, "a"), (3, "b")].map(|(slot, app)| known_run(&scene, slot, app));
     let keep = |run: &Arc<DrivenRun>, id: &str, size: usize| {
-        scene.runs.keep_unwanted(run, &run.entry(&scene.runs, &call(id)), size)
+        scene.runs.keep_unwanted(run, &run.recorder(&scene.runs, &call(id)), size)
     };
     assert!(keep(&first, "tu_1", KEEP_UNWANTED - 10));
     assert!(keep(&second, "tu_1", 10), "there is room for it");

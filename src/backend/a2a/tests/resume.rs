@@ -8,14 +8,17 @@ use super::{
     streams::{count, event, method, refusal, streaming},
     *,
 };
-use crate::backend::peer::{Handle, NotRecorded, Witness};
+use crate::{
+    backend::peer::{Handle, NotRecorded, Recorder},
+    model::catalog::Identity,
+};
 
 /// Remembers what it was told.
 #[derive(Debug, Default)]
 struct Notes(Mutex<Vec<Handle>>);
 
-impl Witness for Notes {
-    fn dispatching(&self) -> BoxFuture<'_, Result<(), NotRecorded>> {
+impl Recorder for Notes {
+    fn dispatching(&self, _: Option<&Identity>) -> BoxFuture<'_, Result<(), NotRecorded>> {
         Box::pin(async { Ok(()) })
     }
 
@@ -85,7 +88,7 @@ async fn a_call_tells_that_it_lives_and_what_its_task_is_called() {
     for how in ALL {
         let agent = worker(how, "TASK_STATE_COMPLETED", "done").await;
         let (notes, mut call) = (Arc::new(Notes::default()), hello());
-        call.witness = Some(notes.clone());
+        call.recorder = notes.clone();
         let progress = call.progress.clone();
         assert_eq!(dial(&agent).await.call(call).await.unwrap(), ok("done"), "{how:?}");
         assert_eq!(*notes.0.lock().unwrap(), [t1()], "{how:?}");
@@ -106,7 +109,7 @@ async fn what_has_ended_at_once_needs_no_name() {
     let peer = dial(&agent).await;
     for message in ["a task", "hello"] {
         let (notes, mut call) = (Arc::new(Notes::default()), call(&json!({ "message": message })));
-        call.witness = Some(notes.clone());
+        call.recorder = notes.clone();
         let progress = call.progress.clone();
         peer.call(call).await.unwrap();
         assert!(notes.0.lock().unwrap().is_empty(), "{message}");
@@ -126,7 +129,7 @@ async fn a_task_with_an_endless_name_is_followed_and_not_noted_down() {
     })
     .await;
     let (notes, mut call) = (Arc::new(Notes::default()), hello());
-    call.witness = Some(notes.clone());
+    call.recorder = notes.clone();
     assert_eq!(dial(&agent).await.call(call).await.unwrap(), ok(""));
     assert!(notes.0.lock().unwrap().is_empty());
 }
@@ -141,7 +144,7 @@ async fn a_task_is_picked_up_where_it_is() {
         ] {
             let agent = worker(how, state, text).await;
             let (notes, mut call) = (Arc::new(Notes::default()), hello());
-            call.witness = Some(notes.clone());
+            call.recorder = notes.clone();
             let progress = call.progress.clone();
             let peer = dial(&agent).await;
             assert_eq!(peer.resume(t1(), call).await.unwrap(), expected, "{how:?}");

@@ -9,11 +9,9 @@ use super::{
 
 /// A call of `run`, in `session` if there is one.
 fn of(run: &str, session: Option<&str>, message: &str) -> ToolCall {
-    let session = session.map(Into::into);
-    let mut call = call(&json!({"message": message}));
-    call.origin =
-        Some(Origin { whose: "a".into(), run: run.into(), session, tool_use: message.into() });
-    call
+    let arguments = json!({"message": message}).to_string();
+    let request = request_of(run, session, "", &arguments);
+    tool_call(CallRequest { tool_use: message.into(), ..request })
 }
 
 /// The message in a request.
@@ -123,8 +121,7 @@ async fn calls_of_no_run_have_no_conversation() {
     let agent = talker(true).await;
     let peer = dial(&agent).await;
     for _ in 0..2 {
-        let mut call = call(&json!({"message": "ask"}));
-        call.origin = None;
+        let call = tool_call(request("", r#"{"message": "ask"}"#));
         asks_back(&peer.call(call).await.unwrap());
         assert_eq!(last(&agent), ids(None, None));
     }

@@ -3,9 +3,10 @@
 use tokio::time::advance;
 
 use super::*;
+use crate::backend::fake::request_of;
 
 fn run(id: &str) -> Owner {
-    Owner::of(&Origin { whose: "a".into(), run: id.into(), session: None, tool_use: "u".into() })
+    Owner::of(&request_of(id, None, "", "{}")).unwrap()
 }
 
 fn thread(context: &str, task: Option<&str>) -> Thread {
@@ -32,10 +33,9 @@ async fn a_call_that_ends_leaves_the_task_that_another_waits_for() {
 
 #[tokio::test(start_paused = true)]
 async fn the_same_id_of_another_app_is_another_conversation() {
-    let of = |whose: &str| {
-        let origin =
-            Origin { whose: whose.into(), run: "r".into(), session: None, tool_use: "u".into() };
-        Owner::of(&origin)
+    let of = |app: &str| {
+        let request = CallRequest { app: app.into(), ..request_of("r", None, "", "{}") };
+        Owner::of(&request).unwrap()
     };
     let threads = Threads::default();
     threads.leave(of("a"), thread("c", Some("t")));
@@ -45,14 +45,7 @@ async fn the_same_id_of_another_app_is_another_conversation() {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_shares_what_its_runs_do_not() {
-    let of = |run: &str| {
-        Owner::of(&Origin {
-            whose: "a".into(),
-            run: run.into(),
-            session: Some("s".into()),
-            tool_use: "u".into(),
-        })
-    };
+    let of = |run: &str| Owner::of(&request_of(run, Some("s"), "", "{}")).unwrap();
     let threads = Threads::default();
     threads.leave(of("r1"), thread("c", Some("t")));
     assert_eq!(threads.enter(&run("r1")), Thread::default());

@@ -6,17 +6,13 @@ use futures_util::future::BoxFuture;
 
 use super::*;
 use crate::{
-    backend::peer::{NotRecorded, Witness},
+    backend::peer::{NotRecorded, Recorder},
     model::rights::{Permission, Refusal},
 };
 
-fn args() -> Box<RawValue> {
-    RawValue::from_string("{}".to_owned()).unwrap()
-}
-
 /// A call with a permission that the test can take away.
-fn wanted_under(permission_check: &Arc<Permitted>) -> Wanted {
-    Wanted { permission_check: Arc::clone(permission_check) as _, ..wanted(args()) }
+fn context_under(permission_check: &Arc<Permitted>, route: &Route) -> CallContext {
+    CallContext { permission_check: Arc::clone(permission_check) as _, ..context(route, "{}") }
 }
 
 #[tokio::test(start_paused = true)]
@@ -33,8 +29,8 @@ async fn what_is_taken_away_while_a_call_waits_is_not_made() {
         let route = harness.backends.registry.offer().route("fs_ls").unwrap().clone();
         harness.lose(&world).await;
         let permission_check = Permitted::new();
-        let wants = wanted_under(&permission_check);
-        let (made, ()) = tokio::join!(harness.backends.call(&route, &wants), async {
+        let wants = context_under(&permission_check, &route);
+        let (made, ()) = tokio::join!(harness.backends.call(&wants), async {
             tokio::task::yield_now().await;
             permission_check.0.send_replace(permission);
             world.dialling.send_replace(Mood::Well);
@@ -45,15 +41,16 @@ async fn what_is_taken_away_while_a_call_waits_is_not_made() {
     }
 }
 
-/// The permission of one dispatch.
+/// A permission that is given so many times. A dispatch asks twice: before it is recorded, and after.
 #[derive(Debug)]
-struct Once(AtomicUsize);
+struct Times(AtomicUsize);
 
-impl PermissionCheck for Once {
+impl PermissionCheck for Times {
     fn now(&self, _route: &Route) -> Permission {
-        match self.0.fetch_add(1, Ordering::SeqCst) {
-            0 => Permission::Given,
-            _ => Permission::Refused(Refusal::Backend),
+        let fewer = |left: usize| left.checked_sub(1);
+        match self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer) {
+            Ok(_) => Permission::Given,
+            Err(_) => Permission::Refused(Refusal::Backend),
         }
     }
 }
@@ -62,8 +59,11 @@ impl PermissionCheck for Once {
 async fn a_repeat_is_a_dispatch_and_its_refusal_says_nothing_of_the_first() {
     let (world, harness) = start_breaking(1).await;
     let route = harness.backends.registry.offer().route("fs_reads").unwrap().clone();
-    let wants = Wanted { permission_check: Arc::new(Once(AtomicUsize::new(0))), ..wanted(args()) };
-    let made = harness.backends.call(&route, &wants).await;
+    let wants = CallContext {
+        permission_check: Arc::new(Times(AtomicUsize::new(2))),
+        ..context(&route, "{}")
+    };
+    let made = harness.backends.call(&wants).await;
     check_error(made.answer, "may or may not have taken effect");
     assert_eq!(World::count(&world.calls), 1, "it is not repeated");
 }
@@ -72,14 +72,13 @@ async fn a_repeat_is_a_dispatch_and_its_refusal_says_nothing_of_the_first() {
 #[derive(Debug, Default)]
 struct Stands(AtomicUsize);
 
-impl Witness for Stands {
-    fn dispatching(&self) -> BoxFuture<'_, Result<(), NotRecorded>> {
+impl Recorder for Stands {
+    fn dispatching(&self, _: Option<&Identity>) -> BoxFuture<'_, Result<(), NotRecorded>> {
         self.0.fetch_add(1, Ordering::SeqCst);
         Box::pin(async { Ok(()) })
     }
 
-    fn not_dispatched(&self, arguments: &RawValue) {
-        assert_eq!(arguments.get(), "{}");
+    fn not_dispatched(&self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
 
@@ -92,19 +91,19 @@ async fn what_is_taken_away_while_the_journal_is_written_is_taken_back_there() {
     let harness = start(&[("fs", &world)], 4);
     harness.backends.registry.settled().await;
     let route = harness.backends.registry.offer().route("fs_ls").unwrap().clone();
-    let witness = Arc::new(Stands::default());
-    let wants = Wanted {
-        permission_check: Arc::new(Once(AtomicUsize::new(0))),
-        witness: Some(Arc::clone(&witness) as _),
-        ..wanted(args())
+    let recorder = Arc::new(Stands::default());
+    let wants = CallContext {
+        permission_check: Arc::new(Times(AtomicUsize::new(1))),
+        recorder: Arc::clone(&recorder) as _,
+        ..context(&route, "{}")
     };
-    assert_eq!(harness.backends.call(&route, &wants).await.ending, Ending::Denied);
+    assert_eq!(harness.backends.call(&wants).await.ending, Ending::Denied);
     assert_eq!(World::count(&world.calls), 0);
-    assert_eq!(witness.0.load(Ordering::SeqCst), 0, "nothing was dispatched");
+    assert_eq!(recorder.0.load(Ordering::SeqCst), 0, "nothing was dispatched");
 
-    let wants = Wanted { witness: Some(Arc::clone(&witness) as _), ..wanted(args()) };
-    harness.backends.call(&route, &wants).await;
-    assert_eq!((World::count(&world.calls), witness.0.load(Ordering::SeqCst)), (1, 1));
+    let wants = CallContext { recorder: Arc::clone(&recorder) as _, ..context(&route, "{}") };
+    harness.backends.call(&wants).await;
+    assert_eq!((World::count(&world.calls), recorder.0.load(Ordering::SeqCst)), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,7 +115,7 @@ async fn work_that_was_begun_is_asked_for_without_a_permission() {
     let permission_check = Permitted::new();
     permission_check.0.send_replace(Permission::Refused(Refusal::App));
     let handle = Some(Handle("work".to_owned()));
-    let wants = Wanted { handle, ..wanted_under(&permission_check) };
-    let made = harness.backends.call(&route, &wants).await;
+    let wants = CallContext { handle, ..context_under(&permission_check, &route) };
+    let made = harness.backends.call(&wants).await;
     assert_ne!(made.ending, Ending::Denied, "{made:?}");
 }

@@ -83,18 +83,14 @@ impl Fleet {
         let before = World::count(&world.calls);
         let mut call = tokio::task::JoinSet::new();
         let (backends, route) = (Arc::clone(&self.backends), self.route());
-        call.spawn(async move { backends.call(&route, &wanted(args())).await.answer });
+        call.spawn(async move { backends.call(&context(&route, "{}")).await.answer });
         until(|| World::count(&world.calls) > before).await;
         call
     }
 
     async fn call(&self) -> Answer {
-        self.backends.call(&self.route(), &wanted(args())).await.answer
+        self.backends.call(&context(&self.route(), "{}")).await.answer
     }
-}
-
-fn args() -> Box<RawValue> {
-    RawValue::from_string("{}".to_owned()).unwrap()
 }
 
 async fn until(condition: impl Fn() -> bool) {
@@ -209,13 +205,13 @@ async fn of_a_removed_backend_what_runs_finishes_and_what_waits_is_told() {
     let mut running = [fleet.begin(&world).await, fleet.begin(&world).await];
     let route = fleet.route();
     // Only two at a time: this one waits for its turn.
-    let wants = wanted(args());
-    let mut waiting = Box::pin(fleet.backends.call(&route, &wants));
+    let wants = context(&route, "{}");
+    let mut waiting = Box::pin(fleet.backends.call(&wants));
     assert!(timeout(Duration::from_secs(1), &mut waiting).await.is_err());
     fleet.remove();
     assert!(fleet.backends.registry.offer().route("fs_ls").is_none());
     check_error(
-        fleet.backends.call(&route, &wanted(args())).await.answer,
+        fleet.backends.call(&context(&route, "{}")).await.answer,
         "not configured any more",
     );
     world.calling.send_replace(Mood::Well);
@@ -248,19 +244,19 @@ async fn what_was_sent_to_one_server_is_not_looked_for_at_another() {
         *world.tools.lock().unwrap() = vec!["ls", "reads"];
     }
     let mut fleet = Fleet::start(&old).await;
-    let sent = |to: &str, handle: Option<&str>| Wanted {
+    let route = fleet.backends.registry.offer().route("fs_reads").unwrap().clone();
+    let sent = |to: &str, handle: Option<&str>| CallContext {
         peer: Some(Identity::of(to)),
         handle: handle.map(|handle| Handle(handle.to_owned())),
-        ..wanted(args())
+        ..context(&route, "{}")
     };
-    let route = fleet.backends.registry.offer().route("fs_reads").unwrap().clone();
-    let again = fleet.backends.call(&route, &sent("fs", None)).await.answer;
+    let again = fleet.backends.call(&sent("fs", None)).await.answer;
     assert_eq!(again, Answer::text("reads {}"), "it is the same server");
     // While the call runs, the connection to the old server breaks, and a new one has the name.
     old.calling.send_replace(Mood::Hanging);
     let mut call = tokio::task::JoinSet::new();
     let (backends, to) = (Arc::clone(&fleet.backends), route.clone());
-    call.spawn(async move { backends.call(&to, &wanted(args())).await.answer });
+    call.spawn(async move { backends.call(&context(&to, "{}")).await.answer });
     until(|| World::count(&old.calls) == 2).await;
     let lease = fleet.lease.clone().unwrap();
     fleet.change(&new, Some("another"));
@@ -268,7 +264,7 @@ async fn what_was_sent_to_one_server_is_not_looked_for_at_another() {
     old.calling.send_replace(Mood::Failing);
     check_error(call.join_next().await.unwrap().unwrap(), "OUTCOME_UNKNOWN");
     for handle in [None, Some("work")] {
-        let answer = fleet.backends.call(&route, &sent("fs", handle)).await.answer;
+        let answer = fleet.backends.call(&sent("fs", handle)).await.answer;
         check_error(answer, "OUTCOME_UNKNOWN");
     }
     assert_eq!(World::count(&new.calls), 0);

@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     backend::{
         fake::entry,
-        peer::{NotRecorded, Witness},
+        peer::{NotRecorded, Recorder},
     },
     model::{offer::RefKind, pin::Mode},
 };
@@ -41,9 +41,8 @@ async fn what_comes_with_the_connection_is_looked_at_before_the_call() {
     assert!(!registry.withdraws(&route("reads").backend, "reads"), "nobody knows of it yet");
 
     let route = route("reads");
-    let args = RawValue::from_string("{}".to_owned()).unwrap();
-    let wants = wanted(args);
-    let waiting = harness.backends.call(&route, &wants);
+    let call = context(&route, "{}");
+    let waiting = harness.backends.call(&call);
     let connecting = async { world.dialling.send_replace(Mood::Well) };
     let (made, _) = tokio::join!(waiting, connecting);
     assert_eq!(made.ending, Ending::Withdrawn);
@@ -57,8 +56,8 @@ async fn what_comes_with_the_connection_is_looked_at_before_the_call() {
 #[derive(Debug)]
 struct Slow(Arc<Registry>, Mutex<Vec<crate::backend::registry::Entry>>);
 
-impl Witness for Slow {
-    fn dispatching(&self) -> BoxFuture<'_, Result<(), NotRecorded>> {
+impl Recorder for Slow {
+    fn dispatching(&self, _: Option<&Identity>) -> BoxFuture<'_, Result<(), NotRecorded>> {
         self.0.set(std::mem::take(&mut self.1.lock().unwrap()));
         Box::pin(async { Ok(()) })
     }
@@ -82,9 +81,8 @@ async fn what_is_withdrawn_while_the_journal_is_written_is_not_called() {
         entry
     });
     let slow = Slow(Arc::clone(&harness.backends.registry), Mutex::new(strict.collect()));
-    let args = RawValue::from_string("{}".to_owned()).unwrap();
-    let wants = Wanted { witness: Some(Arc::new(slow)), ..wanted(args) };
-    let made = harness.backends.call(&route("reads"), &wants).await;
+    let call = CallContext { recorder: Arc::new(slow), ..context(&route("reads"), "{}") };
+    let made = harness.backends.call(&call).await;
     assert_eq!(made.ending, Ending::Withdrawn);
     assert_eq!(World::count(&world.calls), 0, "it was not called");
 }

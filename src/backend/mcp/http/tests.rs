@@ -10,7 +10,7 @@ use std::{
 };
 
 use ::http::{HeaderMap, HeaderValue};
-use serde_json::{Value, value::RawValue};
+use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -24,8 +24,9 @@ mod param_headers;
 use super::events::{Opened, Standing};
 use crate::{
     backend::{
+        fake::{request, tool_call},
         mcp::{LIMIT, dialer},
-        peer::{CallError, Dial as _, NotRead, Peer, Progress, ToolCall},
+        peer::{CallError, Dial as _, NotRead, Peer, ToolCall},
     },
     config::{HttpTransport, Mcp},
     http_client,
@@ -192,15 +193,7 @@ async fn dial(server: &Server) -> Arc<dyn Peer> {
 }
 
 pub(in crate::backend::mcp) fn order(arguments: &str) -> ToolCall {
-    let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
-    ToolCall {
-        tool: "t".into(),
-        arguments,
-        origin: None,
-        trace: None,
-        progress: Progress::default(),
-        witness: None,
-    }
+    tool_call(request("t", arguments))
 }
 
 async fn call(peer: &Arc<dyn Peer>) -> Result<Answer, CallError> {

@@ -7,14 +7,15 @@ use rmcp::model::{
 };
 
 use super::*;
+use crate::backend::fake;
 
 fn request(id: i64, request: impl Into<ClientRequest>) -> ClientJsonRpcMessage {
     JsonRpcMessage::request(request.into(), RequestId::Number(id))
 }
 
 fn call(arguments: &str) -> (CallToolRequest, Arc<Exchange>) {
-    let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
-    let exchange = Exchange::of_call(arguments, Vec::new(), Progress::default(), None);
+    let asked = Arc::new(fake::request("t", arguments));
+    let exchange = Exchange::of_call(asked, Vec::new(), Progress::default(), None);
     let mut call = CallToolRequest::new(CallToolRequestParams::new("t"));
     call.extensions.insert(Marker(Arc::clone(&exchange)));
     (call, exchange)
@@ -146,8 +147,8 @@ fn progress_touches_the_call_that_it_is_about() {
     let wire = Wire::default();
     let calls = [(1, 40), (2, 41)].map(|(id, token)| {
         let progress = Progress::default();
-        let arguments = RawValue::from_string("{}".to_owned()).unwrap();
-        let exchange = Exchange::of_call(arguments, Vec::new(), progress.clone(), None);
+        let asked = Arc::new(fake::request("t", "{}"));
+        let exchange = Exchange::of_call(asked, Vec::new(), progress.clone(), None);
         let mut call = CallToolRequest::new(CallToolRequestParams::new("t"));
         call.extensions.insert(Marker(exchange));
         let mut call = ClientRequest::from(call);

@@ -13,12 +13,13 @@ use tokio::{
 use super::*;
 use crate::{
     backend::{
+        fake::{request, tool_call},
         mcp::{Attempt, Era, dialer, raw::Wire, stdio::Stdio},
-        peer::{NotRecorded, Peer as _, Progress, Witness},
+        peer::{NotRecorded, Peer as _, Recorder},
     },
     config::{Mcp, Program, ProgramSandbox},
     http_client,
-    model::ids::BackendName,
+    model::{catalog::Identity, ids::BackendName},
 };
 
 /// What the server says to one request.
@@ -205,8 +206,11 @@ async fn serve(
 #[derive(Debug, Default)]
 struct Names(Mutex<Vec<String>>);
 
-impl Witness for Names {
-    fn dispatching(&self) -> futures_util::future::BoxFuture<'_, Result<(), NotRecorded>> {
+impl Recorder for Names {
+    fn dispatching(
+        &self,
+        _: Option<&Identity>,
+    ) -> futures_util::future::BoxFuture<'_, Result<(), NotRecorded>> {
         panic!("whoever calls a peer tells of that before")
     }
 
@@ -223,15 +227,8 @@ impl Names {
 
 fn order() -> (ToolCall, Arc<Names>) {
     let names = Arc::<Names>::default();
-    let call = ToolCall {
-        tool: "t".into(),
-        arguments: RawValue::from_string(r#"{"n":1e2}"#.to_owned()).unwrap(),
-        origin: None,
-        trace: None,
-        progress: Progress::default(),
-        witness: Some(Arc::clone(&names) as Arc<dyn Witness>),
-    };
-    (call, names)
+    let call = tool_call(request("t", r#"{"n":1e2}"#));
+    (ToolCall { recorder: Arc::clone(&names) as _, ..call }, names)
 }
 
 fn done() -> Answer {

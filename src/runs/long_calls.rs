@@ -21,23 +21,21 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
-pub(super) use self::kept::Alone;
-use self::kept::Work;
+pub(super) use self::kept::Work;
 use super::{
-    AskedBy, KEEP_BESIDE, Left, RunKey, Runs,
-    account::Account,
+    DrivenRun, KEEP_BESIDE, RunKey, Runs,
+    calls::{ActiveCall, Left},
     forgetting::{beyond, beyond_bytes},
 };
 use crate::{
-    backend::peer::Origin,
     budget,
-    journal::{self, Journal, clock, record::Millis},
+    journal::{self, Journal, record::Millis},
     model::{
         answer::Answer,
-        approval,
-        ending::{Ending, Made},
+        call::CallingRun,
+        ending::Made,
         ids::{AppName, CallId, RunId, SessionId, Workspace},
         offer::{Route, Target},
         pending,
@@ -117,6 +115,18 @@ struct Finished {
     size: usize,
 }
 
+impl LongCall {
+    fn new(
+        scope: Scope,
+        tool: &str,
+        work: Option<Work>,
+        finished: Option<Finished>,
+        stop: CancellationToken,
+    ) -> Self {
+        Self { scope, tool: tool.to_owned(), work, finished, stop, is_taken: false }
+    }
+}
+
 impl Finished {
     fn new(told: Millis, answer: Answer) -> Self {
         const RECORD: usize = 500;
@@ -127,15 +137,16 @@ impl Finished {
 }
 
 impl Scope {
-    fn new(app: &AppName, asked_by: Option<&AskedBy>) -> Self {
-        let of = match asked_by {
-            None => Of::App,
-            Some(AskedBy { driven, run, .. }) => match driven.session.clone() {
-                Some(session) => Of::Session { workspace: driven.key.workspace.clone(), session },
-                None => Of::Run { driven: driven.key.clone(), agent_run: run.clone() },
+    fn new(call: &ActiveCall) -> Self {
+        let request = call.request();
+        let of = match (call.driven(), request.run.clone()) {
+            (Some(driven), Some(CallingRun { workspace, run, session })) => match session {
+                Some(session) => Of::Session { workspace, session },
+                None => Of::Run { driven: driven.key.clone(), agent_run: run },
             },
+            _ => Of::App,
         };
-        Self { app: app.clone(), of }
+        Self { app: request.app.clone(), of }
     }
 }
 
@@ -159,11 +170,12 @@ impl LongCalls {
     fn begin(
         &self,
         id: CallId,
-        (scope, tool): (Scope, String),
+        scope: Scope,
+        tool: &str,
         work: Option<Work>,
         stop: CancellationToken,
     ) {
-        let call = LongCall { scope, tool, work, finished: None, stop, is_taken: false };
+        let call = LongCall::new(scope, tool, work, None, stop);
         self.write(&id, &call);
         self.lock().insert(id, call);
     }
@@ -173,10 +185,9 @@ impl LongCalls {
         let mut calls = self.lock();
         let Some(call) = calls.get_mut(id) else { return };
         call.finished = Some(Finished::new(journal::now(), answer));
-        if let Some(work) = &mut call.work {
-            work.arguments = None;
-        }
         self.write(id, call);
+        // It takes memory for a day.
+        call.work = None;
         self.erase(&make_room(&mut calls));
         drop(calls);
         self.finished.notify_waiters();
@@ -267,108 +278,21 @@ pub(super) struct Patience {
     fetch: String,
 }
 
-/// What belongs to a call that is being made.
-#[derive(Debug)]
-pub(super) struct InHand {
-    pub app: AppName,
-    /// The name that the model called.
-    pub tool: String,
-    pub route: Route,
-    /// Which call of which run this is; `None` for a call by hand.
-    pub origin: Option<Origin>,
-    pub account: Arc<Account>,
-    pub asked_by: Option<Arc<AskedBy>>,
-    /// Where it is kept how far a call is that no run waits for, if it may go on.
-    pub alone: Option<Arc<Alone>>,
-}
-
-impl InHand {
-    /// It has ended so.
-    fn ends(&self, made: Made) -> Made {
-        self.account.ends(made.ending);
-        made
-    }
-
-    /// What came of making the call. A panic is an answer as well: without one, MANTYX would wait
-    /// until the call times out, and the model would not learn whether the tool was reached.
-    fn unless_panicked(&self, made: thread::Result<Result<Made, Left>>) -> Result<Made, Left> {
-        made.unwrap_or_else(|_panic| {
-            let (app, tool) = (&self.app, self.tool.as_str());
-            error!(%app, tool, "a call panicked; it is answered with an error");
-            Ok(Made::internal(tool, self.has_reached_tool()))
-        })
-    }
-
-    /// The same, of a call that is waited for.
-    fn ends_or_is_left(&self, made: Result<Made, Left>) -> Result<Made, Left> {
-        match made {
-            Ok(made) => Ok(self.ends(made)),
-            Err(Left) if self.asked_by.is_some() => {
-                self.account.ends(Ending::Left);
-                Err(Left)
-            }
-            Err(Left) => {
-                Ok(self.ends(Made::failed(Ending::Cancelled, approval::going_down(&self.tool))))
-            }
-        }
-    }
-
-    /// Whether the tool may have been reached. Assumed where no record of the call says otherwise.
-    fn has_reached_tool(&self) -> bool {
-        match (&self.asked_by, &self.alone) {
-            (Some(by), _) => by.entry.has_reached_tool(),
-            (None, Some(alone)) => alone.has_reached_tool(),
-            (None, None) => true,
-        }
-    }
-
-    /// What is needed to ask for the call, or to make it, after a restart.
-    fn work(&self) -> Work {
-        let (handle, peer, arguments) = match (&self.asked_by, &self.alone) {
-            (Some(by), _) => (by.entry.handle(), by.entry.peer(), by.entry.unreached()),
-            (None, Some(alone)) => (alone.handle(), alone.peer(), alone.unreached()),
-            (None, None) => (None, None, None),
-        };
-        Work {
-            route: self.route.clone(),
-            origin: self.origin.clone(),
-            handle,
-            peer,
-            arguments,
-            begun: clock::moment(),
-        }
-    }
-
-    /// It goes on as `id`, and is kept as such.
-    fn goes_on(&self, calls: &Arc<LongCalls>, id: &CallId) {
-        let to = || (Arc::clone(calls), id.clone());
-        match (&self.asked_by, &self.alone) {
-            (Some(by), _) => by.entry.goes_on(to()),
-            (None, Some(alone)) => alone.goes_on(to()),
-            (None, None) => {}
-        }
-    }
-}
-
 impl Runs {
-    /// Whether the call may go on after a first answer: its backend has to be one for that, and
-    /// whoever asked needs the tool to fetch its result with.
-    pub(super) fn patience(&self, route: &Route, asked_by: Option<&AskedBy>) -> Option<Patience> {
+    /// Whether a call may go on after a first answer: its backend has to be one for that, and whoever
+    /// asked needs the tool to fetch its result with.
+    pub(super) fn patience(&self, route: &Route, driven: Option<&DrivenRun>) -> Option<Patience> {
         if !matches!(route.target, Target::Tool { .. }) {
             return None;
         }
-        let mut after = self.backends.pending_after(&route.backend)?;
-        if let Some(asked_by) = asked_by {
-            // What an earlier process has waited counts.
-            after = asked_by.entry.left_of(after);
-        }
-        Some(Patience { after, fetch: self.fetch_tool(asked_by)? })
+        let after = self.backends.pending_after(&route.backend)?;
+        Some(Patience { after, fetch: self.fetch_tool(driven)? })
     }
 
     /// The name of the tool that fetches results, for whoever asks.
-    fn fetch_tool(&self, asked_by: Option<&AskedBy>) -> Option<String> {
-        match asked_by {
-            Some(asked_by) => asked_by.driven.table.results().map(str::to_owned),
+    fn fetch_tool(&self, driven: Option<&DrivenRun>) -> Option<String> {
+        match driven {
+            Some(driven) => driven.table.results().map(str::to_owned),
             None => {
                 let offer = self.backends.registry.offer();
                 Some(offer.results()?.names().next()?.to_string())
@@ -376,71 +300,74 @@ impl Runs {
         }
     }
 
-    /// The answer of a call that is being made, if it comes in time; else that it goes on. Before
-    /// that, dropping the future cancels the call.
-    pub(super) async fn answer_in_time(
+    /// Makes a call. Its answer, if it comes in time; else that it goes on. Before that, dropping the
+    /// future cancels the call.
+    pub(super) async fn call(
         self: &Arc<Self>,
-        making: impl Future<Output = Result<Made, Left>> + Send + 'static,
-        in_hand: InHand,
+        call: Arc<ActiveCall>,
         patience: Option<Patience>,
     ) -> Result<Made, Left> {
-        let mut making = Box::pin(AssertUnwindSafe(making).catch_unwind());
-        let mut late = None;
-        if let Some(Patience { after, fetch }) = patience {
-            match timeout(after, &mut making).await {
-                Ok(made) => return in_hand.ends_or_is_left(in_hand.unless_panicked(made)),
-                // There is no later to fetch it.
-                Err(_elapsed) if self.drain.is_cancelled() => {}
-                Err(_elapsed) => late = new_id().map(|id| (id, fetch)),
-            }
-        }
-        let Some((id, fetch)) = late else {
-            let made = making.await;
-            return in_hand.ends_or_is_left(in_hand.unless_panicked(made));
+        let Some(Patience { after, fetch }) = patience else {
+            let made = AssertUnwindSafe(self.execute(&call)).catch_unwind().await;
+            return call.ends(made);
         };
-        in_hand.account.goes_on();
-        info!(app = %in_hand.app, tool = in_hand.tool, call = %id, "the call goes on");
-        let waits = in_hand.account.is_waiting();
-        let first = if waits { pending::waits } else { pending::goes_on };
-        let first = first(&id, &in_hand.tool, &fetch);
-        let scope = Scope::new(&in_hand.app, in_hand.asked_by.as_deref());
-        let of_run = in_hand.asked_by.as_ref().map(|by| by.stop.child_token());
-        let (stop, told) = (of_run.unwrap_or_default(), (scope, in_hand.tool.clone()));
-        self.long_calls.begin(id.clone(), told, Some(in_hand.work()), stop.clone());
-        in_hand.goes_on(&self.long_calls, &id);
-        let app = in_hand.app.clone();
-        let goes_on = Arc::clone(self).go_on(making, in_hand, id, stop);
-        self.tracker.spawn(budget::for_app(app, goes_on));
+        let (runs, called) = (Arc::clone(self), Arc::clone(&call));
+        let executed = async move { runs.execute(&called).await };
+        let mut executed = Box::pin(AssertUnwindSafe(executed).catch_unwind());
+        // What an earlier process has waited counts.
+        if let Ok(made) = timeout(call.recorder.left_of(after), &mut executed).await {
+            return call.ends(made);
+        }
+        // Where the bridge goes down, there is no later to fetch it.
+        let Some(id) = (!self.drain.is_cancelled()).then(new_id).flatten() else {
+            return call.ends(executed.await);
+        };
+        call.observer.goes_on();
+        let tool = call.tool();
+        info!(app = %call.request().app, tool, call = %id, "the call goes on");
+        let first = match call.observer.is_waiting() {
+            true => pending::waits(&id, tool, &fetch),
+            false => pending::goes_on(&id, tool, &fetch),
+        };
+        let stop = call.in_flight.as_ref().map(|run| run.stop.child_token()).unwrap_or_default();
+        let (scope, work) = (Scope::new(&call), Some(Work::of(&call)));
+        self.long_calls.begin(id.clone(), scope, tool, work, stop.clone());
+        call.recorder.goes_on((Arc::clone(&self.long_calls), id.clone()));
+        self.spawn_long(executed, call, id, stop);
         Ok(Made::from(first))
     }
 
-    /// Makes the call to its end, or until its run is cancelled.
-    async fn go_on(
-        self: Arc<Self>,
-        making: impl Future<Output = thread::Result<Result<Made, Left>>> + Send + 'static,
-        in_hand: InHand,
+    /// Has a long call executed to its end, or until its run is cancelled, in a task of its own.
+    fn spawn_long(
+        self: &Arc<Self>,
+        executed: impl Future<Output = thread::Result<Result<Made, Left>>> + Send + 'static,
+        call: Arc<ActiveCall>,
         id: CallId,
         stop: CancellationToken,
     ) {
-        let answer = tokio::select! {
-            made = making => match in_hand.unless_panicked(made) {
-                Ok(made) => in_hand.ends(made).answer,
-                Err(Left) => {
-                    in_hand.account.ends(Ending::Left);
-                    info!(call = %id, "left; a person is asked again after the restart");
+        let (runs, app) = (Arc::clone(self), call.request().app.clone());
+        let to_its_end = async move {
+            let answer = tokio::select! {
+                made = executed => match call.ends(made) {
+                    Ok(made) => made.answer,
+                    Err(Left) => {
+                        info!(call = %id, "left; a person is asked again after the restart");
+                        return;
+                    }
+                },
+                () = stop.cancelled() => pending::cancelled(),
+                () = runs.left(&id) => {
+                    info!(call = %id, "left; it is asked for after the restart");
                     return;
                 }
-            },
-            () = stop.cancelled() => pending::cancelled(),
-            () = self.left(&id) => {
-                info!(call = %id, "left; it is asked for after the restart");
-                return;
-            }
+            };
+            let ok = matches!(answer, Answer::Result { .. });
+            let app = &call.request().app;
+            info!(%app, tool = call.tool(), call = %id, ok, "the call has ended");
+            drop(call);
+            runs.long_calls.finish(&id, answer);
         };
-        let ok = matches!(answer, Answer::Result { .. });
-        info!(app = %in_hand.app, tool = in_hand.tool, call = %id, ok, "the call has ended");
-        drop(in_hand);
-        self.long_calls.finish(&id, answer);
+        self.tracker.spawn(budget::for_app(app, to_its_end));
     }
 
     /// Ends when the bridge goes down and the call is better left.
@@ -452,17 +379,12 @@ impl Runs {
     }
 
     /// What has become of the call that the model asks for.
-    pub(super) async fn result_of(
-        &self,
-        app: &AppName,
-        arguments: &str,
-        asked_by: Option<&AskedBy>,
-    ) -> Answer {
-        let asked = match pending::read(arguments) {
+    pub(super) async fn result_of(&self, call: &ActiveCall) -> Answer {
+        let asked = match pending::read(call.request().arguments.get()) {
             Ok(asked) => asked,
             Err(mistakes) => return Answer::Error(mistakes),
         };
-        let scope = Scope::new(app, asked_by);
+        let scope = Scope::new(call);
         let deadline = Instant::now() + asked.wait.min(self.settings().calls.timeout);
         let fetched = tokio::select! {
             fetched = self.long_calls.fetch_by(&asked.call, &scope, deadline) => fetched,
@@ -470,7 +392,7 @@ impl Runs {
         };
         match fetched {
             Fetched::Running { tool, waits } => {
-                let fetch = self.fetch_tool(asked_by);
+                let fetch = self.fetch_tool(call.driven());
                 let still = if waits { pending::still_waits } else { pending::still_runs };
                 still(&asked.call, &tool, fetch.as_deref().unwrap_or(pending::TOOL))
             }

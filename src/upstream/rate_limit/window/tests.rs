@@ -15,7 +15,7 @@ fn told(limit: u32, left: u32, seconds: u64) -> Option<Told> {
 /// how many it refused.
 fn play(limit: u32, window: u64, count: usize) -> (Vec<f64>, usize) {
     let begin = Instant::now();
-    let (mut budget, mut now) = (Budget::new(begin), begin);
+    let (mut budget, mut now) = (Window::new(begin), begin);
     let (mut end, mut used, mut refused) = (begin, 0, 0);
     let mut times = Vec::new();
     while times.len() < count {
@@ -70,7 +70,7 @@ fn no_budget_is_overdrawn() {
 #[test]
 fn the_second_post_waits_for_the_first_answer() {
     let now = Instant::now();
-    let mut budget = Budget::new(now);
+    let mut budget = Window::new(now);
     assert_eq!(budget.next(now), now);
     budget.take(now);
     assert_eq!(budget.next(now), now + SECOND, "not for ever");
@@ -89,7 +89,7 @@ fn the_second_post_waits_for_the_first_answer() {
 #[test]
 fn answers_in_any_order_do_not_raise_what_is_left() {
     let now = Instant::now();
-    let mut budget = Budget::new(now);
+    let mut budget = Window::new(now);
     let first = budget.take(now);
     budget.ended();
     budget.heard(told(20, 19, 10), Some(first), now);

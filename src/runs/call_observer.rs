@@ -8,24 +8,20 @@ use std::{
     time::Duration,
 };
 
-use serde_json::value::RawValue;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    DrivenRun, Runs,
+    Runs,
     approvals::{Decider, Decision},
-    history::{Begun, Outcome, Running},
+    history::{Outcome, Running},
 };
 use crate::{
     audit::{self, Audit},
     metrics,
     model::{
-        approval::Outcome as Approval,
-        ending::Ending,
-        event::Call,
-        ids::AppName,
-        offer::{Route, Target},
+        approval::Outcome as Approval, call::CallRequest, ending::Ending, ids::AppName,
+        offer::Target,
     },
     traces::{Context, Kind, Span},
 };
@@ -33,10 +29,10 @@ use crate::{
 /// What the audit log calls a call that goes on after a first answer.
 const PENDING: &str = "pending";
 
-/// The account of a call that runs. Dropped without [`Account::ends`], the call was cancelled or,
+/// The account of a call that runs. Dropped without [`CallObserver::ends`], the call was cancelled or,
 /// where the bridge goes down, left to the next process.
 #[derive(Debug)]
-pub(super) struct Account {
+pub(super) struct CallObserver {
     running: Running,
     /// `None` for what is no call to a backend: fetching a result.
     metrics: Option<Arc<metrics::Calls>>,
@@ -89,42 +85,15 @@ impl Asking {
     }
 }
 
-/// What a call belongs to; nothing for a call by hand.
-#[derive(Debug, Default)]
-pub(super) struct Of {
-    pub(super) workspace: Option<String>,
-    pub(super) session: Option<String>,
-}
-
-impl From<&DrivenRun> for Of {
-    fn from(run: &DrivenRun) -> Self {
-        Self {
-            workspace: Some(run.key.workspace.to_string()),
-            session: run.session.as_ref().map(ToString::to_string),
-        }
-    }
-}
-
 impl Runs {
-    /// A call of these arguments begins, as far as they are known.
-    pub(super) fn account(
-        &self,
-        begun: Begun,
-        route: &Route,
-        arguments: Option<&RawValue>,
-        (of, trace): (Of, &Context),
-    ) -> Account {
-        let span = span(trace, &begun, route, of.session.as_deref());
-        let (app, metrics) = (begun.app.clone(), self.backends.metrics(&begun.backend));
-        let audit = self.audit.as_ref().map(|audit| {
-            let call = audited(audit, &begun, route, arguments, of);
-            (Arc::clone(audit), call)
-        });
-        Account {
-            running: self.history.begin(begun),
-            metrics,
-            audit,
-            app,
+    /// Observes a call that begins, in `trace`.
+    pub(super) fn observe(&self, call: &CallRequest, trace: &Context) -> CallObserver {
+        let span = span(trace, call);
+        CallObserver {
+            running: self.history.begin(call),
+            metrics: self.backends.metrics(&call.route.backend),
+            audit: self.audit.as_ref().map(|audit| (Arc::clone(audit), audited(audit, call))),
+            app: call.app.clone(),
             begun: Instant::now(),
             asking: Mutex::default(),
             leaving: self.leave.clone(),
@@ -132,25 +101,36 @@ impl Runs {
             span: Mutex::new(Some(span)),
         }
     }
+
+    /// A call is answered without being made.
+    pub(super) fn not_made(&self, call: &CallRequest, trace: &Context, ending: Ending) {
+        if let Some(metrics) = self.backends.metrics(&call.route.backend) {
+            metrics.ended.of(ending).inc();
+        }
+        end(span(trace, call), ending);
+        if let Some(audit) = &self.audit {
+            audit.tell(&audited(audit, call), ending.as_str(), Duration::ZERO, None);
+        }
+    }
 }
 
 /// The span of a call. Arguments and results are nobody's who reads traces.
-fn span(trace: &Context, begun: &Begun, route: &Route, session: Option<&str>) -> Span {
-    let mut span = trace.begin(Kind::Internal, format_args!("call {}", begun.name));
+fn span(trace: &Context, call: &CallRequest) -> Span {
+    let mut span = trace.begin(Kind::Internal, format_args!("call {}", call.name));
     span.set("gen_ai.operation.name", "execute_tool");
-    span.set("gen_ai.tool.name", begun.name.as_str());
-    span.set("bridge.app", begun.app.as_str());
-    if route.target != Target::Results {
-        span.set("bridge.backend", route.backend.as_str());
-        span.set("bridge.tool", route.target.tool());
+    span.set("gen_ai.tool.name", call.name.as_str());
+    span.set("bridge.app", call.app.as_str());
+    if call.route.target != Target::Results {
+        span.set("bridge.backend", call.route.backend.as_str());
+        span.set("bridge.tool", call.tool());
     }
-    span.set("bridge.kind", route.kind.as_str());
-    span.set("mantyx.tool_use_id", begun.tool_use.as_str());
-    if let Some(run) = &begun.run {
-        span.set("mantyx.run_id", run.as_str());
-    }
-    if let Some(session) = session {
-        span.set("mantyx.session_id", session);
+    span.set("bridge.kind", call.route.kind.as_str());
+    span.set("mantyx.tool_use_id", call.tool_use.as_str());
+    if let Some(by) = &call.run {
+        span.set("mantyx.run_id", by.run.as_str());
+        if let Some(session) = &by.session {
+            span.set("mantyx.session_id", session.as_str());
+        }
     }
     span
 }
@@ -161,54 +141,25 @@ fn end(mut span: Span, ending: Ending) {
 }
 
 /// The call as the audit log tells of it.
-fn audited(
-    audit: &Audit,
-    begun: &Begun,
-    route: &Route,
-    arguments: Option<&RawValue>,
-    of: Of,
-) -> audit::Call {
+fn audited(audit: &Audit, call: &CallRequest) -> audit::Call {
     // Those that are not kept any more are `null`, which is no tool's.
-    let arguments = arguments.filter(|arguments| arguments.get() != "null");
-    let is_backends = route.target != Target::Results;
+    let arguments = Some(&*call.arguments).filter(|arguments| arguments.get() != "null");
+    let is_backends = call.route.target != Target::Results;
+    let session = call.run.as_ref().and_then(|by| by.session.as_ref());
     audit::Call {
-        app: begun.app.to_string(),
-        run: begun.run.as_ref().map(ToString::to_string),
-        session: of.session,
-        workspace: of.workspace,
-        tool_use_id: begun.tool_use.to_string(),
-        name: begun.name.clone(),
-        backend: is_backends.then(|| route.backend.to_string()),
-        tool: route.target.tool().to_owned(),
+        app: call.app.to_string(),
+        run: call.run_id().map(ToString::to_string),
+        session: session.map(ToString::to_string),
+        workspace: call.run.as_ref().map(|by| by.workspace.to_string()),
+        tool_use_id: call.tool_use.to_string(),
+        name: call.name.clone(),
+        backend: is_backends.then(|| call.route.backend.to_string()),
+        tool: call.tool().to_owned(),
         arguments: arguments.map(|arguments| audit.arguments(arguments)).unwrap_or_default(),
     }
 }
 
-impl Runs {
-    /// A call of `run` is answered without being made.
-    pub(super) fn not_made(&self, run: &DrivenRun, call: &Call, ending: Ending) {
-        let route = run.table.claims(call);
-        if let Some(metrics) = route.and_then(|route| self.backends.metrics(&route.backend)) {
-            metrics.ended.of(ending).inc();
-        }
-        let Some(route) = route else { return };
-        let begun = Begun {
-            app: run.app.clone(),
-            run: Some(run.asked_by(call)),
-            tool_use: call.tool_use.clone(),
-            name: call.name.clone(),
-            backend: route.backend.clone(),
-        };
-        let of = Of::from(run);
-        end(span(&run.trace, &begun, route, of.session.as_deref()), ending);
-        if let Some(audit) = &self.audit {
-            let call = audited(audit, &begun, route, Some(&call.args), of);
-            audit.tell(&call, ending.as_str(), Duration::ZERO, None);
-        }
-    }
-}
-
-impl Account {
+impl CallObserver {
     /// Where in a trace the call is made.
     pub(super) fn trace(&self) -> &Context {
         &self.trace
@@ -260,12 +211,9 @@ impl Account {
         self.begun.elapsed().saturating_sub(waited)
     }
 
-    /// The same, where an earlier process has told so; what it has begun is asked for if `is_resumed`.
-    pub(super) fn goes_on_again(&self, is_resumed: bool) {
+    /// The call has had its first answer from an earlier process, and goes on.
+    pub(super) fn goes_on_again(&self) {
         self.running.pending();
-        if is_resumed {
-            self.resumed();
-        }
     }
 
     /// What the call has begun in an earlier process is asked for.
@@ -304,7 +252,7 @@ impl Account {
     }
 }
 
-impl Drop for Account {
+impl Drop for CallObserver {
     fn drop(&mut self) {
         let left = self.leaving.is_cancelled();
         self.ends(if left { Ending::Left } else { Ending::Cancelled });

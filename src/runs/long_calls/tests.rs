@@ -22,7 +22,7 @@ fn key(run: &str) -> RunKey {
 /// A call of `hr` goes on.
 fn begin(calls: &LongCalls, id: CallId, scope: Scope) -> CancellationToken {
     let stop = CancellationToken::new();
-    calls.begin(id, (scope, "hr".to_owned()), None, stop.clone());
+    calls.begin(id, scope, "hr", None, stop.clone());
     stop
 }
 
@@ -176,7 +176,7 @@ async fn what_is_over_is_forgotten() {
     };
     calls.forget(|of| of.is_run(&key("e")));
     assert_eq!(known(), "23");
-    let is_dead = |id: &str| calls.reaches(&id.into(), |_| ()).is_err();
+    let is_dead = |id: &str| calls.reaches(&id.into(), None, |_| ()).is_err();
     assert!(is_dead("1") && !is_dead("2"), "what is forgotten is not made");
     calls.finish(&"1".into(), Answer::text("too late"));
     assert_eq!(known(), "23", "what ends afterwards is not kept");
@@ -194,6 +194,6 @@ async fn what_is_forgotten_or_cancelled_with_its_run_ends() {
     calls.forget(|of| of.is_run(&key("e")));
     calls.cancel_of(&key("f"));
     assert_eq!(stops.map(|stop| stop.is_cancelled()), [true, true, false]);
-    let is_dead = |id: &str| calls.reaches(&id.into(), |_| ()).is_err();
+    let is_dead = |id: &str| calls.reaches(&id.into(), None, |_| ()).is_err();
     assert_eq!(["e", "f", "g"].map(is_dead), [true, true, false]);
 }

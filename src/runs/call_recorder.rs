@@ -14,14 +14,18 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::{pending::LongCalls, shares::Share};
+use super::{
+    long_calls::{LongCalls, Work},
+    shares::Share,
+};
 use crate::{
-    backend::peer::{Handle, NotRecorded, Witness},
+    backend::peer::{Handle, NotRecorded, Recorder},
     journal::{
         Journal, clock,
         record::{CallKey, CallRecord, Change, Slot},
     },
     model::{
+        call::CallRequest,
         catalog::Identity,
         event::Call,
         ids::{CallId, RunId},
@@ -35,7 +39,7 @@ use crate::{
 /// so long, however late it is.
 const POST_KEPT: Duration = Duration::from_secs(30);
 
-/// What an entry needs.
+/// What an recorder needs.
 #[derive(Debug)]
 pub(super) struct Keeping {
     pub(super) journal: Arc<Journal>,
@@ -45,10 +49,12 @@ pub(super) struct Keeping {
     pub(super) share: Share,
 }
 
-/// One call in the journal.
+/// Writes down how far one call is. A call by hand has nothing written down before it goes on after a
+/// first answer: nobody comes back for what became of it.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct CallRecorder {
     keeping: Keeping,
+    is_by_hand: bool,
     key: CallKey,
     record: Mutex<CallRecord>,
     /// When this process has known it first.
@@ -59,8 +65,8 @@ pub(super) struct Entry {
     before: Duration,
 }
 
-impl Entry {
-    /// The entry of a call that has just been read; `seq` is how far its run has been read with it.
+impl CallRecorder {
+    /// The recorder of a call that has just been read; `seq` is how far its run has been read with it.
     pub(super) fn new(
         keeping: Keeping,
         slot: Slot,
@@ -73,28 +79,46 @@ impl Entry {
             agent_run: agent_run.map(ToString::to_string).unwrap_or_default(),
             tool_use: call.tool_use.to_string(),
         };
-        let received = clock::moment();
         keeping.share.hold(call.args.get().len());
-        let record = CallRecord {
-            stage: Stage::Received,
-            attempts: 0,
-            handle: None,
-            peer: None,
-            seq,
-            received_at: received.wall,
-            received_up: received.up,
-            content: call.content(),
-            name: call.name.clone(),
-            kind: call.kind.map(|kind| kind.as_str().to_owned()),
-            mcp_server: call.mcp_server.clone(),
-            args: Some(call.args.clone()),
-            is_others: false,
-        };
-        let (record, since) = (Mutex::new(record), Instant::now());
-        Self { keeping, key, record, since, long: OnceLock::new(), before: Duration::ZERO }
+        Self::of(keeping, key, received(call, seq), Duration::ZERO)
     }
 
-    /// The entry of a call that an earlier process has left, with the size of its answer.
+    /// The recorder of a call by hand.
+    pub(super) fn by_hand(keeping: Keeping, call: &CallRequest) -> Self {
+        let tool_use = call.tool_use.clone();
+        let key =
+            CallKey { slot: Slot(0), agent_run: String::new(), tool_use: tool_use.to_string() };
+        let (name, kind, args) =
+            (call.name.clone(), Some(call.route.kind), RawValue::NULL.to_owned());
+        let call = Call { tool_use, agent_run: None, name, kind, args, mcp_server: None };
+        let recorder = Self::of(keeping, key, received(&call, 0), Duration::ZERO);
+        Self { is_by_hand: true, ..recorder }
+    }
+
+    /// The recorder of a long call, which an earlier process has begun so long ago.
+    pub(super) fn long(keeping: Keeping, work: &Work, before: Duration) -> Self {
+        let recorder = Self { before, ..Self::by_hand(keeping, &work.request) };
+        {
+            let mut record = recorder.record();
+            record.handle = work.handle.as_ref().map(|handle| handle.0.clone());
+            record.peer.clone_from(&work.peer);
+        }
+        recorder
+    }
+
+    fn of(keeping: Keeping, key: CallKey, record: CallRecord, before: Duration) -> Self {
+        Self {
+            keeping,
+            is_by_hand: false,
+            key,
+            record: Mutex::new(record),
+            since: Instant::now(),
+            long: OnceLock::new(),
+            before,
+        }
+    }
+
+    /// The recorder of a call that an earlier process has left, with the size of its answer.
     pub(super) fn kept(
         keeping: Keeping,
         key: CallKey,
@@ -105,8 +129,7 @@ impl Entry {
         let received = Moment { wall: record.received_at, up: record.received_up };
         // Where nobody can tell, its time counts as over: nobody may wait for it any more.
         let before = keeping.journal.since(received).unwrap_or(Duration::MAX);
-        let (record, since) = (Mutex::new(record), Instant::now());
-        Self { keeping, key, record, since, long: OnceLock::new(), before }
+        Self::of(keeping, key, record, before)
     }
 
     /// What it is kept under.
@@ -114,7 +137,7 @@ impl Entry {
         &self.key
     }
 
-    /// Writes the entry as it stands.
+    /// Writes the recorder as it stands.
     pub(super) fn change(&self) -> Change {
         Change::Call(self.key.clone(), self.record().clone())
     }
@@ -251,44 +274,31 @@ impl Entry {
         self.long.set(to).ok();
     }
 
-    /// The arguments, if nothing has reached the tool.
-    pub(super) fn unreached(&self) -> Option<Box<RawValue>> {
-        let record = self.record();
-        record.args.clone().filter(|_| record.stage == Stage::Received)
-    }
-
-    /// A call that goes on is about to reach its tool for the first time. What is kept of it as a
-    /// call of its run and as a long one is written in one piece: neither is made after a crash.
+    /// Writes how the call stands as one of its run and, as `long`, as one that goes on, in one piece:
+    /// after a crash, neither is taken for a call that was not made.
     ///
     /// Its run may be answered at the same time, so the order of what is written is that in which
     /// the record changes.
-    fn reaches(&self, calls: &LongCalls, id: &CallId) -> Result<(), NotRecorded> {
-        calls.reaches(id, |long| {
-            let mut record = self.record();
-            if record.stage == Stage::Received {
-                record.stage = Stage::Dispatched;
-                record.attempts += 1;
-            }
-            self.keeping.journal.write(vec![Change::Call(self.key.clone(), record.clone()), long]);
-        })
+    fn write_both(&self, record: &CallRecord, long: Change) {
+        let own = (!self.is_by_hand).then(|| Change::Call(self.key.clone(), record.clone()));
+        self.keeping.journal.write(own.into_iter().chain([long]).collect());
     }
 
-    /// Takes back the last dispatch, which was not made. Whether the tool may have been reached by
-    /// one before it is as before.
-    fn takes_back(record: &mut CallRecord) {
-        if record.stage == Stage::Dispatched {
-            record.attempts = record.attempts.saturating_sub(1);
-            if record.attempts == 0 {
-                (record.stage, record.peer) = (Stage::Received, None);
-            }
-        }
+    /// Whether the next process knows of the call.
+    pub(super) fn is_kept(&self) -> bool {
+        !self.is_by_hand || self.long.get().is_some()
+    }
+
+    /// Whether nothing has reached the tool, and nobody has been answered.
+    pub(super) fn is_received(&self) -> bool {
+        self.record().stage == Stage::Received
     }
 
     /// Whether the tool may have been reached.
     pub(super) fn has_reached_tool(&self) -> bool {
         match self.long.get() {
             Some((calls, id)) => !calls.waits(id),
-            None => self.record().stage != Stage::Received,
+            None => !self.is_received(),
         }
     }
 
@@ -301,51 +311,76 @@ impl Entry {
     }
 }
 
-impl Witness for Entry {
-    fn goes_to(&self, peer: Option<&Identity>) {
-        self.record().peer = peer.cloned();
-        if let Some((calls, id)) = self.long.get() {
-            calls.goes_to(id, peer);
-        }
+/// What there is to keep of a call that has just been read.
+fn received(call: &Call, seq: u64) -> CallRecord {
+    let now = clock::moment();
+    CallRecord {
+        stage: Stage::Received,
+        attempts: 0,
+        handle: None,
+        peer: None,
+        seq,
+        received_at: now.wall,
+        received_up: now.up,
+        content: call.content(),
+        name: call.name.clone(),
+        kind: call.kind.map(|kind| kind.as_str().to_owned()),
+        mcp_server: call.mcp_server.clone(),
+        args: Some(call.args.clone()),
+        is_others: false,
     }
+}
 
-    fn dispatching(&self) -> BoxFuture<'_, Result<(), NotRecorded>> {
-        Box::pin(async {
-            if !self.keeping.journal.is_open() {
+impl Recorder for CallRecorder {
+    fn dispatching(&self, peer: Option<&Identity>) -> BoxFuture<'_, Result<(), NotRecorded>> {
+        let peer = peer.cloned();
+        Box::pin(async move {
+            let journal = &self.keeping.journal;
+            let long = self.long.get();
+            if !self.is_kept() {
+                self.record().dispatch(peer);
+                return Ok(());
+            }
+            if !journal.is_open() {
                 return Err(NotRecorded::Unwritable);
             }
-            if !self.keeping.share.fits() {
+            if !self.is_by_hand && !self.keeping.share.fits() {
                 return Err(NotRecorded::NoShare);
             }
-            // It has had its answer, or is about to have it: what it brings is kept elsewhere.
-            let changes = if let Some((calls, id)) = self.long.get() {
-                self.reaches(calls, id)?;
-                Vec::new()
-            } else {
-                let mut record = self.record();
-                record.stage = Stage::Dispatched;
-                record.attempts += 1;
-                drop(record);
-                vec![self.change()]
+            let changes = match long {
+                // It has had its answer, or is about to have it: what it brings is kept elsewhere.
+                Some((calls, id)) => {
+                    calls.reaches(id, peer.as_ref(), |long| {
+                        let mut record = self.record();
+                        if record.stage == Stage::Received {
+                            record.dispatch(peer.clone());
+                        }
+                        self.write_both(&record, long);
+                    })?;
+                    Vec::new()
+                }
+                None => {
+                    self.record().dispatch(peer);
+                    vec![self.change()]
+                }
             };
-            let written = self.keeping.journal.commit(changes).await;
-            written.map_err(|_told| NotRecorded::Unwritable)
+            journal.commit(changes).await.map_err(|_told| NotRecorded::Unwritable)
         })
     }
 
-    fn not_dispatched(&self, arguments: &RawValue) {
+    fn not_dispatched(&self) {
         if let Some((calls, id)) = self.long.get() {
-            calls.not_reached(id, arguments, |long| {
+            calls.not_reached(id, |long| {
                 let mut record = self.record();
-                Self::takes_back(&mut record);
-                self.keeping
-                    .journal
-                    .write(vec![Change::Call(self.key.clone(), record.clone()), long]);
+                record.take_back_dispatch();
+                self.write_both(&record, long);
             });
             return;
         }
-        Self::takes_back(&mut self.record());
-        self.keeping.journal.write(vec![self.change()]);
+        self.record().take_back_dispatch();
+        if self.is_kept() {
+            self.keeping.journal.write(vec![self.change()]);
+        }
     }
 
     fn named(&self, handle: &Handle) {
@@ -354,7 +389,9 @@ impl Witness for Entry {
             return;
         }
         self.record().handle = Some(handle.0.clone());
-        self.keeping.journal.write(vec![self.change()]);
+        if self.is_kept() {
+            self.keeping.journal.write(vec![self.change()]);
+        }
     }
 
     fn is_left(&self) -> bool {

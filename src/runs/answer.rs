@@ -11,13 +11,14 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tracing::{error, info};
 
-use super::{DrivenRun, Left, Runs, credential::OfRun, entry::Entry};
+use super::{DrivenRun, Runs, call_recorder::CallRecorder, calls::Left, credential::OfRun};
 use crate::{
     model::{
         answer::{Answer, codes::OUTCOME_UNKNOWN},
+        call::CallRequest,
         ending::{Ending, Made},
         event::Call,
-        ids::{RunId, ToolUseId},
+        ids::ToolUseId,
         offer::Route,
     },
     traces::Kind,
@@ -30,10 +31,8 @@ pub(super) const POST_WITHIN: Duration = Duration::from_secs(300);
 /// How a call is to be answered.
 #[derive(Debug)]
 pub(super) enum Task {
-    /// Make it.
+    /// Make it, or ask for the work that it has started before.
     Make(Route),
-    /// Ask for the work that it has started before.
-    Resume(Route),
     /// Post this error; nothing is called.
     Refuse(String, Ending),
     /// Post this body, which was kept.
@@ -51,17 +50,17 @@ struct ToolResult<'a> {
     answer: &'a Answer,
 }
 
-/// Answers `call`, and writes down in `entry` how far that is.
+/// Answers `call`, and writes down in `recorder` how far that is.
 pub(super) async fn answer(
     runs: Arc<Runs>,
     run: Arc<DrivenRun>,
     call: Call,
     task: Task,
-    entry: Arc<Entry>,
+    recorder: Arc<CallRecorder>,
 ) {
     let (to, tool_use, tool) = (run.asked_by(&call), call.tool_use.clone(), call.name.clone());
     let is_kept = matches!(task, Task::Post(_) | Task::PostAgain);
-    let body = body(&runs, &run, call, task, &entry);
+    let body = body(&runs, &run, call, task, &recorder);
     let body = match AssertUnwindSafe(body).catch_unwind().await {
         Ok(Some(body)) => body,
         Ok(None) => return,
@@ -70,24 +69,24 @@ pub(super) async fn answer(
                 run = %run.key.run, toolUseId = %tool_use, tool,
                 "a call's task panicked; the call is answered with an error"
             );
-            let Made { answer, .. } = Made::internal(&tool, entry.has_reached_tool());
-            written(&tool_use, answer, &entry).await
+            let Made { answer, .. } = Made::internal(&tool, recorder.has_reached_tool());
+            written(&tool_use, answer, &recorder).await
         }
     };
     if run.takes_answers() || runs.draining().is_cancelled() {
         let path = run.key.results_path(&to);
-        let deadline = Instant::now() + entry.post_within(POST_WITHIN, is_kept);
+        let deadline = Instant::now() + recorder.post_within(POST_WITHIN, is_kept);
         let mut span = run.trace.begin(Kind::Client, "POST tool-results");
         span.set("mantyx.run_id", to.as_str());
         span.set("mantyx.tool_use_id", tool_use.as_str());
         let trace = span.told().cloned();
         let post = ResultPost { path: &path, body, trace, deadline };
-        let (posted, body) = delivered(&runs, &run, &tool_use, &entry, post).await;
+        let (posted, body) = delivered(&runs, &run, &tool_use, &recorder, post).await;
         span.outcome(posted.as_str(), matches!(posted, Posted::Failed | Posted::Refused(_)));
         // Of a run that is left to the next process, this one posts it.
         if posted == Posted::Unwanted(StatusCode::NOT_FOUND)
             && (!run.has_ended() || runs.draining().is_cancelled())
-            && runs.keep_unwanted(&run, &entry, body.len())
+            && runs.keep_unwanted(&run, &recorder, body.len())
         {
             info!(
                 run = %run.key.run, toolUseId = %tool_use,
@@ -96,7 +95,7 @@ pub(super) async fn answer(
             return;
         }
     }
-    entry.close();
+    recorder.close();
 }
 
 /// What is to be posted for `call`. `None`: it is left to the next process.
@@ -105,12 +104,12 @@ async fn body(
     run: &Arc<DrivenRun>,
     call: Call,
     task: Task,
-    entry: &Arc<Entry>,
+    recorder: &Arc<CallRecorder>,
 ) -> Option<Bytes> {
-    let (to, tool_use) = (run.asked_by(&call), call.tool_use.clone());
+    let tool_use = call.tool_use.clone();
     let answer = match task {
         Task::Post(body) => return Some(body),
-        Task::PostAgain => match runs.journal.answer(entry.key()).await {
+        Task::PostAgain => match runs.journal.answer(recorder.key()).await {
             Some(body) => return Some(body),
             None => Answer::Error(format!(
                 "{OUTCOME_UNKNOWN}: the bridge could not keep the answer of `{}`. The call may or may \
@@ -119,13 +118,14 @@ async fn body(
             )),
         },
         Task::Refuse(error, ending) => {
-            runs.not_made(run, &call, ending);
+            if let Some(route) = run.table.claims(&call).cloned() {
+                runs.not_made(&run.request(call, route), &run.trace, ending);
+            }
             Answer::Error(error)
         }
-        Task::Make(route) => make(runs, run, call, &route, (&to, entry, false)).await?,
-        Task::Resume(route) => make(runs, run, call, &route, (&to, entry, true)).await?,
+        Task::Make(route) => make(runs, run, run.request(call, route), recorder).await?,
     };
-    Some(written(&tool_use, answer, entry).await)
+    Some(written(&tool_use, answer, recorder).await)
 }
 
 /// Posts the answer. One that MANTYX does not take as it is, as it is too large or MANTYX cannot read
@@ -135,7 +135,7 @@ async fn delivered(
     runs: &Runs,
     run: &DrivenRun,
     tool_use: &ToolUseId,
-    entry: &Entry,
+    recorder: &CallRecorder,
     post: ResultPost<'_>,
 ) -> (Posted, Bytes) {
     let (upstream, credential) = (runs.upstream(), OfRun { runs, run });
@@ -143,7 +143,7 @@ async fn delivered(
     match posted {
         Posted::Refused(status) if !is_replaced(&post.body) => {
             let error = refusal(status, post.body.len());
-            let body = written(tool_use, Answer::Error(error), entry).await;
+            let body = written(tool_use, Answer::Error(error), recorder).await;
             let shorter = ResultPost { body: body.clone(), ..post };
             (upstream.post_result(shorter, &credential).await, body)
         }
@@ -180,22 +180,25 @@ fn is_replaced(body: &[u8]) -> bool {
 async fn make(
     runs: &Arc<Runs>,
     run: &Arc<DrivenRun>,
-    call: Call,
-    route: &Route,
-    (to, entry, again): (&RunId, &Arc<Entry>, bool),
+    request: CallRequest,
+    recorder: &Arc<CallRecorder>,
 ) -> Option<Answer> {
     let begun = Instant::now();
-    let (tool_use, tool) = (call.tool_use.clone(), call.name.clone());
-    let handle = entry.handle().filter(|_| again);
-    let asked_by = run.begin_call(to.clone(), Arc::clone(entry), handle);
-    let stop = asked_by.stop.clone();
+    let request = Arc::new(request);
+    let patience = runs.patience(&request.route, Some(run));
+    let within = runs.settings().within(patience.as_ref());
+    let in_flight = run.begin_call(&request);
+    let stop = in_flight.stop.clone();
+    let mut call = runs.activate(Arc::clone(&request), &run.trace, Arc::clone(recorder), within);
+    call.in_flight = Some(in_flight);
     runs.tell(run);
+    let (run_id, tool_use, tool) = (&run.key.run, &request.tool_use, &request.name);
     let answer = tokio::select! {
-        answer = runs.call(&run.app, route, call, Some(asked_by), run.trace.clone()) => match answer {
+        made = runs.call(Arc::new(call), patience) => match made {
             Ok(made) => made.answer,
             Err(Left) => {
                 info!(
-                    run = %run.key.run, toolUseId = %tool_use, tool,
+                    run = %run_id, toolUseId = %tool_use, tool,
                     "left; a person is asked again after the restart"
                 );
                 return None;
@@ -203,14 +206,14 @@ async fn make(
         },
         () = run.cancel.cancelled() => cancelled(),
         () = stop.cancelled() => cancelled(),
-        () = entry.left() => {
-            info!(run = %run.key.run, toolUseId = %tool_use, tool, "left; it is asked for after the restart");
+        () = recorder.left() => {
+            info!(run = %run_id, toolUseId = %tool_use, tool, "left; it is asked for after the restart");
             return None;
         }
     };
     let ok = matches!(answer, Answer::Result { .. });
     info!(
-        run = %run.key.run, toolUseId = %tool_use, tool, backend = %route.backend,
+        run = %run_id, toolUseId = %tool_use, tool, backend = %request.route.backend,
         app = %run.app, ok,
         ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
         "answered"
@@ -224,11 +227,11 @@ fn cancelled() -> Answer {
 }
 
 /// The body to be posted, which is in the journal when this returns.
-async fn written(tool_use: &ToolUseId, answer: Answer, entry: &Entry) -> Bytes {
+async fn written(tool_use: &ToolUseId, answer: Answer, recorder: &CallRecorder) -> Bytes {
     let answer = answer.within_limits();
     let result = ToolResult { tool_use_id: tool_use.as_str(), answer: &answer };
     let body = Bytes::from(serde_json::to_vec(&result).expect("strings can be written"));
-    entry.answered(body.clone()).await;
+    recorder.answered(body.clone()).await;
     body
 }
 

@@ -15,13 +15,13 @@ use http::{HeaderMap, HeaderName};
 use tokio::time::Instant;
 
 /// Which of MANTYX's budgets an answer speaks of.
-pub(super) const BUCKET: HeaderName = HeaderName::from_static("x-ratelimit-bucket");
+pub(in crate::upstream) const BUCKET: HeaderName = HeaderName::from_static("x-ratelimit-bucket");
 const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 const DEFAULT_LIMIT: u32 = 600;
-const WINDOW: Duration = Duration::from_secs(60);
+const LENGTH: Duration = Duration::from_secs(60);
 /// Of the budget, one part in so many is spread.
 const SPREAD_SHARE: u32 = 3;
 /// How long the second post waits for the answer to the first.
@@ -31,9 +31,9 @@ const ROUNDING: Duration = Duration::from_secs(1);
 /// A window that ends later than this is a misunderstanding.
 const LONGEST_WINDOW: Duration = Duration::from_secs(60 * 60);
 
-/// What is left of one credential's posts.
+/// One credential's posts in MANTYX's current window, and how many are left.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(super) struct Window {
     limit: u32,
     left: u32,
     /// When the window ends.
@@ -65,17 +65,17 @@ pub(super) struct Post {
 
 /// What an answer of MANTYX tells of the budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Told {
+pub(in crate::upstream) struct Told {
     limit: u32,
     left: u32,
     /// The time until the window ends.
     reset: Option<Duration>,
 }
 
-impl Budget {
+impl Window {
     pub(super) fn new(now: Instant) -> Self {
         let (limit, left) = (DEFAULT_LIMIT, DEFAULT_LIMIT);
-        let (reset, metering) = (now + WINDOW, Metering::Unknown);
+        let (reset, metering) = (now + LENGTH, Metering::Unknown);
         Self { limit, left, reset, last: None, on_their_way: 0, taken: 0, metering }
     }
 
@@ -83,7 +83,7 @@ impl Budget {
     pub(super) fn next(&mut self, now: Instant) -> Instant {
         if now >= self.reset {
             self.left = self.limit;
-            self.reset = now + WINDOW;
+            self.reset = now + LENGTH;
         }
         let spread =
             |last: Instant| last + self.reset.saturating_duration_since(last) / (self.left + 1);
@@ -145,14 +145,14 @@ impl Budget {
 
     /// Whether it is the same as a new one, so that it need not be kept.
     pub(super) fn is_forgotten(&self, now: Instant) -> bool {
-        now >= self.reset + WINDOW
+        now >= self.reset + LENGTH
     }
 }
 
 impl Told {
     /// Reads the headers of an answer; `None` where they tell nothing of the bucket that result
     /// posts count in. `wall` is the time of day.
-    pub(super) fn read(headers: &HeaderMap, wall: SystemTime) -> Option<Self> {
+    pub(in crate::upstream) fn read(headers: &HeaderMap, wall: SystemTime) -> Option<Self> {
         let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
         if text(BUCKET).is_some_and(|bucket| !bucket.to_ascii_lowercase().contains("lifecycle")) {
             return None;

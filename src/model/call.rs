@@ -1,0 +1,54 @@
+//! One call that is to be made, as it was asked for. All that have to do with a call share one of
+//! these, and it never changes.
+//!
+//! Must not: know how far the call is.
+
+use serde_json::value::RawValue;
+
+use super::{
+    event::Call,
+    ids::{AppName, RunId, SessionId, ToolUseId, Workspace},
+    offer::Route,
+};
+
+/// What is to be called, for whom.
+#[derive(Debug)]
+pub struct CallRequest {
+    /// The app whose rights count.
+    pub app: AppName,
+    /// The run whose model asked for it; `None` for a call by hand.
+    pub run: Option<CallingRun>,
+    pub tool_use: ToolUseId,
+    /// The name that the model called.
+    pub name: String,
+    pub route: Route,
+    /// Verbatim: a JSON object.
+    pub arguments: Box<RawValue>,
+}
+
+/// The run whose model asked for a call. Ids of runs and sessions are only unique within a workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallingRun {
+    pub workspace: Workspace,
+    /// The agent run; in an eval, one of its own.
+    pub run: RunId,
+    pub session: Option<SessionId>,
+}
+
+impl CallRequest {
+    /// `call`, which `route` leads to, on behalf of `app`.
+    pub fn new(app: AppName, run: Option<CallingRun>, call: Call, route: Route) -> Self {
+        let Call { tool_use, name, args, .. } = call;
+        Self { app, run, tool_use, name, route, arguments: args }
+    }
+
+    /// The peer's own name for the tool; empty for an A2A agent and a local tool.
+    pub fn tool(&self) -> &str {
+        self.route.target.tool()
+    }
+
+    /// The agent run that asked for it; `None` for a call by hand.
+    pub fn run_id(&self) -> Option<&RunId> {
+        self.run.as_ref().map(|by| &by.run)
+    }
+}

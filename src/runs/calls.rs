@@ -1,0 +1,247 @@
+//! Makes one call: checks it, has a person approve it where one has to, waits until it is its app's
+//! turn, and hands it to its backend, which has its dispatch recorded first.
+//!
+//! Must not: post an answer, or know how far the journal is.
+
+use std::{sync::Arc, thread, time::Duration};
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+use super::{
+    DrivenRun, Runs, Settings,
+    approvals::{Decision, TooMany},
+    call_observer::CallObserver,
+    call_recorder::CallRecorder,
+    driven::InFlight,
+    long_calls::Patience,
+    permission_check::PermissionCheck,
+};
+use crate::{
+    backend::{
+        calls::CallContext,
+        peer::PermissionCheck as _,
+        queue::{Permit, Rejected},
+    },
+    model::{
+        approval,
+        call::CallRequest,
+        ending::{Ending, Made},
+        event::Call,
+        ids::AppName,
+        offer::{Route, Target},
+        rights::{Permission, Refusal},
+    },
+    traces::Context,
+};
+
+/// The bridge goes down before the call was made: the next process makes it, or asks a person anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Left;
+
+/// A call under way.
+#[derive(Debug)]
+pub(super) struct ActiveCall {
+    /// What its backend needs.
+    pub context: CallContext,
+    pub recorder: Arc<CallRecorder>,
+    pub observer: CallObserver,
+    permission_check: Arc<PermissionCheck>,
+    /// The run that waits for it; `None` for a call by hand, and for one that has had its first answer
+    /// from an earlier process.
+    pub in_flight: Option<InFlight>,
+}
+
+impl ActiveCall {
+    pub(super) fn request(&self) -> &CallRequest {
+        &self.context.request
+    }
+
+    /// The name that the model called.
+    pub(super) fn tool(&self) -> &str {
+        &self.request().name
+    }
+
+    /// The run that waits for the call.
+    pub(super) fn driven(&self) -> Option<&DrivenRun> {
+        self.in_flight.as_ref().map(InFlight::run)
+    }
+
+    /// What a call by hand is answered that a person has not decided on when the bridge goes down.
+    fn going_down(&self) -> Made {
+        Made::failed(Ending::Cancelled, approval::going_down(self.tool()))
+    }
+
+    /// What came of executing the call, which has ended for those who look. A panic is an answer as
+    /// well: without one, MANTYX would wait until the call times out, and the model would not learn
+    /// whether the tool was reached.
+    pub(super) fn ends(&self, made: thread::Result<Result<Made, Left>>) -> Result<Made, Left> {
+        let made = made.unwrap_or_else(|_panic| {
+            let (app, tool) = (&self.request().app, self.tool());
+            error!(%app, tool, "a call panicked; it is answered with an error");
+            Ok(Made::internal(tool, self.recorder.has_reached_tool()))
+        });
+        self.observer.ends(match &made {
+            Ok(made) => made.ending,
+            Err(Left) if self.recorder.is_kept() => Ending::Left,
+            Err(Left) => Ending::Cancelled,
+        });
+        made
+    }
+}
+
+impl Runs {
+    /// Makes a call on behalf of `app` that no run waits for. One that takes long is answered before it
+    /// has ended, and goes on. Dropping the future before that cancels the call.
+    pub async fn call_by_hand(
+        self: &Arc<Self>,
+        app: &AppName,
+        route: &Route,
+        call: Call,
+        trace: &Context,
+    ) -> Made {
+        let request = Arc::new(CallRequest::new(app.clone(), None, call, route.clone()));
+        let patience = self.patience(route, None);
+        let mut keeping = self.keeping(app);
+        if patience.is_none() {
+            // The next process could not ask for it: it is waited for.
+            keeping.leaving = CancellationToken::new();
+        }
+        let recorder = Arc::new(CallRecorder::by_hand(keeping, &request));
+        let within = self.settings().within(patience.as_ref());
+        let active = Arc::new(self.activate(request, trace, recorder, within));
+        let made = self.call(Arc::clone(&active), patience).await;
+        made.unwrap_or_else(|Left| active.going_down())
+    }
+
+    /// The call that `request` asks for, which has `within` from when its recorder has known it first.
+    /// What it has begun before, as its recorder knows, is asked for.
+    pub(super) fn activate(
+        &self,
+        request: Arc<CallRequest>,
+        trace: &Context,
+        recorder: Arc<CallRecorder>,
+        within: Duration,
+    ) -> ActiveCall {
+        let observer = self.observe(&request, trace);
+        let permission_check = self.permission_check(&request.app);
+        let handle = recorder.handle();
+        if handle.is_some() {
+            observer.resumed();
+        }
+        let context = CallContext {
+            request,
+            trace: observer.trace().clone(),
+            permission_check: Arc::clone(&permission_check) as _,
+            handle,
+            peer: recorder.peer(),
+            deadline: Instant::now() + recorder.left_of(within),
+            recorder: Arc::clone(&recorder) as _,
+        };
+        ActiveCall { context, recorder, observer, permission_check, in_flight: None }
+    }
+
+    /// Makes a call from its checks to its end: validates it, has it approved, and admits it; its
+    /// backend admits it, too, records its dispatch, and calls the peer.
+    ///
+    /// The permission is looked at here so that no person is asked about a call that cannot be made,
+    /// and asked for again where the call is dispatched: it has waited for a person and a turn then.
+    pub(super) async fn execute(&self, call: &ActiveCall) -> Result<Made, Left> {
+        let request = call.request();
+        let route = &request.route;
+        if route.target == Target::Results {
+            // The work was permitted when it was begun, and its result belongs to whoever began it.
+            return Ok(match call.permission_check.now(route) {
+                Permission::Refused(refusal) => refused(request, refusal),
+                Permission::Given | Permission::Ask => Made::from(self.result_of(call).await),
+            });
+        }
+        // What was started before has been permitted and approved.
+        if call.context.handle.is_some() {
+            return Ok(self.backends.call(&call.context).await);
+        }
+        loop {
+            let permission = call.permission_check.now(route);
+            if let Permission::Refused(refusal) = permission {
+                return Ok(refused(request, refusal));
+            }
+            // Before a person is asked: no person can mend them.
+            if let Some(invalid) = self.backends.refuse_invalid(request) {
+                return Ok(invalid);
+            }
+            if permission == Permission::Ask {
+                if let Some(not_approved) = self.ask(call).await? {
+                    return Ok(not_approved);
+                }
+                call.permission_check.approve();
+            }
+            let settings = self.settings();
+            let _permit = match settings.admit(request).await {
+                Ok(permit) => permit,
+                Err(busy) => return Ok(busy),
+            };
+            let made = self.backends.call(&call.context).await;
+            // `approve` came to cover the call while it waited for its turn.
+            if made.ending != Ending::NotApproved {
+                return Ok(made);
+            }
+        }
+    }
+
+    /// Asks a person; what is answered in place of making the call, unless it was approved. Holds
+    /// nobody's turn meanwhile.
+    async fn ask(&self, call: &ActiveCall) -> Result<Option<Made>, Left> {
+        let not_made = |why: String| Ok(Some(Made::failed(Ending::NotApproved, why)));
+        let left = call.context.deadline.saturating_duration_since(Instant::now());
+        let until = Instant::now() + approval::patience(left);
+        let question = match self.approvals.ask(call.request(), until) {
+            Ok(question) => question,
+            Err(TooMany) => return not_made(approval::too_many(call.tool())),
+        };
+        call.observer.waits();
+        let decision = tokio::select! {
+            decision = question.decided() => decision,
+            () = self.drain.cancelled() => return Err(Left),
+        };
+        call.observer.decided(decision.as_ref());
+        match decision {
+            Some(Decision { approved: true, .. }) => Ok(None),
+            Some(Decision { reason, .. }) => {
+                not_made(approval::denied(call.tool(), reason.as_deref()))
+            }
+            None => not_made(approval::expired(call.tool())),
+        }
+    }
+}
+
+impl Settings {
+    /// How long a call may take; `patience` is that of one that may go on after a first answer.
+    pub(super) fn within(&self, patience: Option<&Patience>) -> Duration {
+        patience.map_or(self.calls.timeout, |_| self.calls.pending_timeout)
+    }
+
+    /// Waits for one of the permits that the app's calls share, where it has a limit.
+    async fn admit(&self, call: &CallRequest) -> Result<Option<Permit<'_>>, Made> {
+        let queue = self.apps.get(&call.app).and_then(|app| app.queue.as_deref());
+        let Some(queue) = queue else { return Ok(None) };
+        let patience = self.calls.timeout / 4;
+        let why = match queue.acquire(Instant::now() + patience).await {
+            Ok(permit) => return Ok(Some(permit)),
+            Err(Rejected::QueueFull) => "too many others wait already".to_owned(),
+            Err(Rejected::Late) => {
+                format!("this one got no turn within {:.0} s", patience.as_secs_f64())
+            }
+        };
+        let why = format!(
+            "The app has as many calls running as it may, and {why}. It was not made; try again \
+             later."
+        );
+        Err(Made::failed(Ending::Busy, why))
+    }
+}
+
+fn refused(call: &CallRequest, refusal: Refusal) -> Made {
+    info!(app = %call.app, tool = call.name, %refusal, "a call is refused");
+    Made::failed(Ending::Denied, refusal.for_model(&call.route.backend))
+}

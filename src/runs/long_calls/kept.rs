@@ -1,0 +1,324 @@
+//! Long calls in the journal: what goes on is asked for again after a restart where its peer has
+//! named it, and made where nothing had reached its tool; results can be fetched as before.
+//!
+//! Must not: decide who may fetch a result (pending.rs does).
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures_util::FutureExt as _;
+use serde_json::value::RawValue;
+use tracing::{info, warn};
+
+use super::{Finished, KEEP, LongCall, LongCalls, Of, Scope, make_room};
+use crate::{
+    backend::peer::{Handle, NotRecorded},
+    journal::{
+        clock,
+        record::{Change, LongOf, LongRecord},
+    },
+    model::{
+        answer::Answer,
+        call::{CallRequest, CallingRun},
+        catalog::Identity,
+        ids::{BackendName, CallId, RunId, RunKind},
+        moment::Moment,
+        offer::{RefKind, Route, Target},
+        pending,
+        recovery::LEAST_BUDGET,
+    },
+    runs::{DrivenRun, RunKey, Runs, call_recorder::CallRecorder, calls::ActiveCall},
+    traces::Context,
+};
+
+/// What is needed to ask for a call that goes on, or to make it.
+#[derive(Debug)]
+pub(in crate::runs) struct Work {
+    pub request: Arc<CallRequest>,
+    /// What the peer calls it.
+    pub handle: Option<Handle>,
+    /// The peer that it was dispatched to.
+    pub peer: Option<Identity>,
+    /// Nothing has reached the tool yet.
+    pub waits: bool,
+    pub begun: Moment,
+}
+
+impl Work {
+    /// What is known of a call that goes on from now on.
+    pub(super) fn of(call: &ActiveCall) -> Self {
+        Self {
+            request: Arc::clone(&call.context.request),
+            handle: call.recorder.handle(),
+            peer: call.recorder.peer(),
+            waits: call.recorder.is_received(),
+            begun: clock::moment(),
+        }
+    }
+}
+
+impl LongCalls {
+    /// The peer has named a call that goes on.
+    pub(in crate::runs) fn named(&self, id: &CallId, handle: &Handle) {
+        let mut calls = self.lock();
+        let Some(call) = calls.get_mut(id) else { return };
+        if let Some(work) = &mut call.work {
+            work.handle = Some(handle.clone());
+        }
+        self.write(id, call);
+    }
+
+    /// The call is about to be dispatched to `peer`. If it reaches its tool for the first time, `write`
+    /// is given what there is to write of it.
+    ///
+    /// # Errors
+    ///
+    /// It is cancelled, or was forgotten: it must not be made.
+    pub(in crate::runs) fn reaches(
+        &self,
+        id: &CallId,
+        peer: Option<&Identity>,
+        write: impl FnOnce(Change),
+    ) -> Result<(), NotRecorded> {
+        // Until it is written, so that a call which is forgotten meanwhile does not come back.
+        let mut calls = self.lock();
+        let call = calls
+            .get_mut(id)
+            .filter(|call| !call.stop.is_cancelled())
+            .ok_or(NotRecorded::Unwritable)?;
+        let Some(work) = &mut call.work else { return Ok(()) };
+        work.peer = peer.cloned();
+        if !std::mem::replace(&mut work.waits, false) {
+            return Ok(());
+        }
+        call.is_taken = true;
+        if let Some(record) = call.record() {
+            write(Change::Long(id.to_string(), record));
+        }
+        Ok(())
+    }
+
+    /// The call was about to reach its tool for the first time, and did not. `write` is given what
+    /// there is to write of it.
+    pub(in crate::runs) fn not_reached(&self, id: &CallId, write: impl FnOnce(Change)) {
+        let mut calls = self.lock();
+        let Some(call) = calls.get_mut(id).filter(|call| call.finished.is_none()) else { return };
+        if !std::mem::take(&mut call.is_taken) {
+            return;
+        }
+        if let Some(work) = &mut call.work {
+            work.waits = true;
+            work.peer = None;
+        }
+        if let Some(record) = call.record() {
+            write(Change::Long(id.to_string(), record));
+        }
+    }
+
+    /// Whether nothing has reached the tool of the call `id` yet.
+    pub(in crate::runs) fn waits(&self, id: &CallId) -> bool {
+        self.lock().get(id).is_some_and(LongCall::waits)
+    }
+
+    /// Whether the peer has named it.
+    pub(super) fn has_name(&self, id: &CallId) -> bool {
+        let calls = self.lock();
+        let work = calls.get(id).and_then(|call| call.work.as_ref());
+        work.is_some_and(|work| work.handle.is_some())
+    }
+
+    /// Has the journal write down how `call` stands.
+    pub(super) fn write(&self, id: &CallId, call: &LongCall) {
+        if let (Some(journal), Some(record)) = (&self.journal, call.record()) {
+            journal.write(vec![Change::Long(id.to_string(), record)]);
+        }
+    }
+
+    /// Has the journal forget calls.
+    pub(super) fn erase(&self, ids: &[CallId]) {
+        if let Some(journal) = &self.journal
+            && !ids.is_empty()
+        {
+            journal.write(ids.iter().map(|id| Change::ForgetLong(id.to_string())).collect());
+        }
+    }
+}
+
+impl LongCall {
+    /// Whether `run` began it.
+    pub(super) fn is_of(&self, run: &RunKey) -> bool {
+        let by = self.work.as_ref().and_then(|work| work.request.run.as_ref());
+        // Ids are only unique within their workspace.
+        let began = |by: &CallingRun| by.run == run.run && by.workspace == run.workspace;
+        self.scope.of.is_run(run) || by.is_some_and(began)
+    }
+
+    /// Whether nothing has reached its tool yet.
+    pub(super) fn waits(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| work.waits)
+    }
+
+    /// The call as it is to be kept.
+    fn record(&self) -> Option<LongRecord> {
+        let Work { request, handle, peer, waits, begun } = self.work.as_ref()?;
+        let by = request.run.as_ref();
+        Some(LongRecord {
+            app: self.scope.app.to_string(),
+            of: self.scope.of.kept(),
+            tool: self.tool.clone(),
+            backend: request.route.backend.to_string(),
+            kind: request.route.kind.as_str().to_owned(),
+            target: request.tool().to_owned(),
+            origin: by.map(|by| (by.run.to_string(), request.tool_use.to_string())),
+            handle: handle.as_ref().map(|handle| handle.0.clone()),
+            peer: peer.clone(),
+            arguments: waits.then(|| request.arguments.clone()),
+            begun_at: begun.wall,
+            begun_up: begun.up,
+            ended: self.finished.as_ref().map(|it| (it.told, Answer::clone(&it.answer))),
+        })
+    }
+}
+
+impl Of {
+    fn kept(&self) -> LongOf {
+        match self {
+            Self::Session { workspace, session } => {
+                LongOf::Session { workspace: workspace.to_string(), session: session.to_string() }
+            }
+            Self::Run { driven, agent_run } => LongOf::Run {
+                workspace: driven.workspace.to_string(),
+                kind: driven.kind.collection().to_owned(),
+                run: driven.run.to_string(),
+                agent_run: agent_run.to_string(),
+            },
+            Self::App => LongOf::App,
+        }
+    }
+
+    /// `None`: of a kind that this version does not know.
+    fn restore(kept: LongOf) -> Option<Self> {
+        Some(match kept {
+            LongOf::Session { workspace, session } => {
+                Self::Session { workspace: workspace.into(), session: session.into() }
+            }
+            LongOf::Run { workspace, kind, run, agent_run } => {
+                let kind = RunKind::of_collection(&kind)?;
+                let driven = RunKey { workspace: workspace.into(), kind, run: run.into() };
+                Self::Run { driven, agent_run: agent_run.into() }
+            }
+            LongOf::App => Self::App,
+        })
+    }
+
+    /// The agent run that has begun a call, which belongs to this.
+    fn calling_run(&self, run: RunId) -> Option<CallingRun> {
+        let (workspace, session) = match self {
+            Self::Session { workspace, session } => (workspace.clone(), Some(session.clone())),
+            Self::Run { driven, .. } => (driven.workspace.clone(), None),
+            Self::App => return None,
+        };
+        Some(CallingRun { workspace, run, session })
+    }
+}
+
+impl Runs {
+    /// Takes up the long calls that an earlier process left.
+    pub(in crate::runs) fn restore_long_calls(self: &Arc<Self>, kept: Vec<(String, LongRecord)>) {
+        for (id, record) in kept {
+            let id = CallId::from(id);
+            if self.restore_long_call(&id, record).is_none() {
+                warn!(call = %id, "a long call in the journal is not one of this version; left out");
+                self.long_calls.erase(&[id]);
+            }
+        }
+        let gone = make_room(&mut self.long_calls.lock());
+        self.long_calls.erase(&gone);
+    }
+
+    fn restore_long_call(self: &Arc<Self>, id: &CallId, record: LongRecord) -> Option<()> {
+        let begun = Moment { wall: record.begun_at, up: record.begun_up };
+        let scope = Scope { app: record.app.as_str().into(), of: Of::restore(record.of)? };
+        let target = Target::Tool { name: record.target.into(), input: None };
+        let backend = BackendName::parse(&record.backend).ok()?;
+        let kind = RefKind::parse(&record.kind)?;
+        // What its tool said of itself is not kept: a person is rather asked once too often.
+        let route = Route { backend, kind, target, repeatable: false, destructive: true };
+        let (run, tool_use) = match record.origin {
+            Some((run, tool_use)) => (scope.of.calling_run(run.into()), tool_use.into()),
+            None => (None, "".into()),
+        };
+        if let Some((told, answer)) = record.ended {
+            // A result is rather kept too long than not long enough.
+            let age = self.journal.since(Moment { wall: told, up: None }).unwrap_or_default();
+            if age >= KEEP {
+                self.long_calls.erase(std::slice::from_ref(id));
+            } else {
+                let finished = Some(Finished::new(told, answer));
+                let call = LongCall::new(scope, &record.tool, None, finished, <_>::default());
+                self.long_calls.lock().insert(id.clone(), call);
+            }
+            return Some(());
+        }
+        let waits = record.arguments.is_some();
+        let arguments = record.arguments.unwrap_or_else(|| RawValue::NULL.to_owned());
+        let (app, name) = (scope.app.clone(), record.tool.clone());
+        let request = Arc::new(CallRequest { app, run, tool_use, name, route, arguments });
+        let (handle, peer) = (record.handle.map(Handle), record.peer);
+        let work = Work { request: Arc::clone(&request), handle, peer, waits, begun };
+        let driven = self.run_of(&scope.of, request.run.as_ref());
+        // Of a run that is asleep, `cancel_of` finds it.
+        let stop = driven.map(|run| run.stop.child_token()).unwrap_or_default();
+        // Where nobody can tell how long it has gone on, its time counts as over.
+        let spent = self.journal.since(begun).unwrap_or(Duration::MAX);
+        let within = self.settings().calls.pending_timeout;
+        let left = within.saturating_sub(spent);
+        let over = match (&work.handle, waits) {
+            (None, true) => (left < LEAST_BUDGET).then(|| pending::too_late(&request.name)),
+            (Some(_), _) if !left.is_zero() => None,
+            _ => Some(pending::lost(&request.name)),
+        };
+        let what = if work.handle.is_some() { "is asked for again" } else { "is made now" };
+        let recorder = CallRecorder::long(self.keeping(&scope.app), &work, spent);
+        recorder.goes_on((Arc::clone(&self.long_calls), id.clone()));
+        let trace = self.trace_of(&scope.of, request.run.as_ref());
+        let call = LongCall::new(scope, &request.name, Some(work), None, stop.clone());
+        self.long_calls.lock().insert(id.clone(), call);
+        if let Some(answer) = over {
+            self.long_calls.finish(id, answer);
+            return Some(());
+        }
+        info!(app = %request.app, tool = request.name, call = %id, "a long call {what}");
+        let call = Arc::new(self.activate(request, &trace, Arc::new(recorder), within));
+        call.observer.goes_on_again();
+        let (runs, called) = (Arc::clone(self), Arc::clone(&call));
+        let executed = AssertUnwindSafe(async move { runs.execute(&called).await }).catch_unwind();
+        self.spawn_long(executed, call, id.clone(), stop);
+        Some(())
+    }
+
+    /// The run that a long call of an earlier process is of, if it is known.
+    fn run_of(&self, of: &Of, by: Option<&CallingRun>) -> Option<Arc<DrivenRun>> {
+        if let Of::Run { driven, .. } = of {
+            return self.get(driven);
+        }
+        let (inner, by) = (self.lock(), by?);
+        // Ids are only unique within their workspace.
+        let is_it =
+            |run: &&Arc<DrivenRun>| run.key.run == by.run && run.key.workspace == by.workspace;
+        inner.runs.values().find(is_it).cloned()
+    }
+
+    /// Where in a trace the run is that began a call, if it is known: the one that `of` or `by` names.
+    fn trace_of(&self, of: &Of, by: Option<&CallingRun>) -> Context {
+        let is_it = |key: &RunKey| match of {
+            Of::Run { driven, .. } => key == driven,
+            Of::Session { .. } | Of::App => by.is_some_and(|by| by.run == key.run),
+        };
+        let inner = self.lock();
+        if let Some((_, run)) = inner.runs.iter().find(|(key, _)| is_it(key)) {
+            return run.trace.clone();
+        }
+        let asleep = inner.asleep.iter().find(|(key, _)| is_it(key));
+        asleep.map(|(_, kept)| self.kept_trace(&kept.record)).unwrap_or_default()
+    }
+}

@@ -1,0 +1,164 @@
+//! The rate limit of one credential: when its next post may go to MANTYX.
+//!
+//! Two rules hold. Posts keep to what MANTYX has told of its window ([`window`]), but a post goes shortly
+//! before its deadline all the same, since MANTYX may take it. After a refusal with `Retry-After`, no post
+//! goes before that time is over.
+//!
+//! Must not: know what is posted.
+
+mod window;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    sync::{Notify, Semaphore},
+    time::{Instant, sleep_until, timeout_at},
+};
+use tracing::debug;
+
+pub(super) use self::window::{BUCKET, Told};
+use self::window::{Post, Window};
+
+/// Posts are held back for the window until so long before their deadline.
+pub(super) const LAST_CHANCE: Duration = Duration::from_secs(5);
+/// The time over which posts that waited for the end of the same pause are spread.
+const PAUSE_JITTER: Duration = Duration::from_millis(500);
+
+/// The limiters of all credentials, by the id of each.
+#[derive(Debug, Default)]
+pub(super) struct RateLimits(Mutex<HashMap<[u8; 32], Arc<RateLimiter>>>);
+
+/// The limiter of one credential.
+#[derive(Debug)]
+pub(super) struct RateLimiter {
+    /// The post that holds it is the next one.
+    next: Semaphore,
+    state: Mutex<State>,
+    /// The window has changed, so that the next post looks again.
+    news: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    window: Window,
+    /// MANTYX wants no post before this.
+    paused_until: Option<Instant>,
+}
+
+/// Permits one post, which is on its way until this is dropped.
+#[derive(Debug)]
+pub(super) struct PostPermit<'a> {
+    limiter: &'a RateLimiter,
+    post: Post,
+}
+
+impl RateLimits {
+    pub(super) fn of(&self, credential: [u8; 32]) -> Arc<RateLimiter> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(limiter) = all.get(&credential) {
+            return Arc::clone(limiter);
+        }
+        all.retain(|_, limiter| Arc::strong_count(limiter) > 1 || !limiter.is_forgotten());
+        Arc::clone(all.entry(credential).or_insert_with(|| Arc::new(RateLimiter::new())))
+    }
+}
+
+impl RateLimiter {
+    pub(super) fn new() -> Self {
+        let state = State { window: Window::new(Instant::now()), paused_until: None };
+        Self { next: Semaphore::new(1), state: Mutex::new(state), news: Notify::new() }
+    }
+
+    /// Waits until a post with this deadline may go. `None`: MANTYX wants none before the deadline.
+    pub(super) async fn acquire(&self, deadline: Instant) -> Option<PostPermit<'_>> {
+        let begun = Instant::now();
+        let latest = deadline.checked_sub(LAST_CHANCE).unwrap_or(deadline);
+        let post = timeout_at(latest, self.next_in_window()).await;
+        let post = post.unwrap_or_else(|_elapsed| self.state().window.take(Instant::now()));
+        let permit = PostPermit { limiter: self, post };
+        while let Some(until) = self.pause() {
+            if until >= deadline {
+                return None;
+            }
+            sleep_until(until + PAUSE_JITTER.mul_f64(rand::random::<f64>())).await;
+        }
+        let waited = begun.elapsed();
+        if !waited.is_zero() {
+            debug!(?waited, "a post was held back for MANTYX's rate limit");
+        }
+        Some(permit)
+    }
+
+    async fn next_in_window(&self) -> Post {
+        let _next = self.next.acquire().await;
+        loop {
+            let now = Instant::now();
+            let next = self.state().window.next(now);
+            if next <= now {
+                return self.state().window.take(now);
+            }
+            tokio::select! {
+                () = sleep_until(next) => (),
+                () = self.news.notified() => (),
+            }
+        }
+    }
+
+    /// The end of the pause, if there is one.
+    fn pause(&self) -> Option<Instant> {
+        self.state().paused_until.filter(|until| *until > Instant::now())
+    }
+
+    /// MANTYX has told an app of this credential how much is left.
+    pub(super) fn overheard(&self, told: Told) {
+        self.hear(Some(told), None);
+    }
+
+    fn hear(&self, told: Option<Told>, post: Option<Post>) {
+        self.state().window.heard(told, post, Instant::now());
+        self.news.notify_one();
+    }
+
+    /// MANTYX has refused a post and wants none for `time` (agent-runs-protocol §10).
+    pub(super) fn refused(&self, time: Duration) {
+        if time.is_zero() {
+            return;
+        }
+        let now = Instant::now();
+        {
+            let mut state = self.state();
+            state.window.refused(time, now);
+            state.paused_until = state.paused_until.max(Some(now + time));
+        }
+        self.news.notify_one();
+    }
+
+    /// Whether a new limiter would do the same.
+    fn is_forgotten(&self) -> bool {
+        self.pause().is_none() && self.state().window.is_forgotten(Instant::now())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No method of a window panics half-way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PostPermit<'_> {
+    /// MANTYX has answered the post.
+    pub(super) fn heard(self, told: Option<Told>) {
+        let (limiter, post) = (self.limiter, self.post);
+        drop(self);
+        limiter.hear(told, Some(post));
+    }
+}
+
+impl Drop for PostPermit<'_> {
+    fn drop(&mut self) {
+        self.limiter.state().window.ended();
+    }
+}
