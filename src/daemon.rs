@@ -50,13 +50,13 @@ use crate::{
     http_client,
     journal::{self, Journal, record::Kept},
     model::{catalog::hex, ids::AppName},
-    pins,
     runs::Runs,
     sandbox::{Sandbox, SandboxConfig},
-    state::{StateDir, StateError},
+    state_dir::{StateDir, StateError},
     systemd,
     tasks::{TaskError, Tasks},
     tls::{Tls, files::FileError},
+    tool_pins,
     traces::{Exporter, Traces},
     upstream::Upstream,
 };
@@ -434,7 +434,7 @@ fn spawn_keepers(back: &mut Tasks, backends: &Backends, state: &StateDir) {
     let registry = &backends.registry;
     let keeping = catalogs::keep(Arc::clone(registry), state.clone(), back.stop_token());
     back.spawn("catalogs", keeping);
-    let keeping = pins::keep(Arc::clone(registry), state.clone(), back.stop_token());
+    let keeping = tool_pins::keep(Arc::clone(registry), state.clone(), back.stop_token());
     back.spawn("pins", keeping);
 }
 

@@ -20,7 +20,7 @@ use crate::{
     config::{Contact, Files, Listen},
     http::auth::OPERATOR,
     http_client,
-    state::StateDir,
+    state_dir::StateDir,
     tls::{files::first_certificate, pin},
 };
 

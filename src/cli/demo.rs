@@ -19,7 +19,7 @@ use crate::{
     config::{Config, Environment},
     daemon::{Daemon, Options},
     http_client::{self, chain},
-    wire::sse::Framer,
+    sse::Framer,
 };
 
 /// The configuration of the demo.

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     config::Contact,
     model::{offer::STUB, pending},
-    state::StateDir,
+    state_dir::StateDir,
 };
 
 #[derive(Deserialize)]

@@ -23,7 +23,7 @@ use crate::{
         service::Service,
     },
     http_client::chain,
-    state::StateDir,
+    state_dir::StateDir,
     systemd,
     tls::Tls,
     watch::{News, Watch},

@@ -44,7 +44,7 @@ use crate::{
         spec::InjectError,
     },
     runs::Runs,
-    state::StateDir,
+    state_dir::StateDir,
     tls::Tls,
 };
 

@@ -13,18 +13,21 @@ const MAX_LINES: usize = 600;
 
 /// A module of ours, and the other modules that neither it nor those below it may name.
 const DIRECTIONS: &[(&str, &str)] = &[
-    ("oauth", "backend cli config daemon http journal runs sandbox state upstream wire"),
-    ("wire", "backend cli config daemon http model runs sandbox upstream"),
-    ("audit", "backend cli config daemon http journal runs sandbox upstream wire"),
-    ("metrics", "backend cli config daemon http journal runs sandbox upstream wire"),
-    ("traces", "audit backend cli config daemon http journal runs sandbox upstream wire"),
-    ("keys", "audit backend cli config daemon http journal runs sandbox state tls upstream wire"),
+    ("oauth", "backend cli config daemon http journal runs sandbox state_dir upstream sse"),
+    ("sse", "backend cli config daemon http model runs sandbox upstream"),
+    ("audit", "backend cli config daemon http journal runs sandbox upstream sse"),
+    ("metrics", "backend cli config daemon http journal runs sandbox upstream sse"),
+    ("traces", "audit backend cli config daemon http journal runs sandbox upstream sse"),
+    (
+        "public_keys",
+        "audit backend cli config daemon http journal runs sandbox state_dir tls upstream sse",
+    ),
     ("config", "backend cli daemon http runs sandbox upstream"),
     ("backend", "cli daemon http runs sandbox upstream"),
     ("upstream", "backend cli daemon http runs sandbox"),
     ("journal", "backend cli config daemon http runs sandbox upstream"),
     ("sandbox", "backend cli config daemon http runs upstream"),
-    ("tls", "backend cli config daemon http journal runs sandbox upstream wire"),
+    ("tls", "backend cli config daemon http journal runs sandbox upstream sse"),
     ("runs", "cli daemon http sandbox"),
     ("http", "cli daemon sandbox"),
     ("http::client_info", "backend config http runs upstream"),

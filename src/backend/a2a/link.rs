@@ -36,7 +36,7 @@ use crate::{
         answer::a2a::{self as reply, Reply, Wire},
         ids::BackendName,
     },
-    wire::sse::{FrameTooLarge, Framer},
+    sse::{FrameTooLarge, Framer},
 };
 
 /// The largest reply, the largest event and the most that a stream may add up to, in bytes.

@@ -27,7 +27,7 @@ use crate::{
     },
     http_client::{self, Clients, Tls},
     model::{card::Card, catalog::Content},
-    state::StateDir,
+    state_dir::StateDir,
     upstream::{self, Authority, OpenError},
 };
 

@@ -13,7 +13,7 @@ use crate::{
         pin::{CARD, Finding, Review},
         visible,
     },
-    state::EXPOSED,
+    state_dir::EXPOSED,
     tls::certificate::Validity,
     upstream::LOG_IN_ANEW,
 };

@@ -27,7 +27,7 @@ use crate::{
         ids::BackendName,
         pin::{Accepted, Pins},
     },
-    state::StateDir,
+    state_dir::StateDir,
 };
 
 /// The format of the files; another one is not read.

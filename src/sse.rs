@@ -3,6 +3,8 @@
 //!
 //! Must not: do IO, reconnect, or know what an event means.
 
+pub mod blank_line;
+
 use std::borrow::Cow;
 
 use bytes::{Bytes, BytesMut};
