@@ -59,11 +59,11 @@ pub fn load(state: &StateDir, name: &BackendName, identity: &Identity) -> Option
     match read(&text) {
         Ok((kept, catalog)) if kept == *identity => Some(Arc::new(catalog)),
         Ok(_) => {
-            debug!(backend = %name, "the kept catalog is that of another peer; left out");
+            debug!(backend = %name, "the stored catalog belongs to another peer and is ignored");
             None
         }
         Err(error) => {
-            warn!(backend = %name, error, "the kept catalog is damaged; left out");
+            warn!(backend = %name, error, "the stored catalog is damaged and is ignored");
             None
         }
     }

@@ -50,7 +50,7 @@ use crate::{
     http_client,
     journal::{self, Journal, record::Kept},
     model::{catalog::hex, ids::AppName},
-    runs::Runs,
+    runs::{Runs, calls::Calls},
     sandbox::{Sandbox, SandboxConfig},
     state_dir::{StateDir, StateError},
     systemd,
@@ -86,8 +86,6 @@ pub struct Daemon {
     runs: Arc<Runs>,
     /// Requests that go on without their connections.
     requests: DetachedRequests,
-    journal: Arc<Journal>,
-    audit: Option<Arc<Audit>>,
     urls: Vec<String>,
     /// The token of the app `default`; empty where others are configured.
     token: SecretString,
@@ -166,15 +164,8 @@ impl Daemon {
         let prepared = fleet.prepare(configured).await.map_err(inner)?;
         // Before the runs, whose calls look for their backends.
         fleet.take(prepared, &config.refresh, config.calls.max_concurrent);
-        let runs = Runs::new(
-            upstream,
-            Arc::clone(&backends),
-            &config.calls,
-            &apps,
-            Arc::clone(&journal),
-            audit.clone(),
-        );
-        let runs = Arc::new(runs.traced(traces.clone()));
+        let calls = Calls::new(Arc::clone(&backends), &config.calls, &apps, journal, audit);
+        let runs = Arc::new(Runs::new(upstream, Arc::new(calls), traces.clone()));
         restore(&runs, kept, &apps).await;
 
         let (loaded, taken) =
@@ -203,7 +194,7 @@ impl Daemon {
         let reloader = Reloader { fleet, fixed, names, service, state, loaded };
         let reloading = reloader.run(reload, front.stop_token(), back.stop_token());
         back.spawn("backends", reloading);
-        Ok(Self { front, back, runs, requests, journal, audit, urls, token })
+        Ok(Self { front, back, runs, requests, urls, token })
     }
 
     /// Where the daemon listens.
@@ -256,8 +247,8 @@ impl Daemon {
         if stuck > 0 {
             warn!("some backends did not close within {CLOSE:?}");
         }
-        self.journal.close();
-        if let Some(audit) = &self.audit {
+        self.runs.journal().close();
+        if let Some(audit) = &self.runs.calls.audit {
             audit.close();
         }
         info!("stopped");
@@ -269,7 +260,7 @@ impl Daemon {
 async fn restore(runs: &Arc<Runs>, kept: Kept, apps: &[App]) {
     if kept.runs.iter().any(|run| run.routes.is_none()) {
         // These runs get the tools that their backends have now.
-        timeout(FIRST_ATTEMPTS, runs.backends().registry.settled()).await.ok();
+        timeout(FIRST_ATTEMPTS, runs.calls.backends.registry.settled()).await.ok();
     }
     runs.restore(kept, apps);
 }
@@ -459,7 +450,7 @@ fn spawn_watchdog(front: &mut Tasks, runs: Arc<Runs>) {
     let crossing = move || {
         let runs = Arc::clone(&runs);
         async move {
-            drop(runs.backends().registry.offer());
+            drop(runs.calls.backends.registry.offer());
             runs.driven();
             runs.journal().lives().await
         }

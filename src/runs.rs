@@ -12,7 +12,7 @@ pub mod app_stream;
 pub mod approvals;
 mod call_observer;
 mod call_recorder;
-mod calls;
+pub mod calls;
 pub mod changes;
 mod credential;
 mod driven;
@@ -25,6 +25,7 @@ mod mask;
 mod owners;
 mod permission_check;
 mod restore;
+mod settings;
 mod shares;
 mod whose;
 
@@ -38,10 +39,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::{
-    sync::watch,
-    time::{Instant, timeout},
-};
+use tokio::time::{Instant, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
 
@@ -52,20 +50,14 @@ pub use self::{
 };
 use self::{
     answer::Task,
-    approvals::Approvals,
-    call_recorder::{CallRecorder, Keeping},
+    call_recorder::CallRecorder,
+    calls::Calls,
     changes::Changes,
-    history::History,
     log::Room,
-    long_calls::LongCalls,
     owners::{Claims, How, Owned, Owners},
-    shares::Shares,
 };
 use crate::{
-    audit::Audit,
-    backend::{calls::Backends, queue::AdmissionQueue},
     budget,
-    config::{App, Calls},
     journal::{
         self, Journal,
         record::{Change, KeptRun, Millis, SessionRecord, Slot},
@@ -133,61 +125,18 @@ impl Session {
 /// All runs and sessions.
 #[derive(Debug)]
 pub struct Runs {
+    pub calls: Arc<Calls>,
     upstream: Arc<Upstream>,
-    backends: Arc<Backends>,
-    /// Replaced whole by a reload; a call keeps what it began with.
-    settings: watch::Sender<Arc<Settings>>,
-    history: Arc<History>,
-    approvals: Approvals,
     changes: Changes,
-    long_calls: Arc<LongCalls>,
     journal: Arc<Journal>,
     metrics: metrics::Runs,
-    audit: Option<Arc<Audit>>,
     traces: Traces,
     /// The next run's number in the journal.
     next_slot: AtomicU64,
     tracker: TaskTracker,
     /// For the events of all runs.
     room: Room,
-    /// For their open calls.
-    shares: Shares,
-    /// Drivers take no new calls, finish those in flight, and end.
-    drain: CancellationToken,
-    /// Calls whose work has a name are left as they are.
-    leave: CancellationToken,
     inner: Mutex<Inner>,
-}
-
-/// What the configuration says of runs and their calls.
-#[derive(Debug)]
-struct Settings {
-    calls: Calls,
-    apps: HashMap<AppName, AppSettings>,
-}
-
-#[derive(Debug, Clone)]
-struct AppSettings {
-    app: Arc<App>,
-    /// Where its calls wait, if it may have only so many running at once.
-    queue: Option<Arc<AdmissionQueue>>,
-}
-
-impl Settings {
-    /// An app whose limit is as it was keeps its count.
-    fn new(calls: &Calls, apps: &[App], before: Option<&Self>) -> Self {
-        let settings = |app: &App| {
-            let limit = app.max_concurrent_calls;
-            let known = before.and_then(|before| before.apps.get(&app.name));
-            let same = known.filter(|known| known.app.max_concurrent_calls == limit);
-            let queue = match same {
-                Some(known) => known.queue.clone(),
-                None => limit.map(|limit| Arc::new(AdmissionQueue::new(limit))),
-            };
-            (app.name.clone(), AppSettings { app: Arc::new(app.clone()), queue })
-        };
-        Self { calls: calls.clone(), apps: apps.iter().map(settings).collect() }
-    }
 }
 
 #[derive(Debug, Default)]
@@ -228,69 +177,20 @@ pub struct NewRun {
 }
 
 impl Runs {
-    /// Runs of `apps`, whose calls have these limits.
-    pub fn new(
-        upstream: Arc<Upstream>,
-        backends: Arc<Backends>,
-        calls: &Calls,
-        apps: &[App],
-        journal: Arc<Journal>,
-        audit: Option<Arc<Audit>>,
-    ) -> Self {
-        let (changes, shares) = (Changes::default(), Shares::default());
-        shares.set_apps(apps.len());
+    /// No runs yet; `calls` are made for them.
+    pub fn new(upstream: Arc<Upstream>, calls: Arc<Calls>, traces: Traces) -> Self {
         Self {
-            settings: watch::Sender::new(Arc::new(Settings::new(calls, apps, None))),
             upstream,
-            backends,
-            history: Arc::new(History::telling(changes.clone())),
-            approvals: Approvals::telling(changes.clone()),
-            changes,
-            long_calls: Arc::new(LongCalls::kept_in(Arc::clone(&journal))),
-            journal,
+            changes: calls.changes.clone(),
+            journal: Arc::clone(&calls.journal),
             metrics: metrics::Runs::default(),
-            audit,
-            traces: Traces::default(),
+            traces,
             next_slot: AtomicU64::new(1),
-            tracker: TaskTracker::new(),
+            tracker: calls.tracker.clone(),
             room: Room::default(),
-            shares,
-            drain: CancellationToken::new(),
-            leave: CancellationToken::new(),
             inner: Mutex::default(),
+            calls,
         }
-    }
-
-    /// The same, whose calls have spans.
-    pub fn traced(self, traces: Traces) -> Self {
-        Self { traces, ..self }
-    }
-
-    /// Calls that are made from now on have these limits.
-    pub fn set_calls(&self, calls: &Calls) {
-        let apps = self.settings().apps.clone();
-        self.settings.send_replace(Arc::new(Settings { calls: calls.clone(), apps }));
-    }
-
-    /// Calls that are made from now on are those of these apps.
-    pub fn set_apps(&self, apps: &[App]) {
-        let now = self.settings();
-        self.shares.set_apps(apps.len());
-        self.settings.send_replace(Arc::new(Settings::new(&now.calls, apps, Some(&now))));
-    }
-
-    /// The app of this name as it is configured now.
-    pub fn app(&self, name: &AppName) -> Option<Arc<App>> {
-        self.settings().apps.get(name).map(|known| Arc::clone(&known.app))
-    }
-
-    /// `app` as it is configured now, if it is still let in by what it was let in by.
-    pub fn still(&self, app: &App) -> Option<Arc<App>> {
-        self.app(&app.name).filter(|now| now.is_known_like(app))
-    }
-
-    fn settings(&self) -> Arc<Settings> {
-        Arc::clone(&self.settings.borrow())
     }
 
     /// Starts to drive a run, which is in the journal when this returns, and whose it is.
@@ -403,7 +303,7 @@ impl Runs {
         let kept =
             |run: &Arc<DrivenRun>| run.unwanted().values().map(|(_, size)| size).sum::<usize>();
         let held: usize = self.of_app(Some(&run.app)).iter().map(kept).sum();
-        let share = KEEP_UNWANTED / self.settings().apps.len().max(1);
+        let share = KEEP_UNWANTED / self.calls.settings().apps.len().max(1);
         if held + size > share {
             warn!(
                 app = %run.app, run = %run.key.run, toolUseId = %entry.key().tool_use,
@@ -419,7 +319,7 @@ impl Runs {
     /// `key` may be an agent run, whose calls alone are cancelled.
     pub fn cancel_calls(&self, run: &DrivenRun, key: &RunKey) {
         run.cancel_calls(key);
-        self.long_calls.cancel_of(key);
+        self.calls.long.cancel_of(key);
     }
 
     /// The runs of `app`, or of all apps, whose streams cannot be opened, and why.
@@ -485,7 +385,7 @@ impl Runs {
     }
 
     pub fn forget_session(&self, workspace: &Workspace, id: &SessionId) {
-        self.forget_calls_of_session(workspace, id);
+        self.calls.forget_session(workspace, id);
         let known = self.lock().sessions.remove_entry(&(workspace.clone(), id.clone()));
         // The journal knows it as it was spelled first.
         if let Some(((workspace, id), _)) = known {
@@ -504,24 +404,9 @@ impl Runs {
         &self.metrics
     }
 
-    /// The audit log, if there is one.
-    pub fn audit(&self) -> Option<&Audit> {
-        self.audit.as_deref()
-    }
-
     /// Where spans go.
     pub fn traces(&self) -> &Traces {
         &self.traces
-    }
-
-    /// What was called and is being called.
-    pub fn history(&self) -> &History {
-        &self.history
-    }
-
-    /// What people are asked, and were asked of late.
-    pub fn approvals(&self) -> &Approvals {
-        &self.approvals
     }
 
     /// What changes of runs, calls and questions.
@@ -538,18 +423,14 @@ impl Runs {
         &self.upstream
     }
 
-    pub fn backends(&self) -> &Arc<Backends> {
-        &self.backends
-    }
-
     /// Cancelled when the daemon is going down.
     pub fn draining(&self) -> &CancellationToken {
-        &self.drain
+        &self.calls.drain
     }
 
     /// Takes no new calls, and waits until those in flight have been answered and posted.
     pub async fn drain(&self) {
-        self.drain.cancel();
+        self.calls.drain.cancel();
         self.tracker.close();
         self.tracker.wait().await;
     }
@@ -557,15 +438,9 @@ impl Runs {
     /// Does not wait any longer for the work that peers have named: the next process asks for it.
     /// Ends when nothing else runs, or after `within`.
     pub async fn leave(&self, within: Duration) {
-        self.leave.cancel();
+        self.calls.leave.cancel();
         self.tracker.close();
         timeout(within, self.tracker.wait()).await.ok();
-    }
-
-    /// What an entry of a call of `app` needs.
-    fn keeping(&self, app: &AppName) -> Keeping {
-        let (journal, leaving) = (Arc::clone(&self.journal), self.leave.clone());
-        Keeping { journal, leaving, share: self.shares.of(app) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

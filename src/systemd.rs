@@ -18,7 +18,7 @@ pub fn ready(status: &str) {
 pub fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
-        Err(error) => warn!(%error, "systemd could not be told"),
+        Err(error) => warn!(%error, "systemd could not be notified"),
     }
 }
 
@@ -51,7 +51,7 @@ where
         if crossing().await {
             beat();
         } else {
-            error!("a part of the daemon has died; systemd is not told that it lives");
+            error!("a task of the daemon has died; watchdog notifications stop");
         }
         sleep(pause).await;
     }
@@ -59,7 +59,7 @@ where
 
 fn tell(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        warn!(%error, "systemd could not be told");
+        warn!(%error, "systemd could not be notified");
     }
 }
 

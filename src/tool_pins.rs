@@ -48,7 +48,7 @@ struct File<'a> {
 /// What was accepted of `name`.
 pub fn load(state: &StateDir, name: &BackendName) -> Accepted {
     let damaged = |why: String| {
-        warn!(backend = %name, why, "what was accepted of the backend cannot be read");
+        warn!(backend = %name, why, "the backend's pins cannot be read");
         Accepted::Damaged(why.into())
     };
     match state.read_kept(&file(name)) {
@@ -81,9 +81,9 @@ pub async fn keep(registry: Arc<Registry>, state: StateDir, stop: CancellationTo
             };
             if let Some(error) = &error {
                 failed = true;
-                warn!(backend = %name, error, "what is accepted was not kept; it is tried again");
+                warn!(backend = %name, error, "pins were not stored; trying again");
             } else {
-                debug!(backend = %name, tools = pins.0.len(), "what is accepted was kept");
+                debug!(backend = %name, tools = pins.0.len(), "pins are stored again");
             }
             registry.kept(&name, pins, error);
         }

@@ -66,7 +66,7 @@ impl CircuitBreaker {
             Some(Change::Reopened(wait)) => {
                 info!(%backend, "still fails: calls are refused for {wait:?}, then one may try");
             }
-            Some(Change::Closed) => info!(%backend, "lives again: calls are made as usual"),
+            Some(Change::Closed) => info!(%backend, "circuit breaker closed"),
         }
     }
 

@@ -42,7 +42,7 @@ impl News {
     pub(super) fn tell(&self) {
         let Self { backend, before, now } = self;
         if now.damaged.is_some() && now.damaged != before.damaged {
-            warn!(%backend, "nothing is known of what was accepted; `mantyx-bridge trust` shows what there is");
+            warn!(%backend, "the backend has no pins yet; `mantyx-bridge trust` shows its tools");
         }
         let becomes = match now.mode {
             Mode::Enforce => "it is withdrawn until it is accepted",

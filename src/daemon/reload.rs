@@ -226,18 +226,17 @@ impl Reloader {
         let runs = &self.service.api.runs;
         let same_mantyx = Mantyx::of(&upstream) == self.fixed.mantyx;
         let mut loaded = self.loaded.borrow().clone();
+        runs.calls.set(&calls, same_mantyx.then_some(&apps));
         // A credential that is meant for one MANTYX must not go to another.
         if same_mantyx {
             if let Upstream::Mantyx { credential, workspace, tls, .. } = upstream {
                 runs.upstream().set(tls, &credential);
                 loaded.workspace = workspace;
             }
-            runs.set_apps(&apps);
             self.service.auth.set_apps(&apps);
         }
         self.names.others = listen.hosts;
         self.service.auth.set_hosts(self.names.hosts());
-        runs.set_calls(&calls);
         let changes = self.fleet.take(prepared, &refresh, calls.max_concurrent);
         let flaw = restart_needed(&fixed, same_mantyx);
         loaded.at = SystemTime::now();

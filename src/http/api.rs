@@ -110,7 +110,7 @@ impl Api {
     }
 
     fn backends(&self) -> &Arc<Backends> {
-        self.runs.backends()
+        &self.runs.calls.backends
     }
 
     /// Answers a request by `handler`, unless a form of a page may have sent it.
@@ -150,7 +150,7 @@ impl Api {
             return Err(response::not_let_in());
         }
         if !caller.app.is_operator() {
-            caller.app = self.runs.still(&caller.app).ok_or_else(response::not_let_in)?;
+            caller.app = self.runs.calls.still(&caller.app).ok_or_else(response::not_let_in)?;
         }
         Ok(())
     }
@@ -249,7 +249,7 @@ impl Api {
                 route.kind.as_str()
             )),
             Some(route) => {
-                match self.runs.call_by_hand(&caller.app.name, route, call, &trace).await {
+                match self.runs.calls.call_by_hand(&caller.app.name, route, call, &trace).await {
                     Made { answer: Answer::Error(why), ending: Ending::Busy } => return busy(&why),
                     made => made.answer,
                 }

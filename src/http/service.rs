@@ -137,7 +137,7 @@ impl Service {
             }
             // Not often, as the other way is taken then.
             Err(_) => {
-                info!(peer = %client, "a browser tried to sign in at the status page with a wrong token");
+                info!(peer = %client, "a sign-in at the status page was refused: wrong token");
                 return status_page::sign_in(Some("That is no token of this bridge."));
             }
         };

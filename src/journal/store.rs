@@ -228,7 +228,7 @@ impl Store {
             // Only here: while the bridge runs, a run whose record was given up is written again.
             let orphans = found.live.forget_orphans();
             if orphans > 0 {
-                warn!(orphans, "the journal has calls of runs that are not known; left out");
+                warn!(orphans, "the journal has calls of unknown runs; they are ignored");
             }
             let mut kept = found.live.kept();
             kept.noted = found.noted;

@@ -119,7 +119,7 @@ async fn body(
         },
         Task::Refuse(error, ending) => {
             if let Some(route) = run.table.claims(&call).cloned() {
-                runs.not_made(&run.request(call, route), &run.trace, ending);
+                runs.calls.not_made(&run.request(call, route), &run.trace, ending);
             }
             Answer::Error(error)
         }
@@ -185,16 +185,17 @@ async fn make(
 ) -> Option<Answer> {
     let begun = Instant::now();
     let request = Arc::new(request);
-    let patience = runs.patience(&request.route, Some(run));
-    let within = runs.settings().within(patience.as_ref());
+    let patience = runs.calls.patience(&request.route, Some(run));
+    let within = runs.calls.settings().within(patience.as_ref());
     let in_flight = run.begin_call(&request);
     let stop = in_flight.stop.clone();
-    let mut call = runs.activate(Arc::clone(&request), &run.trace, Arc::clone(recorder), within);
+    let mut call =
+        runs.calls.activate(Arc::clone(&request), &run.trace, Arc::clone(recorder), within);
     call.in_flight = Some(in_flight);
     runs.tell(run);
     let (run_id, tool_use, tool) = (&run.key.run, &request.tool_use, &request.name);
     let answer = tokio::select! {
-        made = runs.call(Arc::new(call), patience) => match made {
+        made = runs.calls.call(Arc::new(call), patience) => match made {
             Ok(made) => made.answer,
             Err(Left) => {
                 info!(

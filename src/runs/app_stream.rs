@@ -364,7 +364,7 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
                     return Turn::BeginsLast(replay.hand_out(bytes));
                 }
                 Err(error) => {
-                    warn!(run = %run.key.run, %error, "an event of MANTYX is left out of a replay");
+                    warn!(run = %run.key.run, %error, "an event of MANTYX is skipped in a replay");
                     continue;
                 }
             };

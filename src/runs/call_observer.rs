@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Runs,
     approvals::{Decider, Decision},
+    calls::Calls,
     history::{Outcome, Running},
 };
 use crate::{
@@ -85,7 +85,7 @@ impl Asking {
     }
 }
 
-impl Runs {
+impl Calls {
     /// Observes a call that begins, in `trace`.
     pub(super) fn observe(&self, call: &CallRequest, trace: &Context) -> CallObserver {
         let span = span(trace, call);

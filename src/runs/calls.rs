@@ -5,25 +5,32 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio::{sync::watch, time::Instant};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{error, info};
 
 use super::{
-    DrivenRun, Runs, Settings,
-    approvals::{Decision, TooMany},
+    DrivenRun,
+    approvals::{Approvals, Decision, TooMany},
     call_observer::CallObserver,
-    call_recorder::CallRecorder,
+    call_recorder::{CallRecorder, Keeping},
+    changes::Changes,
     driven::InFlight,
-    long_calls::Patience,
+    history::History,
+    long_calls::{LongCalls, Patience},
     permission_check::PermissionCheck,
+    settings::Settings,
+    shares::Shares,
 };
 use crate::{
+    audit::Audit,
     backend::{
-        calls::CallContext,
+        calls::{Backends, CallContext},
         peer::PermissionCheck as _,
         queue::{Permit, Rejected},
     },
+    config::{App, Calls as CallLimits},
+    journal::Journal,
     model::{
         approval,
         call::CallRequest,
@@ -39,6 +46,29 @@ use crate::{
 /// The bridge goes down before the call was made: the next process makes it, or asks a person anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Left;
+
+/// Has calls made, for runs and by hand, and remembers them.
+#[derive(Debug)]
+pub struct Calls {
+    pub backends: Arc<Backends>,
+    /// What was called and is being called.
+    pub history: Arc<History>,
+    /// What people are asked, and were asked of late.
+    pub approvals: Approvals,
+    pub audit: Option<Arc<Audit>>,
+    /// Replaced whole by a reload; a call keeps what it began with.
+    pub(super) settings: watch::Sender<Arc<Settings>>,
+    pub(super) long: Arc<LongCalls>,
+    pub(super) journal: Arc<Journal>,
+    pub(super) changes: Changes,
+    /// How much of the journal the open calls of each app take.
+    shares: Shares,
+    pub(super) tracker: TaskTracker,
+    /// No new calls are taken, and those in flight are finished.
+    pub(super) drain: CancellationToken,
+    /// Calls whose work has a name are left as they are.
+    pub(super) leave: CancellationToken,
+}
 
 /// A call under way.
 #[derive(Debug)]
@@ -91,7 +121,67 @@ impl ActiveCall {
     }
 }
 
-impl Runs {
+impl Calls {
+    /// Calls of `apps`, with these limits.
+    pub fn new(
+        backends: Arc<Backends>,
+        limits: &CallLimits,
+        apps: &[App],
+        journal: Arc<Journal>,
+        audit: Option<Arc<Audit>>,
+    ) -> Self {
+        let (changes, shares) = (Changes::default(), Shares::default());
+        shares.set_apps(apps.len());
+        Self {
+            backends,
+            history: Arc::new(History::telling(changes.clone())),
+            approvals: Approvals::telling(changes.clone()),
+            audit,
+            settings: watch::Sender::new(Arc::new(Settings::new(limits, apps, None))),
+            long: Arc::new(LongCalls::kept_in(Arc::clone(&journal))),
+            journal,
+            changes,
+            shares,
+            tracker: TaskTracker::new(),
+            drain: CancellationToken::new(),
+            leave: CancellationToken::new(),
+        }
+    }
+
+    /// Calls that are made from now on have these limits, and are those of these apps, or of the same
+    /// as before.
+    pub fn set(&self, limits: &CallLimits, apps: Option<&[App]>) {
+        let now = self.settings();
+        let settings = match apps {
+            Some(apps) => {
+                self.shares.set_apps(apps.len());
+                Settings::new(limits, apps, Some(&now))
+            }
+            None => Settings { limits: limits.clone(), apps: now.apps.clone() },
+        };
+        self.settings.send_replace(Arc::new(settings));
+    }
+
+    /// The app of this name as it is configured now.
+    pub fn app(&self, name: &AppName) -> Option<Arc<App>> {
+        self.settings().apps.get(name).map(|known| Arc::clone(&known.app))
+    }
+
+    /// `app` as it is configured now, if it is still let in by what it was let in by.
+    pub fn still(&self, app: &App) -> Option<Arc<App>> {
+        self.app(&app.name).filter(|now| now.is_known_like(app))
+    }
+
+    pub(super) fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.borrow())
+    }
+
+    /// What the recorder of a call of `app` needs.
+    pub(super) fn keeping(&self, app: &AppName) -> Keeping {
+        let (journal, leaving) = (Arc::clone(&self.journal), self.leave.clone());
+        Keeping { journal, leaving, share: self.shares.of(app) }
+    }
+
     /// Makes a call on behalf of `app` that no run waits for. One that takes long is answered before it
     /// has ended, and goes on. Dropping the future before that cancels the call.
     pub async fn call_by_hand(
@@ -218,14 +308,14 @@ impl Runs {
 impl Settings {
     /// How long a call may take; `patience` is that of one that may go on after a first answer.
     pub(super) fn within(&self, patience: Option<&Patience>) -> Duration {
-        patience.map_or(self.calls.timeout, |_| self.calls.pending_timeout)
+        patience.map_or(self.limits.timeout, |_| self.limits.pending_timeout)
     }
 
     /// Waits for one of the permits that the app's calls share, where it has a limit.
     async fn admit(&self, call: &CallRequest) -> Result<Option<Permit<'_>>, Made> {
         let queue = self.apps.get(&call.app).and_then(|app| app.queue.as_deref());
         let Some(queue) = queue else { return Ok(None) };
-        let patience = self.calls.timeout / 4;
+        let patience = self.limits.timeout / 4;
         let why = match queue.acquire(Instant::now() + patience).await {
             Ok(permit) => return Ok(Some(permit)),
             Err(Rejected::QueueFull) => "too many others wait already".to_owned(),

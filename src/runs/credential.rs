@@ -185,7 +185,7 @@ impl Runs {
         if current.is_callers() {
             return current;
         }
-        let settings = self.settings();
+        let settings = self.calls.settings();
         let known = settings.apps.get(&run.app);
         let configured = known.and_then(|known| self.upstream.authority_of(&known.app));
         configured.unwrap_or(current)

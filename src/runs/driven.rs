@@ -272,7 +272,13 @@ impl DrivenRun {
         let left = self.left_entries().remove(&key);
         left.unwrap_or_else(|| {
             let seq = self.last_seq();
-            Arc::new(CallRecorder::new(runs.keeping(&self.app), self.slot, agent_run, call, seq))
+            Arc::new(CallRecorder::new(
+                runs.calls.keeping(&self.app),
+                self.slot,
+                agent_run,
+                call,
+                seq,
+            ))
         })
     }
 

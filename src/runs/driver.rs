@@ -143,7 +143,7 @@ pub(super) async fn drive(
         // Nobody waits for these answers any more.
         run.end_calls();
         run.take_unwanted().iter().for_each(|recorder| recorder.close());
-        runs.forget_calls_of(&run.key);
+        runs.calls.forget_run(&run.key);
     }
     run.log.end();
     while let Some(ended) = calls.join_next().await {
@@ -417,7 +417,7 @@ impl Driver {
                         if let Some(ending) = self.take_beginning(&framer) {
                             break Some(End::Terminal(ending));
                         }
-                        error!(run = %self.run.key.run, %error, "an event of MANTYX is left out");
+                        error!(run = %self.run.key.run, %error, "an event of MANTYX is skipped");
                     }
                 }
             };
@@ -577,7 +577,7 @@ pub(super) fn read(run: &DrivenRun, frame: &Frame) -> Option<Event> {
     match Event::read(fields.id.as_deref(), fields.event.as_deref(), &data) {
         Ok(event) => Some(event),
         Err(error) => {
-            warn!(run = %run.key.run, %error, "an event of MANTYX cannot be read; left out");
+            warn!(run = %run.key.run, %error, "an event of MANTYX cannot be read and is skipped");
             None
         }
     }

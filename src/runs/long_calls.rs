@@ -25,8 +25,8 @@ use tracing::{info, warn};
 
 pub(super) use self::kept::Work;
 use super::{
-    DrivenRun, KEEP_BESIDE, RunKey, Runs,
-    calls::{ActiveCall, Left},
+    DrivenRun, KEEP_BESIDE, RunKey,
+    calls::{ActiveCall, Calls, Left},
     forgetting::{beyond, beyond_bytes},
 };
 use crate::{
@@ -278,7 +278,7 @@ pub(super) struct Patience {
     fetch: String,
 }
 
-impl Runs {
+impl Calls {
     /// Whether a call may go on after a first answer: its backend has to be one for that, and whoever
     /// asked needs the tool to fetch its result with.
     pub(super) fn patience(&self, route: &Route, driven: Option<&DrivenRun>) -> Option<Patience> {
@@ -311,8 +311,8 @@ impl Runs {
             let made = AssertUnwindSafe(self.execute(&call)).catch_unwind().await;
             return call.ends(made);
         };
-        let (runs, called) = (Arc::clone(self), Arc::clone(&call));
-        let executed = async move { runs.execute(&called).await };
+        let (calls, called) = (Arc::clone(self), Arc::clone(&call));
+        let executed = async move { calls.execute(&called).await };
         let mut executed = Box::pin(AssertUnwindSafe(executed).catch_unwind());
         // What an earlier process has waited counts.
         if let Ok(made) = timeout(call.recorder.left_of(after), &mut executed).await {
@@ -331,8 +331,8 @@ impl Runs {
         };
         let stop = call.in_flight.as_ref().map(|run| run.stop.child_token()).unwrap_or_default();
         let (scope, work) = (Scope::new(&call), Some(Work::of(&call)));
-        self.long_calls.begin(id.clone(), scope, tool, work, stop.clone());
-        call.recorder.goes_on((Arc::clone(&self.long_calls), id.clone()));
+        self.long.begin(id.clone(), scope, tool, work, stop.clone());
+        call.recorder.goes_on((Arc::clone(&self.long), id.clone()));
         self.spawn_long(executed, call, id, stop);
         Ok(Made::from(first))
     }
@@ -345,7 +345,7 @@ impl Runs {
         id: CallId,
         stop: CancellationToken,
     ) {
-        let (runs, app) = (Arc::clone(self), call.request().app.clone());
+        let (calls, app) = (Arc::clone(self), call.request().app.clone());
         let to_its_end = async move {
             let answer = tokio::select! {
                 made = executed => match call.ends(made) {
@@ -356,7 +356,7 @@ impl Runs {
                     }
                 },
                 () = stop.cancelled() => pending::cancelled(),
-                () = runs.left(&id) => {
+                () = calls.left(&id) => {
                     info!(call = %id, "left; it is asked for after the restart");
                     return;
                 }
@@ -365,7 +365,7 @@ impl Runs {
             let app = &call.request().app;
             info!(%app, tool = call.tool(), call = %id, ok, "the call has ended");
             drop(call);
-            runs.long_calls.finish(&id, answer);
+            calls.long.finish(&id, answer);
         };
         self.tracker.spawn(budget::for_app(app, to_its_end));
     }
@@ -373,7 +373,7 @@ impl Runs {
     /// Ends when the bridge goes down and the call is better left.
     async fn left(&self, id: &CallId) {
         self.leave.cancelled().await;
-        if !self.long_calls.has_name(id) {
+        if !self.long.has_name(id) {
             std::future::pending::<()>().await;
         }
     }
@@ -385,10 +385,10 @@ impl Runs {
             Err(mistakes) => return Answer::Error(mistakes),
         };
         let scope = Scope::new(call);
-        let deadline = Instant::now() + asked.wait.min(self.settings().calls.timeout);
+        let deadline = Instant::now() + asked.wait.min(self.settings().limits.timeout);
         let fetched = tokio::select! {
-            fetched = self.long_calls.fetch_by(&asked.call, &scope, deadline) => fetched,
-            () = self.drain.cancelled() => self.long_calls.fetch(&asked.call, &scope),
+            fetched = self.long.fetch_by(&asked.call, &scope, deadline) => fetched,
+            () = self.drain.cancelled() => self.long.fetch(&asked.call, &scope),
         };
         match fetched {
             Fetched::Running { tool, waits } => {
@@ -402,13 +402,13 @@ impl Runs {
     }
 
     /// The run has ended: a call of it that goes on can be fetched by its session, if it has one.
-    pub(super) fn forget_calls_of(&self, run: &RunKey) {
-        self.long_calls.forget(|of| of.is_run(run));
+    pub(super) fn forget_run(&self, run: &RunKey) {
+        self.long.forget(|of| of.is_run(run));
     }
 
     /// The session is over.
-    pub(super) fn forget_calls_of_session(&self, workspace: &Workspace, session: &SessionId) {
-        self.long_calls.forget(|of| of.is_session(workspace, session));
+    pub(super) fn forget_session(&self, workspace: &Workspace, session: &SessionId) {
+        self.long.forget(|of| of.is_session(workspace, session));
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::{
 
 use tokio::sync::watch;
 
-use super::{Runs, Settings};
+use super::{calls::Calls, settings::Settings};
 use crate::{
     backend::{calls::Backends, peer},
     model::{ids::AppName, offer::Route, rights::Permission},
@@ -39,7 +39,7 @@ impl peer::PermissionCheck for PermissionCheck {
     }
 }
 
-impl Runs {
+impl Calls {
     /// The permission of a call that begins for `app`.
     pub(super) fn permission_check(&self, app: &AppName) -> Arc<PermissionCheck> {
         Arc::new(PermissionCheck {

@@ -215,7 +215,7 @@ impl Runs {
         let (is_remade, table) = match routes {
             Some(routes) => (false, Table::restore(&record.table, routes)),
             None => {
-                let offer = self.backends.registry.offer_of_known();
+                let offer = self.calls.backends.registry.offer_of_known();
                 (true, Table::remade(&record.table, Arc::clone(offer.routes())))
             }
         };
@@ -237,7 +237,7 @@ impl Runs {
         for call in calls {
             let content = call.record.content;
             let answer = call.answer.as_ref().map_or(0, Bytes::len);
-            let keeping = self.keeping(&record.app.as_str().into());
+            let keeping = self.calls.keeping(&record.app.as_str().into());
             let entry = Arc::new(CallRecorder::kept(keeping, call.key, (call.record, answer)));
             let asked = entry.call();
             let route = table.claims(&asked).cloned();

@@ -226,7 +226,8 @@ impl Runs {
         let now = journal::now();
         let is_outdated = |record: &OwnerRecord| {
             let age = u128::from(now.saturating_sub(record.since));
-            self.app(&record.app.as_str().into()).is_none() && age > super::KEEP_ENDED.as_millis()
+            self.calls.app(&record.app.as_str().into()).is_none()
+                && age > super::KEEP_ENDED.as_millis()
         };
         let mut inner = self.lock();
         let mut changes = Vec::new();
@@ -286,7 +287,7 @@ impl Inner {
             return Ok(self.owners.put(owned, app, how, journal::now()));
         }
         self.owners.own(owned, app, how, journal::now()).map_err(|taken| {
-            warn!(%app, owner = %taken.app, how = ?taken.how, "what has an owner was to get another");
+            warn!(%app, owner = %taken.app, how = ?taken.how, "a second owner for an owned run or session was rejected");
             NotOwned
         })
     }

@@ -72,7 +72,7 @@ pub(super) async fn call(
         let following = Following::new(link, tracker, call);
         match deliver(Sending { link, message, following }).await {
             Err(Trouble::NotTaken(failure)) if failure.may_mean_the_thread() && thread.weaken() => {
-                tracing::debug!(backend = %link.name, ?failure, "the conversation is started anew");
+                tracing::debug!(backend = %link.name, ?failure, "the agent rejected the conversation; starting a new one");
             }
             outcome => break outcome,
         }

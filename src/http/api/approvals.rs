@@ -126,7 +126,7 @@ impl Api {
     /// The questions that the caller sees: those that wait first.
     pub(super) fn list_approvals(&self, caller: &Caller, headers: &HeaderMap) -> Response<Body> {
         let sight = Sight::of(&self.runs, caller, headers);
-        let mut all = self.runs.approvals().of(caller.sees());
+        let mut all = self.runs.calls.approvals.of(caller.sees());
         all.retain(|one| sight.has_call(&self.runs, &one.app, one.run.as_ref()));
         // Not by way of a `Value`, which would lose digits of the arguments.
         let approvals = all.iter().map(Shown::whole).collect();
@@ -162,10 +162,10 @@ impl Api {
         let by = if caller.is_operator { Decider::Operator } else { Decider::App };
         let decision = Decision { approved, by, reason };
         let sight = Sight::of(&self.runs, &caller, &headers);
-        let seen = self.runs.approvals().get(caller.sees(), &id);
+        let seen = self.runs.calls.approvals.get(caller.sees(), &id);
         let seen = seen.filter(|one| sight.has_call(&self.runs, &one.app, one.run.as_ref()));
         let decided = match seen {
-            Some(_) => self.runs.approvals().decide(caller.sees(), &id, decision),
+            Some(_) => self.runs.calls.approvals.decide(caller.sees(), &id, decision),
             None => Err(Undecidable::Unknown),
         };
         match decided {

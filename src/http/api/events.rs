@@ -140,14 +140,14 @@ impl Feed {
                 }
             }
             Change::Approval(app, id) => {
-                let approval = runs.approvals().get(Some(app), id.as_str());
+                let approval = runs.calls.approvals.get(Some(app), id.as_str());
                 let seen = |one: &Approval| self.sight.has_call(runs, app, one.run.as_ref());
                 if let Some(approval) = approval.filter(seen) {
                     frame(out, "approval", &approvals::Shown::of(&approval));
                 }
             }
             Change::Call(app, number) => {
-                let call = runs.history().get(app, *number);
+                let call = runs.calls.history.get(app, *number);
                 let seen = |call: &Entry| self.sight.has_call(runs, app, call.run.as_ref());
                 if let Some(call) = call.filter(seen) {
                     frame(out, "call", &runs::ShownCall::of(&call));
@@ -161,7 +161,7 @@ impl Feed {
     fn look(&mut self, out: &mut String) -> Option<()> {
         // The operator is no app that could be removed.
         if let Some(app) = self.caller.sees() {
-            self.caller.app = self.api.runs.app(app)?;
+            self.caller.app = self.api.runs.calls.app(app)?;
         }
         self.looked = Instant::now();
         self.changed = false;

@@ -69,8 +69,8 @@ impl Api {
 
 /// What is known of each backend at this moment.
 fn backends(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
-    let registry = &runs.backends().registry;
-    let handles = runs.backends().handles();
+    let registry = &runs.calls.backends.registry;
+    let handles = runs.calls.backends.handles();
     let known: Vec<(&BackendName, &Arc<BackendHandle>, Snapshot)> = handles
         .iter()
         .filter_map(|(name, backend)| Some((name, backend, registry.snapshot(name.as_str())?)))
@@ -125,7 +125,7 @@ fn backends(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
 
 /// The calls of each backend.
 fn calls(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
-    let handles = runs.backends().handles();
+    let handles = runs.calls.backends.handles();
     let handles: Vec<(&str, &BackendHandle)> =
         handles.iter().map(|(name, backend)| (name.as_str(), backend.as_ref())).collect();
     let mut metric = page.counters("calls", "Calls that have ended, by how")?;
@@ -145,13 +145,13 @@ fn calls(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
     for (name, backend) in &handles {
         metric.set(&[("backend", name)], count(backend.in_flight()))?;
     }
-    let pending = count(runs.history().pending());
+    let pending = count(runs.calls.history.pending());
     page.gauge("calls_pending", "Calls that go on after a first answer", pending)
 }
 
 /// What people are asked.
 fn approvals(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
-    let approvals = runs.approvals();
+    let approvals = &runs.calls.approvals;
     let waiting = count(approvals.waiting(None));
     page.gauge("approvals_waiting", "Calls that wait for a person", waiting)?;
     page.by_label("approvals", "Questions to people that have ended, by how", &approvals.ended)
@@ -286,7 +286,7 @@ fn journal(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
 }
 
 fn audit(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
-    let Some(health) = runs.audit().map(Audit::health) else { return Ok(()) };
+    let Some(health) = runs.calls.audit.as_deref().map(Audit::health) else { return Ok(()) };
     page.counter("audit_lines", "Lines of the audit log that were written", health.written)?;
     page.counter("audit_lines_lost", "Lines that could not be kept until then", health.lost)?;
     let writable = if health.error.is_none() { 1.0 } else { 0.0 };

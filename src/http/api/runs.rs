@@ -398,7 +398,7 @@ impl Api {
     /// The calls that the caller sees: those that run, and the last that were answered.
     pub(super) fn list_calls(&self, caller: &Caller, headers: &HeaderMap) -> Response<Body> {
         let sight = Sight::of(&self.runs, caller, headers);
-        let mut calls = self.runs.history().of(caller.sees());
+        let mut calls = self.runs.calls.history.of(caller.sees());
         calls.retain(|call| sight.has_call(&self.runs, &call.app, call.run.as_ref()));
         let calls: Vec<ShownCall<'_>> = calls.iter().map(ShownCall::of).collect();
         response::json(StatusCode::OK, &serde_json::json!({ "calls": calls }))

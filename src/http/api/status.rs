@@ -349,7 +349,7 @@ pub(super) fn daemon<'a>(api: &'a Api, caller: &Caller, backends: &[Backend]) ->
             token_error: token_failure.map(|failure| failure.text),
         },
         runs: Runs { driven: api.runs.driven(), asleep: api.runs.asleep(caller.sees()) },
-        approvals: Approvals { waiting: api.runs.approvals().waiting(caller.sees()) },
+        approvals: Approvals { waiting: api.runs.calls.approvals.waiting(caller.sees()) },
         operator: caller.is_operator,
         journal: Journal {
             bytes: journal.bytes,
@@ -361,7 +361,7 @@ pub(super) fn daemon<'a>(api: &'a Api, caller: &Caller, backends: &[Backend]) ->
             last_error: api.facts.state.unwritten().into_iter().next(),
             exposed: api.facts.state.exposed(),
         },
-        audit: api.runs.audit().map(|audit| {
+        audit: api.runs.calls.audit.as_deref().map(|audit| {
             let health = audit.health();
             Audit { last_error: health.error, lost: health.lost }
         }),
@@ -394,7 +394,7 @@ fn shortage(caller: &Caller) -> Option<String> {
 
 /// The backends that `app` may use.
 pub(super) fn backends(api: &Api, app: &App) -> Vec<Backend> {
-    let handles = api.runs.backends().handles();
+    let handles = api.runs.calls.backends.handles();
     handles
         .iter()
         .filter(|(name, _)| app.rights.include(name))
@@ -404,7 +404,7 @@ pub(super) fn backends(api: &Api, app: &App) -> Vec<Backend> {
 
 /// The status of one backend.
 pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
-    one(api, name, api.runs.backends().handles().get(name)?)
+    one(api, name, api.runs.calls.backends.handles().get(name)?)
 }
 
 /// The word for what kind of backend `name` is.
@@ -417,7 +417,7 @@ pub(super) fn kind(offer: &Offer, name: &BackendName) -> Option<&'static str> {
 }
 
 fn one(api: &Api, name: &BackendName, backend: &BackendHandle) -> Option<Backend> {
-    let registry = &api.runs.backends().registry;
+    let registry = &api.runs.calls.backends.registry;
     let known: Snapshot = registry.snapshot(name.as_str())?;
     let offer = registry.offer();
     let kind = kind(&offer, name)?;

@@ -327,7 +327,7 @@ fn others(runs: &Runs, app: &App, resource: &Resource) -> Option<Thing> {
 
 /// `app` as it is now, if it may still send a request for `resource`.
 fn may_still(runs: &Runs, app: &App, resource: &Resource) -> Result<Arc<App>, ReadError> {
-    let app = runs.still(app).ok_or(ReadError::NotLetIn)?;
+    let app = runs.calls.still(app).ok_or(ReadError::NotLetIn)?;
     others(runs, &app, resource).map_or(Ok(app), |_| Err(ReadError::NotFound))
 }
 

@@ -199,9 +199,9 @@ impl Outgoing<'_> {
 
     /// What the app can be given now: its spec may have taken long to come.
     fn offer(&self) -> Arc<Offer> {
-        let app = self.runs.app(&self.caller.app.name);
+        let app = self.runs.calls.app(&self.caller.app.name);
         let app = app.as_ref().unwrap_or(&self.caller.app);
-        self.runs.backends().registry.offer().seen_by(&app.rights)
+        self.runs.calls.backends.registry.offer().seen_by(&app.rights)
     }
 
     async fn take(&mut self, request: Request<Incoming>) -> Result<Taken, Response<Body>> {
@@ -225,7 +225,7 @@ impl Outgoing<'_> {
         // The bridge has to read the answer, too.
         parts.headers.remove(header::ACCEPT_ENCODING);
         // Nobody is given a stub of a backend that is only just starting.
-        self.runs.backends().registry.started().await;
+        self.runs.calls.backends.registry.started().await;
         self.renew(&parts)?;
         Ok(Taken { parts, body, selection, is_encoded })
     }

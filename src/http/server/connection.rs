@@ -167,7 +167,7 @@ fn process(stream: &UnixStream) -> Option<Process> {
     match stream.peer_cred() {
         Ok(peer) => Some(Process { uid: peer.uid(), pid: peer.pid() }),
         Err(error) => {
-            warn!(%error, "the kernel does not say who has connected");
+            warn!(%error, "the kernel does not report the peer of a Unix connection");
             None
         }
     }
@@ -361,7 +361,7 @@ where
             tokio::select! {
                 () = TAKING.scope(Arc::clone(&taking), stream) => (),
                 // Without its task, the stream is reset.
-                () = taking.given_up() => debug!("nobody takes an answer"),
+                () = taking.given_up() => debug!("the peer does not read its answer"),
             }
         });
     }

@@ -227,12 +227,12 @@ impl Runs {
         for (id, record) in kept {
             let id = CallId::from(id);
             if self.restore_long_call(&id, record).is_none() {
-                warn!(call = %id, "a long call in the journal is not one of this version; left out");
-                self.long_calls.erase(&[id]);
+                warn!(call = %id, "a long call in the journal is of another version and is ignored");
+                self.calls.long.erase(&[id]);
             }
         }
-        let gone = make_room(&mut self.long_calls.lock());
-        self.long_calls.erase(&gone);
+        let gone = make_room(&mut self.calls.long.lock());
+        self.calls.long.erase(&gone);
     }
 
     fn restore_long_call(self: &Arc<Self>, id: &CallId, record: LongRecord) -> Option<()> {
@@ -251,11 +251,11 @@ impl Runs {
             // A result is rather kept too long than not long enough.
             let age = self.journal.since(Moment { wall: told, up: None }).unwrap_or_default();
             if age >= KEEP {
-                self.long_calls.erase(std::slice::from_ref(id));
+                self.calls.long.erase(std::slice::from_ref(id));
             } else {
                 let finished = Some(Finished::new(told, answer));
                 let call = LongCall::new(scope, &record.tool, None, finished, <_>::default());
-                self.long_calls.lock().insert(id.clone(), call);
+                self.calls.long.lock().insert(id.clone(), call);
             }
             return Some(());
         }
@@ -270,7 +270,7 @@ impl Runs {
         let stop = driven.map(|run| run.stop.child_token()).unwrap_or_default();
         // Where nobody can tell how long it has gone on, its time counts as over.
         let spent = self.journal.since(begun).unwrap_or(Duration::MAX);
-        let within = self.settings().calls.pending_timeout;
+        let within = self.calls.settings().limits.pending_timeout;
         let left = within.saturating_sub(spent);
         let over = match (&work.handle, waits) {
             (None, true) => (left < LEAST_BUDGET).then(|| pending::too_late(&request.name)),
@@ -278,21 +278,21 @@ impl Runs {
             _ => Some(pending::lost(&request.name)),
         };
         let what = if work.handle.is_some() { "is asked for again" } else { "is made now" };
-        let recorder = CallRecorder::long(self.keeping(&scope.app), &work, spent);
-        recorder.goes_on((Arc::clone(&self.long_calls), id.clone()));
+        let recorder = CallRecorder::long(self.calls.keeping(&scope.app), &work, spent);
+        recorder.goes_on((Arc::clone(&self.calls.long), id.clone()));
         let trace = self.trace_of(&scope.of, request.run.as_ref());
         let call = LongCall::new(scope, &request.name, Some(work), None, stop.clone());
-        self.long_calls.lock().insert(id.clone(), call);
+        self.calls.long.lock().insert(id.clone(), call);
         if let Some(answer) = over {
-            self.long_calls.finish(id, answer);
+            self.calls.long.finish(id, answer);
             return Some(());
         }
         info!(app = %request.app, tool = request.name, call = %id, "a long call {what}");
-        let call = Arc::new(self.activate(request, &trace, Arc::new(recorder), within));
+        let call = Arc::new(self.calls.activate(request, &trace, Arc::new(recorder), within));
         call.observer.goes_on_again();
-        let (runs, called) = (Arc::clone(self), Arc::clone(&call));
-        let executed = AssertUnwindSafe(async move { runs.execute(&called).await }).catch_unwind();
-        self.spawn_long(executed, call, id.clone(), stop);
+        let (calls, called) = (Arc::clone(&self.calls), Arc::clone(&call));
+        let executed = AssertUnwindSafe(async move { calls.execute(&called).await }).catch_unwind();
+        self.calls.spawn_long(executed, call, id.clone(), stop);
         Some(())
     }
 

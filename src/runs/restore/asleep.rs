@@ -51,7 +51,11 @@ impl Inner {
         let others = idle.into_iter().filter(|(_, (at, _))| !is_old(*at));
         forget.extend(beyond(KEEP_COUNT, others.map(|(run, it)| (run.record.app.as_str(), it))));
         for run in forget.into_iter().filter_map(|key| self.asleep.remove(&key)) {
-            info!(run = run.record.run, app = run.record.app, "nobody asks for the run; forgotten");
+            info!(
+                run = run.record.run,
+                app = run.record.app,
+                "no app has asked for the run for a day; it is forgotten"
+            );
             self.claims.forget(run.slot);
             changes.push(Change::ForgetRun(run.slot));
         }

@@ -18,7 +18,7 @@ use crate::{
 
 impl Scene {
     async fn by_hand(&self) -> Made {
-        let offer = self.runs.backends.registry.offer();
+        let offer = self.runs.calls.backends.registry.offer();
         let call = Call {
             tool_use: "by hand".into(),
             agent_run: None,
@@ -28,7 +28,7 @@ impl Scene {
             mcp_server: None,
         };
         let (app, route) = ("a".into(), offer.route("fs_ls").unwrap());
-        self.runs.call_by_hand(&app, route, call, &Context::default()).await
+        self.runs.calls.call_by_hand(&app, route, call, &Context::default()).await
     }
 }
 
@@ -78,7 +78,7 @@ async fn a_long_call_that_panics_has_a_result() {
     let of = long_calls::Of::Run { driven, agent_run: RUN.into() };
     let scope = long_calls::Scope { app: "a".into(), of };
     let answer = loop {
-        match scene.runs.long_calls.fetch(&call, &scope) {
+        match scene.runs.calls.long.fetch(&call, &scope) {
             long_calls::Fetched::Finished(answer) => break answer,
             long_calls::Fetched::Running { .. } => {
                 tokio::time::sleep(Duration::from_millis(5)).await;

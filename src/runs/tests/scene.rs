@@ -3,19 +3,19 @@
 use std::sync::atomic::AtomicBool;
 
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::*;
 use crate::{
     backend::{
-        calls::{BackendHandle, BackendRules, CallLimits},
+        calls::{BackendHandle, BackendRules, Backends, CallLimits},
         circuit_breaker::CircuitBreaker,
         fake::{FakeDial, World, registry},
         peer::Dial,
         registry::Entry as Leased,
         supervisor::{Supervisor, Timing},
     },
-    config::Credential,
+    config::{self, App, Credential},
     fake_http::{Agent, Reply, Then},
     journal::record::Kept,
     model::event::Call,
@@ -120,13 +120,14 @@ impl Scene {
         let url = mantyx.url.clone();
         let upstream = Upstream::new(url, None, &Credential::Own("token".into()), state);
         let (journal, _) = Journal::open(&dir.path().join("journal"), false).unwrap();
-        let limits = Calls {
+        let limits = config::Calls {
             timeout: Duration::from_secs(285),
             pending_timeout: Duration::from_secs(3600),
             max_concurrent: 16,
         };
-        let (upstream, journal) = (Arc::new(upstream), Arc::new(journal));
-        let runs = Arc::new(Runs::new(upstream, backends, &limits, &[app()], journal, None));
+        let calls = Calls::new(backends, &limits, &[app()], Arc::new(journal), None);
+        let runs = Runs::new(Arc::new(upstream), Arc::new(calls), Traces::default());
+        let runs = Arc::new(runs);
         registry
             .wait_for(|registry| registry.snapshot("fs").filter(|fs| fs.connection.is_some()))
             .await;
@@ -135,7 +136,7 @@ impl Scene {
 
     /// The run `id`, as its app creates it.
     pub(super) fn new_run(&self, id: &str) -> NewRun {
-        let offer = self.runs.backends.registry.offer();
+        let offer = self.runs.calls.backends.registry.offer();
         let names = offer.backends().map(|(name, _)| name.clone()).collect();
         NewRun {
             key: key(id),

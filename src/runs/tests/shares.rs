@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     backend::peer::{NotRecorded, Recorder as _},
+    config::App,
     model::event::Call,
 };
 
@@ -16,7 +17,9 @@ fn large() -> Bytes {
 #[tokio::test]
 async fn answers_that_nobody_takes_close_the_journal_to_no_other_app() {
     let scene = Scene::start(None).await;
-    scene.runs.set_apps(&["a", "b"].map(|name| App { name: name.into(), ..scene::app() }));
+    let apps = ["a", "b"].map(|name| App { name: name.into(), ..scene::app() });
+    let limits = scene.runs.calls.settings().limits.clone();
+    scene.runs.calls.set(&limits, Some(&apps));
     let [of_a, of_b] = [(1, "a"), (2, "b")].map(|(slot, app)| known_run(&scene, slot, app));
     let mut open = Vec::new();
     for number in 0..14 {

@@ -160,7 +160,7 @@ pub(super) fn standing(
 }
 
 fn lose_oversized(backend: &BackendName, wire: &Wire, why: NotRead) {
-    tracing::warn!(%backend, "an event is not read: {why}; connecting anew");
+    tracing::warn!(%backend, "an event cannot be read: {why}; reconnecting");
     wire.lose(format!("the server sent an event that is not read: {why}"));
 }
 
