@@ -24,7 +24,7 @@ use crate::{
         catalog::{Catalog, Content, Identity},
         ids::BackendName,
     },
-    state::{StateDir, StateError},
+    state_dir::{StateDir, StateError},
 };
 
 /// How soon a file is tried again that could not be written.

@@ -34,7 +34,7 @@ use tracing::error;
 
 use crate::{
     config::{ConfigErrors, Contact, Environment, find},
-    server::handed,
+    http::server::socket_activation,
     telemetry::{self, LogEnvironment, LogFormat},
 };
 
@@ -309,7 +309,7 @@ fn carry_out(cli: Cli) -> Outcome {
     match command {
         Command::Serve => {
             // While there is one thread.
-            let handed = handed::take().map_err(|error| serve::cannot_start(&error))?;
+            let handed = socket_activation::take().map_err(|error| serve::cannot_start(&error))?;
             block_on(serve::serve(find(global.config.as_deref())?, env.clone(), handed))
         }
         Command::Check { json } => {

@@ -45,8 +45,8 @@ pub use self::{
 };
 use crate::{
     http_client::Tls,
-    keys::PublicKey,
     model::ids::{AppName, BackendName},
+    public_keys::PublicKey,
 };
 pub use crate::{
     model::{

@@ -1,7 +1,7 @@
 //! Builds every part of the daemon and runs them until it is asked to stop. The only file that
 //! knows all of them.
 //!
-//! Start: state directory, listeners, backends, front door; a failure here is fatal and named.
+//! Start: state directory, listeners, backends, the HTTP service; a failure here is fatal and named.
 //! Afterwards, what fails is a state and shown in `/v1/status`.
 //! Stop: no new requests, answers of running calls posted, backends closed.
 //!
@@ -33,29 +33,31 @@ use self::{
     reload::{Fixed, Names, Reloader},
 };
 use crate::{
-    api::{Api, Facts, Loaded},
     audit::{self, Audit},
     backend::calls::Backends,
     catalogs,
     config::{self, App, Auth, Config, Credential, Environment, Listen, TokenHash},
-    door::guard::Guard,
     error_chain::error_chain,
-    front::{DetachedRequests, Front},
+    http::{
+        api::{Api, Facts, Loaded},
+        auth::Authenticator,
+        proxy::Proxy,
+        server::{
+            self, Listener,
+            socket_activation::{self, ActivatedSocket, ActivationError},
+        },
+        service::{DetachedRequests, Service},
+    },
     http_client,
     journal::{self, Journal, record::Kept},
     model::{catalog::hex, ids::AppName},
-    pins,
-    proxy::Proxy,
     runs::{Runs, calls::Calls},
     sandbox::{Sandbox, SandboxConfig},
-    server::{
-        self, Listener,
-        handed::{self, Handed, HandedError},
-    },
-    state::{StateDir, StateError},
+    state_dir::{StateDir, StateError},
     systemd,
     tasks::{TaskError, Tasks},
     tls::{Tls, files::FileError},
+    tool_pins,
     traces::{Exporter, Traces},
     upstream::Upstream,
 };
@@ -102,7 +104,7 @@ pub enum StartError {
     #[error("{0}; {cure}", cure = .0.cure)]
     Tls(#[from] FileError),
     #[error(transparent)]
-    Handed(#[from] HandedError),
+    ActivatedSocket(#[from] ActivationError),
     #[error("cannot listen on {address}; is another bridge running there?")]
     Listen { address: String, source: io::Error },
 }
@@ -113,7 +115,7 @@ pub struct Options {
     /// The binary that can start children for it (`mantyx-bridge __exec`).
     pub launcher: Option<PathBuf>,
     /// The sockets that systemd opened for it.
-    pub handed: Vec<Handed>,
+    pub handed: Vec<ActivatedSocket>,
     /// Where the configuration came from; `None` where it is not to be read again.
     pub reload: Option<Reload>,
     /// Where its spans go, and what sends them on.
@@ -142,7 +144,7 @@ impl Daemon {
         });
         let traces = traces.unwrap_or_default();
         let tls = tls(&config.listen).await?;
-        handed::check(&handed, tls.is_some() && config.auth == Auth::Token)?;
+        socket_activation::check(&handed, tls.is_some() && config.auth == Auth::Token)?;
         let listeners = listeners(&config.listen, handed, tls.as_ref()).await?;
         let addresses: Vec<SocketAddr> = listeners.iter().filter_map(Listener::address).collect();
         let urls: Vec<String> = listeners.iter().map(Listener::url).collect();
@@ -178,24 +180,19 @@ impl Daemon {
         };
         let names =
             Names { addresses: addresses.clone(), others: config.listen.hosts.clone(), tls };
-        let requests = DetachedRequests::default();
-        let front_door = Arc::new(Front {
-            guard: Guard::new(config.auth, &apps, names.hosts()),
-            operator,
-            api: Api::new(Arc::clone(&runs), facts),
-            proxy: Proxy { runs: Arc::clone(&runs) },
-            traces,
-            detached: requests.clone(),
-        });
+        let auth = Authenticator::new(config.auth, operator, &apps, names.hosts());
+        let api = Api::new(Arc::clone(&runs), &auth, facts);
+        let (proxy, requests) = (Proxy { runs: Arc::clone(&runs) }, DetachedRequests::default());
+        let service = Arc::new(Service::new(auth, api, proxy, traces, requests.clone()));
         spawn_credential(&mut back, Arc::clone(runs.upstream()));
         for listener in listeners {
-            let serving = server::serve(listener, Arc::clone(&front_door), front.stop_token());
+            let serving = server::serve(listener, Arc::clone(&service), front.stop_token());
             front.spawn("listener", serving);
         }
         let fixed = Fixed::new(&config, addresses);
         spawn_readiness(&mut front, Arc::clone(&backends));
         spawn_watchdog(&mut front, Arc::clone(&runs));
-        let reloader = Reloader { fleet, fixed, names, front: front_door, state, loaded };
+        let reloader = Reloader { fleet, fixed, names, service, state, loaded };
         let reloading = reloader.run(reload, front.stop_token(), back.stop_token());
         back.spawn("backends", reloading);
         Ok(Self { front, back, runs, requests, urls, token })
@@ -333,7 +330,7 @@ async fn tls(listen: &Listen) -> Result<Option<Arc<Tls>>, StartError> {
 /// The sockets that were handed over, and those of the configuration that are not among them.
 async fn listeners(
     listen: &Listen,
-    handed: Vec<Handed>,
+    handed: Vec<ActivatedSocket>,
     tls: Option<&Arc<Tls>>,
 ) -> Result<Vec<Listener>, StartError> {
     fn failed(address: String) -> impl FnOnce(io::Error) -> StartError {
@@ -429,7 +426,7 @@ fn spawn_keepers(back: &mut Tasks, backends: &Backends, state: &StateDir) {
     let registry = &backends.registry;
     let keeping = catalogs::keep(Arc::clone(registry), state.clone(), back.stop_token());
     back.spawn("catalogs", keeping);
-    let keeping = pins::keep(Arc::clone(registry), state.clone(), back.stop_token());
+    let keeping = tool_pins::keep(Arc::clone(registry), state.clone(), back.stop_token());
     back.spawn("pins", keeping);
 }
 

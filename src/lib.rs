@@ -4,7 +4,6 @@
 //! ARCHITECTURE.md has the map. The library exists so that the binary stays thin and the parts can
 //! be tested. Must not: promise a stable interface to other crates.
 
-pub mod api;
 pub mod audit;
 pub mod backend;
 pub mod backoff;
@@ -15,29 +14,25 @@ pub mod config;
 pub mod daemon;
 pub mod demo;
 pub mod descriptors;
-pub mod door;
 pub(crate) mod error_chain;
 #[cfg(test)]
 pub(crate) mod fake_http;
-pub mod front;
+pub mod http;
 pub mod http_client;
 pub mod journal;
-pub mod keys;
 pub mod metrics;
 pub mod model;
 pub mod oauth;
-pub mod page;
-pub mod pins;
-pub mod proxy;
+pub mod public_keys;
 pub mod runs;
 pub mod sandbox;
-pub mod server;
-pub mod state;
+pub mod sse;
+pub mod state_dir;
 pub mod systemd;
 pub mod tasks;
 pub mod telemetry;
 pub mod tls;
+pub mod tool_pins;
 pub mod traces;
 pub mod upstream;
 pub mod watch;
-pub mod wire;

@@ -98,7 +98,7 @@ label! {
 }
 
 label! {
-    /// Why a request was turned away at the door.
+    /// Why a request was refused.
     pub enum Refused: "code" {
         NoHost = "invalid_request",
         ForeignHost = "host_refused",

@@ -36,7 +36,7 @@ use crate::{
     http_client::{self, BodyError, Clients, Tls},
     metrics,
     oauth::{IssueError, TokenError},
-    state::StateDir,
+    state_dir::StateDir,
 };
 
 /// MANTYX's second header for a credential (agent-runs-protocol §2).

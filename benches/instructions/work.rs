@@ -16,7 +16,7 @@ use mantyx_bridge::{
         schema::Verdict,
         spec::{Injected, Selection, Spec},
     },
-    wire::sse::Framer,
+    sse::Framer,
 };
 use serde_json::value::RawValue;
 

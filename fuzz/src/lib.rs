@@ -23,7 +23,7 @@ use mantyx_bridge::{
         pin::{Accepted, Mode},
         spec::{Selection, Spec},
     },
-    wire::sse::{Fields, Framer},
+    sse::{Fields, Framer},
 };
 use serde_json::value::RawValue;
 

@@ -18,10 +18,10 @@ use serde::de::DeserializeOwned;
 use super::{Failure, terminal::plain};
 use crate::{
     config::{Contact, Files, Listen},
-    door::guard::OPERATOR,
     error_chain::{error_chain, tls_error},
+    http::auth::OPERATOR,
     http_client,
-    state::StateDir,
+    state_dir::StateDir,
     tls::{files::first_certificate, pin},
 };
 

@@ -19,8 +19,8 @@ use crate::{
     config::{Config, Environment},
     daemon::{Daemon, Options},
     error_chain::error_chain,
-    http_client::{self},
-    wire::sse::Framer,
+    http_client,
+    sse::Framer,
 };
 
 /// The configuration of the demo.

@@ -21,7 +21,7 @@ use self::{
 use super::{Failure, Outcome, check, print};
 use crate::{
     config::{Backend, Config, Environment, find},
-    state::{EXPOSED, StateDir},
+    state_dir::{EXPOSED, StateDir},
 };
 
 /// How long one of them may take.

@@ -22,7 +22,7 @@ use super::{
     signals::Stop,
     terminal::{Size, colours, cut, for_stdout, one_line},
 };
-use crate::{config::Contact, wire::sse::Framer};
+use crate::{config::Contact, sse::Framer};
 
 /// MANTYX wants a system prompt of a run that names no agent (agent-runs-protocol §4).
 const SYSTEM: &str = "You are a helpful assistant.";

@@ -17,12 +17,16 @@ use crate::{
     daemon::{Daemon, Options, Reload},
     descriptors,
     error_chain::error_chain,
-    server::handed::Handed,
+    http::server::socket_activation::ActivatedSocket,
     traces,
     watch::Watch,
 };
 
-pub(super) async fn serve(path: PathBuf, env: Environment, handed: Vec<Handed>) -> Outcome {
+pub(super) async fn serve(
+    path: PathBuf,
+    env: Environment,
+    handed: Vec<ActivatedSocket>,
+) -> Outcome {
     // Before the file is read, so that no change of it is missed.
     let watch = Watch::new(&path)?;
     let (config, file) = ConfigFile::load(path, env.clone())?;

@@ -19,7 +19,7 @@ use crate::{
     config::Contact,
     error_chain::error_chain,
     model::{offer::STUB, pending},
-    state::StateDir,
+    state_dir::StateDir,
 };
 
 #[derive(Deserialize)]

@@ -28,15 +28,15 @@ use crate::{
     catalogs,
     config::{A2a, Action, Backend, CardSource, Local, Mcp, Program, Refresh, Signers, Target},
     demo, http_client,
-    keys::PublicKey,
     model::{
         catalog::Identity,
         ids::BackendName,
         offer::{RefKind, Source},
         pin::Accepted,
     },
-    pins,
-    state::StateDir,
+    public_keys::PublicKey,
+    state_dir::StateDir,
+    tool_pins,
 };
 
 /// Refreshes of one backend that may wait to be taken up.
@@ -166,7 +166,7 @@ impl Fleet {
                     Member { handle: Arc::new(now.handle.under(rules)), ..now }
                 }
                 Reached::Anew { dial, conversations, agent } => {
-                    accepted = pins::load(&self.shared.state, &name);
+                    accepted = tool_pins::load(&self.shared.state, &name);
                     source.catalog = catalogs::load(&self.shared.state, &name, &identity);
                     let (asks, asked) = mpsc::channel(ASKS);
                     // How the earlier one failed says nothing of this one.

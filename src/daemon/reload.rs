@@ -15,13 +15,15 @@ use url::Url;
 
 use super::{apps, fleet::Fleet};
 use crate::{
-    api::{Flaw, Loaded},
     backend::registry::Registry,
     config::{Audit, Auth, Config, ConfigErrors, ConfigFile, Listen, Upstream},
-    door::hosts::Hosts,
     error_chain::error_chain,
-    front::Front,
-    state::StateDir,
+    http::{
+        api::{Flaw, Loaded},
+        auth::hosts::Hosts,
+        service::Service,
+    },
+    state_dir::StateDir,
     systemd,
     tls::Tls,
     watch::{News, Watch},
@@ -128,7 +130,7 @@ pub(super) struct Reloader {
     pub fleet: Fleet,
     pub fixed: Fixed,
     pub names: Names,
-    pub front: Arc<Front>,
+    pub service: Arc<Service>,
     pub state: StateDir,
     pub loaded: watch::Sender<Loaded>,
 }
@@ -169,7 +171,7 @@ impl Reloader {
     async fn look_at_certificate(&self) {
         let Some(tls) = self.names.tls.clone() else { return };
         match tokio::task::spawn_blocking(move || tls.look()).await {
-            Ok(true) => self.front.guard.set_hosts(self.names.hosts()),
+            Ok(true) => self.service.auth.set_hosts(self.names.hosts()),
             Ok(false) => (),
             Err(error) => error!(%error, "the certificate could not be read again"),
         }
@@ -221,7 +223,7 @@ impl Reloader {
         };
         // From here on, nothing fails. Apps come first, so that none is given a backend which is
         // new and not for it.
-        let runs = &self.front.api.runs;
+        let runs = &self.service.api.runs;
         let same_mantyx = Mantyx::of(&upstream) == self.fixed.mantyx;
         let mut loaded = self.loaded.borrow().clone();
         runs.calls.set(&calls, same_mantyx.then_some(&apps));
@@ -231,10 +233,10 @@ impl Reloader {
                 runs.upstream().set(tls, &credential);
                 loaded.workspace = workspace;
             }
-            self.front.guard.set_apps(&apps);
+            self.service.auth.set_apps(&apps);
         }
         self.names.others = listen.hosts;
-        self.front.guard.set_hosts(self.names.hosts());
+        self.service.auth.set_hosts(self.names.hosts());
         let changes = self.fleet.take(prepared, &refresh, calls.max_concurrent);
         let flaw = restart_needed(&fixed, same_mantyx);
         loaded.at = SystemTime::now();

@@ -28,8 +28,8 @@ use crate::{
         ids::AppName,
         replay::Unnumbered,
     },
+    sse::{Framer, blank_line::BlankLine},
     upstream::OpenError,
-    wire::{blank_line::BlankLine, sse::Framer},
 };
 
 /// A stream that an app has open outlives refusals of MANTYX for so long, as the driver goes on

@@ -38,8 +38,8 @@ use crate::{
         ids::{RunId, RunKind},
         run::Step,
     },
+    sse::{Frame, Framer},
     upstream::{Authority, OpenError},
-    wire::sse::{Frame, Framer},
 };
 
 /// The largest event that is read.

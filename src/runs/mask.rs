@@ -10,7 +10,7 @@ use crate::{
         event::Call,
         ids::{RunId, RunKind},
     },
-    wire::sse::Frame,
+    sse::Frame,
 };
 
 /// The call as the informational `tool_call` event, with the same place in the log, so that a stock

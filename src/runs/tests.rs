@@ -9,7 +9,7 @@ mod unwanted;
 use tokio::time::advance;
 
 use super::{forgetting::beyond, log::EventLog, *};
-use crate::{config::Credential, model::ids::RunKind, state::StateDir};
+use crate::{config::Credential, model::ids::RunKind, state_dir::StateDir};
 
 /// The credential of all runs.
 fn authority() -> Authority {

@@ -30,7 +30,7 @@ use crate::{
         answer::Answer,
         ids::{RunId, SessionId, ToolUseId},
     },
-    wire::sse::Frame,
+    sse::Frame,
 };
 
 /// One run.

@@ -5,7 +5,7 @@ use reqwest::{Method, Response};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::wire::sse::Framer;
+use crate::sse::Framer;
 
 const KEY: &str = "mantyx_test";
 

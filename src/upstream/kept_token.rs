@@ -20,7 +20,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{error, info};
 
-use crate::{backoff::Backoff, error_chain::error_chain, model::catalog::hex, state::StateDir};
+use crate::{backoff::Backoff, error_chain::error_chain, model::catalog::hex, state_dir::StateDir};
 
 /// The waits between attempts to write a token.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);

@@ -273,7 +273,7 @@ mod tests {
     use crate::{
         config::Credential,
         fake_http::{Agent, Reply, Seen},
-        state::StateDir,
+        state_dir::StateDir,
     };
 
     #[test]

@@ -11,110 +11,46 @@ use crate::peers::repository;
 /// Files longer than this have more than one job.
 const MAX_LINES: usize = 600;
 
-/// A part of `src`, and the parts of ours that it must not name.
-const DIRECTIONS: &[(&str, &[&str])] = &[
+/// A module of ours, and the other modules that neither it nor those below it may name.
+const DIRECTIONS: &[(&str, &str)] = &[
+    ("oauth", "backend cli config daemon http journal runs sandbox state_dir upstream sse"),
+    ("sse", "backend cli config daemon http model runs sandbox upstream"),
+    ("audit", "backend cli config daemon http journal runs sandbox upstream sse"),
+    ("metrics", "backend cli config daemon http journal runs sandbox upstream sse"),
+    ("traces", "audit backend cli config daemon http journal runs sandbox upstream sse"),
     (
-        "oauth",
-        &[
-            "api", "backend", "cli", "config", "daemon", "door", "front", "journal", "proxy",
-            "runs", "sandbox", "server", "state", "upstream", "wire",
-        ],
+        "public_keys",
+        "audit backend cli config daemon http journal runs sandbox state_dir tls upstream sse",
+    ),
+    ("config", "backend cli daemon http runs sandbox upstream"),
+    ("backend", "cli daemon http runs sandbox upstream"),
+    ("upstream", "backend cli daemon http runs sandbox"),
+    ("journal", "backend cli config daemon http runs sandbox upstream"),
+    ("sandbox", "backend cli config daemon http runs upstream"),
+    ("tls", "backend cli config daemon http journal runs sandbox upstream sse"),
+    ("runs", "cli daemon http sandbox"),
+    ("http", "cli daemon sandbox"),
+    ("http::client_info", "backend config http runs upstream"),
+    ("http::error_code", "backend config http runs upstream"),
+    ("http::router", "backend config http::server http::service http::status_page runs upstream"),
+    (
+        "http::auth",
+        "backend http::api http::proxy http::router http::server http::service http::status_page runs",
     ),
     (
-        "wire",
-        &[
-            "api", "backend", "cli", "config", "daemon", "door", "front", "model", "proxy", "runs",
-            "sandbox", "server", "upstream",
-        ],
+        "http::response",
+        "backend http::api http::proxy http::router http::server http::service http::status_page runs upstream",
     ),
     (
-        "audit",
-        &[
-            "api", "backend", "cli", "config", "daemon", "door", "front", "journal", "proxy",
-            "runs", "sandbox", "server", "upstream", "wire",
-        ],
+        "http::status_page",
+        "backend config http::api http::auth http::proxy http::router http::server http::service model runs upstream",
     ),
+    ("http::proxy", "http::api http::router http::server http::service http::status_page"),
+    ("http::api", "http::router http::server http::service http::status_page"),
+    ("http::service", "backend config http::server runs upstream"),
     (
-        "metrics",
-        &[
-            "api", "backend", "cli", "config", "daemon", "door", "front", "journal", "proxy",
-            "runs", "sandbox", "server", "upstream", "wire",
-        ],
-    ),
-    (
-        "traces",
-        &[
-            "api", "audit", "backend", "cli", "config", "daemon", "door", "front", "journal",
-            "proxy", "runs", "sandbox", "server", "upstream", "wire",
-        ],
-    ),
-    (
-        "keys",
-        &[
-            "api", "audit", "backend", "cli", "config", "daemon", "door", "front", "journal",
-            "proxy", "runs", "sandbox", "server", "state", "tls", "upstream", "wire",
-        ],
-    ),
-    (
-        "config",
-        &[
-            "api", "backend", "cli", "daemon", "door", "front", "proxy", "runs", "sandbox",
-            "server", "upstream",
-        ],
-    ),
-    (
-        "backend",
-        &[
-            "api", "cli", "daemon", "door", "front", "proxy", "runs", "sandbox", "server",
-            "upstream",
-        ],
-    ),
-    (
-        "upstream",
-        &["api", "backend", "cli", "daemon", "door", "front", "proxy", "runs", "sandbox", "server"],
-    ),
-    (
-        "journal",
-        &[
-            "api", "backend", "cli", "config", "daemon", "door", "front", "proxy", "runs",
-            "sandbox", "server", "upstream",
-        ],
-    ),
-    (
-        "sandbox",
-        &[
-            "api", "backend", "cli", "config", "daemon", "door", "front", "proxy", "runs",
-            "server", "upstream",
-        ],
-    ),
-    (
-        "tls",
-        &[
-            "api", "backend", "cli", "config", "daemon", "door", "front", "journal", "proxy",
-            "runs", "sandbox", "server", "upstream", "wire",
-        ],
-    ),
-    ("runs", &["api", "cli", "daemon", "door", "front", "proxy", "sandbox", "server"]),
-    ("door", &["api", "backend", "cli", "daemon", "front", "proxy", "runs", "sandbox", "server"]),
-    (
-        "page",
-        &[
-            "api", "backend", "cli", "config", "daemon", "front", "model", "proxy", "runs",
-            "sandbox", "server", "upstream",
-        ],
-    ),
-    ("proxy", &["api", "cli", "daemon", "front", "sandbox", "server"]),
-    ("api", &["cli", "daemon", "front", "sandbox", "server"]),
-    (
-        "front",
-        &["backend", "cli", "config", "daemon", "model", "runs", "sandbox", "server", "upstream"],
-    ),
-    (
-        "server",
-        &[
-            "api", "backend", "cli", "config", "daemon", "model", "proxy", "runs", "sandbox",
-            "upstream",
-        ],
+        "http::server",
+        "backend config http::api http::auth http::proxy http::router http::status_page model runs upstream",
     ),
 ];
 
@@ -201,11 +137,51 @@ fn no_file_is_too_long() {
     none(&format!("these files have over {MAX_LINES} lines"), &long.collect::<Vec<_>>());
 }
 
-/// The part of `src` that a path belongs to: `backend` for src/backend.rs and src/backend/mcp.rs.
-fn part(path: &str) -> Option<&str> {
-    let rest = path.strip_prefix("src/")?;
-    let first = rest.split('/').next()?;
-    Some(first.strip_suffix(".rs").unwrap_or(first))
+/// The module that a file of `src` is: `backend::mcp` for src/backend/mcp.rs.
+fn module(path: &str) -> Option<String> {
+    let path = path.strip_prefix("src/")?.strip_suffix(".rs")?;
+    Some(path.replace('/', "::"))
+}
+
+/// Whether `path` is `module` or something below it.
+fn is_within(path: &str, module: &str) -> bool {
+    path.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+}
+
+/// The paths of ours that `text` names, `use` lists taken apart, each with its line.
+fn named_paths(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for (at, _) in text.match_indices("crate::") {
+        let before = text.get(..at).unwrap_or_default();
+        if is_comment(before.rsplit('\n').next().unwrap_or_default()) {
+            continue;
+        }
+        let mut paths = Vec::new();
+        take_tree(text.get(at + "crate::".len()..).unwrap_or_default(), "", &mut paths);
+        let line = before.matches('\n').count() + 1;
+        found.extend(paths.into_iter().map(|path| (line, path)));
+    }
+    found
+}
+
+/// Reads one path or list of a `use`; what follows it.
+fn take_tree<'a>(text: &'a str, prefix: &str, paths: &mut Vec<String>) -> &'a str {
+    let is_path = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    let end = text.find(|c| !is_path(c)).unwrap_or(text.len());
+    let (path, mut rest) = text.split_at(end);
+    let path = format!("{prefix}{path}");
+    let Some(list) = rest.strip_prefix('{').filter(|_| path.is_empty() || path.ends_with("::"))
+    else {
+        paths.push(path);
+        return rest;
+    };
+    rest = list.trim_start();
+    while !rest.is_empty() && !rest.starts_with('}') {
+        rest = take_tree(rest, &path, paths);
+        rest =
+            rest.trim_start_matches(|c| c != ',' && c != '}').trim_start_matches(',').trim_start();
+    }
+    rest.strip_prefix('}').unwrap_or_default()
 }
 
 /// Whether `line` names the word `name` and not a longer one.
@@ -223,32 +199,37 @@ fn is_comment(line: &str) -> bool {
 }
 
 #[test]
-fn parts_name_only_what_they_may() {
+fn modules_name_only_what_they_may() {
     let mut offenders = Vec::new();
     for source in sources(&["rs"]) {
-        let Some(part) = part(&source.path) else { continue };
-        let forbidden = DIRECTIONS.iter().find(|(name, _)| *name == part).map(|(_, list)| *list);
-        for (number, line) in source.text.lines().enumerate().filter(|(_, l)| !is_comment(l)) {
-            let mut offend = |what: &str| {
-                offenders.push(format!("{}:{}: {what}: {}", source.path, number + 1, line.trim()));
-            };
-            for other in forbidden.into_iter().flatten() {
-                if names(line, &format!("crate::{other}")) {
-                    offend(&format!("{part} must not know {other}"));
-                }
+        let Some(module) = module(&source.path) else { continue };
+        let rules = DIRECTIONS.iter().filter(|(name, _)| is_within(&module, name));
+        let forbidden: Vec<&str> = rules.flat_map(|(_, list)| list.split(' ')).collect();
+        for (line, path) in named_paths(&source.text) {
+            let is_other = is_within(&module, "model") && !is_within(&path, "model");
+            let is_forbidden = forbidden.iter().any(|other| is_within(&path, other));
+            if is_other || is_forbidden {
+                offenders.push(format!("{}:{line}: names crate::{path}", source.path));
             }
-            if part == "model" {
-                let foreign = line.contains("crate::") && !names(line, "crate::model");
-                if foreign {
-                    offend("model knows nothing of ours but itself");
-                }
+        }
+        if is_within(&module, "model") {
+            for (number, line) in source.text.lines().enumerate().filter(|(_, l)| !is_comment(l)) {
                 for name in NOT_IN_MODEL.iter().filter(|name| names(line, name)) {
-                    offend(&format!("model must not name {name}"));
+                    offenders.push(format!("{}:{}: names {name}", source.path, number + 1));
                 }
             }
         }
     }
     none("these lines break the direction rules", &offenders);
+}
+
+/// The check of directions sees into nested lists.
+#[test]
+fn lists_of_uses_are_taken_apart() {
+    let text =
+        "use crate::{\n    a::{self, b::C},\n    d,\n};\n// crate::no\nlet x = crate::e::f();";
+    let found: Vec<String> = named_paths(text).into_iter().map(|(_, path)| path).collect();
+    assert_eq!(found, ["a::self", "a::b::C", "d", "e::f"]);
 }
 
 /// What is promised is held: SECURITY.md names a test as `module::name`.

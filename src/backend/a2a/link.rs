@@ -35,7 +35,7 @@ use crate::{
     error_chain::error_chain,
     http_client,
     model::ids::BackendName,
-    wire::sse::{FrameTooLarge, Framer},
+    sse::{FrameTooLarge, Framer},
 };
 
 /// The largest reply, the largest event and the most that a stream may add up to, in bytes.

@@ -28,7 +28,7 @@ use crate::{
     error_chain::error_chain,
     http_client::{self, Clients, Tls},
     model::{card::Card, catalog::Content},
-    state::StateDir,
+    state_dir::StateDir,
     upstream::{self, Authority, OpenError},
 };
 

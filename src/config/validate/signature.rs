@@ -12,7 +12,7 @@ use crate::{
         reference::{Dialect, plain_reason},
         scalars::OneOrMany,
     },
-    keys::PublicKey,
+    public_keys::PublicKey,
 };
 
 const PUBLIC: &str = "name a file with the agent's public key: PEM (-----BEGIN PUBLIC KEY-----, which \

@@ -19,7 +19,7 @@ use crate::{
     fake_http::{Agent, Reply, Then},
     journal::record::Kept,
     model::event::Call,
-    state::StateDir,
+    state_dir::StateDir,
 };
 
 /// Runs with the backend `fs`, in front of a MANTYX whose every run wants `fs_ls` as `tu_1`.

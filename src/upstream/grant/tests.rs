@@ -13,7 +13,7 @@ use crate::{
     fake_http::{Agent, Reply, Seen},
     model::catalog::hex,
     oauth::TokenError,
-    state::StateDir,
+    state_dir::StateDir,
     upstream::{ResultPost, SendError, Upstream},
 };
 

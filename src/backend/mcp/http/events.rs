@@ -33,7 +33,7 @@ use crate::{
     budget::{Budget, CHUNKS, Held},
     error_chain::error_chain,
     model::ids::BackendName,
-    wire::sse::{Fields, Frame, FrameTooLarge, Framer},
+    sse::{Fields, Frame, FrameTooLarge, Framer},
 };
 
 /// How many times in a row the standing stream may fail to open before the server counts as gone.

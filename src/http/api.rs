@@ -1,0 +1,354 @@
+//! The bridge's own API: looking at backends, and using their tools without the proxy.
+//!
+//! Must not: do what a run driver does; these routes are for apps that talk to MANTYX themselves,
+//! and for operators.
+
+mod approvals;
+mod events;
+mod metrics;
+mod openapi;
+mod problems;
+mod ready;
+pub mod routes;
+mod runs;
+mod sight;
+mod status;
+mod trust;
+
+use std::{collections::BTreeSet, fmt, sync::Arc, time::SystemTime};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use hyper::body::{Body as _, Incoming};
+use serde::Serialize;
+use tokio::{sync::watch, time::Instant};
+
+use self::routes::{ApiHandler, ApiRequest};
+use crate::{
+    backend::{calls::Backends, queue::STANDSTILL},
+    config::App,
+    http::{
+        auth::{Authenticator, Caller, rate_limit, sessions::Sessions},
+        error_code::Code,
+        proxy::{self, MAX_SPEC},
+        response::{self, Body},
+    },
+    metrics::Requests,
+    model::{
+        answer::Answer,
+        ending::{Ending, Made},
+        event::Call,
+        ids::{BackendName, RunKind},
+        json,
+        offer::Offer,
+        spec::InjectError,
+    },
+    runs::Runs,
+    state_dir::StateDir,
+    tls::Tls,
+};
+
+/// The largest `local_tool_call` event that is taken.
+const MAX_CALL: usize = 8 << 20;
+
+/// The bridge's own API.
+#[derive(Debug, Clone)]
+pub struct Api {
+    pub runs: Arc<Runs>,
+    /// Those of the status page.
+    pub sessions: Arc<Sessions>,
+    pub facts: Facts,
+    /// What is counted of the requests that come in.
+    pub requests: Arc<Requests>,
+}
+
+/// What the status tells of the daemon.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    pub base_url: String,
+    pub since: Instant,
+    pub loaded: watch::Receiver<Loaded>,
+    /// That of the listeners.
+    pub tls: Option<Arc<Tls>>,
+    pub state: StateDir,
+}
+
+/// What the last look at bridge.yaml brought.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    pub at: SystemTime,
+    /// Where runs go that come by `POST /v1/runs`.
+    pub workspace: Option<String>,
+    pub flaw: Option<Flaw>,
+}
+
+/// What was not taken of the file, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Flaw {
+    /// All of it: it has a mistake, or cannot be carried out.
+    NotTaken(String),
+    /// Some keys.
+    NeedsRestart(String),
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotTaken(why) => write!(f, "not taken, the earlier one stays: {why}"),
+            Self::NeedsRestart(what) => write!(f, "taken, but {what}"),
+        }
+    }
+}
+
+impl Api {
+    pub fn new(runs: Arc<Runs>, auth: &Authenticator, facts: Facts) -> Self {
+        Self { runs, sessions: Arc::clone(&auth.sessions), facts, requests: Arc::default() }
+    }
+
+    fn loaded(&self) -> Loaded {
+        self.facts.loaded.borrow().clone()
+    }
+
+    fn backends(&self) -> &Arc<Backends> {
+        &self.runs.calls.backends
+    }
+
+    /// Answers a request by `handler`, unless a form of a page may have sent it.
+    pub async fn handle(&self, handler: ApiHandler, asked: ApiRequest) -> Response<Body> {
+        let request = &asked.request;
+        // What changes something says that it is JSON, as a page's form cannot.
+        let says_nothing =
+            !request.headers().contains_key(header::CONTENT_TYPE) && request.body().is_end_stream();
+        if request.method() == Method::POST && !says_nothing && !is_json(request.headers()) {
+            return not_json();
+        }
+        handler(self, asked).await
+    }
+
+    fn status(&self, caller: &Caller) -> Response<Body> {
+        response::json(StatusCode::OK, &status::status(self, caller))
+    }
+
+    /// The headers and the JSON body of a request. `caller` is what it is now that the body is there;
+    /// the error is the refusal, for the app.
+    async fn read_json(
+        &self,
+        caller: &mut Caller,
+        request: Request<Incoming>,
+        limit: usize,
+    ) -> Result<(HeaderMap, Bytes), Response<Body>> {
+        let (parts, body) = request.into_parts();
+        let body = json_body(Request::from_parts(parts.clone(), body), limit).await?;
+        self.renew(caller, &parts.headers)?;
+        Ok((parts.headers, body))
+    }
+
+    /// Asks again whether the caller is let in, as a body can take an hour: the app may be removed, or
+    /// get another token, and the session may end.
+    fn renew(&self, caller: &mut Caller, headers: &HeaderMap) -> Result<(), Response<Body>> {
+        if caller.in_session && self.sessions.token(headers).is_none() {
+            return Err(response::not_let_in());
+        }
+        if !caller.app.is_operator() {
+            caller.app = self.runs.calls.still(&caller.app).ok_or_else(response::not_let_in)?;
+        }
+        Ok(())
+    }
+
+    /// What `app` can be given now.
+    fn offer(&self, app: &App) -> Arc<Offer> {
+        self.backends().registry.offer().seen_by(&app.rights)
+    }
+
+    fn tool_refs(&self, app: &App, request: &Request<Incoming>) -> Response<Body> {
+        let query = request.uri().query().unwrap_or_default();
+        let asked = url::form_urlencoded::parse(query.as_bytes())
+            .find(|(key, _)| key == "backends")
+            .map(|(_, names)| names.into_owned());
+        let offer = self.offer(app);
+        let chosen = match choose(&offer, asked.as_deref()) {
+            Ok(chosen) => chosen,
+            Err(response) => return response,
+        };
+        let digest = offer.digest(&chosen);
+        let etag = format!("\"{digest}\"");
+        if matches_etag(request.headers(), &etag) {
+            let mut response = Response::new(response::full(Bytes::new()));
+            *response.status_mut() = StatusCode::NOT_MODIFIED;
+            set_etag(&mut response, &etag);
+            return response;
+        }
+        let refs = offer.refs(&chosen).map(|one| one.json.as_ref());
+        let mut text = b"{\"tools\":[".to_vec();
+        text.extend_from_slice(&refs.collect::<Vec<_>>().join(&b","[..]));
+        text.extend_from_slice(format!("],\"digest\":\"{digest}\"}}").as_bytes());
+        let mut response = response::json_text(StatusCode::OK, text);
+        set_etag(&mut response, &etag);
+        response
+    }
+
+    async fn inject(&self, mut caller: Caller, request: Request<Incoming>) -> Response<Body> {
+        let (headers, body) = match self.read_json(&mut caller, request, MAX_SPEC).await {
+            Ok(read) => read,
+            Err(response) => return response,
+        };
+        let spec = match proxy::read_spec(RunKind::Agent, body).await {
+            Ok(spec) => spec,
+            Err(error) => return bad_request(&format!("The spec cannot be read: {error}.")),
+        };
+        match spec.inject(&self.offer(&caller.app), &proxy::selection(&headers)) {
+            Ok(injected) => {
+                let counts = proxy::injected_header(&injected);
+                let mut response = response::json_text(StatusCode::OK, injected.body.concat());
+                response.headers_mut().insert("x-bridge-injected", counts);
+                response
+            }
+            Err(error) => proxy::inject_error(&error),
+        }
+    }
+
+    async fn tool_call(&self, mut caller: Caller, request: Request<Incoming>) -> Response<Body> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct ToolResult<'a> {
+            tool_use_id: &'a str,
+            #[serde(flatten)]
+            answer: Answer,
+        }
+        let trace = self.runs.traces().context(proxy::trace(request.headers()));
+        let (_, body) = match self.read_json(&mut caller, request, MAX_CALL).await {
+            Ok(read) => read,
+            Err(response) => return response,
+        };
+        let Ok(text) = std::str::from_utf8(&body) else {
+            return bad_request("The body is not UTF-8.");
+        };
+        // The event, or its `data` alone.
+        let data = json::Members::read(text).ok().and_then(|event| event.get("data"));
+        let data = data.map_or(text, |data| data.get());
+        let call = match Call::read(data) {
+            Ok(call) => call,
+            Err(error) => {
+                return bad_request(&format!(
+                    "The body is no local_tool_call event, nor the data of one: {error}."
+                ));
+            }
+        };
+        let tool_use = call.tool_use.clone();
+        let offer = self.offer(&caller.app);
+        let route = offer.route(&call.name);
+        let stated = json::string_member(data, "kind").is_some();
+        let answer = match route {
+            None => Answer::Error(format!(
+                "The bridge has no tool `{}`. GET /v1/tool-refs lists those that it has.",
+                call.name
+            )),
+            Some(route) if stated && call.kind != Some(route.kind) => Answer::Error(format!(
+                "`{}` is of the kind {}, not the one that the call names; it was not run.",
+                call.name,
+                route.kind.as_str()
+            )),
+            Some(route) => {
+                match self.runs.calls.call_by_hand(&caller.app.name, route, call, &trace).await {
+                    Made { answer: Answer::Error(why), ending: Ending::Busy } => return busy(&why),
+                    made => made.answer,
+                }
+            }
+        };
+        let tool_use_id = tool_use.as_str();
+        response::json(StatusCode::OK, &ToolResult { tool_use_id, answer })
+    }
+
+    async fn refresh(&self, app: &App, name: &str) -> Response<Body> {
+        let mine = names(&self.offer(app));
+        let Some(name) = mine.get(name) else {
+            let mut response = unknown_backend(name.to_owned(), &mine);
+            *response.status_mut() = StatusCode::NOT_FOUND;
+            return response;
+        };
+        self.backends().refresh(name.as_str()).await;
+        response::json(StatusCode::OK, &status::backend(self, name))
+    }
+}
+
+fn alive() -> Response<Body> {
+    response::json(StatusCode::OK, &serde_json::json!({ "status": "ok" }))
+}
+
+/// The backends in `offer`.
+fn names(offer: &Offer) -> BTreeSet<BackendName> {
+    offer.backends().map(|(name, _)| name.clone()).collect()
+}
+
+/// The backends that a comma-separated list asks for, or all in `offer`.
+fn choose(offer: &Offer, asked: Option<&str>) -> Result<BTreeSet<BackendName>, Response<Body>> {
+    let all = names(offer);
+    let Some(asked) = asked else { return Ok(all) };
+    let mut chosen = BTreeSet::new();
+    for name in proxy::names(asked) {
+        match all.get(name.as_str()) {
+            Some(name) => {
+                chosen.insert(name.clone());
+            }
+            None => return Err(unknown_backend(name, &all)),
+        }
+    }
+    Ok(chosen)
+}
+
+fn unknown_backend(name: String, candidates: &BTreeSet<BackendName>) -> Response<Body> {
+    let candidates = candidates.iter().map(ToString::to_string).collect();
+    proxy::inject_error(&InjectError::UnknownBackend { name, candidates })
+}
+
+async fn json_body(request: Request<Incoming>, limit: usize) -> Result<Bytes, Response<Body>> {
+    if !is_json(request.headers()) {
+        return Err(not_json());
+    }
+    response::read(request.into_body(), limit).await.map_err(|error| error.response())
+}
+
+/// Whether a body is said to be JSON. A page of another origin cannot say so unasked.
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE);
+    let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    kind.eq_ignore_ascii_case("application/json")
+}
+
+fn not_json() -> Response<Body> {
+    response::error(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        Code::UnsupportedMediaType,
+        "Send JSON with `Content-Type: application/json`.",
+    )
+}
+
+fn bad_request(message: &str) -> Response<Body> {
+    response::error(StatusCode::BAD_REQUEST, Code::InvalidRequest, message)
+}
+
+/// The answer to a call that got no turn, which whoever asked may soon make anew.
+fn busy(why: &str) -> Response<Body> {
+    let mut response = response::error(StatusCode::SERVICE_UNAVAILABLE, Code::Busy, why);
+    let soon = HeaderValue::from(rate_limit::seconds(STANDSTILL));
+    response.headers_mut().insert(header::RETRY_AFTER, soon);
+    response
+}
+
+/// A time as all answers write it.
+fn time(at: SystemTime) -> String {
+    humantime::format_rfc3339_millis(at).to_string()
+}
+
+fn matches_etag(headers: &HeaderMap, etag: &str) -> bool {
+    let value = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
+    let same = |tag: &str| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag;
+    value.is_some_and(|value| value.split(',').map(str::trim).any(same))
+}
+
+fn set_etag(response: &mut Response<Body>, etag: &str) {
+    if let Ok(value) = HeaderValue::try_from(etag) {
+        response.headers_mut().insert(header::ETAG, value);
+    }
+}

@@ -1,0 +1,204 @@
+//! Calls that wait for a person: which there are, and what is decided.
+//!
+//! The operator sees and decides all of them; an app sees its own, and decides them where it may.
+//! Where apps bring their own credential, that has to be known for the run (`Sight`). Arguments are
+//! shown here and nowhere else: whoever is to decide has to see what it is about.
+//!
+//! Must not: make a call.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, Response, StatusCode};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{Api, bad_request, routes::ApiRequest, sight::Sight, time};
+use crate::{
+    http::{
+        auth::Caller,
+        error_code::Code,
+        response::{self, Body},
+    },
+    model::{
+        approval::{MAX_REASON, Outcome},
+        ids::RunId,
+    },
+    runs::approvals::{Approval, Decider, Decision, Undecidable},
+    telemetry,
+};
+
+/// A decision is two words and a reason.
+const MAX_DECISION: usize = 16 << 10;
+
+/// One question, as it is shown.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Shown<'a> {
+    id: &'a str,
+    /// `waiting`, or how it has ended: `approved`, `denied`, `expired` or `withdrawn`.
+    state: &'static str,
+    app: &'a str,
+    /// `null` for a call by hand.
+    run_id: Option<&'a str>,
+    tool_use_id: &'a str,
+    /// The name that the model called.
+    name: &'a str,
+    backend: &'a str,
+    /// The backend's own name of the tool; empty for an agent.
+    tool: &'a str,
+    /// The exact arguments; only in the list, and only while it waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
+    arguments: Option<Arc<RawValue>>,
+    /// The same as text to be shown: verbatim, but for characters that cannot be seen, which are
+    /// written out. A program that reads `arguments` may lose digits, and keys that stand twice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arguments_text: Option<String>,
+    arguments_sha256: &'a str,
+    since: String,
+    /// When it counts as denied.
+    deadline: String,
+    /// When it ended.
+    decided_at: Option<String>,
+    /// What the one who decided has said to it.
+    reason: Option<&'a str>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ApprovalList<'a> {
+    /// Whether who asks may decide: the operator, and an app with `approves: true`.
+    may_decide: bool,
+    /// Those that wait, in the order in which they were asked; then the others, the latest first.
+    approvals: Vec<Shown<'a>>,
+}
+
+/// What a person decides.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Decide {
+    decision: Verdict,
+    /// The model is told why a call was denied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1000))]
+    reason: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    Approve,
+    Deny,
+}
+
+impl<'a> Shown<'a> {
+    /// A question without the arguments that it is about.
+    pub(super) fn of(approval: &'a Approval) -> Self {
+        let ended = approval.ended.as_ref();
+        Self {
+            id: approval.id.as_str(),
+            state: approval.outcome().map_or("waiting", Outcome::as_str),
+            app: approval.app.as_str(),
+            run_id: approval.run.as_ref().map(RunId::as_str),
+            tool_use_id: approval.tool_use.as_str(),
+            name: &approval.name,
+            backend: approval.backend.as_str(),
+            tool: &approval.tool,
+            arguments: None,
+            arguments_text: None,
+            arguments_sha256: &approval.digest,
+            since: time(approval.since),
+            deadline: time(approval.until),
+            decided_at: ended.map(|ended| time(ended.at)),
+            reason: ended.and_then(|ended| ended.reason.as_deref()),
+        }
+    }
+
+    fn whole(approval: &'a Approval) -> Self {
+        let arguments = approval.arguments.clone();
+        let arguments_text = arguments.as_ref().map(|text| telemetry::plain_json(text.get()));
+        Self { arguments, arguments_text, ..Self::of(approval) }
+    }
+}
+
+impl Api {
+    /// The questions that the caller sees: those that wait first.
+    pub(super) fn list_approvals(&self, caller: &Caller, headers: &HeaderMap) -> Response<Body> {
+        let sight = Sight::of(&self.runs, caller, headers);
+        let mut all = self.runs.calls.approvals.of(caller.sees());
+        all.retain(|one| sight.has_call(&self.runs, &one.app, one.run.as_ref()));
+        // Not by way of a `Value`, which would lose digits of the arguments.
+        let approvals = all.iter().map(Shown::whole).collect();
+        let list = ApprovalList { approvals, may_decide: caller.may_decide() };
+        response::json(StatusCode::OK, &list)
+    }
+
+    pub(super) async fn decide(&self, asked: ApiRequest) -> Response<Body> {
+        let ApiRequest { mut caller, request, segment: id } = asked;
+        if !caller.may_decide() {
+            return not_yours_to_decide();
+        }
+        let (headers, body) = match self.read_json(&mut caller, request, MAX_DECISION).await {
+            Ok(read) => read,
+            Err(response) => return response,
+        };
+        // The right may have been taken away while the body came.
+        if !caller.may_decide() {
+            return not_yours_to_decide();
+        }
+        let Decide { decision, reason } = match serde_json::from_slice(&body) {
+            Ok(decide) => decide,
+            Err(error) => {
+                let shape = r#"{"decision": "approve" or "deny", "reason": "…"}, reason optional"#;
+                return bad_request(&format!("The body is not {shape}: {error}."));
+            }
+        };
+        if reason.as_ref().is_some_and(|reason| reason.chars().count() > MAX_REASON) {
+            return bad_request(&format!("The reason is longer than {MAX_REASON} characters."));
+        }
+        let approved = decision == Verdict::Approve;
+        let reason = reason.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+        let by = if caller.is_operator { Decider::Operator } else { Decider::App };
+        let decision = Decision { approved, by, reason };
+        let sight = Sight::of(&self.runs, &caller, &headers);
+        let seen = self.runs.calls.approvals.get(caller.sees(), &id);
+        let seen = seen.filter(|one| sight.has_call(&self.runs, &one.app, one.run.as_ref()));
+        let decided = match seen {
+            Some(_) => self.runs.calls.approvals.decide(caller.sees(), &id, decision),
+            None => Err(Undecidable::Unknown),
+        };
+        match decided {
+            Ok(approval) => response::json(StatusCode::OK, &Shown::of(&approval)),
+            Err(Undecidable::Unknown) => response::error(
+                StatusCode::NOT_FOUND,
+                Code::NotFound,
+                "There is no such question; GET /v1/approvals lists those that there are.",
+            ),
+            Err(Undecidable::Ended(approval)) => {
+                let outcome = approval.outcome().map_or("decided", Outcome::as_str);
+                let message = match approval.outcome() {
+                    Some(Outcome::Expired) => "Nobody decided in time, and the call was not made.",
+                    Some(Outcome::Withdrawn) => "Nobody wants the call any more: it is not made.",
+                    _ => "Somebody has decided before.",
+                };
+                response::error(
+                    StatusCode::CONFLICT,
+                    Code::AlreadyDecided,
+                    &format!("The call is {outcome} already. {message}"),
+                )
+            }
+        }
+    }
+}
+
+fn not_yours_to_decide() -> Response<Body> {
+    response::error(
+        StatusCode::FORBIDDEN,
+        Code::OperatorOnly,
+        "Whether a call is made is for the operator of the bridge to decide, who shows what stands \
+         in the file `operator` of its state directory as X-Bridge-Operator, or signs in to the page \
+         with it; `mantyx-bridge approvals` does so. `approves: true` lets an app decide on its own \
+         calls.",
+    )
+}

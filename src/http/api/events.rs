@@ -1,0 +1,217 @@
+//! `GET /v1/events`: what the bridge does, as it happens.
+//!
+//! Runs, calls and questions are told by `runs::changes`; how the daemon and its backends are doing is looked
+//! at a little after anything has changed, at least every second, and told where it differs from
+//! what was told before.
+//!
+//! Must not: hold anything up, or tell an app what is another's.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{HeaderMap, Response};
+use serde::Serialize;
+use tokio::{
+    sync::{
+        broadcast::{self, error::RecvError},
+        watch,
+    },
+    time::{Instant, sleep_until},
+};
+
+use super::{Api, approvals, runs, sight::Sight, status};
+use crate::{
+    http::{
+        auth::Caller,
+        response::{self, Body},
+    },
+    runs::{approvals::Approval, changes::Change, history::Entry},
+};
+
+/// How often is looked at what does not tell of its changes.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long changes are gathered before a look.
+const GATHER: Duration = Duration::from_millis(200);
+/// How often a silent stream shows that it lives.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// The most changes that are told in one piece.
+const AT_ONCE: usize = 256;
+
+/// The stream of one who looks on.
+struct Feed {
+    api: Api,
+    caller: Caller,
+    sight: Sight,
+    changes: broadcast::Receiver<Change>,
+    registry: watch::Receiver<u64>,
+    /// What was told last of the daemon.
+    daemon: String,
+    /// What was told last of each backend.
+    backends: BTreeMap<String, String>,
+    looked: Instant,
+    /// Something has changed since.
+    changed: bool,
+    sent: Instant,
+}
+
+impl Api {
+    /// The events that the caller may see, from now on.
+    pub(super) fn events(&self, caller: Caller, headers: &HeaderMap) -> Response<Body> {
+        let now = Instant::now();
+        let feed = Feed {
+            sight: Sight::of(&self.runs, &caller, headers),
+            caller,
+            changes: self.runs.changes().subscribe(),
+            registry: self.backends().registry.version(),
+            daemon: String::new(),
+            backends: BTreeMap::new(),
+            // The first look is due.
+            looked: now.checked_sub(LOOK).unwrap_or(now),
+            changed: true,
+            sent: now,
+            api: self.clone(),
+        };
+        response::events(stream::unfold(feed, |mut feed| async move {
+            Some((feed.next().await?, feed))
+        }))
+    }
+}
+
+impl Feed {
+    /// The next events; `None` when the daemon is going down, or the app may not look any more.
+    async fn next(&mut self) -> Option<Bytes> {
+        let draining = self.api.runs.draining().clone();
+        loop {
+            let mut out = String::new();
+            let look = self.looked + if self.changed { GATHER } else { LOOK };
+            tokio::select! {
+                biased;
+                () = draining.cancelled() => return None,
+                () = sleep_until(look) => self.look(&mut out)?,
+                change = self.changes.recv() => self.take(change, &mut out)?,
+                changed = self.registry.changed() => {
+                    changed.ok()?;
+                    self.changed = true;
+                }
+            }
+            if out.is_empty() && self.sent.elapsed() >= HEARTBEAT {
+                out.push_str(": ping\n\n");
+            }
+            if !out.is_empty() {
+                self.sent = Instant::now();
+                return Some(Bytes::from(out));
+            }
+        }
+    }
+
+    /// Tells of a change and of those that wait behind it; `None` when there will be no more.
+    fn take(&mut self, change: Result<Change, RecvError>, out: &mut String) -> Option<()> {
+        self.changed = true;
+        let mut next = change;
+        for _ in 0..AT_ONCE {
+            match next {
+                Ok(change) => self.tell(&change, out),
+                Err(RecvError::Lagged(missed)) => {
+                    frame(out, "missed", &serde_json::json!({ "changes": missed }));
+                }
+                Err(RecvError::Closed) => return None,
+            }
+            next = match self.changes.try_recv() {
+                Ok(change) => Ok(change),
+                Err(broadcast::error::TryRecvError::Lagged(missed)) => {
+                    Err(RecvError::Lagged(missed))
+                }
+                Err(_none) => break,
+            };
+        }
+        Some(())
+    }
+
+    fn tell(&self, change: &Change, out: &mut String) {
+        let runs = &self.api.runs;
+        if self.caller.sees().is_some_and(|app| change.app() != app) {
+            return;
+        }
+        match change {
+            Change::Run(_, key) => {
+                if let Some(run) = runs.get(key).filter(|run| self.sight.has_run(runs, run)) {
+                    frame(out, "run", &runs::Shown::of(&run));
+                }
+            }
+            Change::Approval(app, id) => {
+                let approval = runs.calls.approvals.get(Some(app), id.as_str());
+                let seen = |one: &Approval| self.sight.has_call(runs, app, one.run.as_ref());
+                if let Some(approval) = approval.filter(seen) {
+                    frame(out, "approval", &approvals::Shown::of(&approval));
+                }
+            }
+            Change::Call(app, number) => {
+                let call = runs.calls.history.get(app, *number);
+                let seen = |call: &Entry| self.sight.has_call(runs, app, call.run.as_ref());
+                if let Some(call) = call.filter(seen) {
+                    frame(out, "call", &runs::ShownCall::of(&call));
+                }
+            }
+        }
+    }
+
+    /// Tells of the daemon and its backends what has changed since the last look; `None` where the
+    /// app is not configured any more.
+    fn look(&mut self, out: &mut String) -> Option<()> {
+        // The operator is no app that could be removed.
+        if let Some(app) = self.caller.sees() {
+            self.caller.app = self.api.runs.calls.app(app)?;
+        }
+        self.looked = Instant::now();
+        self.changed = false;
+        let backends = status::backends(&self.api, &self.caller.app);
+        let daemon = written(&status::daemon(&self.api, &self.caller, &backends));
+        if daemon != self.daemon {
+            text_frame(out, "status", &daemon);
+        }
+        let now: BTreeMap<String, String> =
+            backends.iter().map(|backend| (backend.name.clone(), written(backend))).collect();
+        for (name, text) in &now {
+            if self.backends.get(name) != Some(text) {
+                text_frame(out, "backend", text);
+            }
+        }
+        for name in self.backends.keys().filter(|name| !now.contains_key(*name)) {
+            frame(out, "backend", &serde_json::json!({ "name": name, "state": "removed" }));
+        }
+        (self.daemon, self.backends) = (daemon, now);
+        Some(())
+    }
+}
+
+fn written(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("the bridge's own answers can be written")
+}
+
+fn frame(out: &mut String, event: &str, data: &impl Serialize) {
+    text_frame(out, event, &written(data));
+}
+
+/// One event; JSON text has no line ends, but raw text of others in it may.
+fn text_frame(out: &mut String, event: &str, data: &str) {
+    out.extend(["event: ", event, "\n"]);
+    for line in data.split(['\r', '\n']) {
+        out.extend(["data: ", line, "\n"]);
+    }
+    out.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    //! How events are written.
+
+    use super::*;
+
+    #[test]
+    fn line_ends_in_the_text_of_others_make_no_events() {
+        let mut out = String::new();
+        text_frame(&mut out, "backend", "{\n\"a\":\r1}");
+        assert_eq!(out, "event: backend\ndata: {\ndata: \"a\":\ndata: 1}\n\n");
+    }
+}

@@ -1,0 +1,331 @@
+//! What `/metrics` shows. docs/metrics.md describes each name; a test holds the two together.
+//!
+//! The numbers are the whole bridge's, whichever app asks: who scrapes should need no backend.
+//!
+//! Must not: give a label a value that comes from elsewhere than an enum or the configuration.
+
+use std::{fmt, sync::Arc, time::SystemTime};
+
+use http::{HeaderValue, Response, StatusCode, header};
+use tracing::error;
+
+use super::Api;
+use crate::{
+    audit::Audit,
+    backend::{
+        calls::BackendHandle,
+        circuit_breaker::Look,
+        registry::{Phase, Snapshot},
+    },
+    http::{
+        error_code::Code,
+        response::{self, Body},
+    },
+    metrics::{
+        self, Connections, Counter, Label as _, Requests,
+        page::{self, Page, Part},
+        process,
+    },
+    model::ids::BackendName,
+    runs::Runs,
+    tls::Tls,
+};
+
+impl Api {
+    pub(super) fn metrics(&self) -> Response<Body> {
+        let (runs, requests) = (Arc::clone(&self.runs), Arc::clone(&self.requests));
+        let tls = self.facts.tls.clone();
+        let own: Part = Box::new(move |page| {
+            backends(page, &runs)?;
+            calls(page, &runs)?;
+            approvals(page, &runs)?;
+            of_runs(page, &runs)?;
+            posts(page, &runs)?;
+            of_requests(page, &requests)?;
+            certificate(page, tls.as_deref())?;
+            journal(page, &runs)?;
+            audit(page, &runs)?;
+            spans(page, &runs)?;
+            let version = env!("CARGO_PKG_VERSION");
+            page.gauges("build_info", "Always 1; the version is a label")?
+                .set(&[("version", version)], 1.0)
+        });
+        let started = SystemTime::now().checked_sub(self.facts.since.elapsed());
+        let common: Part = Box::new(move |page| of_process(page, started));
+        let Ok(text) = page::write(own, common) else {
+            error!("the metrics cannot be written");
+            return response::error(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                Code::Internal,
+                "The metrics cannot be written.",
+            );
+        };
+        let mut response = Response::new(response::full(text));
+        let kind = HeaderValue::from_static(page::CONTENT_TYPE);
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        response
+    }
+}
+
+/// What is known of each backend at this moment.
+fn backends(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
+    let registry = &runs.calls.backends.registry;
+    let handles = runs.calls.backends.handles();
+    let known: Vec<(&BackendName, &Arc<BackendHandle>, Snapshot)> = handles
+        .iter()
+        .filter_map(|(name, backend)| Some((name, backend, registry.snapshot(name.as_str())?)))
+        .collect();
+    let each = || {
+        known.iter().map(|(name, backend, known)| ([("backend", name.as_str())], *backend, known))
+    };
+
+    let mut metric = page.gauges("backend_state", "1 for the state that the backend is in")?;
+    let phases = Phase::ALL.map(Phase::as_str);
+    for (labels, _, known) in each() {
+        metric.one_of(&labels, &phases, known.phase.as_str())?;
+    }
+    let mut metric =
+        page.gauges("backend_breaker", "1 for the state that the backend's breaker is in")?;
+    for (labels, backend, _) in each() {
+        metric.one_of(&labels, &Look::WORDS, backend.breaker().as_str())?;
+    }
+    let mut metric = page.gauges("backend_tools", "Tools of the last good catalog")?;
+    for (labels, _, known) in each() {
+        let tools = known.catalog.as_ref().map_or(0, |catalog| catalog.tool_count());
+        metric.set(&labels, count(tools))?;
+    }
+    let mut metric = page
+        .gauges("backend_last_refresh_timestamp_seconds", "When the catalog was last read whole")?;
+    for (labels, _, known) in each() {
+        if let Some(at) = known.last_refresh {
+            metric.set(&labels, timestamp(at))?;
+        }
+    }
+    let mut metric = page.counters("backend_failures", "Refreshes and connections that failed")?;
+    for (labels, _, known) in each() {
+        metric.count(&labels, known.failures)?;
+    }
+    let mut metric =
+        page.counters("backend_reconnects", "Connections that were made after the first")?;
+    for (labels, _, known) in each() {
+        metric.count(&labels, known.connections.saturating_sub(1))?;
+    }
+    let mut metric =
+        page.counters("backend_tool_changes", "Tools that were found to be other than accepted")?;
+    for (labels, _, known) in each() {
+        metric.count(&labels, known.changes)?;
+    }
+    let mut metric =
+        page.gauges("backend_tools_withdrawn", "Tools that are withdrawn until they are accepted")?;
+    for (labels, _, known) in each() {
+        metric.set(&labels, count(known.review.withdrawn()))?;
+    }
+    Ok(())
+}
+
+/// The calls of each backend.
+fn calls(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
+    let handles = runs.calls.backends.handles();
+    let handles: Vec<(&str, &BackendHandle)> =
+        handles.iter().map(|(name, backend)| (name.as_str(), backend.as_ref())).collect();
+    let mut metric = page.counters("calls", "Calls that have ended, by how")?;
+    for (name, backend) in &handles {
+        by_backend(&mut metric, name, &backend.metrics().ended)?;
+    }
+    let mut metric =
+        page.histograms("call_duration_seconds", "What calls took, a turn included, a person not")?;
+    for (name, backend) in &handles {
+        metric.times(&[("backend", name)], &backend.metrics().duration)?;
+    }
+    let mut metric = page.histograms("call_turn_seconds", "How long calls waited for a turn")?;
+    for (name, backend) in &handles {
+        metric.times(&[("backend", name)], &backend.metrics().turn)?;
+    }
+    let mut metric = page.gauges("calls_in_flight", "Calls that wait for a turn or run")?;
+    for (name, backend) in &handles {
+        metric.set(&[("backend", name)], count(backend.in_flight()))?;
+    }
+    let pending = count(runs.calls.history.pending());
+    page.gauge("calls_pending", "Calls that go on after a first answer", pending)
+}
+
+/// What people are asked.
+fn approvals(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
+    let approvals = &runs.calls.approvals;
+    let waiting = count(approvals.waiting(None));
+    page.gauge("approvals_waiting", "Calls that wait for a person", waiting)?;
+    page.by_label("approvals", "Questions to people that have ended, by how", &approvals.ended)
+}
+
+fn by_backend<L: metrics::Label>(
+    metric: &mut page::Metric<'_>,
+    name: &str,
+    counters: &metrics::ByLabel<L, Counter>,
+) -> fmt::Result {
+    for (label, counter) in counters.iter() {
+        metric.count(&[("backend", name), (L::NAME, label.as_str())], counter.get())?;
+    }
+    Ok(())
+}
+
+fn of_runs(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
+    let counted = runs.metrics();
+    page.gauge("runs_driven", "Runs that are driven now", count(runs.driven()))?;
+    page.counter("runs_started", "Runs that the bridge began to drive", counted.started.get())?;
+    page.by_label("runs_ended", "Runs that are not driven any more, by why", &counted.ended)?;
+    page.counter(
+        "run_stream_reconnects",
+        "Streams of runs that were opened anew",
+        counted.reconnects.get(),
+    )?;
+    // In this order: a stream that is closed meanwhile was opened before.
+    let closed = counted.app_streams_closed.get();
+    let opened = counted.app_streams.get();
+    let open = opened.saturating_sub(closed);
+    page.gauge("app_streams_open", "Streams that apps read now", as_f64(open))?;
+    page.counter("app_streams_opened", "Streams that apps have read", opened)?;
+    page.counter(
+        "app_streams_slow",
+        "Streams that were closed because the app reads too slowly",
+        counted.app_streams_slow.get(),
+    )
+}
+
+fn posts(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
+    let counted = runs.upstream().posts();
+    page.by_label("result_posts", "Attempts to post a result, by the answer", &counted.answered)?;
+    page.counter(
+        "result_post_retries",
+        "Attempts after the first for a result",
+        counted.retries.get(),
+    )?;
+    page.counter(
+        "results_undelivered",
+        "Results that MANTYX refused or that did not get through",
+        counted.failed.get(),
+    )?;
+    page.histogram(
+        "result_post_wait_seconds",
+        "How long attempts were held back for MANTYX's rate limit",
+        &counted.held_back,
+    )?;
+    let Some(reachable) = runs.upstream().health().reachable else { return Ok(()) };
+    let value = if reachable { 1.0 } else { 0.0 };
+    page.gauge("upstream_reachable", "Whether MANTYX answered the last request", value)
+}
+
+fn of_requests(page: &mut Page<'_>, requests: &Requests) -> fmt::Result {
+    let route = metrics::RouteKind::NAME;
+    let mut metric = page.counters("requests", "Requests that were answered, by the status")?;
+    for (kind, counted) in requests.by_route.iter() {
+        for (status, counter) in counted.answered.iter() {
+            let labels = [(route, kind.as_str()), (metrics::Answered::NAME, status.as_str())];
+            metric.count(&labels, counter.get())?;
+        }
+    }
+    let mut metric =
+        page.histograms("request_duration_seconds", "Time until the head of the answer")?;
+    for (kind, counted) in requests.by_route.iter() {
+        metric.times(&[(route, kind.as_str())], &counted.duration)?;
+    }
+    page.by_label("refused_requests", "Requests that were refused", &requests.refused)?;
+    connections(page, &requests.connections)
+}
+
+fn connections(page: &mut Page<'_>, counted: &Connections) -> fmt::Result {
+    let way = metrics::Way::NAME;
+    let mut metric = page.counters("connections", "Connections that came in")?;
+    for (kind, counted) in counted.by_way.iter() {
+        metric.count(&[(way, kind.as_str())], counted.opened.get())?;
+    }
+    let mut metric = page.gauges("connections_open", "Connections that are open now")?;
+    for (kind, counted) in counted.by_way.iter() {
+        // In this order: one that is closed meanwhile was opened before.
+        let closed = counted.closed.get();
+        let open = counted.opened.get().saturating_sub(closed);
+        metric.set(&[(way, kind.as_str())], as_f64(open))?;
+    }
+    let mut metric =
+        page.counters("connections_evicted", "Unused connections that were closed to make room")?;
+    for (kind, counted) in counted.by_way.iter() {
+        metric.count(&[(way, kind.as_str())], counted.evicted.get())?;
+    }
+    page.by_label(
+        "tls_handshakes_failed",
+        "TLS handshakes that failed, by why",
+        &counted.handshakes_failed,
+    )
+}
+
+/// Until when the listeners' certificate is good, where they have one.
+fn certificate(page: &mut Page<'_>, tls: Option<&Tls>) -> fmt::Result {
+    let Some(tls) = tls else { return Ok(()) };
+    let until = timestamp(tls.health().settings.facts.not_after);
+    page.gauge("tls_certificate_end_timestamp_seconds", "When the certificate ends", until)
+}
+
+fn journal(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
+    let (health, counted) = (runs.journal().health(), runs.journal().metrics());
+    page.gauge("journal_bytes", "Size of the journal's file", as_f64(health.bytes))?;
+    let writable = if health.error.is_none() { 1.0 } else { 0.0 };
+    page.gauge(
+        "journal_writable",
+        "0 while it cannot be written, and no calls are made",
+        writable,
+    )?;
+    page.histogram(
+        "journal_commit_duration_seconds",
+        "Writes of the journal, fsync included",
+        &counted.commits,
+    )?;
+    page.counter(
+        "journal_errors",
+        "Writes, and attempts to open the file again, that failed",
+        counted.errors.get(),
+    )
+}
+
+fn audit(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
+    let Some(health) = runs.calls.audit.as_deref().map(Audit::health) else { return Ok(()) };
+    page.counter("audit_lines", "Lines of the audit log that were written", health.written)?;
+    page.counter("audit_lines_lost", "Lines that could not be kept until then", health.lost)?;
+    let writable = if health.error.is_none() { 1.0 } else { 0.0 };
+    page.gauge("audit_writable", "0 while the audit log cannot be written", writable)
+}
+
+fn spans(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
+    let Some(counted) = runs.traces().counted() else { return Ok(()) };
+    page.counter("spans_exported", "Spans that the collector took", counted.exported.get())?;
+    page.by_label("spans_dropped", "Spans that reached no collector", &counted.dropped)
+}
+
+fn of_process(page: &mut Page<'_>, started: Option<SystemTime>) -> fmt::Result {
+    let started = started.map(timestamp);
+    let resident = process::resident_bytes().map(as_f64);
+    let fds = process::open_fds().map(count);
+    let threads = process::threads().map(count);
+    for (name, help, value) in [
+        ("process_start_time_seconds", "When the process was started", started),
+        ("process_resident_memory_bytes", "Resident memory", resident),
+        ("process_open_fds", "Open file descriptors", fds),
+        ("process_threads", "Threads", threads),
+    ] {
+        if let Some(value) = value {
+            page.gauge(name, help, value)?;
+        }
+    }
+    Ok(())
+}
+
+fn timestamp(at: SystemTime) -> f64 {
+    at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+fn count(number: usize) -> f64 {
+    as_f64(u64::try_from(number).unwrap_or(u64::MAX))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "Prometheus has no other numbers")]
+fn as_f64(number: u64) -> f64 {
+    number as f64
+}

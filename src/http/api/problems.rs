@@ -1,0 +1,232 @@
+//! What is wrong at this moment, and what to do about it: for people who look, drawn from what the
+//! status says.
+//!
+//! Must not: know more than the status.
+
+use http::StatusCode;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::status::{Backend, Daemon};
+use crate::{
+    model::{
+        pin::{CARD, Finding, Review},
+        visible,
+    },
+    state_dir::EXPOSED,
+    tls::certificate::Validity,
+    upstream::LOG_IN_ANEW,
+};
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub(super) struct Problem {
+    /// `upstream`, `journal`, `state`, `memory`, `audit`, `tls`, `config`, or the name of a backend.
+    subject: String,
+    message: String,
+    cure: &'static str,
+}
+
+/// All of it, what matters to everyone first.
+pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut add = |subject: &str, message: Option<&str>, otherwise: &str, cure| {
+        let message = message.unwrap_or(otherwise).to_owned();
+        problems.push(Problem { subject: subject.to_owned(), message, cure });
+    };
+    if let Some(error) = &daemon.journal.last_error {
+        let cure = if daemon.journal.full { FULL } else { JOURNAL };
+        add("journal", Some(error), "", cure);
+    }
+    if let Some(what) = &daemon.journal.lost {
+        add("journal", Some(what), "", LOST);
+    }
+    if let Some(error) = &daemon.state.last_error {
+        add("state", Some(error), "", STATE);
+    }
+    if let Some(what) = &daemon.state.exposed {
+        add("state", Some(what), "", EXPOSED);
+    }
+    if let Some(what) = &daemon.shortage {
+        add("memory", Some(what), "", MEMORY);
+    }
+    if daemon.upstream.reachable == Some(false) {
+        let error = daemon.upstream.last_error.as_deref();
+        add("upstream", error, "MANTYX cannot be reached.", UPSTREAM);
+    }
+    for failing in daemon.failing.iter().filter(|failing| failing.is_refusal) {
+        let runs = match failing.count {
+            1 => format!("the run {} is not read", failing.run),
+            more => format!("{more} runs are not read, {} among them", failing.run),
+        };
+        let cure = refused(failing.status);
+        add("upstream", Some(&format!("{}: {runs}.", failing.error)), "", cure);
+    }
+    if let Some(error) = &daemon.upstream.token_error {
+        let cure = if daemon.upstream.grant_ended { LOG_IN_ANEW } else { TOKEN };
+        add("upstream", Some(&format!("MANTYX cannot be shown a token: {error}")), "", cure);
+    }
+    if let Some(error) = &daemon.config.last_error {
+        let cure = if daemon.config.needs_restart { RESTART } else { CONFIG };
+        add("config", Some(error), "", cure);
+    }
+    if let Some(tls) = &daemon.tls {
+        let until = &tls.not_after;
+        match tls.validity {
+            Validity::Good => (),
+            Validity::Ending => {
+                add("tls", None, &format!("The certificate ends on {until}."), RENEW);
+            }
+            Validity::Ended => {
+                add("tls", None, &format!("The certificate ended on {until}."), RENEW);
+            }
+        }
+        if let Some(error) = &tls.last_error {
+            add("tls", None, &format!("The new certificate was not taken: {error}."), tls.cure);
+        }
+    }
+    if let Some(error) = daemon.audit.as_ref().and_then(|audit| audit.last_error.as_deref()) {
+        add("audit", Some(error), "", AUDIT);
+    }
+    for backend in backends {
+        of_backend(backend, &mut add);
+    }
+    problems
+}
+
+/// What is wrong with one backend.
+fn of_backend(backend: &Backend, add: &mut impl FnMut(&str, Option<&str>, &str, &'static str)) {
+    let error = backend.last_error.as_deref();
+    match (backend.state, backend.breaker.state) {
+        ("down", _) => add(&backend.name, error, "There is no connection.", down(backend)),
+        ("degraded", _) => add(&backend.name, error, "The last refresh failed.", DEGRADED),
+        (_, "open" | "half-open") => {
+            add(&backend.name, error, "Its last calls got no answer.", BREAKER);
+        }
+        _ => (),
+    }
+    if let Some(why) = backend.signature.as_ref().and_then(|found| found.error.as_deref()) {
+        let what = format!("Its card counts as not signed, and is taken all the same: {why}.");
+        add(&backend.name, Some(&what), "", SIGNATURE);
+    }
+    if let Some(what) = &backend.left_out {
+        add(&backend.name, Some(what), "", LEFT_OUT);
+    }
+    if let Some(exposure) = &backend.exposure {
+        add(&backend.name, Some(&exposure.to_string()), "", exposure.cure());
+    }
+    if let Some(what) = unaccepted(&backend.pin.review) {
+        add(&backend.name, Some(&what), "", PIN);
+    }
+    if let Some(error) = &backend.pin.unkept {
+        let what = format!("What was accepted of it is not on disk: {error}");
+        add(&backend.name, Some(&what), "", UNKEPT);
+    }
+}
+
+/// What of a backend is not what the operator has accepted, in a sentence or two.
+fn unaccepted(review: &Review) -> Option<String> {
+    let damaged = review.damaged.as_ref().map(|why| {
+        format!("What was accepted of it cannot be read, so nothing of it counts as known: {why}. ")
+    });
+    let name = |found: &Finding| match found.tool.as_str() {
+        CARD => "its card".to_owned(),
+        tool => visible::shown(tool),
+    };
+    let named: Vec<String> = review
+        .open()
+        .take(MOST_NAMED)
+        .map(|found| format!("{} ({})", name(found), found.change.as_str()))
+        .collect();
+    let more = match review.open().count() - named.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let becomes = match review.withdrawn() {
+        0 => "offered all the same (pin: warn)",
+        _ => "withdrawn until it is accepted (pin: enforce)",
+    };
+    let open = (!named.is_empty())
+        .then(|| format!("Not as it was accepted: {}{more}; {becomes}.", named.join(", ")));
+    let text = [damaged, open].into_iter().flatten().collect::<String>();
+    (!text.is_empty()).then(|| text.trim_end().to_owned())
+}
+
+/// The most tools that are named.
+const MOST_NAMED: usize = 5;
+const PIN: &str = "`mantyx-bridge trust BACKEND` shows what changed, and how to accept it.";
+const UNKEPT: &str = "A restart would trust anew what the server then says: free space on the disk of \
+                      the state directory, and look at its permissions.";
+
+const LEFT_OUT: &str = "Ask for fewer or smaller tools where the server can be told which to list; \
+                        docs/trust.md has the limits.";
+const SIGNATURE: &str = "Ask whoever runs the agent which key it signs its card with, and hold it \
+                         against `signature: {keys: …}`.";
+
+const JOURNAL: &str = "No calls are made until it can be written: free space on the disk of the \
+                       state directory, and look at its permissions.";
+const FULL: &str = "No calls are made until it is smaller. It shrinks by itself as MANTYX takes answers \
+                    and runs end: see whether MANTYX can be reached, and cancel runs that are not \
+                    needed any more. Space on the disk does not help.";
+const LOST: &str = "Attach runs that are not known any more (`POST /v1/runs/{id}/attach`); none of \
+                    their calls is made twice. If a file was set aside, check the disk of the state \
+                    directory; you can delete the file. This is shown for 24 h.";
+const STATE: &str = "It is tried again by itself: free space on the disk of the state directory, and \
+                     look at its permissions.";
+const MEMORY: &str = "Each is told to come back, and gets room as others end. If it stays so, see that \
+                      the app reads what it asked for, and sends its large specs one after the other. \
+                      This is shown for 5 min.";
+const AUDIT: &str = "Calls are made all the same, and their lines wait, 16 MiB at most: free space \
+                     on the disk of audit.file, and look at its permissions.";
+const UPSTREAM: &str = "Look at upstream.base_url, upstream.tls, the network and \
+                        upstream.credential; `mantyx-bridge doctor` tries each step.";
+const FORBIDDEN: &str = "It is tried again by itself, for an hour. See that upstream.credential, or \
+                         what the app shows in its place, is one that MANTYX takes, of the run's \
+                         workspace.";
+const LIMITED: &str = "It is tried again when MANTYX's Retry-After allows it. If it stays so, drive \
+                       fewer runs at once with one credential.";
+const NO_STREAM: &str = "It is tried again by itself, for an hour. If it stays so, see what MANTYX's \
+                         status page or its operator says, and that nothing between answers in its \
+                         place.";
+const NO_RUN: &str = "After five such answers, and when its calls have been answered, the run is given \
+                      up. `POST /v1/runs/{id}/attach`, or reading its stream, takes it up again.";
+const TOKEN: &str = "It is asked for again by itself. See that the token endpoint can be reached, and \
+                     that upstream.oauth has the token_url, client_id and client_secret of the \
+                     application.";
+const CONFIG: &str = "The daemon goes on with the configuration that it had. Mend the file; it is \
+                      read again as soon as it changes, and `mantyx-bridge check` shows the place.";
+const RESTART: &str = "Restart the daemon where that should hold: what needs it stays as it was \
+                       until then.";
+const RENEW: &str = "Put a renewed one into the files of listen.tls; it is taken as soon as they \
+                     change. Clients refuse one that has ended.";
+const DEGRADED: &str = "Its last good tools are still offered, and it is asked again by itself. If \
+                        it stays so, look into the server's own log.";
+const BREAKER: &str = "Calls to it are held back, and tried one at a time. Look into the server's \
+                       own log, and at call_timeout if its work takes longer.";
+
+/// What to do where MANTYX refuses the streams of runs.
+fn refused(status: Option<StatusCode>) -> &'static str {
+    match status {
+        Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => FORBIDDEN,
+        Some(StatusCode::TOO_MANY_REQUESTS) => LIMITED,
+        Some(StatusCode::NOT_FOUND | StatusCode::GONE) => NO_RUN,
+        _ => NO_STREAM,
+    }
+}
+
+fn down(backend: &Backend) -> &'static str {
+    match (backend.kind, backend.transport) {
+        (_, "stdio") => {
+            "The program is started anew by itself. Run its command by hand; what it wrote to \
+             stderr is in the daemon's log."
+        }
+        ("a2a", _) => {
+            "It is dialled again by itself. See that the agent runs and serves its card; \
+             `mantyx-bridge doctor` tries each step."
+        }
+        _ => {
+            "It is dialled again by itself. See that the server runs and that url and credentials \
+             are right; `mantyx-bridge doctor` tries each step."
+        }
+    }
+}

@@ -1,0 +1,430 @@
+//! The bridge's own routes, each once: where it is, who may use it, its handler, and what metrics,
+//! traces and the OpenAPI document say of it.
+//!
+//! Must not: answer a request; the handlers do.
+
+use futures_util::future::BoxFuture;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use schemars::{JsonSchema, SchemaGenerator};
+use serde_json::{Map, Value};
+
+use super::{
+    Api, approvals,
+    openapi::{
+        self, Alive, CallList, Error, RunList, Spec, Submitted, ToolCall, ToolRefs, ToolResult,
+    },
+    ready, runs, status, trust,
+};
+use crate::{
+    config::App,
+    http::{
+        auth::{Access, Caller},
+        response::Body,
+    },
+    metrics::RouteKind,
+};
+
+/// A route of the bridge's own.
+#[derive(Debug)]
+pub struct OwnRoute {
+    /// `GET`, which HEAD asks for, too, or `POST`.
+    pub method: &'static str,
+    /// A segment in braces stands for any.
+    pub path: &'static str,
+    pub handler: Handler,
+    pub access: Access,
+    pub after_hang_up: AfterHangUp,
+    pub kind: RouteKind,
+    /// The pattern that traces have for a request that begins a run or a call, or hands a run over.
+    pub traced: Option<&'static str>,
+    pub(super) id: &'static str,
+    pub(super) summary: &'static str,
+    /// Name, place and meaning.
+    pub(super) parameters: &'static [Parameter],
+    pub(super) takes: Option<Schema>,
+    /// It may come without a body.
+    pub(super) bodiless: bool,
+    pub(super) gives: &'static [Gives],
+}
+
+/// The part of the bridge that answers.
+#[derive(Debug, Clone, Copy)]
+pub enum Handler {
+    /// For an app, if one has shown itself, or for a stranger.
+    Open(fn(&Api, Option<&App>) -> Response<Body>),
+    Api(ApiHandler),
+    Page,
+    SignIn,
+    SignOut,
+}
+
+pub type ApiHandler = for<'a> fn(&'a Api, ApiRequest) -> BoxFuture<'a, Response<Body>>;
+
+/// A request to a handler.
+#[derive(Debug)]
+pub struct ApiRequest {
+    pub caller: Caller,
+    pub request: Request<Incoming>,
+    /// The segment in place of the braces of the route's path.
+    pub segment: String,
+}
+
+/// What becomes of a request whose app has hung up. Each that changes something, here or at MANTYX,
+/// goes on.
+///
+/// Not so a call by `POST /v1/tool-calls`: only its caller wants the answer, so that a hang-up
+/// cancels it at its server. What is noted of a call is written when it is dropped, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AfterHangUp {
+    Dropped,
+    /// It goes on, and is dropped if MANTYX takes too long. The bridge does nothing once MANTYX has
+    /// answered.
+    ForAWhile,
+    /// It goes on until its handler ends, which bounds each of its waits. Something may follow from
+    /// MANTYX's answer: a run that was created has to be driven, the calls of one that was cancelled end.
+    ToItsEnd,
+}
+
+pub(super) type Schema = fn(&mut SchemaGenerator) -> schemars::Schema;
+pub(super) type Parameter = (&'static str, &'static str, &'static str);
+pub(super) type Gives = (u16, &'static str, Content);
+
+/// What a body is.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Content {
+    Json(Schema),
+    /// Of this type.
+    Text(&'static str),
+    Nothing,
+}
+
+use Content::{Json, Nothing, Text};
+
+const WORKSPACE: Parameter =
+    ("workspace", "query", "which run is meant, where several workspaces have its id");
+const RUN: Parameter = ("id", "path", "the run's id");
+const BACKEND: Parameter = ("name", "path", "the backend's name");
+const BACKENDS_HEADER: Parameter = (
+    "X-Bridge-Backends",
+    "header",
+    "the backends that the run gets, with commas between them; `none` for none; without it all",
+);
+const OPERATOR_HEADER: Parameter =
+    ("X-Bridge-Operator", "header", "what stands in the file `operator` of the state directory");
+
+const TOO_LARGE: Gives = error(413, "The body is too large.");
+const NOT_JSON: Gives = error(415, "The body is not said to be JSON.");
+const BAD: Gives = error(400, "The request cannot be used.");
+const NO_BACKEND: &str = "There is no such backend: `candidates` names those that there are.";
+
+/// All of them, in the order of the document.
+pub static ROUTES: &[OwnRoute] = &[
+    open("/healthz", "health", "Whether the daemon lives", |_, _| super::alive()).gives(&[(
+        200,
+        "It does.",
+        Json(of::<Alive>),
+    )]),
+    open("/readyz", "ready", "Whether every required backend has been resolved", Api::ready)
+        .access(Access::AnyoneAppsMore)
+        .gives(&[
+            (200, "They have.", Json(of::<ready::Ready<'_>>)),
+            (503, "Some have not: `missing` names them.", Json(of::<ready::NotReady<'_>>)),
+        ]),
+    get("/metrics", "metrics", "The metrics of the whole bridge, for Prometheus", |api, _| {
+        Box::pin(async { api.metrics() })
+    })
+    .access(Access::App)
+    .gives(&[(200, "OpenMetrics text.", Text("application/openmetrics-text"))]),
+    get("/v1/status", "status", "The daemon, MANTYX and every backend", |api, asked| {
+        Box::pin(async move { api.status(&asked.caller) })
+    })
+    .gives(&[(200, "How they are.", Json(of::<status::Status<'_>>))]),
+    get("/v1/tool-refs", "toolRefs", "The refs as they go into specs", |api, asked| {
+        Box::pin(async move { api.tool_refs(&asked.caller.app, &asked.request) })
+    })
+    .parameters(&[
+        ("backends", "query", "whose refs, with commas between them; without it all"),
+        ("If-None-Match", "header", "the `ETag` of refs that the caller has"),
+    ])
+    .gives(&[
+        (200, "The refs.", Json(of::<ToolRefs>)),
+        (304, "They are those that the caller has.", Nothing),
+        error(400, NO_BACKEND),
+    ]),
+    post("/v1/specs/inject", "inject", "The spec that the proxy would send out", |api, asked| {
+        Box::pin(api.inject(asked.caller, asked.request))
+    })
+    .access(Access::App)
+    .parameters(&[BACKENDS_HEADER])
+    .takes(of::<Spec>)
+    .gives(&[(200, "The spec with refs.", Json(of::<Spec>)), BAD, TOO_LARGE, NOT_JSON]),
+    post("/v1/tool-calls", "call", "Makes one call", |api, asked| {
+        Box::pin(api.tool_call(asked.caller, asked.request))
+    })
+    .access(Access::App)
+    .traced("/v1/tool-calls")
+    .takes(of::<ToolCall>)
+    .gives(&[
+        (200, "What came of it.", Json(of::<ToolResult>)),
+        BAD,
+        TOO_LARGE,
+        NOT_JSON,
+        error(503, "There was no turn for it; it was not made."),
+    ]),
+    post(
+        "/v1/backends/{name}/refresh",
+        "refresh",
+        "Asks a backend for its tools now",
+        |api, asked| Box::pin(async move { api.refresh(&asked.caller.app, &asked.segment).await }),
+    )
+    .goes_on()
+    .parameters(&[BACKEND])
+    .gives(&[(200, "How it is then.", Json(of::<status::Backend>)), error(404, NO_BACKEND)]),
+    get(
+        "/v1/trust",
+        "trust",
+        "What the backends show a model, against what the operator has accepted",
+        |api, asked| Box::pin(async move { api.trust(&asked.caller) }),
+    )
+    .parameters(&[OPERATOR_HEADER])
+    .gives(&[(200, "What was accepted, and what is not as it was.", Json(of::<trust::Trust>))]),
+    post(
+        "/v1/trust/{name}",
+        "accept",
+        "Accepts what a backend shows; for the operator",
+        |api, asked| Box::pin(api.accept(asked)),
+    )
+    .access(Access::AppOrSessionWithKey)
+    .goes_on()
+    .parameters(&[BACKEND, OPERATOR_HEADER])
+    .takes(of::<trust::Acceptance>)
+    .gives(&[
+        (200, "It is accepted.", Json(of::<trust::Pinned>)),
+        BAD,
+        error(404, NO_BACKEND),
+        error(409, "It has changed since it was looked at."),
+        TOO_LARGE,
+        NOT_JSON,
+    ]),
+    post("/v1/runs", "submit", "Submits a run, and drives it", |api, asked| {
+        Box::pin(api.submit(asked.caller, asked.request))
+    })
+    .access(Access::App)
+    .goes_on()
+    .traced("/v1/runs")
+    .parameters(&[BACKENDS_HEADER])
+    .takes(of::<Spec>)
+    .gives(&[
+        (202, "MANTYX has accepted it.", Json(of::<Submitted>)),
+        error(400, "The bridge or MANTYX cannot use the spec."),
+        error(409, "The configuration has no workspace."),
+        TOO_LARGE,
+        NOT_JSON,
+        error(429, "MANTYX wants fewer requests."),
+        error(502, "MANTYX cannot be reached, or refuses the bridge."),
+    ]),
+    get("/v1/runs", "runs", "The runs that are driven, and that ended of late", |api, asked| {
+        Box::pin(async move { api.list_runs(&asked.caller, asked.request.headers()) })
+    })
+    .gives(&[(200, "The runs.", Json(of::<RunList<'_>>))]),
+    get("/v1/runs/{id}", "run", "One run", |api, asked| {
+        Box::pin(async move { api.show_run(&asked.caller, &asked.segment.into(), &asked.request) })
+    })
+    .parameters(&[RUN, WORKSPACE])
+    .gives(&[
+        (200, "The run.", Json(of::<runs::Shown<'_>>)),
+        error(404, "The bridge knows no such run of this app."),
+    ]),
+    post(
+        "/v1/runs/{id}/attach",
+        "attach",
+        "Drives a run that the app submitted itself",
+        |api, asked| Box::pin(api.attach(asked.caller, asked.segment.into(), asked.request)),
+    )
+    .access(Access::App)
+    .goes_on()
+    .traced("/v1/runs/{run}/attach")
+    .parameters(&[RUN])
+    .takes(of::<runs::Attach>)
+    .bodiless()
+    .gives(&[
+        (200, "It is driven already.", Json(of::<runs::Shown<'_>>)),
+        (202, "It is driven from now on.", Json(of::<runs::Shown<'_>>)),
+        BAD,
+        error(404, "MANTYX has no such run, or it is another app's."),
+        error(409, "No workspace is named."),
+        TOO_LARGE,
+        NOT_JSON,
+        error(502, "MANTYX cannot be reached, or refuses the bridge."),
+    ]),
+    get(
+        "/v1/calls",
+        "calls",
+        "The calls that run, and the last that were answered",
+        |api, asked| {
+            Box::pin(async move { api.list_calls(&asked.caller, asked.request.headers()) })
+        },
+    )
+    .gives(&[(200, "The calls.", Json(of::<CallList<'_>>))]),
+    get(
+        "/v1/approvals",
+        "approvals",
+        "The calls that wait for a person, and what was decided of late",
+        |api, asked| {
+            Box::pin(async move { api.list_approvals(&asked.caller, asked.request.headers()) })
+        },
+    )
+    .access(Access::AppOrSessionWithKey)
+    .gives(&[(200, "The questions.", Json(of::<approvals::ApprovalList<'_>>))]),
+    post("/v1/approvals/{id}", "decide", "Approves or denies a call", |api, asked| {
+        Box::pin(api.decide(asked))
+    })
+    .access(Access::AppOrSessionWithKey)
+    .goes_on()
+    .parameters(&[("id", "path", "the question's id")])
+    .takes(of::<approvals::Decide>)
+    .gives(&[
+        (200, "It is decided.", Json(of::<approvals::Shown<'_>>)),
+        BAD,
+        error(404, "There is no such question of this app."),
+        error(409, "It has ended already."),
+        TOO_LARGE,
+        NOT_JSON,
+    ]),
+    get("/v1/events", "events", "What happens, as server-sent events", |api, asked| {
+        Box::pin(async move { api.events(asked.caller, asked.request.headers()) })
+    })
+    .gives(&[(
+        200,
+        "`status`, `backend`, `run`, `call`, `approval` and `missed` events, until the caller \
+         or the daemon ends.",
+        Text("text/event-stream"),
+    )]),
+    get("/openapi.json", "openapi", "This document", |_, _| {
+        Box::pin(async { openapi::document() })
+    })
+    .gives(&[(200, "The document.", Json(of::<Map<String, Value>>))]),
+    page("GET", "/", Handler::Page).access(Access::AppOrForm),
+    // Once a form has been read, nothing of these waits.
+    page("POST", "/sign-in", Handler::SignIn),
+    page("POST", "/sign-out", Handler::SignOut),
+];
+
+type Str = &'static str;
+
+const fn route(method: Str, path: Str, handler: Handler) -> OwnRoute {
+    OwnRoute {
+        method,
+        path,
+        handler,
+        access: Access::AppOrSession,
+        after_hang_up: AfterHangUp::Dropped,
+        kind: RouteKind::Own,
+        traced: None,
+        id: "",
+        summary: "",
+        parameters: &[],
+        takes: None,
+        bodiless: false,
+        gives: &[],
+    }
+}
+
+const fn get(path: Str, id: Str, summary: Str, handler: ApiHandler) -> OwnRoute {
+    OwnRoute { id, summary, ..route("GET", path, Handler::Api(handler)) }
+}
+
+const fn post(path: Str, id: Str, summary: Str, handler: ApiHandler) -> OwnRoute {
+    OwnRoute { id, summary, ..route("POST", path, Handler::Api(handler)) }
+}
+
+const fn open(
+    path: Str,
+    id: Str,
+    summary: Str,
+    handler: fn(&Api, Option<&App>) -> Response<Body>,
+) -> OwnRoute {
+    let route = route("GET", path, Handler::Open(handler));
+    OwnRoute { id, summary, access: Access::Anyone, kind: RouteKind::Health, ..route }
+}
+
+/// A route for browsers, which the document leaves out.
+const fn page(method: Str, path: Str, handler: Handler) -> OwnRoute {
+    OwnRoute { access: Access::Anyone, kind: RouteKind::Page, ..route(method, path, handler) }
+}
+
+impl OwnRoute {
+    /// The segment in place of the braces, if this is the route of a path with these segments.
+    pub fn matches(&self, segments: &[String]) -> Option<String> {
+        let pattern: Vec<&str> = self.path.split('/').skip(1).collect();
+        let mut found = String::new();
+        for (wanted, segment) in pattern.iter().zip(segments) {
+            if wanted.starts_with('{') {
+                found.clone_from(segment);
+            } else if wanted != segment {
+                return None;
+            }
+        }
+        (pattern.len() == segments.len()).then_some(found)
+    }
+
+    const fn access(self, access: Access) -> Self {
+        Self { access, ..self }
+    }
+
+    const fn goes_on(self) -> Self {
+        Self { after_hang_up: AfterHangUp::ToItsEnd, ..self }
+    }
+
+    const fn traced(self, pattern: &'static str) -> Self {
+        Self { traced: Some(pattern), ..self }
+    }
+
+    const fn parameters(self, parameters: &'static [Parameter]) -> Self {
+        Self { parameters, ..self }
+    }
+
+    const fn takes(self, schema: Schema) -> Self {
+        Self { takes: Some(schema), ..self }
+    }
+
+    const fn bodiless(self) -> Self {
+        Self { bodiless: true, ..self }
+    }
+
+    const fn gives(self, gives: &'static [Gives]) -> Self {
+        Self { gives, ..self }
+    }
+}
+
+fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> schemars::Schema {
+    generator.subschema_for::<T>()
+}
+
+const fn error(status: u16, what: &'static str) -> Gives {
+    (status, what, Json(of::<Error>))
+}
+
+#[cfg(test)]
+mod tests {
+    //! The table holds together, and the page of the API has all of it.
+
+    use super::*;
+
+    #[test]
+    fn the_page_of_the_api_has_every_route() {
+        let page = include_str!("../../../docs/api.md");
+        for route in ROUTES.iter().filter(|route| !route.id.is_empty()) {
+            assert!(page.contains(route.path), "{} {}", route.method, route.path);
+        }
+    }
+
+    #[test]
+    fn each_route_is_there_once() {
+        for (at, route) in ROUTES.iter().enumerate() {
+            let same = |other: &&OwnRoute| (other.method, other.path) == (route.method, route.path);
+            assert_eq!(ROUTES.iter().position(|other| same(&other)), Some(at), "{}", route.path);
+        }
+    }
+}

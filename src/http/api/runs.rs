@@ -1,0 +1,454 @@
+//! The runs that the bridge drives for an app, by the bridge's own API: submit one, hand one over,
+//! look at them and at their calls.
+//!
+//! Must not: show an app the runs of another, or anyone the arguments or the result of a call.
+
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use http::{HeaderMap, Request, Response, StatusCode, Uri, header, request::Parts};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tracing::info;
+
+use super::{Api, MAX_CALL, bad_request, json_body, names, sight::Sight, time, unknown_backend};
+use crate::{
+    config::App,
+    http::{
+        auth::Caller,
+        error_code::Code,
+        proxy::{self, Outgoing, Resource},
+        response::{self, Body},
+    },
+    model::{
+        ids::{BackendName, RunId, RunKind, Workspace, is_segment},
+        recovery::may_have_been_driven,
+        spec::Table,
+    },
+    runs::{DrivenRun, NewRun, NotStarted, Phase, RunKey, history::Entry},
+    upstream::Authority,
+};
+
+/// The most ended runs that a list has; those that are driven are all in it.
+const ENDED_SHOWN: usize = 500;
+/// MANTYX's answer to a submission holds two short strings.
+const MAX_ANSWER: usize = 1 << 20;
+
+/// One run, as it is shown.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Shown<'a> {
+    run_id: &'a str,
+    app: &'a str,
+    workspace: &'a str,
+    kind: &'static str,
+    state: &'static str,
+    session_id: Option<&'a str>,
+    backends: Vec<&'a str>,
+    last_seq: u64,
+    calls: usize,
+    calls_in_flight: usize,
+    started_at: String,
+    ended_at: Option<String>,
+    stream_url: String,
+}
+
+/// One call, as it is shown.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ShownCall<'a> {
+    number: u64,
+    app: &'a str,
+    run_id: Option<&'a str>,
+    tool_use_id: &'a str,
+    name: &'a str,
+    backend: &'a str,
+    started_at: String,
+    state: &'static str,
+    pending: bool,
+    outcome: Option<&'static str>,
+    ms: u64,
+}
+
+/// What an attachment may ask for.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Attach {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workspace: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backends: Option<Vec<String>>,
+}
+
+impl<'a> Shown<'a> {
+    pub(super) fn of(run: &'a DrivenRun) -> Self {
+        let RunKey { workspace, kind, run: id } = &run.key;
+        Self {
+            run_id: id.as_str(),
+            app: run.app.as_str(),
+            workspace: workspace.as_str(),
+            kind: match kind {
+                RunKind::Agent => "agent",
+                RunKind::Eval => "eval",
+            },
+            state: match run.phase() {
+                Phase::Attaching => "attaching",
+                Phase::Driven => "driven",
+                Phase::Ended => "ended",
+                Phase::GivenUp => "given_up",
+            },
+            session_id: run.session.as_ref().map(|session| session.as_str()),
+            backends: run.table.backends().iter().map(BackendName::as_str).collect(),
+            last_seq: run.last_seq(),
+            calls: run.calls(),
+            calls_in_flight: run.in_flight(),
+            started_at: time(run.started_at()),
+            ended_at: run.ended_at().map(time),
+            stream_url: run.key.stream_path(),
+        }
+    }
+}
+
+impl<'a> ShownCall<'a> {
+    pub(super) fn of(call: &'a Entry) -> Self {
+        let ended = call.ended();
+        Self {
+            number: call.number(),
+            app: call.app.as_str(),
+            run_id: call.run.as_ref().map(RunId::as_str),
+            tool_use_id: call.tool_use.as_str(),
+            name: &call.name,
+            backend: call.backend.as_str(),
+            started_at: time(call.started_at),
+            state: match ended {
+                Some(_) => "answered",
+                None if call.is_waiting() => "waiting",
+                None => "running",
+            },
+            pending: call.is_pending(),
+            outcome: ended.map(|(outcome, _)| outcome.as_str()),
+            ms: millis(call.took()),
+        }
+    }
+}
+
+impl Api {
+    /// A spec in; the run that came of it out, driven.
+    pub(super) async fn submit(
+        &self,
+        caller: Caller,
+        mut request: Request<Incoming>,
+    ) -> Response<Body> {
+        let loaded = self.loaded();
+        let Some(workspace) = &loaded.workspace else {
+            return response::error(
+                StatusCode::CONFLICT,
+                Code::NoWorkspace,
+                "The bridge's configuration has no `upstream.workspace` to submit runs to. Set \
+                 it, or post the spec to /api/v1/workspaces/{workspace}/agent-runs.",
+            );
+        };
+        if !super::is_json(request.headers()) {
+            return super::not_json();
+        }
+        let workspace = Workspace::from(workspace.as_str());
+        let kind = RunKind::Agent;
+        let path = format!("/api/v1/workspaces/{workspace}/{}", kind.collection());
+        let Ok(uri) = path.parse::<Uri>() else {
+            return bad_request("The workspace of the configuration cannot stand in a path.");
+        };
+        *request.uri_mut() = uri;
+        let mut from = Outgoing::new(&self.runs, &caller, request.headers(), Resource::default());
+        let answer = from.create_run(workspace.clone(), kind, request).await;
+        if !answer.status().is_success() {
+            return answer;
+        }
+        let (mut parts, body) = answer.into_parts();
+        let text = match response::read_anyway(body, MAX_ANSWER).await {
+            Ok(text) => text,
+            Err(error) => return error.response(),
+        };
+        let Some(run) = proxy::run_id(&text) else {
+            return response::error(
+                StatusCode::BAD_GATEWAY,
+                Code::UpstreamBroken,
+                "MANTYX took the spec, and its answer names no run.",
+            );
+        };
+        let key = RunKey { workspace, kind, run };
+        let submitted = serde_json::json!({
+            "runId": key.run.as_str(),
+            "streamUrl": key.stream_path(),
+        });
+        parts.headers.remove(header::CONTENT_LENGTH);
+        Response::from_parts(parts, response::full(submitted.to_string()))
+    }
+
+    /// Drives a run that the app submitted itself.
+    pub(super) async fn attach(
+        &self,
+        caller: Caller,
+        run: RunId,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let mut from = Outgoing::new(&self.runs, &caller, request.headers(), Resource::default());
+        let trace = self.runs.traces().context(proxy::trace(request.headers()));
+        let asked = attach_body(request).await;
+        let asked = asked.and_then(|(parts, asked)| from.renew(&parts).map(|()| asked));
+        let Attach { workspace, backends } = match asked {
+            Ok(asked) => asked,
+            Err(response) => return response,
+        };
+        let app = Arc::clone(&from.caller.app);
+        let Some(workspace) = &workspace.or(self.loaded().workspace) else {
+            return response::error(
+                StatusCode::CONFLICT,
+                Code::NoWorkspace,
+                "The bridge's configuration has no `upstream.workspace`; name the run's own as \
+                 `workspace` in the body.",
+            );
+        };
+        if !is_segment(workspace) || !is_segment(run.as_str()) {
+            return bad_request("The workspace or the run's id cannot stand in a path.");
+        }
+        let workspace = Workspace::from(workspace.as_str());
+        let key = RunKey { workspace, kind: RunKind::Agent, run };
+        if self.runs.others(&key.workspace, key.run.as_str(), &app.name).is_some() {
+            return no_such_run();
+        }
+        let known = match from.own_run(&key).await {
+            Ok(known) => known,
+            Err(refusal) => return refusal,
+        };
+        if let Some(known) = &known
+            && !known.is_given_up()
+        {
+            return known_run(known, &app);
+        }
+        // A second driver beside the eval's would make its calls again.
+        if let Some(eval) = self.runs.driven_by_eval(&key) {
+            return driven_already(&eval);
+        }
+        let table = match &known {
+            // It has the tools that it had.
+            Some(known) => Ok(Table::clone(&known.table)),
+            None => self.table(&app, backends).await,
+        };
+        let table = match table {
+            Ok(table) => table,
+            Err(response) => return response,
+        };
+        // A run that does not exist is told now, and not by a driver that gives up.
+        let past_is_lost = match self.snapshot(&key, &from.authority).await {
+            Ok(snapshot) => self.may_have_been_driven(snapshot).await,
+            Err(response) => return response,
+        };
+        if let Some(known) = known.as_ref().filter(|known| self.runs.revive(known)) {
+            info!(run = %known.key.run, app = %known.app, "attached again");
+            return response::json(StatusCode::ACCEPTED, &Shown::of(known));
+        }
+        // It was forgotten while MANTYX was asked, or was an eval's that is not known any more, and with
+        // it which of its calls were made.
+        let past_is_lost = past_is_lost || known.is_some() || self.runs.is_of_an_eval(&key);
+        let handed_over = key.clone();
+        let new = NewRun {
+            key,
+            app: app.name.clone(),
+            session: None,
+            authority: from.authority.clone(),
+            table: Arc::new(table),
+            has_past: true,
+            past_is_lost,
+            trace,
+        };
+        match self.runs.start(new).await {
+            Ok(run) => {
+                info!(run = %run.key.run, app = %run.app, "attached");
+                response::json(StatusCode::ACCEPTED, &Shown::of(&run))
+            }
+            Err(NotStarted::Driven(known)) => known_run(&known, &app),
+            // It has got an owner since it was looked for.
+            Err(NotStarted::Taken) => match self.runs.driven_by_eval(&handed_over) {
+                Some(eval) if self.runs.get(&eval).is_some_and(|it| it.app == app.name) => {
+                    driven_already(&eval)
+                }
+                _ => no_such_run(),
+            },
+        }
+    }
+
+    /// MANTYX's answer about the run `key`, if it shows the run.
+    async fn snapshot(
+        &self,
+        key: &RunKey,
+        authority: &Authority,
+    ) -> Result<reqwest::Response, Response<Body>> {
+        let answer = self.runs.upstream().ask(&key.path(), authority).await;
+        let answer = answer.map_err(|error| proxy::forward::unreachable(&error.to_string()))?;
+        match answer.status() {
+            status if status.is_success() => Ok(answer),
+            StatusCode::NOT_FOUND => Err(no_such_run()),
+            status => Err(response::error(
+                StatusCode::BAD_GATEWAY,
+                Code::UpstreamRefused,
+                &format!("MANTYX does not show the run to the bridge ({status})."),
+            )),
+        }
+    }
+
+    /// Whether the bridge may have driven the run of this snapshot before its journal was lost, so
+    /// that a call of it without an answer may have been made.
+    async fn may_have_been_driven(&self, snapshot: reqwest::Response) -> bool {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Snapshot {
+            created_at: String,
+        }
+        let journal = self.runs.journal();
+        let Some(loss) = journal.lost() else { return false };
+        // By MANTYX's own clock, if it shows that.
+        let date = snapshot.headers().get(header::DATE).and_then(|date| date.to_str().ok());
+        let now = date.and_then(|date| httpdate::parse_http_date(date).ok());
+        let now = now.unwrap_or_else(SystemTime::now);
+        let text = self.runs.upstream().text(snapshot).await.ok();
+        let snapshot = text.and_then(|text| serde_json::from_slice::<Snapshot>(&text).ok());
+        let created =
+            snapshot.and_then(|snapshot| humantime::parse_rfc3339_weak(&snapshot.created_at).ok());
+        let age = created.map(|created| now.duration_since(created).unwrap_or_default());
+        may_have_been_driven(age, journal.since(loss.moment()))
+    }
+
+    /// The names that the bridge answers to in a run which is handed over: those that it offers now,
+    /// and those of backends that are away: the run may have been given their tools before.
+    async fn table(
+        &self,
+        app: &App,
+        backends: Option<Vec<String>>,
+    ) -> Result<Table, Response<Body>> {
+        self.backends().registry.settled().await;
+        let offer = Arc::new(self.backends().registry.offer_of_known()).seen_by(&app.rights);
+        let all = names(&offer);
+        let chosen = match backends {
+            None => all,
+            Some(names) => {
+                let mut chosen = BTreeSet::new();
+                for name in names {
+                    match all.get(name.as_str()) {
+                        Some(known) => chosen.insert(known.clone()),
+                        None => return Err(unknown_backend(name, &all)),
+                    };
+                }
+                chosen
+            }
+        };
+        if chosen.is_empty() {
+            return Err(bad_request(
+                "There is no backend to answer the run's calls with; name at least one that the \
+                 app may use.",
+            ));
+        }
+        Ok(Table::assumed(&offer, chosen))
+    }
+
+    /// The runs that the caller sees: those that are driven and those that ended of late, the latest
+    /// first.
+    pub(super) fn list_runs(&self, caller: &Caller, headers: &HeaderMap) -> Response<Body> {
+        let sight = Sight::of(&self.runs, caller, headers);
+        let mut runs = self.runs.of_app(caller.sees());
+        runs.retain(|run| sight.has_run(&self.runs, run));
+        runs.sort_by_key(|run| std::cmp::Reverse(run.started_at()));
+        let mut ended = 0;
+        runs.retain(|run| {
+            ended += usize::from(run.has_ended());
+            !run.has_ended() || ended <= ENDED_SHOWN
+        });
+        let runs: Vec<Shown<'_>> = runs.iter().map(|run| Shown::of(run)).collect();
+        response::json(StatusCode::OK, &serde_json::json!({ "runs": runs }))
+    }
+
+    /// One run that the caller sees; `?workspace=` chooses where several have the id.
+    pub(super) fn show_run<B>(
+        &self,
+        caller: &Caller,
+        id: &RunId,
+        request: &Request<B>,
+    ) -> Response<Body> {
+        let sight = Sight::of(&self.runs, caller, request.headers());
+        let query = request.uri().query().unwrap_or_default();
+        let workspace = url::form_urlencoded::parse(query.as_bytes())
+            .find(|(key, _)| key == "workspace")
+            .map(|(_, workspace)| Workspace::from(workspace.as_ref()));
+        let wanted = |run: &&Arc<DrivenRun>| {
+            run.key.run == *id
+                && sight.has_run(&self.runs, run)
+                && workspace.as_ref().is_none_or(|wanted| *wanted == run.key.workspace)
+        };
+        let runs = self.runs.of_app(caller.sees());
+        match runs.iter().filter(wanted).max_by_key(|run| run.started_at()) {
+            Some(run) => response::json(StatusCode::OK, &Shown::of(run)),
+            None => no_such_run(),
+        }
+    }
+
+    /// The calls that the caller sees: those that run, and the last that were answered.
+    pub(super) fn list_calls(&self, caller: &Caller, headers: &HeaderMap) -> Response<Body> {
+        let sight = Sight::of(&self.runs, caller, headers);
+        let mut calls = self.runs.calls.history.of(caller.sees());
+        calls.retain(|call| sight.has_call(&self.runs, &call.app, call.run.as_ref()));
+        let calls: Vec<ShownCall<'_>> = calls.iter().map(ShownCall::of).collect();
+        response::json(StatusCode::OK, &serde_json::json!({ "calls": calls }))
+    }
+}
+
+/// The head of an attachment, and its body; without one, everything is left to the bridge.
+async fn attach_body(request: Request<Incoming>) -> Result<(Parts, Attach), Response<Body>> {
+    let (parts, body) = request.into_parts();
+    if body.is_end_stream() {
+        return Ok((parts, Attach::default()));
+    }
+    let body = json_body(Request::from_parts(parts.clone(), body), MAX_CALL).await?;
+    let asked = serde_json::from_slice(&body);
+    asked.map(|asked| (parts, asked)).map_err(|error| {
+        let shape = r#"{"workspace": "…", "backends": ["…"]}, both optional"#;
+        bad_request(&format!("The body is not {shape}: {error}."))
+    })
+}
+
+fn known_run(run: &DrivenRun, app: &App) -> Response<Body> {
+    if run.app == app.name {
+        response::json(StatusCode::OK, &Shown::of(run))
+    } else {
+        no_such_run()
+    }
+}
+
+/// The answer for an agent run whose calls the driver of an eval answers.
+fn driven_already(eval: &RunKey) -> Response<Body> {
+    response::error(
+        StatusCode::CONFLICT,
+        Code::DrivenAlready,
+        &format!(
+            "The run is an agent run of the eval {}, which the bridge drives: its calls are answered \
+             there. Read its events by {}.",
+            eval.run,
+            eval.stream_path()
+        ),
+    )
+}
+
+fn no_such_run() -> Response<Body> {
+    response::error(
+        StatusCode::NOT_FOUND,
+        Code::NotFound,
+        "There is no such run; GET /v1/runs lists those that the bridge drives for this app.",
+    )
+}
+
+fn millis(took: Duration) -> u64 {
+    u64::try_from(took.as_millis()).unwrap_or(u64::MAX)
+}

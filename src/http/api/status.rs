@@ -1,0 +1,461 @@
+//! What `/v1/status` shows. The names are fixed (DESIGN: other programs read them); more may be
+//! added.
+//!
+//! Must not: show an app a backend that it may not use, or anything secret.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use http::StatusCode;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::{
+    Api, Flaw, Loaded,
+    problems::{self, Problem},
+    time,
+};
+use crate::{
+    backend::{
+        calls::{self, BackendHandle},
+        circuit_breaker::Look,
+        peer::Verdict,
+        program::hiding::Exposure,
+        registry::Snapshot,
+    },
+    budget::{Budget, Shortage},
+    config::App,
+    http::auth::Caller,
+    model::{
+        ids::BackendName,
+        offer::{Offer, RefKind},
+        pin::Review,
+    },
+    tls::{self, certificate::Validity},
+    upstream::OpenError,
+};
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Status<'a> {
+    version: &'static str,
+    uptime_seconds: u64,
+    #[serde(flatten)]
+    daemon: Daemon<'a>,
+    backends: Vec<Backend>,
+}
+
+/// How the daemon itself is doing.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Daemon<'a> {
+    pub(super) upstream: Upstream<'a>,
+    runs: Runs,
+    approvals: Approvals,
+    /// Whether who asks has shown the operator's secret, and sees what is all apps'.
+    operator: bool,
+    pub(super) journal: Journal,
+    pub(super) state: State,
+    /// `null` where none is configured.
+    pub(super) audit: Option<Audit>,
+    /// `null` where the listeners speak none.
+    pub(super) tls: Option<Tls>,
+    pub(super) config: Config,
+    /// The caller's runs whose streams cannot be opened.
+    #[serde(skip)]
+    pub(super) failing: Vec<Failing>,
+    /// Why bodies have been refused.
+    #[serde(skip)]
+    pub(super) shortage: Option<String>,
+    /// What is wrong now, with its cure.
+    problems: Vec<Problem>,
+}
+
+/// Runs whose streams cannot be opened, all for the same reason.
+#[derive(Debug)]
+pub(super) struct Failing {
+    pub(super) error: String,
+    pub(super) status: Option<StatusCode>,
+    /// Whether MANTYX could be reached, and was asked.
+    pub(super) is_refusal: bool,
+    /// One of them, and how many there are.
+    pub(super) run: String,
+    pub(super) count: usize,
+}
+
+impl Failing {
+    fn of(api: &Api, caller: &Caller) -> Vec<Self> {
+        let mut all = api.runs.failing(caller.sees());
+        all.sort_by(|(one, _), (other, _)| one.run.as_str().cmp(other.run.as_str()));
+        let mut found: Vec<Self> = Vec::new();
+        for (key, failure) in all {
+            let error = failure.error.to_string();
+            match found.iter_mut().find(|known| known.error == error) {
+                Some(known) => known.count += 1,
+                None => found.push(Self {
+                    error,
+                    status: failure.error.status(),
+                    is_refusal: matches!(
+                        failure.error,
+                        OpenError::Refused(_) | OpenError::NotAStream(_)
+                    ),
+                    run: key.run.to_string(),
+                    count: 1,
+                }),
+            }
+        }
+        found
+    }
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Upstream<'a> {
+    base_url: &'a str,
+    workspace: Option<String>,
+    /// `null` before the first exchange.
+    pub(super) reachable: Option<bool>,
+    pub(super) last_error: Option<String>,
+    /// Why there is no token of `upstream.oauth`, or no newer one; `null` where all is well.
+    pub(super) token_error: Option<String>,
+    /// Somebody has to log in anew.
+    #[serde(skip)]
+    pub(super) grant_ended: bool,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Backend {
+    pub(super) name: String,
+    pub(super) kind: &'static str,
+    pub(super) state: &'static str,
+    required: bool,
+    pub(super) transport: &'static str,
+    protocol_version: Option<String>,
+    #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
+    server_info: Option<Box<RawValue>>,
+    /// Whether an agent's card is signed; `null` where no keys are configured, or no card was read.
+    pub(super) signature: Option<Signature>,
+    /// How many tools it offers.
+    tools: usize,
+    digest: Option<String>,
+    stale: bool,
+    last_refresh: Option<String>,
+    next_refresh: Option<String>,
+    pub(super) last_error: Option<String>,
+    /// Why the program can read files of the bridge's own; `problems` tells it.
+    #[serde(skip)]
+    pub(super) exposure: Option<Exposure>,
+    last_call: Option<LastCall>,
+    calls_in_flight: usize,
+    pub(super) breaker: Breaker,
+    pub(super) pin: Pin,
+    /// What it lists and is not offered, as it is too large or too much.
+    pub(super) left_out: Option<String>,
+}
+
+/// Whether an Agent Card is signed by one of the keys of its backend's `signature`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Signature {
+    valid: bool,
+    algorithm: Option<&'static str>,
+    /// The `kid` of the key, if it has one.
+    key: Option<String>,
+    /// Why it counts as not signed.
+    pub(super) error: Option<String>,
+}
+
+impl From<&Verdict> for Signature {
+    fn from(verdict: &Verdict) -> Self {
+        match verdict {
+            Verdict::Valid { algorithm, key } => Self {
+                valid: true,
+                algorithm: Some(algorithm.as_str()),
+                key: key.clone(),
+                error: None,
+            },
+            Verdict::Invalid(why) => {
+                Self { valid: false, algorithm: None, key: None, error: Some(why.clone()) }
+            }
+        }
+    }
+}
+
+/// What of a backend is not as the operator has accepted it; `GET /v1/trust` has more.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Pin {
+    /// `off`, `warn` or `enforce`.
+    mode: &'static str,
+    /// Tools that changed, or that are new.
+    changed: usize,
+    /// How many of them are neither offered nor called.
+    withdrawn: usize,
+    #[serde(skip)]
+    pub(super) review: Arc<Review>,
+    #[serde(skip)]
+    pub(super) unkept: Option<String>,
+}
+
+/// Whether calls reach the backend.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Breaker {
+    /// `closed` (they do), `open` (it keeps failing: none does), `half-open` (one may try).
+    pub(super) state: &'static str,
+    /// When one may try, while it is open.
+    retry_at: Option<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct LastCall {
+    at: String,
+    /// Whether the peer gave an answer, be it an error of its tool.
+    answered: bool,
+}
+
+impl From<calls::LastCall> for LastCall {
+    fn from(last: calls::LastCall) -> Self {
+        Self { at: time(last.at), answered: last.answered }
+    }
+}
+
+/// Where runs and calls are kept. While it has an error, no calls are made.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Journal {
+    bytes: u64,
+    pub(super) last_error: Option<String>,
+    /// The disk works: the journal is as large as it may be.
+    pub(super) full: bool,
+    /// What it has lost in the last 24 h: it was damaged, shortened or gone; `null` where nothing was.
+    pub(super) lost: Option<String>,
+}
+
+/// The rest of the state directory. Whatever is wrong with it, calls are made.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct State {
+    /// Why a file could not be written; it is tried again.
+    pub(super) last_error: Option<String>,
+    /// Which file other users of the machine can read or replace.
+    pub(super) exposed: Option<String>,
+}
+
+/// The audit log. Whatever is wrong with it, calls are made.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Audit {
+    pub(super) last_error: Option<String>,
+    /// Lines that could not be kept until they could be written.
+    pub(super) lost: u64,
+}
+
+/// The certificate of the listeners.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Tls {
+    /// Whom it is for: its DNS names and addresses.
+    names: Vec<String>,
+    /// Until when it is good.
+    pub(super) not_after: String,
+    /// Why newer files are not used.
+    pub(super) last_error: Option<String>,
+    #[serde(skip)]
+    pub(super) cure: &'static str,
+    #[serde(skip)]
+    pub(super) validity: Validity,
+}
+
+impl From<tls::Health> for Tls {
+    fn from(health: tls::Health) -> Self {
+        let facts = &health.settings.facts;
+        let names = facts.names.iter().map(ToString::to_string);
+        Self {
+            names: names.chain(facts.addresses.iter().map(ToString::to_string)).collect(),
+            not_after: time(facts.not_after),
+            last_error: health.flaw.as_ref().map(ToString::to_string),
+            cure: health.flaw.as_ref().map_or("", |flaw| flaw.cure),
+            validity: health.validity,
+        }
+    }
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Runs {
+    driven: usize,
+    /// Runs of before a restart that wait for the credential of their app; 0 where the bridge has one.
+    asleep: usize,
+}
+
+/// What the app's people are asked.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Approvals {
+    /// Calls of the app that wait for a person.
+    waiting: usize,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Config {
+    /// When bridge.yaml was last taken.
+    loaded_at: String,
+    /// What was not taken of it since, and why; `null` where nothing was left.
+    pub(super) last_error: Option<String>,
+    /// That is no mistake: some of it waits for a restart.
+    #[serde(skip)]
+    pub(super) needs_restart: bool,
+}
+
+impl Config {
+    fn of(loaded: &Loaded) -> Self {
+        Self {
+            loaded_at: time(loaded.at),
+            last_error: loaded.flaw.as_ref().map(ToString::to_string),
+            needs_restart: matches!(loaded.flaw, Some(Flaw::NeedsRestart(_))),
+        }
+    }
+}
+
+/// The status as the caller may see it.
+pub(super) fn status<'a>(api: &'a Api, caller: &Caller) -> Status<'a> {
+    let backends = backends(api, &caller.app);
+    Status {
+        version: env!("CARGO_PKG_VERSION"),
+        uptime_seconds: api.facts.since.elapsed().as_secs(),
+        daemon: daemon(api, caller, &backends),
+        backends,
+    }
+}
+
+/// How the daemon is doing, to a caller that sees these backends.
+pub(super) fn daemon<'a>(api: &'a Api, caller: &Caller, backends: &[Backend]) -> Daemon<'a> {
+    let health = api.runs.upstream().health();
+    let token_failure = api.runs.upstream().token_failure();
+    let loaded = api.loaded();
+    let journal = api.runs.journal().health();
+    let failing = Failing::of(api, caller);
+    let refused = failing.iter().find(|failing| failing.is_refusal);
+    let last_error = health.last_error.or_else(|| refused.map(|failing| failing.error.clone()));
+    let mut daemon = Daemon {
+        upstream: Upstream {
+            base_url: &api.facts.base_url,
+            workspace: loaded.workspace.clone(),
+            reachable: health.reachable,
+            last_error,
+            grant_ended: token_failure.as_ref().is_some_and(|failure| failure.grant_ended),
+            token_error: token_failure.map(|failure| failure.text),
+        },
+        runs: Runs { driven: api.runs.driven(), asleep: api.runs.asleep(caller.sees()) },
+        approvals: Approvals { waiting: api.runs.calls.approvals.waiting(caller.sees()) },
+        operator: caller.is_operator,
+        journal: Journal {
+            bytes: journal.bytes,
+            last_error: journal.error,
+            full: journal.is_full,
+            lost: api.runs.journal().lost().map(|loss| loss.what),
+        },
+        state: State {
+            last_error: api.facts.state.unwritten().into_iter().next(),
+            exposed: api.facts.state.exposed(),
+        },
+        audit: api.runs.calls.audit.as_deref().map(|audit| {
+            let health = audit.health();
+            Audit { last_error: health.error, lost: health.lost }
+        }),
+        tls: api.facts.tls.as_ref().map(|tls| tls.health().into()),
+        config: Config::of(&loaded),
+        failing,
+        shortage: shortage(caller),
+        problems: Vec::new(),
+    };
+    daemon.problems = problems::all(&daemon, backends);
+    daemon
+}
+
+/// What was short of room within the last minutes, in a sentence. Of other apps, only the operator
+/// learns the names.
+fn shortage(caller: &Caller) -> Option<String> {
+    const TOLD_FOR: Duration = Duration::from_secs(5 * 60);
+    let Shortage { used, most } = Budget::of_process().shortage(TOLD_FOR)?;
+    let most = most.map(|(app, bytes)| {
+        let is_shown = caller.is_operator || app == caller.app.name;
+        let app = if is_shown { format!("the app `{app}`") } else { "another app".to_owned() };
+        format!(", {} MiB of them for {app}", bytes >> 20)
+    });
+    Some(format!(
+        "Requests or answers were refused, as the bridge held {} MiB of them{}.",
+        used >> 20,
+        most.unwrap_or_default()
+    ))
+}
+
+/// The backends that `app` may use.
+pub(super) fn backends(api: &Api, app: &App) -> Vec<Backend> {
+    let handles = api.runs.calls.backends.handles();
+    handles
+        .iter()
+        .filter(|(name, _)| app.rights.include(name))
+        .filter_map(|(name, backend)| one(api, name, backend))
+        .collect()
+}
+
+/// The status of one backend.
+pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
+    one(api, name, api.runs.calls.backends.handles().get(name)?)
+}
+
+/// The word for what kind of backend `name` is.
+pub(super) fn kind(offer: &Offer, name: &BackendName) -> Option<&'static str> {
+    Some(match offer.backend(name.as_str())?.kind {
+        RefKind::McpLocal => "mcp",
+        RefKind::A2aLocal => "a2a",
+        RefKind::Local => "local",
+    })
+}
+
+fn one(api: &Api, name: &BackendName, backend: &BackendHandle) -> Option<Backend> {
+    let registry = &api.runs.calls.backends.registry;
+    let known: Snapshot = registry.snapshot(name.as_str())?;
+    let offer = registry.offer();
+    let kind = kind(&offer, name)?;
+    let stale = known.is_stale();
+    Some(Backend {
+        name: name.to_string(),
+        kind,
+        state: known.phase.as_str(),
+        required: backend.rules.required,
+        transport: backend.dial.transport(),
+        protocol_version: known.about.protocol_version,
+        server_info: known.about.server_info.map(|info| RawValue::to_owned(&info)),
+        signature: known.about.signature.as_deref().map(Signature::from),
+        tools: known.catalog.as_ref().map_or(0, |catalog| catalog.tool_count()),
+        digest: known.catalog.as_ref().map(|catalog| catalog.digest().to_owned()),
+        stale,
+        last_refresh: known.last_refresh.map(time),
+        next_refresh: known.next_refresh.map(time),
+        last_error: known.last_error,
+        exposure: backend.dial.exposure(),
+        last_call: backend.last_call().map(LastCall::from),
+        calls_in_flight: backend.in_flight(),
+        breaker: breaker(backend.breaker()),
+        left_out: known.catalog.as_ref().and_then(|catalog| Some(catalog.left_out()?.to_owned())),
+        pin: Pin {
+            mode: known.review.mode.as_str(),
+            changed: known.review.open().count(),
+            withdrawn: known.review.withdrawn(),
+            review: known.review,
+            unkept: known.unkept,
+        },
+    })
+}
+
+fn breaker(look: Look) -> Breaker {
+    let wait = match look {
+        Look::Open(wait) => Some(wait),
+        Look::Closed | Look::HalfOpen => None,
+    };
+    Breaker { state: look.as_str(), retry_at: wait.map(|wait| time(SystemTime::now() + wait)) }
+}

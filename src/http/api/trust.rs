@@ -1,0 +1,220 @@
+//! `/v1/trust`: what the backends show a model against what the operator has accepted of it, and
+//! accepting it.
+//!
+//! Looking is for every app, as far as its backends go. Accepting is the operator's: what tools do to a
+//! model is decided once for all apps, and by none of them. The operator is whoever can read the file
+//! `operator` in the state directory.
+//!
+//! Must not: accept anything but what was looked at.
+
+use std::time::Duration;
+
+use http::{Response, StatusCode};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+use tracing::info;
+
+use super::{Api, bad_request, names, routes::ApiRequest, status, unknown_backend};
+use crate::{
+    backend::registry::Snapshot,
+    http::{
+        auth::Caller,
+        error_code::Code,
+        response::{self, Body},
+    },
+    model::{
+        ids::BackendName,
+        pin::{CARD, Finding, NotTaken, Review, Take},
+        rights::Rights,
+    },
+};
+
+/// The largest list of tools that are accepted at once.
+const MAX_ACCEPT: usize = 1 << 20;
+/// How long an answer waits for what is accepted to be on disk.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What was accepted of the backends.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Trust {
+    backends: Vec<Pinned>,
+}
+
+/// What was accepted of one backend, and what is not as it was accepted.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Pinned {
+    name: String,
+    kind: &'static str,
+    /// `off`, `warn` or `enforce`.
+    mode: &'static str,
+    /// How many tools are as they were accepted; the card of an agent counts as one.
+    accepted: usize,
+    /// Names the findings: whoever accepts them says which they were.
+    digest: String,
+    findings: Vec<Found>,
+    /// Why nothing is known of what was accepted.
+    damaged: Option<String>,
+    /// Why what is accepted is not on disk; a restart would forget it.
+    unkept: Option<String>,
+}
+
+/// One tool that is not as it was accepted.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Found {
+    /// The server's own name for it; `null` for the card of an agent.
+    tool: Option<String>,
+    /// `changed`, `new`, `hidden` (not known before, and with hidden characters) or `gone`.
+    change: &'static str,
+    /// It is neither offered nor called.
+    withdrawn: bool,
+    /// The characters in it that nobody sees.
+    hidden: Vec<String>,
+    /// Lines that were accepted begin with `-`, those that are there now with `+`. Hidden characters
+    /// are written out.
+    diff: Vec<String>,
+}
+
+/// What is accepted.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Acceptance {
+    accept: Accept,
+    /// That of the findings that were looked at.
+    digest: String,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum Accept {
+    Everything(Everything),
+    /// The tools, by the server's own names.
+    Tools(Vec<String>),
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Everything {
+    All,
+}
+
+impl Pinned {
+    fn of(name: &BackendName, kind: &'static str, known: &Snapshot, rights: &Rights) -> Self {
+        let review = &known.review;
+        let findings = review.findings.values();
+        let findings = findings.filter(|found| rights.include_tool(name, &found.tool));
+        Self {
+            name: name.to_string(),
+            kind,
+            mode: review.mode.as_str(),
+            accepted: review.known,
+            digest: review.digest.clone(),
+            findings: findings.map(|found| Found::of(found, review)).collect(),
+            damaged: review.damaged.as_deref().map(str::to_owned),
+            unkept: known.unkept.clone(),
+        }
+    }
+}
+
+impl Found {
+    fn of(finding: &Finding, review: &Review) -> Self {
+        let hidden = finding.hidden.iter().map(|c| format!("U+{:04X}", u32::from(*c)));
+        Self {
+            tool: (finding.tool != CARD).then(|| finding.tool.clone()),
+            change: finding.change.as_str(),
+            withdrawn: review.withdraws(&finding.tool),
+            hidden: hidden.collect(),
+            diff: finding.diff(),
+        }
+    }
+}
+
+impl Api {
+    /// What was accepted of the backends that the caller may use; of all of them, for the operator.
+    pub(super) fn trust(&self, caller: &Caller) -> Response<Body> {
+        let rights = match caller.is_operator {
+            true => &Rights::default(),
+            false => caller.app.rights.as_ref(),
+        };
+        let all = names(&self.backends().registry.offer());
+        let mine = all.iter().filter(|name| rights.include(name));
+        let backends = mine.filter_map(|name| self.pinned(name, rights)).collect();
+        response::json(StatusCode::OK, &Trust { backends })
+    }
+
+    /// `None` for what has no pins: a local tool is the operator's own. What may not be used is not
+    /// shown either.
+    fn pinned(&self, name: &BackendName, rights: &Rights) -> Option<Pinned> {
+        let kind = status::kind(&self.backends().registry.offer(), name)?;
+        let known = self.backends().registry.snapshot(name.as_str())?;
+        (kind != "local").then(|| Pinned::of(name, kind, &known, rights))
+    }
+
+    /// Accepts what a backend shows, as the operator has looked at it.
+    pub(super) async fn accept(&self, asked: ApiRequest) -> Response<Body> {
+        let ApiRequest { mut caller, request, segment: name } = asked;
+        if !caller.is_operator {
+            return response::error(
+                StatusCode::FORBIDDEN,
+                Code::OperatorOnly,
+                "Accepting is for the operator of the bridge, who shows what stands in the file \
+                 `operator` of its state directory as X-Bridge-Operator, or signs in to the page \
+                 with it; `mantyx-bridge trust accept` does so.",
+            );
+        }
+        let (_, body) = match self.read_json(&mut caller, request, MAX_ACCEPT).await {
+            Ok(read) => read,
+            Err(response) => return response,
+        };
+        let wanted: Acceptance = match serde_json::from_slice(&body) {
+            Ok(wanted) => wanted,
+            Err(error) => return bad_request(&format!("The body cannot be used: {error}.")),
+        };
+        let take = match &wanted.accept {
+            Accept::Everything(Everything::All) => Take::All,
+            Accept::Tools(tools) => Take::Tools(tools),
+        };
+        let registry = &self.backends().registry;
+        let (offer, all_rights) = (registry.offer(), &Rights::default());
+        let all = names(&offer);
+        let found = offer.backends().map(|(name, _)| name).find(|one| one.as_str() == name);
+        let accepted =
+            found.and_then(|name| Some((name, registry.accept(name, &wanted.digest, take)?)));
+        let (name, outcome) = match accepted {
+            Some((name, outcome)) if self.pinned(name, all_rights).is_some() => (name, outcome),
+            _ => {
+                let mut response = unknown_backend(name, &all);
+                *response.status_mut() = StatusCode::NOT_FOUND;
+                return response;
+            }
+        };
+        match outcome {
+            Ok(()) => {}
+            Err(NotTaken::Moved) => {
+                return response::error(
+                    StatusCode::CONFLICT,
+                    Code::CatalogChanged,
+                    "The digest is not that of what there is now, so nothing was accepted: it has \
+                     changed since it was looked at. Look again.",
+                );
+            }
+            Err(NotTaken::NoSuchTool(tool)) => {
+                return bad_request(&format!(
+                    "There is nothing to accept of a tool {tool:?}, so nothing was accepted."
+                ));
+            }
+        }
+        info!(backend = %name, "the operator has accepted what the backend shows");
+        // What cannot be written in time is told in the answer.
+        let kept = registry.wait_for(|registry| registry.is_kept(name).then_some(()));
+        let in_time = timeout(PATIENCE, kept).await.is_ok();
+        let Some(mut pinned) = self.pinned(name, all_rights) else {
+            return unknown_backend(name.to_string(), &all);
+        };
+        if !in_time && pinned.unkept.is_none() {
+            pinned.unkept = Some("it has not been written yet".to_owned());
+        }
+        response::json(StatusCode::OK, &pinned)
+    }
+}

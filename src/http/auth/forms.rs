@@ -1,0 +1,152 @@
+//! The sign-in form, whose sender has not been let in yet: all forms together hold little memory, and
+//! each for a short time.
+//!
+//! Must not: look at what a form says.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    fmt,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use tokio::time::timeout;
+
+use crate::http::{client_info::ClientKey, response::ReadError};
+
+/// The largest form, which holds one token.
+const MAX_FORM: usize = 8 << 10;
+/// How many forms are read at once.
+const MOST_FORMS: usize = 32;
+/// How many of them are of one peer that can be told from others.
+const MOST_OF_PEER: usize = 8;
+/// How long a form may take to come.
+const FORM_TIME: Duration = Duration::from_secs(5);
+
+/// Reads forms of senders that have not been let in yet, into memory outside of the process's budget:
+/// forms that never end would otherwise take the room of the apps' bodies.
+///
+/// One peer has a share of them, so that it cannot keep everybody else from signing in.
+#[derive(Debug, Default)]
+pub struct Forms(Mutex<HashMap<ClientKey, usize>>);
+
+/// One form, for as long as it is read.
+struct Reading<'a> {
+    forms: &'a Forms,
+    peer: ClientKey,
+}
+
+impl Forms {
+    pub async fn read<B>(&self, peer: ClientKey, body: B) -> Result<Vec<u8>, ReadError>
+    where
+        B: http_body::Body<Data = Bytes> + Unpin,
+        B::Error: fmt::Display,
+    {
+        let _reading = self.enter(peer).ok_or(ReadError::TooManyForms)?;
+        let form = timeout(FORM_TIME, read_form(body)).await;
+        form.unwrap_or(Err(ReadError::FormTooSlow(FORM_TIME)))
+    }
+
+    fn enter(&self, peer: ClientKey) -> Option<Reading<'_>> {
+        let mut forms = self.lock();
+        let all: usize = forms.values().sum();
+        let of_peer = forms.get(&peer).copied().unwrap_or_default();
+        if all >= MOST_FORMS || !peer.is_shared() && of_peer >= MOST_OF_PEER {
+            return None;
+        }
+        forms.insert(peer, of_peer + 1);
+        Some(Reading { forms: self, peer })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ClientKey, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        if let Entry::Occupied(mut of_peer) = self.forms.lock().entry(self.peer) {
+            *of_peer.get_mut() -= 1;
+            if *of_peer.get() == 0 {
+                of_peer.remove();
+            }
+        }
+    }
+}
+
+async fn read_form<B>(mut body: B) -> Result<Vec<u8>, ReadError>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+    B::Error: fmt::Display,
+{
+    let mut form = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| ReadError::Broken(error.to_string()))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if form.len() + data.len() > MAX_FORM {
+            return Err(ReadError::TooLarge { limit: MAX_FORM });
+        }
+        form.extend_from_slice(&data);
+    }
+    Ok(form)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Forms that never end, in paused time.
+
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use futures_util::{StreamExt as _, future::join_all, stream::pending};
+    use http::header;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::http::response::{Body, full, streamed};
+
+    /// Any program of this machine.
+    const LOCAL: ClientKey = ClientKey::Address(IpAddr::V4(Ipv4Addr::LOCALHOST));
+
+    /// One byte, and then nothing.
+    fn stuck() -> Body {
+        streamed(futures_util::stream::iter([Bytes::from("t")]).chain(pending()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn forms_are_few_and_short() {
+        let (forms, begun) = (Forms::default(), Instant::now());
+        let status =
+            |read: Result<Vec<u8>, ReadError>| read.unwrap_err().response().status().as_u16();
+        let all = join_all((0..MOST_FORMS).map(|_| forms.read(LOCAL, stuck())));
+        let one_more = async {
+            tokio::task::yield_now().await;
+            let refused = forms.read(LOCAL, full("token=x")).await.unwrap_err().response();
+            assert!(refused.headers().contains_key(header::RETRY_AFTER));
+            refused.status().as_u16()
+        };
+        let (all, one_more) = tokio::join!(all, one_more);
+        assert_eq!(one_more, 503);
+        assert!(all.into_iter().all(|read| status(read) == 408));
+        assert_eq!(begun.elapsed(), FORM_TIME);
+        assert_eq!(forms.read(LOCAL, full("token=x")).await.unwrap(), b"token=x");
+        assert_eq!(status(forms.read(LOCAL, full(vec![0; MAX_FORM + 1])).await), 413);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_peer_leaves_places_to_others() {
+        let forms = Forms::default();
+        let peer = |last| ClientKey::Address(Ipv4Addr::new(192, 0, 2, last).into());
+        let stuck = join_all((0..MOST_FORMS).map(|_| forms.read(peer(1), stuck())));
+        let another = async {
+            tokio::task::yield_now().await;
+            forms.read(peer(2), full("token=x")).await.unwrap()
+        };
+        let (stuck, another) = tokio::join!(stuck, another);
+        assert_eq!(another, b"token=x");
+        let refused = |read: &&Result<_, _>| matches!(read, Err(ReadError::TooManyForms));
+        assert_eq!(stuck.iter().filter(refused).count(), MOST_FORMS - MOST_OF_PEER);
+        assert!(forms.lock().is_empty());
+    }
+}

@@ -1,0 +1,278 @@
+//! People who signed in at the status page: a cookie stands for the token that they showed.
+//!
+//! The token itself is kept neither by the browser nor here, and a session lasts no longer than an
+//! app has it. Browsers send a cookie to every port of a host, so a session opens less than the
+//! token does (`Access::AppOrSession`): looking, and what the page has buttons for. What calls are
+//! made with, and whether they are, it opens only with its key (`Access::AppOrSessionWithKey`), which the page
+//! is given once and keeps where browsers keep what belongs to one port alone.
+//!
+//! Must not: let anyone in by anything but a cookie that was made here.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use http::{HeaderMap, HeaderValue, header};
+use sha2::{Digest as _, Sha256};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
+
+use super::{TokenHash, forms::Forms};
+use crate::model::catalog::hex;
+
+/// How long a session lasts.
+const LIFE: Duration = Duration::from_secs(12 * 60 * 60);
+/// The most sessions at once. The token with the most of them loses its oldest first, so that nobody
+/// who signs in again and again signs others out.
+const MOST: usize = 256;
+
+/// Where the page shows the key of its session.
+pub const KEY_HEADER: &str = "x-bridge-key";
+
+/// All sessions of this process.
+#[derive(Debug, Default)]
+pub struct Sessions {
+    /// By the hash of the cookie's value.
+    open: Mutex<HashMap<[u8; 32], Session>>,
+    /// One of them has ended before its time.
+    ended: watch::Sender<()>,
+    /// Reads the forms that begin them.
+    pub forms: Forms,
+}
+
+#[derive(Debug)]
+struct Session {
+    token: TokenHash,
+    /// The hash of its key.
+    key: [u8; 32],
+    until: Instant,
+}
+
+/// What a browser is given for a session.
+#[derive(Debug)]
+pub struct Begun {
+    /// For `Set-Cookie`.
+    pub cookie: HeaderValue,
+    /// For the page's script, which shows it in [`KEY_HEADER`].
+    pub key: String,
+}
+
+/// The operating system gave no random bytes.
+#[derive(Debug, thiserror::Error)]
+#[error("no random bytes: {0}")]
+pub struct NoRandom(#[from] getrandom::Error);
+
+impl Sessions {
+    /// Begins a session with `token`. `headers` are those of the request, and `secure` says that the
+    /// browser's connection is encrypted.
+    pub fn begin(
+        &self,
+        token: TokenHash,
+        headers: &HeaderMap,
+        secure: bool,
+    ) -> Result<Begun, NoRandom> {
+        let (value, key) = (random()?, random()?);
+        let now = Instant::now();
+        let mut open = self.lock();
+        open.retain(|_, session| session.until > now);
+        if open.len() >= MOST {
+            let of = |token| open.values().filter(move |session| session.token == token);
+            let tokens = open.values().map(|session| session.token);
+            let most = tokens.max_by_key(|token| of(*token).count());
+            let own = open.iter().filter(|(_, session)| Some(session.token) == most);
+            let oldest = own.min_by_key(|(_, session)| session.until).map(|(hash, _)| *hash);
+            if let Some(oldest) = oldest {
+                open.remove(&oldest);
+                self.ended.send_replace(());
+            }
+        }
+        let session = Session { token, key: hash(&key), until: now + LIFE };
+        open.insert(hash(&value), session);
+        Ok(Begun { cookie: cookie(headers, &value, LIFE, secure), key })
+    }
+
+    /// The token that the request's cookie stands for.
+    pub fn token(&self, headers: &HeaderMap) -> Option<TokenHash> {
+        let wanted = hash(value_of(headers)?);
+        let open = self.lock();
+        let session = open.get(&wanted)?;
+        (session.until > Instant::now()).then_some(session.token)
+    }
+
+    /// Whether the request shows the key of its cookie's session.
+    pub fn has_key(&self, headers: &HeaderMap) -> bool {
+        let shown = headers.get(KEY_HEADER).and_then(|key| key.to_str().ok());
+        let (Some(value), Some(shown)) = (value_of(headers), shown) else { return false };
+        self.lock().get(&hash(value)).is_some_and(|session| session.key == hash(shown))
+    }
+
+    /// Ends the session of the request's cookie; what this gives is for `Set-Cookie`.
+    pub fn end(&self, headers: &HeaderMap) -> HeaderValue {
+        if let Some(value) = value_of(headers) {
+            self.lock().remove(&hash(value));
+            self.ended.send_replace(());
+        }
+        cookie(headers, "", Duration::ZERO, false)
+    }
+
+    /// Ends when the session of the request's cookie does; `None` where there is none.
+    pub fn over(self: &Arc<Self>, headers: &HeaderMap) -> Option<impl Future<Output = ()> + use<>> {
+        let (this, wanted) = (Arc::clone(self), hash(value_of(headers)?));
+        let mut ended = self.ended.subscribe();
+        let until = self.lock().get(&wanted)?.until;
+        Some(async move {
+            let gone = ended.wait_for(|()| !this.lock().contains_key(&wanted));
+            // An error says that the daemon is going down.
+            timeout_at(until, gone).await.ok();
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 32], Session>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn random() -> Result<String, NoRandom> {
+    let mut random = [0; 32];
+    getrandom::fill(&mut random)?;
+    Ok(hex(&random))
+}
+
+/// Looked up by its hash, so that the time tells nothing about the values that there are.
+fn hash(value: &str) -> [u8; 32] {
+    Sha256::digest(value).into()
+}
+
+/// The cookie's name has the port, as bridges on other ports of a host share its cookies.
+fn name_of(headers: &HeaderMap) -> String {
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let port = host.rsplit_once(':').map_or("", |(_, port)| port);
+    let port: String = port.chars().filter(char::is_ascii_digit).collect();
+    format!("mantyx_bridge_{port}")
+}
+
+fn cookie(headers: &HeaderMap, value: &str, life: Duration, secure: bool) -> HeaderValue {
+    let (name, seconds) = (name_of(headers), life.as_secs());
+    let secure = if secure { "; Secure" } else { "" };
+    let cookie =
+        format!("{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}");
+    HeaderValue::try_from(cookie).expect("letters, digits and marks")
+}
+
+fn value_of(headers: &HeaderMap) -> Option<&str> {
+    let name = name_of(headers);
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = cookies.flat_map(|cookies| cookies.split(';'));
+    pairs.find_map(|pair| {
+        let (key, value) = pair.trim().split_once('=')?;
+        (key == name).then_some(value)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    //! In by the cookie alone, and not for ever.
+
+    use super::*;
+
+    fn request(cookies: &[&str]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, HeaderValue::from_static("127.0.0.1:7717"));
+        for cookie in cookies {
+            headers.append(header::COOKIE, HeaderValue::try_from(*cookie).unwrap());
+        }
+        headers
+    }
+
+    fn begin(sessions: &Sessions, token: &str) -> String {
+        let begun = sessions.begin(TokenHash::of(token.as_bytes()), &request(&[]), false).unwrap();
+        let cookie = begun.cookie.to_str().unwrap();
+        assert!(cookie.ends_with("; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict"), "{cookie}");
+        cookie.split(';').next().unwrap().to_owned()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cookie_stands_for_its_app_until_it_is_old() {
+        let sessions = Sessions::default();
+        let (one, two) = (begin(&sessions, "one"), begin(&sessions, "two"));
+        assert!(one.starts_with("mantyx_bridge_7717="), "{one}");
+        assert_eq!(sessions.token(&request(&["a=b", &two])), Some(TokenHash::of(b"two")));
+        let both = format!("x=1; {one}; y=2");
+        assert_eq!(sessions.token(&request(&[&both])), Some(TokenHash::of(b"one")));
+        for other in ["", "mantyx_bridge_7717=", "mantyx_bridge_7717=0"] {
+            assert_eq!(sessions.token(&request(&[other])), None, "{other}");
+        }
+        assert_eq!(
+            sessions.token(&request(&[&one.replace("7717", "7718")])),
+            None,
+            "another port's"
+        );
+
+        let gone = sessions.end(&request(&[&one]));
+        assert!(gone.to_str().unwrap().starts_with("mantyx_bridge_7717=; Path=/; Max-Age=0"));
+        assert_eq!(sessions.token(&request(&[&one])), None);
+        tokio::time::advance(LIFE).await;
+        assert_eq!(sessions.token(&request(&[&two])), None, "too old");
+    }
+
+    #[test]
+    fn a_key_is_of_its_session_alone() {
+        let sessions = Sessions::default();
+        let begun = || sessions.begin(TokenHash::of(b"one"), &request(&[]), false).unwrap();
+        let (one, two) = (begun(), begun());
+        let with = |cookie: &HeaderValue, key: &str| {
+            let cookie = cookie.to_str().unwrap().split(';').next().unwrap();
+            let mut headers = request(&[cookie]);
+            headers.insert(KEY_HEADER, HeaderValue::try_from(key).unwrap());
+            sessions.has_key(&headers)
+        };
+        assert!(with(&one.cookie, &one.key) && with(&two.cookie, &two.key));
+        assert!(!with(&one.cookie, &two.key) && !with(&one.cookie, ""));
+        let value = one.cookie.to_str().unwrap().split(['=', ';']).nth(1).unwrap();
+        assert!(!with(&one.cookie, value), "the cookie is none");
+        assert!(!sessions.has_key(&request(&[])));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn there_are_only_so_many() {
+        let sessions = Sessions::default();
+        let first = begin(&sessions, "one");
+        for _ in 0..MOST {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            begin(&sessions, "one");
+        }
+        assert_eq!(sessions.lock().len(), MOST);
+        assert_eq!(sessions.token(&request(&[&first])), None, "the oldest has ended");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_signs_others_out() {
+        let sessions = Sessions::default();
+        let other = begin(&sessions, "other");
+        for _ in 0..2 * MOST {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            begin(&sessions, "one");
+        }
+        assert_eq!(sessions.token(&request(&[&other])), Some(TokenHash::of(b"other")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_looks_on_hears_of_the_end_of_a_session() {
+        let sessions = Arc::new(Sessions::default());
+        let (one, two) = (begin(&sessions, "one"), begin(&sessions, "two"));
+        let over = |cookie: &str| sessions.over(&request(&[cookie]));
+        let (mut first, second) = (Box::pin(over(&one).unwrap()), over(&two).unwrap());
+        sessions.end(&request(&["mantyx_bridge_7717=another"]));
+        assert!(futures_util::poll!(&mut first).is_pending());
+        sessions.end(&request(&[&one]));
+        first.await;
+        assert!(over(&one).is_none() && over("").is_none());
+        let before = Instant::now();
+        second.await;
+        assert_eq!(before.elapsed(), LIFE);
+    }
+}

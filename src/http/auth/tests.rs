@@ -1,0 +1,274 @@
+//! The matrix of names, origins and tokens.
+
+use super::*;
+use crate::model::{ids::AppName, san::San};
+
+fn app(name: &str, token: &str) -> App {
+    App {
+        name: AppName::from(name),
+        token: Some(TokenHash::of(token.as_bytes())),
+        users: Vec::new(),
+        certificate: None,
+        rights: Arc::default(),
+        max_concurrent_calls: None,
+        approves: false,
+        rate: None,
+        credential: None,
+    }
+}
+
+fn hosts() -> Hosts {
+    Hosts::new(&["127.0.0.1:7717".parse().unwrap()], &[], None)
+}
+
+fn operator() -> TokenHash {
+    TokenHash::of(b"the operator")
+}
+
+fn authenticator(auth: Auth) -> Authenticator {
+    let apps = vec![app("billing", "t0ken-one"), app("hr", "t0ken-two")];
+    Authenticator::new(auth, operator(), &apps, hosts())
+}
+
+fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
+    let parse = |(name, value): &(&str, &str)| {
+        (name.parse::<HeaderName>().unwrap(), value.parse::<http::HeaderValue>().unwrap())
+    };
+    pairs.iter().map(parse).collect()
+}
+
+fn tcp() -> ClientInfo {
+    ClientInfo::Tcp { peer: "127.0.0.1:50000".parse().unwrap() }
+}
+
+#[track_caller]
+fn browser(pairs: &[(&str, &str)], expected: &Result<(), Refusal>) {
+    let uri = Uri::from_static("/v1/status");
+    assert_eq!(authenticator(Auth::Token).check_browser(&uri, &headers(pairs), &tcp()), *expected);
+}
+
+#[test]
+fn only_our_names_are_ours() {
+    for host in ["127.0.0.1:7717", "localhost:7717", "LOCALHOST:7717"] {
+        browser(&[("host", host)], &Ok(()));
+    }
+    for host in [
+        "evil.com",
+        "evil.com:7717",
+        "127.0.0.1.nip.io:7717",
+        "localhost.evil.com:7717",
+        "localhost",
+        "localhost.:7717",
+        "0.0.0.0:7717",
+        "[::]:7717",
+        "",
+        "127.0.0.1:7718",
+    ] {
+        browser(&[("host", host)], &Err(Refusal::ForeignHost));
+    }
+    browser(&[], &Err(Refusal::NoHost));
+}
+
+#[test]
+fn two_hosts_and_another_authority_are_refused() {
+    let client = &tcp();
+    let mut two = headers(&[("host", "127.0.0.1:7717")]);
+    two.append(header::HOST, "evil.com".parse().unwrap());
+    let authenticator = authenticator(Auth::Token);
+    let plain = Uri::from_static("/v1/status");
+    assert_eq!(authenticator.check_browser(&plain, &two, client), Err(Refusal::NoHost));
+    let absolute = Uri::from_static("http://evil.com/v1/status");
+    let one = headers(&[("host", "127.0.0.1:7717")]);
+    assert_eq!(authenticator.check_browser(&absolute, &one, client), Err(Refusal::ForeignHost));
+}
+
+#[test]
+fn foreign_pages_are_refused() {
+    let host = ("host", "127.0.0.1:7717");
+    for (name, value) in [
+        ("origin", "null"),
+        ("origin", "http://evil.com"),
+        ("origin", "http://localhost:1"),
+        ("origin", "https://127.0.0.1:7717"),
+        ("referer", "http://evil.com/a"),
+        ("sec-fetch-site", "cross-site"),
+        ("sec-fetch-site", "same-site"),
+    ] {
+        browser(&[host, (name, value)], &Err(Refusal::CrossOrigin));
+    }
+    browser(&[host, ("origin", "http://127.0.0.1:7717")], &Ok(()));
+    browser(&[host, ("referer", "http://localhost:7717/page")], &Ok(()));
+    browser(&[host, ("sec-fetch-site", "none")], &Ok(()));
+}
+
+#[track_caller]
+fn identify(auth: Auth, pairs: &[(&str, &str)], expected: Result<&str, Refusal>) {
+    let found = authenticator(auth).identify(&headers(pairs), &ClientInfo::Unix { peer: None });
+    let found = found.map(|caller| caller.app.name.as_str().to_owned());
+    assert_eq!(found, expected.map(str::to_owned));
+}
+
+#[test]
+fn a_token_finds_its_app() {
+    identify(Auth::Token, &[("authorization", "Bearer t0ken-one")], Ok("billing"));
+    identify(Auth::Token, &[("authorization", "bearer t0ken-two")], Ok("hr"));
+    identify(Auth::Token, &[("x-api-key", "t0ken-two")], Ok("hr"));
+    identify(
+        Auth::Token,
+        &[("authorization", "Bearer mantyx_key"), ("x-api-key", "t0ken-one")],
+        Ok("billing"),
+    );
+}
+
+#[test]
+fn without_a_right_token_nobody_comes_in() {
+    identify(Auth::Token, &[], Err(Refusal::NoToken));
+    identify(Auth::Token, &[("authorization", "Basic abc")], Err(Refusal::NoToken));
+    identify(Auth::Token, &[("authorization", "Bearer ")], Err(Refusal::WrongToken));
+    identify(Auth::Token, &[("x-api-key", "t0ken-on")], Err(Refusal::WrongToken));
+    identify(Auth::Off, &[], Ok("billing"));
+}
+
+#[test]
+fn a_refusal_is_counted_by_the_code_that_its_sender_reads() {
+    use Refusal::{
+        CrossOrigin, ForeignHost, NoHost, NoToken, OtherApp, OtherCertificate, TooManyFailures,
+        TooManyRequests, WrongToken,
+    };
+    let all = [
+        NoHost,
+        ForeignHost,
+        CrossOrigin,
+        NoToken,
+        WrongToken,
+        OtherApp,
+        OtherCertificate,
+        TooManyFailures(Duration::ZERO),
+        TooManyRequests(Duration::ZERO),
+    ];
+    for refusal in all {
+        assert_eq!(crate::metrics::Label::as_str(refusal.kind()), refusal.code().as_str());
+    }
+}
+
+/// A33: the kernel's word on who has connected is worth a token, and only to whom it was given.
+#[test]
+fn a_user_is_its_app_on_a_unix_socket() {
+    let mut apps = vec![app("billing", "t0ken-one"), app("hr", "t0ken-two")];
+    apps[1].users = vec![1000, 1001];
+    let authenticator = Authenticator::new(Auth::Token, operator(), &apps, hosts());
+    let by = |uid: Option<u32>, pairs: &[(&str, &str)]| {
+        let peer = uid.map(|uid| crate::http::client_info::Process { uid, pid: Some(7) });
+        let found = authenticator.identify(&headers(pairs), &ClientInfo::Unix { peer });
+        found.map(|caller| (caller.app.name.to_string(), caller.token_in.is_some()))
+    };
+    let is = |name: &str, by_token| Ok((name.to_owned(), by_token));
+    assert_eq!(by(Some(1001), &[]), is("hr", false));
+    // What it shows besides is its own credential, for MANTYX.
+    assert_eq!(by(Some(1000), &[("authorization", "Bearer its-own")]), is("hr", false));
+    assert_eq!(by(Some(1000), &[("x-api-key", "t0ken-one")]), is("billing", true));
+    for uid in [Some(0), Some(1002), None] {
+        assert_eq!(by(uid, &[]), Err(Refusal::NoToken));
+        assert_eq!(by(uid, &[("x-api-key", "t0ken-two")]), is("hr", true));
+    }
+    let over_tcp = authenticator.identify(&headers(&[]), &tcp());
+    assert!(matches!(over_tcp, Err(Refusal::NoToken)));
+}
+
+#[test]
+fn who_fails_too_often_has_to_wait() {
+    let authenticator = authenticator(Auth::Token);
+    let from = |address: &str| ClientInfo::Tcp { peer: address.parse().unwrap() };
+    let (guesser, other) = (from("192.0.2.1:1"), from("192.0.2.2:1"));
+    for _ in 0..10 {
+        authenticator.check_failures(&guesser).unwrap();
+        assert_eq!(authenticator.turned_away(Refusal::WrongToken, &guesser), Refusal::WrongToken);
+        // What is no guess does not count.
+        assert_eq!(authenticator.turned_away(Refusal::NoHost, &other), Refusal::NoHost);
+    }
+    let told = authenticator.turned_away(Refusal::WrongToken, &guesser);
+    assert!(matches!(told, Refusal::TooManyFailures(wait) if wait <= Duration::from_millis(100)));
+    assert!(authenticator.check_failures(&guesser).is_err());
+    authenticator.check_failures(&other).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_app_sends_no_more_than_it_may() {
+    use crate::config::Rate;
+    let mut apps = vec![app("billing", "t0ken-one"), app("hr", "t0ken-two")];
+    apps[0].rate = Some(Rate { per_second: 10.0, burst: 20.0 });
+    let authenticator = Authenticator::new(Auth::Token, operator(), &apps, hosts());
+    let went = |app: &App| (0..100).filter(|_| authenticator.check_rate(app).is_ok()).count();
+    assert_eq!((went(&apps[0]), went(&apps[1])), (20, 100));
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(went(&apps[0]), 10);
+    // A reload gives nothing, and takes away what is no app any more.
+    authenticator.set_apps(&apps);
+    assert_eq!(went(&apps[0]), 0);
+    authenticator.set_apps(&apps[1..]);
+    assert!(authenticator.left.lock().unwrap().is_empty());
+}
+
+/// `billing` has a token, `hr` a certificate, `ops` both.
+fn certified() -> Authenticator {
+    let named = |name: &str| Some(vec![San::parse(name).unwrap()]);
+    let apps = vec![
+        app("billing", "t0ken-one"),
+        App { token: None, certificate: named("spiffe://acme/hr"), ..app("hr", "") },
+        App { certificate: named("ops.acme"), ..app("ops", "t0ken-ops") },
+    ];
+    Authenticator::new(Auth::Token, operator(), &apps, hosts())
+}
+
+/// A connection that was made with a certificate of these names.
+fn with_certificate(names: &[&str]) -> ClientInfo {
+    let names = names.iter().map(|name| San::parse(name).unwrap()).collect();
+    ClientInfo::Tls { peer: "10.0.0.9:50000".parse().unwrap(), names: Some(names) }
+}
+
+#[track_caller]
+fn known(
+    authenticator: &Authenticator,
+    client: &ClientInfo,
+    token: Option<&str>,
+    expected: Result<&str, Refusal>,
+) {
+    let pairs: Vec<(&str, &str)> = token.map(|token| ("x-api-key", token)).into_iter().collect();
+    let found = authenticator.identify(&headers(&pairs), client);
+    let found = found.map(|caller| caller.app.name.as_str().to_owned());
+    assert_eq!(found, expected.map(str::to_owned));
+}
+
+#[test]
+fn a_certificate_says_who_it_is() {
+    let authenticator = certified();
+    let hr = with_certificate(&["other.acme", "spiffe://acme/hr"]);
+    known(&authenticator, &hr, None, Ok("hr"));
+    known(&authenticator, &hr, Some("a key of MANTYX"), Ok("hr"));
+    known(&authenticator, &hr, Some("t0ken-one"), Err(Refusal::OtherApp));
+    let ops = with_certificate(&["ops.acme"]);
+    known(&authenticator, &ops, Some("t0ken-ops"), Ok("ops"));
+    known(&authenticator, &ops, None, Ok("ops"));
+}
+
+#[test]
+fn a_certificate_that_is_nobodys_needs_a_token() {
+    let authenticator = certified();
+    for names in [&["acme/hr", "SPIFFE://acme/hr", "ops.acme.evil"][..], &[]] {
+        let other = with_certificate(names);
+        known(&authenticator, &other, None, Err(Refusal::NoToken));
+        known(&authenticator, &other, Some("t0ken-one"), Ok("billing"));
+        // A stolen token does not stand in for the certificate.
+        known(&authenticator, &other, Some("t0ken-ops"), Err(Refusal::OtherCertificate));
+        assert!(authenticator.app_of(TokenHash::of(b"t0ken-ops"), &other).is_none());
+    }
+    known(&authenticator, &ClientInfo::Unix { peer: None }, Some("t0ken-ops"), Ok("ops"));
+}
+
+#[test]
+fn what_is_taken_from_the_list_is_taken_at_once() {
+    let (authenticator, hr) = (certified(), with_certificate(&["spiffe://acme/hr"]));
+    known(&authenticator, &hr, None, Ok("hr"));
+    authenticator.set_apps(&[app("billing", "t0ken-one")]);
+    known(&authenticator, &hr, None, Err(Refusal::NoToken));
+}

@@ -1,0 +1,258 @@
+//! The proxy in front of MANTYX: requests below `/api/` go there as they are, except the handful
+//! that start, feed, follow or end a run with tools of the bridge in it.
+//!
+//! Must not: answer a tool call (runs does), or change a body anywhere but in `tools`.
+
+pub mod forward;
+mod inject;
+pub mod path;
+pub mod route;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use serde::Deserialize;
+use tracing::{debug, warn};
+
+pub use self::forward::Outgoing;
+pub use self::inject::{
+    MAX_SPEC, inject_error, injected_header, names, read_spec, selection, trace,
+};
+pub use self::route::{Proxied, Resource};
+use crate::{
+    http::{
+        auth::Caller,
+        error_code::Code,
+        response::{self, Body},
+    },
+    model::{
+        ids::{RunId, RunKind, SessionId, ToolUseId, Workspace},
+        json::string_member,
+    },
+    runs::{RunKey, Runs, Thing, app_stream},
+};
+
+/// The largest tool result that an app may post; MANTYX takes 2 MB of text and 5 MB of files,
+/// which base64 makes 7.
+const MAX_RESULT_BODY: usize = 16 << 20;
+
+/// The proxy.
+#[derive(Debug)]
+pub struct Proxy {
+    pub runs: Arc<Runs>,
+}
+
+impl Proxy {
+    /// Answers a request below `/api/`.
+    pub async fn handle(
+        &self,
+        (route, resource): (Proxied, Resource),
+        caller: Caller,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let mut from = Outgoing::new(&self.runs, &caller, request.headers(), resource);
+        if let Some(thing) = from.others() {
+            return not_yours(thing);
+        }
+        match route {
+            Proxied::CreateRun { workspace, kind } => {
+                from.create_run(workspace, kind, request).await
+            }
+            Proxied::CreateSession { workspace } => from.create_session(workspace, request).await,
+            Proxied::Message { workspace, session } => {
+                from.message(workspace, session, request).await
+            }
+            Proxied::EndSession { workspace, session } => {
+                self.end_session(&from, workspace, session, request).await
+            }
+            Proxied::Stream { workspace, kind, run } => {
+                self.stream(&from, RunKey { workspace, kind, run }, request).await
+            }
+            Proxied::ToolResult { workspace, run } => {
+                let kind = RunKind::Agent;
+                self.tool_result(&mut from, RunKey { workspace, kind, run }, request).await
+            }
+            Proxied::Cancel { workspace, kind, run } => {
+                self.cancel(&from, RunKey { workspace, kind, run }, request).await
+            }
+            Proxied::Other => from.forward(request).await,
+        }
+    }
+
+    async fn stream(
+        &self,
+        from: &Outgoing<'_>,
+        key: RunKey,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        // An eval's agent run has a stream of its own, which the bridge does not read.
+        let run = match from.own_run(&key).await {
+            Ok(Some(run)) => run,
+            Ok(None) => return from.forward(request).await,
+            Err(refusal) => return refusal,
+        };
+        let last_seq = resume_point(request.uri().query(), request.headers());
+        debug!(run = %key.run, last_seq, app = %run.app, "an app reads the run's stream");
+        // That the app asks is a reason to try once more.
+        self.runs.revive(&run);
+        // A token that MANTYX takes no more opens no stream, nor holds one open.
+        let (reader, shown) = (Arc::clone(&run), from.authority.clone());
+        let refused = async move { reader.refuses(&shown).await };
+        match app_stream::open(&self.runs, run, last_seq).await {
+            Ok(events) => response::events(events).map(|body| response::until(body, refused)),
+            Err(failure) => from.refused(&failure.error),
+        }
+    }
+
+    async fn tool_result(
+        &self,
+        from: &mut Outgoing<'_>,
+        key: RunKey,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let (parts, body) = request.into_parts();
+        let body = match response::read(body, MAX_RESULT_BODY).await {
+            Ok(body) => body,
+            Err(error) => return error.response(),
+        };
+        if let Err(refusal) = from.renew(&parts) {
+            return refusal;
+        }
+        // Asked last: the run may have been handed over while the body came.
+        let run = match from.own_run_or_eval(&key).await {
+            Ok(Some(run)) => run,
+            Ok(None) => return from.forward_bytes(&parts, vec![body]).await,
+            Err(refusal) => return refusal,
+        };
+        // A result that the bridge cannot read might be one for a call that it answers itself.
+        if inject::is_encoded(&parts.headers) {
+            return response::error(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                Code::UnsupportedEncoding,
+                "The bridge has to read for which call of its run a result is; send it without \
+                 Content-Encoding.",
+            );
+        }
+        let text = std::str::from_utf8(&body).ok();
+        let Some(tool_use) = text.and_then(|text| string_member(text, "toolUseId")) else {
+            return response::error(
+                StatusCode::BAD_REQUEST,
+                Code::InvalidRequest,
+                "The body is not one JSON object with a text as `toolUseId`, once.",
+            );
+        };
+        let tool_use = ToolUseId::from(tool_use);
+        if run.owns(&key.run, &tool_use) {
+            warn!(run = %key.run, toolUseId = %tool_use, app = %run.app, "an app posted a result of ours");
+            return response::error(
+                StatusCode::NOT_FOUND,
+                Code::UnknownToolUse,
+                "The bridge answers this call itself.",
+            );
+        }
+        from.forward_bytes(&parts, vec![body]).await
+    }
+
+    async fn cancel(
+        &self,
+        from: &Outgoing<'_>,
+        key: RunKey,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let response = from.forward_in_time(request).await;
+        // It is MANTYX that decides who may.
+        if response.status().is_success() {
+            let app = &from.caller.app.name;
+            let own = self.runs.get_or_wake(&key, app, &from.authority);
+            let eval = || self.runs.eval_of(&key).filter(|_| key.kind == RunKind::Agent);
+            if let Some(run) = own.or_else(eval).filter(|run| run.app == *app) {
+                self.runs.cancel_calls(&run, &key);
+            }
+        }
+        response
+    }
+
+    async fn end_session(
+        &self,
+        from: &Outgoing<'_>,
+        workspace: Workspace,
+        session: SessionId,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let response = from.forward_in_time(request).await;
+        if response.status().is_success() {
+            for run in self.runs.of_session(&workspace, &session) {
+                self.runs.cancel_calls(&run, &run.key);
+            }
+            self.runs.forget_session(&workspace, &session);
+        }
+        response
+    }
+}
+
+/// The answer for what is another app's; that it exists is not told.
+fn not_yours(thing: Thing) -> Response<Body> {
+    let message = match thing {
+        Thing::Run => "There is no such run.",
+        Thing::Session => "There is no such session.",
+    };
+    response::error(StatusCode::NOT_FOUND, Code::NotFound, message)
+}
+
+/// Where an app wants to resume: `?lastSeq=`, else `Last-Event-ID`, else the start
+/// (agent-runs-protocol §7).
+fn resume_point(query: Option<&str>, headers: &HeaderMap) -> u64 {
+    let in_query = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes())
+        .find(|(key, _)| key == "lastSeq")
+        .and_then(|(_, value)| value.parse().ok());
+    let in_header = || headers.get("last-event-id")?.to_str().ok()?.trim().parse().ok();
+    in_query.or_else(in_header).unwrap_or(0)
+}
+
+/// The run id in MANTYX's answer to a submission.
+pub fn run_id(body: &Bytes) -> Option<RunId> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Created {
+        run_id: String,
+    }
+    serde_json::from_slice::<Created>(body).ok().map(|created| created.run_id.into())
+}
+
+/// The session id in MANTYX's answer to a creation.
+fn session_id(body: &Bytes) -> Option<SessionId> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Created {
+        session_id: String,
+    }
+    serde_json::from_slice::<Created>(body).ok().map(|created| created.session_id.into())
+}
+
+#[cfg(test)]
+mod tests {
+    //! Where a stream resumes.
+
+    use super::*;
+
+    #[track_caller]
+    fn check(query: Option<&str>, header: Option<&str>, expected: u64) {
+        let mut headers = HeaderMap::new();
+        if let Some(header) = header {
+            headers.insert("last-event-id", header.parse().unwrap());
+        }
+        assert_eq!(resume_point(query, &headers), expected);
+    }
+
+    #[test]
+    fn the_query_comes_before_the_header() {
+        check(None, None, 0);
+        check(Some("lastSeq=7"), None, 7);
+        check(Some("a=b&lastSeq=7"), Some("5"), 7);
+        check(None, Some("5"), 5);
+        check(Some("lastSeq=x"), Some("5"), 5);
+        check(None, Some("-1"), 0);
+    }
+}

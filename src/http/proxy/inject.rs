@@ -1,0 +1,445 @@
+//! The requests that carry a spec: refs go in, and a run driver starts before the app has its
+//! answer.
+//!
+//! Must not: know the shape of a spec (model/spec.rs does).
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header, request::Parts};
+use hyper::body::Incoming;
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+use super::{forward::Outgoing, run_id, session_id};
+use crate::{
+    http::{
+        error_code::Code,
+        response::{self, Body},
+    },
+    model::{
+        ids::{RunKind, SessionId, Workspace},
+        offer::Offer,
+        spec::{InjectError, Injected, Selection, Spec, SpecError, Table},
+        trace::{self, Trace},
+    },
+    runs::{NewRun, NotStarted, RunKey, Session},
+};
+
+/// The largest spec; specs carry attachments (DESIGN: the proxied body limit).
+pub const MAX_SPEC: usize = 64 << 20;
+/// From this size on, a spec takes milliseconds to read.
+const LARGE_SPEC: usize = 1 << 20;
+/// The largest answer to a submission; it holds two short strings.
+const MAX_ANSWER: usize = 1 << 20;
+/// How long MANTYX may take to answer a submission, which it does within seconds.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10 * 60);
+/// Names the backends whose tools a run gets; `none` for none.
+const SELECT: &str = "x-bridge-backends";
+/// Tells how many tools of each backend went into a spec.
+const INJECTED: &str = "x-bridge-injected";
+
+/// A spec that was taken in.
+struct Taken {
+    parts: Parts,
+    body: Bytes,
+    selection: Selection,
+    /// It has a Content-Encoding, so that the bridge cannot read it.
+    is_encoded: bool,
+}
+
+/// What goes to MANTYX in its place.
+enum Plan {
+    /// The body as it came: it gets no tools, and the run is not the bridge's.
+    Untouched,
+    Injected {
+        injected: Injected,
+        tools: Option<Bytes>,
+    },
+}
+
+impl Outgoing<'_> {
+    /// A run is to be created below `workspace`, to where the request already leads.
+    pub async fn create_run(
+        &mut self,
+        workspace: Workspace,
+        kind: RunKind,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let taken = match self.take(request).await {
+            Ok(taken) => taken,
+            Err(response) => return response,
+        };
+        let plan = match self.plan(kind, &taken).await {
+            Ok(plan) => plan,
+            Err(response) => return response,
+        };
+        self.submit(taken, plan, (workspace, kind), None).await
+    }
+
+    pub(super) async fn create_session(
+        &mut self,
+        workspace: Workspace,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let taken = match self.take(request).await {
+            Ok(taken) => taken,
+            Err(response) => return response,
+        };
+        let (injected, tools) = match self.plan(RunKind::Agent, &taken).await {
+            Ok(Plan::Injected { injected, tools }) => (injected, tools),
+            // Whose it is counts without tools as well.
+            Ok(Plan::Untouched) => return self.create_bare_session(workspace, taken).await,
+            Err(response) => return response,
+        };
+        let counts = injected_header(&injected);
+        let (mut response, body) = match self.exchange(&taken.parts, injected.body).await {
+            Ok(answer) => answer,
+            Err(response) => return response,
+        };
+        if response.status().is_success() {
+            match session_id(&body) {
+                Some(id) => {
+                    info!(session = %id, app = %self.caller.app.name, "a session with our tools");
+                    let given = (tools, taken.selection, injected.table);
+                    let app = self.caller.app.name.clone();
+                    self.runs.remember_session(workspace, id, app, given).await;
+                }
+                None => warn!("MANTYX's answer names no sessionId; its runs cannot be driven"),
+            }
+            response.headers_mut().insert(INJECTED, counts);
+        }
+        response
+    }
+
+    /// A session that gets no tools.
+    async fn create_bare_session(&self, workspace: Workspace, taken: Taken) -> Response<Body> {
+        let exchanged = self.exchange(&taken.parts, vec![taken.body]).await;
+        let (response, body) = match exchanged {
+            Ok(answer) => answer,
+            Err(response) => return response,
+        };
+        if response.status().is_success()
+            && let Some(id) = session_id(&body)
+        {
+            self.runs.own_session(&workspace, &id, &self.caller.app.name).await;
+        }
+        response
+    }
+
+    pub(super) async fn message(
+        &mut self,
+        workspace: Workspace,
+        id: SessionId,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let has_ours = |known: Option<&Session>| known.is_some_and(|it| !it.table.is_empty());
+        let known = self.runs.session(&workspace, &id);
+        let taken = match self.take_of(request, has_ours(known.as_deref())).await {
+            Ok(taken) => taken,
+            Err(response) => return response,
+        };
+        // The session may have been created, or may have ended, while the body came.
+        let known = self.runs.session(&workspace, &id);
+        let has_ours = has_ours(known.as_deref());
+        let gives_nothing = self.gives_nothing(&taken.selection);
+        let plan = match read_spec(RunKind::Agent, taken.body.clone()).await {
+            _ if taken.is_encoded && has_ours => Err(encoded()),
+            _ if taken.is_encoded => Ok(Plan::Untouched),
+            // MANTYX may accept what the bridge cannot read: a run whose calls stay unanswered.
+            Err(error) if has_ours => Err(spec_error(&error.to_string())),
+            Err(error @ (SpecError::TooManyTools | SpecError::TooManyMembers))
+                if !gives_nothing =>
+            {
+                Err(spec_error(&error.to_string()))
+            }
+            // The run has an owner without tools as well.
+            Err(_unreadable) => Ok(Plan::Untouched),
+            Ok(spec) => match (spec.tools(), known) {
+                (Some(_), _) => self.plan_for(&spec, &taken),
+                (None, Some(known)) => self.follow(spec, &known),
+                (None, None) => {
+                    info!(session = %id, "a session that the bridge does not know; left alone");
+                    Ok(Plan::Untouched)
+                }
+            },
+        };
+        match plan {
+            Ok(plan) => self.submit(taken, plan, (workspace, RunKind::Agent), Some(id)).await,
+            Err(response) => response,
+        }
+    }
+
+    /// A message without tools, in a session that the bridge gave some: they are left as they are
+    /// or, where catalogs have changed since, given anew for this run.
+    fn follow(&self, spec: Spec, session: &Session) -> Result<Plan, Response<Body>> {
+        let offer = self.offer();
+        if !session.table.differs_from(&offer) {
+            let injected = Injected {
+                body: spec.untouched(),
+                table: Table::clone(&session.table),
+                counts: std::collections::BTreeMap::new(),
+            };
+            return Ok(Plan::Injected { injected, tools: None });
+        }
+        let remembered = session.tools.clone().unwrap_or_else(|| Bytes::from_static(b"[]"));
+        let spec = spec.with_tools(&remembered).map_err(|error| spec_error(&error.to_string()))?;
+        let injected = spec.inject(&offer, &session.selection);
+        let injected = injected.map_err(|error| inject_error(&error))?;
+        Ok(Plan::Injected { injected, tools: None })
+    }
+
+    /// Whether a spec without placeholders gets no tools, whatever it says.
+    fn gives_nothing(&self, selection: &Selection) -> bool {
+        match selection {
+            Selection::Named(names) => names.is_empty(),
+            Selection::All => self.offer().backends().next().is_none(),
+        }
+    }
+
+    /// What the app can be given now: its spec may have taken long to come.
+    fn offer(&self) -> Arc<Offer> {
+        let app = self.runs.calls.app(&self.caller.app.name);
+        let app = app.as_ref().unwrap_or(&self.caller.app);
+        self.runs.calls.backends.registry.offer().seen_by(&app.rights)
+    }
+
+    async fn take(&mut self, request: Request<Incoming>) -> Result<Taken, Response<Body>> {
+        self.take_of(request, false).await
+    }
+
+    /// Reads the spec into memory: what is forwarded depends on the whole of it. `has_ours` says that
+    /// its session has tools of the bridge.
+    async fn take_of(
+        &mut self,
+        request: Request<Incoming>,
+        has_ours: bool,
+    ) -> Result<Taken, Response<Body>> {
+        let (mut parts, body) = request.into_parts();
+        let selection = selection(&parts.headers);
+        let is_encoded = is_encoded(&parts.headers);
+        if is_encoded && (has_ours || !self.gives_nothing(&selection)) {
+            return Err(encoded());
+        }
+        let body = response::read(body, MAX_SPEC).await.map_err(|error| error.response())?;
+        // The bridge has to read the answer, too.
+        parts.headers.remove(header::ACCEPT_ENCODING);
+        // Nobody is given a stub of a backend that is only just starting.
+        self.runs.calls.backends.registry.started().await;
+        self.renew(&parts)?;
+        Ok(Taken { parts, body, selection, is_encoded })
+    }
+
+    async fn plan(&self, kind: RunKind, taken: &Taken) -> Result<Plan, Response<Body>> {
+        if taken.is_encoded {
+            return Ok(Plan::Untouched);
+        }
+        match read_spec(kind, taken.body.clone()).await {
+            Ok(spec) => self.plan_for(&spec, taken),
+            Err(_unreadable) if self.gives_nothing(&taken.selection) => Ok(Plan::Untouched),
+            Err(error) => Err(spec_error(&error.to_string())),
+        }
+    }
+
+    fn plan_for(&self, spec: &Spec, taken: &Taken) -> Result<Plan, Response<Body>> {
+        let offer = self.offer();
+        let tools = spec.tools();
+        let injected = spec.inject(&offer, &taken.selection);
+        let injected = injected.map_err(|error| inject_error(&error))?;
+        Ok(Plan::Injected { injected, tools })
+    }
+
+    /// Sends a spec and drives the run that comes of it.
+    async fn submit(
+        &self,
+        taken: Taken,
+        plan: Plan,
+        (workspace, kind): (Workspace, RunKind),
+        session: Option<SessionId>,
+    ) -> Response<Body> {
+        let (body, counts, table) = match plan {
+            Plan::Injected { injected, .. } => {
+                let counts = injected_header(&injected);
+                (injected.body, Some(counts), injected.table)
+            }
+            Plan::Untouched => (vec![taken.body], None, Table::empty()),
+        };
+        let (mut response, body) = match self.exchange(&taken.parts, body).await {
+            Ok(answer) => answer,
+            Err(response) => return response,
+        };
+        if !response.status().is_success() {
+            return response;
+        }
+        if let Some(counts) = counts {
+            response.headers_mut().insert(INJECTED, counts);
+        }
+        let Some(run) = run_id(&body) else {
+            warn!("MANTYX's answer names no runId; the calls of this run cannot be answered");
+            return response;
+        };
+        let app = &self.caller.app.name;
+        if let Some(session) = &session {
+            self.runs.use_session(&workspace, session, app).await;
+        }
+        if table.is_empty() {
+            self.runs.own_run(RunKey { workspace, kind, run }, app).await;
+            return response;
+        }
+        let new = NewRun {
+            key: RunKey { workspace, kind, run },
+            app: app.clone(),
+            session,
+            authority: self.authority.clone(),
+            table: Arc::new(table),
+            has_past: false,
+            past_is_lost: false,
+            trace: self.runs.traces().context(trace(&taken.parts.headers)),
+        };
+        match self.runs.start(new).await {
+            Ok(_) => {}
+            Err(NotStarted::Driven(run)) => {
+                warn!(run = %run.key.run, "MANTYX gave out an id again; that run is driven already");
+            }
+            Err(NotStarted::Taken) => {
+                warn!("MANTYX gave out an id again; that run is another app's, and not driven");
+            }
+        }
+        response
+    }
+
+    /// Forwards a request with whose effect the bridge has something to do.
+    pub(super) async fn forward_in_time(&self, request: Request<Incoming>) -> Response<Body> {
+        answered(self.forward(request)).await.unwrap_or_else(|late| late)
+    }
+
+    /// Sends a body and reads the short answer; the answer for the app, and its text.
+    async fn exchange(
+        &self,
+        parts: &Parts,
+        body: Vec<Bytes>,
+    ) -> Result<(Response<Body>, Bytes), Response<Body>> {
+        let answered = answered(self.forward_bytes(parts, body)).await?;
+        let (parts, body) = answered.into_parts();
+        let text = response::read_anyway(body, MAX_ANSWER).await.map_err(|error| {
+            warn!(%error, "MANTYX's answer to a submission cannot be read");
+            response::error(
+                StatusCode::BAD_GATEWAY,
+                Code::UpstreamBroken,
+                "MANTYX's answer broke off. The run may have been created; look before you send \
+                 it again.",
+            )
+        })?;
+        Ok((Response::from_parts(parts, response::full(text.clone())), text))
+    }
+}
+
+/// MANTYX's answer, if it comes in time. The bound is here, and not at the whole request, so that what
+/// MANTYX has done is noted, and a run which it has named is driven, however long the rest takes.
+async fn answered(
+    sent: impl Future<Output = Response<Body>>,
+) -> Result<Response<Body>, Response<Body>> {
+    timeout(ANSWER_WITHIN, sent).await.map_err(|_late| {
+        warn!("MANTYX has not answered a request within {ANSWER_WITHIN:?}");
+        response::error(
+            StatusCode::GATEWAY_TIMEOUT,
+            Code::UpstreamBroken,
+            "MANTYX has not answered for too long. The request may have taken effect; look before \
+             you send it again.",
+        )
+    })
+}
+
+/// Reads a spec, and a large one on a thread that nobody else waits for.
+pub async fn read_spec(kind: RunKind, body: Bytes) -> Result<Spec, SpecError> {
+    if body.len() <= LARGE_SPEC {
+        return Spec::of(kind, body);
+    }
+    let reading = tokio::task::spawn_blocking(move || Spec::of(kind, body));
+    reading.await.unwrap_or(Err(SpecError::GoingDown))
+}
+
+/// Whether a body has to be decoded before it can be read; `identity` says that it has not.
+pub(super) fn is_encoded(headers: &HeaderMap) -> bool {
+    let codings = headers.get_all(header::CONTENT_ENCODING).iter();
+    let mut codings = codings.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    codings.any(|coding| {
+        let coding = coding.trim_ascii();
+        !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity")
+    })
+}
+
+/// The trace that a request belongs to.
+pub fn trace(headers: &HeaderMap) -> Option<Arc<Trace>> {
+    let texts = |name| -> Option<Vec<&str>> {
+        headers.get_all(name).iter().map(|value| value.to_str().ok()).collect()
+    };
+    let states = texts(trace::STATE).unwrap_or_default();
+    Trace::read(&texts(trace::PARENT)?, &states).map(Arc::new)
+}
+
+/// What `X-Bridge-Backends` asks for.
+pub fn selection(headers: &HeaderMap) -> Selection {
+    let Some(value) = headers.get(SELECT) else { return Selection::All };
+    Selection::Named(names(&String::from_utf8_lossy(value.as_bytes())))
+}
+
+/// The names in `fs,hr`; none in `none`.
+pub fn names(list: &str) -> Vec<String> {
+    let names = list.split(',').map(str::trim);
+    names.filter(|name| !name.is_empty() && *name != "none").map(str::to_owned).collect()
+}
+
+/// `X-Bridge-Injected: fs=11, hr=1`.
+pub fn injected_header(injected: &Injected) -> HeaderValue {
+    let counts = injected.counts.iter().map(|(name, tools)| format!("{name}={tools}"));
+    let text = counts.collect::<Vec<_>>().join(", ");
+    HeaderValue::try_from(text).expect("backend names and numbers are ASCII")
+}
+
+/// The answer to a spec that the bridge cannot read for its Content-Encoding.
+fn encoded() -> Response<Body> {
+    response::error(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        Code::UnsupportedEncoding,
+        "The bridge has to read a spec that it puts tools into; send it without Content-Encoding.",
+    )
+}
+
+fn spec_error(message: &str) -> Response<Body> {
+    let message = format!("The spec cannot be given tools: {message}.");
+    response::error(StatusCode::BAD_REQUEST, Code::InvalidRequest, &message)
+}
+
+/// The answer to a spec that asks for what cannot be given.
+pub fn inject_error(error: &InjectError) -> Response<Body> {
+    let message = error.to_string();
+    match error {
+        InjectError::UnknownBackend { candidates, .. } => {
+            let candidates = ("candidates", candidates.clone().into());
+            let status = StatusCode::BAD_REQUEST;
+            response::error_with(status, Code::UnknownBackend, &message, candidates)
+        }
+        InjectError::Refused(_) => {
+            response::error(StatusCode::SERVICE_UNAVAILABLE, Code::BackendUnavailable, &message)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! How long a submission waits.
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_submission_that_is_not_answered_has_an_end() {
+        let late = answered(std::future::pending()).await.expect_err("it never comes");
+        assert_eq!(late.status(), StatusCode::GATEWAY_TIMEOUT);
+        let slow = async {
+            tokio::time::sleep(ANSWER_WITHIN / 2).await;
+            Response::new(response::full("a"))
+        };
+        assert!(answered(slow).await.is_ok());
+    }
+}

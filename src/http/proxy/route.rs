@@ -1,0 +1,150 @@
+//! What a path of MANTYX's means, and what it leads to.
+//!
+//! A path is forwarded as it was written, and MANTYX reads `run%5F1` as `run_1` and may read `//` as
+//! `/`. So the route, and whose the run or the session is, are decided by what the path means
+//! (`NormalizedPath`), not by how it is spelled.
+//!
+//! Must not: look at anything but a method and a path.
+
+use http::Method;
+
+use super::path::NormalizedPath;
+use crate::model::ids::{RunId, RunKind, SessionId, Workspace, is_segment};
+
+/// The collection of MANTYX's API that holds sessions.
+const SESSIONS: &str = "agent-sessions";
+
+/// A route of MANTYX's API, with what the bridge must know of it.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Proxied {
+    CreateRun {
+        workspace: Workspace,
+        kind: RunKind,
+    },
+    CreateSession {
+        workspace: Workspace,
+    },
+    Message {
+        workspace: Workspace,
+        session: SessionId,
+    },
+    EndSession {
+        workspace: Workspace,
+        session: SessionId,
+    },
+    Stream {
+        workspace: Workspace,
+        kind: RunKind,
+        run: RunId,
+    },
+    ToolResult {
+        workspace: Workspace,
+        run: RunId,
+    },
+    Cancel {
+        workspace: Workspace,
+        kind: RunKind,
+        run: RunId,
+    },
+    /// Anything else: forwarded and not looked at.
+    Other,
+}
+
+/// What a path of MANTYX's leads to below a workspace; nothing, by default.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Resource {
+    pub workspace: Workspace,
+    /// All segments behind the workspace, as each may be an id.
+    pub ids: Vec<String>,
+    pub opened: Option<Opened>,
+}
+
+/// What a credential opens that MANTYX accepts for a path: a run, something below it, or the
+/// messages of a session. A path that is not in its normal form opens nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Opened {
+    Run(RunKind, RunId),
+    Session(SessionId),
+}
+
+impl Proxied {
+    /// The route of `method` and `path`, whose meaning is `meaning`. `None` where two readers could
+    /// take the path for two: one that ignores letter case finds a run where another finds nothing.
+    pub fn read(method: &Method, path: &str, meaning: &NormalizedPath) -> Option<(Self, Resource)> {
+        let segments: Vec<&str> = meaning.segments.iter().map(String::as_str).collect();
+        let proxied = Self::of(method, &segments);
+        let is_ambiguous =
+            meaning.has_dots || meaning.is_odd && proxied != Self::Other || names_oddly(&segments);
+        (!is_ambiguous).then(|| (proxied, Resource::of(path, &segments)))
+    }
+
+    fn of(method: &Method, segments: &[&str]) -> Self {
+        let ["api", "v1", "workspaces", workspace, rest @ ..] = segments else {
+            return Self::Other;
+        };
+        let workspace = || Workspace::from(*workspace);
+        match (method.as_str(), rest) {
+            ("POST", [SESSIONS]) => Self::CreateSession { workspace: workspace() },
+            ("POST", [SESSIONS, id, "messages"]) => {
+                Self::Message { workspace: workspace(), session: (*id).into() }
+            }
+            ("DELETE", [SESSIONS, id]) => {
+                Self::EndSession { workspace: workspace(), session: (*id).into() }
+            }
+            // Evals have no results of their own: their calls are those of agent runs.
+            ("POST", ["agent-runs", id, "tool-results"]) => {
+                Self::ToolResult { workspace: workspace(), run: (*id).into() }
+            }
+            (method, [collection, rest @ ..]) => {
+                match (RunKind::of_collection(collection), method, rest) {
+                    (Some(kind), "POST", []) => Self::CreateRun { workspace: workspace(), kind },
+                    (Some(kind), "GET", [id, "stream"]) => {
+                        Self::Stream { workspace: workspace(), kind, run: (*id).into() }
+                    }
+                    (Some(kind), "POST", [id, "cancel"]) => {
+                        Self::Cancel { workspace: workspace(), kind, run: (*id).into() }
+                    }
+                    _ => Self::Other,
+                }
+            }
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Whether a workspace, a run or a session is named by what is no id of MANTYX's: a reader that
+/// folds or strips such characters finds another one.
+fn names_oddly(segments: &[&str]) -> bool {
+    let ["api", "v1", "workspaces", workspace, collection, ids @ ..] = segments else {
+        return false;
+    };
+    let is_known = *collection == SESSIONS || RunKind::of_collection(collection).is_some();
+    is_known && !ids.iter().take(1).chain([workspace]).all(|id| is_segment(id))
+}
+
+impl Resource {
+    /// What `path` leads to, whose meaning is `segments`.
+    fn of(path: &str, segments: &[&str]) -> Self {
+        let workspaces = segments.iter().position(|it| it.eq_ignore_ascii_case("workspaces"));
+        let below = workspaces.and_then(|at| segments.get(at + 1..)).unwrap_or_default();
+        let Some((workspace, ids)) = below.split_first() else { return Self::default() };
+        let is_normal = || path.split('/').skip(1).eq(segments.iter().copied());
+        Self {
+            workspace: (*workspace).into(),
+            ids: ids.iter().map(|id| (*id).to_owned()).collect(),
+            opened: Opened::of(segments).filter(|_| is_normal()),
+        }
+    }
+}
+
+impl Opened {
+    fn of(segments: &[&str]) -> Option<Self> {
+        let ["api", "v1", "workspaces", _, collection, id, rest @ ..] = segments else {
+            return None;
+        };
+        if *collection == SESSIONS {
+            return (rest.first() == Some(&"messages")).then(|| Self::Session((*id).into()));
+        }
+        RunKind::of_collection(collection).map(|kind| Self::Run(kind, (*id).into()))
+    }
+}

@@ -1,0 +1,415 @@
+//! Bodies in, bodies out: reading within limits, and answers in one shape.
+//!
+//! An error is `{"error","message"}`, MANTYX's own shape (agent-runs-protocol §10). Below `/api/`,
+//! where MANTYX's clients read, an error that only the bridge makes has its sentence in `error`: they
+//! show that to people, and take the code from `code`.
+//!
+//! Must not: decide what an answer says.
+
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    fmt,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _};
+use http::{HeaderValue, Response, StatusCode, header};
+use http_body::{Frame, SizeHint};
+use http_body_util::{BodyExt as _, BodyStream, Full, StreamBody, combinators::UnsyncBoxBody};
+use serde::Serialize;
+use serde_json::Value;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::{auth::Refusal, error_code::Code};
+use crate::budget::{self, Buffer, NoRoom};
+
+/// The body of every answer.
+pub type Body = UnsyncBoxBody<Bytes, BoxError>;
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// How long a sender may pause in the middle of a body.
+const BODY_PAUSE: Duration = Duration::from_secs(30);
+/// How many bytes of a body have to come a second, over the time of a pause: no network that apps run
+/// in is slower.
+const BODY_RATE: u64 = 16 << 10;
+
+/// A body could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error("The body is larger than {limit} bytes, which is all that the bridge takes here.")]
+    TooLarge { limit: usize },
+    #[error(
+        "The body paused for more than {} s, or came more slowly than {} KiB a second.",
+        BODY_PAUSE.as_secs(), BODY_RATE >> 10
+    )]
+    TooSlow,
+    #[error("The body broke off: {0}")]
+    Broken(String),
+    /// Its app was removed, or is known by another token, while the body came.
+    #[error("The app is not let in any more.")]
+    NotLetIn,
+    /// What it is for was found to be another app's while the body came.
+    #[error("There is no such run or session.")]
+    NotFound,
+    #[error("{NoRoom}; try again soon.")]
+    NoRoom,
+    #[error("The form did not come within {} s.", .0.as_secs())]
+    FormTooSlow(Duration),
+    #[error("The bridge reads as many forms at once as it may; try again soon.")]
+    TooManyForms,
+}
+
+impl ReadError {
+    pub fn response(&self) -> Response<Body> {
+        let (status, code) = match self {
+            Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, Code::BodyTooLarge),
+            Self::TooSlow | Self::FormTooSlow(_) => {
+                (StatusCode::REQUEST_TIMEOUT, Code::BodyTooSlow)
+            }
+            Self::Broken(_) => (StatusCode::BAD_REQUEST, Code::InvalidRequest),
+            Self::NotLetIn => return not_let_in(),
+            Self::NotFound => (StatusCode::NOT_FOUND, Code::NotFound),
+            Self::NoRoom | Self::TooManyForms => (StatusCode::SERVICE_UNAVAILABLE, Code::Busy),
+        };
+        let mut response = error(status, code, &self.to_string());
+        if matches!(self, Self::NoRoom | Self::TooManyForms) {
+            let seconds = HeaderValue::from(budget::RETRY_AFTER);
+            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+        }
+        response
+    }
+}
+
+/// A body whose sender has to keep on sending: it may not pause for long, nor let a byte come now
+/// and then.
+#[derive(Debug)]
+pub struct Paced<B> {
+    body: B,
+    late: Pin<Box<Sleep>>,
+}
+
+impl<B> Paced<B> {
+    pub fn new(body: B) -> Self {
+        Self { body, late: Box::pin(sleep_until(Instant::now() + BODY_PAUSE)) }
+    }
+
+    /// `bytes` more have come, and earn time. What came fast earns no more than that of one pause:
+    /// with much that is there already, its sender could stay for an hour.
+    fn note(&mut self, bytes: usize) {
+        let earned = Duration::from_micros(bytes as u64 * 1_000_000 / BODY_RATE);
+        let late = (self.late.deadline() + earned).min(Instant::now() + BODY_PAUSE);
+        self.late.as_mut().reset(late);
+    }
+}
+
+impl<B> http_body::Body for Paced<B>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+    B::Error: fmt::Display,
+{
+    type Data = Bytes;
+    type Error = ReadError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ReadError>>> {
+        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+            return self.late.as_mut().poll(cx).map(|()| Some(Err(ReadError::TooSlow)));
+        };
+        if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
+            let length = data.len();
+            self.note(length);
+        }
+        Poll::Ready(frame.map(|it| it.map_err(|error| ReadError::Broken(error.to_string()))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Reads a body of at most `limit` bytes.
+pub async fn read<B>(body: B, limit: usize) -> Result<Bytes, ReadError>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+    B::Error: fmt::Display,
+{
+    let declared = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if declared > limit {
+        return Err(ReadError::TooLarge { limit });
+    }
+    collect(body, limit, Buffer::new(declared)).await
+}
+
+/// The same for a short answer that must not be lost, whatever room there is.
+pub async fn read_anyway<B>(body: B, limit: usize) -> Result<Bytes, ReadError>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+    B::Error: fmt::Display,
+{
+    collect(body, limit, Buffer::insisting()).await
+}
+
+async fn collect<B>(body: B, limit: usize, mut whole: Buffer) -> Result<Bytes, ReadError>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+    B::Error: fmt::Display,
+{
+    let mut body = Paced::new(body);
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else { continue };
+        if whole.len() + data.len() > limit {
+            return Err(ReadError::TooLarge { limit });
+        }
+        if whole.push(&data).await.is_err() {
+            let came = whole.len() + data.len();
+            drop(whole);
+            read_past(body, limit - came).await?;
+            return Err(ReadError::NoRoom);
+        }
+    }
+    Ok(whole.into_bytes())
+}
+
+/// Reads the rest of a body, at most `limit` bytes, and keeps nothing of it. Most senders look for
+/// no answer before they have sent everything, and take a connection that is closed on them for a
+/// broken one.
+async fn read_past<B>(mut body: Paced<B>, limit: usize) -> Result<(), ReadError>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+    B::Error: fmt::Display,
+{
+    let mut left = limit;
+    while let Some(frame) = body.frame().await {
+        let length = frame?.into_data().map_or(0, |data| data.len());
+        left = left.checked_sub(length).ok_or(ReadError::TooLarge { limit })?;
+    }
+    Ok(())
+}
+
+/// A body of known bytes.
+pub fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never: Infallible| match never {}).boxed_unsync()
+}
+
+/// A body that comes piece by piece.
+pub fn streamed(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Body {
+    let frames = pieces.map(|bytes| Ok::<_, BoxError>(Frame::data(bytes)));
+    StreamBody::new(frames).boxed_unsync()
+}
+
+/// `body`, cut off when `end` comes, where it may go on for long: whoever reads it may lose the right
+/// to it. A body of a known length is short, and passes as it is.
+pub fn until(body: Body, end: impl Future<Output = ()> + Send + 'static) -> Body {
+    if http_body::Body::size_hint(&body).exact().is_some() {
+        return body;
+    }
+    StreamBody::new(BodyStream::new(body).take_until(Box::pin(end))).boxed_unsync()
+}
+
+/// An event stream.
+pub fn events(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
+    let mut response = Response::new(streamed(pieces));
+    let headers = response.headers_mut();
+    let text = HeaderValue::from_static;
+    headers.insert(header::CONTENT_TYPE, text("text/event-stream; charset=utf-8"));
+    headers.insert(header::CACHE_CONTROL, text("no-cache, no-transform"));
+    response
+}
+
+/// A body of known bytes in several pieces, with its length.
+#[derive(Debug)]
+pub struct Pieces(VecDeque<Bytes>);
+
+impl Pieces {
+    pub fn new(pieces: Vec<Bytes>) -> Self {
+        Self(pieces.into_iter().filter(|piece| !piece.is_empty()).collect())
+    }
+}
+
+impl http_body::Body for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.pop_front().map(|piece| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.iter().map(|piece| piece.len() as u64).sum())
+    }
+}
+
+/// An answer in JSON text.
+pub fn json_text(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(full(text));
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+/// An answer in JSON.
+pub fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
+    let text = serde_json::to_vec(value).expect("the bridge's own answers can be written");
+    json_text(status, text)
+}
+
+/// What an error tells, beside its answer: the same can be written in two forms.
+#[derive(Debug, Clone)]
+struct Told {
+    code: Code,
+    message: String,
+    more: Option<(String, Value)>,
+}
+
+/// An error: a code for programs and a sentence for people.
+pub fn error(status: StatusCode, code: Code, message: &str) -> Response<Body> {
+    tell(status, Told { code, message: message.to_owned(), more: None })
+}
+
+/// An error with further members, such as `candidates`.
+pub fn error_with(
+    status: StatusCode,
+    code: Code,
+    message: &str,
+    (key, value): (&str, Value),
+) -> Response<Body> {
+    tell(status, Told { code, message: message.to_owned(), more: Some((key.to_owned(), value)) })
+}
+
+fn tell(status: StatusCode, told: Told) -> Response<Body> {
+    let mut body = serde_json::json!({ "error": told.code.as_str(), "message": told.message });
+    add(&mut body, told.more.clone());
+    let mut response = json(status, &body);
+    response.extensions_mut().insert(told);
+    response
+}
+
+fn add(body: &mut Value, more: Option<(String, Value)>) {
+    if let (Value::Object(members), Some((key, value))) = (body, more) {
+        members.insert(key, value);
+    }
+}
+
+/// An answer of a proxied route, as clients of MANTYX read it. What is no error of the bridge's, or
+/// one that MANTYX makes in the same words, stays as it is.
+pub fn as_mantyx_does(mut response: Response<Body>) -> Response<Body> {
+    let told = response.extensions_mut().remove::<Told>();
+    let Some(Told { code, message, more }) = told.filter(|told| !told.code.is_mantyxs()) else {
+        return response;
+    };
+    let mut body =
+        serde_json::json!({ "error": message, "code": code.as_str(), "hint": code.hint() });
+    add(&mut body, more);
+    let text = serde_json::to_vec(&body).expect("the bridge's own answers can be written");
+    *response.body_mut() = full(text);
+    response
+}
+
+/// 401, for an app that was let in and is not any more: the answer to a wrong token.
+pub fn not_let_in() -> Response<Body> {
+    let refusal = Refusal::WrongToken;
+    challenged(error(refusal.status(), refusal.code(), &refusal.to_string()))
+}
+
+/// `response`, telling how an app shows its token.
+pub fn challenged(mut response: Response<Body>) -> Response<Body> {
+    let challenge = HeaderValue::from_static("Bearer realm=\"mantyx-bridge\"");
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+    response
+}
+
+/// 405, with the methods that the route has.
+pub fn wrong_method(allow: &'static str) -> Response<Body> {
+    let message = format!("This route takes {allow} only.");
+    let mut response = error(StatusCode::METHOD_NOT_ALLOWED, Code::MethodNotAllowed, &message);
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    //! The two forms of an error; bodies that come slowly, in paused time.
+
+    use futures_util::stream;
+    use tokio::time::sleep;
+
+    use super::*;
+
+    async fn check(code: Code, own: Value, proxied: Value) {
+        let error = || error_with(StatusCode::BAD_REQUEST, code, "It is so.", ("x", 1.into()));
+        let value = async |response: Response<Body>| {
+            let text = read(response.into_body(), 1 << 10).await.unwrap();
+            serde_json::from_slice::<Value>(&text).unwrap()
+        };
+        assert_eq!(value(error()).await, own);
+        assert_eq!(value(as_mantyx_does(error())).await, proxied);
+    }
+
+    #[tokio::test]
+    async fn below_api_the_sentence_stands_where_clients_of_mantyx_look() {
+        let own = serde_json::json!({ "error": "busy", "message": "It is so.", "x": 1 });
+        let hint = Code::Busy.hint();
+        let proxied =
+            serde_json::json!({ "error": "It is so.", "code": "busy", "hint": hint, "x": 1 });
+        check(Code::Busy, own, proxied).await;
+        let own = serde_json::json!({ "error": "not_found", "message": "It is so.", "x": 1 });
+        check(Code::NotFound, own.clone(), own).await;
+    }
+
+    /// Reads a body of `count` pieces of `size` bytes, one every `every` seconds; what came of it,
+    /// and after how many seconds.
+    async fn read_slowly(count: usize, size: usize, every: u64) -> (Result<usize, String>, u64) {
+        let pieces = stream::unfold(0, move |at| async move {
+            sleep(Duration::from_secs(every)).await;
+            (at < count).then(|| (Bytes::from(vec![0; size]), at + 1))
+        });
+        let begun = Instant::now();
+        let read = read(streamed(Box::pin(pieces)), 1 << 30).await;
+        let came = read.map(|bytes| bytes.len()).map_err(|error| error.to_string());
+        (came, begun.elapsed().as_secs())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_body_is_given_up() {
+        let slow = ReadError::TooSlow.to_string();
+        assert_eq!(read_slowly(1, 1, 31).await, (Err(slow.clone()), 30), "a pause");
+        assert_eq!(read_slowly(100, 1, 10).await, (Err(slow.clone()), 30), "a byte now and then");
+        assert_eq!(read_slowly(9, 16 << 10, 20).await, (Err(slow), 31), "too little in time");
+    }
+
+    /// What is there already is no reason to wait for a byte now and then.
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_came_fast_and_then_trickles_is_given_up() {
+        let pieces = stream::unfold(0, |at| async move {
+            sleep(Duration::from_secs(if at == 0 { 0 } else { 12 })).await;
+            Some((Bytes::from(vec![0; if at == 0 { 60 << 20 } else { 1 }]), at + 1))
+        });
+        let begun = Instant::now();
+        let read = read(streamed(Box::pin(pieces)), 64 << 20).await;
+        assert!(matches!(read, Err(ReadError::TooSlow)));
+        assert_eq!(begun.elapsed().as_secs(), 30);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_of_a_slow_network_is_read() {
+        assert_eq!(read_slowly(9, 320 << 10, 20).await, (Ok(9 * (320 << 10)), 200));
+    }
+}

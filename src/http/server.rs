@@ -1,0 +1,165 @@
+//! Accepts connections and speaks HTTP/1.1 on them, and HTTP/2 on those with TLS, within limits.
+//!
+//! hyper's own loop, because a framework's has no time limit for headers: a connection that never
+//! finishes them would stay for ever.
+//!
+//! Must not: know a route.
+
+mod activity;
+mod answer;
+mod connection;
+mod connection_limit;
+mod framing;
+mod listener;
+pub mod socket_activation;
+mod stream;
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use tokio::{
+    net::{TcpStream, UnixStream},
+    task::JoinSet,
+    time::{Instant, sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+pub use self::listener::Listener;
+use self::{
+    connection::{Connection, Handler, Socket},
+    connection_limit::{ConnectionLimit, Slot},
+};
+use crate::{
+    http::{client_info::ClientKey, service::Service},
+    metrics::Way,
+};
+
+/// Connections at once on one listener, so that those of one do not take the slots of another's.
+const MAX_CONNECTIONS: usize = 1024;
+/// Those of them on which no request has been let in, so that apps always find a slot.
+const MAX_UNKNOWN: usize = MAX_CONNECTIONS / 2;
+/// Connections beyond these, on which one request is told so, at once on one listener.
+const OVERFLOW: usize = 16;
+/// How long open requests may take to finish at shutdown: as long as the calls of runs.
+const DRAIN: Duration = Duration::from_secs(30);
+/// How long accepting pauses when the process has no descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How often the log is told of that.
+const TELL_AGAIN: Duration = Duration::from_secs(60);
+
+/// Serves `service` on `listener` until `stop`, then lets open requests finish for a moment.
+pub async fn serve(listener: Listener, service: Arc<Service>, stop: CancellationToken) {
+    let way = match &listener {
+        Listener::Tcp(_, None) => Way::Tcp,
+        Listener::Tcp(_, Some(_)) => Way::Tls,
+        Listener::Unix { .. } => Way::Unix,
+    };
+    let slots = ListenerSlots::new();
+    let counted = service.requests.connections.by_way.of(way);
+    let (mut connections, mut told) = (JoinSet::new(), None);
+    loop {
+        while connections.try_join_next().is_some() {}
+        let next = async {
+            let socket = accept(&listener, &slots, &mut told).await;
+            let peer = socket.peer();
+            (socket, slots.slot(peer).await)
+        };
+        let (socket, slot) = tokio::select! {
+            () = stop.cancelled() => break,
+            next = next => next,
+        };
+        counted.evicted.inc_by(slots.evicted());
+        let stop = stop.child_token();
+        let (slot, handler) = match slot {
+            Assigned::Slot(slot) => {
+                let let_in = slot.let_in();
+                (slot, Handler::Regular(Arc::clone(&service), let_in))
+            }
+            Assigned::Overflow(slot) => {
+                (slot, Handler::Overflow(Arc::clone(&service), stop.clone()))
+            }
+            Assigned::None => continue,
+        };
+        counted.opened.inc();
+        let connection = Connection { socket, slot, handler, stop };
+        let service = Arc::clone(&service);
+        connections.spawn(async move {
+            connection.run().await;
+            service.requests.connections.by_way.of(way).closed.inc();
+        });
+    }
+    drop(listener);
+    let ended = async { while connections.join_next().await.is_some() {} };
+    if timeout(DRAIN, ended).await.is_err() {
+        warn!(open = connections.len(), "connections were cut after {DRAIN:?}");
+    }
+}
+
+/// The slots of one listener.
+struct ListenerSlots {
+    regular: Arc<ConnectionLimit>,
+    overflow: Arc<ConnectionLimit>,
+}
+
+/// The slot that a connection gets.
+enum Assigned {
+    Slot(Slot),
+    /// No other is free: its one request is answered with that.
+    Overflow(Slot),
+    None,
+}
+
+impl ListenerSlots {
+    fn new() -> Self {
+        let regular = Arc::new(ConnectionLimit::new(MAX_CONNECTIONS, MAX_UNKNOWN));
+        Self { regular, overflow: Arc::new(ConnectionLimit::new(OVERFLOW, OVERFLOW)) }
+    }
+
+    async fn slot(&self, peer: ClientKey) -> Assigned {
+        match self.regular.slot(peer).await {
+            Some(slot) => Assigned::Slot(slot),
+            None => self.overflow.slot(peer).await.map_or(Assigned::None, Assigned::Overflow),
+        }
+    }
+
+    /// How many have been cut since this was asked.
+    fn evicted(&self) -> u64 {
+        self.regular.evicted() + self.overflow.evicted()
+    }
+}
+
+/// The next connection, as soon as one can be accepted; `told` is when the log was last told that
+/// none can.
+async fn accept(listener: &Listener, slots: &ListenerSlots, told: &mut Option<Instant>) -> Socket {
+    loop {
+        match accept_now(listener).await {
+            Ok(socket) => return socket,
+            Err(error) => {
+                if told.is_none_or(|told| told.elapsed() >= TELL_AGAIN) {
+                    warn!(%error, "connections cannot be accepted at the moment");
+                    *told = Some(Instant::now());
+                }
+                // There may be no descriptor left, and some are held for nothing: but not by whoever
+                // has only just come.
+                sleep(ACCEPT_PAUSE).await;
+                slots.regular.evict();
+            }
+        }
+    }
+}
+
+async fn accept_now(listener: &Listener) -> io::Result<Socket> {
+    Ok(match listener {
+        Listener::Tcp(listener, tls) => {
+            let (stream, peer): (TcpStream, SocketAddr) = listener.accept().await?;
+            match tls {
+                Some(tls) => Socket::Tls(stream, peer, Arc::clone(tls)),
+                None => Socket::Tcp(stream, peer),
+            }
+        }
+        Listener::Unix { listener, .. } => {
+            let (stream, _): (UnixStream, _) = listener.accept().await?;
+            Socket::Unix(stream)
+        }
+    })
+}

@@ -1,0 +1,369 @@
+//! One connection, from its first byte to its end.
+//!
+//! Must not: answer a request, but those that cannot be told apart.
+
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    pin::pin,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use http::{HeaderValue, Request, Response, StatusCode, Version, header};
+use hyper::{
+    body::Incoming,
+    rt::Executor,
+    server::conn::{http1, http2},
+    service::service_fn,
+};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    server::graceful::GracefulConnection,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpStream, UnixStream},
+    time::timeout,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::{debug, warn};
+
+use super::{
+    activity::{Activity, Doing, IDLE},
+    answer::{Answer, Taking},
+    connection_limit::Slot,
+    framing::{Gate, Refusal},
+    stream::{Requests, Watched},
+};
+use crate::{
+    error_chain::error_chain,
+    http::{
+        client_info::{ClientInfo, ClientKey, OnAuthenticated, Process},
+        error_code::Code,
+        response::{self, Body},
+        service::Service,
+    },
+    http_client::keep_alive,
+    tls::{Tls, handshake::Secured},
+};
+
+/// The room for one request's line and headers.
+pub(super) const HEAD_BYTES: usize = 64 << 10;
+/// How long a connection that was asked to end may take, if no request is on it.
+const CLOSE: Duration = Duration::from_secs(1);
+
+/// The limits of HTTP/2, which are Envoy's for an edge: requests at once,
+const STREAMS: u32 = 100;
+/// bytes of a request's body that may be on their way, and of all bodies of a connection,
+const STREAM_WINDOW: u32 = 64 << 10;
+const CONNECTION_WINDOW: u32 = 1 << 20;
+/// bytes of a request's headers, and of an answer that waits.
+const HEADER_LIST: u32 = 32 << 10;
+const SEND_BUFFER: usize = 64 << 10;
+/// How often a peer is asked whether it is still there, and how long it may take to say so.
+const PING: Duration = Duration::from_secs(20);
+const PONG: Duration = Duration::from_secs(10);
+
+/// An accepted connection.
+pub(super) enum Socket {
+    Tcp(TcpStream, SocketAddr),
+    /// TLS is to be spoken first.
+    Tls(TcpStream, SocketAddr, Arc<Tls>),
+    Unix(UnixStream),
+}
+
+/// A connection that has its slot.
+pub(super) struct Connection {
+    pub(super) socket: Socket,
+    pub(super) slot: Slot,
+    pub(super) handler: Handler,
+    pub(super) stop: CancellationToken,
+}
+
+/// Who answers the requests of a connection.
+#[derive(Clone)]
+pub(super) enum Handler {
+    Regular(Arc<Service>, OnAuthenticated),
+    /// There is no room for the connection: one request is answered, and then this is cancelled.
+    Overflow(Arc<Service>, CancellationToken),
+}
+
+impl Socket {
+    /// For whom its slot is counted.
+    pub(super) fn peer(&self) -> ClientKey {
+        match self {
+            Self::Tcp(_, peer) | Self::Tls(_, peer, _) => {
+                ClientKey::of(&ClientInfo::Tcp { peer: *peer })
+            }
+            Self::Unix(stream) => ClientKey::of(&ClientInfo::Unix { peer: process(stream) }),
+        }
+    }
+}
+
+impl Handler {
+    async fn handle(self, mut request: Request<Incoming>, client: ClientInfo) -> Response<Body> {
+        let is_overflow = self.is_overflow();
+        let service = match self {
+            Self::Regular(service, authenticated) => {
+                request.extensions_mut().insert(authenticated);
+                service
+            }
+            Self::Overflow(service, last) => {
+                last.cancel();
+                service
+            }
+        };
+        service.handle(request, client, is_overflow).await
+    }
+
+    fn is_overflow(&self) -> bool {
+        matches!(self, Self::Overflow(..))
+    }
+
+    fn service(&self) -> &Service {
+        match self {
+            Self::Regular(service, _) | Self::Overflow(service, _) => service,
+        }
+    }
+}
+
+impl Connection {
+    /// Serves the connection to its end.
+    pub(super) async fn run(self) {
+        let Self { socket, slot, handler, stop } = self;
+        let served = async {
+            match socket {
+                Socket::Unix(stream) => {
+                    let client = ClientInfo::Unix { peer: process(&stream) };
+                    http1(stream, client, &slot.activity, handler, &stop).await;
+                }
+                Socket::Tcp(stream, peer) => {
+                    without_delay(&stream);
+                    http1(stream, ClientInfo::Tcp { peer }, &slot.activity, handler, &stop).await;
+                }
+                Socket::Tls(stream, peer, tls) => {
+                    without_delay(&stream);
+                    secured(stream, peer, &tls, &slot.activity, handler, &stop).await;
+                }
+            }
+        };
+        tokio::select! {
+            () = served => (),
+            () = slot.evicted.cancelled() => debug!("a connection made room for another"),
+        }
+    }
+}
+
+/// Events are small and must not wait for more.
+fn without_delay(stream: &TcpStream) {
+    if let Err(error) = stream.set_nodelay(true) {
+        debug!(%error, "TCP_NODELAY");
+    }
+}
+
+/// The process that opened the connection. The kernel notes it then, and it does not change when the
+/// socket is handed to another.
+fn process(stream: &UnixStream) -> Option<Process> {
+    match stream.peer_cred() {
+        Ok(peer) => Some(Process { uid: peer.uid(), pid: peer.pid() }),
+        Err(error) => {
+            warn!(%error, "the kernel does not report the peer of a Unix connection");
+            None
+        }
+    }
+}
+
+/// A connection on which TLS is to be spoken.
+async fn secured(
+    stream: TcpStream,
+    peer: SocketAddr,
+    tls: &Tls,
+    activity: &Arc<Activity>,
+    handler: Handler,
+    stop: &CancellationToken,
+) {
+    let secured = tokio::select! {
+        secured = tls.shake_hands(stream) => secured,
+        () = stop.cancelled() => return,
+    };
+    let Secured { stream, names, h2 } = match secured {
+        Ok(secured) => secured,
+        Err(failed) => {
+            handler.service().requests.connections.handshakes_failed.of(failed.kind).inc();
+            return debug!(%peer, error = %failed, "there was no TLS connection");
+        }
+    };
+    let client = ClientInfo::Tls { peer, names };
+    if h2 {
+        http2(stream, client, activity, handler, stop).await;
+    } else {
+        http1(stream, client, activity, handler, stop).await;
+    }
+}
+
+async fn http1<S>(
+    stream: S,
+    client: ClientInfo,
+    activity: &Arc<Activity>,
+    handler: Handler,
+    stop: &CancellationToken,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let gate = Arc::new(Mutex::new(Gate::default()));
+    let requests = Requests { activity: Arc::clone(activity), gate: Arc::clone(&gate) };
+    let watched = Watched::new(stream, Some(requests));
+    let service = service_fn(|request: Request<Incoming>| {
+        let refusal = gate.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let last = handler.is_overflow() || refusal.is_some();
+        let (handler, client, open) = (handler.clone(), client.clone(), activity.request());
+        async move {
+            let mut answer = match refusal {
+                Some(refusal) => refused(refusal),
+                None => handler.handle(request, client).await,
+            };
+            let headers = answer.headers_mut();
+            if last {
+                // There is no room for more, or nobody can be sure where the next one begins.
+                headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+            } else {
+                headers.insert("keep-alive", keep_alive(IDLE));
+            }
+            Ok::<_, Infallible>(answer.map(|body| Answer::new(body, open, None)))
+        }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        // `Activity` has the limit, which tells a request from a pause.
+        .header_read_timeout(None)
+        .max_buf_size(HEAD_BYTES)
+        .serve_connection(TokioIo::new(watched), service);
+    drive(connection, activity, stop).await;
+}
+
+async fn http2<S>(
+    stream: S,
+    client: ClientInfo,
+    activity: &Arc<Activity>,
+    handler: Handler,
+    stop: &CancellationToken,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let streams = TaskTracker::new();
+    let own = Arc::clone(activity);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        let (handler, client, open) = (handler.clone(), client.clone(), own.request());
+        name_host(&mut request);
+        async move {
+            let answer = handler.handle(request, client).await;
+            let taking = TAKING.try_with(Arc::clone).ok();
+            Ok::<_, Infallible>(answer.map(|body| Answer::new(body, open, taking)))
+        }
+    });
+    let connection = http2::Builder::new(Streams(streams.clone()))
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_header_list_size(HEADER_LIST)
+        .max_send_buf_size(SEND_BUFFER)
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PONG)
+        .serve_connection(TokioIo::new(Watched::new(stream, None)), service);
+    drive(connection, activity, stop).await;
+    // Without their connection, they end by themselves.
+    streams.close();
+    streams.wait().await;
+}
+
+/// Runs a connection until it ends, has nothing to do for too long, or is to stop.
+async fn drive<C>(connection: C, activity: &Activity, stop: &CancellationToken)
+where
+    C: GracefulConnection,
+    C::Error: std::error::Error + 'static,
+{
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            tokio::select! {
+                ended = connection.as_mut() => ended,
+                overdue = activity.overdue() => return debug!(?overdue, "a connection was cut"),
+            }
+        }
+        overdue = activity.overdue() => {
+            debug!(?overdue, "a connection is closed");
+            if overdue == Doing::Head {
+                return;
+            }
+            connection.as_mut().graceful_shutdown();
+            match timeout(CLOSE, connection.as_mut()).await {
+                Ok(ended) => ended,
+                // Of HTTP/2, a request may have come in between.
+                Err(_elapsed) => tokio::select! {
+                    ended = connection.as_mut() => ended,
+                    _ = activity.overdue() => return,
+                },
+            }
+        }
+    };
+    if let Err(error) = ended {
+        debug!(error = %error_chain(&error), "connection ended");
+    }
+}
+
+/// HTTP/2 has the host in its target; what follows looks for it where HTTP/1.1 has it.
+fn name_host(request: &mut Request<Incoming>) {
+    let host = request.uri().authority().map(|host| HeaderValue::from_str(host.as_str()));
+    if let (Some(Ok(host)), false) = (host, request.headers().contains_key(header::HOST)) {
+        request.headers_mut().insert(header::HOST, host);
+    }
+    debug_assert_eq!(request.version(), Version::HTTP_2);
+}
+
+/// The answer to a request that is not handled.
+fn refused(refusal: Refusal) -> Response<Body> {
+    let answer = |message| response::error(StatusCode::BAD_REQUEST, Code::InvalidRequest, message);
+    match refusal {
+        Refusal::Ambiguous => answer(
+            "The request says of its length what two readers could understand in two ways: it has \
+             both Content-Length and Transfer-Encoding, a length that is none, or a line that ends \
+             without a carriage return.",
+        ),
+        Refusal::Target { proxied } => {
+            let answer = answer(
+                "The path or the query has a character that HTTP does not allow there; write it \
+                 percent-encoded.",
+            );
+            if proxied { response::as_mantyx_does(answer) } else { answer }
+        }
+    }
+}
+
+tokio::task_local! {
+    /// How the answer is taken to the request that runs here.
+    static TAKING: Arc<Taking>;
+}
+
+/// Where the requests of an HTTP/2 connection run.
+#[derive(Clone)]
+struct Streams(TaskTracker);
+
+impl<F> Executor<F> for Streams
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, stream: F) {
+        let taking = Arc::new(Taking::new());
+        self.0.spawn(async move {
+            tokio::select! {
+                () = TAKING.scope(Arc::clone(&taking), stream) => (),
+                // Without its task, the stream is reset.
+                () = taking.given_up() => debug!("the peer does not read its answer"),
+            }
+        });
+    }
+}

@@ -1,0 +1,353 @@
+//! How many connections there may be, and who gives way where there are too many.
+//!
+//! A connection is unknown until a request on it has been let in. Unknown connections have half of
+//! the slots, and one peer half of those, so that whoever opens many and shows nothing cannot keep
+//! apps out: where there are too many, the oldest makes room, whatever it is doing. Each has a moment
+//! in which it is left alone, so that a burst of newcomers does not cut itself off.
+//!
+//! Where all slots are taken, the connection that has been unused for the longest gives way. Where
+//! requests of apps are being answered on all of them, a slot is waited for while slots get free.
+//!
+//! Must not: cut a connection on which a request that was let in is being answered.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout_at},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::activity::Activity;
+use crate::http::client_info::{ClientKey, OnAuthenticated};
+
+/// ConnectionLimit do not get free where none has for so long.
+const STANDSTILL: Duration = Duration::from_secs(1);
+/// How long a connection has to show who it is, whatever else there is: more than a program needs,
+/// TLS included.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// The slots of one listener.
+#[derive(Debug)]
+pub(super) struct ConnectionLimit {
+    most: usize,
+    most_unknown: usize,
+    taken: Mutex<Taken>,
+    /// A slot is free, or an unknown connection no longer is one.
+    freed: Notify,
+}
+
+#[derive(Debug)]
+struct Taken {
+    last: u64,
+    /// When a slot was last taken.
+    moved: Instant,
+    slots: HashMap<u64, Entry>,
+    /// How many unknown connections each peer has.
+    unknown: HashMap<ClientKey, usize>,
+    evicted: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    activity: Arc<Activity>,
+    evicted: CancellationToken,
+    peer: ClientKey,
+    since: Instant,
+    unknown: bool,
+}
+
+/// The slot of one connection; free again when it is dropped.
+#[derive(Debug)]
+pub(super) struct Slot {
+    id: u64,
+    limit: Arc<ConnectionLimit>,
+    pub(super) activity: Arc<Activity>,
+    /// Another connection needs the slot.
+    pub(super) evicted: CancellationToken,
+}
+
+/// Why there is no slot.
+enum Full {
+    /// The peer has too many connections on which it has shown nothing.
+    OfPeer,
+    /// So have all together; one of them may be cut then.
+    Unknown(Instant),
+    /// Requests are being answered on all.
+    Used,
+}
+
+impl ConnectionLimit {
+    /// `most` slots, of which unknown connections have `most_unknown`.
+    pub(super) fn new(most: usize, most_unknown: usize) -> Self {
+        let taken = Mutex::new(Taken {
+            last: 0,
+            moved: Instant::now(),
+            slots: HashMap::new(),
+            unknown: HashMap::new(),
+            evicted: 0,
+        });
+        Self { most, most_unknown, taken, freed: Notify::new() }
+    }
+
+    /// A slot for a connection of `peer`. `None`: requests are being answered on all others, and
+    /// nothing says that they are about to end; or the peer has its share.
+    pub(super) async fn slot(self: &Arc<Self>, peer: ClientKey) -> Option<Slot> {
+        let mut over = false;
+        loop {
+            match self.take(peer) {
+                Ok(slot) => return Some(slot),
+                Err(Full::Unknown(until)) => drop(timeout_at(until, self.freed.notified()).await),
+                Err(Full::Used) if !over => {
+                    let by = self.lock().moved + STANDSTILL;
+                    over = timeout_at(by, self.freed.notified()).await.is_err();
+                }
+                Err(Full::Used | Full::OfPeer) => return None,
+            }
+        }
+    }
+
+    fn take(self: &Arc<Self>, peer: ClientKey) -> Result<Slot, Full> {
+        let (mut taken, now) = (self.lock(), Instant::now());
+        let of_peer = taken.unknown.get(&peer).copied().unwrap_or_default();
+        let has_share = !peer.is_shared() && of_peer >= self.most_unknown.div_ceil(2);
+        if has_share && !taken.evict_unknown(Some(peer), now) {
+            return Err(Full::OfPeer);
+        }
+        let unknown: usize = taken.unknown.values().sum();
+        if unknown >= self.most_unknown && !taken.evict_unknown(None, now) {
+            let unknown = taken.slots.values().filter(|entry| entry.unknown);
+            let oldest = unknown.map(|entry| entry.since).min().unwrap_or(now);
+            return Err(Full::Unknown(oldest + GRACE));
+        }
+        let full = taken.slots.len() >= self.most;
+        if full && !taken.evict() && !taken.evict_unknown(None, now) {
+            return Err(Full::Used);
+        }
+        taken.last += 1;
+        taken.moved = now;
+        let id = taken.last;
+        let (activity, evicted) = (Arc::new(Activity::new()), CancellationToken::new());
+        *taken.unknown.entry(peer).or_default() += 1;
+        let entry = Entry {
+            activity: Arc::clone(&activity),
+            evicted: evicted.clone(),
+            peer,
+            since: now,
+            unknown: true,
+        };
+        taken.slots.insert(id, entry);
+        Ok(Slot { id, limit: Arc::clone(self), activity, evicted })
+    }
+
+    /// Cuts the connection that has been unused for the longest.
+    pub(super) fn evict(&self) {
+        self.lock().evict();
+    }
+
+    /// How many have been cut since this was asked.
+    pub(super) fn evicted(&self) -> u64 {
+        std::mem::take(&mut self.lock().evicted)
+    }
+
+    fn let_in(&self, id: u64) {
+        self.lock().let_in(id);
+        self.freed.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Taken {
+    /// Whether there was one to cut.
+    fn evict(&mut self) -> bool {
+        let unused = self.slots.iter();
+        let unused = unused.filter_map(|(id, entry)| Some((entry.activity.unused_since()?, *id)));
+        let Some((_, id)) = unused.min() else { return false };
+        self.cut(id);
+        true
+    }
+
+    /// Cuts the oldest unknown connection, of `peer` or of the one that has most of them; whether
+    /// there was one.
+    fn evict_unknown(&mut self, peer: Option<ClientKey>, now: Instant) -> bool {
+        let unknown = self.slots.iter().filter(|(_, entry)| {
+            entry.unknown
+                && peer.is_none_or(|peer| peer == entry.peer)
+                && now.saturating_duration_since(entry.since) >= GRACE
+        });
+        let worst = unknown.max_by_key(|(id, entry)| {
+            (self.unknown.get(&entry.peer), std::cmp::Reverse((entry.since, **id)))
+        });
+        let Some((&id, _)) = worst else { return false };
+        self.cut(id);
+        true
+    }
+
+    fn cut(&mut self, id: u64) {
+        if let Some(entry) = self.remove(id) {
+            entry.evicted.cancel();
+            self.evicted += 1;
+        }
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Entry> {
+        self.let_in(id);
+        self.slots.remove(&id)
+    }
+
+    /// The connection is not an unknown one any more.
+    fn let_in(&mut self, id: u64) {
+        let Some(entry) = self.slots.get_mut(&id).filter(|entry| entry.unknown) else { return };
+        entry.unknown = false;
+        if let Some(count) = self.unknown.get_mut(&entry.peer) {
+            *count -= 1;
+            if *count == 0 {
+                self.unknown.remove(&entry.peer);
+            }
+        }
+    }
+}
+
+impl Slot {
+    /// For the first request on the connection that is let in.
+    pub(super) fn let_in(&self) -> OnAuthenticated {
+        let (limit, id) = (Arc::clone(&self.limit), self.id);
+        OnAuthenticated::new(move || limit.let_in(id))
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if self.limit.lock().remove(self.id).is_some() {
+            self.limit.freed.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Who gives way, and who does not.
+
+    use std::{
+        net::{IpAddr, Ipv4Addr},
+        time::Duration,
+    };
+
+    use futures_util::FutureExt as _;
+    use tokio::time::advance;
+
+    use super::*;
+
+    const APP: ClientKey = ClientKey::User(1);
+    const STRANGER: ClientKey = ClientKey::User(2);
+    const LOOPBACK: ClientKey = ClientKey::Address(IpAddr::V4(Ipv4Addr::LOCALHOST));
+
+    /// A slot of a connection on which a request was let in.
+    async fn taken(limit: &Arc<ConnectionLimit>) -> Slot {
+        let slot = limit.slot(APP).await.expect("there is one");
+        slot.let_in().tell();
+        slot
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_one_that_is_unused_for_the_longest_gives_way() {
+        let limit = Arc::new(ConnectionLimit::new(3, 3));
+        let mut all = Vec::new();
+        for _ in 0..3 {
+            all.push(taken(&limit).await);
+            advance(Duration::from_secs(1)).await;
+        }
+        // The first is used, and the second has just been.
+        let open = all[0].activity.request();
+        drop(all[1].activity.request());
+        let fourth = taken(&limit).await;
+        let cut: Vec<bool> = all.iter().map(|slot| slot.evicted.is_cancelled()).collect();
+        assert_eq!(cut, [false, false, true]);
+        assert_eq!((limit.evicted(), limit.evicted()), (1, 0));
+
+        // What was cut has no slot any more to give back.
+        drop(all.pop());
+        let (second, fourth_open) = (all[1].activity.request(), fourth.activity.request());
+        let begun = Instant::now();
+        assert!(limit.slot(APP).await.is_none(), "all are used");
+        assert_eq!(begun.elapsed(), STANDSTILL);
+        assert!(limit.slot(APP).now_or_never().flatten().is_none(), "at once, from then on");
+        drop((open, second, fourth_open));
+        assert!(limit.slot(APP).now_or_never().flatten().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_place_that_is_given_back_is_waited_for() {
+        let limit = Arc::new(ConnectionLimit::new(1, 1));
+        let only = taken(&limit).await;
+        let open = only.activity.request();
+        let mut next = std::pin::pin!(limit.slot(APP));
+        assert!(next.as_mut().now_or_never().is_none());
+        drop((only, open));
+        assert!(next.await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_who_show_nothing_keep_nobody_out() {
+        let limit = Arc::new(ConnectionLimit::new(8, 4));
+        let (mut strangers, mut requests) = (Vec::new(), Vec::new());
+        for _ in 0..4 {
+            let slot = limit.slot(LOOPBACK).await.unwrap();
+            // As far as anybody can see, a request is on its way in.
+            requests.push(slot.activity.request());
+            strangers.push(slot);
+        }
+        let begun = Instant::now();
+        let app = limit.slot(APP).await.unwrap();
+        assert_eq!(begun.elapsed(), GRACE, "newcomers have a moment to show who they are");
+        assert!(strangers[0].evicted.is_cancelled(), "then the oldest makes room");
+        assert!(strangers[1..].iter().all(|slot| !slot.evicted.is_cancelled()));
+
+        // Whoever was let in takes no slot of the unknown.
+        app.let_in().tell();
+        app.let_in().tell();
+        requests.push(app.activity.request());
+        assert!(limit.slot(LOOPBACK).now_or_never().flatten().is_some());
+        advance(GRACE).await;
+        for _ in 0..8 {
+            strangers.push(limit.slot(LOOPBACK).await.unwrap());
+            advance(GRACE).await;
+        }
+        assert!(!app.evicted.is_cancelled());
+        drop((app, strangers));
+        assert!(limit.lock().unknown.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_shows_nothing_has_its_share() {
+        let limit = Arc::new(ConnectionLimit::new(8, 4));
+        let first = limit.slot(STRANGER).await.unwrap();
+        let second = limit.slot(STRANGER).await.unwrap();
+        let third = limit.slot(STRANGER).now_or_never().expect("it is told at once");
+        assert!(third.is_none());
+        assert!(limit.slot(APP).now_or_never().flatten().is_some());
+        advance(GRACE).await;
+        let third = limit.slot(STRANGER).now_or_never().flatten();
+        assert!(third.is_some() && first.evicted.is_cancelled(), "its own oldest makes room");
+        assert!(!second.evicted.is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn a_burst_of_apps_goes_on_as_they_are_let_in() {
+        let limit = Arc::new(ConnectionLimit::new(8, 2));
+        let first = limit.slot(LOOPBACK).await.unwrap();
+        let second = limit.slot(LOOPBACK).await.unwrap();
+        let mut third = std::pin::pin!(limit.slot(LOOPBACK));
+        assert!(third.as_mut().now_or_never().is_none());
+        first.let_in().tell();
+        assert!(third.await.is_some());
+        assert!(!first.evicted.is_cancelled() && !second.evicted.is_cancelled());
+    }
+}

@@ -1,0 +1,101 @@
+//! The sockets that the daemon listens on: those that it binds, and those that it was handed.
+//!
+//! Must not: accept anything.
+
+use std::{
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use tokio::net::{TcpListener, UnixListener};
+use tracing::debug;
+
+use super::socket_activation::ActivatedSocket;
+use crate::tls::Tls;
+
+/// A listening socket.
+#[derive(Debug)]
+pub enum Listener {
+    /// Speaks TLS where it has the means.
+    Tcp(TcpListener, Option<Arc<Tls>>),
+    Unix {
+        listener: UnixListener,
+        /// Its file, where the daemon made it: removed with the listener.
+        own: Option<PathBuf>,
+    },
+}
+
+impl Listener {
+    pub async fn tcp(address: SocketAddr, tls: Option<Arc<Tls>>) -> io::Result<Self> {
+        Ok(Self::Tcp(TcpListener::bind(address).await?, tls))
+    }
+
+    /// Binds `path`, over what a daemon that died has left there.
+    pub fn unix(path: &Path) -> io::Result<Self> {
+        if std::os::unix::net::UnixStream::connect(path).is_err() {
+            match std::fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        let listener = UnixListener::bind(path)?;
+        Ok(Self::Unix { listener, own: Some(path.to_owned()) })
+    }
+
+    /// One that was handed over. Must be called in a runtime.
+    pub fn handed(socket: ActivatedSocket, tls: Option<Arc<Tls>>) -> io::Result<Self> {
+        Ok(match socket {
+            ActivatedSocket::Tcp(listener, _) => Self::Tcp(TcpListener::from_std(listener)?, tls),
+            ActivatedSocket::Unix(listener) => {
+                Self::Unix { listener: UnixListener::from_std(listener)?, own: None }
+            }
+        })
+    }
+
+    /// Its TCP address.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(listener, _) => listener.local_addr().ok(),
+            Self::Unix { .. } => None,
+        }
+    }
+
+    /// Its file. A socket in the abstract namespace has none.
+    pub fn path(&self) -> Option<PathBuf> {
+        match self {
+            Self::Tcp(..) => None,
+            Self::Unix { listener, .. } => {
+                listener.local_addr().ok()?.as_pathname().map(Path::to_owned)
+            }
+        }
+    }
+
+    /// The address as one would ask for it.
+    pub fn url(&self) -> String {
+        match self {
+            Self::Tcp(listener, tls) => {
+                let scheme = if tls.is_some() { "https" } else { "http" };
+                match listener.local_addr() {
+                    Ok(address) => format!("{scheme}://{address}"),
+                    Err(error) => format!("{scheme}://? ({error})"),
+                }
+            }
+            Self::Unix { .. } => match self.path() {
+                Some(path) => format!("unix:{}", path.display()),
+                None => "unix:?".to_owned(),
+            },
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Self::Unix { own: Some(path), .. } = self
+            && let Err(error) = std::fs::remove_file(&*path)
+        {
+            debug!(%error, path = %path.display(), "the socket's file is gone already");
+        }
+    }
+}

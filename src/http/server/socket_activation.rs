@@ -1,0 +1,92 @@
+//! The listening sockets that systemd opened and hands over with `LISTEN_FDS` and `LISTEN_PID`.
+//!
+//! They outlive a restart of the daemon, so that apps wait where they would be refused. The files
+//! of unix ones are systemd's, and stay.
+//!
+//! Must not: bind anything, or run beside another thread, as it takes variables away.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    os::{fd::AsFd, unix::net::UnixListener},
+};
+
+use listenfd::ListenFd;
+use rustix::net::sockopt::socket_acceptconn;
+
+/// A socket that was handed over.
+#[derive(Debug)]
+pub enum ActivatedSocket {
+    Tcp(TcpListener, SocketAddr),
+    Unix(UnixListener),
+}
+
+/// What was handed over cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ActivationError {
+    #[error(
+        "descriptor {0} of LISTEN_FDS is no listening TCP or unix socket; a socket unit wants \
+         ListenStream= and Accept=no"
+    )]
+    NoListener(usize),
+    #[error(
+        "the socket unit listens on {0}, which other machines reach; write `listen: {{tls: {{cert, \
+         key}}}}` with `tcp: {0}` into bridge.yaml and leave out `auth: off`, or \
+         ListenStream=127.0.0.1:{port} into the unit", port = .0.port()
+    )]
+    Open(SocketAddr),
+    #[error("descriptor {0} of LISTEN_FDS cannot be used")]
+    Unusable(usize, #[source] io::Error),
+}
+
+/// The first descriptor that is handed over (sd_listen_fds(3)).
+const FIRST: usize = 3;
+
+/// Takes all that was handed to this process; a second time there is nothing. The variables are
+/// gone afterwards, and no program that is started inherits the sockets.
+///
+/// # Errors
+///
+/// Something was handed over that the bridge cannot or must not serve.
+pub fn take() -> Result<Vec<ActivatedSocket>, ActivationError> {
+    let mut given = ListenFd::from_env();
+    (0..given.len()).map(|at| one(&mut given, at)).collect()
+}
+
+fn one(given: &mut ListenFd, at: usize) -> Result<ActivatedSocket, ActivationError> {
+    let fd = FIRST + at;
+    let failed = |error| ActivationError::Unusable(fd, error);
+    if let Ok(Some(listener)) = given.take_tcp_listener(at) {
+        must_listen(&listener, fd)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        return Ok(ActivatedSocket::Tcp(listener, address));
+    }
+    if let Ok(Some(listener)) = given.take_unix_listener(at) {
+        must_listen(&listener, fd)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        return Ok(ActivatedSocket::Unix(listener));
+    }
+    Err(ActivationError::NoListener(fd))
+}
+
+/// Refuses sockets that other machines reach, unless every caller is `known` and nobody listens in.
+pub fn check(handed: &[ActivatedSocket], known: bool) -> Result<(), ActivationError> {
+    let open = handed.iter().find_map(|socket| match socket {
+        ActivatedSocket::Tcp(_, address) if !address.ip().is_loopback() => Some(*address),
+        ActivatedSocket::Tcp(..) | ActivatedSocket::Unix(_) => None,
+    });
+    match open {
+        Some(address) if !known => Err(ActivationError::Open(address)),
+        _ => Ok(()),
+    }
+}
+
+/// With `Accept=yes` it would be a connection.
+fn must_listen(socket: &impl AsFd, fd: usize) -> Result<(), ActivationError> {
+    match socket_acceptconn(socket) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(ActivationError::NoListener(fd)),
+        Err(error) => Err(ActivationError::Unusable(fd, error.into())),
+    }
+}

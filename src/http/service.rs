@@ -1,0 +1,318 @@
+//! The HTTP service: has `auth` check every request, then hands it to the bridge's own API, to the
+//! proxy in front of MANTYX, or to the status page, whose sessions begin and end here.
+//!
+//! A request that changes something is handled in a task of the daemon's own (`detached`), so that an
+//! app which hangs up leaves nothing half done.
+//!
+//! Must not: touch a backend or a run itself; `api` and `proxy` do.
+
+mod detached;
+
+use std::sync::Arc;
+
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use tokio::time::Instant;
+use tracing::{debug, error, info};
+
+pub use self::detached::DetachedRequests;
+use crate::{
+    budget,
+    http::{
+        api::{
+            Api,
+            routes::{AfterHangUp, ApiRequest, Handler, OwnRoute},
+        },
+        auth::{App, Authenticator, Caller, Refusal, rate_limit, sessions::Begun},
+        client_info::{ClientInfo, ClientKey, OnAuthenticated},
+        error_code::Code,
+        proxy::{self, Proxy},
+        response::{self, Body},
+        router::Route,
+        status_page,
+    },
+    http_client,
+    metrics::{Answered, Requests},
+    traces::{Span, Traces},
+};
+
+/// Everything behind the listeners.
+#[derive(Debug)]
+pub struct Service {
+    pub auth: Authenticator,
+    pub api: Api,
+    proxy: Proxy,
+    traces: Traces,
+    /// The requests that go on when their app has hung up.
+    detached: DetachedRequests,
+    /// The counts of the requests and connections that come in.
+    pub requests: Arc<Requests>,
+}
+
+impl Service {
+    pub fn new(
+        auth: Authenticator,
+        api: Api,
+        proxy: Proxy,
+        traces: Traces,
+        detached: DetachedRequests,
+    ) -> Self {
+        let requests = Arc::clone(&api.requests);
+        Self { auth, api, proxy, traces, detached, requests }
+    }
+
+    /// Answers one request. Its connection has no slot where `is_overflow`: it is refused then, unless
+    /// anyone may make it, so that programs which watch over the bridge get their answer.
+    pub async fn handle(
+        self: Arc<Self>,
+        mut request: Request<Incoming>,
+        client: ClientInfo,
+        is_overflow: bool,
+    ) -> Response<Body> {
+        let route = Route::of(request.method(), request.uri().path());
+        let (access, is_proxied) = (route.access(), route.is_proxied());
+        let admitted = match is_overflow && !access.is_open() {
+            true => Err(Refusal::TooManyConnections),
+            false => self.auth.admit(access, &request, &client),
+        };
+        let mut response = match admitted {
+            Ok(caller) => {
+                if caller.is_some()
+                    && let Some(authenticated) =
+                        request.extensions_mut().remove::<OnAuthenticated>()
+                {
+                    authenticated.tell();
+                }
+                self.handle_admitted(route, caller, request, client).await
+            }
+            Err(refusal) => self.refuse(request.uri().path(), &client, &refusal),
+        };
+        if is_proxied {
+            response = response::as_mantyx_does(response);
+        }
+        keep_from_browsers(&mut response);
+        response
+    }
+
+    /// Answers a request that was let in: in a task of the daemon's own, where it changes something.
+    async fn handle_admitted(
+        self: &Arc<Self>,
+        route: Route,
+        caller: Option<Caller>,
+        request: Request<Incoming>,
+        client: ClientInfo,
+    ) -> Response<Body> {
+        let after = route.after_hang_up(request.method());
+        match caller {
+            Some(caller) if after != AfterHangUp::Dropped => {
+                let (this, app) = (Arc::clone(self), caller.app.name.clone());
+                let work = async move { this.count(route, Some(caller), request, &client).await };
+                let work = budget::for_app(app.clone(), work);
+                self.detached.answer(&app, after, work).await
+            }
+            Some(caller) => {
+                let app = caller.app.name.clone();
+                budget::for_app(app, self.count(route, Some(caller), request, &client)).await
+            }
+            None => self.count(route, None, request, &client).await,
+        }
+    }
+
+    /// Begins a session, if the form has the token of an app or the operator's secret.
+    async fn sign_in(&self, request: Request<Incoming>, client: &ClientInfo) -> Response<Body> {
+        if let Err(refusal) = self.auth.check_failures(client) {
+            return self.refuse(request.uri().path(), client, &refusal);
+        }
+        let (parts, body) = request.into_parts();
+        let form = match self.auth.sessions.forms.read(ClientKey::of(client), body).await {
+            Ok(form) => form,
+            Err(error) => return error.response(),
+        };
+        let token = url::form_urlencoded::parse(&form).find(|(key, _)| key == "token");
+        let token = token.map(|(_, token)| token.trim().to_owned()).unwrap_or_default();
+        let (token, app) = match self.auth.app_by_token(&token, client) {
+            Ok(found) => found,
+            Err(refusal @ Refusal::TooManyFailures(_)) => {
+                return self.refuse(parts.uri.path(), client, &refusal);
+            }
+            // Not often, as the other way is taken then.
+            Err(_) => {
+                info!(peer = %client, "a sign-in at the status page was refused: wrong token");
+                return status_page::sign_in(Some("That is no token of this bridge."));
+            }
+        };
+        // Behind a proxy, only the origin of the form tells what the browser speaks.
+        let origin = parts.headers.get(header::ORIGIN).map(HeaderValue::as_bytes);
+        let secure = matches!(client, ClientInfo::Tls { .. })
+            || origin.is_some_and(|origin| origin.starts_with(b"https://"));
+        // Who signs in anew, as somebody else perhaps, has one session.
+        self.auth.sessions.end(&parts.headers);
+        match self.auth.sessions.begin(token, &parts.headers, secure) {
+            Ok(Begun { cookie, key }) => {
+                info!(app = %app.name, "a browser signed in at the status page");
+                status_page::see_page(cookie, Some(&key))
+            }
+            Err(error) => {
+                error!(%error, "no session can be begun");
+                status_page::sign_in(Some(
+                    "The bridge cannot make a session now; its log says why.",
+                ))
+            }
+        }
+    }
+
+    /// [`Self::dispatch`], counted and traced.
+    async fn count(
+        &self,
+        route: Route,
+        caller: Option<Caller>,
+        mut request: Request<Incoming>,
+        client: &ClientInfo,
+    ) -> Response<Body> {
+        let (kind, begun) = (route.kind(), Instant::now());
+        let mut span = self.span(&route, caller.as_ref(), &mut request);
+        // The operator alone is no app, and cannot be removed.
+        let app = caller.as_ref().map(|caller| Arc::clone(&caller.app));
+        let app = app.filter(|app| !app.is_operator());
+        let session = caller.as_ref().and_then(|_| self.auth.sessions.over(request.headers()));
+        let response = self.dispatch(route, caller, request, client).await;
+        let mut response = self.while_let_in(app, response);
+        if let Some(over) = session {
+            response = response.map(|body| response::until(body, over));
+        }
+        span.set("http.response.status_code", response.status().as_u16());
+        span.set_failed(response.status().is_server_error());
+        drop(span);
+        let counted = self.requests.by_route.of(kind);
+        counted.answered.of(Answered::of(response.status())).inc();
+        counted.duration.observe(begun.elapsed());
+        response
+    }
+
+    /// An answer that ends when its app is not let in any more. An open stream gives no rights, just
+    /// as an open connection does not. An app that was removed before the answer began gets no stream.
+    fn while_let_in(&self, app: Option<Arc<App>>, response: Response<Body>) -> Response<Body> {
+        let Some(app) = app else { return response };
+        let removed = self.auth.until_removed(app);
+        response.map(|body| response::until(body, removed))
+    }
+
+    /// The span of a request that others follow from. The request's headers then tell of the span,
+    /// so that all that comes of it, at MANTYX too, belongs there.
+    fn span(
+        &self,
+        route: &Route,
+        caller: Option<&Caller>,
+        request: &mut Request<Incoming>,
+    ) -> Span {
+        let Some(pattern) = route.traced() else { return Span::default() };
+        let method = request.method().clone();
+        let mut span = self
+            .traces
+            .request(proxy::trace(request.headers()), format_args!("{method} {pattern}"));
+        if let Some(trace) = span.told() {
+            http_client::set_trace(request.headers_mut(), trace);
+        }
+        span.set("http.request.method", method.as_str());
+        span.set("http.route", pattern);
+        if let Some(caller) = caller {
+            span.set("bridge.app", caller.app.name.as_str());
+        }
+        span
+    }
+
+    async fn dispatch(
+        &self,
+        route: Route,
+        caller: Option<Caller>,
+        request: Request<Incoming>,
+        client: &ClientInfo,
+    ) -> Response<Body> {
+        match (route, caller) {
+            (Route::Own(own, segment), caller) => {
+                self.answer(own, segment, caller, request, client).await
+            }
+            (Route::Proxied(proxied, resource), Some(caller)) => {
+                self.proxy.handle((proxied, resource), caller, request).await
+            }
+            (Route::WrongMethod(allow), _) => response::wrong_method(allow),
+            (Route::Ambiguous, _) => response::error(
+                StatusCode::BAD_REQUEST,
+                Code::InvalidRequest,
+                "The path could be read as two: it has `.` or `..`, or names a workspace, a run or a \
+                 session with other characters than A-Z a-z 0-9 - _ . ~ and the colon. Send it in \
+                 its normal form.",
+            ),
+            (Route::Unknown | Route::Proxied(..), _) => response::error(
+                StatusCode::NOT_FOUND,
+                Code::NotFound,
+                "The bridge has no such route. MANTYX's own are below /api/, the bridge's below \
+                 /v1/; the README lists them.",
+            ),
+        }
+    }
+
+    /// Answers a request of a route of the bridge's own.
+    async fn answer(
+        &self,
+        own: &OwnRoute,
+        segment: String,
+        caller: Option<Caller>,
+        request: Request<Incoming>,
+        client: &ClientInfo,
+    ) -> Response<Body> {
+        let sessions = &self.auth.sessions;
+        match (own.handler, caller) {
+            (Handler::Open(handler), caller) => {
+                handler(&self.api, caller.as_ref().map(|caller| caller.app.as_ref()))
+            }
+            (Handler::Api(handler), Some(caller)) => {
+                self.api.handle(handler, ApiRequest { caller, request, segment }).await
+            }
+            (Handler::Api(_), None) => response::not_let_in(),
+            (Handler::Page, Some(_)) => {
+                status_page::page(sessions.token(request.headers()).is_some())
+            }
+            (Handler::Page, None) => status_page::sign_in(None),
+            (Handler::SignIn, _) => self.sign_in(request, client).await,
+            (Handler::SignOut, _) => status_page::see_page(sessions.end(request.headers()), None),
+        }
+    }
+
+    /// Answers a request that is turned away.
+    fn refuse(&self, path: &str, client: &ClientInfo, refusal: &Refusal) -> Response<Body> {
+        self.requests.refused.of(refusal.kind()).inc();
+        let mut response = response::error(refusal.status(), refusal.code(), &refusal.to_string());
+        match refusal {
+            // Not often: more of them are `TooManyFailures`.
+            Refusal::NoToken
+            | Refusal::WrongToken
+            | Refusal::OtherApp
+            | Refusal::OtherCertificate => {
+                info!(peer = %client, path, %refusal, "refused");
+                response = response::challenged(response);
+            }
+            Refusal::TooManyFailures(wait) | Refusal::TooManyRequests(wait) => {
+                debug!(peer = %client, path, %refusal, "refused");
+                let seconds = HeaderValue::from(rate_limit::seconds(*wait));
+                response.headers_mut().insert(header::RETRY_AFTER, seconds);
+            }
+            Refusal::TooManyConnections => {
+                debug!(peer = %client, path, %refusal, "refused");
+                response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            Refusal::NoHost | Refusal::ForeignHost | Refusal::CrossOrigin => {
+                debug!(peer = %client, path, %refusal, "refused");
+            }
+        }
+        response
+    }
+}
+
+/// What a browser might do with an answer that it should never have got.
+fn keep_from_browsers(response: &mut Response<Body>) {
+    let headers = response.headers_mut();
+    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    let unframed = HeaderValue::from_static("frame-ancestors 'none'");
+    headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(unframed);
+}

@@ -1,0 +1,343 @@
+//! Requests that change something, each handled in a task of the daemon's own.
+//!
+//! An app can hang up at any moment, and its connection's future is dropped then. What has been sent
+//! to MANTYX by that moment has taken effect there: a run that was created needs its driver, and a
+//! refresh token that was replaced has to be kept. So the connection only waits for the answer.
+//!
+//! Must not: know what a request does.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    future::pending,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use http::{HeaderValue, Response, StatusCode, header};
+use tokio::time::{sleep, timeout};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::{error, info, warn};
+
+use crate::{
+    http::{
+        api::routes::AfterHangUp,
+        error_code::Code,
+        response::{self, Body},
+    },
+    model::ids::AppName,
+};
+
+/// How long a request may go on after its app has hung up, unless it goes on to its end. MANTYX
+/// answers within seconds; without an end, each hang-up could keep a connection to MANTYX for ever.
+const ALONE: Duration = Duration::from_secs(2 * 60);
+/// How many such requests one app may have before its next ones are refused: they hold memory and
+/// connections that no limit of the listener counts any more.
+const MOST_ALONE: usize = 64;
+/// How many requests one app may have under way, as it may hang up on all of them at once.
+const MOST_UNDER_WAY: usize = 2048;
+
+/// The requests that are under way.
+#[derive(Debug, Clone, Default)]
+pub struct DetachedRequests {
+    tracker: TaskTracker,
+    cut: CancellationToken,
+    counts: Arc<Counts>,
+}
+
+/// The requests of each app.
+#[derive(Debug, Default)]
+struct Counts(Mutex<HashMap<AppName, Count>>);
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Count {
+    under_way: usize,
+    /// Those of them whose app has hung up.
+    alone: usize,
+}
+
+/// One request, for as long as it is under way.
+#[derive(Debug)]
+struct Counted {
+    counts: Arc<Counts>,
+    app: AppName,
+    is_alone: bool,
+}
+
+impl DetachedRequests {
+    /// Runs `work` to its end, whether or not its caller waits for the answer.
+    pub async fn answer<F>(&self, app: &AppName, after: AfterHangUp, work: F) -> Response<Body>
+    where
+        F: Future<Output = Response<Body>> + Send + 'static,
+    {
+        let Some(counted) = Arc::clone(&self.counts).enter(app) else { return too_many() };
+        let left = CancellationToken::new();
+        let _leaving = left.clone().drop_guard();
+        let task = run(Box::pin(work), left, self.cut.clone(), after, counted);
+        match self.tracker.spawn(task).await {
+            Ok(Some(response)) => response,
+            Ok(None) => going_down(),
+            Err(error) => {
+                error!(%app, %error, "a request could not be handled");
+                response::error(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    Code::Internal,
+                    "The bridge failed while it handled the request; its log says where. Look \
+                     whether the request took effect before you send it again.",
+                )
+            }
+        }
+    }
+
+    /// Waits until no request is under way, but no longer than `within`; those that are left then
+    /// are dropped. Whether none was left. Only for when no more can come.
+    pub async fn finish(&self, within: Duration) -> bool {
+        self.tracker.close();
+        let finished = timeout(within, self.tracker.wait()).await.is_ok();
+        self.cut.cancel();
+        finished
+    }
+}
+
+/// `None` where the daemon stops before the work has ended, or nobody waits for the answer.
+async fn run<F>(
+    mut work: F,
+    left: CancellationToken,
+    cut: CancellationToken,
+    after: AfterHangUp,
+    mut counted: Counted,
+) -> Option<Response<Body>>
+where
+    F: Future<Output = Response<Body>> + Unpin,
+{
+    tokio::select! {
+        // The answer comes first: the caller is gone right after it.
+        biased;
+        response = &mut work => return Some(response),
+        () = cut.cancelled() => return None,
+        () = left.cancelled() => {}
+    }
+    counted.is_left_alone();
+    let app = &counted.app;
+    info!(%app, "an app has hung up; its request is handled to the end");
+    let is_too_late = async {
+        match after {
+            AfterHangUp::ToItsEnd => pending().await,
+            AfterHangUp::ForAWhile | AfterHangUp::Dropped => sleep(ALONE).await,
+        }
+    };
+    tokio::select! {
+        _ = work => {}
+        () = cut.cancelled() => {}
+        () = is_too_late => warn!(%app, "a request without its app has taken over {ALONE:?}; dropped"),
+    }
+    None
+}
+
+impl Counts {
+    /// Counts one more request of `app`, unless it has too many.
+    fn enter(self: Arc<Self>, app: &AppName) -> Option<Counted> {
+        let mut counts = self.lock();
+        let count = counts.entry(app.clone()).or_default();
+        if count.alone >= MOST_ALONE || count.under_way >= MOST_UNDER_WAY {
+            return None;
+        }
+        count.under_way += 1;
+        drop(counts);
+        Some(Counted { counts: self, app: app.clone(), is_alone: false })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<AppName, Count>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Counted {
+    fn is_left_alone(&mut self) {
+        self.is_alone = true;
+        if let Some(count) = self.counts.lock().get_mut(&self.app) {
+            count.alone += 1;
+        }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if let Entry::Occupied(mut entry) = self.counts.lock().entry(self.app.clone()) {
+            let count = entry.get_mut();
+            count.under_way -= 1;
+            count.alone -= usize::from(self.is_alone);
+            if count.under_way == 0 {
+                entry.remove();
+            }
+        }
+    }
+}
+
+fn too_many() -> Response<Body> {
+    let mut response = response::error(
+        StatusCode::SERVICE_UNAVAILABLE,
+        Code::Busy,
+        "The app has too many requests that wait for MANTYX, or has hung up on too many of them; \
+         wait for the answers.",
+    );
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+    response
+}
+
+fn going_down() -> Response<Body> {
+    response::error(
+        StatusCode::SERVICE_UNAVAILABLE,
+        Code::Internal,
+        "The bridge stopped before MANTYX had answered. Look whether the request took effect \
+         before you send it again.",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    //! Requests whose caller goes away, fails, or is one too many. Time is paused.
+
+    use tokio::{sync::oneshot, time::Instant};
+
+    use super::*;
+
+    const FOR_A_WHILE: AfterHangUp = AfterHangUp::ForAWhile;
+
+    fn app() -> AppName {
+        AppName::from("a")
+    }
+
+    fn alone(requests: &DetachedRequests) -> usize {
+        requests.counts.lock().get(&app()).map_or(0, |count| count.alone)
+    }
+
+    fn ok() -> Response<Body> {
+        Response::new(response::full("done"))
+    }
+
+    /// Asks, and hangs up once the work waits for `going`.
+    async fn hang_up<T: Send + 'static>(requests: &DetachedRequests, going: oneshot::Receiver<T>) {
+        let (begun, waits) = oneshot::channel();
+        let work = async move {
+            begun.send(()).unwrap();
+            going.await.ok();
+            ok()
+        };
+        let app = app();
+        tokio::select! {
+            _ = requests.answer(&app, FOR_A_WHILE, work) => panic!("nobody has let it go on"),
+            begun = waits => begun.unwrap(),
+        }
+    }
+
+    async fn wait_alone(requests: &DetachedRequests, count: usize) {
+        while alone(requests) != count {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_ends_although_its_caller_is_gone() {
+        let requests = DetachedRequests::default();
+        let (go, going) = oneshot::channel::<()>();
+        let (ended, has_ended) = oneshot::channel();
+        let (begun, waits) = oneshot::channel();
+        let work = async move {
+            begun.send(()).unwrap();
+            going.await.unwrap();
+            ended.send(()).unwrap();
+            ok()
+        };
+        let app = app();
+        tokio::select! {
+            _ = requests.answer(&app, FOR_A_WHILE, work) => panic!("nobody has let it go on"),
+            begun = waits => begun.unwrap(),
+        }
+        go.send(()).unwrap();
+        has_ended.await.unwrap();
+        assert!(requests.finish(ALONE).await);
+        assert_eq!(*requests.counts.lock(), HashMap::new());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_without_its_caller_has_an_end() {
+        let requests = DetachedRequests::default();
+        let (_go, going) = oneshot::channel::<()>();
+        let begun = Instant::now();
+        hang_up(&requests, going).await;
+        wait_alone(&requests, 1).await;
+        assert!(requests.finish(2 * ALONE).await);
+        assert_eq!(begun.elapsed(), ALONE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_submission_without_its_caller_goes_on_to_its_end() {
+        let requests = DetachedRequests::default();
+        let (ended, has_ended) = oneshot::channel();
+        let work = async move {
+            sleep(10 * ALONE).await;
+            ended.send(()).unwrap();
+            ok()
+        };
+        let app = app();
+        let answered = requests.answer(&app, AfterHangUp::ToItsEnd, work);
+        timeout(Duration::from_secs(1), answered).await.expect_err("it hangs up");
+        has_ended.await.unwrap();
+        assert!(requests.finish(ALONE).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_app_has_so_many_under_way_that_it_can_hang_up_on() {
+        let requests = DetachedRequests::default();
+        let (app, other) = (app(), AppName::from("b"));
+        let hangs = || requests.answer(&app, FOR_A_WHILE, pending());
+        let mut held: Vec<_> = (0..MOST_UNDER_WAY).map(|_| Box::pin(hangs())).collect();
+        for answer in &mut held {
+            assert!(futures_util::poll!(answer).is_pending());
+        }
+        assert_eq!(hangs().await.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(requests.answer(&other, FOR_A_WHILE, async { ok() }).await.status(), 200);
+        drop(held);
+        assert!(requests.finish(2 * ALONE).await);
+        assert_eq!(*requests.counts.lock(), HashMap::new());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_app_that_hangs_up_again_and_again_is_refused() {
+        let requests = DetachedRequests::default();
+        let mut held = Vec::new();
+        for count in 1..=MOST_ALONE {
+            let (go, going) = oneshot::channel::<()>();
+            held.push(go);
+            hang_up(&requests, going).await;
+            wait_alone(&requests, count).await;
+        }
+        let status = async |app: &str| {
+            requests
+                .answer(&AppName::from(app), FOR_A_WHILE, async { ok() })
+                .await
+                .status()
+                .as_u16()
+        };
+        assert_eq!((status("a").await, status("b").await), (503, 200), "the others are served");
+        held.clear();
+        wait_alone(&requests, 0).await;
+        assert_eq!(status("a").await, 200);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn at_a_stop_work_is_waited_for_and_then_dropped() {
+        let requests = DetachedRequests::default();
+        let (_go, going) = oneshot::channel::<()>();
+        hang_up(&requests, going).await;
+        assert!(!requests.finish(Duration::from_secs(1)).await);
+        requests.tracker.wait().await;
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_answer() {
+        let requests = DetachedRequests::default();
+        let response = requests.answer(&app(), FOR_A_WHILE, async { panic!("on purpose") }).await;
+        assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    }
+}

@@ -1,0 +1,191 @@
+//! What was accepted of every backend, on disk: a restart forgets nothing of it.
+//!
+//! A file that is damaged is never taken for one that is not there: the daemon would trust whatever
+//! comes next. It stays as it is until the operator accepts what there is now.
+//!
+//! Must not: decide what is accepted.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use crate::{
+    backend::registry::Registry,
+    error_chain::error_chain,
+    model::{
+        catalog::hex,
+        ids::BackendName,
+        pin::{Accepted, Pins},
+    },
+    state_dir::StateDir,
+};
+
+/// The format of the files; another one is not read.
+const VERSION: u32 = 1;
+/// How soon a file is tried again that could not be written.
+const AGAIN: Duration = Duration::from_secs(15);
+
+/// One file.
+#[derive(Serialize, Deserialize)]
+struct File<'a> {
+    version: u32,
+    /// SHA-256 of the text of `pins`, in hex.
+    digest: String,
+    #[serde(borrow)]
+    pins: &'a RawValue,
+}
+
+/// What was accepted of `name`.
+pub fn load(state: &StateDir, name: &BackendName) -> Accepted {
+    let damaged = |why: String| {
+        warn!(backend = %name, why, "the backend's pins cannot be read");
+        Accepted::Damaged(why.into())
+    };
+    match state.read_kept(&file(name)) {
+        Ok(None) => Accepted::Nothing,
+        Ok(Some(text)) => match read(&text) {
+            Ok(pins) => Accepted::Pins(Arc::new(pins)),
+            Err(why) => {
+                damaged(format!("{} is damaged: {why}", state.path().join(file(name)).display()))
+            }
+        },
+        Err(error) => damaged(error_chain(&error)),
+    }
+}
+
+/// Writes what is accepted on `registry` into `state`, until `stop`.
+pub async fn keep(registry: Arc<Registry>, state: StateDir, stop: CancellationToken) {
+    loop {
+        let news = tokio::select! {
+            biased;
+            news = registry.wait_for(Registry::unkept) => news,
+            () = stop.cancelled() => return,
+        };
+        let mut failed = false;
+        for (name, pins) in news {
+            let (state, file, text) = (state.clone(), file(&name), write(&pins));
+            let written = tokio::task::spawn_blocking(move || state.write_kept(&file, &text)).await;
+            let error = match written {
+                Ok(written) => written.err().map(|error| error_chain(&error)),
+                Err(error) => Some(error.to_string()),
+            };
+            if let Some(error) = &error {
+                failed = true;
+                warn!(backend = %name, error, "pins were not stored; trying again");
+            } else {
+                debug!(backend = %name, tools = pins.0.len(), "pins are stored again");
+            }
+            registry.kept(&name, pins, error);
+        }
+        if failed {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = sleep(AGAIN) => (),
+            }
+        }
+    }
+}
+
+fn file(name: &BackendName) -> PathBuf {
+    Path::new("pins").join(format!("{name}.json"))
+}
+
+fn write(Pins(pins): &Pins) -> String {
+    let pins: BTreeMap<&str, &str> = pins.iter().map(|(tool, text)| (&**tool, &**text)).collect();
+    let pins = serde_json::value::to_raw_value(&pins).expect("strings can be written");
+    let digest = hex(&Sha256::digest(pins.get()));
+    let file = File { version: VERSION, digest, pins: &pins };
+    serde_json::to_string(&file).expect("strings and JSON can be written")
+}
+
+fn read(text: &str) -> Result<Pins, String> {
+    let file: File<'_> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if file.version != VERSION {
+        let version = file.version;
+        return Err(format!("it has the format {version}, and this version writes {VERSION}"));
+    }
+    if hex(&Sha256::digest(file.pins.get())) != file.digest {
+        return Err("its content is not what its digest says".to_owned());
+    }
+    let pins: BTreeMap<String, String> =
+        serde_json::from_str(file.pins.get()).map_err(|error| error.to_string())?;
+    Ok(Pins(pins.into_iter().map(|(tool, text)| (tool, text.into())).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    //! Pins come back from disk as they went, or are known to be damaged.
+
+    use super::*;
+    use crate::{
+        backend::fake,
+        model::{catalog::Catalog, pin::Mode},
+    };
+
+    fn pins() -> Pins {
+        let pin = |tool: &str, text: &str| (tool.to_owned(), Arc::from(text));
+        Pins([pin("ls", r#"{"name":"ls"}"#), pin("é\u{202e}", "{}")].into())
+    }
+
+    #[test]
+    fn they_come_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path().to_owned());
+        let name = BackendName::parse("fs").unwrap();
+        assert!(matches!(load(&state, &name), Accepted::Nothing));
+        state.write_kept(&file(&name), &write(&pins())).unwrap();
+        assert!(matches!(load(&state, &name), Accepted::Pins(read) if *read == pins()));
+    }
+
+    #[tokio::test]
+    async fn what_is_there_when_the_bridge_stops_is_kept() {
+        for _ in 0..16 {
+            let dir = tempfile::tempdir().unwrap();
+            let state = StateDir::new(dir.path().to_owned());
+            let (registry, leases) = fake::registry(["fs"]);
+            let mut entry = fake::entry(&leases[0]);
+            entry.source.pin = Mode::Warn;
+            registry.set(vec![entry]);
+            let tool = RawValue::from_string(r#"{"name":"ls"}"#.to_owned()).unwrap();
+            let (catalog, _) = Catalog::mcp(None, vec![tool]);
+            registry.write(&leases[0], |known| known.catalog = Some(Arc::new(catalog)));
+            let stop = CancellationToken::new();
+            stop.cancel();
+            keep(registry, state.clone(), stop).await;
+            assert!(matches!(load(&state, leases[0].name()), Accepted::Pins(_)));
+        }
+    }
+
+    #[test]
+    fn whatever_happens_to_the_file_is_found_out() {
+        let whole = write(&pins());
+        for part in (0..whole.len()).filter_map(|cut| whole.get(..cut)) {
+            assert!(read(part).is_err(), "{part}");
+        }
+        for (from, to) in [
+            ("\"version\":1", "\"version\":2"),
+            ("name", "game"),
+            ("\"ls\":", "\"lp\":"),
+            ("\"digest\":\"", "\"digest\":\"0"),
+        ] {
+            assert!(read(&whole.replacen(from, to, 1)).is_err(), "{from} to {to}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path().to_owned());
+        let name = BackendName::parse("fs").unwrap();
+        for text in ["", "{}", "\u{0}\u{0}", "null"] {
+            state.write_kept(&file(&name), text).unwrap();
+            assert!(matches!(load(&state, &name), Accepted::Damaged(_)), "{text:?}");
+        }
+    }
+}
