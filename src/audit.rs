@@ -12,7 +12,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
         mpsc::{self, TrySendError},
     },
@@ -20,6 +20,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
@@ -196,7 +197,7 @@ impl Audit {
     pub fn close(&self) {
         // Where the line is full, the end of it is the end of the daemon.
         self.lines.send(Job::Stop).ok();
-        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let writer = self.writer.lock().take();
         if writer.is_some_and(|writer| writer.join().is_err()) {
             error!("the audit log's thread panicked");
         }
@@ -214,7 +215,7 @@ impl Line<'_> {
 
 impl Shared {
     fn health(&self) -> MutexGuard<'_, Health> {
-        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+        self.health.lock()
     }
 
     /// Has so many bytes wait, if they may.

@@ -21,7 +21,7 @@ mod store;
 use std::{
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         mpsc::{self, RecvTimeoutError},
     },
     thread::{self, JoinHandle},
@@ -29,6 +29,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::{oneshot, watch},
     time::Instant,
@@ -544,7 +545,7 @@ struct Disconnected;
 type Waiting = (std::ops::Range<usize>, Option<oneshot::Sender<Result<(), NotWritten>>>);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 #[cfg(test)]

@@ -35,12 +35,10 @@ mod spec;
 mod stream;
 mod terminal;
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use http::StatusCode;
+use parking_lot::{Mutex, MutexGuard};
 use secrecy::SecretString;
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -256,7 +254,7 @@ impl Shared {
 
 /// No code panics while it holds one of our locks; if it did, what it guards would still be whole.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 #[cfg(test)]

@@ -10,9 +10,10 @@ use std::{
     io::Write as _,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, fchown},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::Mutex;
 use rustix::{
     io::Errno,
     process::{Pid, test_kill_process},
@@ -112,7 +113,7 @@ impl StateDir {
     /// not be written is noted until it is ([`Self::unwritten`]).
     pub fn write_noted(&self, path: &Path, text: &str) -> Result<(), StateError> {
         let written = self.write(path, text);
-        let mut unwritten = self.unwritten.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unwritten = self.unwritten.lock();
         match &written {
             Ok(()) => drop(unwritten.remove(path)),
             Err(error) => drop(unwritten.insert(path.to_owned(), error_chain(error))),
@@ -122,7 +123,7 @@ impl StateDir {
 
     /// Why files are not as they should be, a sentence each.
     pub fn unwritten(&self) -> Vec<String> {
-        let unwritten = self.unwritten.lock().unwrap_or_else(PoisonError::into_inner);
+        let unwritten = self.unwritten.lock();
         unwritten.values().cloned().collect()
     }
 

@@ -18,10 +18,11 @@ pub mod result;
 mod threads;
 mod wire;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, pending};
 use http::HeaderMap;
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio_util::task::TaskTracker;
 
@@ -152,7 +153,7 @@ impl Dial for A2aDialer {
 
     /// `a2a` until a card has told which binding it is.
     fn transport(&self) -> &'static str {
-        let chosen = *self.settings.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        let chosen = *self.settings.chosen.lock();
         chosen.map_or("a2a", A2aBinding::as_str)
     }
 }
@@ -171,7 +172,7 @@ impl Settings {
             (Fetched::Card(fresh), known) => self.read(*fresh, known)?,
         };
         let binding = fresh.link.endpoint.binding;
-        *self.chosen.lock().unwrap_or_else(PoisonError::into_inner) = Some(binding);
+        *self.chosen.lock() = Some(binding);
         Ok(fresh)
     }
 
@@ -267,7 +268,7 @@ impl Settings {
 
 impl A2aPeer {
     fn current(&self) -> Arc<Resolved> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.current.lock().clone()
     }
 }
 
@@ -285,7 +286,7 @@ impl Peer for A2aPeer {
         Box::pin(async {
             let resolved = self.settings.resolve(Some(self.current())).await?;
             let catalog = resolved.catalog.clone();
-            *self.current.lock().unwrap_or_else(PoisonError::into_inner) = resolved;
+            *self.current.lock() = resolved;
             Ok(catalog)
         })
     }

@@ -5,8 +5,7 @@
 
 mod state;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -72,7 +71,7 @@ impl CircuitBreaker {
 
     fn breaker(&self) -> MutexGuard<'_, Breaker> {
         // No method of a breaker panics half-way.
-        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+        self.breaker.lock()
     }
 }
 

@@ -3,13 +3,10 @@
 //!
 //! Must not: retry a failed dial (the supervisor does), or show a configured secret.
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use rmcp::{
     RoleClient,
     model::ProtocolVersion,
@@ -320,12 +317,12 @@ impl McpDialer {
         Ok((running, stop))
     }
 
-    fn coverage(&self) -> std::sync::MutexGuard<'_, Coverage> {
-        self.coverage.lock().unwrap_or_else(PoisonError::into_inner)
+    fn coverage(&self) -> MutexGuard<'_, Coverage> {
+        self.coverage.lock()
     }
 
-    fn last(&self) -> std::sync::MutexGuard<'_, Option<Era>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    fn last(&self) -> MutexGuard<'_, Option<Era>> {
+        self.last.lock()
     }
 }
 

@@ -6,11 +6,9 @@
 //!
 //! Must not: know whose permits they are.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::{Semaphore, SemaphorePermit},
     time::{Instant, sleep_until},
@@ -118,7 +116,7 @@ impl AdmissionQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 }
 

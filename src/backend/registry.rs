@@ -12,10 +12,11 @@
 use std::{
     collections::BTreeMap,
     mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::watch, time::timeout};
 use tokio_util::{
     sync::CancellationToken,
@@ -551,6 +552,6 @@ impl Registry {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // A panic in `change` or in `Offer::build` leaves whole snapshots behind.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }

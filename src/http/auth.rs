@@ -13,13 +13,10 @@ pub mod lockout;
 pub mod rate_limit;
 pub mod sessions;
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Uri, header};
+use parking_lot::Mutex;
 use tokio::{sync::watch, time::Instant};
 
 use self::{hosts::Hosts, lockout::Lockout, rate_limit::Bucket, sessions::Sessions};
@@ -289,7 +286,7 @@ impl Authenticator {
     /// Lets these apps in from now on, and no others.
     pub fn set_apps(&self, apps: &[App]) {
         self.apps.send_replace(known(apps));
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = self.left.lock();
         left.retain(|name, _| apps.iter().any(|app| app.name == *name));
     }
 
@@ -336,7 +333,7 @@ impl Authenticator {
     fn check_rate(&self, app: &App) -> Result<(), Refusal> {
         let Some(rate) = app.rate else { return Ok(()) };
         let now = Instant::now();
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = self.left.lock();
         let bucket = left.entry(app.name.clone()).or_insert_with(|| Bucket::full(rate, now));
         bucket.take(rate, now).map_err(Refusal::TooManyRequests)
     }

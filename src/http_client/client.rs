@@ -13,10 +13,11 @@ mod reuse;
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
 };
 
 use http::Method;
+use parking_lot::Mutex;
 use reqwest::{ClientBuilder, IntoUrl, RequestBuilder, Response};
 use url::Origin;
 
@@ -111,14 +112,14 @@ impl Shared {
     }
 
     fn reuse(&self, server: &Origin) -> Reuse {
-        let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let servers = self.servers.lock();
         servers.get(server).copied().unwrap_or(Reuse::UNKNOWN)
     }
 
     /// Notes what an answer says of its connection.
     fn heard(&self, response: &Response) {
         let Some(said) = Reuse::said(response.version(), response.headers()) else { return };
-        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut servers = self.servers.lock();
         match servers.get_mut(&response.url().origin()) {
             Some(known) => *known = known.and(said),
             None => {

@@ -43,7 +43,7 @@ impl Issue for Fake {
     fn issue<'a>(&'a self, hint: Option<&'a String>) -> BoxFuture<'a, Result<Issued, IssueError>> {
         Box::pin(async move {
             let number = self.issued.fetch_add(1, Ordering::SeqCst) + 1;
-            self.seen.lock().unwrap().push(hint.cloned());
+            self.seen.lock().push(hint.cloned());
             sleep(Duration::from_secs(1)).await;
             let lifetime = (self.script)(number).map_err(|passes| {
                 let failure = IssueError::passing(format!("failure {number}"));
@@ -81,12 +81,12 @@ async fn request(
     let seen = Mutex::new(Vec::new());
     let answer = tokens.authorize(HeaderMap::new(), async |headers: HeaderMap| {
         let token = headers.get(AUTHORIZATION).map_or("", |value| value.to_str().unwrap());
-        seen.lock().unwrap().push(token.to_owned());
+        seen.lock().push(token.to_owned());
         sleep(Duration::from_millis(10)).await;
         Ok::<_, TokenError>(response(status(token)))
     });
     let answer = answer.await.map(|response| response.status().as_u16());
-    (answer, seen.into_inner().unwrap())
+    (answer, seen.into_inner())
 }
 
 async fn used(tokens: &Tokens<Fake>) -> String {
@@ -262,7 +262,7 @@ async fn lifetimes_of_nothing_make_no_storm() {
             let begun = Mutex::new(std::collections::HashMap::new());
             let is_good = |token: &str| {
                 let now = Instant::now();
-                let first = *begun.lock().unwrap().entry(token.to_owned()).or_insert(now);
+                let first = *begun.lock().entry(token.to_owned()).or_insert(now);
                 if lives.is_none_or(|lives| now < first + lives) { 200 } else { 401 }
             };
             let start = Instant::now();
@@ -304,7 +304,7 @@ async fn where_nobody_knows_the_issuer_the_backend_is_asked_without_a_token() {
     let wants = |token: &str| if token.is_empty() { 401 } else { 200 };
     let (answer, sent) = request(&tokens, wants).await;
     assert_eq!((answer.unwrap(), sent), (200, vec![String::new(), "Bearer t1".into()]));
-    assert_eq!(*seen.lock().unwrap(), [Some("https://rs/meta".to_owned())]);
+    assert_eq!(*seen.lock(), [Some("https://rs/meta".to_owned())]);
     // That was no refusal of a token: the next one is replaced at once.
     let (answer, _) = request(&tokens, |token| if token == "Bearer t2" { 200 } else { 401 }).await;
     assert_eq!((answer.unwrap(), count(&issued)), (200, 2));

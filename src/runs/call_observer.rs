@@ -3,11 +3,9 @@
 //!
 //! Must not: decide anything, or wait.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -198,7 +196,7 @@ impl CallObserver {
     }
 
     fn asking(&self) -> MutexGuard<'_, Asking> {
-        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
+        self.asking.lock()
     }
 
     /// What the call took, without the time that a person has taken.
@@ -223,7 +221,7 @@ impl CallObserver {
 
     /// Notes in the span that this is so.
     fn note(&self, key: &'static str) {
-        let mut span = self.span.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut span = self.span.lock();
         if let Some(span) = span.as_mut() {
             span.set(key, true);
         }
@@ -231,7 +229,7 @@ impl CallObserver {
 
     /// The call has ended.
     pub(super) fn ends(&self, ending: Ending) {
-        let Some(span) = self.span.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+        let Some(span) = self.span.lock().take() else {
             return;
         };
         end(span, ending);

@@ -3,12 +3,13 @@
 //! Must not: decide what a stage means after a crash (model/recovery.rs does).
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -307,7 +308,7 @@ impl CallRecorder {
     }
 
     fn record(&self) -> MutexGuard<'_, CallRecord> {
-        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+        self.record.lock()
     }
 }
 

@@ -6,12 +6,13 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::SystemTime,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -203,8 +204,7 @@ impl DrivenRun {
         };
         if let Some(told) = ended_at {
             this.log.end();
-            *this.ended.lock().unwrap_or_else(PoisonError::into_inner) =
-                Some(Ended { at: Instant::now(), told, given_up });
+            *this.ended.lock() = Some(Ended { at: Instant::now(), told, given_up });
         }
         this
     }
@@ -288,7 +288,7 @@ impl DrivenRun {
     }
 
     fn left_entries(&self) -> MutexGuard<'_, Entries> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+        self.left.lock()
     }
 
     /// In an eval, the agent run that `call` is of.
@@ -367,7 +367,7 @@ impl DrivenRun {
         if self.key.kind == RunKind::Agent {
             return self.stop.clone();
         }
-        let mut stops = self.agent_stops.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stops = self.agent_stops.lock();
         stops.entry(agent_run.clone()).or_insert_with(|| self.stop.child_token()).clone()
     }
 
@@ -383,7 +383,7 @@ impl DrivenRun {
     }
 
     pub(super) fn ended(&self) -> Option<Ended> {
-        *self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.ended.lock()
     }
 
     pub(super) fn set_ended(&self) {
@@ -409,7 +409,7 @@ impl DrivenRun {
 
     fn end_as(&self, given_up: bool) {
         let now = || Ended { at: Instant::now(), told: journal::now(), given_up };
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(now);
+        self.ended.lock().get_or_insert_with(now);
     }
 
     /// Whether nobody reads its stream, though it may go on.
@@ -419,7 +419,7 @@ impl DrivenRun {
 
     /// Its stream is to be read again; `false` where that is so already, or the run has ended.
     pub(super) fn revive(&self) -> bool {
-        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ended = self.ended.lock();
         let revived = ended.take_if(|ended| ended.given_up).is_some();
         if revived {
             self.access.send_replace(Access::Untried);
@@ -481,10 +481,10 @@ impl DrivenRun {
     }
 
     pub(super) fn unwanted(&self) -> MutexGuard<'_, HashMap<CallKey, (Arc<CallRecorder>, usize)>> {
-        self.unwanted.lock().unwrap_or_else(PoisonError::into_inner)
+        self.unwanted.lock()
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, Run> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }

@@ -10,12 +10,13 @@ use std::{
     collections::{HashMap, HashSet},
     panic::AssertUnwindSafe,
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread,
     time::Duration,
 };
 
 use futures_util::FutureExt as _;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::Notify,
     time::{Instant, timeout, timeout_at},
@@ -249,7 +250,7 @@ impl LongCalls {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<CallId, LongCall>> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+        self.calls.lock()
     }
 }
 

@@ -3,10 +3,9 @@
 //!
 //! Must not: know what a call is, or write to the journal.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{journal, model::ids::AppName};
 
@@ -45,7 +44,7 @@ impl Shares {
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -63,7 +62,7 @@ impl Held {
 impl Share {
     /// The call holds `bytes` from now on, in place of what it held. Whether there is room for it.
     pub(super) fn hold(&self, bytes: usize) -> bool {
-        let mut own = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut own = self.bytes.lock();
         let mut held = self.all.lock();
         let before = std::mem::replace(&mut *own, bytes);
         let of_app = held.by_app.entry(self.app.clone()).or_default();

@@ -2,10 +2,9 @@
 //!
 //! Must not: reuse one.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
 
 use crate::model::ids::{RunId, SessionId, ToolUseId};
 
@@ -40,7 +39,7 @@ impl Ids {
         let Some(counted) = &self.counted else {
             return format!("{prefix}_{}", uuid::Uuid::new_v4().simple());
         };
-        let mut counted = counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counted = counted.lock();
         let number = counted.entry(prefix).or_default();
         *number += 1;
         format!("{prefix}_{number}")

@@ -5,12 +5,10 @@
 //!
 //! Must not: show a token.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{fmt, sync::Arc};
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 
@@ -85,9 +83,9 @@ impl Grant {
             grant: "refresh_token",
             fields: &[("refresh_token", Some(refresh_token.expose_secret()))],
         };
-        let mut shows = *self.shows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shows = *self.shows.lock();
         let granted = question.ask(&self.http, &mut shows).await?;
-        *self.shows.lock().unwrap_or_else(PoisonError::into_inner) = shows;
+        *self.shows.lock() = shows;
         if let Some(next) = granted.refresh_token
             && next.expose_secret() != refresh_token.expose_secret()
         {

@@ -6,11 +6,9 @@
 //!
 //! Must not: show a token.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
+use parking_lot::{Mutex, MutexGuard};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::{
     sync::{Semaphore, SemaphorePermit},
@@ -163,6 +161,6 @@ impl Inner {
     }
 
     fn unsaved(&self) -> MutexGuard<'_, Unsaved> {
-        self.unsaved.lock().unwrap_or_else(PoisonError::into_inner)
+        self.unsaved.lock()
     }
 }

@@ -8,12 +8,9 @@
 
 mod window;
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::{Notify, Semaphore},
     time::{Instant, sleep_until, timeout_at},
@@ -58,7 +55,7 @@ pub(super) struct PostPermit<'a> {
 
 impl RateLimits {
     pub(super) fn of(&self, credential: [u8; 32]) -> Arc<RateLimiter> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         if let Some(limiter) = all.get(&credential) {
             return Arc::clone(limiter);
         }
@@ -144,7 +141,7 @@ impl RateLimiter {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // No method of a window panics half-way.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -2,12 +2,9 @@
 //!
 //! Must not: ask the agent anything, or give a run what belongs to another.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::model::{
@@ -101,7 +98,7 @@ impl Threads {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Owner, Kept>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

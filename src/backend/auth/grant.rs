@@ -3,12 +3,10 @@
 //!
 //! Must not: let a secret go where it may not ([`discovery::endpoint`] knows).
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{fmt, sync::Arc};
 
 use futures_util::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use url::Url;
 
 use super::{
@@ -166,7 +164,7 @@ impl Issuer {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 }
 

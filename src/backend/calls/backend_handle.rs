@@ -5,12 +5,13 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, SystemTime},
 };
 
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use crate::{
@@ -117,7 +118,7 @@ impl BackendHandle {
     /// A call has ended just now; `answered` as in [`LastCall`].
     pub(super) fn leave(&self, answered: bool) {
         let last = LastCall { at: SystemTime::now(), answered };
-        *self.traffic.last_call.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
+        *self.traffic.last_call.lock() = Some(last);
     }
 
     /// Where its calls are counted.
@@ -135,7 +136,7 @@ impl BackendHandle {
     }
 
     pub fn last_call(&self) -> Option<LastCall> {
-        *self.traffic.last_call.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.traffic.last_call.lock()
     }
 }
 

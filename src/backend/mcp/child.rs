@@ -2,14 +2,9 @@
 //!
 //! Must not: start a program its own way (`backend::program` does), or read the server's stdout.
 
-use std::{
-    fmt, io,
-    path::Path,
-    process::ExitStatus,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{fmt, io, path::Path, process::ExitStatus, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use rustix::process::Signal;
 use tokio::{
     process::{Child as Process, ChildStdin, ChildStdout},
@@ -125,7 +120,7 @@ impl Child {
 
     /// The last lines on stderr.
     pub(super) fn stderr_tail(&self) -> Option<String> {
-        self.last_lines.lock().unwrap_or_else(PoisonError::into_inner).text()
+        self.last_lines.lock().text()
     }
 
     /// Ends the server, gently at first. Its stdin must have been closed.

@@ -2,14 +2,10 @@
 //!
 //! Must not: dial, retry or time out.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use rmcp::{
     RoleClient,
     model::{
@@ -419,7 +415,7 @@ pub(super) fn complete(result: &RawValue) -> Result<Answer, CallError> {
 
 /// A panic elsewhere cannot leave what is kept here half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 /// Waits for the end of rmcp's side and tells why it came.

@@ -9,11 +9,12 @@ use std::{
     borrow::Cow,
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use rmcp::model::{
     ClientJsonRpcMessage, ClientNotification, ClientRequest, ErrorCode, ErrorData, GetExtensions,
     GetMeta, JsonRpcMessage, ProgressToken, RequestId, RequestMetaObject, ServerJsonRpcMessage,
@@ -485,7 +486,7 @@ fn unreadable(id: i64, why: &str) -> ServerJsonRpcMessage {
 
 /// A panic elsewhere cannot leave these maps and slots half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 #[cfg(test)]

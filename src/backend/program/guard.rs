@@ -14,9 +14,9 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Child, Command, ExitCode, Stdio},
-    sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tracing::warn;
 
@@ -63,7 +63,7 @@ pub(super) fn remove(group: Id) {
 
 fn lock() -> MutexGuard<'static, Groups> {
     // Nothing panics between two steps that belong together.
-    GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
+    GROUPS.lock()
 }
 
 impl Groups {

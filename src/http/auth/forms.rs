@@ -6,12 +6,12 @@
 use std::{
     collections::{HashMap, hash_map::Entry},
     fmt,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::timeout;
 
 use crate::http::{client_info::ClientKey, response::ReadError};
@@ -61,7 +61,7 @@ impl Forms {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ClientKey, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -2,12 +2,9 @@
 //!
 //! Must not: keep more than a bounded number of peers in mind.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::rate_limit::Bucket;
@@ -50,7 +47,7 @@ impl Lockout {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ClientKey, Bucket>> {
-        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.peers.lock()
     }
 }
 

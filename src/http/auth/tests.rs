@@ -206,7 +206,7 @@ async fn an_app_sends_no_more_than_it_may() {
     authenticator.set_apps(&apps);
     assert_eq!(went(&apps[0]), 0);
     authenticator.set_apps(&apps[1..]);
-    assert!(authenticator.left.lock().unwrap().is_empty());
+    assert!(authenticator.left.lock().is_empty());
 }
 
 /// `billing` has a token, `hr` a certificate, `ops` both.

@@ -6,7 +6,7 @@
 use std::{
     error::Error,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -16,6 +16,7 @@ use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, header,
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 use reqwest::RequestBuilder;
 use tracing::{error, warn};
 
@@ -120,7 +121,7 @@ impl<'a> Outgoing<'a> {
         let body = reqwest::Body::wrap(Judged { body: Paced::new(body), judge });
         let body = Mutex::new(Some(body));
         let fill = |request: RequestBuilder| {
-            let body = body.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let body = body.lock().take();
             let request = request.body(body.ok_or(SendError::NotTwice)?);
             Ok(match &length {
                 Some(length) => request.header(header::CONTENT_LENGTH, length),

@@ -2,13 +2,7 @@
 //!
 //! Must not: answer a request, but those that cannot be told apart.
 
-use std::{
-    convert::Infallible,
-    net::SocketAddr,
-    pin::pin,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{convert::Infallible, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use hyper::{
@@ -21,6 +15,7 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::graceful::GracefulConnection,
 };
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpStream, UnixStream},
@@ -215,7 +210,7 @@ async fn http1<S>(
     let requests = Requests { activity: Arc::clone(activity), gate: Arc::clone(&gate) };
     let watched = Watched::new(stream, Some(requests));
     let service = service_fn(|request: Request<Incoming>| {
-        let refusal = gate.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let refusal = gate.lock().next();
         let last = handler.is_overflow() || refusal.is_some();
         let (handler, client, open) = (handler.clone(), client.clone(), activity.request());
         async move {

@@ -9,11 +9,12 @@
 use std::{
     collections::{HashMap, hash_map::Entry},
     future::pending,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use http::{HeaderValue, Response, StatusCode, header};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{sleep, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{error, info, warn};
@@ -147,7 +148,7 @@ impl Counts {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<AppName, Count>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -3,14 +3,14 @@
 //! Names are given over all backends before, so that a tool has the same name for every app; what
 //! an app may not use is then left out, refs and routes alike.
 
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use super::{BTreeMap, Offer, Offered, Ref, Target};
 use crate::model::rights::Rights;
 
 /// What was made of an offer, each for the rights that it was made for. What nobody has any more
 /// is forgotten when the next one is made.
-pub(super) type Seen = std::sync::Mutex<Vec<(Weak<Rights>, Arc<Offer>)>>;
+pub(super) type Seen = parking_lot::Mutex<Vec<(Weak<Rights>, Arc<Offer>)>>;
 
 impl Offer {
     /// The offer as an app with these rights sees it. Made once, however often it is asked for.
@@ -18,7 +18,7 @@ impl Offer {
         if rights.are_all() {
             return Arc::clone(self);
         }
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         let known = seen.iter().find(|(of, _)| Weak::ptr_eq(of, &Arc::downgrade(rights)));
         if let Some((_, offer)) = known {
             return Arc::clone(offer);

@@ -75,7 +75,7 @@ fn issuer(
 ) -> impl Fn(&Seen) -> Reply {
     let issued = Mutex::new(0);
     move |seen| {
-        let mut issued = issued.lock().unwrap();
+        let mut issued = issued.lock();
         if seen.path != "/token" {
             let good = seen.header("authorization") == format!("Bearer a{issued}");
             return Reply::json("{}".into()).but(if good { 200 } else { 401 });
@@ -112,7 +112,7 @@ async fn a_refused_token_is_replaced_and_the_request_made_again() {
     let issuer = issuer(|shown| Some(shown.to_owned()));
     let scene = Scene::new(move |seen| {
         // Once, as if the token had been revoked.
-        if seen.path != "/token" && !std::mem::replace(&mut refused.lock().unwrap(), true) {
+        if seen.path != "/token" && !std::mem::replace(&mut refused.lock(), true) {
             return Reply::status(401);
         }
         issuer(seen)
@@ -134,7 +134,7 @@ async fn a_body_that_is_gone_is_not_sent_in_half() {
     let body = Mutex::new(Some("body"));
     let own = upstream.own().unwrap();
     let sent = upstream.send((Method::POST, "/api/x"), &own, |request| {
-        let body = body.lock().unwrap().take().ok_or(SendError::NotTwice)?;
+        let body = body.lock().take().ok_or(SendError::NotTwice)?;
         Ok(request.body(body))
     });
     assert!(matches!(sent.await, Err(SendError::NotTwice)));
@@ -147,7 +147,7 @@ async fn a_new_refresh_token_is_kept_until_the_configured_one_changes() {
     // Each is good once, and gives the next one.
     let good = Mutex::new(("r1".to_owned(), 1));
     let scene = Scene::new(issuer(move |shown| {
-        let mut good = good.lock().unwrap();
+        let mut good = good.lock();
         if shown == "other" {
             return Some(shown.to_owned());
         }
@@ -206,7 +206,7 @@ async fn what_cannot_be_kept_is_used_all_the_same() {
 fn rotating(takes: Duration) -> impl Fn(&Seen) -> Reply {
     let good = Mutex::new(1);
     issuer(move |shown| {
-        let mut good = good.lock().unwrap();
+        let mut good = good.lock();
         if shown != format!("r{good}") {
             return None;
         }
@@ -313,7 +313,7 @@ async fn a_result_waits_for_a_token_and_is_posted() {
     let down = Mutex::new(true);
     let issuer = issuer(|shown| Some(shown.to_owned()));
     let scene = Scene::new(move |seen| {
-        if seen.path == "/token" && std::mem::replace(&mut down.lock().unwrap(), false) {
+        if seen.path == "/token" && std::mem::replace(&mut down.lock(), false) {
             return Reply::status(503);
         }
         issuer(seen)

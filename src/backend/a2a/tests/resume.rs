@@ -23,7 +23,7 @@ impl Recorder for Notes {
     }
 
     fn named(&self, handle: &Handle) {
-        self.0.lock().unwrap().push(handle.clone());
+        self.0.lock().push(handle.clone());
     }
 }
 
@@ -91,7 +91,7 @@ async fn a_call_tells_that_it_lives_and_what_its_task_is_called() {
         call.recorder = notes.clone();
         let progress = call.progress.clone();
         assert_eq!(dial(&agent).await.call(call).await.unwrap(), ok("done"), "{how:?}");
-        assert_eq!(*notes.0.lock().unwrap(), [t1()], "{how:?}");
+        assert_eq!(*notes.0.lock(), [t1()], "{how:?}");
         assert!(progress.touched().now_or_never().is_some(), "{how:?}");
     }
 }
@@ -112,7 +112,7 @@ async fn what_has_ended_at_once_needs_no_name() {
         call.recorder = notes.clone();
         let progress = call.progress.clone();
         peer.call(call).await.unwrap();
-        assert!(notes.0.lock().unwrap().is_empty(), "{message}");
+        assert!(notes.0.lock().is_empty(), "{message}");
         assert!(progress.touched().now_or_never().is_none(), "{message}");
     }
 }
@@ -131,7 +131,7 @@ async fn a_task_with_an_endless_name_is_followed_and_not_noted_down() {
     let (notes, mut call) = (Arc::new(Notes::default()), hello());
     call.recorder = notes.clone();
     assert_eq!(dial(&agent).await.call(call).await.unwrap(), ok(""));
-    assert!(notes.0.lock().unwrap().is_empty());
+    assert!(notes.0.lock().is_empty());
 }
 
 #[tokio::test]
@@ -150,7 +150,7 @@ async fn a_task_is_picked_up_where_it_is() {
             assert_eq!(peer.resume(t1(), call).await.unwrap(), expected, "{how:?}");
             peer.close().await;
             assert!(progress.touched().now_or_never().is_some(), "{how:?}");
-            assert_eq!(*notes.0.lock().unwrap(), [t1()], "{how:?}");
+            assert_eq!(*notes.0.lock(), [t1()], "{how:?}");
             assert_eq!(count(&agent, "CancelTask"), 0, "{how:?}");
             nothing_was_sent(&agent);
         }

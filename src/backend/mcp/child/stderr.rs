@@ -3,8 +3,7 @@
 //!
 //! Must not: keep more than a line and the last few lines in memory.
 
-use std::sync::{Mutex, PoisonError};
-
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _},
     time::{Instant, sleep_until},
@@ -28,7 +27,7 @@ pub(super) async fn drain(
     let mut chunk = vec![0; 4096];
     let write = |line: &mut Line, budget: &mut Budget| {
         let text = secrets.hide(line.take());
-        last_lines.lock().unwrap_or_else(PoisonError::into_inner).push(&text);
+        last_lines.lock().push(&text);
         if !text.is_empty() && budget.admit(text.len(), Instant::now()) {
             tracing::info!(%backend, "stderr: {text}");
         }

@@ -6,13 +6,14 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use futures_util::{Stream, stream};
+use parking_lot::{Mutex, MutexGuard};
 use rmcp::{
     model::{RequestId, ServerJsonRpcMessage},
     transport::streamable_http_client::SseError,
@@ -96,7 +97,7 @@ impl Standing {
     }
 
     fn lock(&self) -> MutexGuard<'_, Opened> {
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+        self.opened.lock()
     }
 }
 

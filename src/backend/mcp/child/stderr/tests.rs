@@ -1,6 +1,6 @@
 //! Lines out of a stream, kept for the error that tells of the end.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 
 use tokio::io::AsyncWriteExt as _;
 
@@ -20,7 +20,7 @@ async fn the_last_lines_are_kept_to_the_very_end() {
         server.write_all(b"no line end").await.unwrap();
     };
     tokio::join!(write, drain(&name, stderr, &secrets, &last_lines));
-    let text = last_lines.into_inner().unwrap().text().unwrap();
+    let text = last_lines.into_inner().text().unwrap();
     assert_eq!(text, "line 996 | line 997 | line 998 | line 999 | no line end");
 }
 
