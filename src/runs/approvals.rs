@@ -1,7 +1,7 @@
-//! Calls that wait for a person: what is asked, who may decide, and what was decided of late.
+//! Calls that wait for approval: the open questions, who may decide them, and recent decisions.
 //!
-//! Nothing here is kept over a restart: a call that waits has not been dispatched, so it is asked
-//! about anew, under the same id (`model::approval`).
+//! No question is kept over a restart. A call that waits has not been dispatched, so the next
+//! process asks about it again, under the same id (`model::approval`).
 //!
 //! Must not: decide which calls need a person, or make one.
 
@@ -27,10 +27,10 @@ use crate::{
     },
 };
 
-/// The most calls of one app that wait, and the most bytes of their arguments.
+/// The most calls of one app that may wait for approval, and the most bytes of their arguments.
 const MOST: usize = 256;
 const MOST_BYTES: usize = 16 << 20;
-/// The most questions of one app that are remembered when they have ended.
+/// The most ended questions of one app that are remembered.
 pub const KEEP: usize = 100;
 
 /// The questions of all apps.
@@ -38,7 +38,7 @@ pub const KEEP: usize = 100;
 pub struct Approvals {
     inner: Mutex<Inner>,
     changes: Changes,
-    /// The questions that have ended.
+    /// Counts the questions that have ended.
     pub ended: ByLabel<Outcome, Counter>,
 }
 
@@ -84,11 +84,11 @@ pub struct Approval {
 pub struct Ended {
     pub outcome: Outcome,
     pub at: SystemTime,
-    /// What the one who decided has said to it.
+    /// The reason that the person gave.
     pub reason: Option<String>,
 }
 
-/// What a person says.
+/// What a person has decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     pub approved: bool,
@@ -99,13 +99,13 @@ pub struct Decision {
 /// Who has decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decider {
-    /// Whoever has the operator's secret.
+    /// A caller with the operator's secret.
     Operator,
     /// The app whose call it is, which may decide on its own (`approves`).
     App,
 }
 
-/// A decision came to nothing.
+/// Why a decision has no effect.
 #[derive(Debug)]
 pub enum Undecidable {
     /// There is no such question, or it is another app's.
@@ -114,7 +114,7 @@ pub enum Undecidable {
     Ended(Box<Approval>),
 }
 
-/// As many calls of the app wait as may.
+/// The app has as many waiting calls as it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooMany;
 
@@ -128,12 +128,12 @@ pub(super) struct Question<'a> {
 }
 
 impl Approvals {
-    /// Questions of which every change is told there.
+    /// Reports every change of a question to `changes`.
     pub fn telling(changes: Changes) -> Self {
         Self { changes, ..Self::default() }
     }
 
-    /// Asks about a call; without a decision until then, it counts as denied.
+    /// Asks about a call. Without a decision before `until`, the call counts as denied.
     pub(super) fn ask(&self, call: &CallRequest, until: Instant) -> Result<Question<'_>, TooMany> {
         let (tell, decision) = oneshot::channel();
         let mut inner = self.lock();

@@ -1,4 +1,4 @@
-//! What the driver does about the calls that its run's state has decided on.
+//! The tasks that follow from what the run's state has decided about its calls.
 //!
 //! Must not: make a call, or write to the journal.
 
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl Driver {
-    /// What is to be done for calls, with their entries; what these have to say goes to `changes`.
+    /// The tasks for `calls`, with their recorders. Their changes for the journal go to `changes`.
     pub(super) fn tasks(
         &self,
         calls: Vec<(Call, Work)>,
