@@ -252,7 +252,7 @@ impl Journal {
         self.commit(Vec::new()).await.ok();
         let (path, key) = (self.path.clone(), key.clone());
         let read = tokio::task::spawn_blocking(move || store::answer(&path, &key)).await.ok()?;
-        read.map_err(|error| error!(%error, "an answer that is kept cannot be read")).ok()?
+        read.map_err(|error| error!(%error, "cannot read a kept answer")).ok()?
     }
 
     /// Whether the thread lives; answered once it reaches this question in its queue. A disk that
@@ -339,7 +339,7 @@ impl Writer {
 
     fn close(self) {
         if let Some(Err(error)) = self.store.map(Store::close) {
-            warn!(%error, "the length of the journal is not noted in it");
+            warn!(%error, "cannot write the journal's length into its head");
         }
     }
 
@@ -472,7 +472,7 @@ impl Writer {
                 self.store = Some(store);
                 return Ok(());
             }
-            info!(runs = forget.len(), "the journal is large; ended runs are forgotten");
+            info!(runs = forget.len(), "the journal is too large; forgetting ended runs");
             store.apply([forget.as_slice()])?;
         }
     }

@@ -232,7 +232,7 @@ impl Runs {
         // a run on disk must never lack an owner.
         self.journal.write(owner);
         self.journal.write(run.changes());
-        info!(run = %run.key.run, app = %run.app, "driving");
+        info!(run = %run.key.run, app = %run.app, "run driver started");
         self.drive(&run, Vec::new());
         self.settled().await;
         Ok(run)
@@ -290,7 +290,7 @@ impl Runs {
             }
             self.journal.write(run.changes());
         }
-        info!(run = %run.key.run, app = %run.app, "driving again a run that was given up");
+        info!(run = %run.key.run, app = %run.app, "run driver started again after it gave up");
         self.spawn_driver(run, Vec::new(), true);
         true
     }

@@ -396,13 +396,11 @@ fn call_key(slot: u64, agent_run: Text<'_>, tool_use: Text<'_>) -> CallKey {
 
 fn restore(text: &[u8]) -> Option<Routes> {
     let text = String::from_utf8_lossy(text);
-    Routes::restore(&text)
-        .map_err(|error| warn!(%error, "the journal has routes that cannot be read"))
-        .ok()
+    Routes::restore(&text).map_err(|error| warn!(%error, "cannot read routes in the journal")).ok()
 }
 
 fn record<'a, T: Deserialize<'a>>(what: &str, text: &'a [u8]) -> Option<T> {
     serde_json::from_slice(text)
-        .map_err(|error| warn!(%error, "the journal has a {what} that cannot be read; left out"))
+        .map_err(|error| warn!(%error, "cannot read a {what} in the journal; leaving it out"))
         .ok()
 }

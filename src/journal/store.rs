@@ -116,7 +116,7 @@ impl Lock {
     fn write_mark(&self) {
         let written = (&self.file).write_all(MARK).and_then(|()| self.file.sync_all());
         if let Err(error) = written {
-            warn!(%error, "it is not noted that there is a journal; it is after the next start");
+            warn!(%error, "cannot mark the lock file; the next start tries again");
         }
     }
 }
@@ -230,7 +230,7 @@ impl Store {
             // again.
             let orphans = found.live.forget_orphans();
             if orphans > 0 {
-                warn!(orphans, "the journal has calls of unknown runs; they are ignored");
+                warn!(orphans, "ignoring calls of unknown runs in the journal");
             }
             let mut kept = found.live.kept();
             kept.noted = found.noted;
@@ -390,7 +390,7 @@ fn remove_older(aside: &Path) -> Option<()> {
     found.truncate(found.len().saturating_sub(KEEP_ASIDE));
     for (_, path) in found {
         if let Err(error) = fs::remove_file(&path) {
-            warn!(%error, path = %path.display(), "an old damaged journal cannot be removed");
+            warn!(%error, path = %path.display(), "cannot remove an old damaged journal");
         }
     }
     Some(())

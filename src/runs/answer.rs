@@ -68,7 +68,7 @@ pub(super) async fn answer(
         Err(_panic) => {
             error!(
                 run = %run.key.run, toolUseId = %tool_use, tool,
-                "a call's task panicked; the call is answered with an error"
+                "a call's task panicked; answering the call with an error"
             );
             let Made { answer, .. } = Made::internal(&tool, recorder.has_reached_tool());
             written(&tool_use, answer, &recorder).await
@@ -91,7 +91,7 @@ pub(super) async fn answer(
         {
             info!(
                 run = %run.key.run, toolUseId = %tool_use,
-                "MANTYX does not know the run; the answer is kept until it does"
+                "MANTYX does not know the run; keeping the answer until it does"
             );
             return;
         }
@@ -203,7 +203,7 @@ async fn make(
             Err(Left) => {
                 info!(
                     run = %run_id, toolUseId = %tool_use, tool,
-                    "left; a person is asked again after the restart"
+                    "left to the next process, which asks for approval again"
                 );
                 return None;
             }
@@ -211,7 +211,10 @@ async fn make(
         () = run.cancel.cancelled() => cancelled(),
         () = stop.cancelled() => cancelled(),
         () = recorder.left() => {
-            info!(run = %run_id, toolUseId = %tool_use, tool, "left; it is asked for after the restart");
+            info!(
+                run = %run_id, toolUseId = %tool_use, tool,
+                "left to the next process, which asks the peer"
+            );
             return None;
         }
     };

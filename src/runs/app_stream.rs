@@ -240,7 +240,7 @@ impl AppStream {
                     From::Opening(opening) => match opening.await {
                         Ok(replay) => Turn::To(From::Replay(replay)),
                         Err(failure) => {
-                            debug!(error = %failure.error, "a replay cannot be opened");
+                            debug!(error = %failure.error, "cannot open a replay");
                             Turn::To(From::Ended)
                         }
                     },
@@ -283,7 +283,7 @@ impl AppStream {
                     self.runs.metrics.app_streams_slow.inc();
                     info!(
                         run = %self.run.key.run, app = %self.run.app, seq,
-                        "an app reads too slowly; its stream is closed and can be resumed"
+                        "an app reads too slowly; closed its stream, which it can resume"
                     );
                     return None;
                 }
@@ -371,7 +371,7 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
                     return Turn::BeginsLast(replay.hand_out(bytes));
                 }
                 Err(error) => {
-                    warn!(run = %run.key.run, %error, "an event of MANTYX is skipped in a replay");
+                    warn!(run = %run.key.run, %error, "skipping an event of MANTYX in a replay");
                     continue;
                 }
             };
@@ -415,7 +415,7 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
             Ok(Some(chunk)) => {
                 replay.framer.push(&chunk);
                 if let Err(error) = replay.held.keep_up(replay.framer.unfinished().len()).await {
-                    info!(run = %run.key.run, %error, "a replay is closed and can be resumed");
+                    info!(run = %run.key.run, %error, "closed a replay; the app can resume it");
                     return Turn::To(From::Ended);
                 }
             }

@@ -144,7 +144,7 @@ impl Approvals {
         });
         let (app, arguments) = (&call.app, call.arguments.get());
         if count >= MOST || bytes + arguments.len() > MOST_BYTES {
-            warn!(%app, tool = call.name, count, "too many calls wait for approval; one is denied");
+            warn!(%app, tool = call.name, count, "too many calls wait for approval; denying one");
             return Err(TooMany);
         }
         let number = inner.next;

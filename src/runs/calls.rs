@@ -110,7 +110,7 @@ impl ActiveCall {
     pub(super) fn ends(&self, made: thread::Result<Result<Made, Left>>) -> Result<Made, Left> {
         let made = made.unwrap_or_else(|_panic| {
             let (app, tool) = (&self.request().app, self.tool());
-            error!(%app, tool, "a call panicked; it is answered with an error");
+            error!(%app, tool, "a call panicked; answering it with an error");
             Ok(Made::internal(tool, self.recorder.has_reached_tool()))
         });
         self.observer.ends(match &made {
@@ -339,6 +339,6 @@ impl Settings {
 }
 
 fn refused(call: &CallRequest, refusal: Refusal) -> Made {
-    info!(app = %call.app, tool = call.name, %refusal, "a call is refused");
+    info!(app = %call.app, tool = call.name, %refusal, "call refused by permission");
     Made::failed(Ending::Denied, refusal.for_model(&call.route.backend))
 }

@@ -190,9 +190,9 @@ impl Why {
     fn words(&self) -> &'static str {
         match self {
             Self::Ended(_) => "the run has ended",
-            Self::ShuttingDown => "the run is left as it is, for the bridge is going down",
-            Self::GivenUp => "the run is not driven any more",
-            Self::HandedOver => "the run is another app's, and not driven for this one any more",
+            Self::ShuttingDown => "the bridge shuts down; the next process continues the run",
+            Self::GivenUp => "the run driver gave up",
+            Self::HandedOver => "the run belongs to another app; its driver for this app stopped",
         }
     }
 }
@@ -207,8 +207,8 @@ impl Driver {
             // answered.
             let end = AssertUnwindSafe(self.read_stream()).catch_unwind().await;
             let end = end.unwrap_or_else(|_panic| {
-                error!(run = %self.run.key.run, "the reading of the run's stream panicked; again");
-                End::Broken("the reading panicked".to_owned())
+                error!(run = %self.run.key.run, "reading the run's stream panicked; reconnecting");
+                End::Broken("reading panicked".to_owned())
             });
             let mut is_lost = false;
             let wait = match end {
@@ -278,7 +278,10 @@ impl Driver {
         loop {
             self.note_ended();
             if is_lost && self.calls.is_empty() {
-                error!(run = %self.run.key.run, "giving the run up");
+                error!(
+                    run = %self.run.key.run,
+                    "giving up: MANTYX does not serve the run's stream"
+                );
                 return Some(Why::GivenUp);
             }
             tokio::select! {
@@ -375,7 +378,7 @@ impl Driver {
         self.run.set_access(Access::Open);
         self.unknown = 0;
         for recorder in self.run.take_unwanted() {
-            info!(run = %self.run.key.run, "MANTYX knows the run again; an answer is posted again");
+            info!(run = %self.run.key.run, "MANTYX knows the run again; posting a kept answer");
             self.answer(recorder.call(), Task::PostAgain, recorder);
         }
         loop {
@@ -583,7 +586,7 @@ pub(super) fn read(run: &DrivenRun, frame: &Frame) -> Option<Event> {
     match Event::read(fields.id.as_deref(), fields.event.as_deref(), &data) {
         Ok(event) => Some(event),
         Err(error) => {
-            warn!(run = %run.key.run, %error, "an event of MANTYX cannot be read and is skipped");
+            warn!(run = %run.key.run, %error, "cannot read an event of MANTYX; skipping it");
             None
         }
     }

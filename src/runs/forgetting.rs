@@ -35,7 +35,10 @@ impl Inner {
         });
         let over: Vec<_> = beyond_bytes(KEEP_SESSION_BYTES, all).into_iter().cloned().collect();
         if !over.is_empty() {
-            warn!(sessions = over.len(), "sessions with large tools are not remembered any more");
+            warn!(
+                sessions = over.len(),
+                "forgot sessions; the journal has no room for their tools"
+            );
         }
         let forget = |key| {
             self.sessions.remove(&key);

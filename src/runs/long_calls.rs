@@ -352,13 +352,16 @@ impl Calls {
                 made = executed => match call.ends(made) {
                     Ok(made) => made.answer,
                     Err(Left) => {
-                        info!(call = %id, "left; a person is asked again after the restart");
+                        info!(
+                            call = %id,
+                            "left to the next process, which asks for approval again"
+                        );
                         return;
                     }
                 },
                 () = stop.cancelled() => pending::cancelled(),
                 () = calls.left(&id) => {
-                    info!(call = %id, "left; it is asked for after the restart");
+                    info!(call = %id, "left to the next process, which asks the peer for the call");
                     return;
                 }
             };
@@ -421,7 +424,7 @@ fn new_id() -> Option<CallId> {
     match getrandom::fill(&mut random) {
         Ok(()) => Some(pending::call_id(random)),
         Err(error) => {
-            warn!(%error, "no random bytes for the id of a call; it is waited for");
+            warn!(%error, "no random bytes for the id of a long call; waiting for the call");
             None
         }
     }

@@ -298,7 +298,7 @@ impl Runs {
         if !run.has_ended() {
             info!(
                 run = %run.key.run, app = %run.app, seq, unanswered,
-                "a run of the bridge's earlier life is driven on"
+                "resuming a run of the earlier process"
             );
             self.drive(&run, open);
         } else if run.takes_answers() {

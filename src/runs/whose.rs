@@ -178,7 +178,7 @@ impl Runs {
             Ok(changes) => self.journal.write(changes),
             Err(NotOwned) => warn!(
                 eval = %eval.key.run, run = %agent_run,
-                "an eval names an agent run that is not its own; its calls are not made for it"
+                "an eval names an agent run that it does not own; not making its calls"
             ),
         }
     }
@@ -281,7 +281,7 @@ impl Inner {
             Owned::Session(_, id) => id.as_str(),
         };
         if !is_segment(id) || id.len() > MAX_ID {
-            warn!(%app, "MANTYX gave out an id that cannot stand in a path; it is not remembered");
+            warn!(%app, "MANTYX sent an id that cannot be part of a path; ignoring it");
             return Ok(Vec::new());
         }
         // If the journal has lost the record of an eval, its app may attach the agent run on its

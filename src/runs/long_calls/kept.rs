@@ -225,7 +225,7 @@ impl Runs {
         for (id, record) in kept {
             let id = CallId::from(id);
             if self.restore_long_call(&id, record).is_none() {
-                warn!(call = %id, "a long call in the journal is of another version and is ignored");
+                warn!(call = %id, "ignoring a long call in the journal that another version wrote");
                 self.calls.long.erase(&[id]);
             }
         }

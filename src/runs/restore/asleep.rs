@@ -55,7 +55,7 @@ impl Inner {
             info!(
                 run = run.record.run,
                 app = run.record.app,
-                "no app has asked for the run for a day; it is forgotten"
+                "forgot the run, as no app has asked for it for a day"
             );
             self.claims.forget(run.slot);
             changes.push(Change::ForgetRun(run.slot));
