@@ -350,7 +350,7 @@ impl Runs {
         self.lock().runs.values().filter(|run| !run.has_ended()).count()
     }
 
-    /// The runs of `session`, also those that have ended: a call of theirs may go on.
+    /// The runs of `session`, also those that have ended: one of their calls may still run.
     pub fn of_session(&self, workspace: &Workspace, session: &SessionId) -> Vec<Arc<DrivenRun>> {
         let wanted = |run: &&Arc<DrivenRun>| {
             run.key.workspace == *workspace && run.session.as_ref() == Some(session)

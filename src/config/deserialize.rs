@@ -164,7 +164,7 @@ impl de::Error for ReadError {
 fn foreign_key(key: &str, expected: &[&str]) -> String {
     let hint = match key {
         "servers" => "the section is called `mcp` here. ",
-        "inputs" => "nobody can be asked here: write ${env:NAME} where ${input:…} stands. ",
+        "inputs" => "the bridge cannot ask for input: write ${env:NAME} in place of ${input:…}. ",
         "httpUrl" => "write `url`. ",
         "timeout" if expected.contains(&"call_timeout") => "write `call_timeout: 60s`. ",
         "call_timeout" if expected.contains(&"timeout") => "write `timeout: 60s`. ",
@@ -173,7 +173,7 @@ fn foreign_key(key: &str, expected: &[&str]) -> String {
             "write them behind the program: `command: [PROGRAM, ARGUMENT, …]`. "
         }
         "autoApprove" | "alwaysAllow" => {
-            "nobody is asked but where `approve` says so: leave it out. "
+            "only calls that `approve` names need approval: leave it out. "
         }
         "disabledTools" | "excludeTools" => "write `tools: {deny: […]}`. ",
         "includeTools" => "write `tools: {allow: […]}`. ",

@@ -174,7 +174,7 @@ impl<'a> Validator<'a> {
         let pending = section.and_then(|s| s.pending_timeout.as_ref());
         let pending_timeout = self.duration(pending, MAX_PENDING, "");
         if let Some(at) = pending.filter(|_| pending_timeout < Some(timeout)) {
-            let message = "a call that goes on would have less time than any other";
+            let message = "a long call would have less time than any other";
             let least = super::value::format_duration(timeout);
             self.error(at.node, message, format!("write at least {least}, which calls.timeout is"));
         }
@@ -342,7 +342,7 @@ impl<'a> Validator<'a> {
         }
         if let Some(bad) = value.chars().find(|c| !c.is_ascii_graphic()) {
             let kind = if bad.is_whitespace() { "a space or a line break" } else { "a character" };
-            let message = format!("{name} holds {kind} that cannot stand in an HTTP header");
+            let message = format!("{name} holds {kind} that an HTTP header cannot have");
             self.error(node, message, "it is one word of printable ASCII");
             return None;
         }

@@ -120,8 +120,8 @@ pub fn denied(name: &str, reason: Option<&str>) -> String {
 /// The model's answer if no decision came in time.
 pub fn expired(name: &str) -> String {
     format!(
-        "A person has to approve calls of `{name}`, and nobody did in time: the call counts as \
-         denied, and was not made."
+        "A person has to approve calls of `{name}`, and no decision came in time: the call \
+         counts as denied, and was not made."
     )
 }
 
@@ -135,7 +135,9 @@ pub fn too_many(name: &str) -> String {
 
 /// The answer to a caller by hand if the bridge shuts down before a decision.
 pub fn going_down(name: &str) -> String {
-    format!("The bridge goes down, and nobody had approved the call of `{name}`. It was not made.")
+    format!(
+        "The bridge shuts down, and the call of `{name}` was not approved yet. It was not made."
+    )
 }
 
 #[cfg(test)]

@@ -236,11 +236,12 @@ impl Approvals {
         inner.waiting.values().filter(of).count()
     }
 
-    /// The question ends so, if it still waits; how it stands then.
+    /// Ends the question, if it still waits. Returns its final state.
     fn end(&self, number: u64, outcome: Outcome, decision: Option<Decision>) -> Option<Approval> {
         let mut inner = self.lock();
         let Waiting { mut approval, tell } = inner.waiting.remove(&number)?;
-        // Nobody hears it: the call is being dropped, and this is a moment before its question is.
+        // If the receiver is gone, the call is being dropped, just before its question is: the
+        // decision has no effect.
         let told = decision.clone().is_none_or(|decision| tell.send(decision).is_ok());
         let outcome = if told { outcome } else { Outcome::Withdrawn };
         let reason = decision.filter(|_| told).and_then(|decision| decision.reason);
@@ -280,14 +281,14 @@ impl Approval {
 }
 
 impl Question<'_> {
-    /// What a person says; `None` if nobody does in time.
+    /// The decision; `None` if none came in time.
     pub(super) async fn decided(mut self) -> Option<Decision> {
         tokio::select! {
             biased;
             decision = &mut self.decision => decision.ok(),
             () = tokio::time::sleep_until(self.until) => {
                 self.approvals.end(self.number, Outcome::Expired, None);
-                // Where that was too late, somebody was quicker.
+                // If the question had ended already, a decision arrived just before.
                 self.decision.try_recv().ok()
             }
         }

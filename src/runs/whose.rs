@@ -126,7 +126,7 @@ impl Runs {
         drop(inner);
         warn!(
             run = %key.run, app = %run.app, owner = %app,
-            "an app had handed over a run that was just being created for another; it goes to that one"
+            "an app had attached a run that MANTYX just created for another; handing it over"
         );
         run.hand_over();
         self.journal.write(run.changes());
@@ -137,7 +137,7 @@ impl Runs {
         self.answer_without_driver(&run, unwanted.map(|recorder| (recorder, Task::PostAgain)));
     }
 
-    /// Answers calls of a run that was handed over, whose driver has ended.
+    /// Answers calls of a run that went to another app, whose driver has ended.
     pub(super) fn answer_without_driver(
         self: &Arc<Self>,
         run: &Arc<DrivenRun>,

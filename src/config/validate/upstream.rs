@@ -230,7 +230,7 @@ impl Validator<'_> {
         if listen.is_some_and(|listen| !asked(listen)) {
             self.error_at_key(
                 at.node,
-                "nobody is asked for a certificate",
+                "no client certificate is asked for",
                 "write `client_ca` into `listen.tls`: the authority that signs those of apps",
             );
         }

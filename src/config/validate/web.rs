@@ -139,7 +139,7 @@ impl Validator<'_> {
         }
         let (value, template) = self.resolve(at.node, &at.value.0, dialect)?;
         let Ok(mut header) = HeaderValue::from_str(&value) else {
-            let message = format!("the value of `{name}` cannot stand in a header");
+            let message = format!("the value of `{name}` is not allowed in a header");
             self.error(at.node, message, "it is one line of printable ASCII");
             return None;
         };
