@@ -22,6 +22,7 @@ pub enum Change {
     Approval(AppName, ApprovalId),
 }
 
+/// The channel of changes; clones share it.
 #[derive(Debug, Clone)]
 pub struct Changes(broadcast::Sender<Change>);
 

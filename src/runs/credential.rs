@@ -194,7 +194,7 @@ impl Runs {
 
     /// Whether a caller with this credential may see what the bridge knows of `run`. If callers
     /// bring their own credentials, these identify them, and MANTYX must have accepted this one for
-    /// the run within [`GOOD_FOR`].
+    /// the run within `GOOD_FOR`.
     pub fn may_be_told(&self, run: &DrivenRun, shown: &Authority) -> bool {
         let is_anybodys = !shown.is_callers() && !run.credential.is_callers();
         is_anybodys || run.credential.knows(shown)
