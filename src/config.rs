@@ -65,7 +65,7 @@ pub use crate::{
 pub struct Config {
     pub listen: Listen,
     pub upstream: Upstream,
-    /// Where the token and, later, catalogs and the journal are kept.
+    /// The directory of the token, catalogs and the journal.
     pub state_dir: PathBuf,
     pub auth: Auth,
     /// The configured apps; empty means the one app `default`, whose token is in `state_dir`.
@@ -77,19 +77,20 @@ pub struct Config {
     pub backends: BTreeMap<BackendName, Backend>,
     /// MCP servers that the file names and turns off with `disabled: true`.
     pub disabled: Vec<BackendName>,
-    /// What no text of others may repeat.
+    /// The secrets that no text of a peer may repeat.
     pub secrets: Arc<Secrets>,
-    /// What works but should be changed, such as a secret in plain text: one sentence each.
+    /// Warnings: settings that work but should be changed, such as a secret in plain text; one
+    /// sentence each.
     pub warnings: Vec<String>,
 }
 
 /// What a client of the daemon needs of its bridge.yaml. The upstream and the backends are not in
-/// it: whoever looks at a running daemon need not have their secrets.
+/// it, so that a client can look at a running daemon without their secrets.
 #[derive(Debug)]
 pub struct Contact {
     pub listen: Listen,
     pub state_dir: PathBuf,
-    /// The app that the client is, and its token; `None`: the one whose token is in `state_dir`.
+    /// The client's app and its token; `None`: the app whose token is in `state_dir`.
     pub app: Option<(AppName, SecretString)>,
 }
 
@@ -98,15 +99,15 @@ pub struct Contact {
 pub struct Listen {
     pub tcp: Vec<SocketAddr>,
     pub unix: Option<PathBuf>,
-    /// Every TCP address speaks TLS with these; `None`: none does, and all are loopback.
+    /// Every TCP address serves TLS with these files; `None`: none does, and all are loopback.
     pub tls: Option<Files>,
-    /// What else the bridge is called: `name` or `name:port`, in lower case.
+    /// The bridge's other names: `name` or `name:port`, in lower case.
     pub hosts: Vec<String>,
-    /// The file says nothing: sockets of a socket unit take the place of the default address.
+    /// The file has no `listen`: sockets of a socket unit take the place of the default address.
     pub by_default: bool,
 }
 
-/// The MANTYX that the bridge stands in front of.
+/// The MANTYX behind the bridge.
 #[derive(Debug)]
 pub enum Upstream {
     /// The runtime inside this process (`upstream: {sandbox: true}`).
@@ -122,11 +123,11 @@ pub enum Credential {
     Own(SecretString),
     /// Access tokens that the bridge fetches itself.
     Oauth(Arc<RefreshGrant>),
-    /// Whatever the app sends besides its bridge token.
+    /// The app's own credential, which it sends beside its bridge token.
     Passthrough,
 }
 
-/// A registered application, and the access to a workspace that somebody has granted it.
+/// A registered application, and the access to a workspace that a user has granted it.
 #[derive(Debug, Clone)]
 pub struct RefreshGrant {
     /// Where tokens are issued.
@@ -153,27 +154,27 @@ const OPERATOR: &str = "(operator)";
 #[derive(Debug, Clone)]
 pub struct App {
     pub name: AppName,
-    /// It has this token, or users, or a certificate, or several of them.
+    /// The hash of its token. An app has a token, users or a certificate, or several of them.
     pub token: Option<TokenHash>,
-    /// The users of this machine that it is on a unix socket, where they need no token.
+    /// The users of this machine that count as this app on a unix socket, without a token.
     pub users: Vec<u32>,
-    /// Over TLS it is known by one of these names in its certificate, and by nothing else; `None`:
-    /// by its token.
+    /// The names in certificates that identify it over TLS, where only they do; `None`: its token
+    /// does.
     pub certificate: Option<Vec<San>>,
     /// The backends and tools that it may use.
     pub rights: Arc<Rights>,
     pub max_concurrent_calls: Option<usize>,
-    /// Whether it may decide on its own calls that wait for a person.
+    /// Whether it may decide approvals of its own calls.
     pub approves: bool,
-    /// The requests that it may send; `None`: as many as it likes.
+    /// The rate limit of its requests; `None`: no limit.
     pub rate: Option<Rate>,
-    /// Goes to MANTYX in place of the upstream's credential.
+    /// The credential for MANTYX, in place of the upstream's.
     pub credential: Option<Credential>,
 }
 
 impl App {
-    /// Who the operator is where nothing says which app: it may look at everything. No app of the
-    /// configuration can have this name.
+    /// The operator, for requests that name no app: it may see everything. No configured app can
+    /// have this name.
     pub fn operator() -> Self {
         Self {
             name: AppName::from(OPERATOR),
@@ -193,7 +194,7 @@ impl App {
         self.name.as_str() == OPERATOR
     }
 
-    /// Whether `other` is let in by the same token, users and certificate.
+    /// Whether `other` has the same token, users and certificate.
     pub fn is_known_like(&self, other: &Self) -> bool {
         self.token == other.token
             && self.users == other.users
@@ -201,11 +202,11 @@ impl App {
     }
 }
 
-/// How often something may happen.
+/// A rate limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rate {
     pub per_second: f64,
-    /// Those that may come at once.
+    /// How many may come at once.
     pub burst: f64,
 }
 
@@ -223,7 +224,7 @@ pub struct Refresh {
 #[derive(Debug, Clone)]
 pub struct Calls {
     pub timeout: Duration,
-    /// How long a call may take that goes on after a first answer.
+    /// How long a call may take that continues after a first answer.
     pub pending_timeout: Duration,
     pub max_concurrent: usize,
 }
@@ -236,7 +237,7 @@ pub struct Audit {
     pub arguments: bool,
 }
 
-/// One thing that answers tool calls.
+/// One backend: an MCP server, an A2A agent or a local tool.
 #[derive(Debug)]
 pub struct Backend {
     pub name: BackendName,
@@ -249,16 +250,16 @@ pub struct Backend {
     pub refresh: Duration,
     /// How long a call may go without a sign of progress.
     pub call_timeout: Duration,
-    /// After how long a call is answered for the time being, and goes on.
+    /// After how long a call gets a first answer, and continues as a long call.
     pub pending_after: Option<Duration>,
-    /// Calls that it is given at once.
+    /// How many calls it may have at once.
     pub concurrency: usize,
-    /// Whether what an MCP server says of its tools is believed: that a call reads only, or is
-    /// idempotent.
+    /// Whether the operator trusts what an MCP server says about its tools: that a call reads only,
+    /// or is idempotent.
     pub trust_annotations: bool,
-    /// What becomes of tools that are not what the operator has accepted.
+    /// What happens to tools that differ from what the operator has accepted.
     pub pin: Pin,
-    /// Which calls a person has to approve.
+    /// Which calls a person must approve.
     pub approve: Policy,
 }
 
@@ -271,7 +272,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// The section of bridge.yaml that it stands in.
+    /// Its section of bridge.yaml.
     pub fn section(&self) -> &'static str {
         match self {
             Self::Mcp(_) => "mcp",
@@ -291,7 +292,7 @@ pub enum Mcp {
         url: Written<Url>,
         /// The values are marked sensitive.
         headers: HeaderMap,
-        /// The unix socket that it listens on; the host in `url` is then only a name.
+        /// The unix socket that the server listens on; the host in `url` is then only a name.
         socket: Option<PathBuf>,
         transport: HttpTransport,
         oauth: Option<Arc<ClientCredentials>>,
@@ -302,7 +303,7 @@ pub enum Mcp {
 /// Which of MCP's HTTP transports a server speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpTransport {
-    /// Not said: Streamable HTTP, and the older HTTP+SSE where the server does not know it.
+    /// Not configured: Streamable HTTP, or the older HTTP+SSE if the server does not know it.
     Either,
     Streamable,
     /// HTTP+SSE, of 2024-11-05.
@@ -310,7 +311,7 @@ pub enum HttpTransport {
 }
 
 impl Backend {
-    /// The program that it is, or that each of its calls runs.
+    /// The program of an MCP server, or the one that each call of a local tool runs.
     pub fn program(&self) -> Option<&Program> {
         match &self.target {
             Target::Mcp(Mcp::Stdio(program)) => Some(program),
@@ -343,16 +344,16 @@ pub struct A2a {
     pub allow_hosts: Vec<String>,
     pub oauth: Option<Arc<ClientCredentials>>,
     pub tls: Option<Tls>,
-    /// Who has to have signed the card; `None` means that nobody looks.
+    /// The required signers of the card; `None`: signatures are not checked.
     pub signers: Option<Signers>,
 }
 
-/// Whose signature an Agent Card has to have.
+/// The signers of an Agent Card that are accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signers {
-    /// One of them is enough.
+    /// A signature by one of them is enough.
     pub keys: Vec<PublicKey>,
-    /// Whether a card without such a signature is refused, or only told of.
+    /// Whether a card without such a signature is refused, or only reported.
     pub required: bool,
 }
 
@@ -361,9 +362,9 @@ pub struct Signers {
 pub struct ClientCredentials {
     pub id: String,
     pub secret: SecretString,
-    /// Where tokens are issued; `None` means where the backend says.
+    /// The token endpoint; `None`: the one that the backend names.
     pub token_url: Option<Written<Url>>,
-    /// Empty means those that the backend names.
+    /// The scopes; empty means those that the backend names.
     pub scopes: Vec<String>,
 }
 
@@ -405,8 +406,8 @@ impl A2aBinding {
 /// A tool of the bridge's own.
 #[derive(Debug, Clone)]
 pub struct Local {
-    /// What MANTYX is told of it: a JSON object with the members of its ref besides `kind` and
-    /// `name`, each as the file has it.
+    /// Its ref without `kind` and `name`: a JSON object with the members that MANTYX gets, each as
+    /// the file has it.
     pub definition: Box<RawValue>,
     pub action: Action,
 }
@@ -455,7 +456,7 @@ impl<T> Deref for Written<T> {
     }
 }
 
-/// So that arguments go into `Command::args` as they are.
+/// Lets arguments go into `Command::args` as they are.
 impl AsRef<std::ffi::OsStr> for Written<String> {
     fn as_ref(&self) -> &std::ffi::OsStr {
         self.value.as_ref()

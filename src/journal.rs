@@ -1,12 +1,13 @@
-//! The journal: what must outlive the process. A run, each stage of its calls, and sessions are on
-//! disk before anything is done that relies on them.
+//! The journal: the file of what must outlive the process. A run, each stage of its calls, and
+//! sessions are on disk before the bridge does anything that relies on them.
 //!
-//! One thread writes. It takes all changes that wait, writes them as one, and tells those who wait
-//! for it: the more calls there are, the more share one sync. Changes are written in the order in
-//! which they were given, so what is on disk is always how things stood at some moment.
+//! One thread writes. It takes all changes that wait, writes them as one batch with one sync, and
+//! wakes the callers that wait for them: the more calls there are, the more of them share one sync.
+//! Changes are written in the order in which they were given, so that the file always shows the
+//! state of some moment.
 //!
-//! Where the disk fails, nothing new is recorded and so no call is made; what was not waited for is
-//! kept, and written first when the disk is back.
+//! If the disk fails, nothing new is recorded, so no call is made. Changes that no caller waits for
+//! are kept in memory, and written first when the disk works again.
 //!
 //! Must not: know what a record is for.
 
@@ -46,51 +47,53 @@ use self::{
 };
 use crate::{error_chain::error_chain, metrics, model::moment::Moment};
 
-/// The most changes that are written as one, and about the most bytes.
+/// The most changes in one batch, and about the most bytes.
 const BATCH: usize = 1_000;
 const BATCH_BYTES: usize = 1 << 20;
-/// The most changes that nobody waits for that are kept while the disk fails, and about the most bytes.
+/// The most changes without a waiting caller that are kept while the disk fails, and about the most
+/// bytes.
 const BACKLOG: usize = 10_000;
 const BACKLOG_BYTES: usize = 32 << 20;
-/// Where about so many bytes wait for the thread, drivers read no more of their runs.
+/// If about this many bytes wait for the thread, drivers stop reading their runs.
 const QUEUE_BYTES: usize = 32 << 20;
-/// About how much a change takes beside what may be large.
+/// About how many bytes a change takes beside the parts that may be large.
 const CHANGE: usize = 256;
-/// How long what nobody waits for may be held back. What a crash takes with it is done again: an
-/// answer that MANTYX has taken is sent to it once more.
+/// How long changes without a waiting caller may be held back. The work that a crash takes with
+/// them is repeated: an answer that MANTYX has taken is posted to it once more.
 const SOON: Duration = Duration::from_millis(1);
-/// How often a file that failed is tried again.
+/// How often the thread tries again to write after a failure.
 const RETRY: Duration = Duration::from_secs(2);
-/// The largest file. Beyond it, ended runs are forgotten; if that does not help, no calls are made.
+/// The size above which the journal forgets ended runs, in bytes. If that does not help, no calls
+/// are made.
 pub const MAX_SIZE: usize = 64 << 20;
-/// How often room is made in a file that is too large.
+/// The least time between two attempts to shrink a file that is too large.
 const ROOM_EVERY: Duration = Duration::from_secs(3);
 
-/// The journal. Dropping it ends its thread after what was given to it.
+/// The journal. Dropping it ends its thread after the changes that were given to it.
 #[derive(Debug)]
 pub struct Journal {
     jobs: mpsc::Sender<Job>,
     queue: Arc<Queue>,
     health: Arc<Mutex<Health>>,
     metrics: Arc<metrics::Journal>,
-    /// The latest time that the journal of an earlier life knows of.
+    /// The latest wall-clock time that the file of an earlier process has.
     noted: Millis,
     path: PathBuf,
-    /// One reads the file at a time, as that takes it whole into memory.
+    /// Held while the file is read, which takes it whole into memory: one reader at a time.
     reading: tokio::sync::Mutex<()>,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// How the journal is doing.
+/// The state of the journal.
 #[derive(Debug, Clone, Default)]
 pub struct Health {
-    /// For operators: why nothing can be written at the moment.
+    /// For operators: why the journal cannot be written at the moment.
     pub error: Option<String>,
-    /// The disk works: the file is as large as it may be.
+    /// The disk works, but the file has reached its largest size.
     pub is_full: bool,
     /// The size of the file.
     pub bytes: u64,
-    /// What was lost of late.
+    /// What the journal lost last.
     pub lost: Option<LossRecord>,
 }
 
@@ -107,7 +110,6 @@ pub struct OpenError {
     source: StoreError,
 }
 
-/// How many bytes wait for the thread.
 #[derive(Debug, Default)]
 struct Queue(watch::Sender<usize>);
 
@@ -138,16 +140,17 @@ enum Job {
 }
 
 impl Journal {
-    /// Opens the journal at `path`, and reads what it has. `has_run`: the bridge has run here before,
-    /// so that a journal which is not there was lost.
+    /// Opens the journal at `path`, and reads its contents. `has_run`: the bridge has run here
+    /// before, so a missing journal was lost.
     ///
-    /// Of a damaged file, what is whole is used with care, and the file is set aside; what was lost
-    /// is told ([`Self::lost`]).
+    /// If the file is damaged, its intact records are used, calls count as dispatched, and the file
+    /// is set aside; [`Self::lost`] says what was lost.
     ///
     /// # Errors
     ///
-    /// Another bridge has it open, a later version wrote it, or it cannot be read. One that cannot be
-    /// written is tried again, as later on.
+    /// Another bridge has the journal open, a later version wrote it, or it cannot be read. A
+    /// journal that can be read but not written is no error: the thread tries to write it again, as
+    /// it does later on.
     pub fn open(path: &Path, has_run: bool) -> Result<(Self, Kept), OpenError> {
         Self::open_bounded(path, has_run, MAX_SIZE as u64)
     }
@@ -183,28 +186,28 @@ impl Journal {
         Ok((Self { jobs, queue, health, metrics, noted, path, reading, writer }, kept))
     }
 
-    /// How long ago a moment of this life or an earlier one was; `None` where nobody can tell, as the
-    /// clock was put back meanwhile.
+    /// How long ago a moment of this process or an earlier one was. `None`: not known, as the clock
+    /// was put back meanwhile.
     pub fn since(&self, moment: Moment) -> Option<Duration> {
         moment.until(clock::moment(), self.noted)
     }
 
-    /// What was lost of late.
+    /// What the journal has lost, unless that was long ago.
     pub fn lost(&self) -> Option<LossRecord> {
         let lost = self.health().lost?;
         lost.matters(clock::moment(), self.noted).then_some(lost)
     }
 
-    /// Notes that something was lost: `what`, for people. Nothing of the file is.
+    /// Notes a loss that is not damage to the file. `what` describes it for people.
     pub fn note_loss(&self, what: String) {
         let loss = LossRecord::now(what);
         lock(&self.health).lost = Some(loss.clone());
         self.write(vec![Change::Lost(loss)]);
     }
 
-    /// Has `changes` written some time soon, after all that were given before.
+    /// Has `changes` written soon, after all that were given before, without waiting for it.
     pub fn write(&self, changes: Vec<Change>) {
-        // Without a receiver the daemon has stopped.
+        // Without a receiver, the daemon has stopped.
         self.give(changes, None).ok();
     }
 
@@ -221,38 +224,46 @@ impl Journal {
         })
     }
 
-    /// Waits until not too much waits for the thread. What is read of runs comes faster than a slow disk
-    /// writes, and each call may have arguments of megabytes.
+    /// Waits while the thread's queue is full. Drivers can read runs faster than a slow disk
+    /// writes, and each call may have arguments of megabytes: without this wait, the queue would
+    /// take all memory.
     pub async fn has_room(&self) {
-        // The sender is ours, so that waiting cannot fail.
+        // `self` holds the sender, so that waiting cannot fail.
         drop(self.queue.0.subscribe().wait_for(|queued| *queued < QUEUE_BYTES).await);
     }
 
-    /// Writes `changes`; when it returns, they are on disk, and so is all that was given before.
+    /// Writes `changes`. When this returns, they are on disk, with all changes that were given
+    /// before.
+    ///
+    /// # Errors
+    ///
+    /// The changes could not be written, and will not be.
     pub async fn commit(&self, changes: Vec<Change>) -> Result<(), NotWritten> {
         let (done, written) = oneshot::channel();
         self.give(changes, Some(done))?;
         written.await.unwrap_or(Err(NotWritten))
     }
 
-    /// The answer to this call that is kept, read from the file. `None`: it is not there, or cannot be
+    /// The kept answer to this call, read from the file. `None`: the file has none, or cannot be
     /// read.
     pub async fn answer(&self, key: &CallKey) -> Option<Bytes> {
         let _one_at_a_time = self.reading.lock().await;
-        // The file has all that was given before. Where it cannot be written, it has what it had.
+        // Afterwards the file has all changes that were given before. If it cannot be written, it
+        // has those of before the failure.
         self.commit(Vec::new()).await.ok();
         let (path, key) = (self.path.clone(), key.clone());
         let read = tokio::task::spawn_blocking(move || store::answer(&path, &key)).await.ok()?;
-        read.map_err(|error| error!(%error, "an answer that is kept cannot be read")).ok()?
+        read.map_err(|error| error!(%error, "cannot read a kept answer")).ok()?
     }
 
-    /// Whether the thread lives; known when it comes by. A disk that fails does not end it.
+    /// Whether the thread lives; answered once it reaches this question in its queue. A disk that
+    /// fails does not end it.
     pub async fn lives(&self) -> bool {
         let (done, passed) = oneshot::channel();
         self.give(Vec::new(), Some(done)).is_ok() && passed.await.is_ok()
     }
 
-    /// What is counted of its writes.
+    /// The metrics of its writes.
     pub fn metrics(&self) -> &metrics::Journal {
         &self.metrics
     }
@@ -261,12 +272,12 @@ impl Journal {
         lock(&self.health).clone()
     }
 
-    /// Whether there is room and the disk works, so that something new may be begun.
+    /// Whether the disk works and the file has room, so that something new may begin.
     pub fn is_open(&self) -> bool {
         lock(&self.health).error.is_none()
     }
 
-    /// Writes what was given, and ends. Blocks the thread.
+    /// Writes all changes that were given, and ends the thread. Blocks the caller.
     pub fn close(&self) {
         drop(self.jobs.send(Job::Stop));
         if let Some(writer) = lock(&self.writer).take()
@@ -285,12 +296,12 @@ struct Writer {
     store: Option<Store>,
     health: Arc<Mutex<Health>>,
     metrics: Arc<metrics::Journal>,
-    /// What could not be written and nobody waits for.
+    /// Changes that could not be written and that no caller waits for.
     backlog: Vec<Change>,
-    /// How much of that was given up.
+    /// How many of those changes were given up.
     given_up: usize,
     max_size: u64,
-    /// When room was last made.
+    /// When the file was last made smaller.
     room_made: Option<Instant>,
     lock: Lock,
 }
@@ -308,7 +319,7 @@ impl Writer {
                 self.keep(changes, &waiting);
             }
             for done in waiting.into_iter().filter_map(|(_, done)| done) {
-                // Who does not wait any more does not mind.
+                // The caller may have gone away.
                 done.send(written).ok();
             }
             self.queue.remove(weight);
@@ -329,11 +340,11 @@ impl Writer {
 
     fn close(self) {
         if let Some(Err(error)) = self.store.map(Store::close) {
-            warn!(%error, "the length of the journal is not noted in it");
+            warn!(%error, "cannot write the journal's length into its head");
         }
     }
 
-    /// Writes what is left over and then `groups` of changes.
+    /// Writes the backlog, and then `groups` of changes.
     fn write<'a>(
         &mut self,
         groups: impl Iterator<Item = &'a [Change]> + Clone,
@@ -361,7 +372,8 @@ impl Writer {
         }
     }
 
-    /// Keeps those of `changes` that nobody waits for.
+    /// Adds to the backlog those of `changes` that no caller waits for. The others are dropped, as
+    /// their callers get the error.
     fn keep(&mut self, changes: Vec<Change>, waiting: &[Waiting]) {
         let mut changes = changes.into_iter();
         for (range, done) in waiting {
@@ -372,7 +384,7 @@ impl Writer {
             }
         }
         let mut bytes = 0;
-        // The newest are kept.
+        // Keep the newest.
         let fits = self.backlog.iter().rev().take_while(|change| {
             bytes += weight(std::slice::from_ref(change));
             bytes <= BACKLOG_BYTES
@@ -390,7 +402,7 @@ impl Writer {
             error!("{what}");
             let loss = LossRecord::now(what);
             lock(&self.health).lost = Some(loss.clone());
-            // It is on disk before anything that a change which is lost came before.
+            // The loss goes to disk before any change that followed a lost one.
             self.backlog.insert(0, Change::Lost(loss));
         }
     }
@@ -414,7 +426,7 @@ impl Writer {
                 info!("the journal can be written again");
                 let (bytes, lost) = (store.size(), store.lost.clone());
                 let mut health = lock(&self.health);
-                // What was given up meanwhile is still to be written.
+                // A loss that was noted meanwhile is still to be written.
                 let lost = later(lost, health.lost.take());
                 *health = Health { bytes, lost, ..Health::default() };
                 drop(health);
@@ -441,13 +453,13 @@ impl Writer {
         let (bytes, lost) = (store.size(), store.lost.clone());
         let full = (bytes > self.max_size).then(|| format!("the journal is full: {bytes} bytes"));
         let mut health = lock(&self.health);
-        // What was noted since is still to be written.
+        // A loss that was noted since is still to be written.
         let lost = later(lost, health.lost.take());
         *health = Health { is_full: full.is_some(), error: full, bytes, lost };
     }
 
-    /// Gives back the room of what is not kept any more; if that is not enough, forgets ended runs,
-    /// the older half first.
+    /// Shrinks the file to what is kept. If that is not enough, forgets ended runs, the older half
+    /// first.
     fn make_room(&mut self) -> Result<(), StoreError> {
         loop {
             let mut store = Store::renew(&self.path, &mut self.lock)?;
@@ -461,14 +473,14 @@ impl Writer {
                 self.store = Some(store);
                 return Ok(());
             }
-            info!(runs = forget.len(), "the journal is large; ended runs are forgotten");
+            info!(runs = forget.len(), "the journal is too large; forgetting ended runs");
             store.apply([forget.as_slice()])?;
         }
     }
 
     fn older_half_of_the_ended(&self) -> Result<Vec<Change>, StoreError> {
         let kept = store::read(&self.path)?;
-        // What was given up may be handed over again, and no call of it may be made twice.
+        // An app may attach a run again that was given up, and none of its calls may be made twice.
         let ended = kept.runs.iter().filter(|run| !run.record.given_up);
         let ended = ended.filter_map(|run| Some((run.record.ended_at?, run.slot)));
         let mut ended: Vec<(Millis, Slot)> = ended.collect();
@@ -478,12 +490,12 @@ impl Writer {
     }
 }
 
-/// What was lost last.
+/// The later of two losses.
 fn later(one: Option<LossRecord>, other: Option<LossRecord>) -> Option<LossRecord> {
     one.into_iter().chain(other).max_by_key(|loss| loss.at)
 }
 
-/// What is written at once.
+/// The changes that are written at once.
 #[derive(Default)]
 struct Batch {
     changes: Vec<Change>,
@@ -514,8 +526,8 @@ impl Batch {
     }
 }
 
-/// Waits for something to do, and takes all that there is; nothing after a while. What nobody waits
-/// for is held back for a moment, as it can share the sync of what somebody does.
+/// Waits for changes, and takes all that there are; an empty batch after [`RETRY`]. Changes that no
+/// caller waits for are held back for [`SOON`], so that they can share the sync of a commit.
 fn gather(given: &mpsc::Receiver<Job>) -> Result<Batch, Disconnected> {
     let mut batch = Batch::default();
     let mut next = match given.recv_timeout(RETRY) {
@@ -538,10 +550,11 @@ fn gather(given: &mpsc::Receiver<Job>) -> Result<Batch, Disconnected> {
     Ok(batch)
 }
 
-/// Whoever gave something to do is gone.
+/// All senders are gone.
 struct Disconnected;
 
-/// The changes that somebody gave at once, and whether he waits.
+/// The range of changes that were given together, and the channel of the caller that waits for
+/// them.
 type Waiting = (std::ops::Range<usize>, Option<oneshot::Sender<Result<(), NotWritten>>>);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,8 +1,8 @@
 //! The runs that the bridge drives, and the sessions that they come from.
 //!
 //! A run enters here when MANTYX has accepted it with tools of the bridge in it, or when an app
-//! hands it over. `driver` reads its stream and has `answering` answer its calls; `log` keeps its
-//! recent events; `app_stream` serves them to apps; `history` remembers the calls.
+//! attaches it. `driver` reads its stream and has `answer` answer its calls. `log` keeps its recent
+//! events, `app_stream` serves them to apps, and `history` remembers the calls.
 //!
 //! Must not: inject, route HTTP, or know what kind of backend answers.
 
@@ -72,23 +72,25 @@ use crate::{
     upstream::{Authority, Upstream},
 };
 
-/// How long the events of an ended run are kept for an app that has not read them yet. Later ones
-/// are fetched from MANTYX.
+/// How long the log keeps the events of an ended run for an app that has not read them yet. After
+/// that, the app's stream fetches them from MANTYX.
 const KEEP_EVENTS: Duration = Duration::from_secs(10 * 60);
-/// How long it is remembered which names of an ended run were the bridge's.
+/// How long the bridge remembers which names of an ended run were its own.
 const KEEP_ENDED: Duration = Duration::from_secs(24 * 60 * 60);
-/// The most runs and, separately, sessions of one app that are remembered; the oldest go first.
+/// The most runs, and separately the most sessions, of one app that the bridge remembers. The
+/// oldest are forgotten first.
 const KEEP_COUNT: usize = 10_000;
-/// About how much of the journal is for what is kept beside open calls and ended runs: owners, sessions
-/// and the results of long calls, of all apps together. If the journal is full, no call is made.
+/// About how many bytes of the journal the records beside open calls and ended runs may take:
+/// owners, sessions and results of long calls, of all apps together. The bound leaves room for
+/// calls: while the journal is full, the bridge makes none.
 const KEEP_BESIDE: usize = journal::MAX_SIZE / 2;
-/// The part of that for sessions.
+/// The part of [`KEEP_BESIDE`] for sessions, in bytes.
 const KEEP_SESSION_BYTES: usize = KEEP_BESIDE / 4;
-/// The most bytes of answers that MANTYX did not know what to do with, over all runs; each app has an
-/// equal share. They are answers of open calls, of whose room they leave some.
+/// The most bytes of answers for calls that MANTYX did not know, over all runs; each app has an
+/// equal share. These answers belong to open calls, so the bound leaves room for other open calls.
 const KEEP_UNWANTED: usize = journal::MAX_SIZE / 8;
 
-/// What is remembered of a session.
+/// What the bridge remembers of a session.
 #[derive(Debug)]
 pub struct Session {
     pub app: AppName,
@@ -102,13 +104,13 @@ pub struct Session {
 }
 
 impl Session {
-    /// About how much of the journal it takes.
+    /// About how many bytes of the journal the session takes.
     fn size(&self) -> usize {
         const RECORD: usize = 500;
         RECORD + self.tools.as_ref().map_or(0, Bytes::len) + self.table.size()
     }
 
-    /// The session as it is to be kept.
+    /// The session's record for the journal, with the routes that it refers to.
     fn changes(&self, workspace: &Workspace, id: &SessionId) -> Vec<Change> {
         let (table, routes) = self.table.stored();
         let tools = self.tools.as_ref().and_then(|tools| serde_json::from_slice(tools).ok());
@@ -144,19 +146,19 @@ pub struct Runs {
 struct Inner {
     runs: HashMap<RunKey, Arc<DrivenRun>>,
     sessions: HashMap<(Workspace, SessionId), Arc<Session>>,
-    /// Runs of an earlier process that need their app's own credential to be driven on.
+    /// Runs of an earlier process that the bridge can only drive with their app's own credential.
     asleep: HashMap<RunKey, KeptRun>,
     owners: Owners,
     claims: Claims,
     swept: Option<Instant>,
 }
 
-/// A run is not driven on behalf of who asked.
+/// Why [`Runs::start`] did not start a driver.
 #[derive(Debug)]
 pub enum NotStarted {
-    /// It is driven already, and goes on as it is.
+    /// The run has a driver already, which continues.
     Driven(Arc<DrivenRun>),
-    /// It is another app's, or an agent run of an eval.
+    /// The run belongs to another app, or is an agent run of an eval.
     Taken,
 }
 
@@ -168,17 +170,18 @@ pub struct NewRun {
     pub session: Option<SessionId>,
     pub authority: Authority,
     pub table: Arc<Table>,
-    /// Others have fed it so far: what is in its log may have been answered.
+    /// Other clients have answered its calls so far, so that a call in its log may have been
+    /// answered.
     pub has_past: bool,
-    /// The bridge may have driven it, and what it knew is lost: what is in its log without an answer
-    /// may have been called.
+    /// The bridge may have driven the run before and has lost its record. A call in the run's log
+    /// without an answer may therefore have been made.
     pub past_is_lost: bool,
-    /// Where in a trace the request was that created it, or handed it over.
+    /// The trace context of the request that created or attached the run.
     pub trace: Context,
 }
 
 impl Runs {
-    /// No runs yet; `calls` are made for them.
+    /// Starts without runs. `calls` makes the calls of the runs that follow.
     pub fn new(upstream: Arc<Upstream>, calls: Arc<Calls>, traces: Traces) -> Self {
         Self {
             upstream,
@@ -194,18 +197,19 @@ impl Runs {
         }
     }
 
-    /// Starts to drive a run, which is in the journal when this returns, and whose it is.
+    /// Starts the driver of a run. When this returns, the journal has the run and its owner on
+    /// disk, or keeps both to write them when the disk works again.
     ///
     /// # Errors
     ///
-    /// The run has a driver, or belongs to another app.
+    /// The run has a driver already, or belongs to another app.
     pub async fn start(self: &Arc<Self>, new: NewRun) -> Result<Arc<DrivenRun>, NotStarted> {
         let new = self.for_its_creator(new);
         let (run, owner) = {
             let mut inner = self.lock();
             self.sweep(&mut inner);
-            // In one piece with the run's own entry: of two that hand over the same run at once, one
-            // gets a driver.
+            // Check and insert under one lock: if two requests attach the same run at once, only
+            // one of them starts a driver.
             if let Some(run) = inner.runs.get(&new.key) {
                 if run.key.run.as_str() != new.key.run.as_str() {
                     warn!(
@@ -225,11 +229,11 @@ impl Runs {
             inner.runs.insert(key, Arc::clone(&run));
             (run, changes)
         };
-        // Apart, so that damage to one record does not cost the other. The owner comes first: there is
-        // no run without one.
+        // Two writes, so that damage to one record does not cost the other. The owner comes first:
+        // a run on disk must never lack an owner.
         self.journal.write(owner);
         self.journal.write(run.changes());
-        info!(run = %run.key.run, app = %run.app, "driving");
+        info!(run = %run.key.run, app = %run.app, "run driver started");
         self.drive(&run, Vec::new());
         self.settled().await;
         Ok(run)
@@ -251,8 +255,9 @@ impl Runs {
         self.tracker.spawn(budget::for_app(run.app.clone(), driven));
     }
 
-    /// Waits until all that was given to the journal is on disk. Where it cannot be, the run goes
-    /// on, and its calls are not made until it is: the journal keeps what it was given.
+    /// Waits until the journal has on disk all changes that it was given. If the disk fails, the
+    /// run starts all the same: the journal keeps the changes, and no call is made until they are
+    /// written.
     async fn settled(&self) {
         self.journal.commit(Vec::new()).await.ok();
     }
@@ -267,14 +272,16 @@ impl Runs {
         self.lock().runs.values().filter(is_seen).cloned().collect()
     }
 
-    /// Drives a run again that was given up, if `run` was: the same one, so that no call of it is made
-    /// a second time. Calls are held until its past has been read, as others may have answered them.
+    /// Starts a new driver for `run` if its last one gave up. The run's state is kept, so that no
+    /// call is made a second time. The driver holds calls until it has read the run's past, as
+    /// other clients may have answered them.
     ///
-    /// `false`: the run is not known any more, or another has taken its place. Nothing is done then.
+    /// `false`: the run is not known any more, or another has taken its place; this does nothing
+    /// then.
     pub fn revive(self: &Arc<Self>, run: &Arc<DrivenRun>) -> bool {
         {
-            // Under the lock under which runs are given up and forgotten: what is written last of the
-            // run is what was decided last.
+            // `give_up` and `forget` hold the same lock, so that the last record in the journal is
+            // the last decision.
             let inner = self.lock();
             if !inner.runs.get(&run.key).is_some_and(|known| Arc::ptr_eq(known, run)) {
                 return false;
@@ -284,12 +291,12 @@ impl Runs {
             }
             self.journal.write(run.changes());
         }
-        info!(run = %run.key.run, app = %run.app, "driving again a run that was given up");
+        info!(run = %run.key.run, app = %run.app, "run driver started again after it gave up");
         self.spawn_driver(run, Vec::new(), true);
         true
     }
 
-    /// Gives `run` up: its stream cannot be read. Another driver may take it up from here on.
+    /// Gives `run` up, as its stream cannot be read. From here on, another driver may take it up.
     fn give_up(&self, run: &DrivenRun) {
         let _decides = self.lock();
         run.log.end();
@@ -297,9 +304,10 @@ impl Runs {
         self.journal.write(run.changes());
     }
 
-    /// MANTYX does not know the call of `entry`. Where it does not show the run's stream either, that
-    /// may be its fault: the answer, of `size` bytes, stays in the journal until MANTYX does. `false`:
-    /// the answer is not wanted, or the app has no room for it.
+    /// Keeps the answer of `entry`, of `size` bytes, in the journal after MANTYX said that it does
+    /// not know the call. If MANTYX does not show the run's stream either, the fault may be
+    /// MANTYX's, so the answer is posted again once the stream opens. `false`: MANTYX shows the run
+    /// and so does not want the answer, or the app has no room for it.
     fn keep_unwanted(&self, run: &DrivenRun, entry: &Arc<CallRecorder>, size: usize) -> bool {
         let kept =
             |run: &Arc<DrivenRun>| run.unwanted().values().map(|(_, size)| size).sum::<usize>();
@@ -316,8 +324,9 @@ impl Runs {
         run.keep_unwanted(entry, size)
     }
 
-    /// Cancels the calls of `run`, also those that go on from before the run was taken up. Of an eval,
-    /// `key` may be an agent run, whose calls alone are cancelled.
+    /// Cancels the calls of `run`, also long calls that began before this driver took the run up.
+    /// In an eval, `key` may be one of its agent runs; then only that agent run's calls are
+    /// cancelled.
     pub fn cancel_calls(&self, run: &DrivenRun, key: &RunKey) {
         run.cancel_calls(key);
         self.calls.long.cancel_of(key);
@@ -342,7 +351,7 @@ impl Runs {
         self.lock().runs.values().filter(|run| !run.has_ended()).count()
     }
 
-    /// The runs of `session`, also those that have ended: a call of theirs may go on.
+    /// The runs of `session`, also those that have ended: one of their calls may still run.
     pub fn of_session(&self, workspace: &Workspace, session: &SessionId) -> Vec<Arc<DrivenRun>> {
         let wanted = |run: &&Arc<DrivenRun>| {
             run.key.workspace == *workspace && run.session.as_ref() == Some(session)
@@ -350,7 +359,8 @@ impl Runs {
         self.lock().runs.values().filter(wanted).cloned().collect()
     }
 
-    /// Remembers a session, which is in the journal when this returns.
+    /// Remembers a session. When this returns, the journal has it on disk, or keeps it to write it
+    /// when the disk works again.
     pub async fn remember_session(
         &self,
         workspace: Workspace,
@@ -388,34 +398,33 @@ impl Runs {
     pub fn forget_session(&self, workspace: &Workspace, id: &SessionId) {
         self.calls.forget_session(workspace, id);
         let known = self.lock().sessions.remove_entry(&(workspace.clone(), id.clone()));
-        // The journal knows it as it was spelled first.
+        // The journal's key has the spelling of the first request.
         if let Some(((workspace, id), _)) = known {
             let key = (workspace.to_string(), id.to_string());
             self.journal.write(vec![Change::ForgetSession(key)]);
         }
     }
 
-    /// Where runs and calls are kept.
+    /// The journal of runs and calls.
     pub fn journal(&self) -> &Journal {
         &self.journal
     }
 
-    /// What is counted of runs and of apps' streams.
+    /// The metrics of runs and of apps' streams.
     pub fn metrics(&self) -> &metrics::Runs {
         &self.metrics
     }
 
-    /// Where spans go.
+    /// The exporter of spans.
     pub fn traces(&self) -> &Traces {
         &self.traces
     }
 
-    /// What changes of runs, calls and questions.
+    /// The feed of changes of runs, calls and approvals.
     pub fn changes(&self) -> &Changes {
         &self.changes
     }
 
-    /// Tells of a change of `run`.
     fn tell(&self, run: &DrivenRun) {
         self.changes.tell(|| changes::Change::Run(run.app.clone(), run.key.clone()));
     }
@@ -424,20 +433,20 @@ impl Runs {
         &self.upstream
     }
 
-    /// Cancelled when the daemon is going down.
+    /// Cancelled when the daemon shuts down.
     pub fn draining(&self) -> &CancellationToken {
         &self.calls.drain
     }
 
-    /// Takes no new calls, and waits until those in flight have been answered and posted.
+    /// Accepts no new calls, and waits until those in flight have been answered and posted.
     pub async fn drain(&self) {
         self.calls.drain.cancel();
         self.tracker.close();
         self.tracker.wait().await;
     }
 
-    /// Does not wait any longer for the work that peers have named: the next process asks for it.
-    /// Ends when nothing else runs, or after `within`.
+    /// Stops waiting for work that peers have named, as the next process can ask for it. Returns
+    /// when no other task runs, or after `within`.
     pub async fn leave(&self, within: Duration) {
         self.calls.leave.cancel();
         self.tracker.close();

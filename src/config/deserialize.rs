@@ -1,7 +1,7 @@
-//! Reads the tree into the types of `file_format`, and goes on after a mistake to find the next.
+//! Reads the tree into the types of `file_format`, and continues after a mistake to find the next.
 //!
-//! A serde error ends the whole read. So the value that caused it is left out and the read begins
-//! again: every key of the shape is optional, hence what is left out is as good as not written.
+//! A serde error ends the whole read. So the read leaves out the value that caused the error, and
+//! starts again. That works because every key of the file format is optional.
 //!
 //! Must not: know any key of bridge.yaml, or judge a value beyond its type.
 
@@ -22,7 +22,7 @@ use super::{
     error::{did_you_mean, one_of},
 };
 
-/// More mistakes than a person reads at once.
+/// The most mistakes that one read reports: more than a person reads at once.
 const MAX_MISTAKES: usize = 50;
 
 const AT: &str = "$At";
@@ -39,7 +39,7 @@ pub struct At<T> {
 #[derive(Clone)]
 pub struct Scalar(pub String);
 
-/// A value that does not fit the shape.
+/// A value that does not fit the expected type.
 #[derive(Debug)]
 pub(super) struct Mistake {
     pub node: NodeId,
@@ -49,8 +49,8 @@ pub(super) struct Mistake {
     pub cure: Option<String>,
 }
 
-/// Reads `document`, without the values in `left_out`; what does not fit is added to `left_out`
-/// and told to `report`. `None` if nothing at all could be read.
+/// Reads `document`, without the values in `left_out`. Values that do not fit are added to
+/// `left_out` and reported to `report`. `None` if nothing at all could be read.
 pub(super) fn read<T: DeserializeOwned>(
     document: &Document,
     left_out: &mut HashSet<NodeId>,
@@ -77,7 +77,7 @@ struct Reader<'d> {
     left_out: &'d HashSet<NodeId>,
 }
 
-/// What serde said, and where.
+/// A serde error and its place.
 #[derive(Debug)]
 struct ReadError {
     place: Option<(NodeId, bool)>,
@@ -90,7 +90,7 @@ impl ReadError {
         Self { place: None, message, cure }
     }
 
-    /// The innermost place is the right one.
+    /// Keeps the innermost place, which is the right one.
     fn at(mut self, node: NodeId, at_key: bool) -> Self {
         self.place.get_or_insert((node, at_key));
         self
@@ -111,7 +111,7 @@ impl de::Error for ReadError {
     }
 
     fn invalid_type(unexpected: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
-        // serde's own words for two types.
+        // Replaces serde's own words for two types.
         let (wanted, form) = match expected.to_string().as_str() {
             "a sequence" => ("a list".to_owned(), Some("write a list: […]")),
             "a boolean" => ("true or false".to_owned(), None),
@@ -160,11 +160,11 @@ impl de::Error for ReadError {
     }
 }
 
-/// What to write in place of a key that other products use.
+/// The bridge's key in place of a key that other products use.
 fn foreign_key(key: &str, expected: &[&str]) -> String {
     let hint = match key {
         "servers" => "the section is called `mcp` here. ",
-        "inputs" => "nobody can be asked here: write ${env:NAME} where ${input:…} stands. ",
+        "inputs" => "the bridge cannot ask for input: write ${env:NAME} in place of ${input:…}. ",
         "httpUrl" => "write `url`. ",
         "timeout" if expected.contains(&"call_timeout") => "write `call_timeout: 60s`. ",
         "call_timeout" if expected.contains(&"timeout") => "write `timeout: 60s`. ",
@@ -173,7 +173,7 @@ fn foreign_key(key: &str, expected: &[&str]) -> String {
             "write them behind the program: `command: [PROGRAM, ARGUMENT, …]`. "
         }
         "autoApprove" | "alwaysAllow" => {
-            "nobody is asked but where `approve` says so: leave it out. "
+            "only calls that `approve` names need approval: leave it out. "
         }
         "disabledTools" | "excludeTools" => "write `tools: {deny: […]}`. ",
         "includeTools" => "write `tools: {allow: […]}`. ",
@@ -266,7 +266,7 @@ impl<'de> Deserializer<'de> for Reader<'_> {
         visitor: V,
     ) -> Result<V::Value, ReadError> {
         let result = match self.node.kind {
-            // serde would take a list as the values without their keys.
+            // serde would accept a list as the values without their keys.
             Kind::Seq(_) => Err(de::Error::invalid_type(Unexpected::Seq, &visitor)),
             _ => self.visit(visitor),
         };
@@ -292,7 +292,7 @@ impl<'de> Deserializer<'de> for Reader<'_> {
     }
 }
 
-/// Takes no value: it only gives serde the words for what was expected.
+/// Accepts no value: it only gives serde the words for what was expected.
 struct OneOf(&'static [&'static str]);
 
 impl Visitor<'_> for OneOf {
@@ -387,7 +387,7 @@ impl<'de> MapAccess<'de> for Entries<'_> {
     }
 }
 
-/// How `At` is handed over: the node's number, then the value.
+/// The form in which `At` is passed: the node's number, then the value.
 struct IdThenValue<'d> {
     reader: Reader<'d>,
     step: u8,

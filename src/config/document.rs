@@ -1,6 +1,6 @@
 //! The YAML text as a tree in which every value knows its place in the file.
 //!
-//! Must not: know any key of bridge.yaml. What the tree has to look like is in `file_format`.
+//! Must not: know any key of bridge.yaml. The expected shape of the tree is in `file_format`.
 
 use std::{fmt, ops::Range};
 
@@ -13,7 +13,8 @@ use serde_saphyr::{
     Spanned, UserMessageFormatter,
 };
 
-/// The largest configuration file that is read. A large intranet's is some 100 KiB.
+/// The largest configuration file that is read, in bytes. That of a large intranet has some 100
+/// KiB.
 pub(super) const MAX_FILE_BYTES: usize = 1 << 20;
 
 /// Deep enough for every shape, and for the JSON Schemas that a local tool may carry.
@@ -23,7 +24,7 @@ const MAX_DEPTH: usize = 32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub(super) u32);
 
-/// Where something stands in the file; lines and columns count from 1.
+/// A place in the file; lines and columns count from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     pub line: usize,
@@ -49,7 +50,7 @@ pub(super) struct Node {
 pub(super) enum Kind {
     Null,
     Bool(bool),
-    /// A number, with the text that stood for it.
+    /// A number, with its source text.
     Int(i128, String),
     Float(f64, String),
     Str(String),
@@ -63,13 +64,13 @@ struct Info {
     /// The place of the key, for a value in a map.
     key: Option<Place>,
     parent: Option<NodeId>,
-    /// What it was written with, in bytes of the text.
+    /// Its source, in bytes of the text.
     source: Range<usize>,
     /// The key, or the position in a list.
     label: String,
 }
 
-/// Why the text is not YAML that can be read at all.
+/// Why the text cannot be read as YAML.
 #[derive(Debug)]
 pub(super) struct NotYaml {
     pub place: Option<Place>,
@@ -109,12 +110,12 @@ impl Document {
         self.info(node).parent
     }
 
-    /// The bytes of the file that the value was written with.
+    /// The source of the value, in bytes of the file.
     pub(super) fn source(&self, node: NodeId) -> Range<usize> {
         self.info(node).source.clone()
     }
 
-    /// The way to the value, such as `mcp.fs.args[1]`; empty for the whole file.
+    /// The path of the value, such as `mcp.fs.args[1]`; empty for the whole file.
     pub(super) fn path(&self, node: NodeId) -> String {
         let info = self.info(node);
         let Some(parent) = info.parent else { return String::new() };
@@ -178,7 +179,7 @@ fn options() -> serde_saphyr::Options {
         },
         // `auth: off` is a word here, not the boolean of YAML 1.1.
         strict_booleans: true,
-        // Such a number may be a token without quotes; it is an error where a number belongs.
+        // Such a number may be a token without quotes; it is an error if a number is expected.
         non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,
         with_snippet: false,
     }
@@ -217,7 +218,7 @@ fn not_yaml(error: &YamlError) -> NotYaml {
     NotYaml { place, message, cure: Some(cure.into()) }
 }
 
-/// What usually cures a mistake in YAML's own syntax, of which the parser has its own words.
+/// The usual remedy for a mistake in YAML's own syntax, by the words of the parser.
 fn syntax_cure(message: &str) -> &'static str {
     if message.contains("tab") {
         "indent with spaces"
@@ -235,7 +236,7 @@ fn place_of(location: Location, width: usize) -> Place {
     Place { line: number(location.line()), column: number(location.column()), width }
 }
 
-/// A value as the YAML library hands it over.
+/// A value from the YAML library.
 enum Raw {
     Null,
     Bool(bool),
@@ -267,7 +268,7 @@ impl Builder<'_> {
         let first_line = source.lines().next().unwrap_or_default().trim_end();
         let is_empty = source.is_empty() && matches!(raw.value, Raw::Null);
         let width = if is_collection { 1 } else { first_line.chars().count().max(1) };
-        // Nothing was written, so the key is what can be shown.
+        // The value is empty, so an error shows the key.
         let at = key.filter(|_| is_empty).unwrap_or_else(|| place_of(raw.defined, width));
         self.nodes.push(Info { at, key, parent, source: range, label });
         let kind = match raw.value {
@@ -299,7 +300,7 @@ impl Builder<'_> {
     }
 }
 
-/// The text that a value was written with.
+/// The source of a value.
 fn source_range(location: Location) -> Range<usize> {
     let span = location.span();
     let range = span.byte_offset().zip(span.byte_len()).and_then(|(offset, len)| {

@@ -1,7 +1,7 @@
-//! What of the world outside the file a configuration may depend on: environment variables, files,
-//! the bridge's own program.
+//! The world outside the file that a configuration may depend on: environment variables, files, the
+//! bridge's own program. Tests replace it.
 //!
-//! Must not: know bridge.yaml. It exists so that reading a configuration can be tested.
+//! Must not: know bridge.yaml.
 
 use std::{
     collections::BTreeMap,
@@ -10,10 +10,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// No secret and no configuration is larger; it also ends the read of a device that never ends.
+/// No secret and no configuration is larger; the bound also ends the read of an endless device.
 const MAX_FILE_BYTES: u64 = 2 << 20;
 
-/// The process's environment, or one that a test made up.
+/// The process's environment, or one made by a test.
 #[derive(Clone, Default)]
 pub struct Environment {
     vars: BTreeMap<String, String>,
@@ -29,12 +29,12 @@ pub struct SmallFile {
     pub text: String,
     /// The permission bits; 0 where there are none.
     pub mode: u32,
-    /// Whether it is root's or our own; whoever owns a file can change it.
+    /// Whether root or the bridge's user owns it; the owner of a file can change it.
     pub is_ours: bool,
 }
 
 impl Environment {
-    /// The environment that this process runs in. Variables that are not UTF-8 are not in it.
+    /// The environment of this process, without variables that are not UTF-8.
     pub fn of_process() -> Self {
         let vars = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -52,7 +52,7 @@ impl Environment {
         self
     }
 
-    /// Adds a made-up file; from then on no real one is read.
+    /// Adds a made-up file; from then on no real file is read.
     pub fn with_file(mut self, path: &str, text: &str, mode: u32) -> Self {
         let file = SmallFile { text: text.to_owned(), mode, is_ours: true };
         self.files.get_or_insert_default().insert(path.into(), file);

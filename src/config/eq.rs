@@ -1,7 +1,7 @@
-//! When two values of a configuration are the same, where a secret is in them: a reload leaves alone
-//! what is the same, and a secret that its file says anew is not.
+//! Equality of configuration values with secrets in them. A reload leaves equal backends alone; a
+//! secret that has changed in its file makes a backend unequal.
 //!
-//! Must not: skip a field. Each value is taken apart, so that a new one is not forgotten.
+//! Must not: skip a field. Each value is destructured, so that the compiler finds a new one.
 
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -9,7 +9,7 @@ use super::{ClientCredentials, Local, Program, RefreshGrant};
 
 impl PartialEq for Program {
     fn eq(&self, other: &Self) -> bool {
-        // A secret of another backend is no reason to start the program again.
+        // A change of another backend's secret is no reason to restart the program.
         let Self { command, args, env, cwd, sandbox, hidden, secrets: _ } = self;
         let same_env = env.len() == other.env.len()
             && env.iter().zip(&other.env).all(|(a, b)| a.0 == b.0 && same(a.1, b.1));

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, and how a person is shown it.
+//! The mistakes in a configuration, and how they are shown to a person.
 //!
 //! Must not: hold or print a secret. Source lines are masked before they come in here.
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::document::Place;
 
-/// Everything that was found wrong in one file.
+/// All mistakes in one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigErrors {
     pub file: String,
@@ -19,18 +19,18 @@ pub struct ConfigErrors {
 /// One mistake.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// The way to the value, such as `mcp.fs.command`; empty where no value is to blame.
+    /// The path of the value, such as `mcp.fs.command`; empty if no value is at fault.
     pub path: String,
     pub line: Option<usize>,
     pub column: Option<usize>,
     pub message: String,
-    /// What would be right.
+    /// How to fix it.
     pub cure: Option<String>,
     #[serde(skip)]
     pub(super) snippet: Option<Snippet>,
 }
 
-/// The line of a mistake as it is shown.
+/// The source line of a mistake, as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Snippet {
     text: String,
@@ -43,7 +43,7 @@ pub(super) struct Snippet {
 const MAX_SHOWN: usize = 140;
 
 impl ConfigErrors {
-    /// A mistake that has no place in a file: there is none, or it cannot be read.
+    /// A mistake without a place in a file: the file is missing, or cannot be read.
     pub fn without_place(file: impl Into<String>, message: String, cure: String) -> Self {
         let problem = Problem {
             path: String::new(),
@@ -89,7 +89,7 @@ impl fmt::Display for ConfigErrors {
 impl std::error::Error for ConfigErrors {}
 
 impl Problem {
-    /// Where it is: `file:line:column`, as far as that is known.
+    /// Its place: `file:line:column`, as far as that is known.
     pub fn place(&self, file: &str) -> String {
         match (self.line, self.column) {
             (Some(line), Some(column)) => format!("{file}:{line}:{column}"),
@@ -97,7 +97,7 @@ impl Problem {
         }
     }
 
-    /// The line itself, as it may be shown.
+    /// The line itself, masked.
     pub fn source_line(&self) -> Option<&str> {
         self.snippet.as_ref().map(|snippet| snippet.text.trim_start())
     }
@@ -124,7 +124,7 @@ impl Problem {
 }
 
 impl Snippet {
-    /// Shows the line of `place`; `mask` hides what is secret in a piece of it.
+    /// The line of `place`; `mask` hides secrets in a piece of it.
     pub(super) fn new(text: &str, place: Place, mask: &dyn Fn(&str) -> String) -> Option<Self> {
         let line = text.lines().nth(place.line.checked_sub(1)?)?;
         let chars: Vec<char> = line.chars().collect();
@@ -135,7 +135,7 @@ impl Snippet {
         let marked = piece(&chars[start..end]);
         let after = piece(&chars[end..]);
         let whole = mask(line);
-        // A secret that the pieces cut in two would be shown in halves.
+        // If the pieces cut a secret in two, each half would be shown.
         let (whole, mut indent, mut width) = if format!("{before}{marked}{after}") == whole {
             (whole, before.chars().count(), marked.chars().count())
         } else {
@@ -157,7 +157,7 @@ impl Snippet {
     }
 }
 
-/// The one of `known` that `word` was probably meant to be.
+/// The word of `known` that `word` probably stands for.
 pub(super) fn did_you_mean<'a>(
     word: &str,
     known: impl IntoIterator<Item = &'a str>,

@@ -1,6 +1,6 @@
 //! Finds, reads and checks bridge.yaml.
 //!
-//! Must not: decide what a key means. That is in `validate`.
+//! Must not: decide what a key means; `validate` does.
 
 use std::{
     collections::HashSet,
@@ -22,7 +22,7 @@ use super::{
     validate::Validator,
 };
 
-/// Where a configuration is looked for when nobody says which.
+/// The places of a configuration if the command line names none.
 pub(super) const DEFAULT_FILES: [&str; 2] = ["./bridge.yaml", "/etc/mantyx-bridge/bridge.yaml"];
 
 /// Which file to read: `explicit`, else the first of [`DEFAULT_FILES`] that exists.
@@ -41,14 +41,14 @@ pub fn find(explicit: Option<&Path>) -> Result<PathBuf, ConfigErrors> {
     })
 }
 
-/// A file that is read again and again.
+/// A file that is read again after changes.
 #[derive(Debug, Clone)]
 pub struct ConfigFile {
     path: PathBuf,
     env: Environment,
-    /// What was read last.
+    /// The hash of the text that was read last.
     last: Option<Text>,
-    /// What was wrong with it.
+    /// The mistakes in that text.
     mistakes: Option<ConfigErrors>,
 }
 
@@ -62,7 +62,7 @@ impl ConfigFile {
         Ok((file.reload()?, file))
     }
 
-    /// Reads and checks the file, and whatever it refers to.
+    /// Reads and checks the file, and the files that it refers to.
     pub fn reload(&mut self) -> Result<Config, ConfigErrors> {
         let read = self.env.read(&self.path);
         self.last = text(&read);
@@ -71,9 +71,9 @@ impl ConfigFile {
         config
     }
 
-    /// [`Self::reload`], if that brings anything new. A file that was good is not read again before
-    /// it has another text, whatever has become of what it refers to; one with a mistake is, since
-    /// that may lie there.
+    /// [`Self::reload`], if that can change anything. A file without mistakes is read again only
+    /// when its text has changed, not when a file that it refers to has. A file with a mistake is
+    /// always read again, since the mistake may lie in such a file.
     pub fn reload_if_changed(&mut self) -> Option<Result<Config, ConfigErrors>> {
         let same_text = text(&self.env.read(&self.path)) == self.last;
         let before = self.mistakes.clone();
@@ -86,7 +86,7 @@ impl ConfigFile {
     }
 }
 
-/// `None` where the file cannot be read.
+/// `None` if the file cannot be read.
 fn text(read: &io::Result<SmallFile>) -> Option<Text> {
     read.as_ref().ok().map(|file| Sha256::digest(&file.text).into())
 }
@@ -109,7 +109,8 @@ impl Config {
         Ok(config)
     }
 
-    /// Checks `text` as the content of the file `path`, at whose directory relative paths start.
+    /// Checks `text` as the content of the file `path`, whose directory is the start of relative
+    /// paths.
     pub fn parse(text: &str, path: &Path, env: &Environment) -> Result<Self, ConfigErrors> {
         let all = |_: &str| true;
         let validate = |validator: &Validator<'_>, file: &File| validator.config(file);
@@ -120,14 +121,14 @@ impl Config {
 }
 
 impl Contact {
-    /// Reads the file at `path`, and of what it refers to only what a client needs. What else is
-    /// wrong with it does not keep a client from a daemon that runs with what it read before.
+    /// Reads the file at `path`, and of the files that it refers to only those that a client needs.
+    /// Other mistakes do not matter: the daemon may still run with an earlier version of the file.
     pub fn load(path: &Path, env: &Environment) -> Result<Self, ConfigErrors> {
         let file = env.read(path).map_err(|error| unreadable(path, &error))?;
         who_may_change(&file, path)?;
         let matters = |path: &str| match path.split_once(['.', '[']) {
             Some((section, _)) => matches!(section, "listen" | "state_dir" | "apps"),
-            // It may have been meant for one of these.
+            // The key may be a misspelling of one of these.
             None => true,
         };
         let validate = |validator: &Validator<'_>, file: &File| validator.contact(file);
@@ -135,7 +136,8 @@ impl Contact {
     }
 }
 
-/// What `validate` makes of `text`, and its warnings. Mistakes count where their path `matters`.
+/// The result of `validate` for `text`, and its warnings. A mistake counts only if its path
+/// `matters`.
 fn validated<T>(
     text: &str,
     path: &Path,
@@ -186,8 +188,8 @@ fn unreadable(path: &Path, error: &io::Error) -> ConfigErrors {
     )
 }
 
-/// Refuses a file that everybody may change, since it says which programs are started; gives a
-/// warning where others than root and the bridge's own user may.
+/// Refuses a file that every user may change, since it names the programs that the bridge starts.
+/// Warns if other users than root and the bridge's own may change it.
 fn who_may_change(file: &SmallFile, path: &Path) -> Result<Vec<String>, ConfigErrors> {
     let shown = path.display();
     if file.mode & 0o002 != 0 {
@@ -208,7 +210,7 @@ fn who_may_change(file: &SmallFile, path: &Path) -> Result<Vec<String>, ConfigEr
     Ok(warnings)
 }
 
-/// The directory of the file, absolute where the working directory is known.
+/// The directory of the file, absolute if the working directory is known.
 fn directory(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     absolute.parent().map(Path::to_owned).unwrap_or_default()
@@ -247,7 +249,7 @@ fn errors(file: String, text: &str, document: &Document, mistakes: Vec<Mistake>)
         })
         .collect();
     problems.sort_by_key(|problem| (problem.line, problem.column));
-    // A mistake behind an alias is found at every use of it, and shown where it is written.
+    // A mistake behind an alias is found at every use of it, but shown only once, at its source.
     problems.dedup_by(|a, b| (a.line, a.column, &a.message) == (b.line, b.column, &b.message));
     ConfigErrors { file, problems }
 }

@@ -1,4 +1,4 @@
-//! A program that the bridge starts, and what keeps it from files.
+//! A program that the bridge starts, and the files that it may access.
 //!
 //! Must not: look at the file system.
 
@@ -15,22 +15,22 @@ use super::{Secrets, Written};
 /// A program that is started without a shell.
 #[derive(Debug, Clone)]
 pub struct Program {
-    /// A bare name is looked for in PATH.
+    /// A bare name is searched for in PATH.
     pub command: String,
     pub args: Vec<Written<String>>,
-    /// Its environment, besides the little that every program is given.
+    /// Its environment, besides the few variables that every program gets.
     pub env: BTreeMap<String, SecretString>,
     pub cwd: Option<PathBuf>,
     pub sandbox: ProgramSandbox,
-    /// The bridge's own files and directories, which the program is not to read. Absolute, in
-    /// order, and none of them below another.
+    /// The bridge's own files and directories, which the program must not read. Absolute, in order,
+    /// and none of them below another.
     pub hidden: Arc<[PathBuf]>,
-    /// What it may not repeat into the log or into errors.
+    /// The secrets that it must not repeat into the log or into errors.
     pub secrets: Arc<Secrets>,
 }
 
 impl Program {
-    /// Adds `path` to what the program is not to read.
+    /// Adds `path` to the files that the program must not read.
     pub fn hide(&mut self, path: PathBuf) {
         if !self.hidden.iter().any(|hidden| path.starts_with(hidden)) {
             self.hidden = outermost(self.hidden.iter().cloned().chain([path]));
@@ -45,26 +45,26 @@ pub(super) fn outermost(paths: impl IntoIterator<Item = PathBuf>) -> Arc<[PathBu
     paths.iter().filter(|path| !below(path)).cloned().collect()
 }
 
-/// What keeps a program from files that the daemon's user may read (`backend::program`).
+/// How a program is kept from files that the daemon's user may read (`backend::program`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ProgramSandbox {
-    /// The bridge's own files are hidden from it by mounts, where the system allows that.
+    /// The bridge's own files are hidden from it by mounts, if the system allows that.
     #[default]
     Masked,
-    /// Nothing.
+    /// The program may read all files of the daemon's user.
     Off,
     /// Landlock keeps it from the bridge's own files, and from new files on the way to them.
     Secrets,
-    /// Landlock keeps it from everything that is not listed.
+    /// Landlock keeps it from every file that is not listed.
     Listed(Confinement),
 }
 
-/// What a sandboxed program may see of the file system, besides what it takes to run at all
+/// The files that a sandboxed program may access, besides those that it needs to run at all
 /// (`backend::program::confine`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Confinement {
-    /// Files and directories, with all below them, to read and to run.
+    /// Files and directories, with everything below them, to read and to run.
     pub read: Vec<PathBuf>,
-    /// The same, to change as well.
+    /// The same, also to change.
     pub write: Vec<PathBuf>,
 }

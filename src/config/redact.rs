@@ -10,23 +10,23 @@ use super::{
 
 const MASK: &str = "***";
 
-/// What must not be shown.
+/// The texts that must not be shown.
 pub(super) struct Redactor {
     secrets: Secrets,
-    /// There is no tree to find secrets in, so lines are judged by their looks.
+    /// The file has no tree to find secrets in, so each line is judged by its looks.
     by_looks: bool,
 }
 
 impl Redactor {
-    /// For a file that could be parsed.
+    /// The redactor of a file that was parsed.
     pub(super) fn of(document: &Document, text: &str) -> Self {
         let mut secrets = Secrets::default();
         collect(&document.root, false, false, &mut |node, value: &str| {
-            // The source differs from the value where there are escapes or several lines.
+            // The source differs from the value if it has escapes or several lines.
             let source = text.get(document.source(node)).unwrap_or_default();
             for line in value.lines().chain(source.lines()) {
                 let line = line.trim().trim_matches(['"', '\'']);
-                // What is short or a reference tells nobody anything.
+                // A short value or a reference reveals nothing.
                 if !line.contains("${") && line != "passthrough" {
                     secrets.add_longer_than(3, line);
                 }
@@ -35,7 +35,7 @@ impl Redactor {
         Self { secrets, by_looks: false }
     }
 
-    /// For a file that could not.
+    /// The redactor of a file that could not be parsed.
     pub(super) fn by_looks() -> Self {
         Self { secrets: Secrets::default(), by_looks: true }
     }
@@ -58,7 +58,7 @@ fn collect(node: &Node, is_secret: bool, names: bool, keep: &mut dyn FnMut(NodeI
                     continue;
                 }
                 let is_secret = is_secret || !names && (looks_secret(key) || key == "headers");
-                // Below these stand the names that the user gave to backends and apps.
+                // Below these keys are the user's names of backends and apps.
                 let sections = ["mcp", "mcpServers", "a2a", "apps", "local"];
                 collect(value, is_secret, sections.contains(&key.as_str()), keep);
             }
@@ -86,7 +86,7 @@ fn collect(node: &Node, is_secret: bool, names: bool, keep: &mut dyn FnMut(NodeI
     }
 }
 
-/// In `tls` stand the names of files, `key` among them; a key itself only by mistake.
+/// The values in `tls` are names of files, also `key`; a key itself is there only by mistake.
 fn collect_pasted(tls: &Node, keep: &mut dyn FnMut(NodeId, &str)) {
     let Kind::Map(entries) = &tls.kind else { return };
     for (_, value) in entries {
@@ -98,7 +98,7 @@ fn collect_pasted(tls: &Node, keep: &mut dyn FnMut(NodeId, &str)) {
     }
 }
 
-/// Hides what follows `password:` and the like on one line.
+/// Hides the text after `password:` and similar words on one line.
 fn hide_by_looks(line: &str) -> String {
     for (at, _) in line.match_indices(':') {
         let (before, after) = line.split_at(at);

@@ -1,6 +1,6 @@
 //! References in values: `${env:NAME}`, `${file:/path}`, `${cred:NAME}`, and `$${` for a plain `${`.
 //!
-//! Must not: put what a reference stands for into a message.
+//! Must not: put the value of a reference into a message.
 
 use std::{
     fmt::{self, Write as _},
@@ -13,11 +13,11 @@ use super::environment::Environment;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dialect {
     Own,
-    /// Besides, what entries of other products write: `${NAME}`, `${NAME:-default}`, `${userHome}`.
+    /// The same, and the forms of other products: `${NAME}`, `${NAME:-default}`, `${userHome}`.
     Foreign,
 }
 
-/// A value in pieces. Its `Display` is what may be shown: references stay references.
+/// A value in pieces. Its `Display` may be shown: references stay references.
 pub(super) struct Template(Vec<Part>);
 
 enum Part {
@@ -25,14 +25,14 @@ enum Part {
     Reference(Reference),
 }
 
-/// What stands between `${` and `}`.
+/// The text between `${` and `}`.
 enum Reference {
     Env { name: String, default: Option<String> },
     File(String),
     Cred(String),
 }
 
-/// Why a reference is wrong, and what would be right.
+/// Why a reference is wrong, and how to write it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Flaw {
     pub message: String,
@@ -45,7 +45,7 @@ pub(super) struct Resolved {
     pub value: String,
     /// Secret files that other users can read.
     pub exposed_files: Vec<PathBuf>,
-    /// Where its secrets were read: files, and the directory of systemd's credentials.
+    /// The sources of its secrets: files, and the directory of systemd's credentials.
     pub sources: Vec<PathBuf>,
 }
 
@@ -81,12 +81,12 @@ impl Template {
         Ok(Self(parts))
     }
 
-    /// There is no reference in it.
+    /// Whether it has no reference.
     pub(super) fn is_plain(&self) -> bool {
         self.0.iter().all(|part| matches!(part, Part::Literal(_)))
     }
 
-    /// It holds a secret file or a credential.
+    /// Whether it refers to a secret file or a credential.
     pub(super) fn is_secret(&self) -> bool {
         self.0
             .iter()
@@ -242,7 +242,7 @@ impl Reference {
     }
 }
 
-/// The reason without the number that the operating system has for it.
+/// The reason without the operating system's error number.
 pub(super) fn plain_reason(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "there is no such file".into(),
@@ -267,7 +267,7 @@ fn is_credential(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\0'])
 }
 
-/// Whether a key, a header, a variable or an option of this name holds a secret by all appearance.
+/// Whether a key, a header, a variable or an option of this name probably holds a secret.
 pub(crate) fn looks_secret(name: &str) -> bool {
     const SECRET: [&str; 11] = [
         "apikey",

@@ -1,18 +1,18 @@
-//! The secrets of bridge.yaml, and texts of others without them.
+//! The secrets of bridge.yaml, and the texts of peers without them.
 //!
-//! `validate` adds each one that it resolves. What programs and servers say may repeat them, and
-//! goes into the log, into errors and into what `doctor` shows.
+//! `validate` adds each secret that it resolves. Programs and servers may repeat secrets in their
+//! output, which goes into the log, into errors and into the report of `doctor`.
 //!
-//! Must not: hold the token of an app, of which the bridge keeps a hash alone.
+//! Must not: hold the token of an app, of which the bridge keeps only a hash.
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-/// Longest first: a secret that is a part of another one must not break that one up.
+/// Longest first: if one secret is a part of another, the longer one must be hidden as a whole.
 #[derive(Debug, Clone, Default)]
 pub struct Secrets(Vec<SecretString>);
 
 impl Secrets {
-    /// A shorter value is no secret, and would be found everywhere.
+    /// A shorter value is no secret, and would match everywhere.
     const SHORTEST: usize = 8;
 
     pub fn add(&mut self, value: &str) {

@@ -1,14 +1,14 @@
-//! The token of an app as it is kept: its hash. What an app shows is compared by it, and the token
-//! itself stays nowhere in the process.
+//! The token of an app, as a hash. The token that an app shows is compared by its hash, so that no
+//! token stays in memory.
 //!
-//! Must not: show the hash; a short token could be tried out on it.
+//! Must not: show the hash; a short token could be found by trying.
 
 use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-/// Compared in place of a token, so that the time tells nothing about it.
+/// Compared in place of the token, in constant time, so that the time reveals nothing about it.
 #[derive(Clone, Copy, Eq)]
 pub struct TokenHash([u8; 32]);
 

@@ -1,6 +1,6 @@
-//! From the shape of the file to a valid configuration: defaults, ranges, references, clashes.
+//! From the file format to a valid configuration: defaults, ranges, references, clashes.
 //!
-//! Every check goes on after a mistake, so that one run tells all of them.
+//! Every check continues after a mistake, so that one run reports all of them.
 //!
 //! Must not: put a resolved reference into a message.
 
@@ -40,35 +40,36 @@ use super::{
     scalars::DurationText,
 };
 
-/// MANTYX gives up on a tool call after 300 s, and the answer has to travel.
+/// The longest call: MANTYX gives up on a tool call after 300 s, and the answer takes time to
+/// travel.
 const MAX_CALL: Duration = Duration::from_secs(290);
-/// As long as the results of such calls are kept.
+/// The longest call that continues after a first answer: as long as the bridge keeps its result.
 const MAX_PENDING: Duration = Duration::from_secs(24 * 60 * 60);
 const MIN_REFRESH: Duration = Duration::from_secs(1);
-/// A week: longer is a mistake in the unit.
+/// The longest refresh interval: a longer one is a mistake in the unit.
 const MAX_REFRESH: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// What every check needs.
 pub(super) struct Validator<'a> {
     document: &'a Document,
     env: &'a Environment,
-    /// What is read.
+    /// The configuration file.
     file: &'a Path,
-    /// Where relative paths start.
+    /// The directory at which relative paths start.
     directory: &'a Path,
-    /// Values that were found wrong already.
+    /// Values that were reported as wrong already.
     left_out: &'a HashSet<NodeId>,
     findings: RefCell<Findings>,
 }
 
-/// What the checks found.
+/// The results of the checks.
 #[derive(Default)]
 pub(super) struct Findings {
     pub mistakes: Vec<Mistake>,
     pub warnings: Vec<(NodeId, String)>,
-    /// Files with secrets of the bridge's, and directories of such.
+    /// Files with secrets of the bridge, and directories of such files.
     secret_files: Vec<PathBuf>,
-    /// What they hold, as far as others are told it.
+    /// The secrets among their contents that the bridge sends to peers.
     secrets: Secrets,
 }
 
@@ -87,7 +88,7 @@ impl<'a> Validator<'a> {
         self.findings.into_inner()
     }
 
-    /// The configuration; where it cannot be made, a mistake says why.
+    /// The configuration; `None` if a mistake was reported that prevents it.
     pub(super) fn config(&self, file: &File) -> Option<Config> {
         let listen = self.listen(file.listen.as_ref());
         let auth = self.auth(file.auth.as_ref(), listen.as_ref());
@@ -126,8 +127,8 @@ impl<'a> Validator<'a> {
         })
     }
 
-    /// The bridge's own files, which no program is to read: this file, the state directory, and
-    /// whatever holds a secret or a private key that this file names.
+    /// The bridge's own files, which no program may read: this file, the state directory, and every
+    /// file with a secret or a private key that this file names.
     fn hidden(&self, listen: Option<&Listen>, state_dir: Option<&PathBuf>) -> Arc<[PathBuf]> {
         let file = self.file.file_name().map(|name| self.directory.join(name));
         let key = listen.and_then(|listen| listen.tls.as_ref()).map(|files| files.key.clone());
@@ -136,7 +137,8 @@ impl<'a> Validator<'a> {
         outermost(own.chain(secrets))
     }
 
-    /// What a client of the daemon needs; what else the file refers to need not be there.
+    /// What a client of the daemon needs. Other files that the configuration refers to need not
+    /// exist.
     pub(super) fn contact(&self, file: &File) -> Option<Contact> {
         let app = match &file.apps {
             None => None,
@@ -172,7 +174,7 @@ impl<'a> Validator<'a> {
         let pending = section.and_then(|s| s.pending_timeout.as_ref());
         let pending_timeout = self.duration(pending, MAX_PENDING, "");
         if let Some(at) = pending.filter(|_| pending_timeout < Some(timeout)) {
-            let message = "a call that goes on would have less time than any other";
+            let message = "a long call would have less time than any other";
             let least = super::value::format_duration(timeout);
             self.error(at.node, message, format!("write at least {least}, which calls.timeout is"));
         }
@@ -202,7 +204,7 @@ impl<'a> Validator<'a> {
         if let Some(at) = written {
             return self.path(at);
         }
-        // systemd gives a list when the unit names several directories.
+        // systemd sets a list if the unit names several directories.
         let systemd =
             self.env.filled_var("STATE_DIRECTORY").and_then(|list| list.split(':').next());
         let xdg = || self.env.filled_var("XDG_STATE_HOME").map(|dir| Path::new(dir).to_owned());
@@ -256,18 +258,18 @@ impl<'a> Validator<'a> {
         Some(duration)
     }
 
-    /// A mistake in a value.
+    /// Reports a mistake in a value.
     fn error(&self, node: NodeId, message: impl Into<String>, cure: impl Into<String>) {
         self.mistake(node, false, message.into(), cure.into());
     }
 
-    /// A mistake in the key of a value.
+    /// Reports a mistake in the key of a value.
     fn error_at_key(&self, node: NodeId, message: impl Into<String>, cure: impl Into<String>) {
         self.mistake(node, true, message.into(), cure.into());
     }
 
-    /// Something that has to stand in the map `node` does not. Says nothing if a value of the map
-    /// was wrong already, since that may be the very one.
+    /// Reports that the map `node` lacks a required value. Says nothing if a value of the map was
+    /// wrong already, since that may be the missing one.
     fn missing(&self, node: NodeId, message: impl Into<String>, cure: impl Into<String>) {
         if !self.left_out.iter().any(|&wrong| self.document.parent(wrong) == Some(node)) {
             self.mistake(node, true, message.into(), cure.into());
@@ -308,7 +310,7 @@ impl<'a> Validator<'a> {
         }
     }
 
-    /// A text that other people see, so that only an environment variable may stand in it.
+    /// Resolves a text that other people see: only environment variables are allowed in it.
     fn open_text(&self, node: NodeId, text: &str, dialect: Dialect) -> Option<String> {
         let (value, template) = self.resolve(node, text, dialect)?;
         if template.is_secret() {
@@ -317,19 +319,20 @@ impl<'a> Validator<'a> {
         Some(value)
     }
 
-    /// A secret that others are told; `name` is what the warning about a plain one calls it.
+    /// Resolves a secret that the bridge sends to a peer; `name` is its name in the warning about
+    /// plain text.
     fn secret(&self, node: NodeId, text: &str, name: &str) -> Option<SecretString> {
         let secret = self.token(node, text, name)?;
         self.keep_secret(secret.expose_secret());
         Some(secret)
     }
 
-    /// What others say must not have `value` in it.
+    /// Registers `value` as a secret that no text of a peer may repeat.
     fn keep_secret(&self, value: &str) {
         self.findings.borrow_mut().secrets.add(value);
     }
 
-    /// A secret that the bridge only compares.
+    /// Resolves a secret that the bridge only compares.
     fn token(&self, node: NodeId, text: &str, name: &str) -> Option<SecretString> {
         let (value, template) = self.resolve(node, text, Dialect::Own)?;
         if value.is_empty() {
@@ -339,7 +342,7 @@ impl<'a> Validator<'a> {
         }
         if let Some(bad) = value.chars().find(|c| !c.is_ascii_graphic()) {
             let kind = if bad.is_whitespace() { "a space or a line break" } else { "a character" };
-            let message = format!("{name} holds {kind} that cannot stand in an HTTP header");
+            let message = format!("{name} holds {kind} that an HTTP header cannot have");
             self.error(node, message, "it is one word of printable ASCII");
             return None;
         }
@@ -363,7 +366,7 @@ impl<'a> Validator<'a> {
         Some(self.directory.join(path))
     }
 
-    /// `value`, and what may be shown for it.
+    /// `value`, with the text that may be shown for it.
     fn written<T>(&self, value: T, text: &str, shown: String) -> Written<T> {
         if text != shown {
             self.keep_secret(text);

@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-/// What every wrong duration is told.
+/// The remedy for every wrong duration.
 pub const DURATION_FORMS: &str = "a duration such as 250ms, 30s, 5m or 2h";
-/// What every wrong size is told.
+/// The remedy for every wrong size.
 pub const SIZE_FORMS: &str = "a size such as 512B, 64KiB, 2MiB or 1GiB";
 
 /// Parses `250ms`, `30s`, `5m`, `2h`; `None` if `text` is anything else or too large.

@@ -10,9 +10,9 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::model::moment::{Millis, Moment, Uptime};
 
-/// This moment.
+/// The present moment, by both clocks.
 pub fn moment() -> Moment {
-    /// Of the boot's id, as much as tells boots apart.
+    /// The beginning of the boot's id, enough to tell boots apart.
     static BOOT: LazyLock<Option<u64>> = LazyLock::new(|| {
         let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
         let digits: String = id.chars().filter(char::is_ascii_hexdigit).take(16).collect();

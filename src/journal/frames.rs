@@ -1,10 +1,10 @@
-//! The bytes of the journal's file: a head, and frames one behind another. A frame is the changes that
-//! were given at once, each of them a key and what is kept under it from now on.
+//! The bytes of the journal's file: a head, and then one frame after another. A frame has the
+//! changes of one write group, each of them a key and the value that is kept under it from now on.
 //!
-//! Every frame begins with a mark that no record contains, and has a number. So reading goes on behind
-//! bytes that are damaged, and the gap in the numbers says how many frames are lost.
+//! Every frame begins with a mark that no record contains, and has a number. So reading continues
+//! behind damaged bytes, and the gap in the numbers says how many frames are lost.
 //!
-//! Pure: whatever the bytes are, they are read to their end.
+//! Pure: any bytes are read to their end.
 //!
 //! Must not: know what is kept, or touch a file.
 
@@ -13,7 +13,7 @@ mod first;
 use memchr::memmem;
 use serde::Serialize;
 
-/// What every version's file begins with; the next byte is the version.
+/// The first bytes of a file of every version; the next byte is the version.
 const MAGIC: &[u8; 7] = b"mantyxj";
 const VERSION: u8 = 2;
 /// The head of a file: magic and version, the number of the first frame, the least length that the
@@ -21,48 +21,48 @@ const VERSION: u8 = 2;
 pub(super) const HEAD: usize = 28;
 const HEAD_SUM: usize = HEAD - 4;
 
-/// What a frame begins with. These bytes stand in no UTF-8 text, and a record is text between lengths
-/// below 16 MiB: nothing inside a frame can be taken for the begin of one.
+/// The first bytes of a frame. They occur in no UTF-8 text, and a record is text between lengths
+/// below 16 MiB: so nothing inside a frame can be mistaken for the beginning of one.
 const MARK: [u8; 4] = [0xf5, 0xfa, 0xfb, 0xfe];
-/// What stands before the changes of a frame: the mark, their length, the frame's number, when it was
-/// written (milliseconds since the epoch), the changes' checksum, and a checksum of all these.
+/// The head of a frame: the mark, the length of its changes, the frame's number, the time of
+/// writing (milliseconds since the epoch), the changes' checksum, and a checksum of all these.
 const FRAME_HEAD: usize = 32;
 const FRAME_SUM: usize = FRAME_HEAD - 4;
-/// In place of a value's length: there is nothing under the key any more.
+/// Takes the place of a value's length: the key was removed.
 const NOTHING: u32 = u32::MAX;
-/// More memory than this is not held on to from one frame to the next.
+/// The frame's buffer is shrunk to this many bytes between two frames.
 const LARGE: usize = 256 << 10;
-/// So many numbers are left out between a file and the one that takes its place: a block of the old
-/// file that a disk shows in the new one is known by its number.
+/// How many frame numbers lie unused between a file and the one that replaces it. If a disk shows a
+/// block of the old file in the new one, its number gives it away.
 const APART: u64 = 1 << 20;
 
-/// A file's changes, in their order.
+/// The changes of a file, in their order.
 #[derive(Debug, Default)]
 pub(super) struct Contents<'a> {
     payloads: Vec<&'a [u8]>,
-    /// Where the last frame ends. What is behind it is what a crash has left of a write that nobody
-    /// was told to be done.
+    /// Where the last frame ends. Any bytes behind it are a write that a crash cut short, and that
+    /// was not reported to any caller as done.
     pub(super) end: usize,
     /// The number of the next frame.
     next: u64,
     /// The latest time at which a frame was written.
     pub(super) noted: u64,
-    /// What is not there any more.
+    /// The damage, if there is any.
     pub(super) flaw: Option<Flaw>,
 }
 
-/// What of a file is not what was written.
+/// The part of a file that differs from what was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Flaw {
-    /// The first byte.
+    /// The offset of its first byte.
     pub(super) at: usize,
-    /// How many there are.
+    /// Its length in bytes.
     pub(super) bytes: usize,
-    /// How many frames were lost with them; `None` where that is not known.
+    /// How many frames were lost with it; `None` if that is not known.
     pub(super) frames: Option<u64>,
 }
 
-/// One change as it is read: a key, and what is kept under it; `None` for nothing any more.
+/// One change as it is read: a key, and the value that is kept under it; `None` if it was removed.
 pub(super) type Entry<'a> = (&'a [u8], Option<&'a [u8]>);
 
 /// A later version wrote the file.
@@ -70,7 +70,7 @@ pub(super) type Entry<'a> = (&'a [u8], Option<&'a [u8]>);
 #[error("it is of a later version")]
 pub(super) struct Later;
 
-/// What the head of a file says.
+/// What the head of a file says; `This` and `First` are versions.
 enum Head {
     /// The number of the first frame, and the least length.
     This(u64, usize),
@@ -81,10 +81,10 @@ enum Head {
 
 /// Reads a whole file.
 ///
-/// A write that a crash has cut short is left out: it is the last, and ends too soon. Anything else
-/// that is wrong was right before, and what it said is lost: that is the flaw. Zeros in place of the
-/// last write are a flaw, too. A crash may leave them, but so does a sector that is lost after the
-/// write was done.
+/// A write that a crash cut short is left out: it is the last one, and ends too soon. All other
+/// wrong bytes were right once, and what they said is lost: that is the flaw. Zeros in place of the
+/// last write are a flaw, too: a crash may leave them, but so does a sector that is lost after the
+/// write was reported as done.
 pub(super) fn read(file: &[u8]) -> Result<Contents<'_>, Later> {
     match head(file) {
         Head::Later => Err(Later),
@@ -112,7 +112,8 @@ fn head(file: &[u8]) -> Head {
         return Head::First;
     }
     let version = file.strip_prefix(MAGIC).and_then(<[u8]>::first);
-    // With another version, the head of one of this version is one with a byte that is wrong.
+    // A head that has the right checksum with this version is one of this version with a damaged
+    // byte.
     match version {
         Some(version) if *version > VERSION && !head.is_some_and(is_ours) => Head::Later,
         _ => Head::Damaged,
@@ -126,7 +127,8 @@ fn parse_file_head(head: &[u8; HEAD]) -> Option<(u64, usize)> {
     (is_this && is_right).then(|| (little_long(&head[8..16]), least))
 }
 
-/// The head of a file whose first frame has the number `first`, and that is on disk up to `least`.
+/// The head of a file whose first frame has the number `first`, and which is on disk up to the byte
+/// `least`.
 pub(super) fn file_head(first: u64, least: u64) -> [u8; HEAD] {
     let mut head = [0; HEAD];
     head[..7].copy_from_slice(MAGIC);
@@ -180,7 +182,7 @@ impl<'a> Reader<'a> {
         self.next = Some(found.number.saturating_add(1));
     }
 
-    /// Goes to the next frame behind bytes that are none, or to the end.
+    /// Goes to the next frame behind damaged bytes, or to the end.
     fn skip(&mut self) {
         let rest = self.file.get(self.at + 1..).unwrap_or_default();
         let is_next = |at: &usize| {
@@ -189,7 +191,7 @@ impl<'a> Reader<'a> {
         };
         let marks = memmem::find_iter(rest, &MARK).map(|at| self.at + 1 + at);
         let to = { marks }.find(is_next);
-        // How many are lost behind the last one, nobody can tell.
+        // Behind the last frame, there is no next number that would tell how many are lost.
         let known = to.is_some() && self.next.is_some();
         let to = to.unwrap_or(self.file.len());
         self.lose(self.at, to - self.at, known.then_some(0));
@@ -203,7 +205,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A frame that is as it was written.
+/// A frame whose checksums are right.
 #[derive(Clone, Copy)]
 struct Found<'a> {
     number: u64,
@@ -211,7 +213,7 @@ struct Found<'a> {
     payload: &'a [u8],
 }
 
-/// The frame at `at`, if there is a whole one.
+/// The frame at `at`, if it is whole.
 fn whole(file: &[u8], at: usize) -> Option<Found<'_>> {
     let (head, rest) = file.get(at..)?.split_first_chunk::<FRAME_HEAD>()?;
     let payload = rest.get(..parse_head(head)?)?;
@@ -220,13 +222,13 @@ fn whole(file: &[u8], at: usize) -> Option<Found<'_>> {
     is_right.then_some(Found { number, written_at, payload })
 }
 
-/// The length of a frame's changes, unless its head is not what was written.
+/// The length of a frame's changes, or `None` if its head is damaged.
 fn parse_head(head: &[u8; FRAME_HEAD]) -> Option<usize> {
     let is_right = crc32fast::hash(&head[..FRAME_SUM]) == little(&head[FRAME_SUM..]);
     (head.starts_with(&MARK) && is_right).then(|| usize::try_from(little(&head[4..8])).ok())?
 }
 
-/// Whether `tail` is the begin of a frame that was longer.
+/// Whether `tail` is the beginning of a longer frame.
 fn is_cut_short(tail: &[u8]) -> bool {
     match tail.split_first_chunk::<FRAME_HEAD>() {
         None => tail.iter().zip(MARK).all(|(byte, mark)| *byte == mark),
@@ -235,13 +237,13 @@ fn is_cut_short(tail: &[u8]) -> bool {
 }
 
 impl<'a> Contents<'a> {
-    /// What the first frame's number is in the file that takes this one's place.
+    /// The number of the first frame in the file that replaces this one.
     pub(super) fn next_first(&self) -> u64 {
         self.next.saturating_add(APART)
     }
 
-    /// All changes. What is no change is the end of its frame: its checksum was right, so that
-    /// nobody has written it.
+    /// All changes. Bytes that are no change end their frame: as its checksum was right, this
+    /// bridge has not written them.
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry<'a>> {
         self.payloads.iter().flat_map(|payload| {
             let mut rest = *payload;
@@ -268,7 +270,7 @@ fn entry(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
     }
 }
 
-/// A frame that is being put together.
+/// A frame under construction.
 #[derive(Debug)]
 pub(super) struct Frame(Vec<u8>);
 
@@ -277,34 +279,34 @@ impl Frame {
         Self(vec![0; FRAME_HEAD])
     }
 
-    /// One with these bytes as its changes, whatever they are.
+    /// A frame with these bytes as its changes, which need not be valid.
     #[cfg(fuzzing)]
     pub(super) fn of(payload: &[u8]) -> Self {
         Self([&[0; FRAME_HEAD], payload].concat())
     }
 
-    /// Has `value` kept under `key`, both as JSON.
+    /// Keeps `value` under `key`, both as JSON.
     pub(super) fn put(&mut self, key: &impl Serialize, value: &impl Serialize) {
         self.entry(|bytes| json(bytes, key), |bytes| json(bytes, value));
     }
 
-    /// Has `value` kept as it is.
+    /// Keeps the bytes `value` under `key`, which is written as JSON.
     pub(super) fn put_bytes(&mut self, key: &impl Serialize, value: &[u8]) {
         self.entry(|bytes| json(bytes, key), |bytes| bytes.extend_from_slice(value));
     }
 
-    /// The same, where the key was read from a frame.
+    /// Like [`Self::put_bytes`], with the key as it was read from a frame.
     pub(super) fn put_read(&mut self, key: &[u8], value: &[u8]) {
         self.entry(|bytes| bytes.extend_from_slice(key), |bytes| bytes.extend_from_slice(value));
     }
 
-    /// Has nothing kept under `key` any more.
+    /// Removes `key`.
     pub(super) fn remove(&mut self, key: &impl Serialize) {
         let at = self.entry(|bytes| json(bytes, key), |_| ());
         self.fill(at, NOTHING);
     }
 
-    /// Where the length of the value stands.
+    /// Appends an entry; returns the offset of the value's length.
     fn entry(&mut self, key: impl FnOnce(&mut Vec<u8>), value: impl FnOnce(&mut Vec<u8>)) -> usize {
         let at = self.0.len();
         self.0.extend_from_slice(&[0; 8]);
@@ -326,8 +328,7 @@ impl Frame {
         self.0.len() == FRAME_HEAD
     }
 
-    /// The bytes that are appended to the file, as the frame of this number that is written at this
-    /// time.
+    /// The bytes to append to the file, as the frame `number` that is written at the time `at`.
     pub(super) fn bytes(&mut self, number: u64, at: u64) -> &[u8] {
         let payload = self.0.get(FRAME_HEAD..).unwrap_or_default();
         let (size, sum) = (length(payload.len()), crc32fast::hash(payload));
@@ -343,7 +344,7 @@ impl Frame {
         &self.0
     }
 
-    /// Begins anew, in the same memory, unless that is large.
+    /// Empties the frame and keeps its memory, up to [`LARGE`] bytes.
     pub(super) fn clear(&mut self) {
         self.0.truncate(FRAME_HEAD);
         self.0.shrink_to(LARGE);

@@ -1,8 +1,4 @@
-//! What a file's changes come to: what is kept at their end, and under which keys.
-//!
-//! Pure.
-//!
-//! Must not: decide what a record means.
+//! The state that a file's changes add up to: the live records and their keys.
 
 use std::{
     borrow::Cow,
@@ -24,7 +20,7 @@ use super::{
 };
 use crate::model::{moment::Moment, recovery::Stage, routes::Routes};
 
-/// What something is kept under; in the file as JSON.
+/// The key of a record; JSON in the file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Key<'a> {
@@ -34,7 +30,8 @@ enum Key<'a> {
     Run(u64),
     Call(u64, #[serde(borrow)] Text<'a>, #[serde(borrow)] Text<'a>),
     Answer(u64, #[serde(borrow)] Text<'a>, #[serde(borrow)] Text<'a>),
-    /// All calls of a run, and the answers to them: nothing is kept under it, but it is removed.
+    /// All calls of a run, and the answers to them. No record has this key; only its removal is
+    /// written.
     Calls(u64),
     Session(#[serde(borrow)] Text<'a>, #[serde(borrow)] Text<'a>),
     Owner(#[serde(borrow)] Text<'a>, #[serde(borrow)] Text<'a>, #[serde(borrow)] Text<'a>),
@@ -43,7 +40,7 @@ enum Key<'a> {
 
 type Text<'a> = Cow<'a, str>;
 
-/// A key as it stands in the file, and what is kept under it.
+/// A key as it stands in the file, and its value.
 type Pair<'a, 'b> = (&'a [u8], &'b [u8]);
 
 /// What the keys of a call and of an answer begin with.
@@ -52,11 +49,12 @@ const ANSWER: &[u8] = b"{\"answer\":";
 /// [`Key::Lost`] as it stands in the file.
 const LOST: &[u8] = b"\"lost\"";
 
-/// What is kept, by the keys as they stand in the file: the same key is always written the same.
+/// The live records, by their keys as they stand in the file: the same key is always written the
+/// same.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Live<'a>(BTreeMap<Cow<'a, [u8]>, Cow<'a, [u8]>>);
 
-/// What was made of the records of a damaged file.
+/// What was salvaged from a damaged file.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Salvaged {
     /// Runs that had not ended.
@@ -69,7 +67,8 @@ pub(super) struct Salvaged {
     pub(super) routeless: usize,
 }
 
-/// Adds `change` to `frame`, where `has_routes` says which routes need not be written again.
+/// Adds `change` to `frame`. Routes that the file has already, by `has_routes`, are not written
+/// again.
 pub(super) fn add(frame: &mut Frame, change: &Change, has_routes: impl FnOnce(&str) -> bool) {
     match change {
         Change::Upstream(upstream) => frame.put(&Key::Upstream, upstream),
@@ -114,7 +113,7 @@ impl<'a> Key<'a> {
         Self::Answer(key.slot.0, (&key.agent_run).into(), (&key.tool_use).into())
     }
 
-    /// The number of the run that it belongs to.
+    /// The number of the run that the record belongs to.
     fn slot(&self) -> Option<u64> {
         match self {
             Self::Run(slot) | Self::Call(slot, ..) | Self::Answer(slot, ..) | Self::Calls(slot) => {
@@ -126,7 +125,7 @@ impl<'a> Key<'a> {
 }
 
 impl<'a> Live<'a> {
-    /// Goes through all changes.
+    /// Applies all changes.
     pub(super) fn of(contents: &Contents<'a>) -> Self {
         let mut live = Self::default();
         for (key, value) in contents.entries() {
@@ -162,7 +161,7 @@ impl<'a> Live<'a> {
         all.cloned().collect()
     }
 
-    /// Has `change` make of each record whose key begins with `prefix` another one.
+    /// Applies `change` to each record whose key begins with `prefix`.
     fn change<T: DeserializeOwned + Serialize>(
         &mut self,
         (what, prefix): (&str, &[u8]),
@@ -177,8 +176,9 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// Changes what is left of a damaged file into what may be relied on: of a call that had not
-    /// reached its tool, it may be lost that it has; of a run, that it had more calls.
+    /// Changes the records of a damaged file so that they can be relied on. A call counts as
+    /// dispatched, as the record of its dispatch may be lost. A run has a lost past, as it may have
+    /// had more calls.
     pub(super) fn salvage(&mut self) -> Salvaged {
         let mut salvaged = Salvaged::default();
         let known: HashSet<Box<str>> = self.routes().map(|digest| digest.as_ref().into()).collect();
@@ -201,8 +201,8 @@ impl<'a> Live<'a> {
         salvaged
     }
 
-    /// Forgets the calls whose runs are not known; how many there are. Under the number of a run that is
-    /// lost, there may be another one later.
+    /// Forgets the calls whose runs are not known, and returns how many there were: a later run may
+    /// get the number of a run that is lost, and would inherit its calls.
     pub(super) fn forget_orphans(&mut self) -> usize {
         let runs: HashSet<u64> = self.slots_of(b"{\"run\":").map(|(slot, _)| slot).collect();
         let mut count = 0;
@@ -230,32 +230,31 @@ impl<'a> Live<'a> {
         self.0.get(key.as_slice()).map(|body| Bytes::copy_from_slice(body))
     }
 
-    /// Notes what was lost.
     pub(super) fn lose(&mut self, loss: &LossRecord) {
         let text = serde_json::to_vec(loss).expect("text and numbers can be written");
         self.0.insert(LOST.into(), text.into());
     }
 
-    /// What was lost, unless it is so long ago that it does not matter any more.
+    /// What was lost last.
     pub(super) fn lost(&self) -> Option<LossRecord> {
         record("loss", self.0.get(LOST)?)
     }
 
-    /// Forgets what was lost long ago.
+    /// Forgets a loss that was too long ago to matter.
     pub(super) fn forget_old_loss(&mut self, now: Moment, noted: u64) {
         if self.lost().is_some_and(|loss| !loss.matters(now, noted)) {
             self.0.remove(LOST);
         }
     }
 
-    /// The keys, and what is kept under them. A key that cannot be read is left out and told.
+    /// The records with their keys. A key that cannot be read is left out and logged.
     fn entries(&self) -> impl Iterator<Item = (Key<'_>, &[u8])> {
         self.0.iter().filter_map(|(key, value)| Some((record("key", key)?, value.as_ref())))
     }
 
     /// Leaves out the routes that no run and no session refers to.
     pub(super) fn without_unused_routes(mut self) -> Self {
-        /// The part of a run and of a session that refers to them.
+        /// The part of a run or a session that refers to its routes.
         #[derive(Deserialize)]
         struct Refers {
             table: Table,
@@ -290,9 +289,9 @@ impl<'a> Live<'a> {
         })
     }
 
-    /// Hands all of it to `write` in frames, the first of which has the number `first`; the number
-    /// of the next one. Every record has a frame of its own, so that damage to it costs no other;
-    /// an answer is in the frame of its call.
+    /// Hands all records to `write` in frames, the first with the number `first`; returns the
+    /// number after the last. Every record has a frame of its own, so that damage to it costs no
+    /// other record; an answer is in the frame of its call.
     pub(super) fn frames<E>(
         &self,
         (first, at): (u64, u64),
@@ -320,7 +319,7 @@ impl<'a> Live<'a> {
         Ok(next)
     }
 
-    /// The same as records. One that cannot be read is left out and told.
+    /// All records, as the types of `record`. One that cannot be read is left out and logged.
     pub(super) fn kept(&self) -> Kept {
         let mut kept = Kept::default();
         let mut routes: HashMap<Text<'_>, Arc<Routes>> = HashMap::new();
@@ -331,7 +330,7 @@ impl<'a> Live<'a> {
         for (key, value) in self.entries() {
             kept.last_slot = kept.last_slot.max(key.slot().unwrap_or(0));
             match key {
-                // It has been read.
+                // It has been read above.
                 Key::Lost => (),
                 Key::Upstream => kept.upstream = record("MANTYX's address", value),
                 Key::Routes(digest) => {
@@ -360,7 +359,7 @@ impl<'a> Live<'a> {
                     let long = record("long call", value);
                     kept.long.extend(long.map(|long| (id.into_owned(), long)));
                 }
-                // Nothing is kept under it.
+                // No record has this key.
                 Key::Calls(_) => (),
             }
         }
@@ -371,7 +370,8 @@ impl<'a> Live<'a> {
             let Some(mut record) = record::<RunRecord>("run", value) else { continue };
             let routes = routes.get(record.table.routes.as_ref()).cloned();
             if routes.is_none() && record.goes_on() {
-                // Other routes may lead elsewhere, so that no call that was read before is made.
+                // Routes of other catalogs may lead elsewhere: with a lost past, no call from
+                // before is made.
                 record.past_is_lost = true;
             }
             let (calls, slot) = (calls.remove(&slot).unwrap_or_default(), Slot(slot));
@@ -380,7 +380,8 @@ impl<'a> Live<'a> {
         kept.runs.sort_unstable_by_key(|run| run.slot);
         for (key, value) in sessions {
             let Some(record) = record::<SessionRecord>("session", value) else { continue };
-            // Without routes, the session differs from any offer: its next message is given new refs.
+            // Without routes, the session differs from every offer, so that its next message gets
+            // new refs.
             let routes = routes.get(record.table.routes.as_ref()).cloned().unwrap_or_default();
             kept.sessions.push(KeptSession { key, record, routes });
         }
@@ -395,13 +396,11 @@ fn call_key(slot: u64, agent_run: Text<'_>, tool_use: Text<'_>) -> CallKey {
 
 fn restore(text: &[u8]) -> Option<Routes> {
     let text = String::from_utf8_lossy(text);
-    Routes::restore(&text)
-        .map_err(|error| warn!(%error, "the journal has routes that cannot be read"))
-        .ok()
+    Routes::restore(&text).map_err(|error| warn!(%error, "cannot read routes in the journal")).ok()
 }
 
 fn record<'a, T: Deserialize<'a>>(what: &str, text: &'a [u8]) -> Option<T> {
     serde_json::from_slice(text)
-        .map_err(|error| warn!(%error, "the journal has a {what} that cannot be read; left out"))
+        .map_err(|error| warn!(%error, "cannot read a {what} in the journal; leaving it out"))
         .ok()
 }

@@ -1,6 +1,6 @@
-//! What the journal keeps, as plain data.
+//! The journal's records, as plain data.
 //!
-//! Must not: decide what it means (model/recovery.rs does), or hold a secret: credentials are not
+//! Must not: decide what they mean (model/recovery.rs does), or hold a secret: credentials are not
 //! kept.
 
 use std::{sync::Arc, time::Duration};
@@ -34,22 +34,22 @@ pub struct RunRecord {
     pub run: String,
     pub app: String,
     pub session: Option<String>,
-    /// It is driven with the app's own credential, which is not kept.
+    /// The run is driven with the app's own credential, which is not kept.
     pub callers_credential: bool,
     pub table: StoredTable,
-    /// Others have fed it, and its past has not been read yet.
+    /// Other clients have answered its calls, and the driver has not read its past yet.
     pub has_past: bool,
-    /// What was known of its past is lost, and it has not been read anew yet: what has no answer
-    /// there may have been called.
+    /// The record of its past is lost, and the driver has not read its stream from the beginning
+    /// yet: a call without an answer there may have been made.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub past_is_lost: bool,
-    /// Where its past ended that was read: up to here, its calls are in the journal, or have answers
-    /// in its log.
+    /// The last event of its past that was read. All calls up to it are in the journal, or have
+    /// answers in the run's log.
     #[serde(default)]
     pub read_to: u64,
     pub started_at: Millis,
     pub ended_at: Option<Millis>,
-    /// It has not ended: since `ended_at` its stream is not read any more.
+    /// The run may not have ended: since `ended_at`, no driver reads its stream.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub given_up: bool,
     /// The `traceparent` and the `tracestate` that its calls carry.
@@ -58,7 +58,7 @@ pub struct RunRecord {
 }
 
 impl RunRecord {
-    /// Whether its stream is to be read, now or when an app asks for the run.
+    /// Whether a driver reads its stream, now or when an app asks for the run.
     pub fn goes_on(&self) -> bool {
         self.ended_at.is_none() || self.given_up
     }
@@ -68,12 +68,12 @@ impl RunRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CallKey {
     pub slot: Slot,
-    /// In an eval, the agent run; else empty.
+    /// The agent run in an eval; otherwise empty.
     pub agent_run: String,
     pub tool_use: String,
 }
 
-/// A call of the bridge's.
+/// A call that is the bridge's to answer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CallRecord {
     pub stage: Stage,
@@ -85,7 +85,7 @@ pub struct CallRecord {
     /// The peer that it was dispatched to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<Identity>,
-    /// Up to here, all calls of the run are in the journal.
+    /// The last event up to which the journal has all calls of the run.
     pub seq: u64,
     pub received_at: Millis,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,22 +95,24 @@ pub struct CallRecord {
     pub name: String,
     pub kind: Option<String>,
     pub mcp_server: Option<String>,
-    /// Verbatim; `None` once they are not needed any more.
+    /// Verbatim; `None` once they are no longer needed.
     pub args: Option<Box<RawValue>>,
-    /// Another driver answers it: that of its agent run, or of an eval that names the agent run.
+    /// Another driver answers the call: that of its agent run, or that of an eval with this agent
+    /// run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_others: bool,
 }
 
 impl CallRecord {
-    /// The call is sent to `peer`.
+    /// Notes that the call is about to be sent to `peer`.
     pub fn dispatch(&mut self, peer: Option<Identity>) {
         self.stage = Stage::Dispatched;
         self.attempts += 1;
         self.peer = peer;
     }
 
-    /// The last dispatch was not made. An earlier one may have reached the tool.
+    /// Takes back the last dispatch, which did not happen. An earlier one may have reached the
+    /// tool.
     pub fn take_back_dispatch(&mut self) {
         if self.stage == Stage::Dispatched {
             self.attempts = self.attempts.saturating_sub(1);
@@ -122,7 +124,7 @@ impl CallRecord {
     }
 }
 
-/// A session whose later messages are given tools.
+/// A session, for its later messages, which are given tools as well.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SessionRecord {
     pub app: String,
@@ -138,10 +140,10 @@ pub struct SessionRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnerRecord {
     pub app: String,
-    /// The app has handed it over, and did not create it here.
+    /// The app has attached it, and did not create it here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub attached: bool,
-    /// The eval that it is an agent run of.
+    /// The eval whose agent run it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eval: Option<String>,
     pub since: Millis,
@@ -154,14 +156,15 @@ pub type OwnedKey = (String, String, String);
 /// What identifies a session: its workspace and its id.
 pub type SessionKey = (String, String);
 
-/// A call that goes on after a first answer, or went on and has a result.
+/// A long call that runs, or that has ended and has a result.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LongRecord {
     pub app: String,
     pub of: LongOf,
     /// The name that the model called.
     pub tool: String,
-    /// Where it leads: the backend, [`crate::model::offer::RefKind`], and the peer's own name.
+    /// Its route: the backend, [`crate::model::offer::RefKind`], and the peer's own name of the
+    /// tool.
     pub backend: String,
     pub kind: String,
     pub target: String,
@@ -172,7 +175,7 @@ pub struct LongRecord {
     /// The peer that it was dispatched to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<Identity>,
-    /// Verbatim, while nothing has reached the tool: it is made after a restart.
+    /// Verbatim, as long as the call has not reached its tool: a restart then makes the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Box<RawValue>>,
     pub begun_at: Millis,
@@ -182,7 +185,7 @@ pub struct LongRecord {
     pub ended: Option<(Millis, Answer)>,
 }
 
-/// Who may fetch its result, besides the app being the same.
+/// The scope that may fetch its result; the app must be the same as well.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LongOf {
@@ -191,23 +194,23 @@ pub enum LongOf {
     App,
 }
 
-/// That the journal has lost something.
+/// The note that the journal has lost something.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LossRecord {
-    /// When that was found out.
+    /// When the bridge found out.
     pub at: Millis,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up: Option<Uptime>,
-    /// What was lost, and what is done about it: for people.
+    /// What was lost, and what the bridge does about it: for people.
     pub what: String,
 }
 
-/// How long it is remembered that something was lost. MANTYX waits 5 min for an answer by default, so
-/// no call that was lost waits any longer.
+/// How long a loss is remembered. MANTYX waits 5 min for an answer by default, so no lost call
+/// waits for longer than this.
 const LOSS_MATTERS: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl LossRecord {
-    /// It was found out just now.
+    /// A loss that the bridge has just found out.
     pub(super) fn now(what: String) -> Self {
         let now = clock::moment();
         Self { at: now.wall, up: now.up, what }
@@ -217,22 +220,23 @@ impl LossRecord {
         Moment { wall: self.at, up: self.up }
     }
 
-    /// Whether it is not so long ago that it can be forgotten.
+    /// Whether the loss is too recent to be forgotten. `noted` is the latest time that the file
+    /// has.
     pub fn matters(&self, now: Moment, noted: Millis) -> bool {
         self.moment().until(now, noted).is_none_or(|ago| ago < LOSS_MATTERS)
     }
 }
 
-/// One change of what is kept.
+/// One change of the records.
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// What the runs are driven against from now on.
+    /// The address of the MANTYX that the runs belong to from now on.
     Upstream(String),
-    /// Routes that a table of a run or a session refers to; written before it.
+    /// The routes that the table of a run or a session refers to; written before that record.
     Routes(Stored),
     Run(Slot, RunRecord),
     Call(CallKey, CallRecord),
-    /// The body that is to be posted.
+    /// The body to post.
     Answer(CallKey, Bytes),
     ForgetAnswer(CallKey),
     /// The calls of a run that has ended.
@@ -255,7 +259,7 @@ impl Change {
         matches!(self, Self::Routes(_))
     }
 
-    /// About how many bytes it takes, where that may be many.
+    /// About how many bytes its large parts take; 0 if it has none.
     pub fn weight(&self) -> usize {
         let text = |text: &Option<Box<RawValue>>| text.as_ref().map_or(0, |text| text.get().len());
         match self {
@@ -298,10 +302,10 @@ pub struct KeptSession {
     pub routes: Arc<Routes>,
 }
 
-/// All that was kept when the bridge started.
+/// All records, as they were when the bridge started.
 #[derive(Debug, Default)]
 pub struct Kept {
-    /// What the runs were driven against.
+    /// The address of the MANTYX that the runs belong to.
     pub upstream: Option<String>,
     pub runs: Vec<KeptRun>,
     pub sessions: Vec<KeptSession>,
@@ -309,10 +313,10 @@ pub struct Kept {
     pub owners: Vec<(OwnedKey, OwnerRecord)>,
     /// The long calls, by their ids.
     pub long: Vec<(String, LongRecord)>,
-    /// The highest number of a run that stands anywhere.
+    /// The highest number of a run that any key has.
     pub last_slot: u64,
-    /// The latest time that it knows of.
+    /// The latest time at which a frame was written.
     pub noted: Millis,
-    /// What was lost of late.
+    /// What the journal lost last.
     pub lost: Option<LossRecord>,
 }

@@ -1,7 +1,7 @@
-//! The journal's file on its disk: a list of changes is appended whole and durably, or not at all.
+//! The journal's file on disk: a list of changes is appended whole and durably, or not at all.
 //!
-//! What was replaced or forgotten stays in the file until a new one takes its place, which has what
-//! is kept and nothing else. So a write costs one append and one sync, and the file is at most about
+//! Records that were replaced or forgotten stay in the file until compaction writes a new one with
+//! the live records alone. So a write costs one append and one sync, and the file is at most about
 //! twice as large as it need be.
 //!
 //! Must not: retry, or know who waits for a write.
@@ -25,13 +25,13 @@ use super::{
 };
 use crate::model::moment::Moment;
 
-/// A file of this size is not worth being replaced.
+/// A file of up to this size is not compacted, in bytes.
 const SMALL: u64 = 4 << 20;
-/// More memory than this is not held on to from one write to the next.
+/// The write buffer is shrunk to this many bytes between two writes.
 const LARGE: usize = 2 << 20;
-/// So many damaged files are kept.
+/// How many damaged files are kept.
 const KEEP_ASIDE: usize = 3;
-/// What stands in the lock's file once there has been a journal.
+/// The contents of the lock file once there has been a journal.
 const MARK: &[u8] =
     b"A journal is kept beside this file. Without one, the bridge knows that it was lost.\n";
 
@@ -39,40 +39,40 @@ const MARK: &[u8] =
 #[derive(Debug)]
 pub(super) struct Store {
     file: File,
-    /// How long it is. All of it is on disk.
+    /// The length of the file in bytes, all of them on disk.
     size: u64,
-    /// How long it was when it had nothing but what is kept.
+    /// The length of the file after the last compaction.
     size_when_new: u64,
-    /// The digests of the routes that it has.
+    /// The digests of the routes that the file has.
     routes: HashSet<Box<str>>,
     /// The number of the file's first frame, and of the next one.
     numbers: (u64, u64),
     /// The next frame; empty between two writes.
     frame: Frame,
-    /// What is written at once; empty between two writes.
+    /// The bytes of one write; empty between two writes.
     frames: Vec<u8>,
-    /// What was lost of late.
+    /// What the journal lost last.
     pub(super) lost: Option<LossRecord>,
 }
 
-/// Keeps others from a journal, as long as it lives.
+/// An exclusive lock on a journal, as long as it lives.
 #[derive(Debug)]
 pub(super) struct Lock {
     file: File,
-    /// There has been a journal, so that it was lost where there is none.
+    /// There has been a journal: if there is none now, it was lost.
     is_marked: bool,
 }
 
 /// What was read of a file.
 struct Found<'a> {
     live: Live<'a>,
-    /// How many bytes it has of an unfinished write.
+    /// How many bytes at the end belong to an unfinished write.
     unfinished: usize,
-    /// The number of the first frame in the file that takes its place.
+    /// The number of the first frame in the file that replaces this one.
     first: u64,
-    /// The latest time that it knows of.
+    /// The latest time at which a frame was written.
     noted: Millis,
-    /// Where it is to be kept, as it is damaged.
+    /// Where to set the file aside, if it is damaged.
     aside: Option<PathBuf>,
 }
 
@@ -88,9 +88,10 @@ pub enum StoreError {
 }
 
 impl Lock {
-    /// Takes the journal at `path`. `has_run`: it is known that there has been one.
+    /// Locks the journal at `path`. `has_run`: there has been a journal before.
     pub(super) fn take(path: &Path, has_run: bool) -> Result<Self, StoreError> {
-        // Beside the file, which others take the place of.
+        // A file of its own, as compaction replaces the journal's file and a lock on it would be
+        // lost.
         let file = owners().append(true).create(true).open(path.with_extension("lock"))?;
         match file.try_lock() {
             Ok(()) => (),
@@ -105,7 +106,7 @@ impl Lock {
         Ok(lock)
     }
 
-    /// There is a journal now.
+    /// Notes in the lock file that there is a journal now.
     fn mark(&mut self) {
         if !std::mem::replace(&mut self.is_marked, true) {
             self.write_mark();
@@ -115,22 +116,22 @@ impl Lock {
     fn write_mark(&self) {
         let written = (&self.file).write_all(MARK).and_then(|()| self.file.sync_all());
         if let Err(error) = written {
-            warn!(%error, "it is not noted that there is a journal; it is after the next start");
+            warn!(%error, "cannot mark the lock file; the next start tries again");
         }
     }
 }
 
-/// What is kept in the file at `path`; nothing, where there is none.
+/// What the file at `path` keeps; nothing, if there is no file.
 pub(super) fn read(path: &Path) -> Result<Kept, StoreError> {
     with_live(path, false, |found| found.live.kept())
 }
 
-/// The answer to a call that is kept in the file at `path`.
+/// The kept answer to a call in the file at `path`.
 pub(super) fn answer(path: &Path, key: &CallKey) -> Result<Option<Bytes>, StoreError> {
     with_live(path, false, |found| found.live.answer(key))
 }
 
-/// Hands `then` what is kept in the file at `path`. `is_expected`: without a file, it was lost.
+/// Hands `then` what the file at `path` keeps. `is_expected`: if there is no file, it was lost.
 fn with_live<T>(
     path: &Path,
     is_expected: bool,
@@ -165,12 +166,12 @@ fn with_live<T>(
     Ok(then(Found::new(live, &contents, bytes.len(), (now, aside))))
 }
 
-/// What people are told where there is no journal any more.
+/// The notice to people if the journal is missing.
 const GONE: &str = "The journal was gone when the bridge started, though there had been one. The runs \
                     and sessions in it are not known any more. In runs that are handed over and that \
                     are older, calls without an answer are answered with OUTCOME_UNKNOWN.";
 
-/// What people are told of a damaged file.
+/// The notice to people about a damaged file.
 fn damaged(flaw: Flaw, salvaged: Salvaged, aside: &Path) -> String {
     let Flaw { at, bytes, frames } = flaw;
     let Salvaged { runs, calls, orphans, routeless } = salvaged;
@@ -212,7 +213,7 @@ impl<'a> Found<'a> {
 }
 
 impl Store {
-    /// What is kept in the file at `path`, and the file, if it can be written.
+    /// What the file at `path` keeps, and the open file, if it can be written.
     pub(super) fn open(
         path: &Path,
         lock: &mut Lock,
@@ -225,10 +226,11 @@ impl Store {
                      on it"
                 );
             }
-            // Only here: while the bridge runs, a run whose record was given up is written again.
+            // Only at the start: while the bridge runs, a run whose record was given up is written
+            // again.
             let orphans = found.live.forget_orphans();
             if orphans > 0 {
-                warn!(orphans, "the journal has calls of unknown runs; they are ignored");
+                warn!(orphans, "ignoring calls of unknown runs in the journal");
             }
             let mut kept = found.live.kept();
             kept.noted = found.noted;
@@ -236,18 +238,18 @@ impl Store {
         })
     }
 
-    /// Puts a new file in the place of the one at `path`, with what that keeps; without one, an empty
-    /// one.
+    /// Compacts the journal: writes the live records to a new file and renames it over `path`. If
+    /// there is no file, the new one is empty.
     ///
-    /// This is how a file is rid of what is not kept, and what is done after a failed write: then
-    /// nobody knows which bytes of the old one are on disk, as what the system shows may be in memory
-    /// only (fsync reports a loss once, and then no more).
+    /// This also repairs the journal after a failed write. Then the bridge cannot know which bytes
+    /// of the old file are on disk: a read may be served from memory, and fsync reports a loss only
+    /// once.
     pub(super) fn renew(path: &Path, lock: &mut Lock) -> Result<Self, StoreError> {
         let is_expected = lock.is_marked;
         with_live(path, is_expected, |found| Self::in_place_of(path, lock, found))?
     }
 
-    /// A file at `path` that has what was `found`, whatever was there before.
+    /// Replaces the file at `path`, if there is one, by a new one with what was `found`.
     fn in_place_of(path: &Path, lock: &mut Lock, found: Found<'_>) -> Result<Self, StoreError> {
         let fresh = path.with_extension("new");
         let aside = found.aside.clone();
@@ -263,7 +265,7 @@ impl Store {
             Ok(store)
         });
         if placed.is_err() {
-            // It takes room, which may be what is missing.
+            // Remove it: it takes disk space, which may be what is missing.
             fs::remove_file(&fresh).ok();
         } else {
             lock.mark();
@@ -271,11 +273,11 @@ impl Store {
         Ok(placed?)
     }
 
-    /// A new file with what was `found`, on disk.
+    /// Writes what was `found` to a new file and syncs it.
     fn write(path: &Path, found: Found<'_>) -> io::Result<Self> {
         let Found { live, first, .. } = found;
         let live = live.without_unused_routes();
-        // Arguments and answers are nobody else's business.
+        // Arguments and answers are private: the file is readable for its owner alone.
         let file = owners().write(true).create(true).truncate(true).open(path)?;
         let mut writer = BufWriter::with_capacity(1 << 20, &file);
         writer.write_all(&frames::file_head(first, 0))?;
@@ -291,8 +293,9 @@ impl Store {
         Ok(Self { file, size, size_when_new: size, routes, numbers, frame, frames, lost })
     }
 
-    /// Writes groups of changes, in their order; when it returns, they are on disk. Of a group, all
-    /// are there after a crash, or none but its routes. After an error, nobody knows what the file has.
+    /// Writes groups of changes, in their order; when this returns, they are on disk. After a
+    /// crash, the file has all changes of a group, or none of them but its routes. After an error,
+    /// the contents of the file are unknown until [`Self::renew`].
     pub(super) fn apply<'a>(
         &mut self,
         groups: impl IntoIterator<Item = &'a [Change]>,
@@ -301,9 +304,10 @@ impl Store {
         self.frames.shrink_to(LARGE);
         let (now, mut next) = (clock::now(), self.numbers.1);
         for changes in groups {
-            // Many runs and sessions share their routes, which have a frame of their own: damage to
-            // one run does not cost them. What refers to them comes behind, in the same write, so that
-            // no new file is begun between the two, without the routes that nothing refers to yet.
+            // Many runs and sessions share their routes. Routes have a frame of their own, so that
+            // damage to one run does not cost them. The records that refer to them follow in the
+            // same write: a compaction between the two would leave the routes out, as nothing
+            // refers to them yet.
             for of_routes in [true, false] {
                 let part = changes.iter().filter(|change| change.is_routes() == of_routes);
                 self.frame(part, now, &mut next);
@@ -319,7 +323,7 @@ impl Store {
         Ok(())
     }
 
-    /// Adds a frame of `changes` to what is written at once.
+    /// Adds a frame of `changes` to the next write.
     fn frame<'a>(
         &mut self,
         changes: impl Iterator<Item = &'a Change>,
@@ -340,8 +344,8 @@ impl Store {
         }
     }
 
-    /// Notes in the file how long it is, so that one which is found to be shorter is known to have
-    /// lost something. Nothing is written afterwards.
+    /// Writes the file's length into its head, so that a file which is found to be shorter is known
+    /// to have lost data. Nothing is written afterwards.
     pub(super) fn close(self) -> io::Result<()> {
         self.file.write_all_at(&frames::file_head(self.numbers.0, self.size), 0)?;
         self.file.sync_data()
@@ -352,26 +356,27 @@ impl Store {
         self.size
     }
 
-    /// Whether about half of it or more is not kept any more, and it is worth a new one.
+    /// Whether about half of the file or more is not live any more, and the file is worth
+    /// compacting.
     pub(super) fn is_wasteful(&self) -> bool {
         self.size > SMALL.max(self.size_when_new * 2)
     }
 }
 
-/// Gives the file at `path` another name, where it stays.
+/// Gives the file at `path` another name, under which it stays.
 fn set_aside(path: &Path, aside: &Path) -> io::Result<()> {
-    // Under both names, so that there is a journal if the bridge crashes now.
+    // Link instead of rename: if the bridge crashes now, there still is a journal at `path`.
     match fs::hard_link(path, aside) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        // The file system knows no second names.
+        // The file system has no hard links.
         Err(_) => fs::rename(path, aside),
         Ok(()) => Ok(()),
     }
 }
 
-/// Removes the files that were set aside before the last few, of which `aside` is one; `None` where the
-/// directory cannot be read, or has no such file. A disk that damages one file after another would be
-/// filled by them.
+/// Removes all but the last [`KEEP_ASIDE`] files that were set aside, of which `aside` is one: a
+/// disk that damages one file after another would be filled by them. `None`: the directory cannot
+/// be read, or `aside` is not such a file.
 fn remove_older(aside: &Path) -> Option<()> {
     let name = aside.file_name()?.to_str()?;
     let (prefix, _) = name.split_at(name.rfind('-')? + 1);
@@ -385,13 +390,13 @@ fn remove_older(aside: &Path) -> Option<()> {
     found.truncate(found.len().saturating_sub(KEEP_ASIDE));
     for (_, path) in found {
         if let Err(error) = fs::remove_file(&path) {
-            warn!(%error, path = %path.display(), "an old damaged journal cannot be removed");
+            warn!(%error, path = %path.display(), "cannot remove an old damaged journal");
         }
     }
     Some(())
 }
 
-/// For files that are for their owner alone.
+/// Options for files that only their owner can read and write.
 fn owners() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(0o600);

@@ -1,4 +1,4 @@
-//! What is posted for one call, and the limits of it.
+//! The answer that is posted for one call, and its limits.
 //!
 //! Must not: know how the call was made, or put an address or a secret into a text.
 
@@ -10,8 +10,8 @@ use serde::{
 
 use files::File;
 
-/// The codes at the start of an error, where a model has to know more than words; docs/errors.md
-/// explains them.
+/// The codes at the start of an error, for cases in which a model needs more than words;
+/// docs/errors.md explains them.
 pub mod codes {
     /// The arguments do not fit; nothing was called.
     pub const TOOL_INPUT_INVALID: &str = "tool_input_invalid";
@@ -31,7 +31,7 @@ pub enum Answer {
     Result {
         /// The tool's text; empty when it had nothing to say.
         text: String,
-        /// What the tool gave that is no text; a line of `text` names each.
+        /// The tool's output that is not text; a line of `text` names each file.
         files: Vec<File>,
     },
     /// A failure, told to the model in words that it can act on.
@@ -49,7 +49,8 @@ impl Answer {
         Self::Result { text: text.into(), files: Vec::new() }
     }
 
-    /// The result that begins with `text` and goes on: nobody has read how long it is.
+    /// A result that begins with `text` and whose full length is not known, as the rest was not
+    /// read.
     pub fn unfinished(text: String) -> Self {
         const LINE: &str = "\n[cut by the bridge: the rest is missing]";
         let mut text = text;
@@ -68,8 +69,8 @@ impl Answer {
         }
     }
 
-    /// Cuts text that is longer than MANTYX takes, at a character boundary; the last line then says how
-    /// much is missing.
+    /// Cuts text that is longer than MANTYX takes, at a character boundary; the last line then says
+    /// how much is missing.
     #[must_use]
     pub fn within_limits(self) -> Self {
         match self {
@@ -82,7 +83,7 @@ impl Answer {
     }
 }
 
-/// The members `result` and `files`, or `error`; `files` only where there are some.
+/// The members `result` and `files`, or `error`; `files` only if there are any.
 impl Serialize for Answer {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
@@ -99,7 +100,7 @@ impl Serialize for Answer {
     }
 }
 
-/// Reads what was serialized; the journal keeps answers so.
+/// Reads the serialized form, in which the journal keeps answers.
 impl<'de> Deserialize<'de> for Answer {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]

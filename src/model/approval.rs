@@ -1,7 +1,7 @@
-//! Calls that a person has to approve: which ones these are, what a question is bound to, and what
-//! the model is told when the answer is no.
+//! Calls that a person must approve: which ones these are, what a question is bound to, and the
+//! model's answer if the call is not approved.
 //!
-//! Must not: ask anybody, wait, or keep a question.
+//! Must not: ask a person, wait, or keep a question.
 
 use std::time::Duration;
 
@@ -18,22 +18,22 @@ use super::{
 /// The longest reason of a decision, in characters: a sentence or two.
 pub const MAX_REASON: usize = 1000;
 
-/// Which calls of a backend a person has to approve; by default none.
+/// Which calls of a backend a person must approve; by default none.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
-    /// Those of tools whose name matches, as the peer gave it; an agent goes by its own name.
+    /// Calls of tools whose name, as the peer gave it, matches; an agent goes by its own name.
     pub tools: GlobSet,
-    /// Those that may destroy something, as far as the server says ([`Route::destructive`]).
+    /// Calls that may destroy something, as far as the server says ([`Route::destructive`]).
     pub destructive: bool,
 }
 
 impl Policy {
-    /// Whether nobody is asked before any call.
+    /// Whether no call needs approval.
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty() && !self.destructive
     }
 
-    /// Whether a person has to approve a call that leads there.
+    /// Whether a person must approve a call along `route`.
     pub fn asks(&self, route: &Route) -> bool {
         let Target::Tool { name, .. } = &route.target else { return false };
         let name = if name.is_empty() { route.backend.as_str() } else { name };
@@ -46,9 +46,9 @@ impl Policy {
 pub enum Outcome {
     Approved,
     Denied,
-    /// Nobody decided in time.
+    /// No decision came in time.
     Expired,
-    /// Nobody wants the call any more, or the bridge went down and will ask anew.
+    /// The call was cancelled, or the bridge shut down and asks again after the restart.
     Withdrawn,
 }
 
@@ -73,7 +73,7 @@ pub struct Subject<'a> {
     /// `None` for a call by hand.
     pub run: Option<&'a str>,
     pub tool_use: &'a str,
-    /// What tells calls by hand apart, whose `tool_use` anybody may choose; 0 for those of a run.
+    /// Tells calls by hand apart, as their callers choose `tool_use` freely; 0 for calls of a run.
     pub number: u64,
     pub backend: &'a str,
     /// The peer's own name of the tool.
@@ -83,9 +83,9 @@ pub struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// The id of the question: a hash of all that is decided on. What is shown under an id is what
-    /// is made when it is approved, and a call that is asked about again after a restart has the
-    /// same one.
+    /// The id of the question: a hash of the whole subject. So an approval of an id can only make
+    /// the call that was shown under it, and a call that is asked about again after a restart keeps
+    /// its id.
     pub fn id(&self) -> ApprovalId {
         let Self { app, run, tool_use, number, backend, tool, arguments } = self;
         let mut hash = Sha256::new();
@@ -97,18 +97,18 @@ impl Subject<'_> {
         hash.update([u8::from(run.is_some())]);
         hash.update(number.to_be_bytes());
         let digest = hex(&hash.finalize());
-        // 96 bits: as many as fit a line of a terminal, and more than anybody tries.
+        // 96 bits: short enough for a line of a terminal, and too many to try.
         format!("apr_{}", digest.get(..24).unwrap_or(&digest)).into()
     }
 }
 
-/// How long may be waited for a decision about a call that has `left` until its deadline: one that
-/// is approved in the last moment should have time to run.
+/// How long to wait for a decision about a call that has `left` until its deadline: a call that is
+/// approved in the last moment should still have time to run.
 pub fn patience(left: Duration) -> Duration {
     left - LEAST_BUDGET.min(left / 2)
 }
 
-/// What the model is told of a call that a person has denied.
+/// The model's answer for a call that a person has denied.
 pub fn denied(name: &str, reason: Option<&str>) -> String {
     let told = format!("A person was asked to approve the call of `{name}`, and denied it");
     match reason {
@@ -117,15 +117,15 @@ pub fn denied(name: &str, reason: Option<&str>) -> String {
     }
 }
 
-/// The same, where nobody decided in time.
+/// The model's answer if no decision came in time.
 pub fn expired(name: &str) -> String {
     format!(
-        "A person has to approve calls of `{name}`, and nobody did in time: the call counts as \
-         denied, and was not made."
+        "A person has to approve calls of `{name}`, and no decision came in time: the call \
+         counts as denied, and was not made."
     )
 }
 
-/// The same, where nobody could be asked.
+/// The model's answer if too many calls wait for approval already.
 pub fn too_many(name: &str) -> String {
     format!(
         "A person has to approve calls of `{name}`, and too many calls wait for approval already: \
@@ -133,9 +133,11 @@ pub fn too_many(name: &str) -> String {
     )
 }
 
-/// What whoever made the call by hand is told when the bridge goes down before a decision.
+/// The answer to a caller by hand if the bridge shuts down before a decision.
 pub fn going_down(name: &str) -> String {
-    format!("The bridge goes down, and nobody had approved the call of `{name}`. It was not made.")
+    format!(
+        "The bridge shuts down, and the call of `{name}` was not approved yet. It was not made."
+    )
 }
 
 #[cfg(test)]

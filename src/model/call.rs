@@ -1,5 +1,5 @@
-//! One call that is to be made, as it was asked for. All that have to do with a call share one of
-//! these, and it never changes.
+//! One call as it was requested. All parts of the bridge that handle a call share one of these, and
+//! it never changes.
 //!
 //! Must not: know how far the call is.
 
@@ -11,7 +11,7 @@ use super::{
     offer::Route,
 };
 
-/// What is to be called, for whom.
+/// A request for a call.
 #[derive(Debug)]
 pub struct CallRequest {
     /// The app whose rights count.
@@ -36,7 +36,7 @@ pub struct CallingRun {
 }
 
 impl CallRequest {
-    /// `call`, which `route` leads to, on behalf of `app`.
+    /// The request for `call`, which `route` leads to, on behalf of `app`.
     pub fn new(app: AppName, run: Option<CallingRun>, call: Call, route: Route) -> Self {
         let Call { tool_use, name, args, .. } = call;
         Self { app, run, tool_use, name, route, arguments: args }

@@ -1,9 +1,9 @@
 //! JSON in one form (after RFC 8785): members sorted, no whitespace, texts escaped in one way. Two
 //! documents with the same form say the same.
 //!
-//! Numbers stand as they were written, and members that stand twice stay twice, since readers differ
-//! in what they make of either. [`Node::jcs`] is the RFC's own form, where numbers are doubles, and
-//! what readers differ in has none ([`Node::read_clear`]).
+//! Numbers stay as they were written, and duplicate members stay, since readers differ in what they
+//! make of either. [`Node::jcs`] is the RFC's own form, where numbers are doubles; documents that
+//! readers understand differently have no such form ([`Node::read_clear`]).
 //!
 //! Must not: be sent anywhere; it is for comparing, for what was signed, and for people.
 
@@ -13,7 +13,7 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-/// How deep is looked. What is deeper is kept as it was written.
+/// The deepest level that is read. Deeper values are kept as they were written.
 const MAX_DEPTH: usize = 128;
 
 /// A JSON value.
@@ -21,7 +21,7 @@ const MAX_DEPTH: usize = 128;
 pub enum Node<'a> {
     /// A string, without its escapes.
     Text(String),
-    /// A number, a word, or what cannot be looked into: as it was written.
+    /// A number, a word, or a value that is too deep, as it was written.
     Raw(&'a str),
     List(Vec<Self>),
     /// The members, sorted by their keys.
@@ -54,14 +54,14 @@ impl<'a> Node<'a> {
         reader.unclear.map_or(Ok(node), Err)
     }
 
-    /// Its form.
+    /// Its canonical form.
     pub fn canonical(&self) -> String {
         let mut out = String::new();
         self.write(&mut out, &|raw| raw.into());
         out
     }
 
-    /// The form of RFC 8785, of what came from [`Self::read_clear`].
+    /// The form of RFC 8785, for a node from [`Self::read_clear`].
     pub fn jcs(&self) -> String {
         let mut out = String::new();
         self.write(&mut out, &|raw| number::double(raw).map_or(raw.into(), number::text));
@@ -119,7 +119,8 @@ impl<'a> Node<'a> {
         out.push(format!("{indent}{close}"));
     }
 
-    /// Shows `look` every text in it, keys included, and what cannot be looked into.
+    /// Calls `look` with every text in it, keys included, and with values that are too deep to
+    /// read.
     pub fn each_text(&self, look: &mut impl FnMut(&str)) {
         match self {
             Self::Text(text) => look(text),
@@ -135,8 +136,8 @@ impl<'a> Node<'a> {
     }
 }
 
-/// The text of a JSON string. Half of a surrogate pair, which no text holds, becomes a character of
-/// private use, so that it stays different from others, and something that nobody sees.
+/// The text of a JSON string. Half of a surrogate pair, which no text can hold, becomes a character
+/// of private use: so it stays different from others, and counts as hidden.
 fn with_halves(raw: &str) -> String {
     let lone = |half: u16| char::from_u32(0x10_f800 + u32::from(half & 0x7ff));
     let chars = char::decode_utf16(units(raw));
@@ -225,7 +226,7 @@ impl<'a> Reader<'a> {
             let value = self.value(depth + 1);
             members.push((key, value));
         }
-        // Stable: those that stand twice keep their order, which says which one counts.
+        // Stable: duplicates keep their order, which says which one counts.
         members.sort_by(|(a, _), (b, _)| a.encode_utf16().cmp(b.encode_utf16()));
         if let Some([(key, _), _]) = members.array_windows().find(|[a, b]| a.0 == b.0) {
             self.unclear.get_or_insert_with(|| Unclear::Twice(key.clone()));
@@ -241,7 +242,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Goes behind the opening bracket or the comma; `false` behind `close`.
+    /// Moves behind the opening bracket or the comma; `false` behind `close`.
     fn has_next(&mut self, close: u8) -> bool {
         let mut seen = self.peek();
         if matches!(seen, Some(b',' | b'{' | b'[')) && seen != Some(close) {

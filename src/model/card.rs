@@ -27,11 +27,11 @@ pub struct Card {
 pub struct Interface {
     /// May be relative to the card's own URL.
     pub url: String,
-    /// `JSONRPC`, `HTTP+JSON`, `GRPC` or one that we have never heard of.
+    /// `JSONRPC`, `HTTP+JSON`, `GRPC` or a binding that the bridge does not know.
     pub binding: String,
     /// The protocol version spoken there; cards before 0.3 did not name one.
     pub version: Option<String>,
-    /// What a 1.0 agent wants to see in every request to this interface.
+    /// The tenant that a 1.0 agent expects in every request to this interface.
     pub tenant: Option<String>,
 }
 
@@ -96,7 +96,7 @@ fn token_url(card: &Members<'_>) -> Option<String> {
     let schemes = object(card, "securitySchemes")?;
     schemes.0.iter().find_map(|(_, scheme)| {
         let scheme = Members::read(scheme.get()).ok()?;
-        // 1.0 wraps what 0.3 tells apart by its `type`.
+        // 1.0 wraps the schemes that 0.3 distinguishes by `type`.
         let scheme = object(&scheme, "oauth2SecurityScheme").unwrap_or(scheme);
         let flow = object(&object(&scheme, "flows")?, "clientCredentials")?;
         string(&flow, "tokenUrl").filter(|url| !url.is_empty())
@@ -111,7 +111,7 @@ fn object<'a>(members: &Members<'a>, key: &str) -> Option<Members<'a>> {
     Members::read(members.get(key)?.get()).ok()
 }
 
-/// The objects of the array under `key`; everything else in it is passed over.
+/// The objects of the array under `key`; other elements are skipped.
 fn objects<'a>(members: &Members<'a>, key: &str) -> Vec<Members<'a>> {
     let elements = members.get(key).and_then(|array| Elements::read(array.get()).ok());
     let elements: Vec<&'a RawValue> = elements.map_or_else(Vec::new, |elements| elements.0);

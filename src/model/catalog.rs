@@ -16,7 +16,7 @@ use super::{limits, schema::InputSchema};
 pub struct Catalog {
     content: Content,
     digest: String,
-    /// What the peer listed and is not offered, in a sentence.
+    /// The part of the peer's list that is not offered, in a sentence.
     left_out: Option<String>,
 }
 
@@ -156,7 +156,7 @@ impl Catalog {
         self
     }
 
-    /// What the peer listed and is not offered, in a sentence.
+    /// The part of the peer's list that is not offered, in a sentence.
     pub fn left_out(&self) -> Option<&str> {
         self.left_out.as_deref()
     }

@@ -1,4 +1,4 @@
-//! What two texts have apart, line by line, for people.
+//! The differences of two texts, line by line, for people.
 //!
 //! Must not: take long: texts that are too different to compare are shown one after the other.
 
@@ -64,7 +64,7 @@ fn middle<'a>(a: &'a [String], b: &'a [String]) -> Vec<(char, &'a String)> {
     out
 }
 
-/// Leaves out what is equal and far from a difference.
+/// Leaves out equal lines that are far from a difference.
 fn shorten(all: &[(char, &String)]) -> Vec<String> {
     let is_near = |at: usize| {
         let from = at.saturating_sub(CONTEXT);

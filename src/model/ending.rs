@@ -1,5 +1,5 @@
-//! How a call ended, in one word: for metrics, the audit log and people who look. What the model is
-//! told stands in the answer.
+//! How a call ended, in one word: for metrics, the audit log and people. The text for the model is
+//! in the answer.
 //!
 //! Must not: carry a text; there is a known number of words.
 
@@ -18,7 +18,7 @@ pub enum Ending {
     Unavailable,
     /// The backend keeps failing, so it was not called.
     BreakerOpen,
-    /// There was no turn for it in time; it was not called.
+    /// It got no permit in time; it was not called.
     Busy,
     /// The journal cannot be written, so it was not called.
     Storage,
@@ -28,7 +28,7 @@ pub enum Ending {
     Denied,
     /// Its tool is not what was accepted, and is withdrawn; it was not called.
     Withdrawn,
-    /// A person denied it, or nobody decided in time; it was not called.
+    /// A person denied it, or no decision came in time; it was not called.
     NotApproved,
     /// No answer came in time.
     TimedOut,
@@ -40,16 +40,16 @@ pub enum Ending {
     Refused,
     /// The peer's answer cannot be read.
     Unreadable,
-    /// Its run ended or was cancelled, or whoever asked went away.
+    /// Its run ended or was cancelled, or its caller hung up.
     Cancelled,
-    /// The bridge goes down; the next process says what becomes of it.
+    /// The bridge shuts down; the next process decides what becomes of it.
     Left,
     /// The bridge's own code failed before the tool was reached.
     Internal,
 }
 
 impl Ending {
-    /// How the call ended whose tool gave this answer.
+    /// How a call ended with this answer of its tool.
     pub fn of(answer: &Answer) -> Self {
         match answer {
             Answer::Result { .. } => Self::Result,
@@ -79,7 +79,7 @@ impl Ending {
         Self::Internal,
     ];
 
-    /// Whether something went wrong; a call that nobody wants any more has not failed.
+    /// Whether the call failed; a cancelled call has not failed.
     pub fn is_failure(self) -> bool {
         !matches!(self, Self::Result | Self::Cancelled | Self::Left)
     }
@@ -118,7 +118,7 @@ pub struct Made {
 }
 
 impl Made {
-    /// A call that brought no answer of the tool; `why` is for the model.
+    /// A call without an answer of the tool; `why` is for the model.
     pub fn failed(ending: Ending, why: impl Into<String>) -> Self {
         Self { answer: Answer::Error(why.into()), ending }
     }

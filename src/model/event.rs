@@ -26,11 +26,11 @@ use super::{
 /// One event.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Its place in the run's log; `None` for a frame that has none.
+    /// Its number in the run's log; `None` for a frame without one.
     pub seq: Option<u64>,
-    /// Of an event without a `seq`: a hash of its text, by which a repetition can be told.
+    /// For an event without a `seq`: a hash of its text, which identifies a repetition.
     pub print: Option<u64>,
-    /// The agent run that it is of, where it stands in the stream of an eval.
+    /// The agent run of the event, in the stream of an eval.
     pub agent_run: Option<RunId>,
     pub body: Body,
 }
@@ -38,13 +38,13 @@ pub struct Event {
 /// What an event says.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Body {
-    /// `local_tool_call`: a tool of the client's side is wanted.
+    /// `local_tool_call`: MANTYX asks for a tool on the client's side.
     Call(Call),
     /// `local_tool_result_in`: the call has been answered. An eval names the agent run.
     Answered(Option<RunId>, ToolUseId),
     /// A run of this kind has ended. In an eval's stream, the end of an agent run ends nothing.
     End(RunKind),
-    /// Anything else: for people, not for the bridge.
+    /// Any other event: for people, not for the bridge.
     Other,
 }
 
@@ -52,20 +52,20 @@ pub enum Body {
 #[derive(Debug, Clone)]
 pub struct Call {
     pub tool_use: ToolUseId,
-    /// The agent run that wants it, where the stream is that of an eval.
+    /// The agent run that asks for the call, in the stream of an eval.
     pub agent_run: Option<RunId>,
     pub name: String,
-    /// The kind, `None` for one that the bridge does not know.
+    /// The kind; `None` for one that the bridge does not know.
     pub kind: Option<RefKind>,
-    /// Verbatim; `{}` where the event has none.
+    /// Verbatim; `{}` if the event has none.
     pub args: Box<RawValue>,
     /// `mcpServer`, a cross-check only.
     pub mcp_server: Option<String>,
 }
 
 impl Call {
-    /// A hash of what is asked for, by which a repetition is told from another call under the same
-    /// id. It is kept over restarts, so it is the same in every version.
+    /// A hash of the call's content. It tells a repetition from another call under the same id. The
+    /// journal keeps it over restarts, so it must be the same in every version.
     pub fn content(&self) -> u64 {
         let mut hash = Sha256::new();
         hash.update((self.name.len() as u64).to_be_bytes());
@@ -125,10 +125,12 @@ struct AnsweredData {
 }
 
 impl Event {
-    /// Reads an event out of the fields of its frame.
+    /// Reads an event from the fields of its frame.
     ///
-    /// Never fails: what cannot be read is [`Body::Other`] and passed on, except that a
-    /// `local_tool_call` without its required fields is an error, which the caller reports.
+    /// # Errors
+    ///
+    /// A `local_tool_call` without its required fields, which the caller reports. Any other text
+    /// that cannot be read is [`Body::Other`] and passed on.
     pub fn read(
         id: Option<&str>,
         event: Option<&str>,
@@ -196,7 +198,7 @@ pub enum End {
     Cancelled,
 }
 
-/// How the run has ended whose last event is this one, a [`Body::End`].
+/// How a run has ended whose last event, a [`Body::End`], this is.
 pub fn end(event: Option<&str>, data: &str) -> End {
     let envelope: Option<Envelope<'_>> = serde_json::from_str(data).ok();
     let kind = envelope.and_then(|envelope| envelope.kind);
@@ -213,27 +215,28 @@ impl End {
     }
 }
 
-/// What the beginning of an event says whose whole is larger than the bridge reads.
+/// The facts in the beginning of an event that is larger than the bridge reads.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Beginning {
-    /// A call has no arguments in it, but [`TOO_LARGE`].
+    /// The event. A call has [`TOO_LARGE`] in place of its arguments.
     pub event: Event,
-    /// How the run has ended, where `event` is its last one.
+    /// How the run has ended, if `event` is its last one.
     pub end: End,
     /// Whether the beginning tells what kind of event it is.
     pub is_known: bool,
 }
 
-/// Stands in place of arguments that are too large. It is no object, so that no tool is called with it.
+/// Takes the place of arguments that are too large. It is not an object, so no tool is called with
+/// it.
 const TOO_LARGE: &str = "\"(larger than the bridge reads)\"";
 
 impl Beginning {
-    /// Reads what there is of the fields of a frame: `data` is cut somewhere.
+    /// Reads the fields of a frame, whose `data` is cut off somewhere.
     pub fn read(id: Option<&str>, event: Option<&str>, data: &str) -> Self {
         let mut members = Members::default();
         let mut json = serde_json::Deserializer::from_str(data);
-        // It ends with the text, in the middle of the value that is too large. What stands before it
-        // is in `members` by then.
+        // An error is expected: the text ends in the middle of the value that is too large. The
+        // members before it are in `members` by then.
         json.deserialize_map(Gather { members: &mut members, is_payload: false }).ok();
         let kind = members.kind.as_deref().or(event);
         let is_known = kind.is_some();
@@ -250,7 +253,7 @@ impl Beginning {
     }
 }
 
-/// The members that stand before the end of a text.
+/// The members before the end of a text.
 #[derive(Debug, Default)]
 struct Members {
     seq: Option<u64>,

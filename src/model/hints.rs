@@ -1,26 +1,26 @@
-//! What a tool says of itself: that a call may be made twice, or that it may destroy something.
+//! A tool's hints about itself: that a call may be repeated, or that it may destroy something.
 //!
-//! Must not: decide whether the word of the server counts; the operator does.
+//! Must not: decide whether the server is trusted; the operator does.
 
 use super::json::{self, Members};
 
-/// MCP's two hints that a second call does no more than the first. `idempotentHint` means nothing
-/// beside `readOnlyHint: true`, so that either is enough.
+/// MCP's two hints that a second call has no further effect. `idempotentHint` has no meaning beside
+/// `readOnlyHint: true`, so either one is enough.
 const HINTS: [&str; 2] = ["readOnlyHint", "idempotentHint"];
 
-/// Whether an MCP tool, given as its server sent it, says that it reads only or is idempotent.
+/// Whether an MCP tool, as its server sent it, says that it only reads or is idempotent.
 ///
-/// Annotations that are not what MCP says are no promise, nor is a hint that stands twice.
+/// Malformed annotations are no promise, nor is a duplicate hint.
 pub fn mcp_tool_is_repeatable(tool: &str) -> bool {
     let Some([read_only, idempotent]) = said(tool, HINTS) else { return false };
     read_only == Some(true) || idempotent == Some(true)
 }
 
-/// Whether an MCP tool, given as its server sent it, may destroy something: it says so, or says
-/// neither the contrary nor that it reads only. MCP's defaults are the same: `destructiveHint` is
-/// true and `readOnlyHint` false where they are left out.
+/// Whether an MCP tool, as its server sent it, may destroy something: it says so, or says neither
+/// the contrary nor that it only reads. MCP's defaults are the same: a missing `destructiveHint` is
+/// true, and a missing `readOnlyHint` is false.
 ///
-/// Annotations that are not what MCP says speak for nothing.
+/// A tool with malformed annotations counts as destructive.
 pub fn mcp_tool_is_destructive(tool: &str) -> bool {
     match said(tool, ["destructiveHint", "readOnlyHint"]) {
         Some([Some(destructive), _]) => destructive,
@@ -29,8 +29,8 @@ pub fn mcp_tool_is_destructive(tool: &str) -> bool {
     }
 }
 
-/// What the annotations of a tool say of each of `hints`; `None` for all where they are not what MCP
-/// says, or one stands twice.
+/// The values of `hints` in the annotations of a tool; `None` if the annotations are malformed, or
+/// a hint is a duplicate.
 fn said<const N: usize>(tool: &str, hints: [&str; N]) -> Option<[Option<bool>; N]> {
     let annotations = json::member(tool, "annotations")?;
     let Members(members) = Members::read(annotations.get()).ok()?;

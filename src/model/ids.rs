@@ -20,7 +20,7 @@ impl BackendName {
     /// The longest backend name, in characters.
     pub const MAX_LEN: usize = 40;
 
-    /// Parses `name`; the error says what a backend name may look like.
+    /// Parses `name`. The error says what a backend name may look like.
     pub fn parse(name: &str) -> Result<Self, BadBackendName> {
         let legal = !name.is_empty()
             && name.len() <= Self::MAX_LEN
@@ -127,14 +127,14 @@ impl RunKind {
     }
 }
 
-/// Whether `text` can stand in a path as one segment, as it is: an id out of an event or a body
-/// must not lead a request elsewhere.
+/// Whether `text` can be one segment of a path without encoding: an id from an event or a body must
+/// not lead a request elsewhere.
 pub fn is_segment(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~:".contains(&byte);
     !text.is_empty() && text.bytes().all(plain) && !text.bytes().all(|byte| byte == b'.')
 }
 
-/// `text` as one segment of a path: what cannot stand there as it is becomes percent-encoded.
+/// `text` as one segment of a path, with other characters percent-encoded.
 pub fn as_segment(text: &str) -> Cow<'_, str> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@".contains(&byte);
     if text.bytes().all(plain) {
@@ -150,11 +150,11 @@ pub fn as_segment(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// An id of MANTYX's that stands in paths: opaque, and compared without letter case.
+/// An id of MANTYX's that is part of paths: opaque, and compared without letter case.
 ///
 /// Whether MANTYX reads `ACME` as `acme` is not known. If it does, two spellings lead to one run,
 /// which must have one driver and one owner. If it does not, the second spelling leads nowhere:
-/// MANTYX gives no two things ids that differ in nothing else.
+/// MANTYX gives no two things ids that differ only in letter case.
 macro_rules! path_id {
     ($(#[$doc:meta])* $name:ident) => {
         opaque_id! {
@@ -202,11 +202,11 @@ opaque_id! {
     AppName
 }
 opaque_id! {
-    /// One question whether a call may be made, as the bridge named it.
+    /// One approval, as the bridge named it.
     ApprovalId
 }
 opaque_id! {
-    /// One call that goes on after its run had a first answer, as the bridge named it.
+    /// One long call, as the bridge named it.
     CallId
 }
 

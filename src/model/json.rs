@@ -24,7 +24,7 @@ impl<'a> Members<'a> {
         serde_json::from_str(text)
     }
 
-    /// The same, and no further than `most` members, whoever wrote `text`.
+    /// Like [`Self::read`], but reads at most `most` members, for texts of unknown origin.
     pub fn read_at_most(text: &'a str, most: usize) -> Result<Self, Unread> {
         let mut members = Vec::new();
         let mut is_over = false;
@@ -46,7 +46,7 @@ impl<'a> Members<'a> {
         self.0.iter().find(|(name, _)| name == key).map(|(_, value)| *value)
     }
 
-    /// The first key that stands twice.
+    /// The first duplicate key.
     pub fn duplicate(&self) -> Option<&str> {
         let mut seen = std::collections::HashSet::new();
         self.0.iter().map(|(key, _)| key.as_ref()).find(|key| !seen.insert(*key))
@@ -59,7 +59,7 @@ impl<'a> Elements<'a> {
         serde_json::from_str(text)
     }
 
-    /// The same, and no further than `most` elements, whoever wrote `text`.
+    /// Like [`Self::read`], but reads at most `most` elements, for texts of unknown origin.
     pub fn read_at_most(text: &'a str, most: usize) -> Result<Self, Unread> {
         let mut is_over = false;
         let mut deserializer = serde_json::Deserializer::from_str(text);
@@ -78,8 +78,8 @@ pub enum Unread {
     TooMany,
 }
 
-/// Shows each member of the object `text` to `take`, in their order, and keeps none; an error where
-/// `text` is not one JSON object, or `take` wants no more of it (`false`).
+/// Calls `take` with each member of the object `text`, in their order, and keeps none. An error if
+/// `text` is not one JSON object, or if `take` returns `false`, which ends the read.
 pub fn each_member<'a>(
     text: &'a str,
     take: impl FnMut(Cow<'a, str>, &'a RawValue) -> bool,
@@ -106,8 +106,8 @@ pub fn each_member<'a>(
     deserializer.end()
 }
 
-/// The value that stands under `key` in the object `text`: `None` where `text` is no object, or the
-/// key is absent or stands twice.
+/// The value under `key` in the object `text`. `None` if `text` is no object, or the key is absent
+/// or a duplicate.
 pub fn member<'a>(text: &'a str, key: &str) -> Option<&'a RawValue> {
     let (mut found, mut is_twice) = (None, false);
     each_member(text, |name, value| {
@@ -120,13 +120,12 @@ pub fn member<'a>(text: &'a str, key: &str) -> Option<&'a RawValue> {
     found.filter(|_| !is_twice)
 }
 
-/// The string that stands under `key` in the object `text`: `None` where [`member`] gives nothing,
-/// or something else.
+/// The string under `key` in the object `text`. `None` if [`member`] gives nothing, or no string.
 pub fn string_member(text: &str, key: &str) -> Option<String> {
     serde_json::from_str(member(text, key)?.get()).ok()
 }
 
-/// Where `part` stands in `whole`, in bytes. `part` must have been borrowed out of `whole`.
+/// The range of `part` in `whole`, in bytes. `part` must be borrowed from `whole`.
 pub fn span(whole: &str, part: &RawValue) -> Range<usize> {
     let start = (part.get().as_ptr() as usize) - (whole.as_ptr() as usize);
     debug_assert!(whole.get(start..).is_some_and(|rest| rest.starts_with(part.get())));
@@ -166,7 +165,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Elements<'a> {
     }
 }
 
-/// Collects the elements of an array, and stops where there are more than `most`.
+/// Collects the elements of an array, and stops beyond `most`.
 struct CollectElements<'m> {
     most: usize,
     is_over: &'m mut bool,

@@ -1,6 +1,7 @@
-//! How large a tool may be: one that is larger is left out alone, before anything has looked into it.
+//! How large a tool may be. A tool that is larger is left out before any code has parsed it; the
+//! other tools stay.
 //!
-//! Must not: read a schema; what it means is of no interest here, and a bomb goes off in whoever asks.
+//! Must not: read a schema: parsing a hostile one is the danger that these limits prevent.
 
 use super::json::Members;
 
@@ -17,7 +18,7 @@ const MAX_NAME: usize = 1024;
 /// The longest title or description, and the largest annotations, in bytes.
 const MAX_TEXT: usize = 8 * 1024;
 
-/// What JSON text looks like from afar.
+/// The shape of JSON text.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Shape {
     /// How deep arrays and objects are nested.
@@ -50,8 +51,8 @@ impl Shape {
     }
 }
 
-/// Whether a whole `Tool` object is small enough; the error says what is not, in words that follow its
-/// name.
+/// Checks that a whole `Tool` object is small enough. The error says what is not, in words that
+/// follow the tool's name.
 pub fn check(tool: &str) -> Result<(), String> {
     if Shape::of(tool).depth > MAX_DEPTH {
         return Err(format!("is nested over {MAX_DEPTH} deep"));

@@ -1,7 +1,7 @@
-//! Moments that two lives of the bridge can compare.
+//! Moments that two processes of the bridge can compare.
 //!
-//! The wall clock can be put back and forth; the time since the machine was booted cannot, but begins
-//! anew with every boot. So a moment is told by both.
+//! The wall clock can be set back and forth. The time since the boot cannot, but restarts with
+//! every boot. So a moment has both.
 //!
 //! Pure.
 //!
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// Milliseconds since the epoch, by the wall clock.
 pub type Millis = u64;
 
-/// Which boot of the machine it is, and for how many milliseconds it has been up, suspended or not.
+/// The machine's boot, and for how many milliseconds it has been up, suspended or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Uptime(pub u64, pub Millis);
 
@@ -22,13 +22,13 @@ pub struct Uptime(pub u64, pub Millis);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
     pub wall: Millis,
-    /// `None` where the system does not tell.
+    /// `None` if the system does not provide it.
     pub up: Option<Uptime>,
 }
 
 impl Moment {
-    /// How long after this moment `now` is, where `noted` is the latest wall-clock time that is known
-    /// to have been. `None`: nobody can tell, as the machine was booted and its clock put back.
+    /// How long after this moment `now` is. `noted` is the latest wall-clock time that is known to
+    /// have passed. `None`: not known, as the machine was booted and its clock put back.
     pub fn until(self, now: Self, noted: Millis) -> Option<Duration> {
         let elapsed = match (self.up, now.up) {
             (Some(Uptime(boot, then)), Some(Uptime(same, now))) if boot == same => {

@@ -15,7 +15,7 @@ use super::catalog::hex;
 
 /// The longest model-facing name, in bytes.
 pub const MAX_LEN: usize = 64;
-/// How much of a name is kept in front of a hash suffix (`_` and 8 hex digits).
+/// How many bytes of a name are kept before a hash suffix (`_` and 8 hex digits).
 const KEPT: usize = MAX_LEN - 1 - HASH_LEN;
 const HASH_LEN: usize = 8;
 
@@ -23,9 +23,9 @@ const HASH_LEN: usize = 8;
 #[derive(Debug, Clone, Default)]
 pub struct Naming {
     pub prefix: String,
-    /// The tools that are offered at all, by the server's own names.
+    /// The tools that are offered, by the server's own names.
     pub tools: ToolFilter,
-    /// The server's name for a tool to the name that replaces it, before the prefix.
+    /// Maps the server's name for a tool to the name that replaces it, before the prefix.
     pub rename: BTreeMap<String, String>,
 }
 
@@ -46,7 +46,7 @@ impl ToolFilter {
 }
 
 impl Naming {
-    /// The name that `tool` should have, if it is short enough and no other tool wants it.
+    /// The name for `tool`, if it is short enough and no other tool wants it.
     pub fn wanted(&self, tool: &str) -> String {
         let name = self.rename.get(tool).map_or(tool, String::as_str);
         let doubled = name.starts_with(&self.prefix);
@@ -55,13 +55,13 @@ impl Naming {
     }
 }
 
-/// One tool on its way to a name.
+/// One tool that has no final name yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nameless<'a> {
     pub backend: &'a str,
     /// The peer's own name for the tool; empty for an A2A agent.
     pub tool: &'a str,
-    /// What [`Naming::wanted`] gave.
+    /// The result of [`Naming::wanted`].
     pub wanted: String,
 }
 
@@ -74,8 +74,8 @@ pub fn assign(tools: &[Nameless<'_>]) -> Vec<String> {
             _ => suffixed(&tool.wanted, tool.backend, tool.tool, 0),
         })
         .collect();
-    // The first round gives every party of a clash its suffix. A suffixed name can meet a name
-    // that somebody chose to look like it; further rounds take other hashes for both.
+    // The first round gives every tool of a clash its suffix. A suffixed name can equal a name that
+    // a server chose to look like it; further rounds take other hashes for both.
     for round in 0.. {
         let mut holders: HashMap<&str, usize> = HashMap::new();
         for name in &names {

@@ -1,8 +1,8 @@
 //! What runs can be given at one moment: the tool refs of every backend, written out once, and the
 //! way from each model-facing name back to the tool behind it.
 //!
-//! An [`Offer`] is immutable. A run keeps the one that it was created with, so whatever is
-//! refreshed later, its names lead where they led at the start.
+//! An [`Offer`] is immutable. A run keeps the one that it was created with, so its names lead where
+//! they led at the start, whatever a later refresh brings.
 //!
 //! Must not: know connections, or change a byte of what a peer sent other than a tool's name.
 
@@ -35,10 +35,10 @@ mod seen;
 /// The most tools that one `mcp_local` ref may carry (agent-runs-protocol §4.3).
 pub const MAX_TOOLS_PER_REF: usize = 64;
 
-/// How the name of the tool ends that stands for a backend which is down.
+/// The end of the name of a stub: the tool that stands for a backend which is down.
 pub const STUB: &str = "_unavailable";
 
-/// How the ref of a local tool begins.
+/// The beginning of the ref of a local tool.
 const LOCAL_HEAD: &str = "{\"kind\":\"local\",\"name\":";
 
 /// What a run is offered of a backend that is down.
@@ -46,7 +46,7 @@ const LOCAL_HEAD: &str = "{\"kind\":\"local\",\"name\":";
 pub enum OnUnavailable {
     /// One tool whose answer says why the backend is unavailable.
     Stub,
-    /// The last good catalog; a stub where there is none.
+    /// The last good catalog; a stub if there is none.
     Stale,
     /// Nothing.
     Omit,
@@ -81,11 +81,11 @@ impl RefKind {
     }
 }
 
-/// One backend as it stands now: what an [`Offer`] is made of.
+/// The present state of one backend, from which an [`Offer`] is built.
 #[derive(Debug, Clone)]
 pub struct Source {
     pub name: BackendName,
-    /// What its refs are when it is available.
+    /// The kind of its refs when it is available.
     pub kind: RefKind,
     pub naming: Arc<Naming>,
     /// Replaces an agent's description.
@@ -95,19 +95,19 @@ pub struct Source {
     pub catalog: Option<Arc<Catalog>>,
     /// Whether it can be called now.
     pub available: bool,
-    /// Whether its calls may go on after a first answer (`pending_after`).
+    /// Whether its calls may become long calls (`pending_after`).
     pub can_pend: bool,
-    /// Whether the operator believes what an MCP server says of its own tools.
+    /// Whether the operator trusts what an MCP server says about its own tools.
     pub trusted: bool,
-    /// What becomes of what the operator has not accepted.
+    /// What happens to tools that the operator has not accepted.
     pub pin: Mode,
-    /// The catalog, held against what was accepted.
+    /// The catalog, compared with what was accepted.
     pub review: Arc<Review>,
 }
 
 impl Source {
-    /// Whether its tool `name` is marked as safe to repeat, by the operator or by a server whose word
-    /// the operator takes.
+    /// Whether its tool `name` is marked as safe to repeat, by the operator or by a server that the
+    /// operator trusts.
     pub fn is_repeatable(&self, name: &str) -> bool {
         match self.catalog.as_deref().map(Catalog::content) {
             Some(Content::Mcp { tools, .. }) => {
@@ -121,7 +121,7 @@ impl Source {
         }
     }
 
-    /// Whether an MCP server says of `tool` that it is safe to repeat, and the operator believes it.
+    /// Whether an MCP server says that `tool` is safe to repeat, and the operator trusts it.
     fn vouches_for(&self, tool: &Tool) -> bool {
         self.trusted && hints::mcp_tool_is_repeatable(tool.raw.get())
     }
@@ -132,7 +132,7 @@ impl Source {
 pub struct Offer {
     backends: BTreeMap<BackendName, Offered>,
     routes: Arc<Routes>,
-    /// The tool that fetches results later; there where a backend needs it.
+    /// The tool that fetches results later; present if a backend needs it.
     results: Option<Arc<Ref>>,
     seen: Seen,
 }
@@ -147,7 +147,7 @@ pub struct Offered {
     pub tools: usize,
     /// Runs that ask for it are refused (`on_unavailable: fail`).
     pub refused: bool,
-    /// It has tools whose calls may go on after a first answer.
+    /// It has tools whose calls may become long calls.
     pub can_pend: bool,
 }
 
@@ -313,7 +313,7 @@ impl Ref {
     }
 }
 
-/// What one source is going to contribute, before names are known.
+/// What one source contributes, before names are known.
 struct Plan<'a> {
     source: &'a Source,
     shape: Shape<'a>,
@@ -372,7 +372,7 @@ impl<'a> Plan<'a> {
         Self { source, shape, tools, refused }
     }
 
-    /// Whether a call of one of its tools may go on after a first answer.
+    /// Whether a call of one of its tools may become a long call.
     fn can_pend(&self) -> bool {
         let has_peer = !matches!(self.shape, Shape::Nothing | Shape::Stub);
         self.source.can_pend && has_peer && !self.tools.is_empty()
@@ -468,7 +468,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The way to the bridge itself.
+/// The route to the bridge itself.
 fn to_results() -> Route {
     let backend = pending::backend();
     let (kind, target) = (RefKind::Local, Target::Results);

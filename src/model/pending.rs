@@ -1,7 +1,7 @@
-//! Long work, as the model meets it: what a call that goes on is answered with, and the tool with
-//! which its result is fetched later.
+//! Long calls as the model sees them: the first answer of a call that continues, and the tool that
+//! fetches its result later.
 //!
-//! Must not: keep anything, or know how long a call may take before it goes on by itself.
+//! Must not: keep anything, or know how long a call may take before it continues on its own.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -18,13 +18,13 @@ use super::{
     schema::{InputSchema, Verdict},
 };
 
-/// The name of the tool, as long as nobody else has it; no backend may be called so.
+/// The name of the tool, unless a run's caller has taken it; no backend may have this name.
 pub const TOOL: &str = "bridge_call_result";
 
-/// How long a question waits for a result that is not there yet, unless it says so itself: a model
-/// that asks again and again should not use up its turns.
+/// How long a fetch waits for a result that is not there yet, unless the model says how long: a
+/// model that asks again and again should not use up its turns.
 const WAIT: Duration = Duration::from_secs(20);
-/// The longest that a question may wait; it is the `maximum` of [`DEFINITION`].
+/// The longest that a fetch may wait; it is the `maximum` of [`DEFINITION`].
 const MAX_WAIT: Duration = Duration::from_secs(240);
 
 /// The members of the tool's ref besides `kind` and `name`.
@@ -53,7 +53,7 @@ pub struct Asked {
     pub wait: Duration,
 }
 
-/// What its routes have in place of a backend's name.
+/// Takes the place of a backend's name in the tool's routes.
 pub fn backend() -> BackendName {
     BackendName::parse(TOOL).expect("it is short and has no odd character")
 }
@@ -63,7 +63,7 @@ pub fn definition() -> &'static RawValue {
     &PARSED
 }
 
-/// An id that nobody guesses.
+/// An id that cannot be guessed.
 pub fn call_id(random: [u8; 8]) -> CallId {
     format!("call_{}", hex(&random)).into()
 }
@@ -99,7 +99,8 @@ fn pending(call: &CallId, tool: &str, message: String) -> Answer {
     Answer::text(serde_json::to_string(&pending).expect("strings can be written"))
 }
 
-/// The answer of a call of `tool` that goes on; `fetch` is the name that [`TOOL`] has in the run.
+/// The first answer of a call of `tool` that continues; `fetch` is the name that [`TOOL`] has in
+/// the run.
 pub fn goes_on(call: &CallId, tool: &str, fetch: &str) -> Answer {
     let message = format!(
         "The call takes long and goes on. Call {fetch} with this callId later to get its result; \
@@ -108,7 +109,7 @@ pub fn goes_on(call: &CallId, tool: &str, fetch: &str) -> Answer {
     pending(call, tool, message)
 }
 
-/// The answer of a call of `tool` that a person has to approve before it is made.
+/// The first answer of a call of `tool` that a person must approve before it is made.
 pub fn waits(call: &CallId, tool: &str, fetch: &str) -> Answer {
     let message = format!(
         "A person has to approve the call before it is made, and is being asked. Call {fetch} with \
@@ -117,7 +118,7 @@ pub fn waits(call: &CallId, tool: &str, fetch: &str) -> Answer {
     pending(call, tool, message)
 }
 
-/// The answer to a question for a call of `tool` that has not been made yet.
+/// The answer to a fetch for a call of `tool` that has not been made yet.
 pub fn still_waits(call: &CallId, tool: &str, fetch: &str) -> Answer {
     let message = format!(
         "The call has not been made yet: it waits for a person to approve it, or for its turn. Call \
@@ -127,7 +128,7 @@ pub fn still_waits(call: &CallId, tool: &str, fetch: &str) -> Answer {
     pending(call, tool, message)
 }
 
-/// The answer to a question for a call of `tool` that still runs.
+/// The answer to a fetch for a call of `tool` that still runs.
 pub fn still_runs(call: &CallId, tool: &str, fetch: &str) -> Answer {
     let message = format!(
         "The call still runs. Call {fetch} again later; `wait` makes it wait up to {} seconds.",
@@ -136,7 +137,7 @@ pub fn still_runs(call: &CallId, tool: &str, fetch: &str) -> Answer {
     pending(call, tool, message)
 }
 
-/// The answer to a question for a call that there is not, or not for whoever asks.
+/// The answer to a fetch for a call that does not exist, or belongs to another scope.
 pub fn unknown() -> Answer {
     Answer::Error(
         "There is no such call. A callId is one that a pending answer in this run or session gave; \
@@ -145,7 +146,7 @@ pub fn unknown() -> Answer {
     )
 }
 
-/// The bridge was restarted while the call went on, and its peer had no name for it.
+/// The result of a call of `tool` that ran during a restart and whose work the peer had not named.
 pub fn lost(tool: &str) -> Answer {
     Answer::Error(format!(
         "{OUTCOME_UNKNOWN}: the bridge was restarted while `{tool}` went on. The call may or may \
@@ -153,7 +154,7 @@ pub fn lost(tool: &str) -> Answer {
     ))
 }
 
-/// The bridge was down when the call was to be made, and its time is over.
+/// The result of a call of `tool` whose time ran out while the bridge was down.
 pub fn too_late(tool: &str) -> Answer {
     Answer::Error(format!(
         "The bridge was restarted before `{tool}` was called, and too little time was left \
@@ -161,7 +162,7 @@ pub fn too_late(tool: &str) -> Answer {
     ))
 }
 
-/// The result of a call that was cancelled while it went on.
+/// The result of a long call that was cancelled.
 pub fn cancelled() -> Answer {
     Answer::Error(
         "The call was cancelled because its run was. It may or may not have taken effect."

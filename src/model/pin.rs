@@ -1,9 +1,9 @@
-//! Pins: what a model is shown of a backend, held against what the operator has accepted of it. A
-//! server that describes its tools in another way than it did may want something else of the model
-//! than it did.
+//! Pins: the operator's record of what a model may be shown of a backend. A server that changes the
+//! description of a tool may want the model to do something else with it, so the bridge compares
+//! each catalog with the accepted one.
 //!
-//! What is pinned of an MCP tool is what the model sees of it; of an agent, its card without the
-//! signatures. Both in one form (`canonical`), so that order and whitespace are no change.
+//! A pin of an MCP tool covers what the model sees of it; a pin of an agent covers its card without
+//! the signatures. Both are in one form (`canonical`), so that order and whitespace are no change.
 //!
 //! Must not: know where pins are kept, or what a tool does.
 
@@ -23,22 +23,22 @@ use super::{
     visible,
 };
 
-/// What a model sees of an MCP tool (agent-runs-protocol §4.3), in lower case.
+/// The members of an MCP tool that a model sees (agent-runs-protocol §4.3), in lower case.
 const VISIBLE: [&str; 6] =
     ["annotations", "description", "inputschema", "name", "outputschema", "title"];
 
-/// What stands in place of a tool's name for an agent, which has a card and no tools.
+/// Takes the place of a tool's name for an agent, which has a card and no tools.
 pub const CARD: &str = "";
 
-/// What becomes of what was not accepted; the `pin` of bridge.yaml.
+/// What happens to tools that were not accepted; the `pin` of bridge.yaml.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// Nothing is looked at.
+    /// They are not compared.
     Off,
-    /// It is offered, and told.
+    /// They are offered, and reported.
     #[default]
     Warn,
-    /// It is withdrawn, and told.
+    /// They are withdrawn, and reported.
     Enforce,
 }
 
@@ -52,32 +52,32 @@ impl Mode {
     }
 }
 
-/// What was accepted of one backend: of each tool, by the server's name for it, what the model sees.
+/// The accepted tools of one backend: what the model sees of each, by the server's name for it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pins(pub BTreeMap<String, Arc<str>>);
 
-/// What is known of what was accepted.
+/// The state of a backend's pins.
 #[derive(Debug, Clone, Default)]
 pub enum Accepted {
-    /// The backend has not been used yet: what it says first is taken.
+    /// The backend has not been used yet: its first catalog is accepted.
     #[default]
     Nothing,
     Pins(Arc<Pins>),
-    /// There was something, and it cannot be read: why.
+    /// There are pins that cannot be read: why.
     Damaged(Arc<str>),
 }
 
-/// How a tool stands to what was accepted.
+/// How a tool differs from what was accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// The model sees something else of it than was accepted.
+    /// The model sees something else than what was accepted.
     Changed,
     /// The backend was known, and the tool was not.
     New,
-    /// It has not been known, and has characters that nobody sees: it is not taken by itself, the
-    /// first time included.
+    /// The tool is new and has hidden characters: it is not accepted automatically, not even the
+    /// first time.
     Hidden,
-    /// The backend does not have it any more. Nothing is wrong with that; its pin stays.
+    /// The backend no longer has the tool. That is no fault; its pin stays.
     Gone,
 }
 
@@ -92,33 +92,33 @@ impl Change {
     }
 }
 
-/// One tool that is not as it was accepted.
+/// One tool that differs from what was accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// The server's name for it; [`CARD`] for an agent.
     pub tool: String,
     pub change: Change,
-    /// The characters in it that nobody sees.
+    /// The characters in it that a reader does not see.
     pub hidden: BTreeSet<char>,
     before: Option<Arc<str>>,
     now: Option<Arc<str>>,
 }
 
-/// A catalog, held against what was accepted.
+/// The result of comparing a catalog with what was accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Review {
     pub mode: Mode,
-    /// Why nothing is known of what was accepted.
+    /// Why the pins cannot be read.
     pub damaged: Option<Arc<str>>,
     /// How many tools are as they were accepted.
     pub known: usize,
     /// By the names of the tools.
     pub findings: BTreeMap<String, Finding>,
-    /// SHA-256 of the findings, in hex: whoever accepts them says which they were.
+    /// SHA-256 of the findings, in hex: the operator accepts findings by naming their digest.
     pub digest: String,
 }
 
-/// What of the findings is accepted.
+/// Which findings are accepted.
 #[derive(Debug, Clone, Copy)]
 pub enum Take<'a> {
     All,
@@ -129,7 +129,7 @@ pub enum Take<'a> {
 /// Why nothing was accepted.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NotTaken {
-    /// The findings are others than those that were looked at.
+    /// The findings have changed since the operator looked at them.
     Moved,
     /// The findings have no such tool.
     NoSuchTool(String),
@@ -169,13 +169,13 @@ fn seen(catalog: &Catalog) -> BTreeMap<&str, Seen> {
             tools.iter().map(|tool| (tool.name.as_str(), Seen::of_tool(&tool.raw))).collect()
         }
         Content::A2a { card } => BTreeMap::from([(CARD, Seen::of_card(card))]),
-        // It is the operator's own.
+        // A local tool is the operator's own.
         Content::Local { .. } => BTreeMap::new(),
     }
 }
 
 impl Accepted {
-    /// The pins, where there are some.
+    /// The pins, if there are any.
     pub fn pins(&self) -> Option<&Arc<Pins>> {
         match self {
             Self::Pins(pins) => Some(pins),
@@ -183,15 +183,15 @@ impl Accepted {
         }
     }
 
-    /// Holds `catalog` against what was accepted. A backend that is used for the first time is taken
-    /// as it is, but for what nobody can see.
+    /// Compares `catalog` with what was accepted. The first catalog of a backend is accepted,
+    /// except for tools with hidden characters.
     pub fn judge(&mut self, mode: Mode, catalog: Option<&Catalog>, naming: &Naming) -> Review {
         let mut review = Review { mode, ..Review::default() };
         if mode == Mode::Off {
             return review;
         }
         let seen = catalog.map(seen).unwrap_or_default();
-        // One without tools has said nothing yet that could be taken.
+        // A catalog without tools has nothing to accept yet.
         if matches!(self, Self::Nothing) && !seen.is_empty() {
             let plain = seen.iter().filter(|(_, seen)| seen.hidden.is_empty());
             let pins = plain.map(|(tool, seen)| ((*tool).to_owned(), Arc::clone(&seen.text)));
@@ -241,7 +241,7 @@ impl Accepted {
         review
     }
 
-    /// Accepts what `review`, whose digest the operator has seen as `digest`, has found.
+    /// Accepts the findings of `review`; `digest` is the one that the operator has seen.
     pub fn accept(
         &mut self,
         review: &Review,
@@ -294,12 +294,12 @@ impl Review {
         hex(&hash.finalize())
     }
 
-    /// What the operator has not accepted and should look at.
+    /// The findings that the operator has not accepted and should look at.
     pub fn open(&self) -> impl Iterator<Item = &Finding> {
         self.findings.values().filter(|finding| finding.change != Change::Gone)
     }
 
-    /// Whether `tool` is not to be offered, nor called.
+    /// Whether `tool` must be neither offered nor called.
     pub fn withdraws(&self, tool: &str) -> bool {
         let found = self.findings.get(tool).is_some_and(|found| found.change != Change::Gone);
         self.mode == Mode::Enforce && found
@@ -310,14 +310,15 @@ impl Review {
         if self.mode == Mode::Enforce { self.open().count() } else { 0 }
     }
 
-    /// What it has found that `before` had not.
+    /// The findings that `before` did not have.
     pub fn news<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a Finding> {
         self.findings.values().filter(|finding| before.findings.get(&finding.tool) != Some(finding))
     }
 }
 
 impl Finding {
-    /// What is there now against what was accepted, line by line, hidden characters written out.
+    /// The present tools against the accepted ones, line by line, with hidden characters written
+    /// out.
     pub fn diff(&self) -> Vec<String> {
         let lines = |text: Option<&Arc<str>>| text.map(|text| readable(text)).unwrap_or_default();
         diff::lines(&lines(self.before.as_ref()), &lines(self.now.as_ref()))
@@ -345,7 +346,8 @@ fn readable(canonical: &str) -> Vec<String> {
         }
         other => other.lines("", 0, &mut lines),
     }
-    // A line end in a key would be the beginning of a line that nobody wrote.
+    // A line end in a key must not begin a line of its own: the server could forge a line of the
+    // diff.
     let in_one = |line: &String| {
         let shown = visible::shown(line.trim_end_matches('\r'));
         shown.replace('\r', "\\u{d}").replace('\n', "\\u{a}")

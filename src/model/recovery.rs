@@ -1,5 +1,5 @@
-//! What becomes of a call that was under way when the bridge crashed: at most once for effects, one
-//! answer for every call.
+//! Decides what becomes of a call that was under way when the bridge crashed: its effect happens at
+//! most once, and every call gets one answer.
 //!
 //! Must not: know how stages are kept (the journal does), or what a peer is.
 
@@ -7,18 +7,19 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A call is not begun with less time than this left until its deadline.
+/// The bridge does not make a call with less time than this left until its deadline.
 pub const LEAST_BUDGET: Duration = Duration::from_secs(10);
 
-/// How far a call is. Each stage is kept before anything is done that only the next one allows.
+/// How far a call is. Each stage is recorded before the bridge takes the step that only the next
+/// stage allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
-    /// Its event was read. Nothing has reached the tool.
+    /// Its event was read. The call has not reached its tool.
     Received,
-    /// The tool may have been reached.
+    /// The call may have reached its tool.
     Dispatched,
-    /// There is an answer, and it is kept. MANTYX may have it.
+    /// It has an answer, which is recorded. MANTYX may have it.
     Answered,
     /// MANTYX has taken the answer, or does not want it.
     Closed,
@@ -32,24 +33,24 @@ pub struct Known {
     pub attempts: u32,
     /// The peer has named the work, so that it can be asked for.
     pub has_handle: bool,
-    /// To make it twice does no harm ([`super::routes::Route::repeatable`]).
+    /// Making the call twice does no harm ([`super::routes::Route::repeatable`]).
     pub repeatable: bool,
-    /// How much of the time that MANTYX gave it is left.
+    /// How much is left of the time that MANTYX gave the call.
     pub budget: Duration,
 }
 
 /// What to do about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recovery {
-    /// Make it, unless its answer stands in the run's log.
+    /// Make it, unless its answer is in the run's log.
     Make,
-    /// Ask the peer for the work that was begun.
+    /// Ask the peer for the work that the call began.
     Resume,
-    /// Post the answer that is kept.
+    /// Post the recorded answer.
     Post,
-    /// Say that it was not made: its time ran out while the bridge was down.
+    /// Answer that it was not made: its time ran out while the bridge was down.
     TooLate,
-    /// Say that its outcome is not known.
+    /// Answer that its outcome is unknown.
     Unknown,
     /// Nothing is left to do.
     Nothing,
@@ -57,8 +58,8 @@ pub enum Recovery {
 
 /// What to do about a call after a crash.
 ///
-/// To repeat a call once is the most that is done, even to one that only reads: a call that takes
-/// the bridge down with it would otherwise do so for ever.
+/// A call is repeated at most once, even one that only reads: a call that crashes the bridge would
+/// otherwise crash it again after every restart.
 pub fn decide(known: Known) -> Recovery {
     let Known { stage, attempts, has_handle, repeatable, budget } = known;
     match stage {
@@ -72,12 +73,12 @@ pub fn decide(known: Known) -> Recovery {
     }
 }
 
-/// How old a run may be beside the loss of a journal and still count as younger: MANTYX's clock is
-/// known to the second.
+/// A run counts as younger than a loss only if it is younger by more than this, as MANTYX's clock
+/// is known to the second.
 const SAME_TIME: Duration = Duration::from_secs(2);
 
-/// Whether a run may have had calls that a lost journal knew of: it is not known to be younger than
-/// the loss. `None` for an age that is not known.
+/// Whether a lost journal may have had calls of a run: unless the run is known to be younger than
+/// the loss. `None` is an age that is not known.
 pub fn may_have_been_driven(run: Option<Duration>, loss: Option<Duration>) -> bool {
     run.zip(loss).is_none_or(|(run, loss)| run + SAME_TIME >= loss)
 }

@@ -1,30 +1,30 @@
-//! Tells what a stream without numbers repeats when it is opened anew.
+//! Recognises the events that a stream without numbers repeats when it is opened again.
 //!
-//! A server may begin such a stream from its first event each time, or go on where it is; nothing
-//! says which. So what comes after an opening is compared with the history from its start: as long
-//! as the two agree it is a repetition, and from the first difference on it is new.
+//! A server may begin such a stream from its first event each time, or continue where it is;
+//! nothing says which. So the events after an opening are compared with the history from its start.
+//! As long as the two agree, they are repetitions; from the first difference on, they are new.
 //!
 //! Must not: know what an event says.
 
-/// The most events that are remembered; what a longer history repeats beyond them is handed on
-/// again.
+/// The most events that are remembered. Repetitions beyond them are handed on again.
 const KEEP: usize = 1 << 16;
 
 /// The events without a number that one stream has brought, as hashes.
 #[derive(Debug, Clone, Default)]
 pub struct Unnumbered {
     history: Vec<u64>,
-    /// How much of the history the open stream has repeated; `None` once it has brought news.
+    /// How much of the history the open stream has repeated; `None` once it has brought a new
+    /// event.
     repeated: Option<usize>,
 }
 
 impl Unnumbered {
-    /// The stream was opened anew.
+    /// Notes that the stream was opened again.
     pub fn reopened(&mut self) {
         self.repeated = Some(0);
     }
 
-    /// Whether the next event, with this hash, is one that was brought before.
+    /// Whether the next event, with this hash, is a repetition.
     pub fn repeats(&mut self, print: u64) -> bool {
         if let Some(repeated) = self.repeated {
             if self.history.get(repeated) == Some(&print) {

@@ -1,5 +1,5 @@
-//! What an app may use: backends, and of an MCP server some of its tools. And what becomes of a call
-//! whose permission may have changed since its run began.
+//! What an app may use: backends, and of an MCP server some of its tools. And whether a call is
+//! permitted now, as its permission may have changed since its run began.
 //!
 //! Must not: know offers; `offer::seen` applies it to them.
 
@@ -17,7 +17,7 @@ use super::{
 pub struct Rights {
     /// These backends; `None` means all.
     pub backends: Option<BTreeSet<BackendName>>,
-    /// Of these backends no tool that does not pass, by the server's own names.
+    /// For these backends, only the tools that pass, by the server's own names.
     pub tools: BTreeMap<BackendName, ToolFilter>,
 }
 
@@ -32,31 +32,31 @@ impl Rights {
         self.include(backend) && self.tools.get(backend).is_none_or(|filter| filter.passes(tool))
     }
 
-    /// Whether nothing is kept from the app.
+    /// Whether the app may use everything.
     pub fn are_all(&self) -> bool {
         self.backends.is_none() && self.tools.is_empty()
     }
 }
 
-/// What the configuration of a backend says of its calls.
+/// The part of a backend's configuration that concerns the permission of its calls.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules<'a> {
     /// The tools that it offers.
     pub tools: &'a ToolFilter,
-    /// The calls that a person has to approve.
+    /// The calls that a person must approve.
     pub approve: &'a Policy,
 }
 
-/// Whether a call may be made, as the bridge is configured now.
+/// Whether a call may be made by the present configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Permission {
     Given,
-    /// A person has to approve it first.
+    /// A person must approve it first.
     Ask,
     Refused(Refusal),
 }
 
-/// What the operator has taken away since the run was given the tool.
+/// Why a call is refused: what the operator has taken away since the run was given the tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("the app is not configured any more")]
@@ -70,7 +70,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// What the model is told.
+    /// The model's answer.
     pub fn for_model(self, backend: &BackendName) -> String {
         let what = match self {
             Self::App => "The operator has removed the app that this run belongs to".to_owned(),
@@ -85,8 +85,9 @@ impl Refusal {
 /// Whether a call along `route` may be made for an app with these rights, by these rules of its
 /// backend. `None` stands for an app or a backend that is not configured.
 ///
-/// A run's routes are fixed when it begins, and a run may live for hours. So this is asked of each
-/// call where it takes effect: what was allowed to the run at its start proves nothing then.
+/// A run's routes are fixed when it begins, and a run may live for hours. So the bridge asks this
+/// for each call just before the dispatch: the permission at the run's start proves nothing by
+/// then.
 pub fn permission(
     app: Option<&Rights>,
     backend: Option<Rules<'_>>,
@@ -94,7 +95,7 @@ pub fn permission(
     is_approved: bool,
 ) -> Permission {
     let Some(rights) = app else { return Permission::Refused(Refusal::App) };
-    // The results of earlier calls are the run's own.
+    // Results of earlier calls belong to the run.
     if route.target == Target::Results {
         return Permission::Given;
     }

@@ -1,5 +1,6 @@
-//! Where the model-facing names of one offer lead. It is all that a run needs of the offer that it
-//! was created with, so it can be written down and read again, without cards and descriptions.
+//! Where the model-facing names of one offer lead. A run needs nothing else of the offer that it
+//! was created with, so the routes alone are written to the journal, without cards and
+//! descriptions.
 //!
 //! Must not: know refs, or how names are made (offer.rs and naming.rs do).
 
@@ -24,16 +25,16 @@ pub struct Route {
     /// The `kind` that the ref had; an event for the name must carry the same.
     pub kind: RefKind,
     pub target: Target,
-    /// Whether making the call twice does no more than making it once, on the word of somebody
-    /// whom the operator trusts. Such a call may be made again where its outcome was lost.
+    /// Whether making the call twice has no more effect than making it once, by the operator's word
+    /// or that of a server that the operator trusts. The bridge may make such a call again if its
+    /// outcome was lost.
     pub repeatable: bool,
-    /// Whether a call may destroy something, as far as an MCP server says of its own tool.
+    /// Whether a call may destroy something, as far as an MCP server says about its own tool.
     pub destructive: bool,
 }
 
 impl Route {
-    /// Whether `call`, which has the name of this route, says of its kind and its server nothing
-    /// else than what was offered.
+    /// Whether `call`, which has the name of this route, agrees with its kind and its server.
     pub fn is_meant_by(&self, call: &Call) -> bool {
         call.kind == Some(self.kind) && call.mcp_server.as_ref().is_none_or(|it| self.is_of(it))
     }
@@ -46,23 +47,23 @@ impl Route {
     }
 }
 
-/// What stands behind a name.
+/// The target of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// The peer's own name for the tool; empty for an A2A agent and a local tool.
     Tool {
         name: Arc<str>,
-        /// What its arguments have to be; an agent says no such thing.
+        /// The schema of its arguments; an agent has none.
         input: Option<Arc<InputSchema>>,
     },
-    /// Nothing: the answer says that the backend is unavailable.
+    /// No tool: the answer says that the backend is unavailable.
     Stub,
-    /// The bridge itself: the results of calls that went on.
+    /// The bridge itself: the results of long calls.
     Results,
 }
 
 impl Target {
-    /// The peer's own name for the tool; empty for an agent and for what no peer has.
+    /// The peer's own name for the tool; empty for an agent and for targets without a peer.
     pub fn tool(&self) -> &str {
         match self {
             Self::Tool { name, .. } => name,
@@ -77,7 +78,7 @@ pub struct Routes {
     by_name: HashMap<Arc<str>, Route>,
     /// The name that leads to [`Target::Results`].
     results: Option<Arc<str>>,
-    /// A digest of each backend's refs: whether runs would be given others.
+    /// A digest of each backend's refs, which tells whether runs would get other refs.
     digests: BTreeMap<BackendName, String>,
     stored: OnceLock<Stored>,
 }
@@ -85,7 +86,7 @@ pub struct Routes {
 /// [`Routes`] as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
-    /// SHA-256 of the text, in hex: equal routes are kept once.
+    /// SHA-256 of the text, in hex: the journal keeps equal routes once.
     pub digest: Arc<str>,
     pub text: Arc<str>,
 }
@@ -107,12 +108,12 @@ struct Line<'a> {
     name: String,
     backend: String,
     kind: String,
-    /// `None` for a stub, and for the bridge's own, which its backend tells.
+    /// `None` for a stub, and for the bridge's own tool, which its backend identifies.
     tool: Option<String>,
     #[serde(borrow, default)]
     input: Option<&'a RawValue>,
     repeatable: bool,
-    /// Routes that were written before there was this word say nothing against it.
+    /// Absent in routes of earlier versions.
     #[serde(default = "unsaid")]
     destructive: bool,
 }
@@ -134,7 +135,7 @@ impl Routes {
         self.by_name.get(name)
     }
 
-    /// The name of the tool that fetches results later, where a backend needs it.
+    /// The name of the tool that fetches results later, if a backend needs it.
     pub fn results(&self) -> Option<&Arc<str>> {
         self.results.as_ref()
     }
@@ -162,7 +163,7 @@ impl Routes {
         })
     }
 
-    /// Reads what [`Self::stored`] gave.
+    /// Reads the text of [`Self::stored`].
     pub fn restore(text: &str) -> Result<Self, Unreadable> {
         let read: Text<'_> =
             serde_json::from_str(text).map_err(|error| Unreadable(error.to_string()))?;

@@ -1,8 +1,9 @@
 //! The state of one run: which events have been seen, which calls are the bridge's, and what to do
 //! next. Event in, step out.
 //!
-//! A run that the bridge submitted is known from its first event. One that is attached has a past:
-//! its calls are held until the past has been read ([`Run::settle`]), as their answers may be in it.
+//! A run that the bridge submitted is known from its first event. An attached run has a past: its
+//! calls are held until the past has been read ([`Run::settle`]), as other clients may have
+//! answered them.
 //!
 //! Must not: do IO, spawn, or look at a clock; every ordering rule is tested here without them.
 
@@ -20,33 +21,33 @@ use super::{
 /// What the driver does about one event.
 #[derive(Debug, PartialEq)]
 pub enum Step {
-    /// Seen before: nothing.
+    /// A repetition: do nothing.
     Skip,
     /// Hand it to the app as it is.
     Relay,
-    /// Hand it to the app masked, for it is a call of the bridge's; then do what `Work` says.
+    /// Hand it to the app masked, as it is a call for the bridge; then do what `Work` says.
     Mask(Call, Work),
     /// Hand it to the app; the run has ended.
     Finish,
 }
 
-/// What a call of the bridge's asks for.
+/// What the driver does about a call that is the bridge's.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Work {
     /// Make the call and post the answer.
     Make(Route),
-    /// The same, but it may have been made before: what was known of the run's past is lost, and its
-    /// log has no answer.
+    /// Like `Make`, but the call may have been made before: the record of the run's past is lost,
+    /// and the run's log has no answer.
     Doubtful(Route),
     /// Post this error; nothing is called.
     Refuse(String),
-    /// Nothing: the call was taken before, or its answer stands in the run's log.
+    /// Nothing: the call was taken before, or its answer is in the run's log.
     Nothing,
-    /// Nothing yet: the past is still being read. [`Run::settle`] gives the call out.
+    /// Nothing yet: the past is still being read. [`Run::settle`] returns the call.
     Hold,
-    /// Nothing, and tell the operator: an id that was taken before came with another content.
+    /// Nothing, and warn the operator: an id that was taken before came with another content.
     Altered,
-    /// Nothing, and tell the operator: an eval's call names no agent run to answer to.
+    /// Nothing, and warn the operator: an eval's call names no agent run to answer to.
     Astray,
 }
 
@@ -56,8 +57,7 @@ impl Work {
         matches!(self, Self::Nothing | Self::Hold | Self::Altered | Self::Astray)
     }
 
-    /// The call may have been made, for all that is known. Whatever else a call leads to, no tool is
-    /// reached by it.
+    /// The call may have been made. Only `Make` reaches a tool, so only `Make` becomes doubtful.
     fn doubt(&mut self) {
         if let Self::Make(route @ Route { target: Target::Tool { .. }, .. }) = self {
             *self = Self::Doubtful(route.clone());
@@ -71,16 +71,16 @@ pub struct Run {
     kind: RunKind,
     table: Arc<Table>,
     last_seq: u64,
-    /// Where the past ended that an earlier process read: up to here, others may have answered calls,
-    /// and which ones is not known any more. 0 for any other run.
+    /// The last event of the past that an earlier process read: up to it, other clients may have
+    /// answered calls, and which ones is not known any more. 0 for any other run.
     read_to: u64,
     unnumbered: Unnumbered,
-    /// Every call of the bridge's that was seen, with a hash of its content; `None` where only
-    /// its answer was seen.
+    /// Every call for the bridge that was seen, with a hash of its content; `None` if only its
+    /// answer was seen.
     taken: HashMap<Key, Option<u64>>,
-    /// While the past is being read: the calls that no answer was seen of, in their order.
+    /// While the past is being read: the calls without an answer so far, in their order.
     held: Option<Vec<(Call, Work)>>,
-    /// What an earlier process knew of the past is lost: what was called there may have been made.
+    /// The record of the past is lost: a call there may have been made.
     past_is_lost: bool,
 }
 
@@ -116,16 +116,16 @@ impl Run {
         }
     }
 
-    /// A run that others have fed and answered so far.
+    /// A run whose calls other clients have answered so far.
     pub fn with_past(kind: RunKind, table: Arc<Table>) -> Self {
         Self { held: Some(Vec::new()), ..Self::new(kind, table) }
     }
 
     /// A run that was driven before the bridge was restarted.
     ///
-    /// `seen` are its calls so far, of which nothing is to be decided any more; `again` are those
-    /// that are to be made unless their answers stand in what the stream brings first. The stream is
-    /// read on behind `last_seq`; up to `read_to`, others may have answered calls that are in neither.
+    /// `seen` are its calls so far that need no further decision. `again` are those to be made,
+    /// unless the stream brings their answers first. The stream is read on behind `last_seq`. Up to
+    /// `read_to`, other clients may have answered calls that are in neither list.
     pub fn resumed(
         kind: RunKind,
         table: Arc<Table>,
@@ -139,7 +139,7 @@ impl Run {
             this.taken.insert(key, Some(content));
         }
         for call in again {
-            // The table is the one that claimed it before.
+            // The same table claimed the call before.
             if let Some(route) = this.table.claims(&call).cloned() {
                 let work = this.work(&call, route);
                 this.held.get_or_insert_default().push((call, work));
@@ -148,8 +148,8 @@ impl Run {
         this
     }
 
-    /// A run that was driven before, and of which nobody can tell whether all that was known is there
-    /// still: it is read from its beginning, and a call that has no answer then may have been made.
+    /// A run that was driven before, and whose record may be incomplete. It is read from its
+    /// beginning, and a call without an answer there may have been made.
     ///
     /// `seen` and `again` are as for [`Self::resumed`].
     pub fn with_lost_past(
@@ -161,23 +161,23 @@ impl Run {
         Self { past_is_lost: true, ..Self::resumed(kind, table, (0, 0), seen, again) }
     }
 
-    /// Whether a call of the past may have been made that nothing is known of.
+    /// Whether calls of the past may have been made without a record.
     pub fn past_is_lost(&self) -> bool {
         self.past_is_lost
     }
 
-    /// The last event that was taken in: where a broken stream resumes.
+    /// The last event that was handled: a broken stream resumes behind it.
     pub fn last_seq(&self) -> u64 {
         self.last_seq
     }
 
-    /// The stream is opened, for the first time or anew.
+    /// Notes that the stream is open, for the first time or again.
     pub fn opened(&mut self) {
         self.unnumbered.reopened();
     }
 
-    /// Whether the bridge answers `tool_use`, so that nobody else may; of an eval, the one of
-    /// `agent_run`.
+    /// Whether the bridge answers `tool_use`, so that no other client may. In an eval, `agent_run`
+    /// asks for it.
     pub fn owns(&self, agent_run: &RunId, tool_use: &ToolUseId) -> bool {
         let key = self.key(Some(agent_run), tool_use);
         self.taken.get(&key).is_some_and(Option::is_some)
@@ -190,7 +190,7 @@ impl Run {
             .any(|(key, content)| content.is_some() && key.agent_run.as_ref() == Some(agent_run))
     }
 
-    /// How many calls of the bridge's were seen.
+    /// How many calls for the bridge were seen.
     pub fn calls(&self) -> usize {
         self.taken.values().filter(|content| content.is_some()).count()
     }
@@ -200,23 +200,24 @@ impl Run {
         self.held.is_some()
     }
 
-    /// Nobody has read the run for a while: calls are held as if it had just been attached. What was
-    /// taken before stays taken.
+    /// Holds calls as if the run had just been attached, as no driver has read it for a while.
+    /// Calls that were taken before stay taken.
     pub fn hold(&mut self) {
         self.held.get_or_insert_default();
     }
 
-    /// Tells what a stream of this run repeats that a reader opens who has all events so far.
+    /// The filter for repetitions in a new stream of this run, for a reader that has all events so
+    /// far.
     pub fn repetitions(&self) -> Unnumbered {
         let mut unnumbered = self.unnumbered.clone();
         unnumbered.reopened();
         unnumbered
     }
 
-    /// The past has been read: what it left unanswered is to be done now.
+    /// Ends the past, and returns the calls that it left without an answer.
     pub fn settle(&mut self) -> Vec<(Call, Work)> {
         let mut held = self.held.take().unwrap_or_default();
-        // Others may have answered what lies before, also a call that comes late.
+        // Other clients may have answered calls up to here, also a call that comes late.
         self.read_to = self.read_to.max(self.last_seq);
         if std::mem::take(&mut self.past_is_lost) {
             for (_, work) in &mut held {
@@ -226,12 +227,13 @@ impl Run {
         held
     }
 
-    /// Takes in the next event.
+    /// Handles the next event.
     ///
     /// An event whose `seq` is not beyond the last one is a repetition (wire-protocol §10), and so
-    /// is one without `seq` that a newly opened stream begins with again. Two are none, whatever their
-    /// `seq` is: a call of the bridge's that was not taken, as MANTYX waits for its answer, and the
-    /// run's last event, as the run is not driven any more once it was read.
+    /// is one without `seq` that a newly opened stream begins with again. Two kinds of events are
+    /// never repetitions, whatever their `seq` is. One is a call for the bridge that was not taken,
+    /// as MANTYX waits for its answer. The other is the run's last event, as the driver stops once
+    /// it has read it.
     pub fn on_event(&mut self, event: Event) -> Step {
         let repeated = match (event.seq, event.print) {
             (Some(seq), _) if seq <= self.last_seq => true,
@@ -267,8 +269,8 @@ impl Run {
 
     /// Whether an event that looks like a repetition is a call that was not taken.
     ///
-    /// The numbers of an eval's events may be those of its agent runs, which begin at one each. In
-    /// the stream of an agent run, calls that are published at once may come out of order.
+    /// The numbers of an eval's events may be those of its agent runs, each of which begins at one.
+    /// In the stream of an agent run, calls that are published at once may come out of order.
     fn is_new_call(&self, event: &Event) -> bool {
         let Body::Call(call) = &event.body else { return false };
         self.table.claims(call).is_some()
@@ -276,7 +278,7 @@ impl Run {
     }
 
     fn key(&self, agent_run: Option<&RunId>, tool_use: &ToolUseId) -> Key {
-        // The stream of an agent run has its own calls only, whatever an event says.
+        // The stream of an agent run has only its own calls, whatever an event says.
         let agent_run = agent_run.filter(|_| self.kind == RunKind::Eval).cloned();
         Key { agent_run, tool_use: tool_use.clone() }
     }
@@ -284,14 +286,14 @@ impl Run {
     fn on_answered(&mut self, agent_run: Option<&RunId>, tool_use: &ToolUseId) {
         let key = self.key(agent_run, tool_use);
         if let Some(held) = &mut self.held {
-            // Of an eval's answer that names no run, the tool use has to do.
+            // If an eval's answer names no run, only the tool use can identify the call.
             held.retain(|(call, _)| {
                 call.tool_use != *tool_use
                     || key.agent_run.is_some() && call.agent_run != key.agent_run
             });
         }
-        // An eval's answer that names no run tells nothing of the calls that come after it: the next
-        // one with this tool use may be another agent run's.
+        // An eval's answer that names no run says nothing about later calls: the next one with this
+        // tool use may be another agent run's.
         if self.kind == RunKind::Agent || key.agent_run.is_some() {
             self.taken.entry(key).or_insert(None);
         }
@@ -323,7 +325,7 @@ impl Run {
         match self.taken.insert(self.key(agent_run, &call.tool_use), Some(content)) {
             Some(Some(before)) if before != content => Work::Altered,
             Some(_) => Work::Nothing,
-            // Tools take an object; in place of arguments that are too large stands none.
+            // Tools take an object. The placeholder for arguments that are too large is none.
             None if !call.args.get().starts_with('{') => Work::Refuse(format!(
                 "{TOOL_INPUT_INVALID}: the arguments of `{}` are no JSON object, or larger than the \
                  bridge reads (8 MiB with their event). It was not called.",

@@ -1,11 +1,11 @@
-//! The names in a certificate by which its holder is known: DNS names, URIs and mail addresses of
-//! its `subjectAltName` (RFC 5280 §4.2.1.6). The common name is none of them.
+//! The names in a certificate that identify its holder: DNS names, URIs and mail addresses of its
+//! `subjectAltName` (RFC 5280 §4.2.1.6). The common name is not among them.
 //!
 //! Must not: match by pattern. Two names are the same, or they are not.
 
 use std::fmt;
 
-/// One name. Names of different kinds are different, whatever they say.
+/// One name. Names of different kinds differ, even with the same text.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum San {
     Dns(String),
@@ -13,10 +13,10 @@ pub enum San {
     Email(String),
 }
 
-/// The longest name that is taken, in bytes.
+/// The longest name that is accepted, in bytes.
 const MAX_LEN: usize = 1024;
 
-/// The text is no name that a certificate could be known by.
+/// The text is not a name that a certificate can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadSan {
     #[error("a name has 1 to {MAX_LEN} characters of ASCII, and no space")]

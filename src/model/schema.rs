@@ -1,6 +1,7 @@
 //! Checks the arguments of a call against the tool's own `inputSchema`, before the call is made.
 //!
-//! What cannot be checked is not refused: the server knows its schema best, and checks as well.
+//! If the arguments cannot be checked, the call is made all the same: the server knows its schema
+//! best, and checks as well.
 //!
 //! Must not: fetch a reference, change the arguments (a lossy copy is what is checked), or let the
 //! schema of one server take so much time or memory that another one's tools suffer.
@@ -27,7 +28,7 @@ use super::{
 
 /// The largest arguments that are checked.
 const MAX_ARGUMENTS: usize = 1024 * 1024;
-/// The most mistakes that are told, the longest text of one, and of them all, in bytes.
+/// The most mistakes that an answer lists, the longest text of one, and of all together, in bytes.
 const MAX_MISTAKES: usize = 10;
 const MAX_MISTAKE: usize = 300;
 const MAX_TEXT: usize = 4_000;
@@ -40,7 +41,7 @@ pub struct InputSchema {
     /// The member of `tool` that is its schema.
     key: &'static str,
     compiled: OnceLock<Result<Option<Compiled>, String>>,
-    /// That it cannot be checked against has been told.
+    /// Whether the log says already that the schema cannot be used.
     told: AtomicBool,
 }
 
@@ -51,18 +52,18 @@ struct Compiled {
     validator: Validator,
 }
 
-/// What is known of the arguments of one call.
+/// The result of a check.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// They are what the tool asks for, or it asks for nothing.
+    /// The arguments fit, or the tool has no schema.
     Valid,
-    /// The answer for the model: what is wrong, and where.
+    /// They do not fit. The answer for the model says what is wrong, and where.
     Invalid(String),
     /// They could not be checked.
     Unchecked {
         /// For the log.
         why: String,
-        /// The schema is why, and this is the first time that it is found out.
+        /// The schema is the cause, and this is the first time that it was found.
         news: bool,
     },
 }
@@ -78,7 +79,7 @@ impl InputSchema {
         Self::under("parameters", definition)
     }
 
-    /// The bare schema, of a tool of which nothing else is known any more.
+    /// A schema without its tool, of which nothing else is known any more.
     pub fn alone(schema: &RawValue) -> Self {
         let tool = RawValue::from_string(format!("{{\"inputSchema\":{}}}", schema.get()));
         Self::of(tool.expect("JSON in an object is JSON").into())
@@ -107,7 +108,7 @@ impl InputSchema {
         if arguments.len() > MAX_ARGUMENTS {
             return unchecked(format!("the arguments have over {MAX_ARGUMENTS} bytes"));
         }
-        // Numbers such as 1e400 and lone surrogates are JSON, and no `Value` holds them.
+        // Numbers such as 1e400 and lone surrogates are JSON, but a `Value` cannot hold them.
         let copy: Value = match serde_json::from_str(arguments) {
             Ok(copy) => copy,
             Err(error) => return unchecked(format!("the arguments cannot be copied: {error}")),
@@ -121,14 +122,14 @@ impl InputSchema {
         compiled.explain(&copy).map_or_else(|why| self.unusable(why), |text| invalid(&text))
     }
 
-    /// The schema is why nothing can be said.
+    /// The verdict if the schema cannot be used.
     fn unusable(&self, why: &str) -> Verdict {
         let news = !self.told.swap(true, Ordering::Relaxed);
         Verdict::Unchecked { why: why.to_owned(), news }
     }
 }
 
-/// Two are equal that stand in equal tools.
+/// Schemas are equal if their tools are.
 impl PartialEq for InputSchema {
     fn eq(&self, other: &Self) -> bool {
         self.tool.get() == other.tool.get()
@@ -193,13 +194,14 @@ fn compile(tool: &str, key: &str) -> Result<Option<Compiled>, String> {
     let schema: Value =
         serde_json::from_str(text).map_err(|error| format!("its schema: {error}"))?;
     let room = pattern::room(&schema)?;
-    // The linear engine: an engine that backtracks can be made to take seconds by a pattern and a text
-    // of a few bytes. It refuses look-around and backreferences, and such a schema is not checked.
+    // The linear engine, as a few bytes of pattern and text can make an engine that backtracks take
+    // seconds. It rejects look-around and backreferences, and such a schema is not checked.
     let patterns = PatternOptions::regex().size_limit(room).dfa_size_limit(room);
     let validator = jsonschema::options()
         .offline()
         .with_pattern_options(patterns)
-        // Only some drafts say that `format` refuses, and servers differ in what they refuse.
+        // Only some drafts say that `format` rejects values, and servers differ in what they
+        // reject.
         .should_validate_formats(false)
         .build(&schema)
         .map_err(|error| format!("its schema cannot be used: {}", cut(&error.to_string())))?;
@@ -212,7 +214,7 @@ fn mistake(error: &ValidationError<'_>) -> String {
     let path = if path.is_empty() { "the arguments" } else { path };
     let what = match error.kind() {
         ValidationErrorKind::Required { property } => format!("{property} is required"),
-        // The error says it of the name; the place is that of the object.
+        // The error is about the name; the place is that of the object.
         ValidationErrorKind::PropertyNames { error } => {
             format!("a property name is not allowed: {}", error.masked_with("it"))
         }

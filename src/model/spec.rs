@@ -22,23 +22,23 @@ use super::{
     routes::{Routes, Stored},
 };
 
-/// The most entries of `tools`, the tools inside of them included. MANTYX takes 64 of each.
+/// The most entries of `tools`, with the tools inside of them. MANTYX takes 64 of each.
 const MOST_TOOLS: usize = 4096;
 /// The most members of the spec itself.
 const MOST_MEMBERS: usize = 1 << 16;
 
-/// A spec as the caller sent it, with the place of its `tools`. All places are in `body`, of which
-/// the spec may be a part.
+/// A spec as the caller sent it, with the position of its `tools`. All positions are offsets in
+/// `body`, of which the spec may be a part.
 #[derive(Debug)]
 pub struct Spec {
     body: Bytes,
-    /// The value of `tools`, where the spec has one.
+    /// The value of `tools`, if the spec has one.
     tools: Option<Range<usize>>,
-    /// Where a new member can be put: right after the opening brace.
+    /// Where a new member can be inserted: right after the opening brace.
     open: usize,
     is_empty: bool,
     refs: Vec<CallerRef>,
-    /// Whether `refs` are others than the body has.
+    /// Whether `refs` differ from those in the body.
     is_replaced: bool,
 }
 
@@ -46,20 +46,21 @@ pub struct Spec {
 #[derive(Debug)]
 struct CallerRef {
     text: Bytes,
-    /// The names that the model sees of it, as far as its text tells, unless a backend fills it.
+    /// The names under which the model sees it, as far as its text says; none if a backend fills
+    /// it.
     names: Vec<String>,
     placeholder: Option<Placeholder>,
 }
 
-/// A ref that may name a backend of the bridge and leave the content to it. One of another kind
-/// than `local` means nothing else.
+/// A placeholder: a ref that may name a backend of the bridge and leave the content to it. A ref of
+/// any kind but `local` has no other meaning.
 #[derive(Debug)]
 struct Placeholder {
     kind: RefKind,
     name: String,
 }
 
-/// The body is no spec that the bridge could inject into. The text is one for the caller.
+/// Why the bridge cannot inject into a body. The text is for the caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     #[error("the body is not JSON: {0}")]
@@ -80,7 +81,7 @@ pub enum SpecError {
     GoingDown,
 }
 
-/// The refs that were asked for cannot be given.
+/// Why the requested refs cannot be given.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InjectError {
     #[error("the bridge has no backend {name:?} of the kind asked for that this app may use")]
@@ -91,7 +92,7 @@ pub enum InjectError {
     Refused(BackendName),
 }
 
-/// Which backends a run gets where its spec holds no placeholder.
+/// Which backends a run gets if its spec has no placeholder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
     /// All that the app may use.
@@ -100,7 +101,7 @@ pub enum Selection {
     Named(Vec<String>),
 }
 
-/// A spec with its refs, and what they mean for the run.
+/// A spec with its refs, and the run's table.
 #[derive(Debug)]
 pub struct Injected {
     /// The new body, in pieces.
@@ -115,19 +116,21 @@ pub struct Injected {
 pub struct Table {
     routes: Arc<Routes>,
     backends: Arc<BTreeSet<BackendName>>,
-    /// Names that the caller took, to the offer's; and the names given in their stead.
+    /// Maps the names that the caller took, and the names given in their place, to the offer's
+    /// names.
     renamed: HashMap<String, Arc<str>>,
     taken: HashSet<Arc<str>>,
-    /// The run has the tool that fetches results later.
+    /// Whether the run has the tool that fetches results later.
     results: bool,
-    /// The bridge did not put the names into the run: a name alone proves nothing.
+    /// Whether the app, and not the bridge, put the names into the run: then a name alone proves
+    /// nothing.
     assumed: bool,
 }
 
-/// What is kept of a [`Table`] beside its routes.
+/// The record of a [`Table`] without its routes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredTable {
-    /// The digest of the routes, which are kept once for all runs that have them.
+    /// The digest of the routes, which the journal keeps once for all runs that have them.
     pub routes: Arc<str>,
     backends: Vec<String>,
     renamed: BTreeMap<String, String>,
@@ -149,11 +152,11 @@ impl Table {
         Self { routes, backends, renamed, taken, results: false, assumed: false }
     }
 
-    /// The table of a run that its app submitted itself, with refs of `backends` that it had from
-    /// the bridge.
+    /// The table of a run that its app submitted itself, with refs of `backends` that the app had
+    /// from the bridge.
     ///
-    /// Where the app's own names clashed with the bridge's, [`Spec::inject`] had given the latter a
-    /// suffix; these are known as well.
+    /// If the app's own names clashed with the bridge's, [`Spec::inject`] gave the latter a suffix;
+    /// the table has these names as well.
     pub fn assumed(offer: &Offer, backends: BTreeSet<BackendName>) -> Self {
         let mut renamed = HashMap::new();
         for name in offer.refs(&backends).flat_map(Ref::names) {
@@ -168,7 +171,7 @@ impl Table {
         Self { renamed, results, assumed: true, ..table }
     }
 
-    /// The table to be kept, and its routes.
+    /// The record of the table, and its routes.
     pub fn stored(&self) -> (StoredTable, &Stored) {
         let routes = self.routes.stored();
         let renamed = self.renamed.iter().map(|(new, name)| (new.clone(), name.to_string()));
@@ -183,7 +186,7 @@ impl Table {
         (table, routes)
     }
 
-    /// The table that was kept; `routes` are those of its digest.
+    /// Restores the table; `routes` are those of its digest.
     pub fn restore(stored: &StoredTable, routes: Arc<Routes>) -> Self {
         let backends = stored.backends.iter().filter_map(|name| BackendName::parse(name).ok());
         let renamed = stored.renamed.iter().map(|(new, name)| (new.clone(), name.as_str().into()));
@@ -196,16 +199,16 @@ impl Table {
         }
     }
 
-    /// The table that was kept, whose routes are lost; `routes` are others, by which its names may
-    /// lead elsewhere.
+    /// Restores a table whose routes are lost. `routes` are others, by which its names may lead
+    /// elsewhere.
     pub fn remade(stored: &StoredTable, routes: Arc<Routes>) -> Self {
         Self { assumed: true, ..Self::restore(stored, routes) }
     }
 
-    /// Where `call` leads, if it is the bridge's to answer.
+    /// Where `call` leads, if the bridge is to answer it.
     ///
-    /// Where the bridge wrote the run's refs, the name says it. Otherwise the app may have a tool
-    /// of the same name, and kind and server must agree.
+    /// If the bridge wrote the run's refs, the name decides. Otherwise the app may have a tool of
+    /// the same name, so kind and server must agree as well.
     pub fn claims(&self, call: &Call) -> Option<&Route> {
         let route = self.route(&call.name)?;
         (!self.assumed || route.is_meant_by(call)).then_some(route)
@@ -224,7 +227,7 @@ impl Table {
         })
     }
 
-    /// The name of the tool that fetches results later, where the run has it.
+    /// The name of the tool that fetches results later, if the run has it.
     pub fn results(&self) -> Option<&str> {
         let name = self.routes.results().filter(|_| self.results)?;
         let given = || self.renamed.iter().find(|(_, original)| *original == name);
@@ -265,13 +268,13 @@ impl Table {
 }
 
 impl Spec {
-    /// Finds what injection needs to know in `body`.
+    /// Reads what injection needs from `body`.
     pub fn read(body: Bytes) -> Result<Self, SpecError> {
         Self::of(RunKind::Agent, body)
     }
 
-    /// Finds what injection needs to know in `body`, which starts a run of this kind: of the whole
-    /// or, where an eval brings its agent along, of that.
+    /// Reads what injection needs from `body`, which starts a run of this kind. In an eval that has
+    /// its agent inline, the spec is that agent.
     pub fn of(kind: RunKind, body: Bytes) -> Result<Self, SpecError> {
         let text = std::str::from_utf8(&body)
             .map_err(|error| SpecError::NotJson(format!("it is not UTF-8 ({error})")))?;
@@ -296,7 +299,7 @@ impl Spec {
         Ok(Self { body, tools, open, is_empty, refs, is_replaced: false })
     }
 
-    /// The caller's own `tools`, as text, where the spec has the key.
+    /// The caller's own `tools`, as text, if the spec has the key.
     pub fn tools(&self) -> Option<Bytes> {
         // A copy: a session remembers it, and a slice would keep the whole spec in memory.
         Some(Bytes::copy_from_slice(self.body.get(self.tools.clone()?)?))
@@ -307,14 +310,14 @@ impl Spec {
         vec![self.body.clone()]
     }
 
-    /// The spec with `tools`, which an earlier [`Spec::tools`] gave, in place of its own.
+    /// The spec with `tools`, from an earlier [`Spec::tools`], in place of its own.
     pub fn with_tools(mut self, tools: &Bytes) -> Result<Self, SpecError> {
         self.refs = CallerRef::read_all(tools)?;
         self.is_replaced = true;
         Ok(self)
     }
 
-    /// Puts the refs of `offer` into the spec: those that placeholders name, else those of
+    /// Injects the refs of `offer` into the spec: those that placeholders name, or else those of
     /// `selection`.
     pub fn inject(&self, offer: &Offer, selection: &Selection) -> Result<Injected, InjectError> {
         let pick = |name: &str, kind: Option<RefKind>| {
@@ -335,7 +338,7 @@ impl Spec {
         for own in &self.refs {
             let filled = match &own.placeholder {
                 None => None,
-                // A local tool without `parameters` is as well the caller's own.
+                // A local tool without `parameters` may also be the caller's own.
                 Some(own) if own.kind == RefKind::Local => pick(&own.name, Some(own.kind)).ok(),
                 Some(own) => Some(pick(&own.name, Some(own.kind))?),
             };
@@ -357,7 +360,7 @@ impl Spec {
             }
         }
         if chosen.is_empty() && !self.is_replaced {
-            // Nothing is given, so that nothing is the bridge's to write.
+            // The run gets no ref, so the body stays untouched.
             let (body, counts) = (self.untouched(), BTreeMap::new());
             return Ok(Injected { body, table: Table::empty(), counts });
         }
@@ -397,7 +400,8 @@ impl Spec {
             table.results = true;
             list.push(table.settle(results, &caller));
         }
-        // A backend that contributes nothing (omitted, or without tools) makes no run ours.
+        // A run with backends that contribute nothing (omitted, or without tools) has no tool of
+        // the bridge.
         if counts.values().all(|&tools| tools == 0) {
             table.backends = Arc::default();
         }
@@ -428,7 +432,8 @@ impl Spec {
 }
 
 impl Table {
-    /// The text of `one` for this run, with the names that the caller has taken replaced.
+    /// The text of `one` for this run, with other names in place of those that the caller has
+    /// taken.
     fn settle(&mut self, one: &Ref, caller: &HashSet<&str>) -> Bytes {
         if !one.names().any(|name| caller.contains(name.as_ref())) {
             return one.json.clone();
@@ -454,7 +459,7 @@ impl Table {
 /// An object somewhere in a body.
 struct Object<'a> {
     members: Members<'a>,
-    /// Where its first member can be put, from its own start.
+    /// Where its first member can be inserted, from its own start.
     open: usize,
 }
 
@@ -509,7 +514,7 @@ impl CallerRef {
             true
         });
         if read.is_err() {
-            // It is MANTYX's to refuse.
+            // MANTYX refuses such an entry.
             (tools, has_card, has_parameters) = (None, false, false);
         }
         let placeholder = match (kind, &name) {

@@ -1,8 +1,8 @@
-//! The trace that an app's request belongs to (W3C Trace Context), as it travels on to the peers
+//! The trace that an app's request belongs to (W3C Trace Context), which travels on to the peers
 //! that answer the calls of its run.
 //!
-//! It is passed on as it came or, where the bridge has a span of its own (`traces`), as that span's.
-//! What is malformed is left out, as the recommendation wants it.
+//! The bridge passes it on as it came or, if the bridge has a span of its own (`traces`), with that
+//! span as the parent. Malformed headers are left out, as the recommendation asks.
 //!
 //! Must not: draw an id, or decide what is sampled.
 
@@ -19,19 +19,19 @@ const MAX_STATE: usize = 512;
 /// The most members of one (§3.3.1.1).
 const MAX_MEMBERS: usize = 32;
 
-/// The trace is recorded by whoever has sent this (§3.2.2.5).
+/// The sender records the trace (§3.2.2.5).
 const SAMPLED: u8 = 1;
 /// The trace's id is random (Trace Context Level 2), which holds for the whole trace.
 const RANDOM: u8 = 2;
 
-/// Where in a trace a request is.
+/// The position of a request in a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace {
     parent: String,
     state: Option<String>,
 }
 
-/// What a `traceparent` says.
+/// The fields of a `traceparent`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ids {
     pub trace: NonZeroU128,
@@ -40,14 +40,14 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// Whether the trace is recorded by whoever has sent this.
+    /// Whether the sender records the trace.
     pub fn is_sampled(&self) -> bool {
         self.flags & SAMPLED != 0
     }
 }
 
 impl Trace {
-    /// Reads the values of all headers of these names; `None` where no trace can be made of them.
+    /// Reads the values of all headers of these names; `None` if they are no trace.
     pub fn read(parents: &[&str], states: &[&str]) -> Option<Self> {
         let [parent] = parents else { return None };
         let parent = parent.trim();
@@ -65,7 +65,7 @@ impl Trace {
         Self { parent: written(Ids { trace, span, flags: SAMPLED }), state: None }
     }
 
-    /// The same trace in its span `span`, which is recorded: what is told to others from there.
+    /// The same trace with its span `span`, which is recorded, as the parent.
     pub fn within(&self, span: NonZeroU64) -> Self {
         let Ids { trace, flags, .. } = self.ids();
         let flags = flags & RANDOM | SAMPLED;
@@ -107,7 +107,7 @@ fn ids(parent: &str) -> Option<Ids> {
     Some(Ids { trace, span, flags })
 }
 
-/// `version-trace-parent-flags` (§3.2.2), where a later version may go on behind that.
+/// `version-trace-parent-flags` (§3.2.2); a later version may have more behind that.
 fn is_parent(text: &str) -> bool {
     let hex = |part: &str, length: usize| {
         part.len() == length && part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))

@@ -1,12 +1,12 @@
-//! Characters that a reader does not see, or does not see where they are: what a text says to a model
-//! must be what it says to the person who looks at it.
+//! Characters that a reader does not see, or does not see in their place: a text must say the same
+//! to a model as to the person who looks at it.
 //!
-//! Must not: change text that goes anywhere but before people's eyes.
+//! Must not: change any text but one that is shown to people.
 
 use std::fmt::Write as _;
 
-/// Whether `c` has no business in a text, wherever it stands: it steers a terminal, turns text
-/// around, or is not seen at all. Line ends and tabs are no such thing.
+/// Whether `c` is unwanted anywhere in a text: it steers a terminal, changes the direction of text,
+/// or is not visible at all. Line ends and tabs are allowed.
 pub fn hides(c: char) -> bool {
     let is_layout = matches!(c, '\n' | '\t');
     let is_unseen = matches!(
@@ -18,7 +18,7 @@ pub fn hides(c: char) -> bool {
         | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}'
         // Letters that look like nothing.
         | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{3164}' | '\u{ffa0}'
-        // What nobody but its author knows.
+        // Private use: only its author knows the meaning.
         | '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..='\u{10ffff}'
     );
     (c.is_control() && !is_layout) || is_unseen

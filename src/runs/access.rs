@@ -1,4 +1,4 @@
-//! How a run's stream stands with MANTYX, as apps and the status are told.
+//! Whether MANTYX serves a run's stream, for apps and the status.
 //!
 //! Must not: open a stream, or decide when the next attempt is made (driver.rs does).
 
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::upstream::OpenError;
 
-/// How the stream of a run stands.
+/// The state of a run's stream.
 #[derive(Debug, Clone, Default)]
 pub enum Access {
     /// The driver has not heard from MANTYX yet.
@@ -16,7 +16,7 @@ pub enum Access {
     Untried,
     /// It is being read.
     Open,
-    /// It was, and is about to be opened anew.
+    /// It was open, and the driver is about to open it again.
     Broken,
     Failing(Arc<Failure>),
 }
@@ -24,21 +24,21 @@ pub enum Access {
 /// The stream cannot be opened.
 #[derive(Debug)]
 pub struct Failure {
-    /// What came of the last attempt.
+    /// The error of the last attempt.
     pub error: OpenError,
-    /// When the first one failed of those that did since the stream was open.
+    /// The time of the first failure since the stream was last open.
     pub since: Instant,
 }
 
 impl Failure {
-    /// One that has only begun.
+    /// A failure that begins now.
     pub(super) fn new(error: OpenError) -> Self {
         Self { error, since: Instant::now() }
     }
 }
 
 impl Access {
-    /// What is wrong, if something is.
+    /// The failure, if there is one.
     pub fn failure(&self) -> Option<&Arc<Failure>> {
         match self {
             Self::Failing(failure) => Some(failure),
@@ -46,8 +46,8 @@ impl Access {
         }
     }
 
-    /// MANTYX's answer in place of the stream. A network that fails gives none: the app's stream then
-    /// waits for it, as the driver does.
+    /// The failure, if it is an answer of MANTYX. A network failure is none: then the app's stream
+    /// waits until the network works, as the driver does.
     pub(super) fn answer(&self) -> Option<&Arc<Failure>> {
         self.failure().filter(|failure| failure.error.is_answer())
     }

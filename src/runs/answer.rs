@@ -1,6 +1,6 @@
-//! Answers one call of a driven run: has it made, and posts what comes of it.
+//! Answers one call of a driven run: makes it, and posts its answer.
 //!
-//! Must not: decide whether a call is to be made; `model::run` has, and `model::recovery`.
+//! Must not: decide whether a call is made (`model::run` and `model::recovery` do).
 
 use std::{borrow::Cow, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -25,17 +25,18 @@ use crate::{
     upstream::{Posted, ResultPost},
 };
 
-/// MANTYX waits so long for a result (`localToolTimeoutMs`, wire-protocol §5); later, nobody does.
+/// How long MANTYX waits for a result (`localToolTimeoutMs`, wire-protocol §5). After that, posting
+/// an answer has no use.
 pub(super) const POST_WITHIN: Duration = Duration::from_secs(300);
 
 /// How a call is to be answered.
 #[derive(Debug)]
 pub(super) enum Task {
-    /// Make it, or ask for the work that it has started before.
+    /// Make the call, or ask the peer for the work that the call has started before.
     Make(Route),
     /// Post this error; nothing is called.
     Refuse(String, Ending),
-    /// Post this body, which was kept.
+    /// Post this body, which the journal had at the start.
     Post(Bytes),
     /// Post the body that the journal has.
     PostAgain,
@@ -50,7 +51,7 @@ struct ToolResult<'a> {
     answer: &'a Answer,
 }
 
-/// Answers `call`, and writes down in `recorder` how far that is.
+/// Answers `call`, and records every stage in `recorder`.
 pub(super) async fn answer(
     runs: Arc<Runs>,
     run: Arc<DrivenRun>,
@@ -67,7 +68,7 @@ pub(super) async fn answer(
         Err(_panic) => {
             error!(
                 run = %run.key.run, toolUseId = %tool_use, tool,
-                "a call's task panicked; the call is answered with an error"
+                "a call's task panicked; answering the call with an error"
             );
             let Made { answer, .. } = Made::internal(&tool, recorder.has_reached_tool());
             written(&tool_use, answer, &recorder).await
@@ -83,14 +84,14 @@ pub(super) async fn answer(
         let post = ResultPost { path: &path, body, trace, deadline };
         let (posted, body) = delivered(&runs, &run, &tool_use, &recorder, post).await;
         span.outcome(posted.as_str(), matches!(posted, Posted::Failed | Posted::Refused(_)));
-        // Of a run that is left to the next process, this one posts it.
+        // At shutdown the answer stays in the journal too: the next process posts it.
         if posted == Posted::Unwanted(StatusCode::NOT_FOUND)
             && (!run.has_ended() || runs.draining().is_cancelled())
             && runs.keep_unwanted(&run, &recorder, body.len())
         {
             info!(
                 run = %run.key.run, toolUseId = %tool_use,
-                "MANTYX does not know the run; the answer is kept until it does"
+                "MANTYX does not know the run; keeping the answer until it does"
             );
             return;
         }
@@ -98,7 +99,7 @@ pub(super) async fn answer(
     recorder.close();
 }
 
-/// What is to be posted for `call`. `None`: it is left to the next process.
+/// The body to post for `call`. `None`: the call is left to the next process.
 async fn body(
     runs: &Arc<Runs>,
     run: &Arc<DrivenRun>,
@@ -128,9 +129,9 @@ async fn body(
     Some(written(&tool_use, answer, recorder).await)
 }
 
-/// Posts the answer. One that MANTYX does not take as it is, as it is too large or MANTYX cannot read
-/// it, is replaced by a short error, so that the call has an answer all the same: the model would
-/// otherwise wait for it in vain. With what came of it goes the body that was posted last.
+/// Posts the answer. If MANTYX rejects it, as it is too large or MANTYX cannot read it, a short
+/// error is posted in its place: without any answer, the model would wait until the call times out.
+/// Returns the outcome with the body that was posted last.
 async fn delivered(
     runs: &Runs,
     run: &DrivenRun,
@@ -151,7 +152,7 @@ async fn delivered(
     }
 }
 
-/// How the error begins that is posted in place of an answer which MANTYX refused.
+/// The beginning of the error that replaces an answer which MANTYX refused.
 const REFUSED: &str = "MANTYX refused the answer to this call";
 
 fn refusal(status: StatusCode, size: usize) -> String {
@@ -166,7 +167,8 @@ fn refusal(status: StatusCode, size: usize) -> String {
     )
 }
 
-/// Whether `body` is such an error. There is no other after it, also where a crash came between.
+/// Whether `body` is such an error. It is not replaced again, also after a restart: the journal has
+/// it as the call's answer.
 fn is_replaced(body: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Posted<'a> {
@@ -176,7 +178,8 @@ fn is_replaced(body: &[u8]) -> bool {
     serde_json::from_slice::<Posted<'_>>(body).is_ok_and(|body| body.error.starts_with(REFUSED))
 }
 
-/// Has the call made, or asks for what it has started before. `None`: it is left to the next process.
+/// Makes the call, or asks for the work that it has started before. `None`: the call is left to the
+/// next process.
 async fn make(
     runs: &Arc<Runs>,
     run: &Arc<DrivenRun>,
@@ -200,7 +203,7 @@ async fn make(
             Err(Left) => {
                 info!(
                     run = %run_id, toolUseId = %tool_use, tool,
-                    "left; a person is asked again after the restart"
+                    "left to the next process, which asks for approval again"
                 );
                 return None;
             }
@@ -208,7 +211,10 @@ async fn make(
         () = run.cancel.cancelled() => cancelled(),
         () = stop.cancelled() => cancelled(),
         () = recorder.left() => {
-            info!(run = %run_id, toolUseId = %tool_use, tool, "left; it is asked for after the restart");
+            info!(
+                run = %run_id, toolUseId = %tool_use, tool,
+                "left to the next process, which asks the peer"
+            );
             return None;
         }
     };
@@ -227,7 +233,8 @@ fn cancelled() -> Answer {
     Answer::Error("The call was cancelled because its run was.".to_owned())
 }
 
-/// The body to be posted, which is in the journal when this returns.
+/// The body to post. When this returns, the journal has it on disk, if the disk works and the app
+/// has room for it.
 async fn written(tool_use: &ToolUseId, answer: Answer, recorder: &CallRecorder) -> Bytes {
     let answer = answer.within_limits();
     let result = ToolResult { tool_use_id: tool_use.as_str(), answer: &answer };

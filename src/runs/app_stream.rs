@@ -1,7 +1,7 @@
-//! A run's events as one app reads them: out of the run's log, and out of MANTYX's own replay where
-//! the app asks for what the log has dropped. Calls of the bridge's are masked in both.
+//! A run's events as one app reads them: out of the run's log, or out of MANTYX's own replay if the
+//! app asks for events that the log has dropped. In both, calls for the bridge are masked.
 //!
-//! Must not: hold the driver or another app up. A reader pulls; one that falls behind is ended and
+//! Must not: hold up the driver or another app. A reader pulls; one that falls behind is closed and
 //! resumes by `seq`.
 
 use std::{sync::Arc, time::Duration};
@@ -32,10 +32,10 @@ use crate::{
     upstream::OpenError,
 };
 
-/// A stream that an app has open outlives refusals of MANTYX for so long, as the driver goes on
-/// trying. Then it ends, so that the app asks anew and is told.
+/// If MANTYX refuses the run's stream, an app's open stream stays open this long, as the driver
+/// goes on trying. Then it is closed, so that the app's next request gets MANTYX's answer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often a silent stream shows the app that it lives.
+/// How often a silent stream sends a comment, so that the app knows that it lives.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 const HEARTBEAT_FRAME: Bytes = Bytes::from_static(b": ping\n\n");
 
@@ -61,14 +61,15 @@ impl Wake {
         Self { events, access, begun: Instant::now() }
     }
 
-    /// How the run's stream stands. What changes after this wakes [`Self::news`].
+    /// The state of the run's stream. Any later change wakes [`Self::news`].
     fn look(&mut self) -> Access {
         self.events.mark_unchanged();
         self.access.borrow_and_update().clone()
     }
 
-    /// Ends with news; `false` when MANTYX has refused the run's stream for too long. A stream that
-    /// began after it was refused has brought what was left, and ends at once.
+    /// Resolves when the log or the stream's state has changed; `false` if MANTYX has refused the
+    /// run's stream for too long. An app's stream that began after the refusal has delivered what
+    /// the log had, and ends at once.
     async fn news(&mut self, access: &Access) -> bool {
         let refused = access.answer().map(|failure| {
             let patience = if failure.since < self.begun { Duration::ZERO } else { PATIENCE };
@@ -104,11 +105,10 @@ struct Replay {
     response: reqwest::Response,
     framer: Framer,
     seq: u64,
-    /// What the app has of the events without a number.
+    /// The events without a number that the app has already.
     repetitions: Unnumbered,
-    /// Whether MANTYX has closed it.
     ended: bool,
-    /// Pays for what is there of an event, until the app has taken it.
+    /// Holds memory of the budget for the unfinished event, until the app has taken it.
     held: Held,
 }
 
@@ -132,7 +132,7 @@ impl Replay {
         Self { response, framer, seq, repetitions, ended: false, held }
     }
 
-    /// `out` for the app. It was paid for as it came, and is until the app has taken it.
+    /// Wraps `out` for the app. Its bytes stay charged to the budget until the app has taken them.
     fn hand_out(&mut self, out: Vec<u8>) -> Bytes {
         let mut held = self.held.take();
         self.held.follow(self.framer.unfinished().len());
@@ -141,8 +141,8 @@ impl Replay {
     }
 }
 
-/// Where the events of `run` behind `last_seq` come from. While the log has none, it is waited until
-/// MANTYX has given the run's stream, or refused it.
+/// Where the events of `run` behind `last_seq` come from. If the log has none yet, this waits until
+/// MANTYX has opened the run's stream, or refused it.
 async fn begin(
     runs: &Arc<Runs>,
     run: &Arc<DrivenRun>,
@@ -178,7 +178,11 @@ async fn begin(
     }
 }
 
-/// The events of `run` behind `last_seq`. The error is MANTYX's, which gives no events.
+/// The events of `run` behind `last_seq`.
+///
+/// # Errors
+///
+/// MANTYX's refusal of the run's stream.
 pub async fn open(
     runs: &Arc<Runs>,
     run: Arc<DrivenRun>,
@@ -195,8 +199,8 @@ pub async fn open(
     }))
 }
 
-/// Opens MANTYX's own replay; once more, where the run's credential was refused and the app has shown
-/// another one since.
+/// Opens MANTYX's own replay. If the run's credential was refused and the app has shown another one
+/// since, this tries once more.
 async fn replay(
     runs: &Arc<Runs>,
     run: &DrivenRun,
@@ -226,7 +230,7 @@ impl AppStream {
     async fn next(&mut self) -> Option<Bytes> {
         let draining = self.runs.draining().clone();
         loop {
-            // In the middle of an event stands nothing else.
+            // No heartbeat may interrupt an event.
             let is_inside = matches!(self.from, From::Last(..));
             let pause = if is_inside { SILENCE } else { HEARTBEAT };
             let step = async {
@@ -236,7 +240,7 @@ impl AppStream {
                     From::Opening(opening) => match opening.await {
                         Ok(replay) => Turn::To(From::Replay(replay)),
                         Err(failure) => {
-                            debug!(error = %failure.error, "a replay cannot be opened");
+                            debug!(error = %failure.error, "cannot open a replay");
                             Turn::To(From::Ended)
                         }
                     },
@@ -279,7 +283,7 @@ impl AppStream {
                     self.runs.metrics.app_streams_slow.inc();
                     info!(
                         run = %self.run.key.run, app = %self.run.app, seq,
-                        "an app reads too slowly; its stream is closed and can be resumed"
+                        "an app reads too slowly; closed its stream, which it can resume"
                     );
                     return None;
                 }
@@ -290,11 +294,11 @@ impl AppStream {
 
 enum Turn {
     Bytes(Bytes),
-    /// These, and then the end.
+    /// These bytes, and then the end.
     Last(Bytes),
-    /// The app has not read as fast as events came; it has them up to this one.
+    /// The app reads slower than events come; it has them up to this `seq`.
     Behind(u64),
-    /// It has them up to this one, which is all but the last.
+    /// The app has the events up to this `seq`; the log does not keep the next one.
     Elsewhere(u64),
     /// The beginning of the last event, whose rest has not come yet.
     BeginsLast(Bytes),
@@ -333,19 +337,21 @@ async fn read_last(response: &mut reqwest::Response, blank: &mut BlankLine) -> T
     }
 }
 
-/// Whether the event that begins so, and is too large, is the last one of `run`.
+/// Whether the event, which is too large and of which this is the beginning, is the last one of
+/// `run`.
 fn is_last(run: &DrivenRun, framer: &Framer) -> bool {
     let fields = framer.beginning().fields();
     let data = fields.data.unwrap_or_default();
     let beginning = Beginning::read(fields.id.as_deref(), fields.event.as_deref(), &data);
     match beginning.event.body {
         Body::End(kind) => kind == run.key.kind,
-        // Nothing tells what it is, but that the run is over and its log does not have the end.
+        // The beginning does not tell its kind, but the run is over and its log lacks the last
+        // event.
         _ => !beginning.is_known && run.log.has_left_last(),
     }
 }
 
-/// May be dropped while it waits: `chunk` loses nothing, and nothing is there beside the framer.
+/// May be dropped while it waits: `chunk` loses nothing, and all bytes so far are in the framer.
 async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
     loop {
         let mut out = Vec::new();
@@ -358,13 +364,14 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
                 },
                 Ok(None) => break,
                 Err(_) if is_last(run, &replay.framer) => {
-                    // Megabytes, which are not copied where nothing stands before them.
+                    // The event has megabytes, which are copied only if other bytes come before
+                    // them.
                     let rest = replay.framer.take_rest();
                     let bytes = if out.is_empty() { rest } else { [out, rest].concat() };
                     return Turn::BeginsLast(replay.hand_out(bytes));
                 }
                 Err(error) => {
-                    warn!(run = %run.key.run, %error, "an event of MANTYX is skipped in a replay");
+                    warn!(run = %run.key.run, %error, "skipping an event of MANTYX in a replay");
                     continue;
                 }
             };
@@ -372,7 +379,7 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
             let is_end = matches!(event.body, Body::End(kind) if kind == run.key.kind);
             let is_repeated = match (event.seq, event.print) {
                 (Some(seq), _) => seq <= replay.seq,
-                // The driver alone has read the last one: no app has it, where it is read here.
+                // Only the driver has read the last event: no app has it if it is read here.
                 (None, Some(print)) => replay.repetitions.repeats(print) && !is_end,
                 (None, None) => false,
             };
@@ -408,11 +415,11 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
             Ok(Some(chunk)) => {
                 replay.framer.push(&chunk);
                 if let Err(error) = replay.held.keep_up(replay.framer.unfinished().len()).await {
-                    info!(run = %run.key.run, %error, "a replay is closed and can be resumed");
+                    info!(run = %run.key.run, %error, "closed a replay; the app can resume it");
                     return Turn::To(From::Ended);
                 }
             }
-            // A last frame may wait for its line feed.
+            // The last frame may still lack its line feed.
             Ok(None) => replay.ended = true,
             Err(error) => {
                 let error = error_chain(&error.without_url());

@@ -1,7 +1,7 @@
-//! Calls that wait for a person: what is asked, who may decide, and what was decided of late.
+//! Calls that wait for approval: the open questions, who may decide them, and recent decisions.
 //!
-//! Nothing here is kept over a restart: a call that waits has not been dispatched, so it is asked
-//! about anew, under the same id (`model::approval`).
+//! No question is kept over a restart. A call that waits has not been dispatched, so the next
+//! process asks about it again, under the same id (`model::approval`).
 //!
 //! Must not: decide which calls need a person, or make one.
 
@@ -28,10 +28,10 @@ use crate::{
     },
 };
 
-/// The most calls of one app that wait, and the most bytes of their arguments.
+/// The most calls of one app that may wait for approval, and the most bytes of their arguments.
 const MOST: usize = 256;
 const MOST_BYTES: usize = 16 << 20;
-/// The most questions of one app that are remembered when they have ended.
+/// The most ended questions of one app that are remembered.
 pub const KEEP: usize = 100;
 
 /// The questions of all apps.
@@ -39,7 +39,7 @@ pub const KEEP: usize = 100;
 pub struct Approvals {
     inner: Mutex<Inner>,
     changes: Changes,
-    /// The questions that have ended.
+    /// Counts the questions that have ended.
     pub ended: ByLabel<Outcome, Counter>,
 }
 
@@ -85,11 +85,11 @@ pub struct Approval {
 pub struct Ended {
     pub outcome: Outcome,
     pub at: SystemTime,
-    /// What the one who decided has said to it.
+    /// The reason that the person gave.
     pub reason: Option<String>,
 }
 
-/// What a person says.
+/// What a person has decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     pub approved: bool,
@@ -100,13 +100,13 @@ pub struct Decision {
 /// Who has decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decider {
-    /// Whoever has the operator's secret.
+    /// A caller with the operator's secret.
     Operator,
     /// The app whose call it is, which may decide on its own (`approves`).
     App,
 }
 
-/// A decision came to nothing.
+/// Why a decision has no effect.
 #[derive(Debug)]
 pub enum Undecidable {
     /// There is no such question, or it is another app's.
@@ -115,7 +115,7 @@ pub enum Undecidable {
     Ended(Box<Approval>),
 }
 
-/// As many calls of the app wait as may.
+/// The app has as many waiting calls as it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooMany;
 
@@ -129,12 +129,12 @@ pub(super) struct Question<'a> {
 }
 
 impl Approvals {
-    /// Questions of which every change is told there.
+    /// Reports every change of a question to `changes`.
     pub fn telling(changes: Changes) -> Self {
         Self { changes, ..Self::default() }
     }
 
-    /// Asks about a call; without a decision until then, it counts as denied.
+    /// Asks about a call. Without a decision before `until`, the call counts as denied.
     pub(super) fn ask(&self, call: &CallRequest, until: Instant) -> Result<Question<'_>, TooMany> {
         let (tell, decision) = oneshot::channel();
         let mut inner = self.lock();
@@ -145,7 +145,7 @@ impl Approvals {
         });
         let (app, arguments) = (&call.app, call.arguments.get());
         if count >= MOST || bytes + arguments.len() > MOST_BYTES {
-            warn!(%app, tool = call.name, count, "too many calls wait for approval; one is denied");
+            warn!(%app, tool = call.name, count, "too many calls wait for approval; denying one");
             return Err(TooMany);
         }
         let number = inner.next;
@@ -237,11 +237,12 @@ impl Approvals {
         inner.waiting.values().filter(of).count()
     }
 
-    /// The question ends so, if it still waits; how it stands then.
+    /// Ends the question, if it still waits. Returns its final state.
     fn end(&self, number: u64, outcome: Outcome, decision: Option<Decision>) -> Option<Approval> {
         let mut inner = self.lock();
         let Waiting { mut approval, tell } = inner.waiting.remove(&number)?;
-        // Nobody hears it: the call is being dropped, and this is a moment before its question is.
+        // If the receiver is gone, the call is being dropped, just before its question is: the
+        // decision has no effect.
         let told = decision.clone().is_none_or(|decision| tell.send(decision).is_ok());
         let outcome = if told { outcome } else { Outcome::Withdrawn };
         let reason = decision.filter(|_| told).and_then(|decision| decision.reason);
@@ -281,14 +282,14 @@ impl Approval {
 }
 
 impl Question<'_> {
-    /// What a person says; `None` if nobody does in time.
+    /// The decision; `None` if none came in time.
     pub(super) async fn decided(mut self) -> Option<Decision> {
         tokio::select! {
             biased;
             decision = &mut self.decision => decision.ok(),
             () = tokio::time::sleep_until(self.until) => {
                 self.approvals.end(self.number, Outcome::Expired, None);
-                // Where that was too late, somebody was quicker.
+                // If the question had ended already, a decision arrived just before.
                 self.decision.try_recv().ok()
             }
         }

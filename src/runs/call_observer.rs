@@ -1,5 +1,4 @@
-//! Keeps account of one call for those who look: the history, the metrics, the audit log and the
-//! trace.
+//! Reports one call to the history, the metrics, the audit log and the trace.
 //!
 //! Must not: decide anything, or wait.
 
@@ -24,22 +23,22 @@ use crate::{
     traces::{Context, Kind, Span},
 };
 
-/// What the audit log calls a call that goes on after a first answer.
+/// The audit log's word for a call that continues after a first answer.
 const PENDING: &str = "pending";
 
-/// The account of a call that runs. Dropped without [`CallObserver::ends`], the call was cancelled or,
-/// where the bridge goes down, left to the next process.
+/// Observes a call that runs. If it is dropped without [`CallObserver::ends`], the call was
+/// cancelled or, at shutdown, left to the next process.
 #[derive(Debug)]
 pub(super) struct CallObserver {
     running: Running,
-    /// `None` for what is no call to a backend: fetching a result.
+    /// `None` for fetching a result, which is no call to a backend.
     metrics: Option<Arc<metrics::Calls>>,
     audit: Option<(Arc<Audit>, audit::Call)>,
     app: AppName,
     begun: Instant,
     asking: Mutex<Asking>,
     leaving: CancellationToken,
-    /// What the call is done in.
+    /// The trace context in which the call is made.
     trace: Context,
     /// `None` once the call has ended.
     span: Mutex<Option<Span>>,
@@ -58,7 +57,8 @@ enum Asking {
 }
 
 impl Asking {
-    /// It ends so; what `by` has said to it.
+    /// Ends the question with `outcome`; `by` is the app of the call and the decision, if there was
+    /// one.
     fn end(&mut self, outcome: Approval, by: Option<(&AppName, &Decision)>) {
         let Self::Since(since) = self else { return };
         let waited = since.elapsed();
@@ -74,7 +74,7 @@ impl Asking {
         *self = Self::Ended { waited, told };
     }
 
-    /// What the audit log is told of it.
+    /// The entry for the audit log.
     fn told(&self) -> Option<&audit::Approval> {
         match self {
             Self::Ended { told, .. } => Some(told),
@@ -100,7 +100,7 @@ impl Calls {
         }
     }
 
-    /// A call is answered without being made.
+    /// Reports a call that is answered without being made.
     pub(super) fn not_made(&self, call: &CallRequest, trace: &Context, ending: Ending) {
         if let Some(metrics) = self.backends.metrics(&call.route.backend) {
             metrics.ended.of(ending).inc();
@@ -112,7 +112,7 @@ impl Calls {
     }
 }
 
-/// The span of a call. Arguments and results are nobody's who reads traces.
+/// The span of a call, without arguments and results: readers of traces must not see them.
 fn span(trace: &Context, call: &CallRequest) -> Span {
     let mut span = trace.begin(Kind::Internal, format_args!("call {}", call.name));
     span.set("gen_ai.operation.name", "execute_tool");
@@ -140,7 +140,7 @@ fn end(mut span: Span, ending: Ending) {
 
 /// The call as the audit log tells of it.
 fn audited(audit: &Audit, call: &CallRequest) -> audit::Call {
-    // Those that are not kept any more are `null`, which is no tool's.
+    // Arguments that are not kept any more are `null`, which no tool takes.
     let arguments = Some(&*call.arguments).filter(|arguments| arguments.get() != "null");
     let is_backends = call.route.target != Target::Results;
     let session = call.run.as_ref().and_then(|by| by.session.as_ref());
@@ -158,12 +158,12 @@ fn audited(audit: &Audit, call: &CallRequest) -> audit::Call {
 }
 
 impl CallObserver {
-    /// Where in a trace the call is made.
+    /// The trace context in which the call is made.
     pub(super) fn trace(&self) -> &Context {
         &self.trace
     }
 
-    /// The call has had a first answer, and goes on.
+    /// Notes that the call has had a first answer, and continues.
     pub(super) fn goes_on(&self) {
         self.running.pending();
         self.note("bridge.pending");
@@ -184,7 +184,7 @@ impl CallObserver {
         matches!(*self.asking(), Asking::Since(_))
     }
 
-    /// What a person has said; `None` if nobody has in time.
+    /// Notes the decision; `None` if the question expired.
     pub(super) fn decided(&self, decision: Option<&Decision>) {
         let outcome = match decision {
             Some(Decision { approved: true, .. }) => Approval::Approved,
@@ -199,7 +199,7 @@ impl CallObserver {
         self.asking.lock()
     }
 
-    /// What the call took, without the time that a person has taken.
+    /// How long the call took, without the time that a person took.
     fn took(&self, asking: &Asking) -> Duration {
         let waited = match asking {
             Asking::Never => Duration::ZERO,
@@ -209,12 +209,12 @@ impl CallObserver {
         self.begun.elapsed().saturating_sub(waited)
     }
 
-    /// The call has had its first answer from an earlier process, and goes on.
+    /// Notes that the call has had its first answer from an earlier process, and continues.
     pub(super) fn goes_on_again(&self) {
         self.running.pending();
     }
 
-    /// What the call has begun in an earlier process is asked for.
+    /// Notes that the peer is asked for work that the call began in an earlier process.
     pub(super) fn resumed(&self) {
         self.note("bridge.resumed");
     }

@@ -1,4 +1,5 @@
-//! The journal's side of one call: every stage is on disk before what only the next one allows.
+//! The durable record of one call: every stage is on disk before the bridge takes the step that
+//! only the next stage allows.
 //!
 //! Must not: decide what a stage means after a crash (model/recovery.rs does).
 
@@ -36,38 +37,38 @@ use crate::{
     },
 };
 
-/// An answer that was kept, over a restart or until MANTYX knew its run again, is posted for at least
-/// so long, however late it is.
+/// An answer that was kept over a restart, or until MANTYX knew its run again, is posted for at
+/// least this long, however late it is.
 const POST_KEPT: Duration = Duration::from_secs(30);
 
-/// What an recorder needs.
+/// What a recorder needs.
 #[derive(Debug)]
 pub(super) struct Keeping {
     pub(super) journal: Arc<Journal>,
-    /// Cancelled when the bridge goes down and does not wait for calls any more.
+    /// Cancelled when the bridge shuts down and no longer waits for calls.
     pub(super) leaving: CancellationToken,
-    /// What the call's arguments and answer take.
+    /// The app's share of the journal, which the call's arguments and answer are charged to.
     pub(super) share: Share,
 }
 
-/// Writes down how far one call is. A call by hand has nothing written down before it goes on after a
-/// first answer: nobody comes back for what became of it.
+/// Records the stages of one call. A call by hand has no record before it continues after a first
+/// answer: after a restart, no caller could ask for it.
 #[derive(Debug)]
 pub(super) struct CallRecorder {
     keeping: Keeping,
     is_by_hand: bool,
     key: CallKey,
     record: Mutex<CallRecord>,
-    /// When this process has known it first.
+    /// When this process first knew the call.
     since: Instant,
-    /// Set when it goes on after a first answer.
+    /// Set when it becomes a long call.
     long: OnceLock<(Arc<LongCalls>, CallId)>,
-    /// How long it had been known before, by the clocks that outlive a process.
+    /// For how long earlier processes had known it, by the clocks that outlive a process.
     before: Duration,
 }
 
 impl CallRecorder {
-    /// The recorder of a call that has just been read; `seq` is how far its run has been read with it.
+    /// The recorder of a call that was just read; `seq` is the last event of its run that was read.
     pub(super) fn new(
         keeping: Keeping,
         slot: Slot,
@@ -96,7 +97,7 @@ impl CallRecorder {
         Self { is_by_hand: true, ..recorder }
     }
 
-    /// The recorder of a long call, which an earlier process has begun so long ago.
+    /// The recorder of a long call that an earlier process began `before` ago.
     pub(super) fn long(keeping: Keeping, work: &Work, before: Duration) -> Self {
         let recorder = Self { before, ..Self::by_hand(keeping, &work.request) };
         {
@@ -128,22 +129,21 @@ impl CallRecorder {
         let args = record.args.as_ref().map_or(0, |args| args.get().len());
         keeping.share.hold(args + answer);
         let received = Moment { wall: record.received_at, up: record.received_up };
-        // Where nobody can tell, its time counts as over: nobody may wait for it any more.
+        // If that is not known, its time counts as over: MANTYX may not wait for it any more.
         let before = keeping.journal.since(received).unwrap_or(Duration::MAX);
         Self::of(keeping, key, record, before)
     }
 
-    /// What it is kept under.
     pub(super) fn key(&self) -> &CallKey {
         &self.key
     }
 
-    /// Writes the recorder as it stands.
+    /// The change that writes the record as it is now.
     pub(super) fn change(&self) -> Change {
         Change::Call(self.key.clone(), self.record().clone())
     }
 
-    /// The call may have reached its tool, for all that is known.
+    /// Counts the call as dispatched, as the record of its dispatch may be lost.
     pub(super) fn doubt(&self) {
         let mut record = self.record();
         if record.stage == Stage::Received {
@@ -152,20 +152,20 @@ impl CallRecorder {
         }
     }
 
-    /// What is left of `whole`, which began when the call was read.
+    /// The rest of `whole`, which began when the call was read.
     pub(super) fn left_of(&self, whole: Duration) -> Duration {
         whole.saturating_sub(self.before).saturating_sub(self.since.elapsed())
     }
 
-    /// How long its answer may be posted, where MANTYX waits for `whole`.
+    /// For how long its answer may be posted, if MANTYX waits for `whole`.
     pub(super) fn post_within(&self, whole: Duration, is_kept: bool) -> Duration {
         let is_new = self.before.is_zero() && !is_kept;
         let least = if is_new { Duration::ZERO } else { POST_KEPT };
         self.left_of(whole).max(least)
     }
 
-    /// Ends when the bridge goes down and the call is better left: its peer has named the work, so
-    /// that the next process can ask for it.
+    /// Resolves at shutdown if the call's peer has named the work, so that the next process can ask
+    /// for it.
     pub(super) async fn left(&self) {
         self.keeping.leaving.cancelled().await;
         if self.handle().is_none() || self.is_answered() {
@@ -173,7 +173,7 @@ impl CallRecorder {
         }
     }
 
-    /// What the peer calls the work that the call has started.
+    /// The peer's name for the work that the call has started.
     pub(super) fn handle(&self) -> Option<Handle> {
         self.record().handle.clone().map(Handle)
     }
@@ -183,16 +183,16 @@ impl CallRecorder {
         self.record().peer.clone()
     }
 
-    /// What is known of a call that was left; MANTYX waits for `whole`.
+    /// What `model::recovery` decides by; MANTYX waits for `whole`.
     pub(super) fn known(&self, repeatable: bool, whole: Duration) -> Known {
         let record = self.record();
-        // Without its arguments, a call is not made.
+        // A call without its arguments cannot be made.
         let budget = record.args.as_ref().map_or(Duration::ZERO, |_| self.left_of(whole));
         let (stage, attempts) = (record.stage, record.attempts);
         Known { stage, attempts, has_handle: record.handle.is_some(), repeatable, budget }
     }
 
-    /// The call as it was read. Without arguments that are not kept any more.
+    /// The call as it was read; with `null` for arguments that are not kept any more.
     pub(super) fn call(&self) -> Call {
         let record = self.record();
         let agent_run = Some(self.key.agent_run.as_str()).filter(|run| !run.is_empty());
@@ -207,11 +207,11 @@ impl CallRecorder {
         }
     }
 
-    /// Whether there is room for all that the app's calls hold, this one's arguments among it. Where
-    /// there is not, its arguments are not kept, and it must not be made.
+    /// Whether the app's share has room for all of its open calls, with the arguments of this one.
+    /// If not, the arguments are dropped, and the call must not be made.
     pub(super) fn has_room(&self) -> bool {
         let mut record = self.record();
-        // One that may have reached its tool is asked about where it is dispatched again.
+        // A call that may have reached its tool is checked again before its next dispatch.
         let has_room = self.keeping.share.fits() || record.stage != Stage::Received;
         if !has_room {
             (record.stage, record.args) = (Stage::Answered, None);
@@ -220,12 +220,12 @@ impl CallRecorder {
         has_room
     }
 
-    /// There is an answer, which is going to be posted as `body`.
+    /// Records the answer, to be posted as `body`.
     ///
-    /// Where the app has no room for it, only that there is one is written.
+    /// If the app has no room for the body, only the stage is written.
     ///
-    /// Where it cannot be written, it is posted all the same: after a crash, MANTYX would be told
-    /// that the outcome is unknown, and would not want to know.
+    /// If the write fails, the answer is posted all the same. The next process would then say that
+    /// the outcome is unknown, and MANTYX, which has the answer, would ignore that.
     pub(super) async fn answered(&self, body: Bytes) {
         {
             let mut record = self.record();
@@ -241,18 +241,18 @@ impl CallRecorder {
                 "the app has no room in the journal for the answer; it is posted, and a crash would \
                  lose it"
             );
-            // One that it takes the place of.
+            // An earlier answer that this one replaces.
             changes.push(Change::ForgetAnswer(self.key.clone()));
         }
         self.keeping.journal.commit(changes).await.ok();
     }
 
-    /// Nobody waits for the answer any more.
+    /// Closes the call, as MANTYX no longer waits for its answer.
     pub(super) fn close(&self) {
         self.keeping.journal.write(self.closed());
     }
 
-    /// The changes that say so.
+    /// The changes that close the call.
     pub(super) fn closed(&self) -> Vec<Change> {
         {
             let mut record = self.record();
@@ -262,24 +262,24 @@ impl CallRecorder {
         vec![self.change(), Change::ForgetAnswer(self.key.clone())]
     }
 
-    /// The changes that say that another driver answers it, so that this one never does: the other
-    /// may have ended, and be forgotten, before this one reads the call again.
+    /// The changes that leave the call to another driver for good. They must be durable: the other
+    /// driver may have ended, and be forgotten, before this one reads the call again.
     pub(super) fn left_to_others(&self) -> Vec<Change> {
         self.record().is_others = true;
         self.closed()
     }
 
-    /// The call has had a first answer, and goes on as this.
+    /// Turns the call into the long call `to`, as it has had its first answer.
     pub(super) fn goes_on(&self, to: (Arc<LongCalls>, CallId)) {
-        // It cannot go on twice.
+        // A call becomes a long call only once.
         self.long.set(to).ok();
     }
 
-    /// Writes how the call stands as one of its run and, as `long`, as one that goes on, in one piece:
-    /// after a crash, neither is taken for a call that was not made.
+    /// Writes both records of the call at once, its run's and `long`: after a crash, neither may
+    /// show a call that was not made.
     ///
-    /// Its run may be answered at the same time, so the order of what is written is that in which
-    /// the record changes.
+    /// Its run may get the answer at the same time, so this is called under the record's lock:
+    /// changes are written in the order in which the record changes.
     fn write_both(&self, record: &CallRecord, long: Change) {
         let own = (!self.is_by_hand).then(|| Change::Call(self.key.clone(), record.clone()));
         self.keeping.journal.write(own.into_iter().chain([long]).collect());
@@ -290,7 +290,7 @@ impl CallRecorder {
         !self.is_by_hand || self.long.get().is_some()
     }
 
-    /// Whether nothing has reached the tool, and nobody has been answered.
+    /// Whether the call has neither reached its tool nor been answered.
     pub(super) fn is_received(&self) -> bool {
         self.record().stage == Stage::Received
     }
@@ -312,7 +312,7 @@ impl CallRecorder {
     }
 }
 
-/// What there is to keep of a call that has just been read.
+/// The record of a call that was just read.
 fn received(call: &Call, seq: u64) -> CallRecord {
     let now = clock::moment();
     CallRecord {
@@ -349,7 +349,8 @@ impl Recorder for CallRecorder {
                 return Err(NotRecorded::NoShare);
             }
             let changes = match long {
-                // It has had its answer, or is about to have it: what it brings is kept elsewhere.
+                // The call has had its first answer, or is about to: the long call keeps its
+                // result.
                 Some((calls, id)) => {
                     calls.reaches(id, peer.as_ref(), |long| {
                         let mut record = self.record();

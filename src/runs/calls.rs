@@ -1,5 +1,5 @@
-//! Makes one call: checks it, has a person approve it where one has to, waits until it is its app's
-//! turn, and hands it to its backend, which has its dispatch recorded first.
+//! Makes one call: validates it, asks a person where approval is needed, waits for a permit of its
+//! app, and hands it to its backend, which has its dispatch recorded first.
 //!
 //! Must not: post an answer, or know how far the journal is.
 
@@ -43,17 +43,18 @@ use crate::{
     traces::Context,
 };
 
-/// The bridge goes down before the call was made: the next process makes it, or asks a person anew.
+/// The bridge shuts down before the call was made. The next process makes the call, or asks a
+/// person again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Left;
 
-/// Has calls made, for runs and by hand, and remembers them.
+/// Makes calls, for runs and by hand, and keeps their history.
 #[derive(Debug)]
 pub struct Calls {
     pub backends: Arc<Backends>,
-    /// What was called and is being called.
+    /// The calls that run, and recent ones that have ended.
     pub history: Arc<History>,
-    /// What people are asked, and were asked of late.
+    /// The open approvals and recent ones that have ended.
     pub approvals: Approvals,
     pub audit: Option<Arc<Audit>>,
     /// Replaced whole by a reload; a call keeps what it began with.
@@ -61,25 +62,25 @@ pub struct Calls {
     pub(super) long: Arc<LongCalls>,
     pub(super) journal: Arc<Journal>,
     pub(super) changes: Changes,
-    /// How much of the journal the open calls of each app take.
+    /// How many bytes of the journal the open calls of each app take.
     shares: Shares,
     pub(super) tracker: TaskTracker,
-    /// No new calls are taken, and those in flight are finished.
+    /// Cancelled at shutdown: no new calls are accepted, and those in flight are finished.
     pub(super) drain: CancellationToken,
-    /// Calls whose work has a name are left as they are.
+    /// Cancelled later in the shutdown: the bridge stops waiting for calls whose work a peer has
+    /// named.
     pub(super) leave: CancellationToken,
 }
 
 /// A call under way.
 #[derive(Debug)]
 pub(super) struct ActiveCall {
-    /// What its backend needs.
     pub context: CallContext,
     pub recorder: Arc<CallRecorder>,
     pub observer: CallObserver,
     permission_check: Arc<PermissionCheck>,
-    /// The run that waits for it; `None` for a call by hand, and for one that has had its first answer
-    /// from an earlier process.
+    /// The run that waits for the call. `None` for a call by hand, and for one whose first answer
+    /// an earlier process has posted.
     pub in_flight: Option<InFlight>,
 }
 
@@ -98,18 +99,18 @@ impl ActiveCall {
         self.in_flight.as_ref().map(InFlight::run)
     }
 
-    /// What a call by hand is answered that a person has not decided on when the bridge goes down.
+    /// The answer of a call by hand that still waits for approval when the bridge shuts down.
     fn going_down(&self) -> Made {
         Made::failed(Ending::Cancelled, approval::going_down(self.tool()))
     }
 
-    /// What came of executing the call, which has ended for those who look. A panic is an answer as
-    /// well: without one, MANTYX would wait until the call times out, and the model would not learn
+    /// Ends the call for its observers and returns its result. A panic becomes an answer as well:
+    /// without one, MANTYX would wait until the call times out, and the model would not learn
     /// whether the tool was reached.
     pub(super) fn ends(&self, made: thread::Result<Result<Made, Left>>) -> Result<Made, Left> {
         let made = made.unwrap_or_else(|_panic| {
             let (app, tool) = (&self.request().app, self.tool());
-            error!(%app, tool, "a call panicked; it is answered with an error");
+            error!(%app, tool, "a call panicked; answering it with an error");
             Ok(Made::internal(tool, self.recorder.has_reached_tool()))
         });
         self.observer.ends(match &made {
@@ -122,7 +123,7 @@ impl ActiveCall {
 }
 
 impl Calls {
-    /// Calls of `apps`, with these limits.
+    /// Calls of `apps`, within `limits`.
     pub fn new(
         backends: Arc<Backends>,
         limits: &CallLimits,
@@ -148,8 +149,8 @@ impl Calls {
         }
     }
 
-    /// Calls that are made from now on have these limits, and are those of these apps, or of the same
-    /// as before.
+    /// Replaces the limits, and the apps unless `apps` is `None`. Calls that are under way keep the
+    /// old settings.
     pub fn set(&self, limits: &CallLimits, apps: Option<&[App]>) {
         let now = self.settings();
         let settings = match apps {
@@ -167,7 +168,8 @@ impl Calls {
         self.settings().apps.get(name).map(|known| Arc::clone(&known.app))
     }
 
-    /// `app` as it is configured now, if it is still let in by what it was let in by.
+    /// `app` as it is configured now, if the token, certificate or user that authenticated it still
+    /// does.
     pub fn still(&self, app: &App) -> Option<Arc<App>> {
         self.app(&app.name).filter(|now| now.is_known_like(app))
     }
@@ -182,8 +184,8 @@ impl Calls {
         Keeping { journal, leaving, share: self.shares.of(app) }
     }
 
-    /// Makes a call on behalf of `app` that no run waits for. One that takes long is answered before it
-    /// has ended, and goes on. Dropping the future before that cancels the call.
+    /// Makes a call for `app` without a run. A call that takes long is answered with an id before
+    /// it has ended, and continues. Dropping the future before that cancels the call.
     pub async fn call_by_hand(
         self: &Arc<Self>,
         app: &AppName,
@@ -195,7 +197,7 @@ impl Calls {
         let patience = self.patience(route, None);
         let mut keeping = self.keeping(app);
         if patience.is_none() {
-            // The next process could not ask for it: it is waited for.
+            // The next process could not ask for the result, so this one waits for the call.
             keeping.leaving = CancellationToken::new();
         }
         let recorder = Arc::new(CallRecorder::by_hand(keeping, &request));
@@ -205,8 +207,9 @@ impl Calls {
         made.unwrap_or_else(|Left| active.going_down())
     }
 
-    /// The call that `request` asks for, which has `within` from when its recorder has known it first.
-    /// What it has begun before, as its recorder knows, is asked for.
+    /// Prepares the call of `request`. Its time `within` counts from when the recorder was created,
+    /// in this process or an earlier one. If the recorder knows work that a peer has named, the
+    /// peer is asked for that work.
     pub(super) fn activate(
         &self,
         request: Arc<CallRequest>,
@@ -232,22 +235,24 @@ impl Calls {
         ActiveCall { context, recorder, observer, permission_check, in_flight: None }
     }
 
-    /// Makes a call from its checks to its end: validates it, has it approved, and admits it; its
-    /// backend admits it, too, records its dispatch, and calls the peer.
+    /// Makes a call from its checks to its end: validates it, has it approved, and admits it. Then
+    /// its backend admits it, records its dispatch, and calls the peer.
     ///
-    /// The permission is looked at here so that no person is asked about a call that cannot be made,
-    /// and asked for again where the call is dispatched: it has waited for a person and a turn then.
+    /// The permission is checked here first, so that no person is asked about a call that cannot be
+    /// made. The backend checks it again just before the dispatch, as a reload may have changed it
+    /// while the call waited for a person and a permit.
     pub(super) async fn execute(&self, call: &ActiveCall) -> Result<Made, Left> {
         let request = call.request();
         let route = &request.route;
         if route.target == Target::Results {
-            // The work was permitted when it was begun, and its result belongs to whoever began it.
+            // The work was permitted when it began, and only the scope that began it can fetch its
+            // result.
             return Ok(match call.permission_check.now(route) {
                 Permission::Refused(refusal) => refused(request, refusal),
                 Permission::Given | Permission::Ask => Made::from(self.result_of(call).await),
             });
         }
-        // What was started before has been permitted and approved.
+        // Work that was started before has been permitted and approved.
         if call.context.handle.is_some() {
             return Ok(self.backends.call(&call.context).await);
         }
@@ -256,7 +261,7 @@ impl Calls {
             if let Permission::Refused(refusal) = permission {
                 return Ok(refused(request, refusal));
             }
-            // Before a person is asked: no person can mend them.
+            // Reject invalid arguments before asking a person, who could not correct them.
             if let Some(invalid) = self.backends.refuse_invalid(request) {
                 return Ok(invalid);
             }
@@ -272,15 +277,16 @@ impl Calls {
                 Err(busy) => return Ok(busy),
             };
             let made = self.backends.call(&call.context).await;
-            // `approve` came to cover the call while it waited for its turn.
+            // Try again only if a reload made `approve` cover the call while it waited for a
+            // permit.
             if made.ending != Ending::NotApproved {
                 return Ok(made);
             }
         }
     }
 
-    /// Asks a person; what is answered in place of making the call, unless it was approved. Holds
-    /// nobody's turn meanwhile.
+    /// Asks a person. Returns the answer that replaces the call, or `None` if the call was
+    /// approved. The call holds no permit meanwhile, so that other calls are not delayed.
     async fn ask(&self, call: &ActiveCall) -> Result<Option<Made>, Left> {
         let not_made = |why: String| Ok(Some(Made::failed(Ending::NotApproved, why)));
         let left = call.context.deadline.saturating_duration_since(Instant::now());
@@ -306,12 +312,13 @@ impl Calls {
 }
 
 impl Settings {
-    /// How long a call may take; `patience` is that of one that may go on after a first answer.
+    /// How long a call may take. A call with `patience` may continue after a first answer and has
+    /// longer.
     pub(super) fn within(&self, patience: Option<&Patience>) -> Duration {
         patience.map_or(self.limits.timeout, |_| self.limits.pending_timeout)
     }
 
-    /// Waits for one of the permits that the app's calls share, where it has a limit.
+    /// Waits for a permit of the app, if the app has a limit.
     async fn admit(&self, call: &CallRequest) -> Result<Option<Permit<'_>>, Made> {
         let queue = self.apps.get(&call.app).and_then(|app| app.queue.as_deref());
         let Some(queue) = queue else { return Ok(None) };
@@ -332,6 +339,6 @@ impl Settings {
 }
 
 fn refused(call: &CallRequest, refusal: Refusal) -> Made {
-    info!(app = %call.app, tool = call.name, %refusal, "a call is refused");
+    info!(app = %call.app, tool = call.name, %refusal, "call refused by permission");
     Made::failed(Ending::Denied, refusal.for_model(&call.route.backend))
 }

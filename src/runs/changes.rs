@@ -1,27 +1,28 @@
-//! What has just changed of runs, calls and questions, told to whoever looks on. What it is now, they look up.
+//! Announces that a run, a call or an approval has changed. Subscribers look up the new state
+//! themselves.
 //!
-//! Must not: hold anything up. Whoever is slow misses changes, and is told so.
+//! Must not: hold anything up. A subscriber that is slow misses changes, and gets their number.
 
 use tokio::sync::broadcast;
 
 use super::RunKey;
 use crate::model::ids::{AppName, ApprovalId};
 
-/// So many changes wait for one who is slow.
+/// How many changes wait for a slow subscriber.
 const WAITING: usize = 1024;
 
 /// One change, and the app that it is of.
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// The run is driven, or has ended.
+    /// The run has a driver, or has ended.
     Run(AppName, RunKey),
-    /// The call of this number in the history has begun, goes on, or has ended.
+    /// The call with this number in the history has begun, continues as a long call, or has ended.
     Call(AppName, u64),
-    /// A person is asked this, or is not any more.
+    /// A question was asked, or has ended.
     Approval(AppName, ApprovalId),
 }
 
-/// Where changes are told.
+/// The channel of changes; clones share it.
 #[derive(Debug, Clone)]
 pub struct Changes(broadcast::Sender<Change>);
 
@@ -40,14 +41,14 @@ impl Change {
 }
 
 impl Changes {
-    /// Tells of a change; that nobody looks on is no matter.
+    /// Announces a change, if there are subscribers.
     pub(super) fn tell(&self, change: impl FnOnce() -> Change) {
         if self.0.receiver_count() > 0 {
             self.0.send(change()).ok();
         }
     }
 
-    /// All changes from now on.
+    /// Receives all changes from now on.
     pub fn subscribe(&self) -> broadcast::Receiver<Change> {
         self.0.subscribe()
     }

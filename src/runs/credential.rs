@@ -1,9 +1,9 @@
-//! The credential that the requests of one run carry, where its app brings its own.
+//! The credential that the requests of one run carry, if its app brings its own.
 //!
 //! Such credentials expire while a run goes on, and an app shows a fresh one with its next request.
-//! One that MANTYX has accepted for this very run is remembered, and takes the place of the run's
-//! when MANTYX refuses that one: so neither junk nor another user's credential replaces one that is
-//! good. The credential is also what tells who may be shown what the bridge knows of the run.
+//! The bridge remembers a credential that MANTYX has accepted for this very run, and uses it once
+//! MANTYX refuses the current one. So neither junk nor another user's credential can replace a good
+//! one. The credential also decides which callers may see what the bridge knows of the run.
 //!
 //! Must not: ask MANTYX, or let a credential out of [`Authority`].
 
@@ -17,26 +17,26 @@ use crate::{
     upstream::{Authority, PostCredential},
 };
 
-/// For so long after MANTYX has accepted a credential for a run, it is not asked again.
+/// For this long after MANTYX has accepted a credential for a run, the bridge does not ask again.
 const GOOD_FOR: Duration = Duration::from_secs(5 * 60);
-/// The most credentials that are remembered of one run; the oldest go first.
+/// The most credentials that are remembered for one run; the oldest are forgotten first.
 const MOST: usize = 8;
 
 /// The credential of one run.
 #[derive(Debug)]
 pub(super) struct RunCredential(watch::Sender<Known>);
 
-/// What is known of the credentials of one run.
 #[derive(Debug, Clone)]
 struct Known {
     current: Authority,
     /// MANTYX has refused the current one, and no other is known.
     is_refused: bool,
-    /// The one that created the run, until MANTYX refuses it.
+    /// The credential that created the run, until MANTYX refuses it.
     creator: Option<Authority>,
-    /// Those that MANTYX has accepted for this run, the latest last.
+    /// The credentials that MANTYX has accepted for this run, the latest last.
     accepted: Vec<(Authority, Instant)>,
-    /// Those that MANTYX has refused for this run since, the latest last.
+    /// The credentials that MANTYX has refused for this run and not accepted since, the latest
+    /// last.
     refused: Vec<Authority>,
 }
 
@@ -47,7 +47,8 @@ impl Known {
         Self { current, is_refused: false, creator: Some(creator), accepted, refused }
     }
 
-    /// MANTYX has accepted `shown` for this run. Whether it takes the place of one that was refused.
+    /// Notes that MANTYX has accepted `shown` for this run. Returns whether `shown` replaces a
+    /// refused one.
     fn accept(&mut self, shown: &Authority, now: Instant) -> bool {
         self.accepted.retain(|(known, _)| !known.is_same(shown));
         if self.accepted.len() == MOST {
@@ -61,7 +62,7 @@ impl Known {
         std::mem::take(&mut self.is_refused)
     }
 
-    /// MANTYX has refused `shown` for this run.
+    /// Notes that MANTYX has refused `shown` for this run.
     fn refuse(&mut self, shown: &Authority) {
         self.creator.take_if(|creator| creator.is_same(shown));
         self.accepted.retain(|(known, _)| !known.is_same(shown));
@@ -79,7 +80,7 @@ impl Known {
         }
     }
 
-    /// Whether who shows `shown` may be told of the run without MANTYX being asked.
+    /// Whether a caller with `shown` may see the run without a question to MANTYX.
     fn knows(&self, shown: &Authority, now: Instant) -> bool {
         let is_fresh = |at: Instant| now.saturating_duration_since(at) < GOOD_FOR;
         self.creator.as_ref().is_some_and(|creator| creator.is_same(shown))
@@ -96,7 +97,7 @@ impl RunCredential {
         self.0.borrow().current.clone()
     }
 
-    /// Whether an app brought it, and not the bridge.
+    /// Whether the credential is an app's own, and not the bridge's.
     pub(super) fn is_callers(&self) -> bool {
         self.0.borrow().current.is_callers()
     }
@@ -111,7 +112,7 @@ impl RunCredential {
         self.0.send_modify(|known| known.refuse(shown));
     }
 
-    /// MANTYX has taken a request of the bridge's own with `shown`.
+    /// Notes that MANTYX has accepted a request of the bridge's own with `shown`.
     pub(super) fn works(&self, shown: &Authority) {
         let is_news = |known: &Known| known.is_refused && known.current.is_same(shown);
         if is_news(&self.0.borrow()) {
@@ -123,14 +124,14 @@ impl RunCredential {
         self.0.borrow().knows(shown, Instant::now())
     }
 
-    /// Ends when MANTYX refuses `shown` for the run.
+    /// Resolves when MANTYX refuses `shown` for the run.
     async fn refuses(&self, shown: &Authority) {
         let mut changes = self.0.subscribe();
         let is_refused = |known: &Known| known.refused.iter().any(|it| it.is_same(shown));
         changes.wait_for(is_refused).await.expect("the sender is in `self`");
     }
 
-    /// Ends when the run has another credential than `shown`.
+    /// Resolves when the run has another credential than `shown`.
     pub(super) async fn other_than(&self, shown: &Authority) {
         let mut changes = self.0.subscribe();
         let other = changes.wait_for(|known| !known.current.is_same(shown)).await;
@@ -161,14 +162,14 @@ impl PostCredential for OfRun<'_> {
         if shown.is_callers() {
             self.run.credential.other_than(shown).await;
         } else {
-            // A reload replaces it, and the next attempt asks for it.
+            // A configured credential is replaced by a reload, and the next attempt asks for it.
             std::future::pending::<()>().await;
         }
     }
 }
 
 impl DrivenRun {
-    /// Ends when MANTYX refuses `shown`, the credential of an app, for this run.
+    /// Resolves when MANTYX refuses `shown`, the credential of an app, for this run.
     pub async fn refuses(&self, shown: &Authority) {
         match shown.is_callers() {
             true => self.credential.refuses(shown).await,
@@ -178,8 +179,8 @@ impl DrivenRun {
 }
 
 impl Runs {
-    /// The credential that the requests of `run` carry: its caller's own, or the one that is
-    /// configured now, as the one that it began with may have been replaced.
+    /// The credential for the requests of `run`: its caller's own, or the one that is configured
+    /// now, as a reload may have replaced the one that the run began with.
     pub(super) fn authority_of(&self, run: &DrivenRun) -> Authority {
         let current = run.credential.current();
         if current.is_callers() {
@@ -191,16 +192,16 @@ impl Runs {
         configured.unwrap_or(current)
     }
 
-    /// Whether a caller with this credential may be told what the bridge knows of `run`. Where
-    /// callers bring their own, it says who they are, and MANTYX has to have accepted it for this
-    /// run of late.
+    /// Whether a caller with this credential may see what the bridge knows of `run`. If callers
+    /// bring their own credentials, these identify them, and MANTYX must have accepted this one for
+    /// the run within `GOOD_FOR`.
     pub fn may_be_told(&self, run: &DrivenRun, shown: &Authority) -> bool {
         let is_anybodys = !shown.is_callers() && !run.credential.is_callers();
         is_anybodys || run.credential.knows(shown)
     }
 
-    /// The same for a call of this agent run of `app`, which may be one of an eval. What is not driven
-    /// any more is nobody's.
+    /// The same for a call of this agent run of `app`, which may be one of an eval. `false` for a
+    /// run that is no longer known.
     pub fn call_may_be_told(&self, (app, id): (&AppName, &RunId), shown: &Authority) -> bool {
         let inner = self.lock();
         let is_of = |run: &&Arc<DrivenRun>| {
@@ -220,16 +221,16 @@ impl Runs {
         of.peek().is_some() && of.all(|run| self.may_be_told(run, shown))
     }
 
-    /// MANTYX has accepted this credential of the run's app for `run`.
+    /// Notes that MANTYX has accepted this credential of the run's app for `run`.
     pub fn accepted(&self, run: &DrivenRun, shown: &Authority) {
         if (shown.is_callers() || run.credential.is_callers()) && run.credential.accept(shown) {
-            // Its stream was refused to the one before: those who read along wait for what the new
-            // one is told.
+            // MANTYX refused the stream to the credential before: readers now wait for the next
+            // attempt.
             run.is_tried_anew();
         }
     }
 
-    /// The same, for the runs of a session.
+    /// The same for the app's runs of a session.
     pub fn accepted_for_session(
         &self,
         (workspace, session): (&Workspace, &SessionId),
@@ -241,7 +242,7 @@ impl Runs {
         }
     }
 
-    /// MANTYX has refused this credential of the run's app for `run`.
+    /// Notes that MANTYX has refused this credential of the run's app for `run`.
     pub fn refused(&self, run: &DrivenRun, shown: &Authority) {
         if shown.is_callers() {
             run.credential.refuse(shown);

@@ -1,5 +1,5 @@
-//! One run that the bridge drives, or drove until it ended: what is known of it, and what is kept
-//! of it in the journal.
+//! One run that the bridge drives, or drove until the run ended: its state, and its record in the
+//! journal.
 //!
 //! Must not: read its stream (driver.rs does).
 
@@ -62,8 +62,8 @@ impl RunKey {
         format!("{}/stream", self.path())
     }
 
-    /// Where the results of calls go that `asked_by`, the run itself or an agent run of this eval,
-    /// waits for.
+    /// The path to which results are posted for `asked_by`: the run itself or, of an eval, one of
+    /// its agent runs.
     pub(super) fn results_path(&self, asked_by: &RunId) -> String {
         let workspace = self.workspace.clone();
         let asked = Self { workspace, kind: RunKind::Agent, run: asked_by.clone() };
@@ -85,27 +85,28 @@ pub struct DrivenRun {
     /// Where in a trace its calls belong.
     pub trace: Context,
     state: Mutex<Run>,
-    /// Cancels all that its calls have begun.
+    /// Cancels all of its calls, also those that continue after a first answer.
     pub(super) stop: CancellationToken,
-    /// In an eval, the same for each of its agent runs that has brought calls; children of `stop`.
+    /// In an eval, the same for each agent run that has brought calls; children of `stop`.
     agent_stops: Mutex<HashMap<RunId, CancellationToken>>,
-    /// Cancels the calls that are waited for; a child of `stop`.
+    /// Cancels the calls that the run still waits for; a child of `stop`.
     pub(super) cancel: CancellationToken,
-    /// Cancelled when it is another app's: its driver stops, and its calls go on.
+    /// Cancelled when the run turns out to be another app's: its driver stops, and its calls
+    /// continue.
     pub(super) handed_over: CancellationToken,
     in_flight: AtomicUsize,
     started_at: Millis,
     ended: Mutex<Option<Ended>>,
-    /// How its stream stands with MANTYX.
+    /// Whether MANTYX serves the run's stream.
     access: watch::Sender<Access>,
-    /// The calls whose answers MANTYX did not want while it did not show the run either, with the sizes
-    /// of the answers. The journal has the answers.
+    /// The calls whose answers MANTYX refused as unknown while it did not show the run either, with
+    /// the sizes of the answers in bytes. The journal has the answers.
     unwanted: Mutex<HashMap<CallKey, (Arc<CallRecorder>, usize)>>,
-    /// The entries of calls that an earlier process left and that may be made again.
+    /// The recorders of calls that an earlier process left and that may be made again.
     left: Mutex<Entries>,
 }
 
-/// A call of a run that is waited for, or that goes on after a first answer.
+/// A call of a run: one that the run waits for, or a long call.
 #[derive(Debug)]
 pub(super) struct InFlight {
     run: Arc<DrivenRun>,
@@ -125,25 +126,25 @@ impl Drop for InFlight {
     }
 }
 
-/// Entries by the agent run, in an eval, and the tool use.
+/// Recorders by the agent run, in an eval, and the tool use.
 type Entries = HashMap<(Option<RunId>, ToolUseId), Arc<CallRecorder>>;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ended {
     pub(super) at: Instant,
     told: Millis,
-    /// The run may go on: it is its stream that could not be read.
+    /// The run may continue at MANTYX; the driver gave up because it could not read the stream.
     given_up: bool,
 }
 
 /// How far a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Its past is being read, and no call is made yet.
+    /// The driver reads the run's past, and makes no call yet.
     Attaching,
     Driven,
     Ended,
-    /// Its stream could not be read, and is not tried any more until somebody asks for it.
+    /// The driver could not read its stream, and does not try again until an app asks for the run.
     GivenUp,
 }
 
@@ -154,18 +155,18 @@ pub(super) struct Left {
     pub started_at: Millis,
     pub ended_at: Option<Millis>,
     pub given_up: bool,
-    /// Where its past ended that was read.
+    /// The last event of its past that was read.
     pub read_to: u64,
-    /// Behind this, no call is known.
+    /// The last event up to which all calls are known.
     pub last_seq: u64,
-    /// The calls of which nothing is to be decided any more.
+    /// The calls that need no further decision.
     pub seen: Vec<Seen>,
-    /// Those that may have to be made.
+    /// The calls that may have to be made.
     pub again: Vec<Arc<CallRecorder>>,
 }
 
 impl DrivenRun {
-    /// A run that nobody has driven yet.
+    /// A run that has had no driver yet.
     pub(super) fn new(slot: Slot, new: NewRun, room: &Room) -> Self {
         let (kind, table) = (new.key.kind, Arc::clone(&new.table));
         let state = match (new.past_is_lost, new.has_past) {
@@ -179,7 +180,8 @@ impl DrivenRun {
     /// A run that an earlier process drove.
     pub(super) fn left(new: NewRun, left: Left, room: &Room) -> Self {
         let Left { slot, started_at, ended_at, given_up, read_to, last_seq, seen, again } = left;
-        // Where nobody had read to the present, nothing is known of the answers of others.
+        // If the earlier process had not read the past to its end, the answers of other clients are
+        // not known: the past is read again from its beginning.
         let (read_to, last_seq) = if new.has_past { (0, 0) } else { (read_to, last_seq) };
         let calls: Vec<Call> = again.iter().map(|recorder| recorder.call()).collect();
         let (kind, table) = (new.key.kind, Arc::clone(&new.table));
@@ -188,7 +190,7 @@ impl DrivenRun {
             ((call.agent_run, call.tool_use), recorder)
         };
         let log = match kind {
-            // What has no number may have been dropped unseen.
+            // The log cannot tell which events without a number came before.
             RunKind::Eval => EventLog::behind_unnumbered(room),
             RunKind::Agent if ended_at.is_some() && !given_up => EventLog::behind(room, u64::MAX),
             RunKind::Agent => EventLog::behind(room, last_seq),
@@ -235,7 +237,7 @@ impl DrivenRun {
         }
     }
 
-    /// The run as it is to be kept.
+    /// The run's record for the journal, with the routes that it refers to.
     pub(super) fn changes(&self) -> Vec<Change> {
         let (table, routes) = self.table.stored();
         let (has_past, past_is_lost, last_seq) = {
@@ -264,8 +266,7 @@ impl DrivenRun {
         vec![Change::Routes(routes.clone()), Change::Run(self.slot, record)]
     }
 
-    /// The recorder of `call`, which is to be answered: the one that an earlier process left, or a new
-    /// one.
+    /// The recorder for `call`: the one that an earlier process left, or a new one.
     pub(super) fn recorder(&self, runs: &Runs, call: &Call) -> Arc<CallRecorder> {
         let agent_run = self.agent_run(call);
         let key = (agent_run.cloned(), call.tool_use.clone());
@@ -282,7 +283,7 @@ impl DrivenRun {
         })
     }
 
-    /// The entries that an earlier process left and nobody has asked for since.
+    /// Takes the recorders of an earlier process whose calls the stream has not brought since.
     pub(super) fn take_left(&self) -> Vec<Arc<CallRecorder>> {
         self.left_entries().drain().map(|(_, recorder)| recorder).collect()
     }
@@ -322,36 +323,34 @@ impl DrivenRun {
         self.ended().map(|ended| journal::time(ended.told))
     }
 
-    /// The last event that was read of it; 0 where its events have no number.
+    /// The number of the last event that was read; 0 if its events have no number.
     pub fn last_seq(&self) -> u64 {
         self.state().last_seq()
     }
 
-    /// How many calls of the bridge's it has brought.
+    /// How many calls for the bridge the run has brought.
     pub fn calls(&self) -> usize {
         self.state().calls()
     }
 
-    /// How many calls are in flight, those that go on after a first answer among them.
+    /// How many calls are in flight, long calls included.
     pub fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// What `call`, which `route` leads to, asks for.
     pub(super) fn request(&self, call: Call, route: Route) -> CallRequest {
         let (workspace, session) = (self.key.workspace.clone(), self.session.clone());
         let by = CallingRun { workspace, run: self.asked_by(&call), session };
         CallRequest::new(self.app.clone(), Some(by), call, route)
     }
 
-    /// A call begins; it is in flight until what this gives is dropped.
+    /// Counts `call` as in flight until the returned value is dropped.
     pub(super) fn begin_call(self: &Arc<Self>, call: &CallRequest) -> InFlight {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         let stop = self.stop_of(call.run_id().unwrap_or(&self.key.run));
         InFlight { run: Arc::clone(self), stop }
     }
 
-    /// The agent run that waits for the answer of `call`.
     pub(super) fn asked_by(&self, call: &Call) -> RunId {
         self.agent_run(call).unwrap_or(&self.key.run).clone()
     }
@@ -362,7 +361,7 @@ impl DrivenRun {
         if *key == self.key { self.stop.clone() } else { self.stop_of(&key.run) }.cancel();
     }
 
-    /// What cancels the calls that `agent_run` has begun.
+    /// The token that cancels the calls of `agent_run`.
     fn stop_of(&self, agent_run: &RunId) -> CancellationToken {
         if self.key.kind == RunKind::Agent {
             return self.stop.clone();
@@ -371,13 +370,13 @@ impl DrivenRun {
         stops.entry(agent_run.clone()).or_insert_with(|| self.stop.child_token()).clone()
     }
 
-    /// Cancels the calls whose answers can reach nobody any more, as the run has ended.
+    /// Cancels the calls whose answers no run can read after this run has ended.
     pub(super) fn end_calls(&self) {
-        // What goes on can be fetched by a later run of the session.
+        // A later run of the session can fetch the results of long calls.
         if self.session.is_some() { &self.cancel } else { &self.stop }.cancel();
     }
 
-    /// Whether it is not driven: it has ended, or was given up.
+    /// Whether the run has no driver: it has ended, or was given up.
     pub fn has_ended(&self) -> bool {
         self.ended().is_some()
     }
@@ -390,19 +389,20 @@ impl DrivenRun {
         self.end_as(false);
     }
 
-    /// Its stream cannot be read. What was taken of its calls stays taken.
+    /// Marks the run as given up. Its claimed calls stay claimed.
     pub(super) fn give_up(&self) {
         self.end_as(true);
     }
 
-    /// It turned out to be another app's, which has a driver of its own for it.
+    /// Stops the run's driver and ends its log, as the run belongs to another app, which has a
+    /// driver of its own for it.
     pub(super) fn hand_over(&self) {
         self.handed_over.cancel();
         self.end_as(false);
         self.log.end();
     }
 
-    /// Whether the answers of its calls are still wanted.
+    /// Whether MANTYX still wants the answers of its calls.
     pub(super) fn takes_answers(&self) -> bool {
         !self.has_ended() || self.handed_over.is_cancelled()
     }
@@ -412,12 +412,12 @@ impl DrivenRun {
         self.ended.lock().get_or_insert_with(now);
     }
 
-    /// Whether nobody reads its stream, though it may go on.
+    /// Whether the driver gave up reading its stream, although the run may continue.
     pub fn is_given_up(&self) -> bool {
         self.ended().is_some_and(|ended| ended.given_up)
     }
 
-    /// Its stream is to be read again; `false` where that is so already, or the run has ended.
+    /// Prepares a given-up run for a new driver. `false`: it was not given up.
     pub(super) fn revive(&self) -> bool {
         let mut ended = self.ended.lock();
         let revived = ended.take_if(|ended| ended.given_up).is_some();
@@ -429,22 +429,22 @@ impl DrivenRun {
         revived
     }
 
-    /// How its stream stands.
+    /// Whether MANTYX serves its stream.
     pub fn access(&self) -> Access {
         self.access.borrow().clone()
     }
 
-    /// The same, as it changes.
+    /// A receiver of changes of [`Self::access`].
     pub(super) fn watch_access(&self) -> watch::Receiver<Access> {
         self.access.subscribe()
     }
 
-    /// Its stream is open, or has broken.
     pub(super) fn set_access(&self, access: Access) {
         self.access.send_replace(access);
     }
 
-    /// What its stream was refused for may be mended. One that is open, or was, stays so.
+    /// The cause of a refusal may be gone: readers wait for the next attempt. A stream that is
+    /// open, or was, keeps its state.
     pub(super) fn is_tried_anew(&self) {
         self.access.send_if_modified(|access| {
             let is_failing = access.failure().is_some();
@@ -455,7 +455,7 @@ impl DrivenRun {
         });
     }
 
-    /// Its stream could not be opened.
+    /// Notes that the stream could not be opened; the time of the first failure in a row is kept.
     pub(super) fn is_failing(&self, error: OpenError) {
         self.access.send_modify(|access| {
             let before = access.failure().map(|failure| failure.since);
@@ -464,10 +464,11 @@ impl DrivenRun {
         });
     }
 
-    /// [`Runs::keep_unwanted`], where there is room. `false`: MANTYX shows the run.
+    /// [`Runs::keep_unwanted`], after its check for room. `false`: MANTYX shows the run.
     pub(super) fn keep_unwanted(&self, recorder: &Arc<CallRecorder>, size: usize) -> bool {
         let mut unwanted = self.unwanted();
-        // Under the lock: the driver opens the stream before it takes what was kept.
+        // Check under the lock: the driver marks the stream as open before it takes the kept
+        // answers, so no answer is added after it took them.
         if matches!(*self.access.borrow(), Access::Open) {
             return false;
         }
@@ -475,7 +476,6 @@ impl DrivenRun {
         true
     }
 
-    /// The calls whose answers were kept.
     pub(super) fn take_unwanted(&self) -> Vec<Arc<CallRecorder>> {
         self.unwanted().drain().map(|(_, (recorder, _))| recorder).collect()
     }

@@ -1,9 +1,10 @@
-//! Drives one run: reads its stream to the end, whatever breaks in between, and has its calls
+//! Drives one run: reads its stream to the end, resuming it after every break, and has its calls
 //! answered. One task per run, one more per call.
 //!
-//! What counts as the present of a run that was attached: the stream is open and has brought
-//! nothing for [`QUIET`], as a run that waits for a tool is quiet; or it has been read for
-//! [`PAST_WITHIN`], as a run that does not wait may never be.
+//! An attached run has a past: other clients may have answered its calls, so the driver holds calls
+//! until it has read that past. The past counts as read in two cases. The open stream has brought
+//! nothing for [`QUIET`], as a run that waits for a tool is quiet. Or the driver has read it for
+//! [`PAST_WITHIN`], as a run that does not wait for a tool may never be quiet.
 //!
 //! Must not: wait for an app, or stop reading because a call is slow.
 
@@ -42,25 +43,26 @@ use crate::{
     upstream::{Authority, OpenError},
 };
 
-/// The largest event that is read.
+/// The largest event that the driver reads whole, in bytes.
 pub(super) const MAX_EVENT: usize = 8 << 20;
-/// A stream that is silent for so long is opened anew: the connection may be dead without a sign,
-/// and MANTYX documents no heartbeat.
+/// The driver reopens a stream that was silent for this long. The connection may be dead without a
+/// sign, and MANTYX documents no heartbeat.
 pub(super) const SILENCE: Duration = Duration::from_secs(60);
-/// A stream that was open for so long was no failed attempt, even if it brought nothing.
+/// A stream that was open for longer than this was no failed attempt, even if it brought nothing,
+/// so the backoff is reset.
 const LIVED: Duration = Duration::from_secs(5);
-/// So many answers "no such run" in a row end the driver; one alone may be a replica that lags. Of a
-/// run that was given up before, one is enough.
+/// The driver gives the run up after this many answers "no such run" in a row. A single one may
+/// come from a replica that lags. For a run that was given up before, one is enough.
 const UNKNOWN_RUN_LIMIT: u32 = 5;
-/// A run whose stream could not be opened for so long is given up.
+/// If the run's stream could not be opened for this long, the driver gives the run up.
 const GIVE_UP: Duration = Duration::from_secs(60 * 60);
-/// A replay that pauses for so long has reached the present.
+/// A replay that pauses for this long has reached the present.
 const QUIET: Duration = Duration::from_secs(1);
-/// The longest that calls are held because the past may hold their answers: far less than MANTYX
-/// waits for a result.
+/// The longest that the driver holds calls because the past may have their answers. This is far
+/// less than MANTYX waits for a result.
 const PAST_WITHIN: Duration = Duration::from_secs(15);
-/// The same two of a run whose past is lost: a call that is taken for a new one may be made twice,
-/// and MANTYX waits for minutes.
+/// The same two limits for a run whose past is lost. They are longer: a call that the driver takes
+/// for a new one may be made twice, and MANTYX waits for minutes.
 const LOST_QUIET: Duration = Duration::from_secs(5);
 const LOST_PAST_WITHIN: Duration = Duration::from_secs(60);
 
@@ -79,27 +81,27 @@ struct Driver {
     run: Arc<DrivenRun>,
     calls: JoinSet<()>,
     backoff: Backoff,
-    /// When the past counts as read, once its stream is open.
+    /// When the past counts as read; set once the stream is open.
     past_until: Option<Instant>,
-    /// Whether the open stream has brought anything new.
+    /// Whether the open stream has brought a new event.
     news: bool,
-    /// Whether it has brought an event that is too large, and of which nothing is known.
+    /// Whether the open stream has brought an event that is too large and whose beginning says
+    /// neither its kind nor its number.
     riddle: bool,
-    /// How many answers "no such run" have come in a row.
     unknown: u32,
-    /// Whether a stream was opened before.
     has_read: bool,
-    /// Calls that are answered when the past has been read. Where that is lost, an answer has to wait:
-    /// it would bring the run's next call, which could not be told from one of the past.
+    /// Calls of an earlier process that are answered once the past has been read. If the past is
+    /// lost, their answers must wait: an answer brings the run's next call, and the driver could
+    /// not tell that call from one of the past.
     left: Vec<(Arc<CallRecorder>, Task)>,
     /// The agent runs that the stream of an eval has named.
     named: HashSet<RunId>,
 }
 
-/// Drives `run` until it ends or the daemon goes down.
+/// Drives `run` until it ends or the daemon shuts down.
 ///
-/// `left` are the calls that an earlier process left and that need not wait for what the stream says.
-/// The run may have been given up before.
+/// `left` are the calls of an earlier process that need not wait for what the stream says.
+/// `is_revived`: an earlier driver has given the run up.
 pub(super) async fn drive(
     runs: Arc<Runs>,
     run: Arc<DrivenRun>,
@@ -131,7 +133,7 @@ pub(super) async fn drive(
     runs.metrics.ended.of(why.ending()).inc();
     info!(run = %run.key.run, "{}", why.words());
     if why == Why::GivenUp {
-        // The run stays known, so that no call of it is ever made again.
+        // The run stays known, so that none of its calls is ever made a second time.
         runs.give_up(&run);
         runs.tell(&run);
         return;
@@ -140,7 +142,7 @@ pub(super) async fn drive(
     runs.tell(&run);
     let has_ended = matches!(why, Why::Ended(_));
     if has_ended {
-        // Nobody waits for these answers any more.
+        // MANTYX does not wait for these answers after the end of the run.
         run.end_calls();
         run.take_unwanted().iter().for_each(|recorder| recorder.close());
         runs.calls.forget_run(&run.key);
@@ -158,8 +160,8 @@ pub(super) async fn drive(
     }
 }
 
-/// Looks at how the task of a call has ended. What panics while it makes the call is an answer; this
-/// is about the rest.
+/// Logs a call task that panicked or was aborted. A panic while the call is made is caught
+/// elsewhere and becomes an answer; this covers the rest of the task.
 fn note(run: &DrivenRun, ended: Result<(), JoinError>) {
     if let Err(error) = ended {
         error!(run = %run.key.run, %error, "the task of a call failed; its answer may not be posted");
@@ -172,7 +174,7 @@ enum Why {
     Ended(RunEnding),
     ShuttingDown,
     GivenUp,
-    /// It is another app's, and is driven for that one.
+    /// The run belongs to another app, which has a driver of its own for it.
     HandedOver,
 }
 
@@ -188,9 +190,9 @@ impl Why {
     fn words(&self) -> &'static str {
         match self {
             Self::Ended(_) => "the run has ended",
-            Self::ShuttingDown => "the run is left as it is, for the bridge is going down",
-            Self::GivenUp => "the run is not driven any more",
-            Self::HandedOver => "the run is another app's, and not driven for this one any more",
+            Self::ShuttingDown => "the bridge shuts down; the next process continues the run",
+            Self::GivenUp => "the run driver gave up",
+            Self::HandedOver => "the run belongs to another app; its driver for this app stopped",
         }
     }
 }
@@ -201,11 +203,12 @@ impl Driver {
         loop {
             let begun = Instant::now();
             let shown = self.run.credential.current();
-            // Without its driver, no call of the run would be answered any more.
+            // A panic must not end the driver: without it, no later call of the run would be
+            // answered.
             let end = AssertUnwindSafe(self.read_stream()).catch_unwind().await;
             let end = end.unwrap_or_else(|_panic| {
-                error!(run = %self.run.key.run, "the reading of the run's stream panicked; again");
-                End::Broken("the reading panicked".to_owned())
+                error!(run = %self.run.key.run, "reading the run's stream panicked; reconnecting");
+                End::Broken("reading panicked".to_owned())
             });
             let mut is_lost = false;
             let wait = match end {
@@ -226,7 +229,7 @@ impl Driver {
                     debug!(run = %self.run.key.run, why, "the stream broke; resuming");
                     self.backoff.next_wait()
                 }
-                // Another credential is known, and tried at once; each is tried once.
+                // A newer credential is known: try it at once. Each credential is tried once.
                 End::Refused(error)
                     if error.is_of_the_credential()
                         && !self.run.credential.current().is_same(&shown) =>
@@ -250,7 +253,7 @@ impl Driver {
         }
     }
 
-    /// Whether there is no hope for the stream, as MANTYX has refused it so.
+    /// Whether MANTYX's refusal says that the stream is gone for good.
     fn is_lost(&mut self, error: &OpenError) -> bool {
         match error.status() {
             Some(StatusCode::GONE) => true,
@@ -262,20 +265,23 @@ impl Driver {
         }
     }
 
-    /// Waits until the next attempt. A run that is lost is given up, but not before its calls have been
-    /// answered: MANTYX may know it where results are posted, or may show it again meanwhile.
-    /// Another credential than `shown` is tried at once.
+    /// Waits until the next attempt. A lost run is given up only after its calls in flight have
+    /// been answered: MANTYX may still take the results, or may show the run again meanwhile. If
+    /// the run's credential is replaced by another than `shown`, the next attempt starts at once.
     async fn pause(&mut self, wait: Duration, is_lost: bool, shown: &Authority) -> Option<Why> {
         let next = Instant::now() + wait;
         let draining = self.runs.draining().clone();
         if is_lost {
-            // They waited for a past that is not going to be read.
+            // These answers waited for a past that the driver will not read.
             self.answer_left();
         }
         loop {
             self.note_ended();
             if is_lost && self.calls.is_empty() {
-                error!(run = %self.run.key.run, "giving the run up");
+                error!(
+                    run = %self.run.key.run,
+                    "giving up: MANTYX does not serve the run's stream"
+                );
                 return Some(Why::GivenUp);
             }
             tokio::select! {
@@ -287,16 +293,16 @@ impl Driver {
         }
     }
 
-    /// Finished calls give their memory back.
+    /// Removes finished calls from the set, which frees their memory.
     fn note_ended(&mut self) {
         while let Some(ended) = self.calls.try_join_next() {
             note(&self.run, ended);
         }
     }
 
-    /// How the run has ended, if MANTYX says that it has, though its stream does not. The events of
-    /// an eval need not be replayed: where the stream broke before the last one, it never comes. And
-    /// the last event of any run may be too large.
+    /// How the run has ended, if MANTYX's snapshot says so although the stream does not. MANTYX
+    /// need not replay the events of an eval: if the stream broke before the last event, that event
+    /// never comes. And the last event of any run may be too large to read.
     async fn is_over(&self) -> Option<RunEnding> {
         #[derive(Deserialize)]
         struct Snapshot {
@@ -326,7 +332,7 @@ impl Driver {
         }
     }
 
-    /// Opens the stream where the last one broke.
+    /// Opens the stream behind the last event that was read.
     async fn open_stream(&mut self) -> Result<reqwest::Response, End> {
         let path = self.run.key.stream_path();
         let last_seq = self.run.state().last_seq();
@@ -358,9 +364,8 @@ impl Driver {
         }
     }
 
-    /// Opens the stream, and reads it.
     async fn read_stream(&mut self) -> End {
-        // What is bounded is the reading of one stream: a break tells nothing of the past.
+        // The bound on the past counts per stream: a stream that broke says nothing about the past.
         (self.news, self.riddle, self.past_until) = (false, false, None);
         let draining = self.runs.draining().clone();
         let mut response = match self.open_stream().await {
@@ -373,7 +378,7 @@ impl Driver {
         self.run.set_access(Access::Open);
         self.unknown = 0;
         for recorder in self.run.take_unwanted() {
-            info!(run = %self.run.key.run, "MANTYX knows the run again; an answer is posted again");
+            info!(run = %self.run.key.run, "MANTYX knows the run again; posting a kept answer");
             self.answer(recorder.call(), Task::PostAgain, recorder);
         }
         loop {
@@ -432,7 +437,7 @@ impl Driver {
         }
     }
 
-    /// How long the next bytes may take; less than [`SILENCE`] while the past is being read.
+    /// How long the next bytes may take; less than [`SILENCE`] while the driver reads the past.
     fn patience(&mut self, framer: &Framer) -> Duration {
         if !self.run.state().has_past() {
             return SILENCE;
@@ -444,18 +449,18 @@ impl Driver {
         let now = Instant::now();
         let until = *self.past_until.get_or_insert(now + within);
         let left = until.saturating_duration_since(now);
-        // Half an event is no pause.
+        // A pause inside an event does not mean that the past has been read.
         if framer.is_inside_frame() { left } else { left.min(quiet) }
     }
 
-    /// Answers what an earlier process left.
+    /// Answers the calls that an earlier process left.
     fn answer_left(&mut self) {
         for (recorder, task) in std::mem::take(&mut self.left) {
             self.answer(recorder.call(), task, recorder);
         }
     }
 
-    /// The past has been read: what it left open is done.
+    /// Ends the reading of the past, and answers the calls that the past left open.
     fn settle(&mut self) {
         self.past_until = None;
         let held = self.run.state().settle();
@@ -463,9 +468,10 @@ impl Driver {
         self.runs.tell(&self.run);
         let mut changes = self.run.changes();
         let tasks = self.tasks(held, &mut changes);
-        // What the past has answered in the meantime.
+        // Closes the calls that the past has answered meanwhile.
         changes.extend(self.run.take_left().iter().flat_map(|recorder| recorder.closed()));
-        // In one piece: what is behind the events that were read is either all kept or not at all.
+        // One write: the journal keeps all of the calls up to the event that was read, or none.
+        // With some of them, a restart would skip the others.
         self.runs.journal.write(changes);
         self.answer_left();
         for (call, task, recorder) in tasks {
@@ -473,7 +479,7 @@ impl Driver {
         }
     }
 
-    /// Takes in one frame; how the run has ended, where it has with it.
+    /// Handles one frame. Returns how the run has ended, if this frame is its last event.
     fn take(&mut self, frame: &Frame) -> Option<RunEnding> {
         let event = read(&self.run, frame)?;
         self.take_event(event, Some(&frame.raw)).then(|| {
@@ -483,29 +489,30 @@ impl Driver {
         })
     }
 
-    /// Takes in what the beginning of a frame tells that is too large to be read; how the run has ended,
-    /// where it has with it. To read the stream anew would bring the same frame again.
+    /// Handles a frame that is too large by its beginning alone. Returns how the run has ended, if
+    /// this frame is its last event. Opening the stream again would only bring the same frame.
     fn take_beginning(&mut self, framer: &Framer) -> Option<RunEnding> {
         let fields = framer.beginning().fields();
         let (id, event) = (fields.id.as_deref(), fields.event.as_deref());
         let data = fields.data.as_deref().unwrap_or_default();
         let Beginning { event, end, is_known } = Beginning::read(id, event, data);
         if !is_known {
-            // It may be the last one: nothing of it is taken in, so that it comes again.
+            // The event may be the last one. Taking in nothing of it makes MANTYX send it again.
             self.riddle = true;
             return None;
         }
         self.take_event(event, None).then(|| {
-            // Apps have it from MANTYX, in pieces.
+            // Apps get the event from MANTYX, in pieces.
             self.run.log.leave_last();
             ending(end)
         })
     }
 
-    /// Takes in an event, whose frame is `raw` unless it is too large; whether the run has ended with
-    /// it.
+    /// Handles an event. `raw` is its frame, or `None` if the frame is too large. Returns whether
+    /// the run has ended with this event.
     fn take_event(&mut self, event: Event, raw: Option<&Bytes>) -> bool {
-        // Before a call of it is made: its app may have handed the agent run over as well.
+        // Before a call of the agent run is made, as an app may have attached that agent run as
+        // well.
         if self.run.key.kind == RunKind::Eval
             && let Some(agent_run) = &event.agent_run
             && self.named.insert(agent_run.clone())
@@ -519,7 +526,7 @@ impl Driver {
         };
         let step = self.run.state().on_event(event);
         let push = |raw: Bytes| {
-            // Apps have read past a call that comes late, and they know no way back.
+            // Apps have read past a call that comes late, and cannot go back in the stream.
             if !is_behind {
                 self.run.log.push(seq, raw);
             }
@@ -539,17 +546,18 @@ impl Driver {
                 }
             }
             Step::Finish => {
-                // Apps get the last event wherever they are: without a number, none is behind them.
+                // Every app gets the last event, wherever it is in the stream: an event without a
+                // number is behind no app.
                 let number = seq.filter(|_| !is_behind);
                 raw.cloned().into_iter().for_each(|raw| self.run.log.push_last(number, raw));
                 return true;
             }
         }
         if raw.is_none() && seq.is_none() {
-            // It may be brought each time.
+            // MANTYX may send this event on every stream, so that it is no sign of progress.
             return false;
         }
-        // Proof of life: the next break is met at once.
+        // The stream works, so that the next break is retried at once.
         self.backoff.reset();
         self.news = true;
         false
@@ -570,14 +578,15 @@ fn ending(end: event::End) -> RunEnding {
     }
 }
 
-/// The event in `frame`; `None` for a comment, and for a call that cannot be read, which is told.
+/// The event in `frame`. `None` for a comment, and for an event that cannot be read, which is
+/// logged.
 pub(super) fn read(run: &DrivenRun, frame: &Frame) -> Option<Event> {
     let fields = frame.fields();
     let data = fields.data?;
     match Event::read(fields.id.as_deref(), fields.event.as_deref(), &data) {
         Ok(event) => Some(event),
         Err(error) => {
-            warn!(run = %run.key.run, %error, "an event of MANTYX cannot be read and is skipped");
+            warn!(run = %run.key.run, %error, "cannot read an event of MANTYX; skipping it");
             None
         }
     }

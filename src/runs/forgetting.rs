@@ -1,4 +1,4 @@
-//! What is forgotten of runs and sessions, and when.
+//! When runs and sessions are forgotten.
 //!
 //! Must not: forget a run whose calls could then be made again, or write to the journal.
 
@@ -14,7 +14,7 @@ use super::{
 use crate::journal::record::Change;
 
 impl Runs {
-    /// Forgets what has outlived its use, in the journal too.
+    /// Forgets runs and sessions that are too old or too many, in the journal too.
     pub(super) fn sweep(&self, inner: &mut Inner) {
         let before = inner.swept;
         let mut forgotten = inner.sweep(Instant::now(), &self.room);
@@ -26,8 +26,8 @@ impl Runs {
 }
 
 impl Inner {
-    /// Forgets sessions until all of them have room in the journal: of the app whose sessions take
-    /// most, those with tools of its own first, and of these the oldest.
+    /// Forgets sessions until the rest fits into the journal: of the app whose sessions take most,
+    /// those with tools of its own go first, and of these the oldest.
     pub(super) fn make_room_for_sessions(&mut self) -> Vec<Change> {
         let all = self.sessions.iter().map(|(key, session)| {
             let order = (session.tools.is_none(), session.created);
@@ -35,7 +35,10 @@ impl Inner {
         });
         let over: Vec<_> = beyond_bytes(KEEP_SESSION_BYTES, all).into_iter().cloned().collect();
         if !over.is_empty() {
-            warn!(sessions = over.len(), "sessions with large tools are not remembered any more");
+            warn!(
+                sessions = over.len(),
+                "forgot sessions; the journal has no room for their tools"
+            );
         }
         let forget = |key| {
             self.sessions.remove(&key);
@@ -44,8 +47,8 @@ impl Inner {
         over.into_iter().map(forget).collect()
     }
 
-    /// Forgets what has outlived its use; at most every few seconds, as it looks at everything. The
-    /// changes are for the journal.
+    /// Forgets runs and sessions that are too old or too many. Runs at most every few seconds, as
+    /// it looks at all of them. The changes are for the journal.
     pub(super) fn sweep(&mut self, now: Instant, room: &Room) -> Vec<Change> {
         const EVERY: Duration = Duration::from_secs(10);
         let mut forgotten = Vec::new();
@@ -69,7 +72,7 @@ impl Inner {
                 run.log.forget();
             }
         }
-        // What was given up is bounded by the owners that are remembered.
+        // The number of given-up runs is bounded by the owners that are remembered.
         let idle = self.runs.values().filter(|run| run.in_flight() == 0 && !run.is_given_up());
         let ended = idle.filter_map(|run| Some((&run.app, (run.ended()?.at, run.key.clone()))));
         for key in beyond(KEEP_COUNT, ended) {
@@ -84,8 +87,8 @@ impl Inner {
         forgotten
     }
 
-    /// Whether the run may be handed over again with calls that nobody has answered: it was given up,
-    /// and its app is remembered as its owner. Forgotten before that, its calls could be made again.
+    /// Whether an app may attach the run again with unanswered calls: it was given up, and its app
+    /// is remembered as its owner. If it were forgotten before that, its calls could be made again.
     pub(super) fn may_come_back(&self, key: &RunKey, is_given_up: bool) -> bool {
         is_given_up && self.owners.get(&Owned::Run(key.clone())).is_some()
     }
@@ -98,7 +101,7 @@ impl Inner {
     }
 }
 
-/// The oldest of what each app has beyond `most`: no app pushes out what is another's.
+/// The oldest entries of each app beyond `most`: no app pushes out the entries of another.
 pub(super) fn beyond<'a, A: Eq + Hash + ?Sized + 'a, T: Ord + Copy, K>(
     most: usize,
     all: impl Iterator<Item = (&'a A, (T, K))>,
@@ -116,11 +119,12 @@ pub(super) fn beyond<'a, A: Eq + Hash + ?Sized + 'a, T: Ord + Copy, K>(
     beyond
 }
 
-/// What there is, each with its place in the order and its size.
+/// Entries, each with its place in the order and its size.
 type Measured<O, K> = Vec<(O, usize, K)>;
 
-/// What has to go so that all of it takes at most `most` bytes: the first, by its order, of the app that
-/// takes most, again and again. No app loses any before it takes more than an equal share.
+/// The entries to drop so that the rest takes at most `most` bytes. The app that takes most loses
+/// its first one by its order, again and again, so that no app loses any before it takes more than
+/// an equal share.
 pub(super) fn beyond_bytes<'a, A: Eq + Hash + ?Sized + 'a, O: Ord, K>(
     most: usize,
     all: impl Iterator<Item = (&'a A, (O, usize, K))>,
@@ -136,7 +140,7 @@ pub(super) fn beyond_bytes<'a, A: Eq + Hash + ?Sized + 'a, O: Ord, K>(
     if total <= most {
         return beyond;
     }
-    // The first is taken from the end.
+    // Sorted backwards: the first is popped from the end.
     by_app.values_mut().for_each(|(_, own)| own.sort_unstable_by(|a, b| b.0.cmp(&a.0)));
     while total > most
         && let Some((bytes, own)) = by_app.values_mut().max_by_key(|(bytes, _)| *bytes)

@@ -1,5 +1,5 @@
-//! What was called and what is being called, for people who look: names and times, never
-//! arguments or results.
+//! The calls that run and recent ones that have ended, for people: names and times, never arguments
+//! or results.
 //!
 //! Must not: decide anything, or grow without a bound.
 
@@ -19,7 +19,7 @@ use crate::model::{
     ids::{AppName, BackendName, RunId, ToolUseId},
 };
 
-/// The most answered calls that are remembered of one app.
+/// The most ended calls of one app that are remembered.
 pub const KEEP: usize = 500;
 
 /// The calls of all apps.
@@ -51,9 +51,9 @@ pub struct Entry {
     pub backend: BackendName,
     pub started_at: SystemTime,
     begun: Instant,
-    /// It had a first answer, and goes on.
+    /// It had a first answer, and continues.
     pending: bool,
-    /// A person has to approve it first.
+    /// It waits for a person's approval.
     waiting: bool,
     ended: Option<(Outcome, Duration)>,
 }
@@ -63,7 +63,7 @@ pub struct Entry {
 pub enum Outcome {
     Result,
     Error,
-    /// Nobody waited for it any more.
+    /// It was cancelled before it had an answer.
     Cancelled,
 }
 
@@ -98,7 +98,7 @@ impl Entry {
         self.id
     }
 
-    /// How it ended and what it took; `None` while it runs.
+    /// How it ended and how long it took; `None` while it runs.
     pub fn ended(&self) -> Option<(Outcome, Duration)> {
         self.ended
     }
@@ -108,19 +108,19 @@ impl Entry {
         self.pending && self.ended.is_none()
     }
 
-    /// Whether it has not been made yet, as a person has to approve it.
+    /// Whether it waits for a person's approval.
     pub fn is_waiting(&self) -> bool {
         self.waiting && self.ended.is_none()
     }
 
-    /// What it took, or has taken so far.
+    /// How long it took, or has taken so far.
     pub fn took(&self) -> Duration {
         self.ended.map_or_else(|| self.begun.elapsed(), |(_, took)| took)
     }
 }
 
 impl History {
-    /// A history that tells of every call here.
+    /// Reports every change of a call to `changes`.
     pub fn telling(changes: Changes) -> Self {
         Self { changes, ..Self::default() }
     }
@@ -159,8 +159,7 @@ impl History {
         answered.find(|entry| entry.id == id).cloned()
     }
 
-    /// The calls of `app`, or of all apps, the latest first: those that run, then those that were
-    /// answered.
+    /// The calls of `app`, or of all apps, the latest first: running calls, then ended ones.
     pub fn of(&self, app: Option<&AppName>) -> Vec<Entry> {
         let inner = self.lock();
         let is_seen = |of: &AppName| app.is_none_or(|app| of == app);
@@ -176,7 +175,7 @@ impl History {
         all
     }
 
-    /// How many calls go on after a first answer.
+    /// How many calls continue after a first answer.
     pub fn pending(&self) -> usize {
         self.lock().running.values().filter(|entry| entry.pending).count()
     }
@@ -201,12 +200,12 @@ impl History {
 }
 
 impl Running {
-    /// The call has had a first answer, and goes on.
+    /// Notes that the call has had a first answer, and continues.
     pub fn pending(&self) {
         self.change(|entry| entry.pending = true);
     }
 
-    /// The call waits for a person, or does not any more.
+    /// Notes whether the call waits for a person.
     pub fn waits(&self, waiting: bool) {
         self.change(|entry| entry.waiting = waiting);
     }

@@ -1,7 +1,7 @@
-//! The recent events of one run, as its apps read them: frames in order, a bounded number of
-//! bytes, any number of readers at their own pace.
+//! The recent events of one run, as its apps read them: frames in order, a bounded number of bytes,
+//! any number of readers at their own pace.
 //!
-//! Must not: wait for a reader. One that falls behind what is kept has to resume by `seq`.
+//! Must not: wait for a reader. A reader that falls behind the kept events must resume by `seq`.
 
 use std::{
     collections::VecDeque,
@@ -15,18 +15,18 @@ use bytes::{Bytes, BytesMut};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
-/// The most that is kept of one run: what an app may lag behind before it must resume.
+/// The most bytes that are kept of one run: how far an app may lag behind before it must resume.
 const KEEP_BYTES: usize = 1 << 20;
-/// The same where the logs of all runs are over [`ROOM`].
+/// The same while the logs of all runs take more than [`ROOM`] bytes.
 const KEEP_WHERE_SCARCE: usize = READ_BYTES;
-/// What the logs of all runs may take together before each keeps less.
+/// How many bytes the logs of all runs may take together before each keeps less.
 const ROOM: usize = 64 << 20;
-/// The most that one read hands out.
+/// The most bytes that one read hands out; a single larger frame is handed out whole.
 const READ_BYTES: usize = 64 << 10;
-/// What an entry takes beside its bytes.
+/// The bytes that an entry takes beside its frame.
 const OVERHEAD: usize = 64;
 
-/// What the logs of all runs take.
+/// The bytes that the logs of all runs take.
 #[derive(Debug, Clone, Default)]
 pub struct Room(Arc<AtomicUsize>);
 
@@ -47,15 +47,15 @@ pub struct EventLog {
 #[derive(Debug, Default)]
 struct Inner {
     entries: VecDeque<Entry>,
-    /// What they take.
+    /// The bytes that the entries take.
     bytes: usize,
     room: Room,
     /// The position of the first entry.
     first: u64,
     /// The highest `seq` that has been dropped; 0 when nothing was.
     dropped: u64,
-    /// The position behind the last dropped entry that had no `seq`; 0 when there was none. Who
-    /// has not read so far cannot tell what is missing.
+    /// The position behind the last dropped entry that had no `seq`; 0 when there was none. A
+    /// reader that has not come so far cannot tell which events it misses.
     dropped_unnumbered: u64,
     /// The position behind the last entry that was too large to be kept, and has a `seq`.
     too_large: u64,
@@ -84,11 +84,11 @@ pub enum Read {
     Frames(Bytes),
     /// Nothing yet.
     Pending,
-    /// What comes next has been dropped.
+    /// The next event has been dropped.
     Behind,
     /// The run has ended and everything has been read.
     End,
-    /// What comes next is too large to be kept: MANTYX alone has it.
+    /// The next event is too large to be kept: only MANTYX has it.
     Elsewhere,
 }
 
@@ -98,14 +98,14 @@ impl EventLog {
         Self { inner: Mutex::new(inner), wake: watch::Sender::new(()) }
     }
 
-    /// The log of a run of which somebody else has read the events up to `last_seq`.
+    /// The log of a run whose events up to `last_seq` an earlier process has read.
     pub fn behind(room: &Room, last_seq: u64) -> Self {
         let this = Self::new(room);
         this.lock().dropped = last_seq;
         this
     }
 
-    /// The log of a run of which somebody else has read events without a `seq`.
+    /// The log of a run of which an earlier process has read events without a `seq`.
     pub fn behind_unnumbered(room: &Room) -> Self {
         let this = Self::new(room);
         {
@@ -115,8 +115,8 @@ impl EventLog {
         this
     }
 
-    /// Adds a frame, and drops the oldest where there are too many. One that is too large goes as
-    /// well: readers get it from MANTYX.
+    /// Adds a frame, and drops the oldest ones beyond the limit. A frame that is too large is
+    /// dropped as well: readers get it from MANTYX.
     pub fn push(&self, seq: Option<u64>, bytes: Bytes) {
         let mut inner = self.lock();
         let entry = Entry { seq, bytes };
@@ -134,7 +134,7 @@ impl EventLog {
         }
     }
 
-    /// Adds the frame of the run's last event. Where it is too large, what is before it stays.
+    /// Adds the frame of the run's last event. If it is too large, the frames before it stay.
     pub fn push_last(&self, seq: Option<u64>, bytes: Bytes) {
         let entry = Entry { seq, bytes };
         let mut inner = self.lock();
@@ -146,12 +146,12 @@ impl EventLog {
         }
     }
 
-    /// Wakes the readers; called once for many pushes.
+    /// Wakes the readers; called once after many pushes.
     pub fn flush(&self) {
         self.wake.send_replace(());
     }
 
-    /// Nothing more will come.
+    /// Marks the log as complete.
     pub fn end(&self) {
         self.lock().ended = true;
         self.flush();
@@ -167,12 +167,12 @@ impl EventLog {
         self.lock().last_is_elsewhere
     }
 
-    /// More comes after all.
+    /// Takes back [`EventLog::end`], as a new driver reads the run.
     pub fn reopen(&self) {
         self.lock().ended = false;
     }
 
-    /// Gives the memory back; a later reader gets the events from MANTYX.
+    /// Drops all frames to free their memory; a later reader gets the events from MANTYX.
     pub fn forget(&self) {
         let mut inner = self.lock();
         while !inner.entries.is_empty() {
@@ -181,14 +181,14 @@ impl EventLog {
         inner.entries = VecDeque::new();
     }
 
-    /// A cursor behind `seq`; `None` where the next event has been dropped, or may have been.
+    /// A cursor behind `seq`; `None` if the event after it has been dropped, or may have been.
     pub fn after(&self, seq: u64) -> Option<Cursor> {
         let inner = self.lock();
         let whole = inner.dropped <= seq && inner.dropped_unnumbered == 0;
         whole.then_some(Cursor { position: inner.first, seq })
     }
 
-    /// What a read at `cursor` would find, which stays where it is.
+    /// What a read at `cursor` would return, without moving it.
     pub fn peek(&self, cursor: &Cursor) -> Read {
         self.read(&mut cursor.clone())
     }
@@ -217,7 +217,7 @@ impl EventLog {
                 break;
             }
             cursor.position += 1;
-            // A reader that came from MANTYX's own replay may have it already.
+            // A reader that comes from MANTYX's own replay may have this event already.
             if entry.seq.is_none_or(|seq| seq > cursor.seq) {
                 cursor.seq = entry.seq.unwrap_or(cursor.seq);
                 size += entry.bytes.len();
@@ -258,8 +258,8 @@ impl Drop for EventLog {
 }
 
 impl Inner {
-    /// Whether there is room for `entry` alone. One without a `seq` is kept longer than others: who
-    /// reads on cannot ask MANTYX for it.
+    /// Whether there is room for `entry` alone. An entry without a `seq` is kept even if it is
+    /// larger than others may be, as a reader cannot ask MANTYX for it by number.
     fn keeps(&self, entry: &Entry) -> bool {
         let is_scarce = self.room.is_scarce();
         entry.size() <= KEEP_WHERE_SCARCE

@@ -1,5 +1,5 @@
-//! Long calls: one that outlives its backend's `pending_after` is answered with an id and goes on
-//! in a task of its own; what comes of it is kept here until the model asks.
+//! Long calls: a call that outlives its backend's `pending_after` is answered with an id and
+//! continues in a task of its own. Its result is kept here until the model fetches it.
 //!
 //! Must not: give anyone the result of a call that another run or session made, or keep results
 //! without a bound.
@@ -45,10 +45,10 @@ use crate::{
 
 /// How long a result is kept.
 const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
-/// The most results that are kept of one app; the oldest go first.
+/// The most results of one app that are kept; the oldest are forgotten first.
 const KEEP_COUNT: usize = 500;
-/// About the most bytes that the results of all apps take in the journal; of the app whose results take
-/// most, the oldest goes first.
+/// About how many bytes of the journal the results of all apps may take. Beyond that, the app whose
+/// results take most loses its oldest one.
 const KEEP_BYTES: usize = KEEP_BESIDE / 4;
 
 /// Who may fetch the result of a call.
@@ -63,32 +63,32 @@ pub struct Scope {
 pub enum Of {
     /// All runs of a session.
     Session { workspace: Workspace, session: SessionId },
-    /// One agent run: the driven one itself or, of an eval, one of its own.
+    /// One agent run: the driven run itself or, of an eval, one of its agent runs.
     Run { driven: RunKey, agent_run: RunId },
     /// The calls that the app has made by hand.
     App,
 }
 
-/// What there is of a call.
+/// The state of a long call, as its scope sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fetched {
     Running {
         /// The name that the model called.
         tool: String,
-        /// Nothing has reached the tool yet.
+        /// The call has not reached its tool yet.
         waits: bool,
     },
     Finished(Arc<Answer>),
-    /// There is none, or it is another's.
+    /// No such call, or it belongs to another scope.
     Unknown,
 }
 
-/// The calls that go on and the results of those that did.
+/// The long calls that run, and the results of those that have ended.
 #[derive(Debug, Default)]
 pub struct LongCalls {
     calls: Mutex<HashMap<CallId, LongCall>>,
     finished: Notify,
-    /// Where they are kept over a restart.
+    /// Keeps the calls over a restart; `None` in tests.
     journal: Option<Arc<Journal>>,
 }
 
@@ -97,12 +97,12 @@ struct LongCall {
     scope: Scope,
     /// The name that the model called.
     tool: String,
-    /// How it can be asked for; `None` for one that is not kept.
+    /// How to ask its peer for it, or to make it; `None` once it has ended.
     work: Option<Work>,
     finished: Option<Finished>,
     /// Cancels it.
     stop: CancellationToken,
-    /// It was this process that took it to its tool for the first time.
+    /// This process, not an earlier one, took the call to its tool for the first time.
     is_taken: bool,
 }
 
@@ -112,7 +112,7 @@ struct Finished {
     /// The same, by the wall clock.
     told: Millis,
     answer: Arc<Answer>,
-    /// About how much of the journal it takes.
+    /// About how many bytes of the journal the result takes.
     size: usize,
 }
 
@@ -131,7 +131,7 @@ impl LongCall {
 impl Finished {
     fn new(told: Millis, answer: Answer) -> Self {
         const RECORD: usize = 500;
-        // As the journal has it: control characters take six bytes there.
+        // Measured as JSON, as in the journal: control characters take six bytes there.
         let json = serde_json::to_vec(&answer).map_or(answer.size(), |json| json.len());
         Self { at: Instant::now(), told, size: RECORD + json, answer: Arc::new(answer) }
     }
@@ -167,7 +167,7 @@ impl LongCalls {
         Self { journal: Some(journal), ..Self::default() }
     }
 
-    /// A call of `tool` goes on.
+    /// Notes that a call of `tool` continues after its first answer.
     fn begin(
         &self,
         id: CallId,
@@ -181,13 +181,14 @@ impl LongCalls {
         self.lock().insert(id, call);
     }
 
-    /// It has ended so. Nothing is kept where nobody could fetch it any more.
+    /// Keeps the answer of a call. Does nothing if the call was forgotten: then no scope could
+    /// fetch it.
     fn finish(&self, id: &CallId, answer: Answer) {
         let mut calls = self.lock();
         let Some(call) = calls.get_mut(id) else { return };
         call.finished = Some(Finished::new(journal::now(), answer));
         self.write(id, call);
-        // It takes memory for a day.
+        // The work holds the arguments, which would take memory for a day.
         call.work = None;
         self.erase(&make_room(&mut calls));
         drop(calls);
@@ -210,10 +211,10 @@ impl LongCalls {
         }
     }
 
-    /// [`Self::fetch`], which waits until `deadline` for a call that runs.
+    /// Like [`Self::fetch`], but waits until `deadline` for a call that runs.
     async fn fetch_by(&self, id: &CallId, scope: &Scope, deadline: Instant) -> Fetched {
         loop {
-            // Before the look, so that what ends after it is heard.
+            // Subscribe before the look: a call that ends after it then still wakes this.
             let mut news = pin!(self.finished.notified());
             news.as_mut().enable();
             match self.fetch(id, scope) {
@@ -234,8 +235,8 @@ impl LongCalls {
         }
     }
 
-    /// Forgets the calls of whatever `is_over`: nobody can fetch them any more. Those that go on are
-    /// cancelled, as nothing would be known of their effects.
+    /// Forgets the calls of every scope that `is_over`: no caller can fetch their results any more.
+    /// Calls that still run are cancelled, as the model could not learn of their effects.
     fn forget(&self, is_over: impl Fn(&Of) -> bool) {
         let mut over = Vec::new();
         self.lock().retain(|id, call| {
@@ -254,7 +255,7 @@ impl LongCalls {
     }
 }
 
-/// Forgets what is too old or too much; what that was.
+/// Forgets results that are too old or beyond a limit; returns their ids.
 fn make_room(calls: &mut HashMap<CallId, LongCall>) -> Vec<CallId> {
     let finished = |(id, call): (&CallId, &LongCall)| {
         let Finished { at, size, .. } = call.finished.as_ref()?;
@@ -271,7 +272,7 @@ fn make_room(calls: &mut HashMap<CallId, LongCall>) -> Vec<CallId> {
     gone.into_iter().cloned().collect()
 }
 
-/// When a call goes on, and how its run then asks for it.
+/// How long a call is waited for before its first answer, and how its run then asks for its result.
 #[derive(Debug)]
 pub(super) struct Patience {
     after: Duration,
@@ -280,8 +281,8 @@ pub(super) struct Patience {
 }
 
 impl Calls {
-    /// Whether a call may go on after a first answer: its backend has to be one for that, and whoever
-    /// asked needs the tool to fetch its result with.
+    /// How long to wait before the first answer. `None`: the call cannot become a long call, as its
+    /// backend has no `pending_after`, or its caller lacks the tool that fetches the result.
     pub(super) fn patience(&self, route: &Route, driven: Option<&DrivenRun>) -> Option<Patience> {
         if !matches!(route.target, Target::Tool { .. }) {
             return None;
@@ -290,7 +291,7 @@ impl Calls {
         Some(Patience { after, fetch: self.fetch_tool(driven)? })
     }
 
-    /// The name of the tool that fetches results, for whoever asks.
+    /// The name of the tool that fetches results, for a run or for calls by hand.
     fn fetch_tool(&self, driven: Option<&DrivenRun>) -> Option<String> {
         match driven {
             Some(driven) => driven.table.results().map(str::to_owned),
@@ -301,8 +302,8 @@ impl Calls {
         }
     }
 
-    /// Makes a call. Its answer, if it comes in time; else that it goes on. Before that, dropping the
-    /// future cancels the call.
+    /// Makes a call. Returns its answer if that comes in time, and otherwise the first answer,
+    /// which says that the call continues. Until then, dropping the future cancels the call.
     pub(super) async fn call(
         self: &Arc<Self>,
         call: Arc<ActiveCall>,
@@ -315,11 +316,11 @@ impl Calls {
         let (calls, called) = (Arc::clone(self), Arc::clone(&call));
         let executed = async move { calls.execute(&called).await };
         let mut executed = Box::pin(AssertUnwindSafe(executed).catch_unwind());
-        // What an earlier process has waited counts.
+        // The time that an earlier process has waited counts.
         if let Ok(made) = timeout(call.recorder.left_of(after), &mut executed).await {
             return call.ends(made);
         }
-        // Where the bridge goes down, there is no later to fetch it.
+        // At shutdown there is no later moment to fetch the result in, so the call is waited for.
         let Some(id) = (!self.drain.is_cancelled()).then(new_id).flatten() else {
             return call.ends(executed.await);
         };
@@ -338,7 +339,7 @@ impl Calls {
         Ok(Made::from(first))
     }
 
-    /// Has a long call executed to its end, or until its run is cancelled, in a task of its own.
+    /// Executes a long call to its end, or until its run is cancelled, in a task of its own.
     fn spawn_long(
         self: &Arc<Self>,
         executed: impl Future<Output = thread::Result<Result<Made, Left>>> + Send + 'static,
@@ -352,13 +353,16 @@ impl Calls {
                 made = executed => match call.ends(made) {
                     Ok(made) => made.answer,
                     Err(Left) => {
-                        info!(call = %id, "left; a person is asked again after the restart");
+                        info!(
+                            call = %id,
+                            "left to the next process, which asks for approval again"
+                        );
                         return;
                     }
                 },
                 () = stop.cancelled() => pending::cancelled(),
                 () = calls.left(&id) => {
-                    info!(call = %id, "left; it is asked for after the restart");
+                    info!(call = %id, "left to the next process, which asks the peer for the call");
                     return;
                 }
             };
@@ -371,7 +375,8 @@ impl Calls {
         self.tracker.spawn(budget::for_app(app, to_its_end));
     }
 
-    /// Ends when the bridge goes down and the call is better left.
+    /// Resolves at shutdown if the peer has named the call's work, so that the next process can ask
+    /// for it.
     async fn left(&self, id: &CallId) {
         self.leave.cancelled().await;
         if !self.long.has_name(id) {
@@ -379,7 +384,7 @@ impl Calls {
         }
     }
 
-    /// What has become of the call that the model asks for.
+    /// The answer to the tool that fetches the result of a long call.
     pub(super) async fn result_of(&self, call: &ActiveCall) -> Answer {
         let asked = match pending::read(call.request().arguments.get()) {
             Ok(asked) => asked,
@@ -402,7 +407,8 @@ impl Calls {
         }
     }
 
-    /// The run has ended: a call of it that goes on can be fetched by its session, if it has one.
+    /// Forgets the long calls of a run that has ended. Those of a session stay, as its next run can
+    /// fetch them.
     pub(super) fn forget_run(&self, run: &RunKey) {
         self.long.forget(|of| of.is_run(run));
     }
@@ -413,13 +419,13 @@ impl Calls {
     }
 }
 
-/// `None`: there is no randomness, so the call has to be waited for.
+/// A new id; `None` if the system has no random bytes. The call is then waited for.
 fn new_id() -> Option<CallId> {
     let mut random = [0; 8];
     match getrandom::fill(&mut random) {
         Ok(()) => Some(pending::call_id(random)),
         Err(error) => {
-            warn!(%error, "no random bytes for the id of a call; it is waited for");
+            warn!(%error, "no random bytes for the id of a long call; waiting for the call");
             None
         }
     }

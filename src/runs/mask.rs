@@ -13,8 +13,9 @@ use crate::{
     sse::Frame,
 };
 
-/// The call as the informational `tool_call` event, with the same place in the log, so that a stock
-/// client does not answer it too. In the stream of an eval it is flat, as all events there are.
+/// The call as the informational `tool_call` event, with the same place in the log: otherwise a
+/// stock client would answer the call, too. In the stream of an eval it is flat, as all events
+/// there are.
 pub(super) fn masked(stream: RunKind, seq: Option<u64>, call: &Call) -> Frame {
     #[derive(Serialize)]
     struct Masked<'a> {

@@ -1,13 +1,15 @@
 //! Which app a run or a session belongs to, and which driver answers a call.
 //!
-//! Every run and session that passes through has an owner, with tools of the bridge or without: apps
-//! may share one credential, with which MANTYX would show each of them what is another's. An owner
-//! outlives its run here, as MANTYX keeps runs for much longer than the bridge does.
+//! Every run and session that passes through has an owner, with tools of the bridge or without.
+//! Apps may share one credential, with which MANTYX would show each of them the runs of the others;
+//! the owner is what keeps them apart. An owner outlives its run here, as MANTYX keeps runs for
+//! much longer than the bridge does.
 //!
 //! A call has one driver. The same call can stand in two streams, that of its agent run and that of
-//! an eval, so each driver claims a call before it makes it.
+//! an eval, so each driver claims a call before it makes it. Otherwise the call would be made
+//! twice.
 //!
-//! Must not: do IO; what is to be kept is handed back as changes for the journal.
+//! Must not: do IO; changes for the journal are returned to the caller.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -21,13 +23,13 @@ use crate::{
 
 use super::{KEEP_BESIDE, RunKey};
 
-/// The most runs and, separately, the most sessions of one app whose owner is remembered. An app
+/// The most runs, and separately the most sessions, of one app whose owner is remembered. An app
 /// that creates more pushes out its own, and never those of another.
 pub(super) const KEEP_OWNED: usize = 10_000;
-/// About the most bytes that the owners of all apps take in the journal. Beyond it, the app that takes
-/// most loses its oldest, so that none loses any before it takes more than an equal share.
+/// About how many bytes of the journal the owners of all apps may take. Beyond that, the app that
+/// takes most loses its oldest, so that no app loses any before it takes more than an equal share.
 const KEEP_BYTES: usize = KEEP_BESIDE / 2;
-/// About how much an owner takes beside its names.
+/// About how many bytes an owner takes beside its names.
 const RECORD: usize = 200;
 
 /// What has an owner.
@@ -40,9 +42,10 @@ pub(super) enum Owned {
 /// How an app came to own a run or a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum How {
-    /// It was created for the app.
+    /// MANTYX created it for the app.
     Created,
-    /// The app was the first to hand it over. It may be another's, which the bridge cannot know.
+    /// The app was the first to attach it. It may belong to another app, which the bridge cannot
+    /// know yet.
     Attached,
     /// It is an agent run of this eval of the app's.
     OfEval(RunId),
@@ -56,7 +59,8 @@ pub(super) struct Owner {
     number: u64,
 }
 
-/// What was asked for belongs to another app, or to another run of the same one.
+/// The run or session belongs to another app, or the same app owns it in
+/// another role: as an agent run of an eval, or not as one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Taken {
     pub app: AppName,
@@ -68,7 +72,7 @@ type InOrder = VecDeque<(u64, usize, Arc<Owned>)>;
 
 #[derive(Debug, Default)]
 struct OfApp {
-    /// Its runs, and its sessions.
+    /// Its runs, and then its sessions.
     in_order: [InOrder; 2],
     /// How much of the journal they take.
     bytes: usize,
@@ -113,7 +117,7 @@ impl Owned {
 }
 
 impl Owner {
-    /// About how much of the journal it takes.
+    /// About how many bytes of the journal the owner takes.
     fn size(&self, owned: &Owned) -> usize {
         let (workspace, id) = match owned {
             Owned::Run(RunKey { workspace, run, .. }) => (workspace, run.as_str()),
@@ -141,11 +145,11 @@ impl Owners {
         self.all.get(owned)
     }
 
-    /// `app` owns this from now on, unless it is taken. The changes are for the journal.
+    /// Makes `app` the owner, unless it is taken. The changes are for the journal.
     ///
-    /// What was created for an app is the app's for good. What an app has only handed over goes to
-    /// another one that MANTYX says it was created for, and an agent run to the eval that it turns
-    /// out to be of.
+    /// An owner that created the run or session keeps it for good. One that has only attached it
+    /// loses it to the app that MANTYX says it was created for, or to the eval whose agent run it
+    /// turns out to be.
     pub(super) fn own(
         &mut self,
         owned: Owned,
@@ -169,7 +173,7 @@ impl Owners {
         Ok(self.put(owned, app, how, since))
     }
 
-    /// [`Self::own`] of what is in the journal already.
+    /// Restores an owner from the journal. The changes are those that forget owners beyond a limit.
     pub(super) fn restore(&mut self, owned: Owned, record: &OwnerRecord) -> Vec<Change> {
         let how = match (&record.eval, record.attached) {
             (Some(eval), _) => How::OfEval(eval.as_str().into()),
@@ -181,7 +185,7 @@ impl Owners {
         changes
     }
 
-    /// `app` owns this from now on, whoever did before. The changes are for the journal.
+    /// Makes `app` the owner, in place of any other. The changes are for the journal.
     pub(super) fn put(
         &mut self,
         owned: Owned,
@@ -193,7 +197,7 @@ impl Owners {
         self.next += 1;
         let owner = Owner { app: app.clone(), how, since, number };
         let size = owner.size(&owned);
-        // The journal goes on to know it as it was spelled first.
+        // The journal's key keeps the spelling of the first request.
         let known = self.all.get_key_value(&owned).map(|(known, _)| Arc::clone(known));
         let owned = known.unwrap_or_else(|| Arc::new(owned));
         let mut changes = vec![Change::Owner(owned.kept(), owner.record())];
@@ -224,7 +228,7 @@ impl Owners {
         let (number, size, oldest) = own.in_order[usize::from(is_session)].pop_front()?;
         own.bytes -= size;
         self.bytes -= size;
-        // Where it has gone to an eval since, it is no longer what was pushed out.
+        // If the owner has changed since, for example to an eval, this entry is outdated.
         self.all.get(&oldest).filter(|owner| owner.number == number)?;
         self.all.remove(&oldest);
         Some(Change::ForgetOwner(oldest.kept()))
@@ -257,7 +261,7 @@ impl Claims {
         self.calls.get(agent_run).and_then(|calls| calls.get(tool_use)) == Some(&by)
     }
 
-    /// The run is forgotten, and with it what its driver has claimed.
+    /// Forgets all claims of the driver `by`, as its run is forgotten.
     pub(super) fn forget(&mut self, by: Slot) {
         for agent_run in self.by_driver.remove(&by).into_iter().flatten() {
             let Some(calls) = self.calls.get_mut(&agent_run) else { continue };

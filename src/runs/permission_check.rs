@@ -1,4 +1,4 @@
-//! Whether the calls of one app may be made, as the bridge is configured when they are about to be.
+//! Whether the calls of one app may be made, by the configuration at the moment of the dispatch.
 //!
 //! Must not: decide what a permission is (model/rights.rs does), or ask a person.
 
@@ -40,7 +40,7 @@ impl peer::PermissionCheck for PermissionCheck {
 }
 
 impl Calls {
-    /// The permission of a call that begins for `app`.
+    /// The permission check of a new call of `app`.
     pub(super) fn permission_check(&self, app: &AppName) -> Arc<PermissionCheck> {
         Arc::new(PermissionCheck {
             app: app.clone(),

@@ -1,5 +1,5 @@
-//! Takes up what an earlier process left in the journal: sessions, runs that were being driven, and
-//! their calls.
+//! Restores from the journal what an earlier process left: sessions, runs that were being driven,
+//! and their calls.
 //!
 //! Must not: decide what becomes of a call (model/recovery.rs does), or read the journal.
 
@@ -39,21 +39,23 @@ use crate::{
 };
 
 impl Runs {
-    /// Takes up what was kept. Runs that were being driven are driven on; those that need their
-    /// app's own credential, as soon as the app shows it.
+    /// Restores the journal's records. Runs that were being driven are driven on at once; those
+    /// that need their app's own credential, as soon as the app shows it.
     pub fn restore(self: &Arc<Self>, kept: Kept, apps: &[App]) {
         let Kept { upstream, runs, sessions, owners, long, last_slot, lost, noted: _ } = kept;
         self.next_slot.store(last_slot + 1, Ordering::Relaxed);
         let now = self.upstream.base().to_string();
         if upstream.is_none() && lost.is_some() {
-            // It may be what was lost; the rest is rather answered than forgotten.
+            // The address may be what was lost, so the runs are kept: answering their calls is
+            // safer than forgetting them.
             self.journal.write(vec![Change::Upstream(now)]);
         } else if upstream.as_ref() != Some(&now) {
             self.leave_behind(upstream.as_deref(), &runs, &sessions);
             let long = long.into_iter().map(|(id, _)| Change::ForgetLong(id));
             self.journal.write(long.collect());
             self.journal.write(vec![Change::Upstream(now)]);
-            // It may be the same MANTYX by another address, where no app gets what is another's.
+            // It may be the same MANTYX under another address: with the owners, no app gets the
+            // runs of another.
             self.restore_owners(owners, (&[], &[]));
             return;
         }
@@ -69,7 +71,7 @@ impl Runs {
         self.journal.write(forgotten);
         let (runs, inherited) = inherited::by_the_last(runs);
         self.journal.write(inherited);
-        // Before the first driver reads anything.
+        // Before the first driver reads any event.
         for run in &runs {
             self.reclaim(run);
         }
@@ -84,8 +86,8 @@ impl Runs {
                 self.journal.write(vec![Change::ForgetRun(run.slot)]);
                 continue;
             }
-            // The calls of an app that was removed are answered all the same, each with a refusal:
-            // the model would wait for them until MANTYX gives up.
+            // The calls of an app that was removed are answered as well, each with a refusal:
+            // otherwise the model would wait for them until MANTYX gives up.
             let authority = match app {
                 Some(app) => self.upstream.authority_of(app),
                 None => self.upstream.own(),
@@ -115,8 +117,9 @@ impl Runs {
         self.lock().asleep.get(key).is_some_and(|run| run.record.app == app.as_str())
     }
 
-    /// The run of an earlier process that `app` asks for with its own credential, which MANTYX has
-    /// accepted for it, if there is one.
+    /// The run `key`, driven. If an earlier process left it to wait for the credential of `app`,
+    /// MANTYX has now accepted `authority` for it, and its driver starts with that. `None`: the run
+    /// is not known.
     pub fn get_or_wake(
         self: &Arc<Self>,
         key: &RunKey,
@@ -124,7 +127,7 @@ impl Runs {
         authority: &Authority,
     ) -> Option<Arc<DrivenRun>> {
         let woken = {
-            // In one piece: whoever else asks finds the run either asleep or awake.
+            // Under one lock: a concurrent request finds the run either asleep or driven.
             let mut inner = self.lock();
             match inner.asleep.get(key) {
                 Some(run) if run.record.app == app.as_str() => {
@@ -139,9 +142,9 @@ impl Runs {
         Some(run)
     }
 
-    /// Forgets what belongs to another MANTYX than the one that is configured. What of it was not
-    /// finished counts as lost: it may be the same MANTYX by another address, and a run of it that is
-    /// attached again must not have its calls made a second time.
+    /// Forgets the runs and sessions of another MANTYX than the configured one. Those that were
+    /// unfinished count as lost: it may be the same MANTYX under another address, and if a run is
+    /// attached again, none of its calls must be made a second time.
     fn leave_behind(&self, of: Option<&str>, runs: &[KeptRun], sessions: &[KeptSession]) {
         let driven = runs.iter().filter(|run| run.record.ended_at.is_none()).count();
         if let (Some(of), true) = (of, runs.len() + sessions.len() > 0) {
@@ -178,7 +181,7 @@ impl Runs {
         self.lock().sessions.insert(key, Arc::new(session));
     }
 
-    /// Where in a trace the calls of a run belong.
+    /// The trace context of the calls of a run.
     pub(super) fn kept_trace(&self, record: &RunRecord) -> Context {
         self.traces.context(record.trace.as_ref().and_then(|(parent, state)| {
             let states: Vec<&str> = state.as_deref().into_iter().collect();
@@ -193,9 +196,9 @@ impl Runs {
         }
     }
 
-    /// Claims what the driver of a run had claimed in an earlier process: a call has its key in the
-    /// journal from before it is made until its run is forgotten or, where no other driver can come
-    /// upon it, has ended.
+    /// Claims again what the driver of a run had claimed in an earlier process. The journal has a
+    /// call's key from before the call is made until its run is forgotten; if no other driver can
+    /// bring the call, until its run has ended.
     fn reclaim(&self, run: &KeptRun) {
         let Some(key) = key(run) else { return };
         let mut inner = self.lock();
@@ -207,7 +210,7 @@ impl Runs {
         }
     }
 
-    /// Makes a run that was kept one of those that are known.
+    /// Turns a record into a known run, and decides what becomes of each of its calls.
     fn take_up_run(&self, inner: &mut Inner, kept: KeptRun, authority: Authority) -> Option<Woken> {
         let key = key(&kept)?;
         let KeptRun { slot, record, routes, calls } = kept;
@@ -248,8 +251,8 @@ impl Runs {
                 continue;
             }
             if recovery == Recovery::Make && !is_remade {
-                // Nothing has reached the tool, and to its present app the call is not the bridge's:
-                // the app was shown it, and answers it.
+                // The call has not reached its tool. By the table of its present app, it is not the
+                // bridge's: the app was shown the call, and answers it.
                 self.journal.write(entry.left_to_others());
                 continue;
             }
@@ -257,7 +260,8 @@ impl Runs {
             left.seen.push(seen);
             open.extend(task(recovery, &asked.name, route, call.answer).map(|task| (entry, task)));
         }
-        // It was given up when nothing of it was under way, but what MANTYX did not want then.
+        // The run was given up with no call in flight but those whose answers MANTYX did not want
+        // then.
         if left.given_up && !(open.is_empty() && left.again.is_empty()) {
             (left.given_up, left.ended_at) = (false, None);
         }
@@ -294,7 +298,7 @@ impl Runs {
         if !run.has_ended() {
             info!(
                 run = %run.key.run, app = %run.app, seq, unanswered,
-                "a run of the bridge's earlier life is driven on"
+                "resuming a run of the earlier process"
             );
             self.drive(&run, open);
         } else if run.takes_answers() {
@@ -303,18 +307,19 @@ impl Runs {
     }
 }
 
-/// A run of an earlier process that is known again.
+/// A run of an earlier process, restored.
 struct Woken {
     run: Arc<DrivenRun>,
-    /// Its calls that need not be made.
+    /// Its calls that are answered without waiting for the stream.
     open: Vec<(Arc<CallRecorder>, Task)>,
     unanswered: usize,
     /// How far it was read.
     seq: u64,
 }
 
-/// Whether the first answer of a long call was not kept: nobody has been told its id, and its run
-/// makes the call anew. Had it reached its tool, its run would know.
+/// Whether a crash came before the first answer of a long call was kept. Then the model never got
+/// the call's id, and its run makes the call again. Had the call reached its tool, the run's record
+/// would say so.
 fn is_untold(record: &LongRecord, runs: &[KeptRun]) -> bool {
     let Some((asked_by, tool_use)) = &record.origin else { return false };
     let is_it = |run: &KeptRun, call: &KeptCall| {
@@ -326,7 +331,8 @@ fn is_untold(record: &LongRecord, runs: &[KeptRun]) -> bool {
     runs.iter().any(|run| run.calls.iter().any(|call| is_it(run, call)))
 }
 
-/// How a call is answered of which nobody knows whether it was made.
+/// How to answer a call that an earlier process may have made, although the journal has lost the
+/// record.
 pub(super) fn doubtful(entry: &CallRecorder, route: Route) -> Task {
     entry.doubt();
     match decide(entry.known(route.repeatable, POST_WITHIN)) {
@@ -351,7 +357,7 @@ fn unknown(name: &str) -> Task {
     Task::Refuse(why, Ending::Unknown)
 }
 
-/// How a call is answered that is not simply made again; `None` where nothing is left to do.
+/// How to answer a call that is not simply made again; `None` if nothing is left to do.
 fn task(
     recovery: Recovery,
     name: &str,
@@ -369,7 +375,7 @@ fn task(
             );
             Some(Task::Refuse(why, Ending::TooLate))
         }
-        // A call that is to be made and has no route is one whose routes are lost.
+        // A call that should be made but has no route is one whose routes are lost.
         (Recovery::Unknown | Recovery::Post | Recovery::Resume | Recovery::Make, _, _) => {
             Some(unknown(name))
         }

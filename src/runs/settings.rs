@@ -10,7 +10,7 @@ use crate::{
     model::ids::AppName,
 };
 
-/// What the configuration says of runs and their calls.
+/// The configured limits and apps.
 #[derive(Debug)]
 pub(super) struct Settings {
     pub limits: CallLimits,
@@ -20,12 +20,13 @@ pub(super) struct Settings {
 #[derive(Debug, Clone)]
 pub(super) struct AppSettings {
     pub app: Arc<App>,
-    /// Where its calls wait, if it may have only so many running at once.
+    /// The queue of its calls, if the app has a limit of calls that run at once.
     pub queue: Option<Arc<AdmissionQueue>>,
 }
 
 impl Settings {
-    /// An app whose limit is as it was keeps its count.
+    /// Makes settings. An app whose limit did not change keeps its queue, and so the count of its
+    /// calls.
     pub(super) fn new(limits: &CallLimits, apps: &[App], before: Option<&Self>) -> Self {
         let settings = |app: &App| {
             let limit = app.max_concurrent_calls;

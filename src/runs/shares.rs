@@ -1,5 +1,6 @@
-//! How much the open calls of each app hold: arguments, and answers that MANTYX has not taken yet. One
-//! app whose answers nobody takes must not fill the journal, as then no call of any app is made.
+//! How many bytes of the journal the open calls of each app hold: arguments, and answers that
+//! MANTYX has not taken yet. Without a limit, an app whose answers MANTYX does not take could fill
+//! the journal, and then no call of any app is made.
 //!
 //! Must not: know what a call is, or write to the journal.
 
@@ -9,8 +10,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::{journal, model::ids::AppName};
 
-/// About how much of the journal is for the arguments and answers of open calls. One half is divided
-/// equally among the apps; the other half is for whoever needs more.
+/// About how many bytes of the journal are for the arguments and answers of open calls. One half is
+/// divided equally among the apps; any app may use the other half.
 pub(super) const KEEP_OPEN: usize = journal::MAX_SIZE / 8 * 3;
 
 /// What the open calls of all apps hold.
@@ -24,7 +25,7 @@ struct Held {
     by_app: HashMap<AppName, usize>,
 }
 
-/// What one call holds; given back when this is dropped.
+/// The bytes that one call holds; released on drop.
 #[derive(Debug)]
 pub(super) struct Share {
     all: Shares,
@@ -33,12 +34,12 @@ pub(super) struct Share {
 }
 
 impl Shares {
-    /// So many apps are configured from now on.
+    /// Sets the number of configured apps.
     pub(super) fn set_apps(&self, count: usize) {
         self.lock().apps = count;
     }
 
-    /// For a call of `app`, which holds nothing yet.
+    /// The share of a call of `app`, which holds nothing yet.
     pub(super) fn of(&self, app: &AppName) -> Share {
         Share { all: self.clone(), app: app.clone(), bytes: Mutex::default() }
     }
@@ -49,7 +50,7 @@ impl Shares {
 }
 
 impl Held {
-    /// Whether `app` holds no more than its share and what the others have left of the common half.
+    /// Whether `app` holds no more than its share and the free part of the common half.
     fn fits(&self, app: &AppName) -> bool {
         let half = KEEP_OPEN / 2;
         let share = half / self.apps.max(1);
@@ -60,7 +61,7 @@ impl Held {
 }
 
 impl Share {
-    /// The call holds `bytes` from now on, in place of what it held. Whether there is room for it.
+    /// Sets what the call holds to `bytes`. Returns whether there is room for it.
     pub(super) fn hold(&self, bytes: usize) -> bool {
         let mut own = self.bytes.lock();
         let mut held = self.all.lock();

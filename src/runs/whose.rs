@@ -1,6 +1,7 @@
-//! Whose a run or a session is, as far as the bridge knows, and which driver makes a call.
+//! Which app a run or a session belongs to, as far as the bridge knows, and which driver makes a
+//! call.
 //!
-//! Apps may share one credential, with which MANTYX would show each what is another's.
+//! Apps may share one credential, with which MANTYX would show each of them the runs of the others.
 //!
 //! Must not: ask MANTYX.
 
@@ -26,7 +27,7 @@ use crate::{
     },
 };
 
-/// An id of MANTYX's that is longer than this is not remembered.
+/// Longer ids of MANTYX are not remembered, in bytes.
 const MAX_ID: usize = 512;
 
 /// What belongs to an app.
@@ -37,7 +38,8 @@ pub enum Thing {
 }
 
 impl Runs {
-    /// What `id` is in `workspace`, where it is known to be another app's than `app`.
+    /// Whether `id` is a run or a session of another app than `app`; `None` if it is not known to
+    /// be.
     pub fn others(&self, workspace: &Workspace, id: &str, app: &AppName) -> Option<Thing> {
         let run = |kind| Owned::Run(RunKey { workspace: workspace.clone(), kind, run: id.into() });
         let inner = self.lock();
@@ -50,13 +52,13 @@ impl Runs {
         is_others(&session).then_some(Thing::Session)
     }
 
-    /// `app` has created this run, which the bridge does not drive. Who owns it is in the journal
-    /// when this returns: an app that has the run's id may rely on it.
+    /// Makes `app` the owner of a run that it has created and that the bridge does not drive. The
+    /// journal has the owner when this returns: an app that has the run's id may rely on it.
     pub async fn own_run(self: &Arc<Self>, key: RunKey, app: &AppName) {
         self.own(Owned::Run(key), app, How::Created).await;
     }
 
-    /// The same of a session that the bridge need not remember otherwise.
+    /// The same for a session that the bridge need not remember otherwise.
     pub async fn own_session(
         self: &Arc<Self>,
         workspace: &Workspace,
@@ -66,8 +68,9 @@ impl Runs {
         self.own(Owned::Session(workspace.clone(), id.clone()), app, How::Created).await;
     }
 
-    /// `app` was the first to send a message to this session, as far as is known. It may be another
-    /// app's, which MANTYX's answer to that one is still to tell.
+    /// Makes `app` the owner of a session to which it was the first to send a message, as far as
+    /// the bridge knows. The session may belong to another app, for which MANTYX's answer is still
+    /// under way.
     pub async fn use_session(
         self: &Arc<Self>,
         workspace: &Workspace,
@@ -83,7 +86,7 @@ impl Runs {
         if let (Owned::Run(key), Ok(_)) = (owner, &changes) {
             self.hand_over(&key, app);
         }
-        // Known already, most likely: a session with every message.
+        // Mostly empty, as the owner is known already: every message of a session comes here.
         if let Ok(changes) = changes
             && !changes.is_empty()
         {
@@ -92,8 +95,8 @@ impl Runs {
         }
     }
 
-    /// A run that MANTYX has created for an app, which is the app's from now on. Where another app had
-    /// it driven meanwhile, what is in its log may have been answered.
+    /// Makes the app of a newly created run its owner. If another app had attached it meanwhile,
+    /// calls in its log may have been answered, so the run has a past.
     pub(super) fn for_its_creator(self: &Arc<Self>, new: NewRun) -> NewRun {
         if new.has_past {
             return new;
@@ -111,8 +114,9 @@ impl Runs {
         NewRun { has_past: is_driven, ..new }
     }
 
-    /// Another app may have handed over the run that MANTYX says it has created for `app`: that one's
-    /// driver ends. The answers of the calls that it has claimed are posted; nobody makes them again.
+    /// Ends the driver of another app that attached a run before MANTYX said that it was created
+    /// for `app`. The answers of the calls that this driver has claimed are still posted; the new
+    /// driver does not make those calls again.
     pub(super) fn hand_over(self: &Arc<Self>, key: &RunKey, app: &AppName) {
         let mut inner = self.lock();
         if inner.runs.get(key).is_none_or(|run| run.app == *app) {
@@ -122,17 +126,18 @@ impl Runs {
         drop(inner);
         warn!(
             run = %key.run, app = %run.app, owner = %app,
-            "an app had handed over a run that was just being created for another; it goes to that one"
+            "an app had attached a run that MANTYX just created for another; handing it over"
         );
         run.hand_over();
         self.journal.write(run.changes());
         self.tell(&run);
-        // Of a run that was given up. MANTYX knows it, as it has just said so.
+        // The run may have been given up, with answers that MANTYX did not want. MANTYX has just
+        // said that it knows the run, so they are posted again.
         let unwanted = run.take_unwanted().into_iter();
         self.answer_without_driver(&run, unwanted.map(|recorder| (recorder, Task::PostAgain)));
     }
 
-    /// Answers calls of a run that was handed over, whose driver has ended.
+    /// Answers calls of a run that went to another app, whose driver has ended.
     pub(super) fn answer_without_driver(
         self: &Arc<Self>,
         run: &Arc<DrivenRun>,
@@ -146,7 +151,7 @@ impl Runs {
         }
     }
 
-    /// The eval that the agent run `key` is of, as far as the bridge drives it or did.
+    /// The eval of the agent run `key`, if the bridge drives that eval or did.
     pub fn eval_of(&self, key: &RunKey) -> Option<Arc<DrivenRun>> {
         let inner = self.lock();
         inner.runs.get(&inner.eval_key_of(key)?).cloned()
@@ -163,7 +168,7 @@ impl Runs {
         self.lock().eval_key_of(key).is_some()
     }
 
-    /// The stream of `eval` has named an agent run of it, which is the eval's app's from now on.
+    /// Makes the app of `eval` the owner of an agent run that the eval's stream has named.
     pub(super) fn adopt(&self, eval: &DrivenRun, agent_run: &RunId) {
         let (kind, workspace) = (RunKind::Agent, eval.key.workspace.clone());
         let owned = Owned::Run(RunKey { workspace, kind, run: agent_run.clone() });
@@ -173,50 +178,51 @@ impl Runs {
             Ok(changes) => self.journal.write(changes),
             Err(NotOwned) => warn!(
                 eval = %eval.key.run, run = %agent_run,
-                "an eval names an agent run that is not its own; its calls are not made for it"
+                "an eval names an agent run that it does not own; not making its calls"
             ),
         }
     }
 
-    /// Claims `call` for the driver of `run`. Where this gives `false`, the call is made by another
-    /// driver, or belongs to another run: this one must not make it.
+    /// Claims `call` for the driver of `run`. `false`: another driver makes the call, or it belongs
+    /// to another run, so this driver must not make it.
     pub(super) fn claim(&self, run: &DrivenRun, call: &Call) -> bool {
         let (workspace, agent_run) = (run.key.workspace.clone(), run.asked_by(call));
         let key = RunKey { workspace, kind: RunKind::Agent, run: agent_run };
         let mut inner = self.lock();
         let asked = (key.workspace.clone(), key.run.clone());
         if inner.claims.holds(&asked, &call.tool_use, run.slot) {
-            // Of an earlier process, most likely. Nobody else answers it, whosever the agent run has
-            // become since.
+            // Mostly a claim of an earlier process. No other driver answers the call, whichever app
+            // the agent run belongs to by now.
             return true;
         }
         let owner = inner.owners.get(&Owned::Run(key));
         let is_its = match (run.key.kind, owner.map(|owner| &owner.how)) {
-            // What an app has handed over may turn out to be of an eval, which then drives it.
+            // An attached run turned out to be an agent run of an eval, whose driver now makes its
+            // calls.
             (RunKind::Agent, Some(How::OfEval(_))) => false,
-            // Another app has handed it over before MANTYX's answer told whose it is.
+            // Another app may have attached the run before MANTYX's answer said whose it is.
             (RunKind::Agent, _) => owner.is_none_or(|owner| owner.app == run.app),
             (RunKind::Eval, Some(How::OfEval(_))) => owner.is_some_and(|it| it.app == run.app),
-            // Its app has so many runs that this one was pushed out.
+            // The owner was pushed out, as its app has too many runs.
             (RunKind::Eval, None) => true,
             (RunKind::Eval, Some(How::Created | How::Attached)) => false,
         };
         is_its && inner.claims.take(asked, call.tool_use.clone(), run.slot)
     }
 
-    /// Whether another driver may come upon the calls of `run`: an eval names agent runs, and only
-    /// what was created for an app as a run of its own is never an eval's. What was claimed of such
-    /// a run is kept for as long as the run.
+    /// Whether another driver may read the calls of `run`: an eval names agent runs, and only a run
+    /// that was created for an app on its own is never an eval's. For all other runs, claims are
+    /// kept as long as the run.
     pub(super) fn may_be_driven_by_others(&self, run: &DrivenRun) -> bool {
         let inner = self.lock();
         let owner = inner.owners.get(&Owned::Run(run.key.clone()));
         run.key.kind == RunKind::Eval || owner.is_none_or(|owner| owner.how != How::Created)
     }
 
-    /// Takes up who owned what in an earlier process.
+    /// Restores the owners of an earlier process.
     ///
-    /// What an app owned that is not configured any more is remembered for as long as its runs.
-    /// Afterwards it is MANTYX's to judge: the operator may have given the app another name.
+    /// The runs of an app that is no longer configured keep their owner for as long as the bridge
+    /// remembers ended runs. Afterwards MANTYX decides: the operator may have renamed the app.
     pub(super) fn restore_owners(
         &self,
         mut owners: Vec<(OwnedKey, OwnerRecord)>,
@@ -238,7 +244,7 @@ impl Runs {
                 None => changes.push(Change::ForgetOwner(key)),
             }
         }
-        // An earlier version has kept no owners beside the runs and sessions themselves.
+        // An earlier version kept no owners beside the runs and sessions themselves.
         let runs = runs.iter().filter_map(|run| {
             let how = if run.record.has_past { How::Attached } else { How::Created };
             Some((Owned::Run(super::restore::key(run)?), run.record.app.as_str(), how))
@@ -263,7 +269,7 @@ impl Runs {
 pub(super) struct NotOwned;
 
 impl Inner {
-    /// `app` owns this from now on, unless another does. The changes are for the journal.
+    /// Makes `app` the owner, unless another app or an eval is. The changes are for the journal.
     pub(super) fn own(
         &mut self,
         owned: Owned,
@@ -275,11 +281,11 @@ impl Inner {
             Owned::Session(_, id) => id.as_str(),
         };
         if !is_segment(id) || id.len() > MAX_ID {
-            warn!(%app, "MANTYX gave out an id that cannot stand in a path; it is not remembered");
+            warn!(%app, "MANTYX sent an id that cannot be part of a path; ignoring it");
             return Ok(Vec::new());
         }
-        // Of an eval that is not known any more, as its record was lost: its app may take the agent run
-        // up alone.
+        // If the journal has lost the record of an eval, its app may attach the agent run on its
+        // own.
         if let (Owned::Run(key), How::Attached) = (&owned, &how)
             && self.eval_key_of(key).is_some_and(|eval| !self.is_known(&eval))
             && self.owner_of(&owned) == Some(app.as_str())
@@ -292,8 +298,8 @@ impl Inner {
         })
     }
 
-    /// Whose this is. What is still driven has an owner, too, where the app has more runs than are
-    /// remembered.
+    /// The app that this belongs to. A run or session in memory has an owner even if its app has
+    /// more of them than are remembered.
     fn owner_of(&self, owned: &Owned) -> Option<&str> {
         if let Some(owner) = self.owners.get(owned) {
             return Some(owner.app.as_str());
@@ -310,7 +316,7 @@ impl Inner {
         }
     }
 
-    /// The eval that the agent run `key` is of.
+    /// The eval of the agent run `key`.
     pub(super) fn eval_key_of(&self, key: &RunKey) -> Option<RunKey> {
         let owner = self.owners.get(&Owned::Run(key.clone()))?;
         let How::OfEval(eval) = &owner.how else { return None };
@@ -318,14 +324,14 @@ impl Inner {
         Some(RunKey { workspace, kind: RunKind::Eval, run: eval.clone() })
     }
 
-    /// Whether MANTYX has created this run for another app than `app`, which has handed it over before
-    /// the bridge knew.
+    /// Whether MANTYX created this run for another app than `app`, which attached it before the
+    /// bridge knew.
     pub(super) fn is_created_for_another(&self, key: &RunKey, app: &AppName) -> bool {
         let owner = self.owners.get(&Owned::Run(key.clone()));
         owner.is_some_and(|owner| owner.app != *app && owner.how == How::Created)
     }
 
-    /// Whether the run is driven, or was and is remembered.
+    /// Whether the bridge drives the run, or did and remembers it.
     fn is_known(&self, key: &RunKey) -> bool {
         self.runs.contains_key(key) || self.asleep.contains_key(key)
     }

@@ -17,7 +17,7 @@ use crate::{
     model::ids::BackendName,
 };
 
-/// Tasks of agents take their time: after so long a call goes on, unless the file says otherwise.
+/// The default `pending_after` of agents, as their tasks take long.
 const A2A_PENDING: Duration = Duration::from_secs(240);
 
 impl Validator<'_> {
@@ -53,7 +53,8 @@ impl Validator<'_> {
             concurrency: entry.concurrency.as_ref(),
             default_concurrency: 16,
             pin: entry.pin.as_ref(),
-            // The card of the bundled agent is the bridge's own, and names a port that changes.
+            // The card of the bundled agent is the bridge's own, and its port changes with every
+            // start.
             default_pin: if is_bundled { Pin::Off } else { Pin::Warn },
         };
         let target = Target::A2a(A2a {
@@ -118,11 +119,11 @@ impl Validator<'_> {
     fn allow_hosts(&self, section: Option<&At<Vec<At<String>>>>) -> Vec<String> {
         let items = section.map(|at| at.value.as_slice()).unwrap_or_default();
         for At { value: host, node } in items {
-            // A host that reads back as itself: no scheme, path, user or upper case.
+            // A host that parses to itself: no scheme, path, user or upper case.
             let parsed = url::Url::parse(&format!("http://{host}/"));
             let same = parsed.is_ok_and(|url| {
                 let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
-                // `:80` is dropped as the scheme's default.
+                // The parser drops `:80` as the scheme's default.
                 let host = host.strip_suffix(":80").unwrap_or(host);
                 url.host_str().is_some_and(|name| format!("{name}{port}") == *host)
             });

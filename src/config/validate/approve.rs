@@ -1,4 +1,4 @@
-//! The value of `approve`: which calls of a backend a person has to approve.
+//! The value of `approve`: which calls of a backend a person must approve.
 //!
 //! Must not: know how a person is asked.
 
@@ -12,11 +12,11 @@ use crate::{
     model::{approval::Policy, ids::BackendName},
 };
 
-/// The word among the globs that means the tools which may destroy something.
+/// The word among the globs that stands for all tools which may destroy something.
 const DESTRUCTIVE: &str = "destructive";
 
 impl Validator<'_> {
-    /// What an MCP server's `approve` says: globs of its own names, and the word.
+    /// Reads an MCP server's `approve`: globs of the server's names, and the word.
     pub(super) fn approve(&self, at: Option<&At<Globs>>) -> Policy {
         let Some(At { value, node }) = at else { return Policy::default() };
         let written = written(value, *node);
@@ -26,7 +26,7 @@ impl Validator<'_> {
         Policy { tools: self.glob_set(*node, globs), destructive }
     }
 
-    /// What an agent's says: its one tool goes by its own name, and says nothing of itself.
+    /// Reads an agent's `approve`: its one tool goes by the agent's name, and has no hints.
     pub(super) fn approve_agent(&self, name: &BackendName, at: Option<&At<Globs>>) -> Policy {
         let policy = self.approve(at);
         let Some(At { value, node }) = at else { return policy };

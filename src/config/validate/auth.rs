@@ -16,17 +16,17 @@ use crate::config::{
     reference::Dialect,
 };
 
-/// What is known of the backend that the section belongs to.
+/// The backend that the section belongs to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place<'a> {
     pub url: Option<&'a Url>,
-    /// It is behind a unix socket, so that no token endpoint can be found by its address.
+    /// It is behind a unix socket, so its address leads to no token endpoint.
     pub is_socket: bool,
 }
 
 impl Validator<'_> {
-    /// Adds a static token to `headers`, or gives the client that fetches tokens. `None` outside:
-    /// it was refused.
+    /// Adds a static token to `headers`, or returns the client that fetches tokens. `None` outside:
+    /// a mistake was reported.
     pub(super) fn backend_auth(
         &self,
         section: Option<&At<file_format::BackendAuth>>,
@@ -145,7 +145,7 @@ impl Validator<'_> {
     }
 }
 
-/// Others on the way can read what goes to `url`.
+/// Whether others on the network path can read requests to `url`.
 fn is_in_the_open(url: &Url) -> bool {
     url.scheme() == "http" && !is_loopback(url)
 }

@@ -1,4 +1,5 @@
-//! What `mcp`, `a2a` and `local` have in common: names, limits, and what happens while one is down.
+//! The common part of `mcp`, `a2a` and `local`: names, limits, and the behaviour while a backend is
+//! down.
 //!
 //! Must not: know how a backend is reached.
 
@@ -22,7 +23,7 @@ const SECTIONS: [&str; 4] = ["mcp", "mcpServers", "a2a", "local"];
 
 /// The backends of a file.
 pub(super) struct Backends {
-    /// Every name in the file, also of those with mistakes.
+    /// Every name in the file, also those of entries with mistakes.
     written: BTreeMap<String, NodeId>,
     ready: BTreeMap<BackendName, Backend>,
     disabled: Vec<BackendName>,
@@ -42,7 +43,7 @@ pub(super) struct Common<'s> {
     pub default_pin: Pin,
 }
 
-/// What backends inherit from the file.
+/// The defaults that backends inherit from the file.
 #[derive(Clone, Copy)]
 pub(super) struct Inherited {
     refresh: Duration,
@@ -55,7 +56,7 @@ impl Backends {
         self.ready.get_key_value(name).map(|(name, _)| name.clone())
     }
 
-    /// Whether it has tools to choose among.
+    /// Whether the backend has tools to choose from.
     pub(super) fn is_mcp(&self, name: &BackendName) -> bool {
         self.ready.get(name).is_some_and(|backend| matches!(backend.target, Target::Mcp(_)))
     }
@@ -64,7 +65,7 @@ impl Backends {
         self.written.contains_key(name)
     }
 
-    /// What an unknown `name` could have meant.
+    /// The backend that an unknown `name` probably stands for.
     pub(super) fn candidates(&self, name: &str) -> String {
         let known = || self.written.keys().map(String::as_str);
         match did_you_mean(name, known()) {
@@ -106,7 +107,7 @@ impl Validator<'_> {
         }
         let servers = [&file.mcp, &file.mcp_servers].into_iter().flatten();
         for (name, at) in servers.flat_map(|section| &section.value) {
-            // A bad name has been told already.
+            // A bad name has been reported already.
             let Ok(name) = BackendName::parse(name) else { continue };
             if at.value.disabled.as_ref().is_some_and(|at| at.value) {
                 backends.disabled.push(name);
@@ -129,7 +130,8 @@ impl Validator<'_> {
         backends
     }
 
-    /// The names of all backends, from the document itself: one whose value is wrong is named too.
+    /// The names of all backends, from the document itself, so that an entry with a mistake counts
+    /// as well.
     fn backend_names(&self) -> BTreeMap<String, NodeId> {
         let mut names = BTreeMap::new();
         let Kind::Map(sections) = &self.document.root.kind else { return names };
@@ -175,7 +177,6 @@ impl Validator<'_> {
         names
     }
 
-    /// Puts a backend together.
     pub(super) fn backend(
         &self,
         name: &BackendName,
@@ -203,8 +204,8 @@ impl Validator<'_> {
         }
     }
 
-    /// After how long a call goes on. Nobody waits for it then, so whatever ends a call that is
-    /// waited for has to come later.
+    /// After how long a call gets a first answer and continues. MANTYX no longer waits for the call
+    /// then, so a limit for calls that MANTYX waits for must be later than this.
     fn pending_after(&self, common: &Common<'_>, inherited: Inherited) -> Option<Duration> {
         let own = common.call_timeout.map(|at| at.value.0);
         let waited = own.map_or(inherited.call_timeout, |own| own.min(inherited.call_timeout));

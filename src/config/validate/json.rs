@@ -1,12 +1,13 @@
 //! A value of the file as JSON text: its keys in their order, its numbers as they are written.
 //!
-//! Must not: know what the value is for.
+//! Must not: know the purpose of the value.
 
 use super::Validator;
 use crate::config::document::{Kind, Node, NodeId};
 
 impl Validator<'_> {
-    /// The JSON text of a value of the file; a mistake says what cannot be written as JSON.
+    /// The JSON text of a value of the file. A value that JSON cannot express is reported as a
+    /// mistake.
     pub(super) fn json(&self, id: NodeId) -> Option<String> {
         let mut text = String::new();
         self.write_json(self.document.node(id)?, &mut text).then_some(text)
@@ -63,7 +64,7 @@ impl Validator<'_> {
     }
 }
 
-/// Whether a number stands as JSON writes one.
+/// Whether a number is written as in JSON.
 fn is_json(written: &str) -> bool {
     written.starts_with(|c: char| c == '-' || c.is_ascii_digit())
         && serde_json::from_str::<serde::de::IgnoredAny>(written).is_ok()

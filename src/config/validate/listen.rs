@@ -89,7 +89,7 @@ impl Validator<'_> {
         Some(Files { cert: cert?, key: key?, client_ca })
     }
 
-    /// Looks whether the files of `tls` can be used.
+    /// Checks that the files of `tls` can be used.
     pub(super) fn check_tls(&self, section: Option<&At<ListenValue>>, listen: Option<&Listen>) {
         let Some(At { value: ListenValue::Map(map), .. }) = section else { return };
         let Some((At { value: written, node }, listen)) = map.tls.as_ref().zip(listen) else {
@@ -143,7 +143,7 @@ impl Validator<'_> {
             bare && url.username().is_empty() && url.password().is_none()
         });
         let host = named.as_ref().and_then(Url::host_str);
-        // As it is written, so that `Host` is compared with what stands there.
+        // As it is written, since `Host` is compared with this text.
         if host.is_none_or(|host| !text.starts_with(host) || host.contains('*')) {
             self.error(
                 at.node,
@@ -225,21 +225,21 @@ impl Validator<'_> {
     }
 }
 
-/// How an address that other machines reach may be written, where it needs TLS and has none.
+/// How to write an address that other machines can reach, if it needs TLS and has none.
 #[derive(Debug, Clone, Copy)]
 enum Cure {
-    /// It has.
+    /// It has TLS, or needs none.
     None,
     Key,
     Map,
 }
 
-/// Listening on these addresses and nothing more.
+/// A listener on these addresses only.
 fn on(tcp: Vec<SocketAddr>) -> Listen {
     Listen { tcp, unix: None, tls: None, hosts: Vec::new(), by_default: false }
 }
 
-/// Why `text` is no address, and what would be one.
+/// Why `text` is no address, and how to write one.
 fn explain(text: &str) -> (String, String) {
     let message = format!("`{text}` is no address to listen on");
     if let Ok(ip) = text.parse::<IpAddr>() {

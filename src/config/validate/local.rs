@@ -43,7 +43,7 @@ impl Validator<'_> {
             pending_after: entry.pending_after.as_ref(),
             default_pending: None,
             concurrency: entry.concurrency.as_ref(),
-            // A program costs a process a call.
+            // Fewer by default: each call of a program starts a process.
             default_concurrency: if entry.command.is_some() { 4 } else { 16 },
             pin: None,
             default_pin: Pin::Off,
@@ -52,7 +52,7 @@ impl Validator<'_> {
         Some(self.backend(name, target, Naming::default(), &common, inherited))
     }
 
-    /// What MANTYX is told of the tool: only what the file says.
+    /// The tool's definition for MANTYX: only the members that the file has.
     fn definition(&self, entry: &file_format::Local) -> Option<Box<RawValue>> {
         let schema = |at: Option<&At<SchemaMap>>| at.map(|at| self.object_schema(at.node));
         let flag = |at: Option<&At<bool>>| at.map(|at| Some(at.value.to_string()));
@@ -70,7 +70,7 @@ impl Validator<'_> {
         RawValue::from_string(format!("{{{}}}", members?.join(","))).ok()
     }
 
-    /// The JSON text of a schema, which MANTYX wants to be one of an object.
+    /// The JSON text of a schema; MANTYX requires one of an object.
     fn object_schema(&self, id: NodeId) -> Option<String> {
         let text = self.json(id)?;
         let Kind::Map(entries) = &self.document.node(id)?.kind else { return None };

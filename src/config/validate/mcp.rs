@@ -49,7 +49,7 @@ impl Validator<'_> {
             pending_after: entry.pending_after.as_ref(),
             default_pending: None,
             concurrency: entry.concurrency.as_ref(),
-            // A program on pipes rarely works on more than a few calls at once.
+            // Fewer by default: a program on pipes rarely works on more than a few calls at once.
             default_concurrency: if is_stdio { 4 } else { 16 },
             pin: entry.pin.as_ref(),
             default_pin: Pin::Warn,
@@ -232,7 +232,7 @@ impl Validator<'_> {
         prefix.clone()
     }
 
-    /// What `allow` and `deny` of a `tools` say.
+    /// The filter of `allow` and `deny` in `tools`.
     pub(super) fn tool_filter(
         &self,
         allow: Option<&At<Vec<At<String>>>>,
@@ -244,7 +244,7 @@ impl Validator<'_> {
         ToolFilter { allow: allow.map(globs), deny: deny.map(globs).unwrap_or_default() }
     }
 
-    /// The set of these globs, each with its place; all of them stand at `whole`.
+    /// The set of these globs, each with its place; all of them are at `whole`.
     pub(super) fn glob_set<'g>(
         &self,
         whole: NodeId,

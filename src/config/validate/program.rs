@@ -15,17 +15,18 @@ use crate::config::{
     scalars::SandboxValue,
 };
 
-/// As a command it means the program that reads this file, which need not be on the PATH.
+/// As a command, this means the program that reads the file, which need not be on the PATH.
 const OWN_PROGRAM: &str = "mantyx-bridge";
 
-/// The keys of an entry that say which program is started, and how.
+/// The keys of an entry that say which program starts, and how.
 pub(super) struct ProgramKeys<'s> {
     pub command: &'s At<String>,
-    /// The cure for a whole command line in the place of `command`, of its first word and the list
-    /// of the others; `None` where arguments stand beside it.
+    /// The remedy if `command` has a whole command line: its first word, and the list of the
+    /// others. `None` if the entry has arguments as well.
     pub split: Option<fn(&str, &str) -> String>,
     pub args: &'s [At<Scalar>],
-    /// What is set before `env`, which wins; `None` where that cannot be read.
+    /// The variables that are set before `env`, which overrides them; `None` if they cannot be
+    /// read.
     pub env_before: Option<BTreeMap<String, SecretString>>,
     pub env: Option<&'s At<BTreeMap<String, At<Scalar>>>>,
     pub cwd: Option<&'s At<String>>,
@@ -99,14 +100,14 @@ impl Validator<'_> {
                 split(program, &args),
             );
         }
-        // A path with a slash starts at the file's directory, as every path in the file.
+        // A path with a slash starts at the file's directory, like every path in the file.
         if command.contains('/') {
             return self.directory.join(&command).to_str().map(str::to_owned);
         }
         Some(command)
     }
 
-    /// Its arguments, as they are and as they may be shown.
+    /// Its arguments, each with the text that may be shown.
     fn args(&self, items: &[At<Scalar>], dialect: Dialect) -> Option<Vec<Written<String>>> {
         let mut args: Vec<Written<String>> = Vec::new();
         let mut complete = true;
@@ -143,7 +144,7 @@ impl Validator<'_> {
         complete.then_some(args)
     }
 
-    /// What keeps it from files.
+    /// Its access to files.
     fn sandbox(
         &self,
         written: Option<&At<SandboxValue>>,
@@ -157,7 +158,7 @@ impl Validator<'_> {
         };
         let paths = |list: &Option<At<Vec<At<String>>>>| -> Option<Vec<PathBuf>> {
             let list = list.iter().flat_map(|at| &at.value);
-            // Each is looked at, so that all mistakes are told.
+            // All of them are checked, so that every mistake is reported.
             let paths: Vec<_> = list.map(|at| self.path_in(at, dialect)).collect();
             paths.into_iter().collect()
         };
@@ -192,7 +193,7 @@ impl Validator<'_> {
             }
             env.insert(name.clone(), value.into());
         }
-        // A path is worth more in a log than hidden.
+        // A path is more useful in a log than hidden.
         let values = env.values().map(SecretString::expose_secret);
         values.filter(|value| !value.starts_with('/')).for_each(|value| self.keep_secret(value));
         complete.then_some(env)

@@ -19,7 +19,7 @@ const PUBLIC: &str = "name a file with the agent's public key: PEM (-----BEGIN P
                       `openssl x509 -pubkey -noout` makes of a certificate), a JWK, or a set of them";
 
 impl Validator<'_> {
-    /// Who has to have signed the card. `None` outside: it was refused.
+    /// The required signers of the card. `None` outside: a mistake was reported.
     pub(super) fn signature(
         &self,
         section: Option<&At<file_format::CardSignature>>,
@@ -45,7 +45,7 @@ impl Validator<'_> {
             return None;
         }
         let read = files.iter().map(|(file, node)| self.public_keys(file, *node));
-        // All of them, so that every mistake is told.
+        // All of them are checked, so that every mistake is reported.
         let read: Vec<Option<Vec<PublicKey>>> = read.collect();
         let keys: Vec<Vec<PublicKey>> = read.into_iter().collect::<Option<_>>()?;
         let required = section.required.as_ref().is_none_or(|at| at.value);

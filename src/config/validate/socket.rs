@@ -1,7 +1,7 @@
 //! Unix sockets: the length of their paths, and the address of an MCP server on one,
 //! `unix:/run/x.sock` or `unix:/run/x.sock:/path`, as nginx writes it.
 //!
-//! Must not: look whether the socket is there; its server may come later.
+//! Must not: check that the socket exists; its server may start later.
 
 use std::path::{Path, PathBuf};
 
@@ -12,15 +12,15 @@ use super::{Validator, web::without_secret_query};
 use crate::config::{Written, deserialize::At, document::NodeId, file_format, reference::Dialect};
 
 const SCHEME: &str = "unix:";
-/// How other programs write such an address, with the socket's path percent-encoded.
+/// The scheme of other programs for such an address, with the socket's path percent-encoded.
 const OTHER_SCHEME: &str = "http+unix:";
 const FORM: &str = "write unix:/run/x.sock, and unix:/run/x.sock:/path where the path is not /mcp";
 
-/// The host in the URL, where the file does not give one.
+/// The host in the URL, if the file has none.
 const DEFAULT_HOST: &str = "localhost";
 const DEFAULT_PATH: &str = "/mcp";
 
-/// What a socket's address has room for on Linux.
+/// The longest path that fits a socket's address on Linux.
 const MAX_PATH: usize = 107;
 
 pub(super) fn is_socket(url: &At<String>) -> bool {
@@ -28,8 +28,8 @@ pub(super) fn is_socket(url: &At<String>) -> bool {
 }
 
 impl Validator<'_> {
-    /// The address of an MCP server on a unix socket, which is asked with `headers`: what to ask
-    /// for, and the socket.
+    /// Reads the address of an MCP server on a unix socket: the URL to request, and the socket.
+    /// `headers` are those of its requests.
     pub(super) fn socket_url(
         &self,
         at: &At<String>,
@@ -41,7 +41,7 @@ impl Validator<'_> {
             self.error(at.node, "the address of a unix socket is written otherwise", FORM);
             return None;
         };
-        // `unix:///run/x.sock` is a URL of the same place.
+        // `unix:///run/x.sock` is a URL for the same place.
         let place = place.strip_prefix("//").unwrap_or(place);
         let (socket, path) = match place.split_once(":/") {
             Some((socket, path)) => (socket, Some(format!("/{path}"))),
@@ -78,7 +78,7 @@ impl Validator<'_> {
         Some((self.written(url, &text, shown), socket))
     }
 
-    /// The host that the server is asked for: its header, so that redirects to it stay with it.
+    /// The host of the requests: the `Host` header, so that redirects to it stay with the server.
     fn host(&self, entry: &file_format::Mcp, headers: &HeaderMap) -> Option<String> {
         let Some(host) = headers.get(HOST) else { return Some(DEFAULT_HOST.to_owned()) };
         let host = host.to_str().unwrap_or_default();

@@ -17,11 +17,11 @@ use crate::{
     http_client::{Tls, TlsFlaw},
 };
 
-/// What a file is to be, for those who name another.
+/// How to name the right file, for the message about a wrong one.
 const CERTIFICATES: &str = "name a file with certificates in PEM (-----BEGIN CERTIFICATE-----)";
 const KEY: &str = "name the file with the key of `cert`, in PEM and without a passphrase";
 
-/// A file that was named, and its text.
+/// A named file and its text.
 struct Pem {
     node: NodeId,
     path: PathBuf,
@@ -29,7 +29,7 @@ struct Pem {
 }
 
 impl Validator<'_> {
-    /// The TLS of the server at `url`. `None` outside: it was refused.
+    /// The TLS settings of the server at `url`. `None` outside: a mistake was reported.
     pub(super) fn server_tls(
         &self,
         section: Option<&At<file_format::ServerTls>>,

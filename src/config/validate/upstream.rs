@@ -28,12 +28,12 @@ use crate::{
 };
 
 const DEFAULT_BASE_URL: &str = "https://app.mantyx.io";
-/// Where MANTYX issues tokens, below the base URL.
+/// The path at which MANTYX issues tokens, below the base URL.
 const TOKEN_PATH: &str = "/api/oauth/token";
 const PASSTHROUGH: &str = "passthrough";
-/// The workspace of the sandbox that nobody named.
+/// The workspace of the sandbox if the file names none.
 const SANDBOX_WORKSPACE: &str = "sandbox";
-/// Fewer characters than 16 can be tried out.
+/// The least length of a token, in characters: shorter ones can be found by trying.
 const SHORT_TOKEN: usize = 16;
 
 const CREDENTIAL_CURE: &str = "write `credential: ${env:MANTYX_API_KEY}`, or \
@@ -47,7 +47,7 @@ impl Validator<'_> {
             self.missing(self.document.root.id, "`upstream` is missing", cure);
             return None;
         };
-        // `None` outside: it was refused.
+        // `None` outside: a mistake was reported.
         let workspace = match &upstream.workspace {
             Some(at) => self.workspace(at).map(Some),
             None => Some(None),
@@ -158,13 +158,13 @@ impl Validator<'_> {
             self.missing(*node, "`per_second` is missing", cure);
             return None;
         };
-        // Exact up to 2^53, and nobody sends more.
+        // Exact up to 2^53, which is more than any client sends.
         let number = |at: &At<Count>| at.value.0 as f64;
         let per_second = number(per_second);
         Some(Rate { per_second, burst: rate.burst.as_ref().map_or(2.0 * per_second, number) })
     }
 
-    /// The token of an app that stands behind these.
+    /// Reads the token of the app with these keys.
     fn app_token(&self, written: &At<Scalar>, apps: &[App]) -> Option<TokenHash> {
         let token = self.token(written.node, &written.value.0, "token")?;
         if token.expose_secret().len() < SHORT_TOKEN {
@@ -184,7 +184,7 @@ impl Validator<'_> {
         Some(token)
     }
 
-    /// The users that an app is which stands behind these.
+    /// Reads the users of the app with these keys.
     fn app_users(&self, at: &At<Vec<At<Scalar>>>, apps: &[App]) -> Vec<u32> {
         let mut users = Vec::new();
         for At { value, node } in &at.value {
@@ -207,7 +207,7 @@ impl Validator<'_> {
         users
     }
 
-    /// The number of the user with this name, or with this number.
+    /// The id of the user with this name or number.
     fn uid(&self, user: &str) -> Option<u32> {
         if let Ok(uid) = user.parse() {
             return Some(uid);
@@ -218,7 +218,7 @@ impl Validator<'_> {
         found.nth(2)?.parse().ok()
     }
 
-    /// The names in certificates by which an app is known that stands behind these.
+    /// Reads the certificate names of the app with these keys.
     fn app_names(
         &self,
         at: &At<Vec<At<String>>>,
@@ -230,7 +230,7 @@ impl Validator<'_> {
         if listen.is_some_and(|listen| !asked(listen)) {
             self.error_at_key(
                 at.node,
-                "nobody is asked for a certificate",
+                "no client certificate is asked for",
                 "write `client_ca` into `listen.tls`: the authority that signs those of apps",
             );
         }
@@ -259,8 +259,7 @@ impl Validator<'_> {
         names
     }
 
-    /// The app that a person is who uses the command line: one that may use all backends, if there
-    /// is one.
+    /// The app of a person at the command line: one that may use all backends, if there is one.
     pub(super) fn first_app(
         &self,
         At { value: apps, node }: &At<BTreeMap<String, At<file_format::App>>>,
@@ -325,7 +324,7 @@ impl Validator<'_> {
                         self.error(*node, format!("`{name}` is here twice"), "remove one");
                     }
                 }
-                // Its mistakes are told where it stands.
+                // Its mistakes are reported at its own place.
                 None if backends.is_written(name) => (),
                 None => self.error(
                     *node,

@@ -36,7 +36,7 @@ impl Validator<'_> {
         Some(self.written(url, &text, shown))
     }
 
-    /// Checks a resolved URL; messages say `shown`.
+    /// Checks a resolved URL; messages have `shown` in its place.
     pub(super) fn checked_url(&self, node: NodeId, text: &str, shown: &str) -> Option<Url> {
         let url = match Url::parse(text) {
             Ok(url) => url,
@@ -51,7 +51,7 @@ impl Validator<'_> {
                 return None;
             }
         };
-        // Before anything else is said about it, since the text would hold the password.
+        // First of all, since any other message would show the password.
         if !url.username().is_empty() || url.password().is_some() {
             self.error(
                 node,
@@ -62,7 +62,7 @@ impl Validator<'_> {
         }
         if !matches!(url.scheme(), "http" | "https") {
             let message = match url.host() {
-                // Not the scheme of what a reference stands for.
+                // Do not show the scheme of a resolved reference.
                 _ if shown.contains("${") => format!("`{shown}` is no URL of a server"),
                 Some(_) => format!("`{}://` is not spoken here", url.scheme()),
                 None => format!("`{shown}` is no URL of a server"),
@@ -139,12 +139,12 @@ impl Validator<'_> {
         }
         let (value, template) = self.resolve(at.node, &at.value.0, dialect)?;
         let Ok(mut header) = HeaderValue::from_str(&value) else {
-            let message = format!("the value of `{name}` cannot stand in a header");
+            let message = format!("the value of `{name}` is not allowed in a header");
             self.error(at.node, message, "it is one line of printable ASCII");
             return None;
         };
         header.set_sensitive(true);
-        // Without its scheme, too.
+        // Also without its scheme.
         [value.as_str(), value.rsplit(' ').next().unwrap_or_default()]
             .into_iter()
             .for_each(|value| self.keep_secret(value));
@@ -155,7 +155,7 @@ impl Validator<'_> {
     }
 }
 
-/// The URL leads to this machine and nowhere else.
+/// Whether the URL leads only to this machine.
 pub(super) fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(ip)) => ip.is_loopback(),
@@ -165,7 +165,7 @@ pub(super) fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// The URL with the values of secret query parameters left out, and whether there were any.
+/// The URL without the values of secret query parameters, and whether there were any.
 pub(super) fn without_secret_query(url: &Url) -> (String, bool) {
     let Some(query) = url.query() else { return (url.to_string(), false) };
     let mut hidden = false;

@@ -1,17 +1,16 @@
-//! Files of the first version, as they are found when the bridge is upgraded: their frames have no mark
+//! Files of the first version, which the bridge finds after an upgrade: their frames have no mark
 //! and no number.
 //!
 //! Must not: be written any more.
 
 use super::{Contents, Flaw, little};
 
-/// What such a file begins with.
+/// The first bytes of such a file.
 pub(super) const HEAD: [u8; 8] = *b"mantyxj\x01";
-/// What stands before the changes of a frame: their length, their checksum, and a checksum of these
-/// two.
+/// The head of a frame: the length of its changes, their checksum, and a checksum of these two.
 const FRAME_HEAD: usize = 12;
 
-/// Reads a whole file. Behind bytes that are wrong, nothing is read.
+/// Reads a whole file, up to the first damaged byte.
 pub(super) fn read(file: &[u8]) -> Contents<'_> {
     let mut contents = Contents { end: HEAD.len(), next: 1, ..Contents::default() };
     while contents.end < file.len() {

@@ -1,5 +1,5 @@
-//! Files of a tool's answer: which of them MANTYX takes, and the line that names each in the
-//! answer's text.
+//! Files of a tool's answer: which of them MANTYX takes, and the line in the answer's text that
+//! names each.
 //!
 //! Must not: leave a file out without a line that says so, or give one a name that leads anywhere.
 
@@ -20,8 +20,8 @@ pub const MAX_BYTES: usize = 5_000_000;
 /// The longest name that a file is given, in characters.
 const MAX_NAME: usize = 100;
 
-/// The types that MANTYX takes (agent-runs-protocol §4.0.1) and how names of theirs end. It takes
-/// every other `text/*` as well.
+/// The types that MANTYX takes (agent-runs-protocol §4.0.1) and the endings of their names. It
+/// takes every other `text/*` as well.
 const TYPES: [(&str, &str); 21] = [
     ("audio/mp4", "m4a"),
     ("audio/mpeg", "mp3"),
@@ -59,7 +59,7 @@ pub struct File {
 /// A file that a peer sent, as far as the peer described it.
 #[derive(Debug, Clone, Copy)]
 pub struct Found<'a> {
-    /// What an invented name begins with: `image`, `audio`, `file`.
+    /// The beginning of an invented name: `image`, `audio`, `file`.
     pub kind: &'a str,
     /// The name or the address that the peer gave.
     pub name: Option<&'a str>,
@@ -75,10 +75,10 @@ pub struct Attachments {
     files: Vec<File>,
     /// Their decoded bytes together.
     bytes: usize,
-    /// How many files the peer sent, taken or not: invented names count on.
+    /// How many files the peer sent, taken or not: the number for invented names.
     found: usize,
     names: HashSet<String>,
-    /// The answer is an error, and those carry no files.
+    /// The answer is an error, and errors carry no files.
     none_fit: bool,
 }
 
@@ -98,7 +98,7 @@ impl Attachments {
         Self { none_fit: true, ..Self::default() }
     }
 
-    /// Takes `found` if it fits, and gives the line that names it in the answer's text.
+    /// Takes `found` if it fits, and returns the line that names it in the answer's text.
     pub fn add(&mut self, found: Found<'_>) -> String {
         self.found += 1;
         let stated = found.mime_type.map(essence).filter(|mime_type| !mime_type.is_empty());
@@ -134,7 +134,8 @@ impl Attachments {
         self.files
     }
 
-    /// The decoded bytes of a file that fits; else the reason, and its size as far as it is known.
+    /// The decoded bytes of a file that fits; otherwise the reason, and its size as far as it is
+    /// known.
     fn take(&self, found: Found<'_>, mime_type: Option<&str>) -> Result<Vec<u8>, (Unfit, usize)> {
         let guess = match (decoded_size(found.data), found.twice) {
             (size, true) => size / 4 * 3,
@@ -152,7 +153,7 @@ impl Attachments {
             return Err((Unfit::TooMany, guess));
         }
         let room = MAX_BYTES - self.bytes;
-        // What is far too large is not even decoded; two bytes are what padding may hide.
+        // A file that is far too large is not even decoded; two bytes are what padding may hide.
         if guess > room + 2 {
             return Err((Unfit::TooLarge, guess));
         }
@@ -204,7 +205,7 @@ impl File {
         &self.mime_type
     }
 
-    /// How many bytes it takes, as it is posted.
+    /// How many bytes the file takes in the POST.
     pub fn size(&self) -> usize {
         self.filename.len() + self.mime_type.len() + self.data.len()
     }
@@ -214,7 +215,7 @@ impl File {
     }
 }
 
-/// Without the bytes, which nobody wants in a log.
+/// Without the bytes, which would fill a log.
 impl fmt::Debug for File {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { filename, mime_type, data } = self;
@@ -222,7 +223,8 @@ impl fmt::Debug for File {
     }
 }
 
-/// A MIME type without its parameters, in lower case; nothing in it can end a line of ours.
+/// A MIME type without its parameters, in lower case, without characters that could end a line of
+/// the bridge's.
 fn essence(mime_type: &str) -> String {
     let essence = mime_type.split(';').next().unwrap_or_default().trim();
     let legal = |c: &char| c.is_ascii_graphic() && !matches!(c, '[' | ']');
@@ -247,8 +249,8 @@ fn type_by_name(name: &str) -> Option<&'static str> {
     TYPES.iter().find(|(_, known)| *known == ending).map(|(mime_type, _)| *mime_type)
 }
 
-/// The last part of a path or an address, of letters, digits and a few signs that mean nothing to
-/// any system.
+/// The last part of a path or an address, of letters, digits and a few signs that have no meaning
+/// to any system.
 fn harmless(name: &str) -> String {
     let name = match name.split_once("://") {
         // Nothing after the host: the host is no name for a file.
@@ -262,7 +264,7 @@ fn harmless(name: &str) -> String {
     let legal = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | ' ' | '(' | ')');
     let clean: String = last.chars().map(|c| if legal(c) { c } else { '_' }).collect();
     let clean = clean.trim_matches(|c: char| c == '.' || c.is_whitespace());
-    // Of a name that is too long, the end says what it is.
+    // The end of a long name is kept, as it says what the file is.
     let surplus = clean.chars().count().saturating_sub(MAX_NAME);
     clean.chars().skip(surplus).collect::<String>().trim_start_matches(['.', ' ']).to_owned()
 }
@@ -283,14 +285,14 @@ fn decode(text: &str, twice: bool) -> Option<Vec<u8>> {
         })
         .collect();
     let bytes = GeneralPurpose::new(&ALPHABET, LENIENT).decode(plain).ok()?;
-    // An agent that writes it once, as the protocol says, has bytes here that are no base64.
+    // If an agent encodes once, as the protocol says, these bytes are no base64.
     match twice.then(|| STANDARD.decode(&bytes)) {
         Some(Ok(inner)) => Some(inner),
         Some(Err(_)) | None => Some(bytes),
     }
 }
 
-/// The size of what `base64` stands for, in bytes, as its length tells it.
+/// The decoded size of `base64`, in bytes, by its length.
 fn decoded_size(base64: &str) -> usize {
     let digits = base64.bytes().filter(|byte| !byte.is_ascii_whitespace() && *byte != b'=').count();
     digits / 4 * 3 + digits % 4 * 3 / 4

@@ -1,12 +1,12 @@
-//! What a signature of an Agent Card may have been made over: the card without its `signatures`, in
-//! the form of RFC 8785, with members of little meaning left out or not.
+//! The texts that a signature of an Agent Card may cover: the card without its `signatures`, in the
+//! form of RFC 8785, with or without members of little meaning.
 //!
-//! A2A 1.0 (§8.4.1) leaves out what has its default value and need not be there. The SDKs leave out
-//! all that is empty, and an agent that speaks 0.3 as well adds 0.3's members once the card is
-//! signed. So there are several payloads; what one of them leaves out of the card must say nothing
-//! that it does not say itself ([`Payload::leaves_out`]).
+//! A2A 1.0 (§8.4.1) leaves out optional members with their default value. The SDKs leave out all
+//! empty members, and an agent that also speaks 0.3 adds 0.3's members after the card was signed.
+//! So there are several payloads. A member of the card that a payload leaves out must say nothing
+//! that the payload does not say itself ([`Payload::leaves_out`]).
 //!
-//! Must not: be shown to anybody in place of the card. What goes to MANTYX is the card's own bytes.
+//! Must not: be shown in place of the card. What goes to MANTYX is the card's own bytes.
 
 use std::collections::HashSet;
 
@@ -16,12 +16,12 @@ use crate::model::canonical::{Node, Unclear};
 
 /// The members at one place of a card.
 struct Place {
-    /// Its way from the top; `*` stands for each element of a list, and for each name of a map whose
-    /// names are free.
+    /// Its path from the top; `*` is each element of a list, and each name of a map with free
+    /// names.
     at: &'static str,
     /// The members that are left out with their default value.
     implicit: &'static [&'static str],
-    /// Those that are kept if they are there.
+    /// The members that are kept if they are there.
     explicit: &'static [&'static str],
 }
 
@@ -130,8 +130,8 @@ const PLACES: &[Place] = &[
     ),
 ];
 
-/// Names and values of 0.3 that 1.0 has no more. Its SDK leaves `protocolVersion` and
-/// `preferredTransport` out of what it signs where they have these values.
+/// Names and values of 0.3 that 1.0 lacks. Its SDK leaves `protocolVersion` and
+/// `preferredTransport` out of the signed text if they have these values.
 const WORDS_0_3: &[&str] = &[
     "preferredTransport",
     DEFAULT_TRANSPORT,
@@ -151,7 +151,7 @@ const WORDS_0_3: &[&str] = &[
 const DEFAULT_VERSION: &str = "0.3.0";
 const DEFAULT_TRANSPORT: &str = "JSONRPC";
 
-/// Something that a signature of the card may have been made over.
+/// A text that a signature of the card may cover.
 #[derive(Debug)]
 pub(super) struct Payload<'a> {
     node: Node<'a>,
@@ -173,7 +173,7 @@ impl<'a> Unsigned<'a> {
         Ok(Self(node))
     }
 
-    /// All that may have been signed, no two alike; the card as it is comes first.
+    /// All payloads, no two alike; the card as it is comes first.
     pub(super) fn payloads(&self) -> Vec<Payload<'a>> {
         let Self(card) = self;
         let has = |name: &str| matches!(card, Node::Map(all) if all.iter().any(|(k, _)| k == name));
@@ -200,8 +200,8 @@ impl<'a> Unsigned<'a> {
 }
 
 impl Payload<'_> {
-    /// A text of `card` that does not stand in the payload, and is no word of the format either:
-    /// whoever is on the way could have put it there.
+    /// A text of `card` that is neither in the payload nor a word of the format: anyone on the
+    /// network path could have added it.
     pub(super) fn leaves_out(&self, card: &Unsigned<'_>) -> Option<String> {
         let mut signed: HashSet<String> = WORDS_0_3.iter().map(|word| (*word).to_owned()).collect();
         for Place { implicit, explicit, .. } in PLACES {

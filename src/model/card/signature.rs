@@ -1,7 +1,7 @@
 //! Whether an Agent Card is signed by one of the operator's keys (A2A 1.0, §8.4; RFC 7515).
 //!
-//! Must not: take a key from anywhere but its caller. What a signature says of keys (`jku`, `jwk`,
-//! `x5c`) is not looked at, but for the `kid`, which picks one of those that there are.
+//! Must not: take a key from anywhere but its caller. Keys in a signature (`jku`, `jwk`, `x5c`) are
+//! ignored; only the `kid` is read, which picks one of the caller's keys.
 
 use std::fmt;
 
@@ -14,13 +14,13 @@ use crate::model::{
     json::{Elements, Members, member, string_member},
 };
 
-/// More than these are not looked at: each costs as much as a handshake.
+/// The most signatures that are checked: each costs as much as a handshake.
 const MAX_SIGNATURES: usize = 8;
 
 /// How much of a peer's own words an error repeats, in bytes.
 const MAX_WORDS: usize = 100;
 
-/// The algorithms that are taken, by their names in JWS. None of them is keyed by a secret.
+/// The accepted algorithms, by their names in JWS. None of them is keyed by a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
     Es256,
@@ -45,11 +45,11 @@ pub trait Key {
 /// A good signature.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Signed<'k, K> {
-    /// By whom.
+    /// The key that made it.
     pub key: &'k K,
     pub algorithm: Algorithm,
-    /// What was signed: the card in its canonical form, without what says nothing. Whatever is to be
-    /// believed for the signature's sake is read from here.
+    /// The signed text: the card in its canonical form, without members that say nothing. Anything
+    /// that is to be trusted because of the signature is read from here.
     pub payload: String,
 }
 
@@ -141,7 +141,7 @@ impl Jws {
             return Err(unreadable("a name stands twice in its header"));
         }
         if members.get("crit").is_some() {
-            // There is no extension that the bridge knows.
+            // The bridge knows no extensions.
             return Err(WhyNot::Critical);
         }
         let algorithm = string_member(header, "alg").ok_or(unreadable("it names no algorithm"))?;
@@ -162,7 +162,7 @@ impl Jws {
         payloads: &[(&Payload<'_>, String)],
     ) -> Result<Signed<'k, K>, WhyNot> {
         let Self { algorithm, key: wanted, .. } = self;
-        // A key without an id may be any.
+        // A key without an id fits any `kid`.
         let named =
             |key: &&K| wanted.is_none() || key.id().is_none_or(|id| Some(id) == wanted.as_deref());
         let mut named = keys.iter().filter(named).peekable();
@@ -194,7 +194,7 @@ impl Jws {
 }
 
 impl Algorithm {
-    /// The one of this name.
+    /// The algorithm with this name.
     pub fn named(name: &str) -> Option<Self> {
         let all = [Self::Es256, Self::Es384, Self::EdDsa, Self::Rs256, Self::Ps256];
         all.into_iter().find(|algorithm| algorithm.as_str() == name)

@@ -1,15 +1,15 @@
 //! An offer as one app sees it.
 //!
-//! Names are given over all backends before, so that a tool has the same name for every app; what
-//! an app may not use is then left out, refs and routes alike.
+//! Names are assigned over all backends first, so that a tool has the same name for every app. Then
+//! the refs and routes that an app may not use are left out.
 
 use std::sync::{Arc, Weak};
 
 use super::{BTreeMap, Offer, Offered, Ref, Target};
 use crate::model::rights::Rights;
 
-/// What was made of an offer, each for the rights that it was made for. What nobody has any more
-/// is forgotten when the next one is made.
+/// The views of an offer, each with the rights that it was made for. A view without users is
+/// dropped when the next one is made.
 pub(super) type Seen = parking_lot::Mutex<Vec<(Weak<Rights>, Arc<Offer>)>>;
 
 impl Offer {
@@ -34,7 +34,7 @@ impl Offer {
             self.route(name).is_some_and(|route| match &route.target {
                 Target::Tool { name, .. } => rights.include_tool(&route.backend, name),
                 Target::Stub => rights.include(&route.backend),
-                // What may be fetched is decided by whose call it was.
+                // The scope of a long call decides who may fetch its result.
                 Target::Results => true,
             })
         };
@@ -59,7 +59,7 @@ impl Offered {
 }
 
 impl Ref {
-    /// The ref without what may not be used; `None` where that is all of it.
+    /// The ref without the tools that may not be used; `None` if none is left.
     fn narrowed(this: &Arc<Self>, may_use: &impl Fn(&str) -> bool) -> Option<Arc<Self>> {
         let kept = this.items.iter().filter(|item| may_use(&item.name));
         let kept: Vec<_> = kept.cloned().collect();

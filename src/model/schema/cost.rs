@@ -1,8 +1,8 @@
-//! What a check would cost, counted before it is made: references let a small schema stand for one
-//! of any size.
+//! The cost of a check, counted before the check is made: with references, a small schema can stand
+//! for one of any size.
 //!
-//! Must not: decide what is valid, or be exact: what it counts is never less than what a check
-//! visits, alternatives included, and a doubt counts as too much.
+//! Must not: decide what is valid, or be exact: the count is never less than the visits of a check,
+//! alternatives included, and a doubt counts as too much.
 
 use serde_json::{Map, Value};
 
@@ -108,7 +108,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// `unevaluated…` looks again, for every member, at what the other keywords have seen.
+    /// `unevaluated…` visits again, for every member, what the other keywords have seen.
     fn unevaluated(
         &mut self,
         schema: &'a Map<String, Value>,
@@ -131,14 +131,14 @@ impl<'a> Walk<'a> {
 
     /// The target of a reference within the schema.
     fn resolve(&self, reference: &str) -> Result<&'a Value, &'static str> {
-        // Anchors and whole addresses are rare, and what they lead to is not looked for.
+        // Anchors and whole addresses are rare, and not resolved.
         let pointer = reference.strip_prefix('#').filter(|rest| rest.is_empty() || is_plain(rest));
         let target = pointer.and_then(|pointer| self.root.pointer(pointer));
         target.ok_or("its schema has references that are not followed")
     }
 }
 
-/// A JSON pointer that is written the same in an address.
+/// A JSON pointer that is the same text in an address.
 fn is_plain(pointer: &str) -> bool {
     pointer.starts_with('/') && !pointer.contains('%')
 }

@@ -1,13 +1,13 @@
-//! What the regular expressions of a schema cost, to compile and to match, judged by their text.
+//! The cost of a schema's regular expressions, to compile and to match, estimated from their text.
 //!
-//! Must not: compile one, or be exact: a doubt counts as dear.
+//! Must not: compile one, or be exact: a doubt counts as expensive.
 
 use serde_json::Value;
 
 /// The most regular expressions of one schema, and the most bytes of them all.
 const MAX_PATTERNS: usize = 64;
 const MAX_TEXT: usize = 16 * 1024;
-/// The most memory that all of them may take when they are compiled, and one of them.
+/// The most memory that all of them may take when compiled, and one of them.
 const MAX_COMPILED: usize = 2 * 1024 * 1024;
 const MAX_PATTERN: usize = 512 * 1024;
 /// What any match counts, and how many steps of one count as much as a visit.
@@ -18,12 +18,12 @@ const STEPS_OF_A_VISIT: usize = 16;
 #[derive(Debug, Default)]
 struct Patterns {
     count: usize,
-    /// The bytes of them all.
+    /// The bytes of all of them.
     text: usize,
 }
 
 /// How much memory each regular expression of `schema` may take, so that all of them stay within
-/// bounds.
+/// the bounds.
 pub(super) fn room(schema: &Value) -> Result<usize, &'static str> {
     let mut patterns = Patterns::default();
     patterns.gather(schema);
@@ -68,7 +68,7 @@ pub(super) fn match_cost(pattern: &str, text: &str) -> usize {
     MATCH + text.len().saturating_mul(places(pattern)) / STEPS_OF_A_VISIT
 }
 
-/// How many places a match may be at, with what is repeated a number of times written out.
+/// How many places a match may be at, with counted repetitions written out.
 fn places(pattern: &str) -> usize {
     let (mut outer, mut group) = (Vec::new(), Group::default());
     let mut rest = pattern.as_bytes();
@@ -103,7 +103,7 @@ fn places(pattern: &str) -> usize {
     outer.iter().map(Group::places).fold(group.places(), usize::saturating_add)
 }
 
-/// What of a group has been read.
+/// The part of a group that was read.
 #[derive(Debug, Default)]
 struct Group {
     before: usize,

@@ -1,4 +1,4 @@
-//! What the driver does about the calls that its run's state has decided on.
+//! The tasks that follow from what the run's state has decided about its calls.
 //!
 //! Must not: make a call, or write to the journal.
 
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl Driver {
-    /// What is to be done for calls, with their entries; what these have to say goes to `changes`.
+    /// The tasks for `calls`, with their recorders. Their changes for the journal go to `changes`.
     pub(super) fn tasks(
         &self,
         calls: Vec<(Call, Work)>,
@@ -32,7 +32,7 @@ impl Driver {
             if !is_claimed {
                 warn!(
                     run = %self.run.key.run, toolUseId = %call.tool_use,
-                    "the call belongs to another driver, and is not made by this one"
+                    "the call belongs to another driver; this one does not make it"
                 );
                 changes.extend(recorder.left_to_others());
                 continue;
@@ -41,7 +41,7 @@ impl Driver {
                 Work::Make(_) if !recorder.has_room() => {
                     warn!(
                         run = %self.run.key.run, toolUseId = %call.tool_use, app = %self.run.app,
-                        "the app's open calls hold all that they may; call refused"
+                        "the app's open calls use its whole share of the journal; call refused"
                     );
                     let why = NotRecorded::NoShare.for_model(&call.name);
                     Task::Refuse(why, Ending::Busy)
@@ -63,17 +63,17 @@ impl Driver {
             Work::Make(_) => info!(%run, toolUseId = %tool_use, tool = call.name, "call"),
             Work::Doubtful(_) => warn!(
                 %run, toolUseId = %tool_use, tool = call.name,
-                "call without an answer, of a time that nothing is known of"
+                "call without an answer, from a time whose record is lost"
             ),
             Work::Refuse(error) => warn!(%run, toolUseId = %tool_use, error, "call refused"),
             Work::Nothing | Work::Hold => {}
             Work::Altered => warn!(
                 %run, toolUseId = %tool_use,
-                "MANTYX sent a tool use again with another content; it is not run again"
+                "MANTYX sent a tool use again with another content; not calling it again"
             ),
             Work::Astray => warn!(
                 %run, toolUseId = %tool_use,
-                "MANTYX sent a call that names no agent run to answer to; it is not run"
+                "MANTYX sent a call that names no agent run to answer; not making it"
             ),
         }
     }

@@ -1,7 +1,7 @@
-//! Long calls in the journal: what goes on is asked for again after a restart where its peer has
-//! named it, and made where nothing had reached its tool; results can be fetched as before.
+//! Long calls in the journal. After a restart, the bridge asks the peer for a call that the peer
+//! has named, and makes a call that had not reached its tool. Results can be fetched as before.
 //!
-//! Must not: decide who may fetch a result (pending.rs does).
+//! Must not: decide who may fetch a result (long_calls.rs does).
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -30,21 +30,21 @@ use crate::{
     traces::Context,
 };
 
-/// What is needed to ask for a call that goes on, or to make it.
+/// What is needed to ask the peer for a call that continues, or to make it.
 #[derive(Debug)]
 pub(in crate::runs) struct Work {
     pub request: Arc<CallRequest>,
-    /// What the peer calls it.
+    /// The peer's name for the work.
     pub handle: Option<Handle>,
-    /// The peer that it was dispatched to.
+    /// The peer that the call was dispatched to.
     pub peer: Option<Identity>,
-    /// Nothing has reached the tool yet.
+    /// The call has not reached its tool yet.
     pub waits: bool,
     pub begun: Moment,
 }
 
 impl Work {
-    /// What is known of a call that goes on from now on.
+    /// The work of a call that becomes a long call.
     pub(super) fn of(call: &ActiveCall) -> Self {
         Self {
             request: Arc::clone(&call.context.request),
@@ -57,7 +57,7 @@ impl Work {
 }
 
 impl LongCalls {
-    /// The peer has named a call that goes on.
+    /// Keeps the peer's name for a long call.
     pub(in crate::runs) fn named(&self, id: &CallId, handle: &Handle) {
         let mut calls = self.lock();
         let Some(call) = calls.get_mut(id) else { return };
@@ -67,19 +67,20 @@ impl LongCalls {
         self.write(id, call);
     }
 
-    /// The call is about to be dispatched to `peer`. If it reaches its tool for the first time, `write`
-    /// is given what there is to write of it.
+    /// Notes that the call is about to be dispatched to `peer`. If it reaches its tool for the
+    /// first time, `write` is given its record.
     ///
     /// # Errors
     ///
-    /// It is cancelled, or was forgotten: it must not be made.
+    /// The call was cancelled or forgotten: it must not be made.
     pub(in crate::runs) fn reaches(
         &self,
         id: &CallId,
         peer: Option<&Identity>,
         write: impl FnOnce(Change),
     ) -> Result<(), NotRecorded> {
-        // Until it is written, so that a call which is forgotten meanwhile does not come back.
+        // Hold the lock until the record is written: otherwise a call that is forgotten meanwhile
+        // would come back.
         let mut calls = self.lock();
         let call = calls
             .get_mut(id)
@@ -97,8 +98,7 @@ impl LongCalls {
         Ok(())
     }
 
-    /// The call was about to reach its tool for the first time, and did not. `write` is given what
-    /// there is to write of it.
+    /// Takes back the first dispatch of a call, which did not happen. `write` is given its record.
     pub(in crate::runs) fn not_reached(&self, id: &CallId, write: impl FnOnce(Change)) {
         let mut calls = self.lock();
         let Some(call) = calls.get_mut(id).filter(|call| call.finished.is_none()) else { return };
@@ -119,21 +119,19 @@ impl LongCalls {
         self.lock().get(id).is_some_and(LongCall::waits)
     }
 
-    /// Whether the peer has named it.
+    /// Whether the peer has named the call's work.
     pub(super) fn has_name(&self, id: &CallId) -> bool {
         let calls = self.lock();
         let work = calls.get(id).and_then(|call| call.work.as_ref());
         work.is_some_and(|work| work.handle.is_some())
     }
 
-    /// Has the journal write down how `call` stands.
     pub(super) fn write(&self, id: &CallId, call: &LongCall) {
         if let (Some(journal), Some(record)) = (&self.journal, call.record()) {
             journal.write(vec![Change::Long(id.to_string(), record)]);
         }
     }
 
-    /// Has the journal forget calls.
     pub(super) fn erase(&self, ids: &[CallId]) {
         if let Some(journal) = &self.journal
             && !ids.is_empty()
@@ -157,7 +155,7 @@ impl LongCall {
         self.work.as_ref().is_some_and(|work| work.waits)
     }
 
-    /// The call as it is to be kept.
+    /// The call's record for the journal; `None` if the call is not kept.
     fn record(&self) -> Option<LongRecord> {
         let Work { request, handle, peer, waits, begun } = self.work.as_ref()?;
         let by = request.run.as_ref();
@@ -210,7 +208,7 @@ impl Of {
         })
     }
 
-    /// The agent run that has begun a call, which belongs to this.
+    /// The agent run that began a call of this scope.
     fn calling_run(&self, run: RunId) -> Option<CallingRun> {
         let (workspace, session) = match self {
             Self::Session { workspace, session } => (workspace.clone(), Some(session.clone())),
@@ -222,12 +220,12 @@ impl Of {
 }
 
 impl Runs {
-    /// Takes up the long calls that an earlier process left.
+    /// Restores the long calls that an earlier process left.
     pub(in crate::runs) fn restore_long_calls(self: &Arc<Self>, kept: Vec<(String, LongRecord)>) {
         for (id, record) in kept {
             let id = CallId::from(id);
             if self.restore_long_call(&id, record).is_none() {
-                warn!(call = %id, "a long call in the journal is of another version and is ignored");
+                warn!(call = %id, "ignoring a long call in the journal that another version wrote");
                 self.calls.long.erase(&[id]);
             }
         }
@@ -241,14 +239,15 @@ impl Runs {
         let target = Target::Tool { name: record.target.into(), input: None };
         let backend = BackendName::parse(&record.backend).ok()?;
         let kind = RefKind::parse(&record.kind)?;
-        // What its tool said of itself is not kept: a person is rather asked once too often.
+        // The journal does not keep what the tool's server said of it, so a person is asked rather
+        // once too often.
         let route = Route { backend, kind, target, repeatable: false, destructive: true };
         let (run, tool_use) = match record.origin {
             Some((run, tool_use)) => (scope.of.calling_run(run.into()), tool_use.into()),
             None => (None, "".into()),
         };
         if let Some((told, answer)) = record.ended {
-            // A result is rather kept too long than not long enough.
+            // If the age is not known, the result is kept rather too long than too short.
             let age = self.journal.since(Moment { wall: told, up: None }).unwrap_or_default();
             if age >= KEEP {
                 self.calls.long.erase(std::slice::from_ref(id));
@@ -266,9 +265,9 @@ impl Runs {
         let (handle, peer) = (record.handle.map(Handle), record.peer);
         let work = Work { request: Arc::clone(&request), handle, peer, waits, begun };
         let driven = self.run_of(&scope.of, request.run.as_ref());
-        // Of a run that is asleep, `cancel_of` finds it.
+        // A run that is asleep has no token; `cancel_of` finds the call by its run.
         let stop = driven.map(|run| run.stop.child_token()).unwrap_or_default();
-        // Where nobody can tell how long it has gone on, its time counts as over.
+        // If it is not known how long the call has run, its time counts as over.
         let spent = self.journal.since(begun).unwrap_or(Duration::MAX);
         let within = self.calls.settings().limits.pending_timeout;
         let left = within.saturating_sub(spent);
@@ -296,7 +295,7 @@ impl Runs {
         Some(())
     }
 
-    /// The run that a long call of an earlier process is of, if it is known.
+    /// The run of a long call of an earlier process, if that run is known.
     fn run_of(&self, of: &Of, by: Option<&CallingRun>) -> Option<Arc<DrivenRun>> {
         if let Of::Run { driven, .. } = of {
             return self.get(driven);
@@ -308,7 +307,8 @@ impl Runs {
         inner.runs.values().find(is_it).cloned()
     }
 
-    /// Where in a trace the run is that began a call, if it is known: the one that `of` or `by` names.
+    /// The trace context of the run that began a call: the run that `of` or `by` names, if it is
+    /// known.
     fn trace_of(&self, of: &Of, by: Option<&CallingRun>) -> Context {
         let is_it = |key: &RunKey| match of {
             Of::Run { driven, .. } => key == driven,

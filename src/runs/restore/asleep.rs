@@ -1,5 +1,5 @@
-//! Runs of an earlier process that wait for their app's credential: for how long, how many, and how much
-//! of the journal their calls take. Their app may never come back.
+//! Runs of an earlier process that wait for their app's credential: for how long, how many, and how
+//! much of the journal their calls take. The limits are needed as their app may never come back.
 //!
 //! Must not: wake a run, or write to the journal.
 
@@ -32,8 +32,9 @@ impl Runs {
 }
 
 impl Inner {
-    /// Forgets the runs that nobody has asked for in a day, and those that an app has too many of; of
-    /// the others, what their calls do not need any more. `since` tells how long ago a moment was.
+    /// Forgets the runs that no app has asked for in a day, and those beyond the limit of an app;
+    /// of the others, the arguments and answers that their calls no longer need. `since` tells how
+    /// long ago a moment was.
     pub(in crate::runs) fn sweep_asleep(
         &mut self,
         since: impl Fn(Moment) -> Option<Duration>,
@@ -54,7 +55,7 @@ impl Inner {
             info!(
                 run = run.record.run,
                 app = run.record.app,
-                "no app has asked for the run for a day; it is forgotten"
+                "forgot the run, as no app has asked for it for a day"
             );
             self.claims.forget(run.slot);
             changes.push(Change::ForgetRun(run.slot));
@@ -62,7 +63,7 @@ impl Inner {
         for call in self.asleep.values_mut().flat_map(|run| &mut run.calls) {
             let received = Moment { wall: call.record.received_at, up: call.record.received_up };
             let is_over = since(received).is_none_or(|ago| ago >= POST_WITHIN);
-            // What its peer has named is asked for, however late it is.
+            // Work that its peer has named is asked for, however late it is.
             if is_over && call.record.handle.is_none() && call.record.args.take().is_some() {
                 changes.push(Change::Call(call.key.clone(), call.record.clone()));
             }
@@ -71,8 +72,8 @@ impl Inner {
         changes
     }
 
-    /// Drops arguments and answers until all of them have room: of the app that has most, the oldest.
-    /// None of their calls is made; of one that may have been, the outcome is unknown.
+    /// Drops arguments and answers until the rest fits: the oldest of the app that has most. A call
+    /// without its arguments is not made; if it may have been made, its outcome is unknown.
     fn make_room_for_asleep(&mut self) -> Vec<Change> {
         let calls = self.asleep.iter().flat_map(|(key, run)| {
             let sized = run.calls.iter().enumerate().map(|(at, call)| (at, call, size(call)));
@@ -93,7 +94,7 @@ impl Inner {
     }
 }
 
-/// When it was last known that somebody wants the run.
+/// The latest sign that the run is in use: its start, its end, or a call.
 fn last_sign(run: &KeptRun) -> Millis {
     let calls = run.calls.iter().map(|call| call.record.received_at);
     let known = run.record.ended_at.into_iter().chain(calls).max();

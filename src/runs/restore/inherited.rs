@@ -1,4 +1,4 @@
-//! Runs that two drivers had, one after the other: an app had handed a run over before the bridge knew
+//! Runs that had two drivers, one after the other: an app had attached a run before the bridge knew
 //! that MANTYX was creating it for another app.
 //!
 //! Pure. Must not: decide what becomes of a call.
@@ -56,7 +56,8 @@ fn inherit(heir: &mut KeptRun, calls: Vec<KeptCall>, changes: &mut Vec<Change>) 
 
 fn moved(mut call: KeptCall, to: Slot) -> KeptCall {
     call.key.slot = to;
-    // The other driver's table may have had fewer tools: this tells nothing of the heir's calls.
+    // The first driver's table may have had fewer tools: its place tells nothing of the heir's
+    // calls.
     call.record.seq = 0;
     call
 }

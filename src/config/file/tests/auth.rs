@@ -150,7 +150,7 @@ error: `a b` is no scope
   |                                                 ^^^^^
   = one word of printable ASCII each: `scopes: [read, write]`
 
-error: client_secret holds a space or a line break that cannot stand in an HTTP header
+error: client_secret holds a space or a line break that an HTTP header cannot have
  --> /srv/bridge.yaml:4:69 (a2a.h.auth.oauth.client_secret)
   |
 4 |   h: {url: 'https://h', auth: {oauth: {client_id: h, client_secret: ***, token_url: 'idp/token'}}}

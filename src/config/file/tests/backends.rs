@@ -213,7 +213,7 @@ error: `Content-Length` is set by the connection itself
   |                                         ^^^^^^^^^^^^^^
   = remove the line
 
-error: the value of `X-L` cannot stand in a header
+error: the value of `X-L` is not allowed in a header
  --> /srv/bridge.yaml:5:65 (mcp.a.headers.X-L)
   |
 5 |     headers: {X-A: b, x-a: c, 'a b': c, Content-Length: 5, X-L: "***"}

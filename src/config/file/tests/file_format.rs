@@ -296,7 +296,7 @@ error: unknown key `autoApprove`
   |
 5 |   b: {command: b, timeout: 5, autoApprove: []}
   |                               ^^^^^^^^^^^
-  = nobody is asked but where `approve` says so: leave it out. Known keys here: approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, on_unavailable, pending_after, pin, prefix, refresh, required, sandbox, serverUrl, tls, tools, transport, trust_annotations, type, url
+  = only calls that `approve` names need approval: leave it out. Known keys here: approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, on_unavailable, pending_after, pin, prefix, refresh, required, sandbox, serverUrl, tls, tools, transport, trust_annotations, type, url
 
 4 errors in /srv/bridge.yaml",
     );

@@ -91,7 +91,7 @@ fn the_time_of_calls_that_go_on_is_bounded() {
     check(
         "upstream: {sandbox: true}
 calls: {timeout: 100s, pending_timeout: 99s}",
-        "error: a call that goes on would have less time than any other
+        "error: a long call would have less time than any other
  --> /srv/bridge.yaml:2:41 (calls.pending_timeout)
   |
 2 | calls: {timeout: 100s, pending_timeout: 99s}

@@ -93,7 +93,7 @@ apps: {a: {token: '${env:TWO_WORDS}'}, b: {token: ''}}",
   |                        ^^^^^^^^^^^^^^
   = give it a value
 
-error: token holds a space or a line break that cannot stand in an HTTP header
+error: token holds a space or a line break that an HTTP header cannot have
  --> /srv/bridge.yaml:2:19 (apps.a.token)
   |
 2 | apps: {a: {token: '${env:TWO_WORDS}'}, b: {token: ''}}

@@ -88,7 +88,10 @@ fn names_that_are_none() {
 #[test]
 fn certificates_of_apps() {
     let asked = "listen: {tcp: '127.0.0.1:1', tls: {cert: cert, key: key, client_ca: ca}}";
-    refused("apps: {a: {cert: [a.acme]}}", &["(apps.a.cert)", "nobody is asked for a certificate"]);
+    refused(
+        "apps: {a: {cert: [a.acme]}}",
+        &["(apps.a.cert)", "no client certificate is asked for"],
+    );
     refused(&format!("{asked}\napps: {{a: {{cert: ['*.acme']}}}}"), &["a pattern matches nothing"]);
     let twice = format!("{asked}\napps: {{a: {{cert: [x]}}, b: {{cert: [x]}}}}");
     refused(&twice, &["(apps.b.cert[0])", "the app `a` has the same name"]);
