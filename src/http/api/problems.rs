@@ -1,5 +1,4 @@
-//! What is wrong at this moment, and what to do about it: for people who look, drawn from what the
-//! status says.
+//! The current problems and their cures, in sentences for people, derived from the status.
 //!
 //! Must not: know more than the status.
 
@@ -27,7 +26,7 @@ pub(super) struct Problem {
     cure: &'static str,
 }
 
-/// All of it, what matters to everyone first.
+/// All current problems; those that concern everyone come first.
 pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend]) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut add = |subject: &str, message: Option<&str>, otherwise: &str, cure| {
@@ -94,7 +93,7 @@ pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend]) -> Vec<Problem> {
     problems
 }
 
-/// What is wrong with one backend.
+/// Adds the problems of one backend.
 fn of_backend(backend: &Backend, add: &mut impl FnMut(&str, Option<&str>, &str, &'static str)) {
     let error = backend.last_error.as_deref();
     match (backend.state, backend.breaker.state) {
@@ -124,7 +123,7 @@ fn of_backend(backend: &Backend, add: &mut impl FnMut(&str, Option<&str>, &str, 
     }
 }
 
-/// What of a backend is not what the operator has accepted, in a sentence or two.
+/// Says in a sentence or two where a backend differs from what the operator has accepted.
 fn unaccepted(review: &Review) -> Option<String> {
     let damaged = review.damaged.as_ref().map(|why| {
         format!("What was accepted of it cannot be read, so nothing of it counts as known: {why}. ")
@@ -152,7 +151,7 @@ fn unaccepted(review: &Review) -> Option<String> {
     (!text.is_empty()).then(|| text.trim_end().to_owned())
 }
 
-/// The most tools that are named.
+/// The most tools that a message names.
 const MOST_NAMED: usize = 5;
 const PIN: &str = "`mantyx-bridge trust BACKEND` shows what changed, and how to accept it.";
 const UNKEPT: &str = "A restart would trust anew what the server then says: free space on the disk of \
@@ -204,7 +203,7 @@ const DEGRADED: &str = "Its last good tools are still offered, and it is asked a
 const BREAKER: &str = "Calls to it are held back, and tried one at a time. Look into the server's \
                        own log, and at call_timeout if its work takes longer.";
 
-/// What to do where MANTYX refuses the streams of runs.
+/// The cure where MANTYX refuses the streams of runs.
 fn refused(status: Option<StatusCode>) -> &'static str {
     match status {
         Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => FORBIDDEN,
