@@ -1,20 +1,20 @@
-//! The codes of the bridge's own errors: for programs, and so never changed. docs/errors.md says what
-//! each means and what to do.
+//! The codes of the bridge's own errors. Programs depend on them, so a code never changes.
+//! docs/errors.md explains each code and what to do.
 //!
-//! Must not: have a code that nothing answers with.
+//! Must not: have a code that no answer uses.
 
 use std::fmt;
 
 macro_rules! codes {
     ($($name:ident = $code:literal,)*) => {
-        /// What kind of error an answer is.
+        /// The kind of an error.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Code {
             $(#[doc = $code] $name,)*
         }
 
         impl Code {
-            /// All that there are.
+            /// All codes.
             #[cfg(test)]
             const ALL: &[Self] = &[$(Self::$name,)*];
 
@@ -28,8 +28,8 @@ macro_rules! codes {
 }
 
 impl Code {
-    /// What to do, for answers below `/api/`: a client of MANTYX shows it to people who need not know
-    /// that there is a bridge.
+    /// What to do, for errors below `/api/`. A client of MANTYX shows this text to people who need
+    /// not know that there is a bridge.
     pub fn hint(self) -> &'static str {
         match self {
             Self::AlreadyDecided => "Nothing is left to do.",
@@ -70,7 +70,7 @@ impl Code {
         }
     }
 
-    /// Whether MANTYX answers with this code, too: its own form of errors is kept then.
+    /// Whether MANTYX itself answers with this code, so that the error keeps MANTYX's own form.
     pub fn is_mantyxs(self) -> bool {
         matches!(self, Self::InvalidRequest | Self::NotFound | Self::UnknownToolUse)
     }
