@@ -150,7 +150,8 @@ where
     collect(body, limit, Buffer::new(declared)).await
 }
 
-/// Like [`read`], for a short answer that must not be lost: it does not wait for room in the budget.
+/// Like [`read`], for a short answer that must not be lost: it does not wait for room in the
+/// budget.
 pub async fn read_anyway<B>(body: B, limit: usize) -> Result<Bytes, ReadError>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
