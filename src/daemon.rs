@@ -275,7 +275,7 @@ fn note_addresses(back: &mut Tasks, state: StateDir, urls: Vec<String>) {
         Ok(()) => true,
         Err(error) => {
             let error = error_chain(&error);
-            warn!(error, "the addresses of the daemon are not noted; it is tried again");
+            warn!(error, "the addresses of the daemon are not on disk; trying again");
             false
         }
     };

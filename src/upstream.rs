@@ -43,7 +43,7 @@ use crate::{
 pub const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// The cure when the grant behind the tokens has ended.
-pub const LOG_IN_ANEW: &str = "Access was revoked, or the application is gone: log in anew, and put \
+pub const LOG_IN_ANEW: &str = "Access was revoked, or the application is gone: log in again, and put \
                                the refresh token that you are given where \
                                upstream.oauth.refresh_token refers to.";
 

@@ -45,7 +45,7 @@ impl Writer {
         match writer.reopen() {
             // The lines wait, as they do when the disk fills up later.
             Err(full) if matches!(full.kind(), StorageFull | QuotaExceeded) => {
-                error!(path = %writer.path.display(), error = %full, "the audit log cannot be made");
+                error!(path = %writer.path.display(), error = %full, "the audit log cannot be created");
                 writer.shared.health().error = Some(full.to_string());
             }
             opened => opened?,

@@ -117,7 +117,7 @@ fn left(goes_on: Option<&str>) -> String {
     match goes_on {
         None => "given up: the call is cancelled; it may have taken effect".to_owned(),
         Some(call) => format!(
-            "given up; the call goes on in the bridge, and its result is kept for a day:\n  \
+            "given up; the call continues in the bridge, which keeps its result for a day:\n  \
              mantyx-bridge call {} '{{\"callId\": \"{call}\"}}'",
             pending::TOOL
         ),

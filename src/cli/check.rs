@@ -527,7 +527,7 @@ impl fmt::Display for BackendPlan {
             writeln!(f, "  tools    {tools}{trust}")?;
         }
         if let Some(SignaturePlan { keys, required }) = &self.signature {
-            let otherwise = if *required { "" } else { "; one that is not is told of, and taken" };
+            let otherwise = if *required { "" } else { "; an unsigned one is reported, and taken" };
             let whose = match keys {
                 1 => "the key that is configured".to_owned(),
                 many => format!("one of {many} keys"),
@@ -556,7 +556,7 @@ impl fmt::Display for BackendPlan {
             }
             // The bundled agent has no pins.
             ("warn", _) | (_, Reached::Bundled) => Ok(()),
-            _ => writeln!(f, "  pin      off: nobody is told what changes"),
+            _ => writeln!(f, "  pin      off: changes are not reported"),
         }
     }
 }

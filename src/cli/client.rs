@@ -79,7 +79,7 @@ impl Client {
                         let urls = state.listen().map_err(|error| failed(&error))?;
                         let prefix = format!("{scheme}://");
                         let url = urls.into_iter().find(|url| url.starts_with(&prefix));
-                        url.ok_or_else(|| Failure::Failed("the daemon noted no port".to_owned()))?
+                        url.ok_or_else(|| Failure::Failed("its port is not known".to_owned()))?
                     }
                     _ => format!("{scheme}://{}", reachable(address)),
                 };
@@ -208,8 +208,8 @@ fn trusting(files: &Files) -> Result<http_client::Client, Failure> {
     }
     let text = std::fs::read_to_string(&files.cert).map_err(|error| {
         Failure::Failed(format!(
-            "the daemon's certificate {} cannot be read: {error}; whoever uses the command line \
-             needs it, and no key",
+            "the daemon's certificate {} cannot be read: {error}; the user of the command line \
+             has to be able to read it, but not its key",
             files.cert.display()
         ))
     })?;

@@ -61,8 +61,8 @@ pub(super) async fn doctor(
         check.begin("journal");
         check.warn(
             format!("a damaged journal was set aside as {}", damaged.display()),
-            "look after the disk; `mantyx-bridge status` says what was lost of late. Delete the file \
-             when nobody wants to look at it any more",
+            "check the disk; `mantyx-bridge status` shows what was lost in the last 24 h. Delete \
+             the file when you do not need it any more",
         );
     }
     let file = check.into_examined("file", &path.display().to_string());

@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Settings {
     /// What the model is asked; `-` reads it from stdin
     prompt: String,
-    /// What the model is told to be [default: a helpful assistant]
+    /// The system prompt [default: a helpful assistant]
     #[arg(long, value_name = "TEXT", conflicts_with = "agent")]
     system: Option<String>,
     /// The model, by its id in MANTYX [default: that of the workspace]

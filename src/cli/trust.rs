@@ -235,7 +235,7 @@ impl Found {
         };
         let hidden = match hidden.as_slice() {
             [] => String::new(),
-            some => format!("; with characters that nobody sees: {}", some.join(" ")),
+            some => format!("; with invisible characters: {}", some.join(" ")),
         };
         let style = if *withdrawn { Style::Bad } else { Style::Doubtful };
         page.note(style, format!("{tool}: {change}{offered}{hidden}"));

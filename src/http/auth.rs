@@ -135,7 +135,7 @@ pub enum Refusal {
          MANTYX was not asked."
     )]
     WrongToken,
-    #[error("The bridge has as many connections open as it takes; close some, or come back later.")]
+    #[error("The bridge has no free connection slot; close connections, or try again later.")]
     TooManyConnections,
     #[error("Too many requests from there came without a right token; wait before the next one.")]
     TooManyFailures(Duration),

@@ -43,10 +43,10 @@ impl Code {
             Self::DrivenAlready => "Read the stream of the eval.",
             Self::HostRefused => "Use an address of the bridge, or name the host in listen.hosts.",
             Self::Internal => "The log of the bridge has more; please report it.",
-            Self::InvalidRequest => "Mend the request.",
+            Self::InvalidRequest => "Correct the request.",
             Self::MethodNotAllowed => "Use a method that Allow names.",
             Self::NoWorkspace => "Set upstream.workspace in bridge.yaml.",
-            Self::NotFound => "Look at the path, and at the token.",
+            Self::NotFound => "Check the path and the token.",
             Self::NotReady => "`mantyx-bridge status` names the backends that are missing.",
             Self::OperatorOnly => "Ask the operator of the bridge.",
             Self::OriginRefused => "Call the bridge from a program, not from a web page.",
@@ -61,10 +61,10 @@ impl Code {
                 "Send the body without Content-Encoding, or with X-Bridge-Backends: none."
             }
             Self::UnsupportedMediaType => "Send Content-Type: application/json.",
-            Self::UpstreamBroken => "Look whether the run exists before you send it again.",
-            Self::UpstreamRefused => "Look at the id of the run, and at the workspace.",
+            Self::UpstreamBroken => "Check whether the run exists before you send it again.",
+            Self::UpstreamRefused => "Check the id of the run, and the workspace.",
             Self::UpstreamUnauthorized => {
-                "Mend upstream.credential or upstream.oauth in bridge.yaml."
+                "Correct upstream.credential or upstream.oauth in bridge.yaml."
             }
             Self::UpstreamUnreachable => "`mantyx-bridge doctor` says what is wrong.",
         }

@@ -146,7 +146,7 @@ impl Proxy {
         };
         let tool_use = ToolUseId::from(tool_use);
         if run.owns(&key.run, &tool_use) {
-            warn!(run = %key.run, toolUseId = %tool_use, app = %run.app, "an app posted a result of ours");
+            warn!(run = %key.run, toolUseId = %tool_use, app = %run.app, "an app answered a call of ours");
             return response::error(
                 StatusCode::NOT_FOUND,
                 Code::UnknownToolUse,

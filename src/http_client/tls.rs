@@ -104,7 +104,7 @@ pub fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
 fn check_pair(certificate: &str, key: &str) -> Result<(), TlsFlaw> {
     let chain = certificates(certificate).map_err(TlsFlaw::Certificate)?;
     if key.contains("ENCRYPTED") {
-        return Err(TlsFlaw::Key("it has a passphrase, for which nobody can be asked".to_owned()));
+        return Err(TlsFlaw::Key("it has a passphrase; use a key without one".to_owned()));
     }
     // The original error may quote a piece of the key.
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes())

@@ -172,7 +172,7 @@ impl Exporter {
             if stop.is_cancelled() || Instant::now() + wait >= deadline {
                 return Err((Dropped::Undelivered, why));
             }
-            debug!(why, "the collector did not take spans; again");
+            debug!(why, "the collector did not take spans; trying again");
             tokio::select! {
                 () = sleep(wait) => (),
                 () = stop.cancelled() => (),
@@ -220,14 +220,14 @@ impl Exporter {
                 let rejected = usize::try_from(rejected).unwrap_or(spans).min(spans);
                 self.lost(Dropped::Refused, rejected);
                 self.counted.exported.inc_by(as_u64(spans - rejected));
-                (rejected > 0).then(|| "it did not want some of them".to_owned())
+                (rejected > 0).then(|| "it rejected some of them".to_owned())
             }
             Err((dropped, why)) => {
                 self.lost(dropped, spans);
                 Some(why)
             }
         };
-        let why = why.unwrap_or_else(|| "too many waited".to_owned());
+        let why = why.unwrap_or_else(|| "the queue was full".to_owned());
         if let Some(lost) = self.trouble.news(&self.counted, Instant::now()) {
             let collector = self.settings.shown();
             warn!(collector, why, lost, "spans did not reach the collector");

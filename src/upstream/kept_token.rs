@@ -140,7 +140,7 @@ impl Inner {
             Ok(Err(why)) => error_chain(&why),
             Err(why) => why.to_string(),
         };
-        let cure = "it is tried again; if it cannot be written before a restart, log in anew";
+        let cure = "it is tried again; if it cannot be written before a restart, log in again";
         error!(error = why, cure, "the new refresh token cannot be kept");
         false
     }

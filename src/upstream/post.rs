@@ -194,7 +194,7 @@ impl Upstream {
                 return Ok(Verdict::Ends(Posted::Failed));
             }
             // The next exchange for a token may succeed before the deadline.
-            Ok(Err(error)) => warn!(path, %error, "a result did not get through; again"),
+            Ok(Err(error)) => warn!(path, %error, "a result did not reach MANTYX; trying again"),
             Err(_elapsed) => {}
         }
         Ok(Verdict::Again)
@@ -238,9 +238,9 @@ fn tell(path: &str, status: StatusCode, verdict: Verdict) {
         Verdict::Ends(Posted::Refused(_) | Posted::Failed) => {
             error!(path, %status, "MANTYX refused a result");
         }
-        Verdict::Again => warn!(path, %status, "a result was not taken; again"),
+        Verdict::Again => warn!(path, %status, "a result was not taken; trying again"),
         Verdict::Unauthorized => {
-            warn!(path, %status, "MANTYX refused the credential that a result came with; again");
+            warn!(path, %status, "MANTYX refused the credential of a result; trying again");
         }
     }
 }

@@ -92,7 +92,7 @@ async fn dns(
             format!("{name} has no address")
         }
         Ok(Err(error)) => format!("{name} is not known: {error}"),
-        Err(_elapsed) => format!("nobody told within {} what {name} is", seconds(PATIENCE)),
+        Err(_elapsed) => format!("no answer within {} for the name {name}", seconds(PATIENCE)),
     };
     failed(check, proxy, finding, cure()).then(Vec::new)
 }

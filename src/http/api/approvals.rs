@@ -180,9 +180,9 @@ impl Api {
             Err(Undecidable::Ended(approval)) => {
                 let outcome = approval.outcome().map_or("decided", Outcome::as_str);
                 let message = match approval.outcome() {
-                    Some(Outcome::Expired) => "Nobody decided in time, and the call was not made.",
-                    Some(Outcome::Withdrawn) => "Nobody wants the call any more: it is not made.",
-                    _ => "Somebody has decided before.",
+                    Some(Outcome::Expired) => "The deadline has passed; the call was not made.",
+                    Some(Outcome::Withdrawn) => "Its caller or run has ended; it is not made.",
+                    _ => "A decision was made before.",
                 };
                 response::error(
                     StatusCode::CONFLICT,

@@ -226,7 +226,7 @@ pub static ROUTES: &[OwnRoute] = &[
         error(429, "MANTYX wants fewer requests."),
         error(502, "MANTYX cannot be reached, or refuses the bridge."),
     ]),
-    get("/v1/runs", "runs", "The runs that are driven, and that ended of late", |api, asked| {
+    get("/v1/runs", "runs", "The driven runs, and those that ended recently", |api, asked| {
         Box::pin(async move { api.list_runs(&asked.caller, asked.request.headers()) })
     })
     .gives(&[(200, "The runs.", Json(of::<RunList<'_>>))]),
@@ -272,7 +272,7 @@ pub static ROUTES: &[OwnRoute] = &[
     get(
         "/v1/approvals",
         "approvals",
-        "The calls that wait for a person, and what was decided of late",
+        "The calls that wait for a person, and recent decisions",
         |api, asked| {
             Box::pin(async move { api.list_approvals(&asked.caller, asked.request.headers()) })
         },

@@ -101,7 +101,7 @@ impl Outgoing<'_> {
         if response.status().is_success() {
             match session_id(&body) {
                 Some(id) => {
-                    info!(session = %id, app = %self.caller.app.name, "a session with our tools");
+                    info!(session = %id, app = %self.caller.app.name, "a session got our tools");
                     let given = (tools, taken.selection, injected.table);
                     let app = self.caller.app.name.clone();
                     self.runs.remember_session(workspace, id, app, given).await;
@@ -162,7 +162,7 @@ impl Outgoing<'_> {
                 (Some(_), _) => self.plan_for(&spec, &taken),
                 (None, Some(known)) => self.follow(spec, &known),
                 (None, None) => {
-                    info!(session = %id, "a session that the bridge does not know; left alone");
+                    info!(session = %id, "an unknown session; forwarded unchanged");
                     Ok(Plan::Untouched)
                 }
             },

@@ -151,7 +151,7 @@ impl Connection {
         };
         tokio::select! {
             () = served => (),
-            () = slot.evicted.cancelled() => debug!("a connection made room for another"),
+            () = slot.evicted.cancelled() => debug!("a connection was evicted for another"),
         }
     }
 }
@@ -192,7 +192,7 @@ async fn secured(
         Ok(secured) => secured,
         Err(failed) => {
             handler.service().requests.connections.handshakes_failed.of(failed.kind).inc();
-            return debug!(%peer, error = %failed, "there was no TLS connection");
+            return debug!(%peer, error = %failed, "the TLS handshake failed");
         }
     };
     let client = ClientInfo::Tls { peer, names };
