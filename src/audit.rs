@@ -1,10 +1,11 @@
-//! The audit log: one line of JSON for each call that has ended, or has had a first answer and goes
-//! on. docs/audit.md has the fields.
+//! The audit log: one line of JSON for each call that has ended, or that has got a first answer and
+//! continues as a long call. docs/audit.md has the fields.
 //!
-//! One thread writes. What the disk does not take it keeps, within a bound, and tries again; beyond
-//! the bound lines are lost, counted and told. A file that was renamed or removed is made anew.
+//! One thread writes. It keeps lines that the disk does not accept, up to a limit, and tries again.
+//! Beyond the limit, lines are lost, counted and logged. If the file was renamed or removed, the
+//! thread creates a new one.
 //!
-//! Must not: hold up a call, or be asked what has happened (the journal knows).
+//! Must not: delay a call, or serve as a record of calls (the journal does).
 
 mod writer;
 
@@ -29,11 +30,11 @@ use tracing::error;
 use self::writer::Writer;
 use crate::{model::catalog::hex, telemetry};
 
-/// The most that waits to be written, in lines and in bytes.
+/// The most lines and bytes that may wait to be written.
 const WAITING_LINES: usize = 10_000;
 const WAITING_BYTES: usize = 16 << 20;
 
-/// The audit log. Dropping it ends its thread after what was given to it.
+/// The audit log. After a drop, its thread writes the lines that it has got, and ends.
 #[derive(Debug)]
 pub struct Audit {
     lines: mpsc::SyncSender<Job>,
@@ -43,13 +44,13 @@ pub struct Audit {
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// How the audit log is doing.
+/// The state of the audit log.
 #[derive(Debug, Clone, Default)]
 pub struct Health {
-    /// For operators: why lines cannot be written at the moment.
+    /// For operators: why lines cannot be written now.
     pub error: Option<String>,
     pub written: u64,
-    /// Lines that could not be kept until the disk took them.
+    /// Lines that were dropped before the disk accepted them.
     pub lost: u64,
 }
 
@@ -61,7 +62,7 @@ pub struct OpenError {
     source: io::Error,
 }
 
-/// A call, as it is told of.
+/// A call, as the audit log describes it.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Call {
@@ -73,7 +74,7 @@ pub struct Call {
     pub tool_use_id: String,
     /// The name that the model called.
     pub name: String,
-    /// `None` for the tool that fetches results, which is the bridge's.
+    /// `None` for the bridge's own tool that fetches results.
     pub backend: Option<String>,
     /// The peer's own name of the tool; empty for an agent and a local tool.
     pub tool: String,
@@ -81,28 +82,28 @@ pub struct Call {
     pub arguments: Arguments,
 }
 
-/// What is told of the arguments of a call.
+/// The arguments of a call, as far as the log shows them.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Arguments {
-    /// Of their exact bytes, in hex; `None` where they are not known any more.
+    /// The hash of their exact bytes, in hex; `None` if they are not known any more.
     arguments_sha256: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     arguments: Option<Box<RawValue>>,
-    /// They should have been written, and there was no room for them.
+    /// The log should show them, but there was no room.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     arguments_left_out: bool,
 }
 
-/// What came of asking a person to approve a call.
+/// The outcome of asking a person to approve a call.
 #[derive(Debug, Clone, Serialize)]
 pub struct Approval {
     /// [`crate::model::approval::Outcome`].
     pub outcome: &'static str,
-    /// The app by which it was decided; `None` where nobody did.
+    /// The app through which a person decided; `None` if no person did.
     pub by: Option<String>,
     pub reason: Option<String>,
-    /// How long the call has waited.
+    /// How long the call waited, in milliseconds.
     pub ms: u64,
 }
 
@@ -113,7 +114,7 @@ struct Line<'a> {
     call: &'a Call,
     outcome: &'a str,
     ms: u64,
-    /// Only of a call that a person was asked about.
+    /// Only for a call that a person was asked about.
     #[serde(skip_serializing_if = "Option::is_none")]
     approval: Option<&'a Approval>,
 }
@@ -131,11 +132,12 @@ enum Job {
 }
 
 impl Audit {
-    /// Opens the audit log at `path`, which is made with mode 0600 where it is not there.
+    /// Opens the audit log at `path`; creates it with mode 0600 if it does not exist.
     ///
     /// # Errors
     ///
-    /// It cannot be opened: who wants an audit log wants no daemon without one.
+    /// The file cannot be opened. The daemon then does not start: an operator who wants an audit
+    /// log wants no calls without one.
     pub fn open(path: &Path, arguments: bool) -> Result<Self, OpenError> {
         let failed = |source| OpenError { path: path.to_owned(), source };
         let shared = Arc::<Shared>::default();
@@ -148,7 +150,7 @@ impl Audit {
         Ok(Self { lines, shared, arguments, writer: Mutex::new(Some(thread)) })
     }
 
-    /// What is told of these arguments.
+    /// The part of these arguments that the log shows.
     pub fn arguments(&self, arguments: &RawValue) -> Arguments {
         Arguments {
             arguments_sha256: Some(hex(&Sha256::digest(arguments.get()))),
@@ -157,7 +159,7 @@ impl Audit {
         }
     }
 
-    /// Tells how `call` has ended, in a word, and what a person has said to it. Never waits.
+    /// Logs the outcome of `call` in a word, with a person's decision. Never waits.
     pub fn tell(&self, call: &Call, outcome: &str, took: Duration, approval: Option<&Approval>) {
         let line = Line {
             time: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
@@ -193,9 +195,9 @@ impl Audit {
         self.shared.health().clone()
     }
 
-    /// Writes what was given, and ends. Blocks the thread.
+    /// Writes all queued lines, and ends the thread. Blocks.
     pub fn close(&self) {
-        // Where the line is full, the end of it is the end of the daemon.
+        // If the channel is full, dropping the sender at the end of the daemon ends the thread.
         self.lines.send(Job::Stop).ok();
         let writer = self.writer.lock().take();
         if writer.is_some_and(|writer| writer.join().is_err()) {
@@ -218,7 +220,7 @@ impl Shared {
         self.health.lock()
     }
 
-    /// Has so many bytes wait, if they may.
+    /// Reserves room for `bytes` that wait; false if there is none.
     fn reserve(&self, bytes: usize) -> bool {
         let has_room = self.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes <= WAITING_BYTES;
         if !has_room {
@@ -227,17 +229,17 @@ impl Shared {
         has_room
     }
 
-    /// So many bytes do not wait any more.
+    /// Frees the room of `bytes`.
     fn free(&self, bytes: usize) {
         self.waiting.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// So many lines are given up.
+    /// Counts lines that are lost.
     fn lost(&self, lines: u64) {
         let mut health = self.health();
         let before = health.lost;
         health.lost += lines;
-        // The first of a series, and then now and again.
+        // Logs the first lost line, and then each time that the number has doubled.
         if before == 0 || before.ilog2() != health.lost.ilog2() {
             error!(lost = health.lost, "lines of the audit log are lost: they cannot be written");
         }

@@ -1,12 +1,12 @@
-//! How many bytes of requests and answers are held in memory at once, over all apps, backends and
-//! runs: each limit of one body is harmless, and ten bodies at their limit would be more than the
-//! memory that the service may have (`MemoryMax` of the unit).
+//! Limits how many bytes of requests and answers are in memory at once, over all apps, backends and
+//! runs. Each limit of one body is harmless, but ten bodies at their limit would need more memory
+//! than the service may have (`MemoryMax` of the unit).
 //!
-//! Bytes are paid for as they come, so that whoever announces much and sends little takes nothing
-//! from others. Where there is no room, a reader waits, and its sender with it: nothing is read from
-//! the connection meanwhile. One of the waiting gets through, by room that is kept for it, so that
-//! bodies that are there in part cannot block each other. Small bodies have room of their own. No
-//! app holds more than it leaves to others ([`for_app`]).
+//! Bytes are counted as they arrive, so that a sender who announces much and sends little takes
+//! nothing from others. Without room, a reader waits, and its sender with it: the bridge does not
+//! read from the connection meanwhile. Room is reserved for one of the waiting bodies ([`LAST`]),
+//! so that incomplete bodies cannot block each other for ever. Small bodies have room of their own.
+//! No app holds more than it leaves to others ([`for_app`]).
 //!
 //! Must not: know what is held.
 
@@ -27,27 +27,28 @@ use crate::model::ids::AppName;
 
 const MIB: usize = 1 << 20;
 
-/// The room for all. With the one below, and as much again for what the allocator does not give
-/// back, it fits into the unit's 512 MiB, beside the logs of runs (64 MiB) and the rest.
+/// The room for all bodies, in bytes. With the one below, and as much again for memory that the
+/// allocator does not return, it fits into the unit's 512 MiB, beside the logs of runs (64 MiB) and
+/// the rest.
 const ROOM: usize = 112 * MIB;
-/// The room for the one body that is read on where all of that is taken, or all that one app may
-/// have: of the largest body, a spec with attachments, and what the reader needs beside it. It is
-/// counted on its own as well.
+/// The reserved room for one body when `ROOM`, or the share of its app, is full. It fits the
+/// largest body, a spec with attachments, and the copies that its reader needs. It is counted
+/// separately.
 const LAST: usize = 72 * MIB;
-/// The room for bodies of at most [`SMALL`] bytes, when all else is taken. It is counted on its own:
-/// many small bodies cannot take the room for the last large one.
+/// The room for bodies of at most [`SMALL`] bytes when all other room is full. It is counted
+/// separately, so that many small bodies cannot take the room of the last large one.
 const ROOM_OF_SMALL: usize = 8 * MIB;
 const SMALL: usize = 64 << 10;
 
-/// What a stream may have of something that is there in part without paying for it.
+/// The bytes of an incomplete item that a stream may hold without counting them.
 pub const CHUNKS: usize = 64 << 10;
 
 /// How long a reader waits for room.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What an app is told to wait before it tries again, in seconds.
+/// The `Retry-After` for an app that got no room, in seconds.
 pub const RETRY_AFTER: u64 = 2;
 
-/// All room is taken, and stayed so.
+/// There was no room, and none became free in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the bridge holds as many bytes of requests and answers as it may")]
 pub struct NoRoom;
@@ -58,11 +59,11 @@ pub struct Budget {
     room: usize,
     used: Mutex<Used>,
     freed: Notify,
-    /// Who has it may use [`LAST`].
+    /// Its holder may use [`LAST`].
     last: Arc<Semaphore>,
 }
 
-/// Of which room bytes are.
+/// The room that bytes are counted in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     /// [`ROOM`].
@@ -73,7 +74,7 @@ enum Part {
     Last,
 }
 
-/// How many bytes are held, of which room.
+/// The bytes that are held, by room.
 #[derive(Debug, Default)]
 struct Counts {
     of_all: usize,
@@ -84,18 +85,18 @@ struct Counts {
 #[derive(Debug, Default)]
 struct Used {
     counts: Counts,
-    /// Those that are held for an app.
+    /// The bytes that are held for each app.
     by_app: HashMap<AppName, Counts>,
-    /// When somebody was last refused for want of room, and how things stood.
+    /// The last refusal for lack of room, and the state at that time.
     refused: Option<(Instant, Shortage)>,
 }
 
-/// How things stood when there was no room.
+/// The state of the budget when there was no room.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shortage {
     /// How many bytes were held.
     pub used: usize,
-    /// The app for which most of them were held, and how many.
+    /// The app with the most held bytes, and their number.
     pub most: Option<(AppName, usize)>,
 }
 
@@ -103,23 +104,24 @@ tokio::task_local! {
     static APP: AppName;
 }
 
-/// Does `work`, and counts what it holds as held for `app`. What another task holds for it is nobody's.
+/// Runs `work`, and counts its bytes for `app`. Bytes that another task holds on its behalf count
+/// for no app.
 pub fn for_app<F: Future>(app: AppName, work: F) -> impl Future<Output = F::Output> {
     APP.scope(app, Box::pin(work))
 }
 
-/// The part of a budget that one holder has taken; given back when it is dropped.
+/// The share of a budget that one holder has taken; returned on drop.
 #[derive(Debug)]
 pub struct Held {
     budget: Arc<Budget>,
-    /// For whom, if for an app.
+    /// The app that the bytes count for, if any.
     app: Option<AppName>,
     bytes: usize,
     part: Part,
     last: Option<OwnedSemaphorePermit>,
 }
 
-/// Bytes that were paid for.
+/// Bytes that are counted in a budget.
 struct Paid {
     bytes: Vec<u8>,
     _held: Held,
@@ -141,7 +143,7 @@ impl Budget {
         })
     }
 
-    /// That of the process. There is one, as there is one memory; a test may have its own.
+    /// The budget of the process. There is one, as there is one memory; a test may have its own.
     pub fn of_process() -> Arc<Self> {
         static BUDGET: LazyLock<Arc<Budget>> = LazyLock::new(|| Budget::new(ROOM));
         #[cfg(test)]
@@ -151,17 +153,17 @@ impl Budget {
         Arc::clone(&BUDGET)
     }
 
-    /// Nothing yet.
+    /// A holder without bytes, for the app of the present task.
     pub fn hold(self: &Arc<Self>) -> Held {
         self.hold_for(APP.try_with(AppName::clone).ok())
     }
 
-    /// Nothing yet, for `app`.
+    /// A holder without bytes, for `app`.
     pub fn hold_for(self: &Arc<Self>, app: Option<AppName>) -> Held {
         Held { budget: Arc::clone(self), app, bytes: 0, part: Part::All, last: None }
     }
 
-    /// How things stood when somebody was refused for want of room, where that was within `time`.
+    /// The state at the last refusal for lack of room, if that was within `time`.
     pub fn shortage(&self, time: Duration) -> Option<Shortage> {
         let used = self.lock();
         let (at, shortage) = used.refused.as_ref()?;
@@ -191,7 +193,7 @@ impl Counts {
         }
     }
 
-    /// What was of one part is of another from now on.
+    /// Moves bytes from one room to another.
     fn move_over(&mut self, (from, before): (Part, usize), (to, now): (Part, usize)) {
         *self.of(from) -= before;
         *self.of(to) += now;
@@ -207,7 +209,7 @@ impl Used {
 }
 
 impl Held {
-    /// Takes what is missing to `bytes`, or gives back what is too much.
+    /// Grows or shrinks the share to `bytes`; waits for room if it has to.
     pub async fn resize(&mut self, bytes: usize) -> Result<(), NoRoom> {
         if self.try_resize(bytes) {
             return Ok(());
@@ -215,7 +217,7 @@ impl Held {
         let budget = Arc::clone(&self.budget);
         let by = Instant::now() + PATIENCE;
         loop {
-            // Registered before the look, so that nothing that is freed in between is missed.
+            // Registered before the check, so that no release in between is missed.
             let freed = budget.freed.notified();
             if self.try_resize(bytes) {
                 return Ok(());
@@ -240,7 +242,7 @@ impl Held {
         let frees = bytes < self.bytes || part != self.part;
         self.count(&mut used, bytes, part);
         drop(used);
-        // It is another's turn as soon as this one does not need it any more.
+        // The reserved room is passed on as soon as this holder does not need it any more.
         let spare = self.last.take_if(|_| part != Part::Last);
         if frees || spare.is_some() {
             drop(spare);
@@ -249,12 +251,12 @@ impl Held {
         true
     }
 
-    /// Where there is room for `bytes` of it.
+    /// The room that can hold `bytes` for this holder, if any.
     fn part_for(&self, used: &Used, bytes: usize) -> Option<Part> {
         let with =
             |part, all: usize| bytes + if part == self.part { all - self.bytes } else { all };
         let all = with(Part::All, used.counts.of_all);
-        // Beside what an app holds stays as much for others: the more apps, the less has each.
+        // An app may hold as much as it leaves free for others: with more apps, each has less.
         let of_app = self.app.as_ref().map_or(0, |app| {
             with(Part::All, used.by_app.get(app).map_or(0, |counts| counts.of_all))
         });
@@ -265,13 +267,13 @@ impl Held {
         } else if bytes <= SMALL && with(Part::Small, used.counts.of_small) <= ROOM_OF_SMALL {
             Some(Part::Small)
         } else {
-            // What had to be held beyond the room for all is missing here.
+            // Bytes that had to be held beyond `ROOM` reduce this room.
             let fits = bytes <= LAST && all <= self.budget.room + LAST;
             (self.last.is_some() && fits).then_some(Part::Last)
         }
     }
 
-    /// It has `bytes` from now on.
+    /// Records that it holds `bytes` of `part`.
     fn count(&mut self, used: &mut Used, bytes: usize, part: Part) {
         let (before, now) = ((self.part, self.bytes), (part, bytes));
         used.counts.move_over(before, now);
@@ -285,8 +287,8 @@ impl Held {
         (self.bytes, self.part) = (bytes, part);
     }
 
-    /// Takes what is missing to `bytes` where there is no room, too: for what must not be lost.
-    /// Others wait for it.
+    /// Grows the share to `bytes` even without room, for data that must not be lost. Others wait
+    /// for room instead.
     pub fn insist(&mut self, bytes: usize) {
         if bytes > self.bytes {
             let budget = Arc::clone(&self.budget);
@@ -298,36 +300,36 @@ impl Held {
         }
     }
 
-    /// Holds `bytes` from now on, whatever room there is: for a buffer whose own limit is small, and
-    /// which cannot wait. What is usual for a stream is not counted.
+    /// Sets the share to `bytes`, whatever room there is: for a buffer with a small limit of its
+    /// own, which cannot wait. The first [`CHUNKS`] bytes of a stream are not counted.
     pub fn follow(&mut self, bytes: usize) {
         let counted = counted(bytes);
         if counted > self.bytes {
             self.insist(counted);
         } else if counted < self.bytes {
-            // To give back is always possible.
+            // Shrinking always succeeds.
             let _given_back = self.try_resize(counted);
         }
     }
 
-    /// The same for a buffer that can wait for room.
+    /// Like [`Self::follow`], for a buffer that can wait for room.
     pub async fn keep_up(&mut self, bytes: usize) -> Result<(), NoRoom> {
         self.resize(counted(bytes)).await
     }
 
-    /// All that it has; it goes on with nothing.
+    /// Takes the whole share; `self` keeps none.
     pub fn take(&mut self) -> Self {
         let new = self.budget.hold_for(self.app.clone());
         std::mem::replace(self, new)
     }
 
-    /// `bytes`, which are paid for until the last part of them is gone.
+    /// `bytes`, which stay counted until their last part is dropped.
     pub fn pay_for(self, bytes: Vec<u8>) -> Bytes {
         if bytes.is_empty() { Bytes::new() } else { Bytes::from_owner(Paid { bytes, _held: self }) }
     }
 }
 
-/// What of `bytes` is counted of a stream.
+/// The part of a stream's `bytes` that is counted.
 fn counted(bytes: usize) -> usize {
     if bytes > CHUNKS { bytes } else { 0 }
 }
@@ -348,27 +350,27 @@ impl Drop for Held {
     }
 }
 
-/// Bytes that come piece by piece, and are paid for before there is a place for them.
+/// A growing buffer whose bytes are counted before they are stored.
 #[derive(Debug)]
 pub struct Buffer {
     bytes: Vec<u8>,
     held: Held,
-    /// How many are to come in all, as far as is known.
+    /// The expected total, as far as it is known.
     expected: usize,
     insists: bool,
 }
 
-/// The first step in which a buffer grows, and the largest.
+/// The smallest and the largest step in which a buffer grows.
 const FIRST_STEP: usize = 16 << 10;
 const LARGEST_STEP: usize = 4 * MIB;
 
 impl Buffer {
-    /// One of the process's budget.
+    /// A buffer in the process's budget.
     pub fn new(expected: usize) -> Self {
         Self { bytes: Vec::new(), held: Budget::of_process().hold(), expected, insists: false }
     }
 
-    /// One for what must not be lost, and is known to be short.
+    /// A buffer for data that must not be lost, and is known to be short.
     pub fn insisting() -> Self {
         Self { insists: true, ..Self::new(0) }
     }
@@ -386,7 +388,7 @@ impl Buffer {
         let needed = self.bytes.len() + piece.len();
         if needed > self.bytes.capacity() {
             let step = needed.clamp(FIRST_STEP, LARGEST_STEP);
-            // Where the end is known, no further.
+            // If the expected end is known, the buffer does not grow beyond it.
             let end = if self.expected >= needed { self.expected } else { usize::MAX };
             let capacity = (self.bytes.len() + step).max(needed).min(end);
             if self.insists {
@@ -400,7 +402,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// All of them. They are paid for until the last part of them is gone.
+    /// All bytes. They stay counted until their last part is dropped.
     pub fn into_bytes(self) -> Bytes {
         self.held.pay_for(self.bytes)
     }

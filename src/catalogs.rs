@@ -1,8 +1,8 @@
 //! The last good catalog of every backend, on disk: after a restart, the tools of a peer that is
-//! away are still there.
+//! away are still on offer.
 //!
-//! Must not: be trusted for more than that. A file that cannot be read, or that was written for
-//! another address or command, is left out with a line in the log, and the peer is asked anyway.
+//! Must not: be trusted for more than that. If a file cannot be read, or was written for another
+//! address or command, the bridge logs that, ignores the file, and asks the peer.
 
 use std::{
     collections::BTreeMap,
@@ -27,28 +27,28 @@ use crate::{
     state_dir::{StateDir, StateError},
 };
 
-/// How soon a file is tried again that could not be written.
+/// The interval between attempts to write a file.
 const AGAIN: Duration = Duration::from_secs(15);
-/// The format of the files; another one is not read.
+/// The format of the files; files of other formats are ignored.
 const VERSION: u32 = 1;
 
-/// One file.
+/// The content of a file.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct File<'a> {
     version: u32,
     identity: &'a str,
-    /// Of an MCP server.
+    /// For an MCP server.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     tools: Option<Vec<&'a RawValue>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     server_info: Option<&'a RawValue>,
-    /// Of an A2A agent.
+    /// For an A2A agent.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     card: Option<&'a RawValue>,
 }
 
-/// The kept catalog of `name`, if it is one of `identity`.
+/// The stored catalog of `name`, if it belongs to `identity`.
 pub fn load(state: &StateDir, name: &BackendName, identity: &Identity) -> Option<Arc<Catalog>> {
     let text = match state.read_kept(&file(name)) {
         Ok(text) => text?,
@@ -70,7 +70,8 @@ pub fn load(state: &StateDir, name: &BackendName, identity: &Identity) -> Option
     }
 }
 
-/// Writes every new catalog on `registry` into `state`, until `stop`; what there is by then as well.
+/// Writes every new catalog on `registry` into `state` until `stop`, and then the ones that are
+/// still unwritten.
 pub async fn keep(registry: Arc<Registry>, state: StateDir, stop: CancellationToken) {
     let mut kept = BTreeMap::new();
     loop {
@@ -84,7 +85,7 @@ pub async fn keep(registry: Arc<Registry>, state: StateDir, stop: CancellationTo
             let on_disk = (identity.clone(), catalog.digest().to_owned());
             let (state, of) = (state.clone(), name.clone());
             let written = tokio::task::spawn_blocking(move || {
-                // It may have come from there.
+                // The catalog may come from this file.
                 let known = load(&state, &of, &identity);
                 if known.is_some_and(|old| old.digest() == catalog.digest()) {
                     return Ok(());
@@ -116,11 +117,11 @@ fn told(name: &BackendName, error: &StateError) {
     warn!(backend = %name, error, "the catalog was not kept; a restart may be without it");
 }
 
-/// Per backend, what is on disk: whose catalog, and its digest.
+/// For each backend, the stored catalog: its identity and its digest.
 type OnDisk = BTreeMap<BackendName, (Identity, String)>;
 
-/// The catalogs that are not kept yet; `None` if all are. That of a local tool is in the
-/// configuration.
+/// The catalogs that are not stored yet; `None` if all are. A local tool's catalog is not stored,
+/// as it is in the configuration.
 fn fresh(registry: &Registry, kept: &OnDisk) -> Option<Vec<(BackendName, Identity, Arc<Catalog>)>> {
     let known = registry.snapshots().into_iter();
     let catalogs = known.filter_map(|(name, known)| Some((name, known.identity?, known.catalog?)));
@@ -152,7 +153,7 @@ fn write(catalog: &Catalog, identity: &Identity) -> String {
             file.tools = Some(tools.iter().map(|tool| tool.raw.as_ref()).collect());
         }
         Content::A2a { card } => file.card = Some(card),
-        // Never kept.
+        // Not stored.
         Content::Local { .. } => (),
     }
     serde_json::to_string(&file).expect("raw JSON and strings can be written")

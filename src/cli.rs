@@ -1,8 +1,8 @@
-//! The command line: what can be said, and which subcommand does it.
+//! The command line: its arguments, and the subcommand that handles each.
 //!
 //! Exit codes: 0 it worked, 1 it failed, 2 the command line or the configuration is wrong.
 //!
-//! Must not: hold what another part of the daemon needs.
+//! Must not: hold code that another part of the daemon needs.
 
 mod approvals;
 mod call;
@@ -71,16 +71,16 @@ enum Command {
     /// Runs the daemon
     #[command(after_help = "Example: mantyx-bridge serve -c /etc/mantyx-bridge/bridge.yaml")]
     Serve,
-    /// Reads the configuration and says what would run, or what is wrong and where
+    /// Reads the configuration, and shows what would run, or each mistake and its place
     #[command(after_help = "Example: mantyx-bridge check -c bridge.yaml")]
     Check {
         /// Prints JSON
         #[arg(long)]
         json: bool,
     },
-    /// Dials the upstream and every backend, and says of each step how it went and what cures it
+    /// Dials the upstream and every backend, and shows the result of each step and how to fix it
     ///
-    /// Needs no daemon, and calls no tool. Exit code 0 if nothing failed, 1 if something did, 2 if
+    /// Needs no daemon, and calls no tool. Exit code 0 if nothing failed, 1 if a step failed, 2 if
     /// the configuration cannot be used.
     #[command(after_help = "Example: mantyx-bridge doctor demo --json")]
     Doctor {
@@ -100,7 +100,7 @@ enum Command {
     /// Shows the state of the running daemon and its backends
     #[command(after_help = "Examples:\n  mantyx-bridge status\n  mantyx-bridge status --watch")]
     Status {
-        /// Goes on, every second, until Ctrl-C: in place on a terminal, else block after block
+        /// Repeats every second until Ctrl-C: in place on a terminal, else block after block
         #[arg(long, short)]
         watch: bool,
         /// Prints JSON, as GET /v1/status gives it, on one line
@@ -118,8 +118,8 @@ enum Command {
     },
     /// Calls a tool of the running daemon, as a run would
     ///
-    /// A call that takes longer than its backend's `pending_after` is waited for. Ctrl-C cancels it,
-    /// unless the bridge goes on with it by itself; then its id is told.
+    /// If a call takes longer than its backend's `pending_after`, the command waits for its result.
+    /// Ctrl-C cancels the call, unless it continues in the bridge; then the command prints its id.
     #[command(after_help = "Example: mantyx-bridge call demo_add '{\"a\": 2, \"b\": 3}'")]
     Call {
         /// The name that the model sees; `mantyx-bridge tools` lists them
@@ -142,15 +142,15 @@ enum Command {
     Run(run::Settings),
     /// Shows the calls that wait for a person, and decides them
     ///
-    /// Calls wait where `approve` in bridge.yaml says so. What is shown is what is made: each id
-    /// stands for one call with its exact arguments.
+    /// Calls wait where `approve` in bridge.yaml says so. Each id stands for one call with exactly
+    /// the arguments that are shown.
     #[command(
         after_help = "Examples:\n  mantyx-bridge approvals\n  mantyx-bridge approvals approve \
            apr_6f1d0b7a52c94e83a1b0c2d4\n  mantyx-bridge approvals deny \
            apr_6f1d0b7a52c94e83a1b0c2d4 --reason 'Use the test server.'"
     )]
     Approvals(approvals::Settings),
-    /// Refreshes catalogs now, and shows what came of it
+    /// Refreshes catalogs now, and shows the result
     #[command(after_help = "Example: mantyx-bridge refresh demo")]
     Refresh {
         /// Only that of this backend
@@ -161,8 +161,8 @@ enum Command {
     },
     /// Shows what backends tell the model that you have not accepted, and accepts it
     ///
-    /// What an MCP server or an A2A agent says first is taken. `pin` in its entry says what becomes
-    /// of what it says otherwise later.
+    /// The bridge accepts what an MCP server or an A2A agent says first. `pin` in its entry says
+    /// what the bridge does with later changes.
     #[command(after_help = "Examples:\n  mantyx-bridge trust demo\n  mantyx-bridge trust accept \
            demo --all")]
     Trust(trust::Settings),
@@ -170,15 +170,16 @@ enum Command {
     #[command(after_help = "Examples:\n  export BRIDGE_TOKEN=$(mantyx-bridge token)\n  \
            mantyx-bridge token --operator")]
     Token {
-        /// Prints the operator's secret instead: signing in to the status page with it lets you
-        /// decide on calls that wait, and accept what servers show
+        /// Prints the operator's secret instead: a session of the status page that began with it
+        /// may decide on waiting calls, and accept what servers show
         #[arg(long)]
         operator: bool,
     },
-    /// Writes a first bridge.yaml: asks for what is missing, and looks for what there is
+    /// Writes a first bridge.yaml: asks for what is missing, and looks for MCP servers of other
+    /// programs
     ///
-    /// On a terminal it asks, and offers the MCP servers of Claude, Cursor and VS Code; elsewhere,
-    /// and with --yes, it takes what it is told. Secrets are written as references.
+    /// On a terminal it asks, and offers the MCP servers of Claude, Cursor and VS Code. Elsewhere,
+    /// and with --yes, it only uses its arguments. Secrets are written as references.
     #[command(
         after_help = "Examples:\n  mantyx-bridge init\n  mantyx-bridge init --workspace acme \
            --import .cursor/mcp.json --a2a https://hr.intranet.example --yes"
@@ -186,8 +187,8 @@ enum Command {
     Init(init::Settings),
     /// Prints the servers of an mcpServers file as the `mcp:` part of a bridge.yaml
     ///
-    /// Reads the files of Claude, Cursor and VS Code. Names are made legal, secrets become
-    /// references to environment variables, and what is left out is told on stderr.
+    /// Reads the files of Claude, Cursor and VS Code. It makes names legal, replaces secrets by
+    /// references to environment variables, and reports on stderr what it leaves out.
     #[command(after_help = "Example: mantyx-bridge import .vscode/mcp.json >> bridge.yaml")]
     Import {
         /// The file, JSON with or without comments
@@ -196,11 +197,11 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
-    /// Prints what completes the command line in a shell
+    /// Prints the completion script for a shell
     #[command(after_help = "Example: mantyx-bridge completions bash \\
            > ~/.local/share/bash-completion/completions/mantyx-bridge")]
     Completions {
-        /// The shell that is to read it
+        /// The shell
         shell: Shell,
     },
     /// Prints the manual page, in roff
@@ -215,21 +216,20 @@ enum Command {
 }
 
 impl Command {
-    /// Whether it tells what it does in the log. The others talk to people, and say what they have
-    /// to say themselves.
+    /// Whether it reports in the log. The other subcommands print their own messages for people.
     fn logs(&self) -> bool {
         matches!(self, Self::Serve | Self::DemoMcpServer)
     }
 }
 
-/// How a subcommand failed. The text is for stderr.
+/// Why a subcommand failed. The text is for stderr.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// Exit code 1.
     Failed(String),
     /// Exit code 2.
     Usage(String),
-    /// Whoever read stdout has seen enough (`| head`): exit code 0, and nothing to say.
+    /// The reader of stdout has closed it (`| head`): exit code 0, and no message.
     Gone,
 }
 
@@ -248,15 +248,15 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// What somebody should know who asks the daemon for something and has a file with mistakes.
+/// A hint for a command that needs the daemon, while the file has mistakes.
 const UNTIL_THEN: &str = "\nA daemon that runs goes on with the configuration that it took before.";
 
 type Outcome = Result<(), Failure>;
 
-/// Does what the command line says.
+/// Runs the subcommand of the command line.
 pub fn run(cli: Cli) -> ExitCode {
     let complain = match cli.global.log_format {
-        // Who reads JSON lines wants no other, the last one included.
+        // A reader of JSON lines needs the last line as JSON, too.
         LogFormat::Json if cli.command.logs() => complain_in_log,
         LogFormat::Json | LogFormat::Pretty => complain,
     };
@@ -273,11 +273,11 @@ pub fn run(cli: Cli) -> ExitCode {
     }
 }
 
-/// Says on stderr what there is to say.
+/// Prints a message to stderr.
 fn complain(text: &str) {
     let text = text.trim_end();
     if !text.is_empty() {
-        // With stderr closed there is nobody to tell; the exit code says it.
+        // Without stderr, only the exit code can report the failure.
         let _closed = writeln!(io::stderr(), "{text}");
     }
 }
@@ -308,7 +308,7 @@ fn carry_out(cli: Cli) -> Outcome {
     };
     match command {
         Command::Serve => {
-            // While there is one thread.
+            // Before any other thread starts, since it changes environment variables.
             let handed = socket_activation::take().map_err(|error| serve::cannot_start(&error))?;
             block_on(serve::serve(find(global.config.as_deref())?, env.clone(), handed))
         }

@@ -1,9 +1,9 @@
-//! Builds every part of the daemon and runs them until it is asked to stop. The only file that
-//! knows all of them.
+//! Builds every part of the daemon, and runs them until it is asked to stop. This is the only file
+//! that knows all of them.
 //!
-//! Start: state directory, listeners, backends, the HTTP service; a failure here is fatal and named.
-//! Afterwards, what fails is a state and shown in `/v1/status`.
-//! Stop: no new requests, answers of running calls posted, backends closed.
+//! Start: state directory, listeners, backends, the HTTP service. A failure here is fatal, and the
+//! error names the part. After the start, a failure is a state, shown in `/v1/status`. Stop: the
+//! daemon accepts no new requests, posts the answers of running calls, and closes the backends.
 //!
 //! Must not: hold logic of its own beyond this order.
 
@@ -62,33 +62,34 @@ use crate::{
     upstream::Upstream,
 };
 
-/// After so long, the daemon is ready even if a backend is still being tried.
+/// After this time the daemon is ready, even if it is still trying to reach a backend.
 const FIRST_ATTEMPTS: Duration = Duration::from_secs(5);
 /// How long running calls may take to be answered and posted at shutdown.
 const DRAIN: Duration = Duration::from_secs(30);
-/// How long calls may take to be left to the next process.
+/// How long running calls may take to be recorded for the next process.
 const LEAVE: Duration = Duration::from_millis(500);
-/// For the listeners, which have the same time, to end by themselves.
+/// Extra time for the listeners, which have [`DRAIN`] too, to end by themselves.
 const MARGIN: Duration = Duration::from_secs(2);
-/// How long backends may take to close; a child has 3 s each for stdin and TERM.
+/// How long backends may take to close; a child process has 3 s each after the end of stdin and
+/// after TERM.
 const CLOSE: Duration = Duration::from_secs(10);
-/// How soon the addresses are noted again where they could not be.
+/// The interval for writing the addresses again if that failed.
 const NOTE_AGAIN: Duration = Duration::from_secs(5);
-/// The journal, in the state directory.
+/// The journal's file in the state directory.
 const JOURNAL: &str = "journal";
 
-/// A daemon that is built and listens; nothing is served before [`Daemon::run`].
+/// A daemon that is built and listens. It serves no request before [`Daemon::run`].
 #[derive(Debug)]
 pub struct Daemon {
-    /// Stopped first.
+    /// Stops first.
     front: Tasks,
-    /// Stopped when no call runs any more.
+    /// Stops when no call runs any more.
     back: Tasks,
     runs: Arc<Runs>,
-    /// Requests that go on without their connections.
+    /// Requests that continue without their connections.
     requests: DetachedRequests,
     urls: Vec<String>,
-    /// The token of the app `default`; empty where others are configured.
+    /// The token of the app `default`; empty if the configuration has apps.
     token: SecretString,
 }
 
@@ -109,16 +110,16 @@ pub enum StartError {
     Listen { address: String, source: io::Error },
 }
 
-/// What the daemon needs to know beside its configuration.
+/// The needs of the daemon beside its configuration.
 #[derive(Debug)]
 pub struct Options {
-    /// The binary that can start children for it (`mantyx-bridge __exec`).
+    /// The executable that starts children for it (`mantyx-bridge __exec`).
     pub launcher: Option<PathBuf>,
-    /// The sockets that systemd opened for it.
+    /// The sockets that systemd opened.
     pub handed: Vec<ActivatedSocket>,
-    /// Where the configuration came from; `None` where it is not to be read again.
+    /// The source of the configuration; `None` if the daemon must not read it again.
     pub reload: Option<Reload>,
-    /// Where its spans go, and what sends them on.
+    /// The recorder and the exporter of its spans.
     pub traces: Option<(Traces, Exporter)>,
 }
 
@@ -127,7 +128,7 @@ impl Daemon {
     pub async fn build(mut config: Config, options: Options) -> Result<Self, StartError> {
         let state = StateDir::new(config.state_dir.clone());
         state.create()?;
-        // First of all: only one bridge can have it open.
+        // Opened before all else: only one bridge at a time can hold the journal open.
         let (journal, kept) = Journal::open(&state.path().join(JOURNAL), state.has_been_used())?;
         let journal = Arc::new(journal);
         state.sweep_drafts();
@@ -163,7 +164,7 @@ impl Daemon {
         spawn_keepers(&mut back, &backends, &state);
         let configured = std::mem::take(&mut config.backends);
         let prepared = fleet.prepare(configured).await.map_err(inner)?;
-        // Before the runs, whose calls look for their backends.
+        // Before the runs, whose calls look up their backends.
         fleet.take(prepared, &config.refresh, config.calls.max_concurrent);
         let calls = Calls::new(Arc::clone(&backends), &config.calls, &apps, journal, audit);
         let runs = Arc::new(Runs::new(upstream, Arc::new(calls), traces.clone()));
@@ -203,13 +204,13 @@ impl Daemon {
         &self.urls
     }
 
-    /// The token of the app `default`; empty where others are configured.
+    /// The token of the app `default`; empty if the configuration has apps.
     pub fn token(&self) -> &SecretString {
         &self.token
     }
 
-    /// Runs until `stop` ends, then shuts down in order; `hurry` cuts the waiting short. The error
-    /// is a task that ended by itself.
+    /// Runs until `stop` resolves, then shuts down in order; `hurry` ends the waits early. The
+    /// error is a task that ended by itself.
     pub async fn run(
         mut self,
         stop: impl Future<Output = ()>,
@@ -225,12 +226,12 @@ impl Daemon {
         systemd::stopping();
         let orderly = async {
             let until = Instant::now() + DRAIN + MARGIN;
-            // Requests end as runs drain: app streams close, and calls are answered.
+            // Requests end while runs drain: app streams close, and calls are answered.
             let (stuck, drained) = tokio::join!(
                 self.front.shut_down(DRAIN + MARGIN),
                 timeout(DRAIN, self.runs.drain())
             );
-            // Without listeners, no more can come.
+            // The listeners are gone, so no new requests can come.
             let left = until.saturating_duration_since(Instant::now());
             let finished = self.requests.finish(left).await;
             if stuck > 0 || drained.is_err() || !finished {
@@ -241,7 +242,7 @@ impl Daemon {
             () = orderly => (),
             () = hurry => warn!("asked again to stop; running calls are dropped"),
         }
-        // What would go on now could not be written down any more.
+        // From here on the journal closes, so that no call may continue unrecorded.
         self.requests.finish(Duration::ZERO).await;
         self.runs.leave(LEAVE).await;
         let (stuck, ()) = tokio::join!(self.back.shut_down(CLOSE), self.runs.upstream().finish());
@@ -257,22 +258,24 @@ impl Daemon {
     }
 }
 
-/// Takes up what an earlier process left.
+/// Restores the runs of an earlier process.
 async fn restore(runs: &Arc<Runs>, kept: Kept, apps: &[App]) {
     if kept.runs.iter().any(|run| run.routes.is_none()) {
-        // These runs get the tools that their backends have now.
+        // The journal has lost the routes of these runs; they get the tools that their backends
+        // have now.
         timeout(FIRST_ATTEMPTS, runs.calls.backends.registry.settled()).await.ok();
     }
     runs.restore(kept, apps);
 }
 
-/// Has other commands find the daemon. It serves all the same where that cannot be written.
+/// Writes the addresses to a file, where other commands find them. The daemon serves even if it
+/// cannot write the file.
 fn note_addresses(back: &mut Tasks, state: StateDir, urls: Vec<String>) {
     let write = move || match state.write_listen(&urls) {
         Ok(()) => true,
         Err(error) => {
             let error = error_chain(&error);
-            warn!(error, "the addresses of the daemon are not noted; it is tried again");
+            warn!(error, "the addresses of the daemon are not on disk; trying again");
             false
         }
     };
@@ -294,8 +297,8 @@ fn note_addresses(back: &mut Tasks, state: StateDir, urls: Vec<String>) {
     });
 }
 
-/// The apps that may come in: those that are configured, or the one that has the state directory's
-/// token.
+/// The apps that may use the bridge: the configured ones, or else the app with the state
+/// directory's token.
 fn apps(config: &Config, state: &StateDir) -> Result<Vec<App>, StateError> {
     if config.apps.is_empty() {
         Ok(vec![default_app(&state.token()?)])
@@ -318,7 +321,7 @@ fn default_app(token: &SecretString) -> App {
     }
 }
 
-/// The TLS of all TCP listeners, if there is to be any.
+/// The TLS of all TCP listeners, if it is configured.
 async fn tls(listen: &Listen) -> Result<Option<Arc<Tls>>, StartError> {
     let Some(files) = listen.tls.clone() else { return Ok(None) };
     let read = |path: &Path| Ok(Environment::bare().read(path)?.text);
@@ -327,7 +330,7 @@ async fn tls(listen: &Listen) -> Result<Option<Arc<Tls>>, StartError> {
     Ok(Some(Arc::new(tls)))
 }
 
-/// The sockets that were handed over, and those of the configuration that are not among them.
+/// The sockets that systemd handed over, and those of the configuration that are not among them.
 async fn listeners(
     listen: &Listen,
     handed: Vec<ActivatedSocket>,
@@ -368,7 +371,7 @@ fn inner(source: io::Error) -> StartError {
     StartError::Listen { address: "127.0.0.1:0".to_owned(), source }
 }
 
-/// Where MANTYX is, and what it takes to speak to it.
+/// The address of MANTYX, and the settings for reaching it.
 struct Mantyx {
     base_url: Url,
     workspace: Option<String>,
@@ -410,7 +413,7 @@ fn shown_url(config: &Config, base_url: &Url) -> String {
     }
 }
 
-/// Keeps a token of `upstream.oauth` at hand.
+/// Keeps a token of `upstream.oauth` ready.
 fn spawn_credential(back: &mut Tasks, upstream: Arc<Upstream>) {
     let stop = back.stop_token();
     back.spawn("credential", async move {
@@ -421,7 +424,7 @@ fn spawn_credential(back: &mut Tasks, upstream: Arc<Upstream>) {
     });
 }
 
-/// Keeps on disk what backends have shown, and what was accepted of it.
+/// Writes catalogs and pins to disk.
 fn spawn_keepers(back: &mut Tasks, backends: &Backends, state: &StateDir) {
     let registry = &backends.registry;
     let keeping = catalogs::keep(Arc::clone(registry), state.clone(), back.stop_token());
@@ -430,7 +433,7 @@ fn spawn_keepers(back: &mut Tasks, backends: &Backends, state: &StateDir) {
     back.spawn("pins", keeping);
 }
 
-/// Marks the daemon ready when every backend has been tried once, or has had its time.
+/// Marks the daemon ready once it has tried every backend, or after [`FIRST_ATTEMPTS`].
 fn spawn_readiness(front: &mut Tasks, backends: Arc<Backends>) {
     let stop = front.stop_token();
     front.spawn("readiness", async move {
@@ -445,7 +448,7 @@ fn spawn_readiness(front: &mut Tasks, backends: Arc<Backends>) {
     });
 }
 
-/// Tells systemd that the daemon lives for as long as its parts answer.
+/// Notifies systemd's watchdog for as long as the daemon's parts respond.
 fn spawn_watchdog(front: &mut Tasks, runs: Arc<Runs>) {
     let stop = front.stop_token();
     let crossing = move || {

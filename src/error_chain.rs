@@ -1,4 +1,4 @@
-//! An error with its causes as one line of text, and the error of TLS among them in plain words.
+//! Writes an error with its causes as one line of text, and explains TLS errors in plain words.
 //!
 //! Must not: know which operation failed.
 
@@ -6,7 +6,7 @@ use std::{error::Error, io};
 
 use rustls::{AlertDescription, CertificateError};
 
-/// What reqwest and hyper say above the cause, and nobody learns anything from.
+/// The layers of reqwest and hyper that add nothing to their cause.
 const SAYS_NOTHING: [&str; 4] = [
     "error sending request",
     "client error (Connect)",
@@ -14,7 +14,7 @@ const SAYS_NOTHING: [&str; 4] = [
     "tcp connect error",
 ];
 
-/// An error and what caused it, down to the root, in one line.
+/// An error and its causes, down to the root, in one line.
 pub(crate) fn error_chain(error: &(dyn Error + 'static)) -> String {
     let layers = std::iter::successors(Some(error), |&error| error.source());
     let mut text = String::new();
@@ -33,7 +33,8 @@ pub(crate) fn error_chain(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// The error of TLS in a chain: an `io::Error` hides what it was made of from `source`.
+/// The TLS error in a chain. Not by `source` alone: an `io::Error` hides the error that it was made
+/// from.
 pub(crate) fn tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -49,7 +50,7 @@ pub(crate) fn tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rust
     None
 }
 
-/// What is wrong with a server's TLS, in plain words; `None` for what rustls says as well.
+/// A server's TLS error in plain words; `None` if rustls' own words are as clear.
 pub(crate) fn tls_flaw(error: &rustls::Error) -> Option<&'static str> {
     Some(match error {
         rustls::Error::InvalidCertificate(certificate) => match certificate {

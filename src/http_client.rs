@@ -1,8 +1,8 @@
-//! The HTTP clients of the bridge, all built here so that none has the library's defaults: a
-//! default client follows redirects to other origins with the body and custom headers, and never
+//! The HTTP clients of the bridge. All are built here, so that none has the library's defaults: a
+//! default client follows redirects to other origins, with the body and custom headers, and never
 //! times out.
 //!
-//! Must not: know what is asked of whom.
+//! Must not: know the content or the purpose of a request.
 
 mod client;
 mod link_local;
@@ -27,64 +27,64 @@ use crate::{
     model::trace::{self, Trace},
 };
 
-/// How long a connection to a peer on the network may take, name look-up and TLS included.
+/// How long connecting to a peer on the network may take, name look-up and TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How many connections to one server are kept for later, of those that nobody uses. Each takes some
-/// 25 KiB, and a thousand runs that end together would leave a thousand.
+/// The most idle connections to one server that a client keeps. Each takes some 25 KiB, and a
+/// thousand runs that end together would leave a thousand of them.
 const MOST_IDLE: usize = 128;
 
-/// A client that follows no redirect, speaks HTTP/1.1 and takes bodies as they are sent.
+/// A client that follows no redirect, speaks HTTP/1.1 and decompresses nothing.
 ///
-/// HTTP/1.1, because run streams are held open for as long as a run lives: on one HTTP/2
+/// HTTP/1.1, because a run's stream stays open for as long as the run lives. On one HTTP/2
 /// connection, the server's limit of streams (often 100) would make the next run wait for ever.
 pub fn new() -> Client {
     Client::of(builder)
 }
 
-/// The same, for an address elsewhere that a peer has named: a name that leads to this machine is
-/// not dialled, as a peer must not reach by the bridge what listens here for nobody else.
+/// Like [`new`], for a foreign address that a peer has named. It refuses names that lead to this
+/// machine: a peer must not use the bridge to reach services that only listen locally.
 pub fn elsewhere() -> Client {
     Client::of(|| builder().dns_resolver(link_local::Names::Elsewhere))
 }
 
-/// The same, for the one server that `tls` is of.
+/// Like [`new`], with the TLS settings of one server.
 fn with_tls(tls: &Tls) -> Client {
     let tls = tls.clone();
     Client::of(move || tls.apply(builder()))
 }
 
-/// The same, for a server on the unix socket `path`; the host in a URL is then only a name.
+/// Like [`new`], for a server on the unix socket `path`. The host in a URL is then only a name.
 pub fn over_unix(path: &std::path::Path) -> Client {
     let path = path.to_owned();
     Client::of(move || builder().unix_socket(path.as_path()))
 }
 
-/// The same, with settings of TLS that are not the usual ones.
+/// Like [`new`], with other TLS settings than the usual ones.
 pub fn over_tls(settings: rustls::ClientConfig) -> Client {
     Client::of(move || builder().tls_backend_preconfigured(settings.clone()))
 }
 
-/// The client of one server, and the one for the others that it may send us to: what is configured
-/// of the one's TLS is nothing to them.
+/// The client for one server, and a client for the others that it may refer to: the one server's
+/// TLS settings must not apply to them.
 #[derive(Debug, Clone)]
 pub struct Clients {
     own: Client,
-    /// `None` where the server has no URL.
+    /// `None` if the server has no URL.
     origin: Option<Origin>,
     others: Client,
-    /// The way to a server that is on a unix socket, where the host in its URL is only a name.
+    /// The client for a server on a unix socket, where the host in its URL is only a name.
     socket: Option<Client>,
 }
 
 impl Clients {
-    /// For the server at `url`, to which `tls` belongs; `others` is from [`new`].
+    /// Clients for the server at `url` with the settings `tls`; `others` comes from [`new`].
     pub fn of(url: Option<&Url>, tls: Option<&Tls>, others: Client) -> Self {
         let own = tls.map_or_else(|| others.clone(), with_tls);
         Self { own, origin: url.map(Url::origin), others, socket: None }
     }
 
-    /// The same, where the server is on this unix socket, if on any.
+    /// The same, for a server on this unix socket, if there is one.
     pub fn on_socket(self, path: Option<&std::path::Path>) -> Self {
         Self { socket: path.map(over_unix), ..self }
     }
@@ -93,27 +93,27 @@ impl Clients {
         &self.own
     }
 
-    /// The one for a request to `url`, which the server itself has named. `is_own`: it lies where
-    /// the operator sends requests, and not only the server.
+    /// The client for a request to `url`, an address that the server has named. `is_own` says that
+    /// the operator has configured this address as well.
     pub fn to_named(&self, url: &Url, is_own: bool) -> Client {
         match &self.socket {
             _ if !is_own => elsewhere(),
-            // What is at this name on the network is another server.
+            // On the network, this name belongs to another server.
             Some(socket) if self.origin.as_ref() == Some(&url.origin()) => socket.clone(),
             _ => self.to(url).clone(),
         }
     }
 
-    /// The one for a request to `url`.
+    /// The client for a request to `url`.
     pub fn to(&self, url: &Url) -> &Client {
         if self.origin.as_ref() == Some(&url.origin()) { &self.own } else { &self.others }
     }
 }
 
-/// A client that speaks HTTP/2 alone, as gRPC does, for one peer whose calls are few at a time.
+/// A client that only speaks HTTP/2, as gRPC does, for one peer with few concurrent calls.
 pub fn http2(tls: Option<&Tls>) -> Client {
-    /// gRPC servers take more pings than one in 5 minutes for abuse, and hang up. A host that is
-    /// gone shows by TCP's keep-alive long before.
+    /// gRPC servers take more than one ping in 5 minutes for abuse, and close the connection. TCP
+    /// keep-alive notices a dead host long before.
     const PING_INTERVAL: Duration = Duration::from_secs(310);
     const PING_TIMEOUT: Duration = Duration::from_secs(20);
     let tls = tls.cloned();
@@ -129,9 +129,9 @@ fn build(builder: reqwest::ClientBuilder) -> reqwest::Client {
 }
 
 fn builder() -> reqwest::ClientBuilder {
-    // An error means that a provider is installed already, which is as good.
+    // An error means that a provider is already installed, which is just as good.
     drop(rustls::crypto::ring::default_provider().install_default());
-    // The first that takes a request has it.
+    // The first proxy that accepts a request gets it.
     std::iter::once(link_local::refuse_literals())
         .chain(proxies())
         .fold(reqwest::Client::builder().no_proxy(), reqwest::ClientBuilder::proxy)
@@ -145,13 +145,13 @@ fn builder() -> reqwest::ClientBuilder {
         .user_agent(concat!("mantyx-bridge/", env!("CARGO_PKG_VERSION")))
 }
 
-/// The header `Keep-Alive` of a server that closes connections that were idle for `wait`, so that
-/// clients do not send a request at that moment.
+/// The header `Keep-Alive` of a server that closes connections after `wait` without a request.
+/// Clients that know this do not send a request at that moment.
 pub fn keep_alive(wait: Duration) -> HeaderValue {
     HeaderValue::try_from(format!("timeout={}", wait.as_secs())).expect("a number is visible ASCII")
 }
 
-/// Adds the headers of a trace, where `headers` has none of these names.
+/// Adds the headers of a trace, if `headers` has none of them.
 pub fn add_trace(headers: &mut HeaderMap, trace: &Trace) {
     for (name, value) in trace.pairs() {
         if let Entry::Vacant(entry) = headers.entry(HeaderName::from_static(name))
@@ -162,15 +162,15 @@ pub fn add_trace(headers: &mut HeaderMap, trace: &Trace) {
     }
 }
 
-/// Puts the headers of a trace in the place of others of these names.
+/// Replaces the headers of a trace.
 pub fn set_trace(headers: &mut HeaderMap, trace: &Trace) {
     headers.remove(trace::PARENT);
     headers.remove(trace::STATE);
     add_trace(headers, trace);
 }
 
-/// The proxies that the environment names. This machine is reached without them: they do not lead
-/// here, and what is meant for it is not theirs to see.
+/// The proxies that the environment names. Requests to this machine bypass them: a proxy does not
+/// lead here, and must not see local traffic.
 fn proxies() -> Vec<Proxy> {
     let set = |names: [&str; 2]| {
         let value = names.into_iter().find_map(|name| std::env::var(name).ok());
@@ -181,18 +181,18 @@ fn proxies() -> Vec<Proxy> {
     let all = || set(["ALL_PROXY", "all_proxy"]);
     let http = set(["HTTP_PROXY", "http_proxy"]).or_else(all).map(Proxy::http);
     let https = set(["HTTPS_PROXY", "https_proxy"]).or_else(all).map(Proxy::https);
-    // What is no address is passed over, as the library does.
+    // Values that are no address are ignored, as the library ignores them.
     let named = [http, https].into_iter().flatten().filter_map(Result::ok);
     named.map(|proxy| proxy.no_proxy(without.clone())).collect()
 }
 
-/// A body could not be read whole.
+/// A body could not be read completely.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     #[error("the body is larger than {limit} bytes")]
     TooLarge {
         limit: usize,
-        /// As far as the server says it.
+        /// The declared size, if there is one.
         size: Option<u64>,
     },
     #[error(transparent)]
@@ -218,8 +218,8 @@ pub async fn body(mut response: reqwest::Response, limit: usize) -> Result<Bytes
     Ok(whole.into_bytes())
 }
 
-/// Reads the body of `response`, but no more than `limit` bytes; whether that is the whole of it.
-/// Errors do not have the address.
+/// Reads the body of `response`, at most `limit` bytes; also says whether that is all of it. Errors
+/// do not contain the address.
 pub async fn body_up_to(
     mut response: reqwest::Response,
     limit: usize,
@@ -237,7 +237,7 @@ pub async fn body_up_to(
     Ok((read.into_bytes(), true))
 }
 
-/// How long a server wants to be left alone: `Retry-After`, in seconds or as a date.
+/// The pause that a server asks for: `Retry-After`, in seconds or as a date.
 pub fn retry_after(headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
     match text.trim().parse() {

@@ -1,11 +1,12 @@
-//! What the bridge counts for `GET /metrics`. Whoever has something to count holds one of these
-//! structs, and the page is written from them at each request; what is known elsewhere (the registry,
-//! the runs, the journal's health) is read there then and not kept twice.
+//! The counters behind `GET /metrics`. Each part of the bridge holds one of these structs and
+//! counts in it; the page is written from them at each request. Values that another part already
+//! holds (the registry, the runs, the journal's health) are read there at that time, and not stored
+//! twice.
 //!
 //! Counting costs an atomic addition or two. Each label is an enum or a backend's name in the
-//! configuration, so the number of series is known.
+//! configuration, so that the number of time series is bounded.
 //!
-//! Must not: know who counts, or wait.
+//! Must not: know which part counts, or wait.
 
 mod histogram;
 mod label;
@@ -54,15 +55,15 @@ label! {
         Result = "result",
         Error = "error",
         Cancelled = "cancelled",
-        /// Its stream could not be had.
+        /// Its stream could not be opened.
         GivenUp = "given_up",
-        /// The bridge went down; the next process drives it on.
+        /// The bridge stopped; the next process drives the run on.
         Left = "left",
     }
 }
 
 label! {
-    /// How MANTYX answered, or anybody.
+    /// The status class of an answer, of MANTYX or of the bridge.
     pub enum Answered: "status" {
         Success = "2xx",
         Redirection = "3xx",
@@ -75,11 +76,11 @@ label! {
 }
 
 label! {
-    /// Where a request went.
+    /// The route of a request.
     pub enum RouteKind: "route" {
         /// `/healthz` and `/readyz`.
         Health = "health",
-        /// The bridge's own.
+        /// A route of the bridge itself.
         Own = "own",
         /// The status page, its sign-in and sign-out.
         Page = "page",
@@ -90,9 +91,9 @@ label! {
         Stream = "stream",
         ToolResult = "tool_result",
         Cancel = "cancel",
-        /// Anything else that goes to MANTYX.
+        /// Any other request that goes to MANTYX.
         Forwarded = "forwarded",
-        /// No route of the bridge.
+        /// A path that is no route of the bridge.
         Unknown = "unknown",
     }
 }
@@ -124,14 +125,14 @@ label! {
     pub enum HandshakeFailure: "reason" {
         /// The client does not speak TLS.
         NotTls = "not_tls",
-        /// No version, cipher or extension that both have.
+        /// Client and bridge have no version, cipher or extension in common.
         Protocol = "protocol",
-        /// The client showed none, and has to.
+        /// The client showed no certificate, and has to.
         NoCertificate = "no_certificate",
-        /// The client's is none of an authority in `client_ca`.
+        /// The client's certificate is not signed by an authority in `client_ca`.
         BadCertificate = "bad_certificate",
         ExpiredCertificate = "expired_certificate",
-        /// The client does not trust the bridge's.
+        /// The client does not trust the bridge's certificate.
         Distrusted = "distrusted",
         /// It took too long.
         Slow = "timeout",
@@ -143,9 +144,9 @@ label! {
 label! {
     /// Why a span reached no collector.
     pub enum Dropped: "why" {
-        /// Too many waited.
+        /// The queue was full.
         Full = "full",
-        /// The collector did not want it.
+        /// The collector rejected it.
         Refused = "refused",
         /// The collector could not be reached, or took too long.
         Undelivered = "undelivered",
@@ -168,10 +169,10 @@ impl Answered {
 #[derive(Debug)]
 pub struct Calls {
     pub ended: ByLabel<Ending, Counter>,
-    /// From the moment that the bridge has the call to its answer, without the time that a person
-    /// was asked.
+    /// From the bridge's receipt of the call to its answer, without the time that a person took to
+    /// decide.
     pub duration: Histogram,
-    /// How long calls waited for their turn.
+    /// How long calls waited for a permit.
     pub turn: Histogram,
 }
 
@@ -185,12 +186,12 @@ impl Default for Calls {
     }
 }
 
-/// The runs, and the streams of apps that read them.
+/// The runs, and the streams on which apps read them.
 #[derive(Debug, Default)]
 pub struct Runs {
     pub started: Counter,
     pub ended: ByLabel<RunEnding, Counter>,
-    /// Streams that broke and were opened anew.
+    /// Streams that broke and were opened again.
     pub reconnects: Counter,
     pub app_streams: Counter,
     pub app_streams_closed: Counter,
@@ -203,7 +204,7 @@ pub struct Runs {
 pub struct Posts {
     /// Every attempt.
     pub answered: ByLabel<Answered, Counter>,
-    /// The attempts after a first one.
+    /// The attempts after the first for the same result.
     pub retries: Counter,
     /// Results that could not be delivered.
     pub failed: Counter,
@@ -222,16 +223,16 @@ impl Default for Posts {
     }
 }
 
-/// The requests that came in.
+/// The incoming requests.
 #[derive(Debug, Default)]
 pub struct Requests {
     pub by_route: ByLabel<RouteKind, Route>,
     pub refused: ByLabel<Refused, Counter>,
-    /// What they came on.
+    /// The connections of these requests.
     pub connections: Connections,
 }
 
-/// The connections that came in.
+/// The incoming connections.
 #[derive(Debug, Default)]
 pub struct Connections {
     pub by_way: ByLabel<Way, OfListener>,
@@ -243,7 +244,7 @@ pub struct Connections {
 pub struct OfListener {
     pub opened: Counter,
     pub closed: Counter,
-    /// Closed before their time, to make room.
+    /// Evicted to make room for others.
     pub evicted: Counter,
 }
 
@@ -251,7 +252,7 @@ pub struct OfListener {
 #[derive(Debug)]
 pub struct Route {
     pub answered: ByLabel<Answered, Counter>,
-    /// Until the head of the answer: a stream goes on.
+    /// Until the head of the answer is sent: a stream continues after it.
     pub duration: Histogram,
 }
 
@@ -264,12 +265,12 @@ impl Default for Route {
 /// The bridge's own spans.
 #[derive(Debug, Default)]
 pub struct Spans {
-    /// The collector has taken them.
+    /// Spans that the collector has accepted.
     pub exported: Counter,
     pub dropped: ByLabel<Dropped, Counter>,
 }
 
-/// What the journal's thread does.
+/// The work of the journal's thread.
 #[derive(Debug)]
 pub struct Journal {
     /// Writes, fsync included.

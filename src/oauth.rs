@@ -1,12 +1,12 @@
-//! OAuth 2.0 as a client of others: the tokens of one peer, fetched when they are needed, by one
-//! exchange at a time, renewed before they expire, and once more when the peer refuses one.
+//! OAuth 2.0 on the client's side: the tokens of one peer. A token is fetched when it is needed, by
+//! one exchange at a time. It is renewed before it expires, and once more when the peer refuses it.
 //!
-//! An exchange with an issuer runs in a task of its own, and requests wait for its outcome. A request
-//! that is dropped while it waits does not end the exchange: the issuer may have replaced a refresh
-//! token already, and the answer is the only place where the new one is.
+//! An exchange with an issuer runs in a task of its own, and requests wait for its outcome. A
+//! request that is dropped while it waits does not end the exchange: the issuer may have replaced a
+//! refresh token already, and only the answer has the new one.
 //!
-//! Must not: know whose tokens they are or by which grant they are got ([`Issue`] does), send a token
-//! anywhere, or show one.
+//! Must not: know the owner or the grant of the tokens ([`Issue`] does), send a token anywhere, or
+//! show one.
 
 pub mod endpoint;
 
@@ -23,29 +23,30 @@ use tokio_util::task::TaskTracker;
 
 use crate::{backoff::Backoff, model::ids::BackendName};
 
-/// After a refused token was replaced, the next refusal within this time is the answer: a peer that
-/// refuses every token is not helped by more of them.
+/// Within this time after a refused token was replaced, the next refusal is final: more tokens do
+/// not help against a peer that refuses every one.
 const REFUSAL_PAUSE: Duration = Duration::from_secs(60);
-/// The shortest time from one token to the next that is fetched because of a lifetime. An issuer that
-/// says `expires_in: 0`, or 1, would otherwise be asked for a token by every request.
+/// The shortest time between two tokens that are fetched because of a lifetime. Without it, an
+/// issuer with `expires_in: 0`, or 1, would be asked by every request.
 const FLOOR: Duration = Duration::from_secs(5);
-/// The waits after a failure that may pass, and the wait after one that a person has to see to.
+/// The waits after a failure that may pass by itself, and the wait after one that a person has to
+/// resolve.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const REJECTED_PAUSE: Duration = Duration::from_secs(60);
 
-/// Gets tokens from wherever they are issued.
+/// Gets tokens from their issuer.
 pub trait Issue: Send + Sync + fmt::Debug + 'static {
-    /// What a peer says with a 401 of how a token is got.
+    /// The part of a peer's 401 that says how to get a token.
     type Hint: Send + Sync + 'static;
 
-    /// Reads it.
+    /// Reads the hint.
     fn hint(response: &reqwest::Response) -> Self::Hint;
 
-    /// Whether it is known where tokens are issued.
+    /// Whether the issuer is known.
     fn is_ready(&self) -> bool;
 
-    /// Gets a fresh token. `hint` is what the peer said when it wanted one.
+    /// Gets a fresh token. `hint` comes from the peer's refusal.
     fn issue<'a>(
         &'a self,
         hint: Option<&'a Self::Hint>,
@@ -57,7 +58,7 @@ pub trait Issue: Send + Sync + fmt::Debug + 'static {
 pub struct Issued {
     /// The whole value of `Authorization`, marked sensitive.
     pub value: HeaderValue,
-    /// How long it is good for, if that was said.
+    /// How long the token is valid, if the issuer says so.
     pub lifetime: Option<Duration>,
 }
 
@@ -66,11 +67,11 @@ pub struct Issued {
 #[error("{text}")]
 pub struct IssueError {
     pub text: String,
-    /// Whether the same request may do better soon.
+    /// Whether the same request may succeed soon.
     pub passes: bool,
-    /// How long the endpoint wants to be left alone, if it says so.
+    /// The pause that the endpoint asks for, if any.
     pub after: Option<Duration>,
-    /// What the tokens were granted for has ended: a person has to grant it anew.
+    /// The grant has ended: a person has to renew it.
     pub grant_ended: bool,
 }
 
@@ -80,14 +81,14 @@ impl IssueError {
         Self { text, passes: true, after: None, grant_ended: false }
     }
 
-    /// A failure that stays until somebody sees to it.
+    /// A failure that stays until a person resolves it.
     pub fn lasting(text: String) -> Self {
         Self { passes: false, ..Self::passing(text) }
     }
 }
 
-/// A request could not be authorized; it has not been made, or was refused unseen. The text is for
-/// operators.
+/// A request could not be authorized: it was not sent, or was refused before it had an effect. The
+/// text is for operators.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum TokenError {
     #[error("there is no token: {0}")]
@@ -105,10 +106,11 @@ struct Inner<I> {
     /// The backend that they are for; `None` for MANTYX.
     backend: Option<BackendName>,
     issuer: I,
-    /// A token is renewed when this much of its life is left, or a fifth of it if that is less.
+    /// A token is renewed when this much of its life is left, or a fifth of its life if that is
+    /// less.
     margin: Duration,
     state: Mutex<State>,
-    /// Where exchanges with the issuer run.
+    /// The tasks of the exchanges with the issuer.
     exchanges: TaskTracker,
 }
 
@@ -117,16 +119,16 @@ struct State {
     token: Option<Arc<Token>>,
     /// When a refused token was last replaced.
     replaced: Option<Instant>,
-    /// The last failure, and until when it stands for further requests.
+    /// The last failure, and the time until which further requests get it as their answer.
     failure: Option<(IssueError, Instant)>,
     backoff: Backoff,
-    /// The exchange with the issuer that is under way.
+    /// The exchange that is under way.
     exchange: Option<Exchange>,
 }
 
 type Outcome = Result<Arc<Token>, TokenError>;
 
-/// An exchange with the issuer, as requests wait for it. Its sender is gone where it panicked.
+/// An exchange with the issuer, as requests wait for it. If it panics, its sender is gone.
 #[derive(Debug, Clone)]
 struct Exchange(watch::Receiver<Option<Outcome>>);
 
@@ -134,12 +136,12 @@ struct Exchange(watch::Receiver<Option<Outcome>>);
 struct Token {
     value: HeaderValue,
     issued: Instant,
-    /// `None`: until it is refused.
+    /// `None`: not before it is refused.
     renew: Option<Instant>,
     expires: Option<Instant>,
 }
 
-/// What a request does that needs another token than the one that was refused.
+/// The next step of a request whose token was refused.
 enum Next {
     Use(Arc<Token>),
     Wait(Exchange),
@@ -147,7 +149,7 @@ enum Next {
 }
 
 impl<I: Issue> Tokens<I> {
-    /// `exchanges` is where requests to the issuer run: whoever has it can wait for them.
+    /// `exchanges` tracks the tasks of requests to the issuer, so that its owner can wait for them.
     pub fn new(
         backend: Option<BackendName>,
         issuer: I,
@@ -163,15 +165,15 @@ impl<I: Issue> Tokens<I> {
         &self.0.issuer
     }
 
-    /// The last failure to get a token, if there was none since.
+    /// The last failure to get a token, if no later attempt has succeeded.
     pub fn failure(&self) -> Option<IssueError> {
         self.0.state().failure.as_ref().map(|(failure, _)| failure.clone())
     }
 
-    /// Keeps a fresh token at hand, so that no request has to wait for one. Never ends.
+    /// Keeps a fresh token ready, so that requests need not wait for one. Never ends.
     pub async fn keep_fresh(&self) {
         loop {
-            // A failure has been told of.
+            // The exchange itself has logged a failure.
             drop(self.0.token().await);
             let next = self.0.state().next();
             match next {
@@ -181,8 +183,8 @@ impl<I: Issue> Tokens<I> {
         }
     }
 
-    /// Makes a request by `send`, whose argument is `headers` with a token. A request that was
-    /// refused with 401, and so has not run, is made once more with a fresh one.
+    /// Makes a request by `send`, whose argument is `headers` with a token. If the peer refuses it
+    /// with 401, it has had no effect, and is made once more with a fresh token.
     pub async fn authorize<F, E>(
         &self,
         mut headers: HeaderMap,
@@ -212,7 +214,8 @@ impl<I: Issue> Tokens<I> {
 }
 
 impl<I: Issue> Inner<I> {
-    /// The token for the next request. `None`: only the peer's refusal can tell where there is one.
+    /// The token for the next request. `None`: only a refusal of the peer can tell where tokens are
+    /// issued.
     async fn token(self: &Arc<Self>) -> Result<Option<Arc<Token>>, TokenError> {
         let exchange = {
             let now = Instant::now();
@@ -224,7 +227,7 @@ impl<I: Issue> Inner<I> {
                 return Ok(None);
             }
             match state.under_way() {
-                // While it is renewed, the old one still does.
+                // During a renewal, the old token is still valid.
                 Some(_) if let Some(token) = state.unexpired(now) => return Ok(Some(token)),
                 Some(exchange) => exchange,
                 None => self.begin(&mut state, None)?,
@@ -243,7 +246,7 @@ impl<I: Issue> Inner<I> {
                 Next::Use(token) => return Ok(token),
                 Next::Wait(exchange) => {
                     let token = exchange.outcome().await?;
-                    // Where a renewal has failed, the old one is what came of it.
+                    // After a failed renewal, this is the refused token again.
                     if !same(&token) {
                         return Ok(token);
                     }
@@ -270,7 +273,7 @@ impl<I: Issue> Inner<I> {
         }
         if let Some(token) = state.token.clone().filter(same) {
             if token.has_expired(now) {
-                // Its time was over: that is no refusal of what the issuer gives.
+                // The token had expired, so the peer's refusal says nothing against fresh tokens.
                 let at = token.issued + FLOOR;
                 if now < at {
                     return Ok(Next::Until(at));
@@ -287,7 +290,7 @@ impl<I: Issue> Inner<I> {
         self.begin(&mut state, hint.take()).map(Next::Wait)
     }
 
-    /// Begins to fetch a token, unless that has just failed.
+    /// Begins to fetch a token, unless an attempt has just failed.
     fn begin(
         self: &Arc<Self>,
         state: &mut State,
@@ -309,7 +312,7 @@ impl<I: Issue> Inner<I> {
         Ok(exchange)
     }
 
-    /// Takes in what came of an exchange.
+    /// Records the outcome of an exchange.
     fn take(&self, outcome: Result<Issued, IssueError>) -> Outcome {
         let now = Instant::now();
         let mut state = self.state();
@@ -332,7 +335,7 @@ impl<I: Issue> Inner<I> {
                 let text = failure.text.clone();
                 tracing::warn!(backend = self.named(), "cannot get a token: {text}");
                 state.failure = Some((failure, now + pause));
-                // The old one may still do.
+                // The old token may still be valid.
                 state.usable(now).ok_or(TokenError::NoToken(text))
             }
         }
@@ -356,13 +359,13 @@ impl Exchange {
 }
 
 impl State {
-    /// The exchange that others have begun and that has not ended.
+    /// The exchange that is under way, if there is one.
     fn under_way(&self) -> Option<Exchange> {
         self.exchange.clone().filter(|exchange| exchange.0.has_changed().is_ok())
     }
 
-    /// The token, if it is good for a request now. One that is about to expire is so only while it
-    /// cannot be renewed.
+    /// The token, if it is valid for a request now. A token that is about to expire counts only
+    /// while it cannot be renewed.
     fn usable(&self, now: Instant) -> Option<Arc<Token>> {
         let token = self.token.as_ref()?;
         let cannot_renew = self.failure.as_ref().is_some_and(|(_, until)| now < *until);
@@ -372,24 +375,25 @@ impl State {
         self.unexpired(now).filter(|_| cannot_renew)
     }
 
-    /// The token, if its time is not over.
+    /// The token, if it has not expired.
     fn unexpired(&self, now: Instant) -> Option<Arc<Token>> {
         self.token.as_ref().filter(|token| !token.has_expired(now)).cloned()
     }
 
-    /// When a token has to be fetched next; `None` where the one that there is has no end.
+    /// The time of the next fetch; `None` if the present token does not expire.
     fn next(&self) -> Option<Instant> {
         match (&self.failure, &self.token) {
             (Some((_, until)), _) => Some(*until),
             (None, Some(token)) => token.renew,
-            // It was taken away as refused, and is being replaced.
+            // The token was refused and removed, and is being replaced.
             (None, None) => Some(Instant::now() + FIRST_PAUSE),
         }
     }
 }
 
 impl Token {
-    /// It is used for [`FLOOR`] at least, whatever its lifetime: the peer refuses it if it must.
+    /// The token is used for at least [`FLOOR`], whatever its lifetime: the peer will refuse it if
+    /// it has expired.
     fn new(Issued { value, lifetime }: Issued, margin: Duration, now: Instant) -> Self {
         let used = |lifetime: Duration| (lifetime - margin.min(lifetime / 5)).max(FLOOR);
         let renew = lifetime.map(|lifetime| now + used(lifetime));

@@ -1,5 +1,5 @@
-//! Cuts a byte stream into server-sent-event frames and reads their fields, and keeps every byte
-//! of a frame as it came (HTML Standard §9.2.6, "Interpreting an event stream").
+//! Cuts a byte stream into frames of server-sent events, and reads their fields. It keeps every
+//! byte of a frame as it came (HTML Standard §9.2.6, "Interpreting an event stream").
 //!
 //! Must not: do IO, reconnect, or know what an event means.
 
@@ -21,13 +21,13 @@ pub struct Frame {
 pub struct Fields {
     pub id: Option<String>,
     pub event: Option<String>,
-    /// The `data` lines joined with a newline; `None` where the frame has none (a comment, a
+    /// The `data` lines joined with a newline; `None` if the frame has none (a comment, a
     /// heartbeat).
     pub data: Option<String>,
 }
 
-/// A frame grew past the limit before its blank line came. It is told once, and read past if the
-/// stream is read on.
+/// A frame grew past the limit before its blank line came. It is reported once; if the stream is
+/// read on, the rest of the frame is skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an event is larger than {limit} bytes")]
 pub struct FrameTooLarge {
@@ -42,20 +42,20 @@ pub struct Framer {
     searched: usize,
     /// Whether the line that is being searched has no byte yet.
     line_empty: bool,
-    /// Whether the last line ended with a CR, so that an LF now belongs to it.
+    /// Whether the last line ended with a CR, so that an LF that follows belongs to it.
     after_cr: bool,
-    /// Whether the last line of the frame ended with both, so that the blank line will, too.
+    /// Whether the last line of the frame ended with CRLF, so that the blank line will, too.
     ends_in_crlf: bool,
-    /// Whether the start of the stream, where a byte order mark may stand, is still to come.
+    /// Whether the start of the stream is still to come, where a byte order mark may stand.
     at_start: bool,
-    /// Whether the rest of a frame that is too large is read past.
+    /// Whether the rest of a too large frame is being skipped.
     past: bool,
     limit: usize,
 }
 
-/// How much of a frame that is too large is looked at.
+/// How many bytes of a too large frame are parsed.
 const BEGINNING: usize = 64 << 10;
-/// A frame larger than this shares its memory with no other.
+/// A frame larger than this gets memory of its own.
 const APART: usize = 64 << 10;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
@@ -80,13 +80,13 @@ impl Framer {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole frame, `None` until more bytes are pushed.
+    /// The next complete frame; `None` until more bytes are pushed.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameTooLarge> {
         if self.at_start {
             if self.buffer.len() < BYTE_ORDER_MARK.len()
                 && BYTE_ORDER_MARK.starts_with(&self.buffer)
             {
-                // It may be the beginning of a mark.
+                // The bytes may be the begin of a byte order mark.
                 return Ok(None);
             }
             self.at_start = false;
@@ -98,8 +98,9 @@ impl Framer {
             if self.after_cr {
                 self.after_cr = false;
                 if byte == b'\n' {
-                    // The second half of a CRLF belongs to the line that the CR ended. Behind a
-                    // frame that has gone, it stands before the next one: no byte is lost.
+                    // The second half of a CRLF belongs to the line that the CR ended. If that
+                    // frame has already been returned, the LF goes before the next one: no byte is
+                    // lost.
                     self.searched += 1;
                     self.ends_in_crlf = true;
                     continue;
@@ -116,8 +117,8 @@ impl Framer {
                                     self.searched += 1;
                                     self.after_cr = false;
                                 }
-                                // Where lines end in CRLF, an LF is on its way. Where they end in
-                                // CR, nothing may come for as long as the next event takes.
+                                // If lines end in CRLF, an LF will follow. If they end in CR, no
+                                // byte may follow until the next event.
                                 None if self.ends_in_crlf => {
                                     self.searched -= 1;
                                     self.after_cr = false;
@@ -129,7 +130,7 @@ impl Framer {
                         self.ends_in_crlf = false;
                         let raw = self.buffer.split_to(self.searched).freeze();
                         if raw.len() > APART {
-                            // The next frame would keep the memory of this one.
+                            // Otherwise the next frame would keep the memory of this one alive.
                             self.buffer = BytesMut::from(self.buffer.as_ref());
                         }
                         self.searched = 0;
@@ -148,7 +149,7 @@ impl Framer {
             }
         }
         if self.past {
-            // Its memory is given back; a CR whose LF is to come is looked at again.
+            // Frees its memory. The buffer keeps a CR whose LF may follow.
             self.buffer = BytesMut::from(self.buffer.get(self.searched..).unwrap_or_default());
             self.searched = 0;
         } else if self.buffer.len() > self.limit {
@@ -158,19 +159,20 @@ impl Framer {
         Ok(None)
     }
 
-    /// The beginning of a frame that is too large, right after [`Self::next_frame`] has said so.
+    /// The beginning of a too large frame, right after [`Self::next_frame`] has reported it.
     pub fn beginning(&self) -> Frame {
         let beginning = self.buffer.get(..BEGINNING).unwrap_or(&self.buffer);
         Frame { raw: Bytes::copy_from_slice(beginning) }
     }
 
-    /// All that has come of a frame that is too large, right after [`Self::next_frame`] has said so.
+    /// All bytes so far of a too large frame, right after [`Self::next_frame`] has reported it.
     pub fn take_rest(&mut self) -> Vec<u8> {
         self.searched = 0;
         Vec::from(std::mem::take(&mut self.buffer))
     }
 
-    /// The stream has ended: the frame that is whole but for the LF of its last CRLF, if there is one.
+    /// The stream has ended: returns a frame that only lacks the LF of its last CRLF, if there is
+    /// one.
     pub fn end(&mut self) -> Option<Frame> {
         let waits = self.line_empty && self.ends_in_crlf && !self.past;
         let last = self.buffer.len().checked_sub(1)?;
@@ -181,23 +183,23 @@ impl Framer {
         })
     }
 
-    /// What is there of a frame that has not ended yet.
+    /// The bytes of the incomplete frame.
     pub fn unfinished(&self) -> &[u8] {
         &self.buffer
     }
 
-    /// Whether the stream is in the middle of a frame that is read past.
+    /// Whether the stream is in the middle of a frame that is being skipped.
     pub fn is_past(&self) -> bool {
         self.past
     }
 
     /// Whether the pushed bytes end in the middle of a frame.
     pub fn is_inside_frame(&self) -> bool {
-        // A lone LF is what is left of the frame before.
+        // A lone LF belongs to the previous frame.
         self.past || !matches!(self.buffer.as_ref(), b"" | b"\n")
     }
 
-    /// Moves to the end of the line without looking at each byte on its own.
+    /// Moves to the end of the line, with a search that is faster than byte by byte.
     fn skip_line_body(&mut self) {
         let rest = self.buffer.get(self.searched..).unwrap_or_default();
         self.searched += memchr2(b'\r', b'\n', rest).unwrap_or(rest.len());
@@ -205,9 +207,9 @@ impl Framer {
 }
 
 impl Frame {
-    /// Reads the fields. Bytes that are not UTF-8 become U+FFFD, as the standard has it.
+    /// Reads the fields. Bytes that are not UTF-8 become U+FFFD, as the standard says.
     pub fn fields(&self) -> Fields {
-        // To look for what is no UTF-8 takes far longer than to see that there is none.
+        // Checking valid UTF-8 is far faster than a lossy conversion.
         let text = str::from_utf8(&self.raw)
             .map_or_else(|_| String::from_utf8_lossy(&self.raw), Cow::Borrowed);
         let mut fields = Fields::default();
@@ -224,7 +226,7 @@ impl Frame {
                     }
                     None => fields.data = Some(value.to_owned()),
                 },
-                // A comment (empty name), `retry`, or a field that we do not know.
+                // A comment (empty name), `retry`, or an unknown field.
                 _ => (),
             }
         }
@@ -254,7 +256,7 @@ impl Frame {
     }
 }
 
-/// The lines of `text`; between the CR and the LF of one end, an empty one more.
+/// The lines of `text`; a CRLF yields one empty line more.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {

@@ -1,7 +1,8 @@
-//! The state directory: the token of the app `default` and that of the operator, where the daemon
-//! listens, the refresh token that replaced a configured one, and what `catalogs` and `pins` keep.
+//! The state directory: the tokens of the app `default` and of the operator, the daemon's
+//! addresses, the refresh token that replaced a configured one, and the files of `catalogs` and
+//! `pins`.
 //!
-//! Must not: hold anything in memory; these are files that other programs read.
+//! Must not: hold anything in memory; other programs read these files.
 
 use std::{
     borrow::Cow,
@@ -28,11 +29,11 @@ use crate::{error_chain::error_chain, model::catalog::hex};
 #[derive(Debug, Clone)]
 pub struct StateDir {
     path: PathBuf,
-    /// What could not be written last time, and why; the same for all clones.
+    /// The files that could not be written last time, and why; shared by all clones.
     unwritten: Arc<Mutex<BTreeMap<PathBuf, String>>>,
 }
 
-/// Something in the state directory could not be read or written.
+/// A file in the state directory could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {doing} {path}; set `state_dir` to a directory that the bridge may write to")]
 pub struct StateError {
@@ -50,34 +51,34 @@ impl StateDir {
         &self.path
     }
 
-    /// Makes the directory, for its owner alone.
+    /// Creates the directory, for its owner alone.
     pub fn create(&self) -> Result<(), StateError> {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.path);
         made.map_err(|source| self.failed("make", "", source))
     }
 
-    /// The token of the app `default`; made at the first call, mode 0600.
+    /// The token of the app `default`; created at the first call, with mode 0600.
     pub fn token(&self) -> Result<SecretString, StateError> {
         self.secret(TOKEN, "mbt_")
     }
 
-    /// The token, if it has been made.
+    /// The token, if it exists.
     pub fn existing_token(&self) -> Result<Option<SecretString>, StateError> {
         self.existing(TOKEN)
     }
 
-    /// What the operator shows beside an app's token, for what no app may do; made at the first call,
-    /// mode 0600.
+    /// The operator's secret, which gives rights that no app has. Sent beside an app's token;
+    /// created at the first call, with mode 0600.
     pub fn operator(&self) -> Result<SecretString, StateError> {
         self.secret(OPERATOR, "mbo_")
     }
 
-    /// The same, if it has been made.
+    /// The operator's secret, if it exists.
     pub fn existing_operator(&self) -> Result<Option<SecretString>, StateError> {
         self.existing(OPERATOR)
     }
 
-    /// The secret in `file`, made where there is none.
+    /// The secret in `file`; created if there is none.
     fn secret(&self, file: &str, prefix: &str) -> Result<SecretString, StateError> {
         if let Some(secret) = self.existing(file)? {
             return Ok(secret);
@@ -99,18 +100,18 @@ impl StateDir {
         }
     }
 
-    /// Whether a daemon has run here before: it has left something that no other command writes.
+    /// Whether a daemon has run here before: files exist that no other command writes.
     pub fn has_been_used(&self) -> bool {
         [LISTEN].iter().chain(&KEPT).any(|name| self.path.join(name).exists())
     }
 
-    /// Notes where the daemon listens, one address a line.
+    /// Writes the daemon's addresses, one a line.
     pub fn write_listen(&self, urls: &[String]) -> Result<(), StateError> {
         self.write_noted(Path::new(LISTEN), &urls.join("\n"))
     }
 
-    /// Keeps `text` at `path` below the directory, where the daemon runs on without it: why it could
-    /// not be written is noted until it is ([`Self::unwritten`]).
+    /// Writes `text` to `path` below the directory, for a file that the daemon can do without.
+    /// [`Self::unwritten`] shows a failure until a later write succeeds.
     pub fn write_noted(&self, path: &Path, text: &str) -> Result<(), StateError> {
         let written = self.write(path, text);
         let mut unwritten = self.unwritten.lock();
@@ -121,23 +122,23 @@ impl StateDir {
         written
     }
 
-    /// Why files are not as they should be, a sentence each.
+    /// The files that could not be written, and why: a sentence each.
     pub fn unwritten(&self) -> Vec<String> {
         let unwritten = self.unwritten.lock();
         unwritten.values().cloned().collect()
     }
 
-    /// The first file that another user of the machine can read or replace, and how it is. An app's
-    /// token may be shared with a group; nothing else may.
+    /// The first file that another user of the machine can read or replace, and its mode. The group
+    /// may read an app's token; all other files are the owner's.
     pub fn exposed(&self) -> Option<String> {
         let mode = |path: &Path| Some(fs::metadata(path).ok()?.mode() & 0o7777);
         let dir = mode(&self.path)?;
-        // A sticky directory lets nobody replace what is another's.
+        // In a sticky directory, users cannot replace other users' files.
         if dir & 0o022 != 0 && dir & 0o1000 == 0 {
             let path = self.path.display();
             return Some(format!("Other users can replace files in {path} (mode {dir:04o})."));
         }
-        // A file is only reached through its directory.
+        // A file can only be reached if its directory can be entered.
         let [group, others] = [(0o010, 0o060), (0o001, 0o006)]
             .map(|(enters, reads)| if dir & enters == 0 { 0 } else { reads });
         let private = [(TOKEN, others), (OPERATOR, group | others), (JOURNAL, group | others)];
@@ -162,14 +163,14 @@ impl StateDir {
         found
     }
 
-    /// Where the daemon listens, or did when it last ran.
+    /// The addresses of the daemon, or of the last one that ran.
     pub fn listen(&self) -> Result<Vec<String>, StateError> {
         let text = fs::read_to_string(self.path.join(LISTEN))
             .map_err(|error| self.failed("read", LISTEN, error))?;
         Ok(text.lines().map(str::to_owned).collect())
     }
 
-    /// What has replaced the refresh token whose hash is `of`, if anything has.
+    /// The replacement of the refresh token whose hash is `of`, if there is one.
     pub fn refresh_token(&self, of: &str) -> Result<Option<SecretString>, StateError> {
         let text = match fs::read_to_string(self.path.join(REFRESH_TOKEN)) {
             Ok(text) => text,
@@ -181,14 +182,14 @@ impl StateDir {
         Ok((kept.of == of).then(|| SecretString::from(kept.refresh_token.into_owned())))
     }
 
-    /// Keeps what has replaced the refresh token whose hash is `of`.
+    /// Stores the replacement of the refresh token whose hash is `of`.
     pub fn write_refresh_token(&self, of: &str, next: &SecretString) -> Result<(), StateError> {
         let kept = RefreshToken { of: of.into(), refresh_token: next.expose_secret().into() };
         let text = serde_json::to_string(&kept).expect("two texts can be written");
         self.write(REFRESH_TOKEN, &text)
     }
 
-    /// Reads what is kept at `path` below the directory; `None` where there is nothing.
+    /// Reads the file at `path` below the directory; `None` if it does not exist.
     pub fn read_kept(&self, path: &Path) -> Result<Option<String>, StateError> {
         match fs::read_to_string(self.path.join(path)) {
             Ok(text) => Ok(Some(text)),
@@ -197,12 +198,12 @@ impl StateDir {
         }
     }
 
-    /// Keeps `text` at `path` below the directory, for its owner alone.
+    /// Writes `text` to `path` below the directory, for its owner alone.
     pub fn write_kept(&self, path: &Path, text: &str) -> Result<(), StateError> {
         self.write(path, text)
     }
 
-    /// Removes what commands and daemons that are gone have left of files that they were writing.
+    /// Removes unfinished files of commands and daemons that have died.
     pub fn sweep_drafts(&self) {
         let files = |dir: &Path| -> Vec<PathBuf> {
             let entries = fs::read_dir(self.path.join(dir)).into_iter().flatten();
@@ -224,7 +225,7 @@ impl StateDir {
         }
     }
 
-    /// Writes a whole file or none.
+    /// Writes the whole file or nothing.
     fn write(&self, name: impl AsRef<Path>, text: &str) -> Result<(), StateError> {
         let name = name.as_ref();
         let path = self.path.join(name);
@@ -246,7 +247,7 @@ impl StateDir {
             path.parent().map_or(Ok(()), |dir| fs::File::open(dir)?.sync_all())
         };
         write().map_err(|error| {
-            // It takes room, which may be what is missing.
+            // The unfinished file takes disk space, which may be what is missing.
             fs::remove_file(&draft).ok();
             self.failed("write", name, error)
         })
@@ -257,8 +258,8 @@ impl StateDir {
     }
 }
 
-/// Gives a file of root's to the owner of its directory: a command that an administrator gives must
-/// not leave what the daemon cannot read.
+/// Gives a file of root's to the owner of its directory: otherwise a command that an administrator
+/// runs would leave a file that the daemon cannot read.
 fn belongs_to_the_daemon(file: &fs::File, path: &Path) -> io::Result<()> {
     let Some(dir) = path.parent() else { return Ok(()) };
     let (mine, wanted) = (file.metadata()?, dir.metadata()?);
@@ -268,7 +269,7 @@ fn belongs_to_the_daemon(file: &fs::File, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What was issued in place of a refresh token.
+/// The token that replaced a refresh token.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RefreshToken<'a> {
@@ -276,7 +277,7 @@ struct RefreshToken<'a> {
     refresh_token: Cow<'a, str>,
 }
 
-/// What to do about [`StateDir::exposed`].
+/// The cure for [`StateDir::exposed`].
 pub const EXPOSED: &str = "They may act as an app or as the operator: `chmod 700` the state directory, \
                            and replace what they may have read.";
 
@@ -284,7 +285,7 @@ const TOKEN: &str = "token";
 const OPERATOR: &str = "operator";
 const REFRESH_TOKEN: &str = "upstream-refresh-token";
 const LISTEN: &str = "listen";
-/// The directories of what is kept of backends.
+/// The directories with the files of backends.
 const KEPT: [&str; 2] = ["catalogs", "pins"];
 const JOURNAL: &str = "journal";
 

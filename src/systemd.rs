@@ -1,6 +1,7 @@
-//! What the daemon tells systemd: ready, reloading, alive, stopping. Nothing where systemd did not start it.
+//! The daemon's notifications to systemd: ready, reloading, alive, stopping. Without systemd, they
+//! do nothing.
 //!
-//! Must not: be waited for; a lost notification is logged and no more.
+//! Must not: be waited for; a lost notification is only logged.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ pub fn ready(status: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// The configuration is being read again; [`ready`] says that this is done.
+/// The daemon is reading the configuration again; [`ready`] ends this state.
 pub fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
@@ -22,14 +23,14 @@ pub fn reloading() {
     }
 }
 
-/// The daemon is going down.
+/// The daemon is stopping.
 pub fn stopping() {
     tell(&[NotifyState::Stopping]);
 }
 
-/// Tells systemd that the daemon is alive, as often as the unit's `WatchdogSec` asks for, until
-/// `stop`. `crossing` goes through the daemon's parts before each time and says whether they live:
-/// a daemon that hangs in it is not alive.
+/// Notifies systemd's watchdog until `stop`, as often as the unit's `WatchdogSec` asks for. Before
+/// each notification, `crossing` passes through the daemon's parts and says whether they respond: a
+/// daemon that hangs there is not alive, and systemd restarts it.
 pub async fn watchdog<F>(crossing: impl Fn() -> F, stop: CancellationToken)
 where
     F: Future<Output = bool>,

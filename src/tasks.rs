@@ -1,5 +1,5 @@
-//! Every task that lives as long as the daemon is spawned here, has a name, and is waited for at
-//! shutdown. One that ends early is an error: the daemon stops, and systemd starts it anew.
+//! Spawns every task that lives as long as the daemon, gives it a name, and waits for it at
+//! shutdown. If one ends early, that is an error: the daemon stops, and systemd restarts it.
 //!
 //! Must not: hold short work; that lives in the `JoinSet` of its owner.
 
@@ -15,7 +15,7 @@ pub struct Tasks {
     stop: CancellationToken,
 }
 
-/// A task stopped although nobody asked it to.
+/// A task ended before it was asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
     #[error("the task {0:?} ended by itself")]
@@ -38,7 +38,7 @@ impl Tasks {
         });
     }
 
-    /// Ends only when a task stops too early; pends for ever while none is running.
+    /// Resolves when a task ends too early; pends for ever while none is running.
     pub async fn failed(&mut self) -> TaskError {
         match self.set.join_next().await {
             Some(Ok(name)) => TaskError::Ended(name),

@@ -1,5 +1,5 @@
-//! Logs: to stderr, one line each, for people or as JSON. Whatever a peer has sent that ends up in
-//! one, it stays one line, and a terminal has nothing to obey in it. docs/logs.md has the fields.
+//! Logs to stderr, one line each, for people or as JSON. Text of a peer in a line cannot break the
+//! line, or send commands to a terminal. docs/logs.md has the fields.
 //!
 //! Must not: be set up anywhere but in the binary.
 
@@ -32,7 +32,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// What the environment says about the log.
+/// The settings for the log in the environment.
 #[derive(Debug, Default)]
 pub struct LogEnvironment {
     /// `RUST_LOG`, which replaces the level.
@@ -43,15 +43,15 @@ pub struct LogEnvironment {
     pub no_color: bool,
 }
 
-/// What is not logged, whatever `RUST_LOG` says: each change of a file beside bridge.yaml, as the
-/// log may be such a file, and would grow by being written.
+/// Never logged, whatever `RUST_LOG` says: each change of a file beside bridge.yaml. The log may be
+/// such a file, and each line would cause the next one.
 const WITHOUT: &str = "notify=info";
 
 /// Starts logging. `verbosity` counts `-v`.
 ///
-/// The error says what is wrong with `RUST_LOG`.
+/// The error says why `RUST_LOG` is invalid.
 pub fn start(format: LogFormat, verbosity: u8, env: &LogEnvironment) -> Result<(), String> {
-    // rmcp repeats our own errors, and whole notifications.
+    // rmcp would repeat the bridge's own errors, and log whole notifications.
     let level = match verbosity {
         0 => "warn,rmcp=off,mantyx_bridge=info",
         1 => "info,rmcp=off,mantyx_bridge=debug",
@@ -86,19 +86,19 @@ pub fn start(format: LogFormat, verbosity: u8, env: &LogEnvironment) -> Result<(
     Ok(())
 }
 
-/// Whether somebody reads the log: what ends the program then belongs there.
+/// Whether logging has started: an error that ends the program then belongs in the log.
 pub fn has_started() -> bool {
     tracing::dispatcher::has_been_set()
 }
 
-/// Writes the fields of a line for people.
+/// Formats the fields of a line for people.
 fn plain_fields() -> impl for<'writer> FormatFields<'writer> + 'static {
     let write = |writer: &mut format::Writer<'_>,
                  field: &tracing::field::Field,
                  value: &dyn std::fmt::Debug| {
         match field.name() {
             "message" => write!(plain::Escaping(writer), "{value:?}"),
-            // What is told by the `log` crate's own fields stands in the line already.
+            // The line already has what these fields of the `log` crate say.
             name if name.starts_with("log.") => Ok(()),
             name => write!(plain::Escaping(writer), "{name}={value:?}"),
         }
@@ -106,13 +106,13 @@ fn plain_fields() -> impl for<'writer> FormatFields<'writer> + 'static {
     format::debug_fn(write).delimited(" ")
 }
 
-/// Writes lines of JSON, each of them plain.
+/// Writes lines of JSON, each with plain text only.
 struct JsonLines;
 
 impl io::Write for JsonLines {
-    /// Takes a whole line.
+    /// Gets a complete line.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        // Most lines are ASCII, which takes far less to see than to read characters.
+        // Most lines are ASCII; checking that is far cheaper than decoding characters.
         let is_ascii = line.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n'));
         let is_plain = |text: &str| text.chars().all(|c| is_plain(c) || c == '\n');
         if is_ascii || str::from_utf8(line).is_ok_and(is_plain) {
@@ -129,7 +129,7 @@ impl io::Write for JsonLines {
     }
 }
 
-/// A panic is an event like any other.
+/// Logs a panic like any other event.
 fn log_panic(info: &PanicHookInfo<'_>) {
     let said = info.payload_as_str().unwrap_or("no message");
     let at = info.location().map(ToString::to_string).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! TLS on the bridge's own listeners: the certificate and its key, read from files and read again
-//! when they change, and who clients are by certificates of their own.
+//! TLS on the bridge's own listeners: loads the certificate and its key from files, loads them
+//! again when they change, and authenticates clients by their own certificates.
 //!
-//! New files are taken as they are or not at all: where they are of no use, the certificate that
-//! there was stays, and the status tells.
+//! New files take effect whole or not at all. If they cannot be used, the old certificate stays,
+//! and the status says why.
 //!
 //! Must not: open a socket, or know an app.
 
@@ -26,7 +26,7 @@ use self::{
 };
 use crate::model::san::San;
 
-/// How a file is read.
+/// The function that reads a file.
 pub type Read = fn(&Path) -> io::Result<String>;
 
 /// The TLS of all listeners.
@@ -40,26 +40,27 @@ pub struct Tls {
 #[derive(Debug)]
 struct State {
     settings: Arc<Settings>,
-    /// What was found in the files last, be it of use or not.
+    /// The last content of the files, usable or not.
     seen: Contents,
     flaw: Option<Arc<FileError>>,
-    /// That the certificate should be replaced has been said.
+    /// The validity that the log has last reported.
     noted: Validity,
 }
 
-/// How the certificate is doing.
+/// The state of the certificate.
 #[derive(Debug)]
 pub struct Health {
     pub settings: Arc<Settings>,
     pub validity: Validity,
-    /// Why newer files are not used.
+    /// Why the bridge does not use newer files.
     pub flaw: Option<Arc<FileError>>,
 }
 
 impl Tls {
-    /// The TLS that `files` describe, which `read` reads.
+    /// Loads the TLS settings of `files` with `read`.
     pub fn new(files: Files, read: Read) -> Result<Self, FileError> {
-        // Before they are read: a change in between is looked at again.
+        // Hashed before they are loaded: if they change in between, the next look finds a
+        // difference.
         let seen = files.contents(read);
         let settings = Arc::new(files.load(read)?);
         told("the listeners have this certificate", &settings.facts);
@@ -73,12 +74,12 @@ impl Tls {
         Ok(tls)
     }
 
-    /// The files that it lives from.
+    /// The files that it loads.
     pub fn files(&self) -> &Files {
         &self.files
     }
 
-    /// Takes new files, if there are any; whether it did. Blocks.
+    /// Loads new files, if there are any; true if it did. Blocks.
     pub fn look(&self) -> bool {
         self.note_end();
         let seen = self.files.contents(self.read);
@@ -115,13 +116,13 @@ impl Tls {
         }
     }
 
-    /// Agrees with a client on a connection.
+    /// Performs the handshake with a client.
     pub async fn shake_hands(&self, stream: TcpStream) -> Result<Secured, Failed> {
         let server = Arc::clone(&self.state.borrow().settings.server);
         handshake::shake_hands(server, stream).await
     }
 
-    /// A certificate that has ended does not take the place of one that has not.
+    /// A valid certificate is not replaced by an expired one.
     fn unless_ended(&self, settings: Settings) -> Result<Settings, FileError> {
         let now = SystemTime::now();
         let ended = |facts: &Facts| facts.validity(now) == Validity::Ended;
@@ -135,7 +136,7 @@ impl Tls {
         Ok(settings)
     }
 
-    /// Says once that the certificate ends soon, and once that it has.
+    /// Logs once that the certificate ends soon, and once that it has ended.
     fn note_end(&self) {
         let now = self.health().validity;
         let changed = self.state.send_if_modified(|state| {
@@ -161,7 +162,7 @@ fn told(what: &str, facts: &Facts) {
     info!(names = names.join(", "), %until, "{what}");
 }
 
-/// The one that the HTTP clients have, too.
+/// The HTTP clients use the same provider.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }

@@ -1,7 +1,7 @@
-//! What was accepted of every backend, on disk: a restart forgets nothing of it.
+//! The pins of every backend, on disk, so that a restart forgets none of them.
 //!
-//! A file that is damaged is never taken for one that is not there: the daemon would trust whatever
-//! comes next. It stays as it is until the operator accepts what there is now.
+//! A damaged file never counts as a missing one: the daemon would then trust whatever the server
+//! shows next. It stays damaged until the operator accepts the present tools.
 //!
 //! Must not: decide what is accepted.
 
@@ -30,12 +30,12 @@ use crate::{
     state_dir::StateDir,
 };
 
-/// The format of the files; another one is not read.
+/// The format of the files; other formats count as damaged.
 const VERSION: u32 = 1;
-/// How soon a file is tried again that could not be written.
+/// The interval between attempts to write a file.
 const AGAIN: Duration = Duration::from_secs(15);
 
-/// One file.
+/// The content of a file.
 #[derive(Serialize, Deserialize)]
 struct File<'a> {
     version: u32,
@@ -45,7 +45,7 @@ struct File<'a> {
     pins: &'a RawValue,
 }
 
-/// What was accepted of `name`.
+/// The pins of `name`.
 pub fn load(state: &StateDir, name: &BackendName) -> Accepted {
     let damaged = |why: String| {
         warn!(backend = %name, why, "the backend's pins cannot be read");
@@ -63,7 +63,7 @@ pub fn load(state: &StateDir, name: &BackendName) -> Accepted {
     }
 }
 
-/// Writes what is accepted on `registry` into `state`, until `stop`.
+/// Writes the pins on `registry` into `state`, until `stop`.
 pub async fn keep(registry: Arc<Registry>, state: StateDir, stop: CancellationToken) {
     loop {
         let news = tokio::select! {

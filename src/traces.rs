@@ -1,10 +1,11 @@
-//! The bridge's own spans: what it did in the trace of an app's request, for a collector.
+//! The bridge's own spans: its work in the trace of an app's request, for a collector.
 //!
-//! A span is begun in a [`Context`] and ends when it is dropped. If nothing is recorded (no
-//! `OTEL_*` variable asks for traces, or the trace is not sampled), a span is nothing, and its context
-//! is the one that it was begun in, so that a trace is passed on as it came.
+//! A span begins in a [`Context`], and ends when it is dropped. If nothing is recorded (no `OTEL_*`
+//! variable asks for traces, or the trace is not sampled), a span is empty, and its context is the
+//! one that it began in. So the bridge passes the trace on as it came.
 //!
-//! Must not: wait, know what a span is about, or hold anything up: what cannot be kept is counted.
+//! Must not: wait, know the meaning of a span, or delay other work: a span that finds no room is
+//! dropped and counted.
 
 mod otlp;
 mod sampler;
@@ -24,14 +25,14 @@ use crate::{
     model::trace::Trace,
 };
 
-/// Looks an environment variable up; one that is empty is not set.
+/// Looks up an environment variable; an empty one counts as not set.
 pub type Look<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Where spans go, if anywhere.
+/// The recorder of spans, if there is one.
 #[derive(Debug, Clone, Default)]
 pub struct Traces(Option<Arc<Recorder>>);
 
-/// Where in a trace something is done, and where its spans go.
+/// A position in a trace, and the recorder of its spans.
 #[derive(Debug, Clone, Default)]
 pub struct Context {
     trace: Option<Arc<Trace>>,
@@ -47,7 +48,8 @@ struct Recorder {
 }
 
 impl Traces {
-    /// Finished spans of what `sampler` takes go to `queue`, and are counted where it is full.
+    /// Sends finished spans that `sampler` accepts to `queue`; if that is full, drops and counts
+    /// them.
     pub fn new(
         sampler: Sampler,
         queue: mpsc::Sender<Finished>,
@@ -56,12 +58,12 @@ impl Traces {
         Self(Some(Arc::new(Recorder { sampler, queue, counted })))
     }
 
-    /// What is counted of spans, if there are any.
+    /// Counters of spans, if spans are recorded.
     pub fn counted(&self) -> Option<&metrics::Spans> {
         self.0.as_ref().map(|recorder| &*recorder.counted)
     }
 
-    /// The context of what is done in `trace`. No trace is begun.
+    /// The context of work in `trace`. It does not begin a trace.
     pub fn context(&self, trace: Option<Arc<Trace>>) -> Context {
         let takes = |recorder: &&Arc<Recorder>| {
             trace.as_ref().is_some_and(|trace| recorder.sampler.takes(&trace.ids()))
@@ -69,7 +71,7 @@ impl Traces {
         Context { recorder: self.0.as_ref().filter(takes).cloned(), trace }
     }
 
-    /// Begins the span of a request that came in `trace`. Where it came in none, a trace is begun.
+    /// Begins the span of a request that came in `trace`. Without a trace, begins one.
     pub fn request(&self, trace: Option<Arc<Trace>>, name: impl fmt::Display) -> Span {
         match (&self.0, trace) {
             (Some(recorder), None) => {
@@ -91,7 +93,7 @@ impl Traces {
 }
 
 impl Context {
-    /// What is told to others, who go on from here.
+    /// The trace context for other programs that continue from here.
     pub fn trace(&self) -> Option<&Arc<Trace>> {
         self.trace.as_ref()
     }
@@ -108,7 +110,7 @@ impl Context {
 }
 
 impl Recorder {
-    /// Takes a span in, or counts it.
+    /// Queues a span, or counts it as dropped.
     fn take(&self, span: Finished) {
         if self.queue.try_send(span).is_err() {
             self.counted.dropped.of(Dropped::Full).inc();
@@ -116,7 +118,7 @@ impl Recorder {
     }
 }
 
-/// The environment variable that asks for traces, if one does.
+/// The environment variable that asks for traces, if there is one.
 fn asked_by(look: Look<'_>) -> Option<&'static str> {
     let is = |name, word: &str| look(name).is_some_and(|value| value.eq_ignore_ascii_case(word));
     if is("OTEL_SDK_DISABLED", "true") || is("OTEL_TRACES_EXPORTER", "none") {

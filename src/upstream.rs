@@ -1,4 +1,4 @@
-//! MANTYX as the bridge sees it: where it is, whose credential goes there, and the requests that
+//! MANTYX, seen from the bridge: its address, the credential that it gets, and the requests that
 //! the bridge makes itself (a run's stream, a tool's result).
 //!
 //! Must not: know backends, or let a credential out of [`Authority`].
@@ -42,29 +42,29 @@ use crate::{
 /// MANTYX's second header for a credential (agent-runs-protocol §2).
 pub const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-/// What to do when what tokens are issued for has ended.
-pub const LOG_IN_ANEW: &str = "Access was revoked, or the application is gone: log in anew, and put \
+/// The cure when the grant behind the tokens has ended.
+pub const LOG_IN_ANEW: &str = "Access was revoked, or the application is gone: log in again, and put \
                                the refresh token that you are given where \
                                upstream.oauth.refresh_token refers to.";
 
-/// How long a short question to MANTYX may take.
+/// How long MANTYX may take to answer a short request.
 const ASK_WITHIN: Duration = Duration::from_secs(15);
-/// The largest answer to one; the snapshot of an eval has all its results.
+/// The largest answer to one, in bytes; the snapshot of an eval has all its results.
 const MAX_REPLY: usize = 64 << 20;
-/// The largest refusal that is handed on, and how long it may take to come.
+/// The largest refusal that the bridge passes on, in bytes, and the time for reading it.
 const MAX_REFUSAL: usize = 64 << 10;
 const REFUSAL_WITHIN: Duration = Duration::from_secs(5);
-/// How long a stop waits for an exchange with the issuer of tokens.
+/// How long a stop waits for an exchange with the token endpoint.
 const FINISH_WITHIN: Duration = Duration::from_secs(10);
-/// The longest pause that is believed; MANTYX's limits are per minute.
+/// The longest `Retry-After` that the bridge obeys; MANTYX's limits are per minute.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
 
-/// MANTYX.
+/// MANTYX, as all parts of the bridge reach it.
 #[derive(Debug)]
 pub struct Upstream {
     base: Url,
     way: watch::Sender<Way>,
-    /// `None`: each app's own goes through.
+    /// The bridge's own credential; `None` if each app brings one.
     own: watch::Sender<Option<Authority>>,
     /// The refresh token that replaced the configured one.
     kept: KeptToken,
@@ -73,7 +73,7 @@ pub struct Upstream {
     posts: metrics::Posts,
 }
 
-/// The clients of MANTYX's requests, and the TLS that they were made of.
+/// The HTTP clients for MANTYX, and the TLS settings that they were built with.
 #[derive(Debug, Clone)]
 struct Way {
     clients: Clients,
@@ -87,7 +87,7 @@ impl Way {
     }
 }
 
-/// How the last exchange with MANTYX went.
+/// The result of the last exchange with MANTYX.
 #[derive(Debug, Clone, Default)]
 pub struct Health {
     /// `None` before the first exchange.
@@ -95,28 +95,28 @@ pub struct Health {
     pub last_error: Option<String>,
 }
 
-/// A path that cannot be asked for as it was written.
+/// A path that cannot be requested as it was written.
 #[derive(Debug, thiserror::Error)]
 #[error("the path would not reach MANTYX as it was written; send it in its normal form")]
 pub struct OddPath;
 
-/// A request brought no answer.
+/// A request got no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
     #[error(transparent)]
     OddPath(#[from] OddPath),
-    /// Of `upstream.oauth`. The text is for operators.
+    /// There is no token of `upstream.oauth`. The text is for operators.
     #[error("MANTYX cannot be shown a token: {0}")]
     Token(#[from] TokenError),
-    /// The token was refused, so that nothing was done, and there is another one now. The body was
-    /// passed on as it came, and cannot be sent again.
+    /// MANTYX refused the token, so the request had no effect, and a new token is there now. The
+    /// body was streamed, so the bridge cannot send it again.
     #[error("the token was renewed, and the request's body is gone")]
     NotTwice,
     #[error("MANTYX cannot be reached: {}", error_chain(.0))]
     Broken(reqwest::Error),
 }
 
-/// Something of MANTYX could not be read.
+/// Data of MANTYX could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("MANTYX cannot be reached: {0}")]
@@ -135,12 +135,12 @@ pub enum OpenError {
     Token(TokenError),
 }
 
-/// MANTYX's answer to a request for a stream that it does not give.
+/// MANTYX's refusal of a request for a stream.
 #[derive(Debug)]
 pub struct Refusal {
     pub status: StatusCode,
     pub headers: HeaderMap,
-    /// `None`: it is too large to be handed on, or it broke off.
+    /// `None` if it is too large to be passed on, or broke off.
     pub body: Option<Bytes>,
 }
 
@@ -161,14 +161,14 @@ impl Refusal {
         Self { status, headers, body }
     }
 
-    /// How long MANTYX wants to be left alone, as far as it is believed.
+    /// The pause that MANTYX asks for, up to [`LONGEST_PAUSE`].
     pub fn retry_after(&self) -> Duration {
         retry_after(&self.headers, SystemTime::now())
     }
 }
 
 impl OpenError {
-    /// The status, where MANTYX gave one.
+    /// The status, if MANTYX sent one.
     pub fn status(&self) -> Option<StatusCode> {
         match self {
             Self::Refused(refusal) => Some(refusal.status),
@@ -176,15 +176,15 @@ impl OpenError {
         }
     }
 
-    /// Whether another attempt is worth nothing until something else has changed than the network:
-    /// MANTYX has answered, or will not be asked.
+    /// Whether a further attempt is useless until more than the network has changed: MANTYX has
+    /// answered, or the bridge cannot send the request.
     pub fn is_answer(&self) -> bool {
         !matches!(self, Self::Unreachable(_))
     }
 }
 
 impl Upstream {
-    /// `credential` must be one that a header can carry; the configuration checks it.
+    /// `credential` must fit into a header; the configuration checks this.
     pub fn new(base: Url, tls: Option<Tls>, credential: &Credential, state: StateDir) -> Self {
         let way = Way::to(&base, tls);
         let kept = KeptToken::new(state);
@@ -200,12 +200,12 @@ impl Upstream {
         }
     }
 
-    /// What is counted of the posts of results.
+    /// Counters of posted results.
     pub fn posts(&self) -> &metrics::Posts {
         &self.posts
     }
 
-    /// Requests that are made from now on go this way, and carry this credential.
+    /// Sets the TLS and the credential of all requests from now on.
     pub fn set(&self, tls: Option<Tls>, credential: &Credential) {
         let same_way = !self.way.send_if_modified(|way| {
             let news = way.tls != tls;
@@ -216,7 +216,7 @@ impl Upstream {
         });
         let clients = self.clients();
         self.own.send_if_modified(|own| {
-            // A token that was issued goes on where the grant, and the way to it, are the same.
+            // An issued token stays in use if the grant and the TLS settings are the same.
             let same = same_way && own.as_ref().is_some_and(|own| own.is_of(credential));
             if !same {
                 *own = Authority::of(credential, &clients, &self.kept);
@@ -229,7 +229,7 @@ impl Upstream {
         self.way.borrow().clients.clone()
     }
 
-    /// Keeps a token of `upstream.oauth` at hand. Never ends.
+    /// Keeps a token of `upstream.oauth` ready. Never ends.
     pub async fn keep_authorized(&self) {
         let mut own = self.own.subscribe();
         loop {
@@ -247,18 +247,18 @@ impl Upstream {
         }
     }
 
-    /// Waits until what was asked of the issuer of tokens has been answered, and is kept: whoever
-    /// stops before that loses the refresh token that the answer brings.
+    /// Waits until every exchange with the token endpoint has ended, and its refresh token is on
+    /// disk. A process that stops earlier may lose the only valid refresh token.
     pub async fn finish(&self) {
         self.kept.finish(FINISH_WITHIN).await;
     }
 
-    /// Why there is no token of `upstream.oauth`, or none that could be renewed.
+    /// Why there is no token of `upstream.oauth`, or why its renewal failed.
     pub fn token_failure(&self) -> Option<IssueError> {
         self.own.borrow().as_ref()?.tokens()?.failure()
     }
 
-    /// The bridge's own credential; `None` where callers bring theirs.
+    /// The bridge's own credential; `None` if callers bring theirs.
     pub fn own(&self) -> Option<Authority> {
         self.own.borrow().clone()
     }
@@ -267,7 +267,7 @@ impl Upstream {
         &self.base
     }
 
-    /// The credential for `app`; `None` where it brings its own.
+    /// The credential for `app`; `None` if the app brings its own.
     pub fn authority_of(&self, app: &App) -> Option<Authority> {
         match &app.credential {
             Some(credential) => Authority::of(credential, &self.clients(), &self.kept),
@@ -279,7 +279,7 @@ impl Upstream {
         self.health.borrow().clone()
     }
 
-    /// Notes whether MANTYX answered at all.
+    /// Records whether MANTYX answered at all.
     pub fn note(&self, outcome: Result<(), &str>) {
         self.health.send_if_modified(|health| {
             let before = health.reachable;
@@ -289,8 +289,8 @@ impl Upstream {
         });
     }
 
-    /// Sends a request to `path`, which is sent as it is or not at all. `fill` gives it what it has
-    /// beside the credential: once more, where a token was refused that can be renewed.
+    /// Sends a request to `path`, unchanged or not at all. `fill` adds everything but the
+    /// credential. If MANTYX refuses a token that can be renewed, `fill` runs a second time.
     pub async fn send(
         &self,
         (method, path): (Method, &str),
@@ -312,7 +312,7 @@ impl Upstream {
         let sent = sent.await;
         match &sent {
             Ok(_) => self.note(Ok(())),
-            // What broke is the body that an app sends.
+            // The app's own body broke off, which says nothing about MANTYX.
             Err(SendError::Broken(error)) if is_of_the_body(error) => {}
             Err(SendError::Broken(error)) => self.note(Err(&error_chain(error))),
             Err(SendError::OddPath(_) | SendError::Token(_) | SendError::NotTwice) => {}
@@ -347,7 +347,7 @@ impl Upstream {
         Ok(response)
     }
 
-    /// Asks for the JSON at `path`; [`Self::text`] reads what comes.
+    /// Requests the JSON at `path`; [`Self::text`] reads the answer.
     pub async fn ask(
         &self,
         path: &str,
@@ -359,7 +359,7 @@ impl Upstream {
         Ok(response.await?)
     }
 
-    /// The whole of an answer that [`Self::ask`] gave.
+    /// The whole body of an answer to [`Self::ask`].
     pub async fn text(&self, response: reqwest::Response) -> Result<Bytes, OpenError> {
         http_client::body(response, MAX_REPLY).await.map_err(|error| match error {
             BodyError::TooLarge { .. } => OpenError::TooLarge,
@@ -376,8 +376,8 @@ impl Upstream {
 }
 
 impl Upstream {
-    /// Takes note of what MANTYX's answer to an app, whose credential `authority` is, tells of the
-    /// rate limit for posts.
+    /// Records the rate limit for posts that an answer to an app shows. `authority` is that app's
+    /// credential.
     pub fn overheard(&self, authority: &Authority, headers: &HeaderMap) {
         if headers.contains_key(rate_limit::BUCKET)
             && let Some(told) = Told::read(headers, SystemTime::now())
@@ -386,14 +386,14 @@ impl Upstream {
         }
     }
 
-    /// The rate limit of a credential, whichever run a post belongs to.
+    /// The rate limit of a credential; it covers the posts of all runs.
     fn rate_limit(&self, authority: &Authority) -> Arc<RateLimiter> {
         self.rate_limits.of(authority.id)
     }
 }
 
 impl OpenError {
-    /// Whether another credential may do better.
+    /// Whether another credential may succeed.
     pub fn is_of_the_credential(&self) -> bool {
         matches!(self.status(), Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN))
     }
@@ -410,13 +410,13 @@ impl From<SendError> for OpenError {
     }
 }
 
-/// Whether the request could not be sent because its body did not come.
+/// Whether the request failed because its body broke off.
 fn is_of_the_body(error: &reqwest::Error) -> bool {
     let causes = std::iter::successors(error.source(), |error| (**error).source());
     causes.filter_map(|error| error.downcast_ref::<hyper::Error>()).any(hyper::Error::is_user)
 }
 
-/// `Retry-After`, as far as it is believed; nothing where there is none.
+/// `Retry-After`, up to [`LONGEST_PAUSE`]; zero without the header.
 fn retry_after(headers: &HeaderMap, wall: SystemTime) -> Duration {
     http_client::retry_after(headers, wall).unwrap_or_default().min(LONGEST_PAUSE)
 }

@@ -1,11 +1,11 @@
-//! Tells when bridge.yaml may have changed, or a file beside it that is followed: its directory has,
-//! SIGHUP has come, or it is time to look.
+//! Tells when bridge.yaml, or another followed file, may have changed: its directory has changed,
+//! SIGHUP has come, or a poll is due.
 //!
-//! The directory is watched and not the file: editors and ConfigMaps put another file, or another
-//! symlink, in its place, and a watch on the old one would see nothing more. Where nothing can be
-//! watched (NFS, a limit of the system), the look from time to time is left.
+//! The watch is on the directory, not on the file: editors and ConfigMaps replace the file, or a
+//! symlink to it, and a watch on the old file would see nothing more. Where no watch is possible
+//! (NFS, a limit of the system), the polls remain.
 //!
-//! Must not: read the file, which brings events, too.
+//! Must not: read the file. Reading would cause events, too.
 
 use std::{
     io,
@@ -22,38 +22,38 @@ use tokio::{
 };
 use tracing::warn;
 
-/// The file is looked at when its directory has been quiet for so long: writes come in bursts.
+/// The directory has to be quiet for this long before a look, since writes come in bursts.
 const QUIET: Duration = Duration::from_millis(200);
-/// A directory that is never quiet is waited for no longer than this.
+/// The longest wait for a directory that is never quiet.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often the file is looked at whatever is heard.
+/// The interval of polls, with or without events.
 const POLL: Duration = Duration::from_secs(30);
 
-/// What there is to do.
+/// The reason to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum News {
-    /// The file may have another text.
+    /// The text of the file may have changed.
     MayHaveChanged,
-    /// Somebody wants it read, with all that it refers to.
+    /// SIGHUP asked for a look at the file and at all files that it refers to.
     Asked,
 }
 
-/// A watch on one file, and on those that it leads to.
+/// A watch on one file, and on the files that it refers to.
 #[derive(Debug)]
 pub struct Watch {
     changed: Arc<Notify>,
-    /// The directory has changed, and the file was not looked at since.
+    /// The directory has changed since the last look.
     noted: bool,
     hangup: Signal,
     poll: Interval,
-    /// Watches as long as it lives.
+    /// The watch ends when this is dropped.
     watcher: Option<RecommendedWatcher>,
-    /// The directories that it watches.
+    /// The watched directories.
     directories: Vec<PathBuf>,
 }
 
 impl Watch {
-    /// Watches the file at `path`. From here on, SIGHUP does not end the process.
+    /// Watches the file at `path`. From now on, SIGHUP does not end the process.
     pub fn new(path: &Path) -> io::Result<Self> {
         let changed = Arc::new(Notify::new());
         let mut poll = interval_at(Instant::now() + POLL, POLL);
@@ -69,7 +69,7 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Watches these files, too.
+    /// Also watches these files.
     pub fn follow<'p>(&mut self, paths: impl Iterator<Item = &'p Path>) {
         for path in paths {
             let directory = match path.parent() {
@@ -90,13 +90,13 @@ impl Watch {
         }
     }
 
-    /// Waits for news. What comes while nobody waits is told the next time.
+    /// Waits for news. Changes between two calls are reported by the second one.
     pub async fn next(&mut self) -> News {
         if !self.noted {
             tokio::select! {
                 _ = self.hangup.recv() => return News::Asked,
                 _ = self.poll.tick() => return News::MayHaveChanged,
-                // Kept, as whoever waits here may go away in the middle.
+                // Stored, so that the change is not lost if this future is dropped.
                 () = self.changed.notified() => self.noted = true,
             }
         }
@@ -109,14 +109,15 @@ impl Watch {
     }
 }
 
-/// Ends when nothing has changed for a while.
+/// Resolves when no change has come for [`QUIET`].
 async fn quiet(changed: &Notify) {
     while timeout(QUIET, changed.notified()).await.is_ok() {}
 }
 
 fn watcher(changed: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
     notify::recommended_watcher(move |event: notify::Result<Event>| {
-        // An error may mean that events were lost. That a file was read is no news.
+        // An error may mean that events were lost, so it counts as a change. Reading a file does
+        // not.
         if event.map_or(true, |event| !matches!(event.kind, EventKind::Access(_))) {
             changed.notify_one();
         }

@@ -1,6 +1,6 @@
 //! The thread that writes the audit log.
 //!
-//! Must not: lose its place. A line is in the file whole, or is written again.
+//! Must not: lose its position. A line is in the file completely, or it is written again.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -23,18 +23,18 @@ use tracing::{error, info};
 
 use super::{Job, Shared};
 
-/// How often a disk that did not take a line is tried again.
+/// The interval between attempts while the disk accepts no lines.
 const RETRY: Duration = Duration::from_secs(1);
-/// So much is written at once.
+/// The most bytes of one write.
 const BATCH: usize = 1 << 20;
 
 pub(super) struct Writer {
     path: PathBuf,
     /// `None` while it cannot be opened.
     file: Option<File>,
-    /// Lines that are not in the file yet, or not whole.
+    /// Lines that are not in the file, or not completely.
     lines: Vec<u8>,
-    /// How much of the first of them is.
+    /// How many bytes of the first line are in the file.
     begun: usize,
     shared: Arc<Shared>,
 }
@@ -43,9 +43,9 @@ impl Writer {
     pub(super) fn open(path: PathBuf, shared: Arc<Shared>) -> io::Result<Self> {
         let mut writer = Self { path, file: None, lines: Vec::new(), begun: 0, shared };
         match writer.reopen() {
-            // Its lines wait, as they do when the disk fills later.
+            // The lines wait, as they do when the disk fills up later.
             Err(full) if matches!(full.kind(), StorageFull | QuotaExceeded) => {
-                error!(path = %writer.path.display(), error = %full, "the audit log cannot be made");
+                error!(path = %writer.path.display(), error = %full, "the audit log cannot be created");
                 writer.shared.health().error = Some(full.to_string());
             }
             opened => opened?,
@@ -85,7 +85,7 @@ impl Writer {
         }
     }
 
-    /// Writes as much as the disk takes, and tells how that went.
+    /// Writes as much as the disk accepts, and reports the outcome.
     fn write(&mut self) {
         let outcome = self.try_write();
         let mut health = self.shared.health();
@@ -124,7 +124,7 @@ impl Writer {
         Ok(())
     }
 
-    /// So many more bytes are in the file: what is whole is done.
+    /// Records that `bytes` more are in the file; complete lines are done.
     fn wrote(&mut self, bytes: usize) {
         self.shared.waiting.fetch_sub(bytes, Ordering::Relaxed);
         self.begun += bytes;
@@ -136,7 +136,7 @@ impl Writer {
         self.shared.health().written += lines;
     }
 
-    /// Whether the path leads elsewhere by now: the file was renamed, or removed.
+    /// Whether the path names another file now: the open one was renamed or removed.
     fn has_moved(&self) -> bool {
         let Some(open) = self.file.as_ref().and_then(|file| file.metadata().ok()) else {
             return true;
@@ -145,11 +145,11 @@ impl Writer {
         !there.is_ok_and(|there| (there.dev(), there.ino()) == (open.dev(), open.ino()))
     }
 
-    /// Opens the file that is there now, and begins on a line of its own.
+    /// Opens the file that is at the path now, and begins on a new line.
     fn reopen(&mut self) -> io::Result<()> {
         let mut options = OpenOptions::new();
         let file = options.append(true).read(true).create(true).mode(0o600).open(&self.path)?;
-        // A line that was begun in another file is written whole in this one.
+        // A line that was begun in another file is written completely in this one.
         self.shared.waiting.fetch_add(self.begun, Ordering::Relaxed);
         self.begun = 0;
         if !ends_whole(&file) {
@@ -161,7 +161,7 @@ impl Writer {
     }
 }
 
-/// Whether the file ends with a line end; an earlier process may have been killed in a line.
+/// Whether the file ends with a line end; an earlier process may have been killed within a line.
 fn ends_whole(mut file: &File) -> bool {
     let is_file = file.metadata().is_ok_and(|about| about.is_file() && about.len() > 0);
     let mut last = [0];

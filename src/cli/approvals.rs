@@ -1,6 +1,6 @@
-//! `mantyx-bridge approvals`: the calls that wait for a person, and what is decided.
+//! `mantyx-bridge approvals`: lists the calls that wait for a person, and decides them.
 //!
-//! Must not: decide anything that was not named.
+//! Must not: decide a call that was not named.
 
 use std::time::{Duration, SystemTime};
 
@@ -129,7 +129,7 @@ fn shown(all: &[Shown], now: SystemTime, paper: Paper) -> String {
 }
 
 impl Shown {
-    /// One that waits, with all that is decided about, however long it is.
+    /// One waiting question with everything that the decision covers, however long it is.
     fn whole(&self, now: SystemTime, paper: Paper) -> String {
         let run = self.run_id.as_ref().map_or_else(|| "by hand".into(), |run| format!("run {run}"));
         let (since, left) = (away(&self.since, now), away(&self.deadline, now));
@@ -138,13 +138,14 @@ impl Shown {
         let Self { name, backend, app, .. } = self;
         page.note(Style::Heading, format!("{name} of {backend}, app {app}, {run}"));
         page.note(Style::Plain, format!("asked {since} ago, denied by itself in {left}"));
-        // The daemon has written out what a terminal must not be given. Every space counts.
+        // The daemon has already escaped characters that are unsafe on a terminal. Every space
+        // counts.
         let arguments = self.arguments_text.as_deref().unwrap_or_default();
         format!("{}{arguments}\n\n", page.text(paper))
     }
 }
 
-/// How far `time` is from `now`, before or after, in whole seconds.
+/// The distance between `time` and `now`, in either direction, in whole seconds.
 fn away(time: &str, now: SystemTime) -> String {
     let Ok(time) = humantime::parse_rfc3339(time) else { return "?".to_owned() };
     let distance = time.duration_since(now).or_else(|_past| now.duration_since(time));

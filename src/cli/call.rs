@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{config::Contact, model::pending};
 
-/// How long each question for the result of a call that goes on waits, in seconds.
+/// How long each request for the result of a long call waits, in seconds.
 const WAIT: u64 = 240;
 
 #[derive(Deserialize)]
@@ -26,7 +26,7 @@ struct Answer {
     error: Option<String>,
 }
 
-/// What a call that goes on is answered with, for the time being.
+/// The first answer to a long call.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Pending {
@@ -43,7 +43,7 @@ pub(super) async fn call(contact: &Contact, tool: &str, arguments: &str, json: b
     let text = tokio::select! {
         text = made(&client, tool, &arguments, &mut goes_on) => text?,
         never = tell_time(tool) => match never {},
-        // The daemon cancels a call whose caller leaves, unless it has answered it already.
+        // The daemon cancels a call whose caller hangs up, unless it has got a first answer.
         () = stop.asked() => return Err(Failure::Failed(left(goes_on.as_deref()))),
     };
     let answer: Answer = parse(&text)?;
@@ -79,8 +79,8 @@ fn read(arguments: &str) -> Result<Box<RawValue>, Failure> {
     Ok(arguments)
 }
 
-/// The last answer: that of a call which goes on is waited for, as a person would. `goes_on` is the
-/// id of such a call.
+/// The final answer: waits for the result of a long call, as a person would. `goes_on` gets the id
+/// of such a call.
 async fn made(
     client: &Client,
     tool: &str,
@@ -88,7 +88,7 @@ async fn made(
     goes_on: &mut Option<String>,
 ) -> Result<String, Failure> {
     let mut text = ask(client, tool, arguments.get()).await?;
-    // Whoever asks for a result by hand wants to know what there is now.
+    // A person who calls this tool by hand wants to see the present state.
     while tool != pending::TOOL
         && let Some(call) = pending_call(&text)
     {
@@ -106,7 +106,7 @@ async fn ask(client: &Client, tool: &str, arguments: &str) -> Result<String, Fai
     client.post("/v1/tool-calls", HeaderMap::new(), Some(body)).await?.success()
 }
 
-/// The id of the call, if `text` says that it goes on.
+/// The id of the call, if `text` says that it is a long call.
 fn pending_call(text: &str) -> Option<String> {
     let answer: Answer = serde_json::from_str(text).ok()?;
     let pending: Pending = serde_json::from_str(&answer.result?).ok()?;
@@ -117,7 +117,7 @@ fn left(goes_on: Option<&str>) -> String {
     match goes_on {
         None => "given up: the call is cancelled; it may have taken effect".to_owned(),
         Some(call) => format!(
-            "given up; the call goes on in the bridge, and its result is kept for a day:\n  \
+            "given up; the call continues in the bridge, which keeps its result for a day:\n  \
              mantyx-bridge call {} '{{\"callId\": \"{call}\"}}'",
             pending::TOOL
         ),

@@ -1,4 +1,4 @@
-//! `mantyx-bridge check`: reads the configuration alone and says what would run, or what is wrong.
+//! `mantyx-bridge check`: reads only the configuration, and shows what would run, or the mistakes.
 //!
 //! Must not: start a program, open a socket, or print a secret.
 
@@ -20,31 +20,31 @@ use crate::{
     model::ids::BackendName,
 };
 
-/// What `check` found.
+/// The result of `check`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CheckReport {
     pub file: String,
     pub ok: bool,
-    /// What would run; `None` if the file has errors.
+    /// The plan; `None` if the file has errors.
     pub plan: Option<Plan>,
     pub warnings: Vec<String>,
     pub errors: Vec<Problem>,
-    /// The errors as they are shown to people.
+    /// The errors in the form for people.
     #[serde(skip)]
     rendered_errors: String,
 }
 
-/// What `serve` would do with the file.
+/// What `serve` would do with this file.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
     pub listen: Vec<String>,
     pub upstream: String,
     pub workspace: Option<String>,
-    /// Whose credential goes to the upstream: `own`, `oauth`, `passthrough`, or none for the sandbox.
+    /// The credential for the upstream: `own`, `oauth`, `passthrough`, or none for the sandbox.
     pub credential: Option<&'static str>,
-    /// What is not usual in connections to the upstream.
+    /// Unusual TLS settings for the upstream.
     pub tls: Option<TlsPlan>,
     pub auth: &'static str,
     pub apps: Vec<AppPlan>,
@@ -58,9 +58,9 @@ pub struct Plan {
 #[serde(rename_all = "camelCase")]
 pub struct AppPlan {
     pub name: String,
-    /// `None` means all.
+    /// `None` means all backends.
     pub backends: Option<Vec<String>>,
-    /// The servers of which it may use some tools alone.
+    /// The servers of which it may use only some tools.
     pub some_tools_of: Vec<String>,
 }
 
@@ -74,11 +74,11 @@ pub struct BackendPlan {
     pub reached: Reached,
     /// The prefix of its tools, for an MCP server.
     pub prefix: Option<String>,
-    /// Whether an MCP server's annotations are believed.
+    /// Whether the bridge trusts the annotations of an MCP server.
     pub trust_annotations: bool,
-    /// What becomes of what was not accepted.
+    /// What the bridge does with tools that were not accepted: the value of `pin`.
     pub pin: &'static str,
-    /// Whose signature an agent's card has to have, where that is looked at.
+    /// The signature that an agent's card must have, if one is configured.
     pub signature: Option<SignaturePlan>,
     /// Whether a person is asked before some of its calls.
     pub approve: bool,
@@ -86,30 +86,30 @@ pub struct BackendPlan {
     pub on_unavailable: &'static str,
     pub refresh: String,
     pub call_timeout: String,
-    /// After how long a call is answered for the time being.
+    /// The time after which a call gets a first answer.
     pub pending_after: Option<String>,
     pub concurrency: usize,
 }
 
-/// Whose signature the card of an agent has to have.
+/// The signature that the card of an agent must have.
 #[derive(Debug, Serialize)]
 pub struct SignaturePlan {
-    /// How many keys there are.
+    /// The number of keys.
     pub keys: usize,
     pub required: bool,
 }
 
-/// How a backend is reached.
+/// How the bridge reaches a backend.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase", tag = "reached")]
 pub enum Reached {
     /// A child process with exactly these arguments.
     Stdio(Line),
-    /// The same, for each call.
+    /// A child process for each call.
     Command(Line),
-    /// An address; of the headers only the names, and where tokens for it come from.
+    /// An address, the names of its headers, and the source of its tokens.
     Url { url: String, headers: Vec<String>, oauth: Option<String>, tls: Option<TlsPlan> },
-    /// A request for each call; of the headers only the names.
+    /// A request for each call, with the names of its headers.
     Request { method: String, url: String, headers: Vec<String>, tls: Option<TlsPlan> },
     /// An Agent Card in a file.
     File { path: String, tls: Option<TlsPlan> },
@@ -117,24 +117,24 @@ pub enum Reached {
     Bundled,
 }
 
-/// What is not usual in TLS connections to one server.
+/// Unusual TLS settings for one server.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TlsPlan {
-    /// How many authorities are trusted in place of this machine's; `None`: this machine's are.
+    /// The number of authorities that replace the machine's; `None` if the machine's are trusted.
     pub authorities: Option<usize>,
-    /// Whether the server is shown a certificate.
+    /// Whether the server gets a client certificate.
     pub shows_certificate: bool,
 }
 
-/// How a program is started.
+/// The command line and the environment of a program.
 #[derive(Debug, Serialize)]
 pub struct Line {
     pub argv: Vec<String>,
-    /// The names alone.
+    /// The names of the variables, without values.
     pub env: Vec<String>,
     pub cwd: Option<String>,
-    /// What keeps it from files, where that is configured.
+    /// The limits on the files that it can read and write, if configured.
     pub sandbox: Option<SandboxLine>,
 }
 
@@ -151,7 +151,7 @@ pub fn check(path: Option<&Path>, env: &Environment) -> CheckReport {
     report(path, env, |_config| Vec::new())
 }
 
-/// [`check`], with the warnings that `look` adds to those about the file.
+/// [`check`], with further warnings from `look`.
 fn report(
     path: Option<&Path>,
     env: &Environment,
@@ -174,7 +174,7 @@ fn report(
     }
 }
 
-/// A warning for each program that can read files of the bridge's own, on this system and as this
+/// A warning for each program that could read the bridge's own files, on this system and as this
 /// user.
 fn exposures(config: &Config) -> Vec<String> {
     let programs = config.backends.values().filter_map(|it| Some((&it.name, it.program()?)));
@@ -186,7 +186,7 @@ fn exposures(config: &Config) -> Vec<String> {
     exposed.collect()
 }
 
-/// Runs the command; whether the file is good.
+/// Runs the command; true if the file is valid.
 pub fn run(path: Option<&Path>, json: bool, out: &mut dyn io::Write) -> io::Result<bool> {
     let report = report(path, &Environment::of_process(), exposures);
     if json {
@@ -527,7 +527,7 @@ impl fmt::Display for BackendPlan {
             writeln!(f, "  tools    {tools}{trust}")?;
         }
         if let Some(SignaturePlan { keys, required }) = &self.signature {
-            let otherwise = if *required { "" } else { "; one that is not is told of, and taken" };
+            let otherwise = if *required { "" } else { "; an unsigned one is reported, and taken" };
             let whose = match keys {
                 1 => "the key that is configured".to_owned(),
                 many => format!("one of {many} keys"),
@@ -541,7 +541,7 @@ impl fmt::Display for BackendPlan {
         let pending = self.pending_after.as_ref();
         let pending = pending.map(|after| format!(", pending after {after}")).unwrap_or_default();
         if self.kind == "local" {
-            // Nothing of it is fetched, and it is never down.
+            // A local tool has nothing to fetch, and is never down.
             let (calls, each) = (self.concurrency, &self.call_timeout);
             return writeln!(f, "  limits   {calls} calls at once, {each} each{pending}{required}");
         }
@@ -554,14 +554,15 @@ impl fmt::Display for BackendPlan {
             ("enforce", _) => {
                 writeln!(f, "  pin      what changes is withdrawn until it is accepted")
             }
-            // The bundled agent has none.
+            // The bundled agent has no pins.
             ("warn", _) | (_, Reached::Bundled) => Ok(()),
-            _ => writeln!(f, "  pin      off: nobody is told what changes"),
+            _ => writeln!(f, "  pin      off: changes are not reported"),
         }
     }
 }
 
-/// An argument as a reader can tell it from its neighbours. Nothing is run through a shell.
+/// An argument, quoted where a reader could not tell it from the next one. The bridge uses no
+/// shell.
 fn quoted(arg: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./:=@+,%*{}$".contains(c);
     if !arg.is_empty() && arg.chars().all(plain) { arg.to_owned() } else { format!("{arg:?}") }

@@ -25,9 +25,9 @@ use crate::{
     tls::{files::first_certificate, pin},
 };
 
-/// The largest answer that is read.
+/// The largest answer, in bytes.
 const MAX_ANSWER: usize = 64 << 20;
-/// How long the daemon may take to show what it knows.
+/// How long the daemon may take to answer a read request.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A connection to the daemon that a configuration describes.
@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(super) struct Client {
     http: http_client::Client,
     base: String,
-    /// Where it listens, for people.
+    /// The daemon's address, for people.
     place: String,
     token: SecretString,
     state_dir: PathBuf,
@@ -66,7 +66,7 @@ impl Client {
         };
         let Listen { tcp, unix, tls, .. } = &contact.listen;
         let (http, base, place) = match (address(tcp), unix, tls) {
-            // It may want a certificate over TLS; here, a token is enough in any case.
+            // TLS may require a client certificate; on the unix socket, a token always suffices.
             (None, Some(path), _) | (Some(_), Some(path), Some(_)) => {
                 let place = path.display().to_string();
                 (http_client::over_unix(path), "http://localhost".to_owned(), place)
@@ -74,12 +74,12 @@ impl Client {
             (Some(address), _, tls) => {
                 let scheme = if tls.is_some() { "https" } else { "http" };
                 let base = match address.port() {
-                    // The port was free to choose; the daemon noted which it got.
+                    // The configured port is 0; the daemon has written down which port it got.
                     0 => {
                         let urls = state.listen().map_err(|error| failed(&error))?;
                         let prefix = format!("{scheme}://");
                         let url = urls.into_iter().find(|url| url.starts_with(&prefix));
-                        url.ok_or_else(|| Failure::Failed("the daemon noted no port".to_owned()))?
+                        url.ok_or_else(|| Failure::Failed("its port is not known".to_owned()))?
                     }
                     _ => format!("{scheme}://{}", reachable(address)),
                 };
@@ -99,7 +99,7 @@ impl Client {
         self.http.request(method, url).bearer_auth(self.token.expose_secret())
     }
 
-    /// Sends `body`, which is JSON, and waits for the answer as long as it takes.
+    /// Sends the JSON `body`, and waits for the answer without a limit.
     pub(super) async fn post(
         &self,
         path: &str,
@@ -113,7 +113,7 @@ impl Client {
         self.reply(request).await
     }
 
-    /// Asks for `path`; anything but a success is a failure in the daemon's words.
+    /// Requests `path`; any answer but a success is a failure in the daemon's words.
     pub(super) async fn get(&self, path: &str) -> Result<String, Failure> {
         self.reply(self.request(Method::GET, path).timeout(PATIENCE)).await?.success()
     }
@@ -124,8 +124,8 @@ impl Client {
         self.reply(request).await?.success()
     }
 
-    /// What shows the daemon that this is its operator: empty where the state directory has no such
-    /// thing for whoever asks.
+    /// The header that authenticates the operator; empty if this user cannot read the operator's
+    /// secret in the state directory.
     pub(super) fn operator(&self) -> HeaderMap {
         let secret = StateDir::new(self.state_dir.clone()).existing_operator().ok().flatten();
         let value = secret.and_then(|secret| HeaderValue::try_from(secret.expose_secret()).ok());
@@ -173,7 +173,7 @@ impl Client {
         Ok(Reply { status, text: String::from_utf8_lossy(&body).into_owned() })
     }
 
-    /// Why there is no answer.
+    /// Explains why there is no answer.
     fn away(&self, error: reqwest::Error) -> Failure {
         let place = &self.place;
         Failure::Failed(match nobody(&error) {
@@ -192,7 +192,7 @@ impl Client {
     }
 }
 
-/// Which of the daemon's addresses to ask: loopback, where there is one.
+/// The daemon's address to use: a loopback one, if there is one.
 fn address(tcp: &[SocketAddr]) -> Option<SocketAddr> {
     tcp.iter().find(|address| address.ip().is_loopback()).or_else(|| tcp.first()).copied()
 }
@@ -208,8 +208,8 @@ fn trusting(files: &Files) -> Result<http_client::Client, Failure> {
     }
     let text = std::fs::read_to_string(&files.cert).map_err(|error| {
         Failure::Failed(format!(
-            "the daemon's certificate {} cannot be read: {error}; whoever uses the command line \
-             needs it, and no key",
+            "the daemon's certificate {} cannot be read: {error}; the user of the command line \
+             has to be able to read it, but not its key",
             files.cert.display()
         ))
     })?;
@@ -218,7 +218,7 @@ fn trusting(files: &Files) -> Result<http_client::Client, Failure> {
     Ok(http_client::over_tls(pin::client(certificate)))
 }
 
-/// How a listener on `address` is reached from here.
+/// The address at which this machine reaches a listener on `address`.
 fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(match address.is_ipv4() {
@@ -229,13 +229,13 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-/// Whether the error says that somebody else has the daemon's address.
+/// Whether the error means that another program has the daemon's address.
 fn is_foreign_certificate(error: &reqwest::Error) -> bool {
     let foreign = CertificateError::ApplicationVerificationFailure.into();
     tls_error(error) == Some(&foreign)
 }
 
-/// Whether the error says that there is no listener.
+/// Whether the error means that no program listens there.
 fn nobody(error: &reqwest::Error) -> bool {
     let mut next: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = next {
@@ -255,7 +255,7 @@ impl Reply {
         #[derive(serde::Deserialize)]
         struct Refusal {
             message: Option<String>,
-            /// The code where there is a message, and the sentence where there is none.
+            /// The error's code if there is a `message`, and its sentence if not.
             error: Option<String>,
         }
         if self.status.is_success() {

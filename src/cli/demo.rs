@@ -1,10 +1,10 @@
-//! `mantyx-bridge demo`: the main job on this machine, with nothing configured.
+//! `mantyx-bridge demo`: the bridge's main work on this machine, without any configuration.
 //!
 //! Everything is real but the model: the daemon, a child process that speaks MCP, an agent that
-//! speaks A2A, and a MANTYX whose wire is real and whose model is a script. The demo is an app of
+//! speaks A2A, and a MANTYX with the real protocol and a script for a model. The demo is an app of
 //! the bridge like any other: it knows a base URL and a token.
 //!
-//! Must not: leave anything behind, or need a network.
+//! Must not: leave files or processes behind, or need a network.
 
 use std::{path::Path, time::Duration};
 
@@ -33,7 +33,7 @@ a2a:
   desk: {bundled: true}
 ";
 
-/// What the sandbox's model is told to do: a line that names a tool is a call of it.
+/// The prompt for the sandbox's model: a line that begins with a tool's name calls that tool.
 const PROMPT: &str = "\
 Let me work that out with the tools of the intranet.
 demo_add {\"a\": 19, \"b\": 23}
@@ -77,7 +77,7 @@ pub(super) async fn demo(env: &Environment) -> Outcome {
         let (done, stop) = oneshot::channel::<()>();
         let running = daemon.run(
             async {
-                // Dropped or sent: either way the demo is over.
+                // Sent or dropped: either way the demo is over.
                 let _over = stop.await;
             },
             std::future::pending(),
@@ -139,7 +139,7 @@ impl App {
         }
     }
 
-    /// Submits a spec that knows nothing of the backends; the bridge puts their tools in.
+    /// Submits a spec without any backends; the bridge injects their tools.
     async fn submit(&self) -> Result<String, Failure> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]

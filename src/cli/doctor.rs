@@ -1,5 +1,5 @@
-//! `mantyx-bridge doctor`: the file, then the upstream and every backend dialled, each step with its
-//! verdict and its cure.
+//! `mantyx-bridge doctor`: checks the file, dials the upstream and every backend, and prints a
+//! verdict and a cure for each step.
 //!
 //! It needs no daemon, and dials as the daemon does: a handshake and a catalog, never a call.
 //!
@@ -24,9 +24,9 @@ use crate::{
     state_dir::{EXPOSED, StateDir},
 };
 
-/// How long one of them may take.
+/// How long one check may take.
 const LIMIT: Duration = Duration::from_secs(30);
-/// How many are examined at once: every one may be a program that starts.
+/// How many checks run at once: each may start a program.
 const AT_ONCE: usize = 8;
 
 pub(super) async fn doctor(
@@ -61,8 +61,8 @@ pub(super) async fn doctor(
         check.begin("journal");
         check.warn(
             format!("a damaged journal was set aside as {}", damaged.display()),
-            "look after the disk; `mantyx-bridge status` says what was lost of late. Delete the file \
-             when nobody wants to look at it any more",
+            "check the disk; `mantyx-bridge status` shows what was lost in the last 24 h. Delete \
+             the file when you do not need it any more",
         );
     }
     let file = check.into_examined("file", &path.display().to_string());
@@ -82,7 +82,7 @@ pub(super) async fn doctor(
     let done =
         stream::iter(checks).buffered(AT_ONCE).map(|examined| examined.without(&config.secrets));
     let report = tell(done, json).await;
-    // Also where nobody reads the report any more.
+    // Also if printing the report has failed.
     context.finish().await;
     let report = report?;
     if json {
@@ -91,11 +91,11 @@ pub(super) async fn doctor(
     } else {
         print(&format!("{}\n", report.summary()))?;
     }
-    // What failed has been told.
+    // The report has already named the failures.
     if report.ok { Ok(()) } else { Err(Failure::Failed(String::new())) }
 }
 
-/// Tells each result as it comes, and gives them all.
+/// Prints each result as it comes, and returns all of them.
 async fn tell(done: impl Stream<Item = Examined>, json: bool) -> Result<Report, Failure> {
     let mut done = pin!(done);
     let mut report = Report::default();
@@ -108,7 +108,7 @@ async fn tell(done: impl Stream<Item = Examined>, json: bool) -> Result<Report, 
     Ok(report)
 }
 
-/// Examines one within [`LIMIT`]; what was found until then is kept.
+/// Runs one check within [`LIMIT`], and keeps the steps that ended in time.
 async fn bounded(
     kind: &'static str,
     name: &str,

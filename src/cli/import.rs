@@ -1,10 +1,10 @@
-//! `mantyx-bridge import FILE`: an mcpServers file of Claude Desktop, Cursor or VS Code as the `mcp:`
-//! part of a bridge.yaml.
+//! `mantyx-bridge import FILE`: an mcpServers file of Claude Desktop, Cursor or VS Code as the
+//! `mcp:` part of a bridge.yaml.
 //!
-//! What the file holds is translated or told: a key that the bridge has no use for, a name that had
-//! to change, and a secret, in whose place a reference to an environment variable comes.
+//! Everything in the file is translated or reported. Reported are keys that the bridge does not
+//! have, names that had to change, and secrets, which become references to environment variables.
 //!
-//! Must not: print a secret, or start what it reads of.
+//! Must not: print a secret, or start a program of the file.
 
 mod entry;
 mod jsonc;
@@ -20,13 +20,13 @@ use crate::{
     model::{ids::BackendName, json::Members},
 };
 
-/// What came out of the files.
+/// The contents of the files.
 #[derive(Debug, Default)]
 pub(super) struct Imported {
     servers: Vec<Server>,
-    /// Names that are taken besides.
+    /// Further names that are taken.
     reserved: Vec<String>,
-    /// What the file says and the output does not, one sentence each.
+    /// Parts of the files that the output lacks, one sentence each.
     notes: Vec<String>,
     vault: Vault,
 }
@@ -46,7 +46,7 @@ pub(super) fn import(file: &Path, output: Option<&Path>, env: &Environment) -> O
     Ok(())
 }
 
-/// Writes a file that must not be there yet.
+/// Creates a file; fails if it exists.
 fn write_new(path: &Path, text: &str) -> Outcome {
     let file = fs::OpenOptions::new().write(true).create_new(true).open(path);
     let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
@@ -68,11 +68,11 @@ impl Imported {
         self.add(&file.text, workspace(&absolute)).map_err(failed)
     }
 
-    /// `workspace` is what `${workspaceFolder}` means.
+    /// `workspace` is the value of `${workspaceFolder}`.
     fn add(&mut self, text: &str, workspace: Option<&Path>) -> Result<(), String> {
         let text = jsonc::to_json(text);
         let root = Members::read(&text).map_err(|error| match error.is_data() {
-            // The reader's own words would repeat the value.
+            // The parser's own message would quote the value.
             true => "it is not JSON with an object at its top".to_owned(),
             false => format!("it is not JSON: {error}"),
         })?;
@@ -96,7 +96,7 @@ impl Imported {
         Ok(())
     }
 
-    /// `name` as a backend can have it, different from those before.
+    /// `name` as a legal and unused name of a backend.
     pub(super) fn legal_name(&self, name: &str) -> String {
         let legal = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
         let mut base: String = name.chars().map(legal).take(BackendName::MAX_LEN).collect();
@@ -118,12 +118,12 @@ impl Imported {
         found
     }
 
-    /// How many servers there are, those that are only comments included.
+    /// The number of servers, including those that are only comments.
     pub(super) fn count(&self) -> usize {
         self.servers.len()
     }
 
-    /// `name` is somebody else's.
+    /// Marks `name` as taken.
     pub(super) fn reserve(&mut self, name: &str) {
         self.reserved.push(name.to_owned());
     }
@@ -133,12 +133,12 @@ impl Imported {
         self.servers.push(Server::at(name, url));
     }
 
-    /// `url` of the backend `name`, references in place of its secrets.
+    /// The `url` of the backend `name`, with references in place of secrets.
     pub(super) fn hide_in(&mut self, name: &str, url: &str) -> String {
         self.vault.hide(url, secrets::Place { server: name, key: "url", is_variable: false })
     }
 
-    /// `env` with some value for each variable that is still to be set.
+    /// `env`, with a placeholder for each variable that is not set yet.
     pub(super) fn with_variables(&self, env: &Environment) -> Environment {
         let wanted = self.vault.variables(env);
         wanted.iter().fold(env.clone(), |env, (name, _)| env.with_var(name, "to_be_set"))
@@ -152,7 +152,7 @@ impl Imported {
         text
     }
 
-    /// What has to be done, and what was left out.
+    /// The steps that remain for the user, and the omitted parts.
     pub(super) fn remarks(&self, env: &Environment) -> String {
         let mut text = String::new();
         for note in &self.notes {
@@ -169,14 +169,15 @@ impl Imported {
     }
 }
 
-/// The servers of the file: Claude Desktop and Cursor, VS Code's mcp.json, VS Code's settings.json.
+/// The servers in the file: of Claude Desktop and Cursor, of VS Code's mcp.json, or of VS Code's
+/// settings.json.
 fn section<'a>(root: &Members<'a>) -> Option<&'a serde_json::value::RawValue> {
     root.get("mcpServers")
         .or_else(|| root.get("servers"))
         .or_else(|| Members::read(root.get("mcp")?.get()).ok()?.get("servers"))
 }
 
-/// The folder that a project's own file belongs to.
+/// The folder of the project that the file belongs to.
 fn workspace(file: &Path) -> Option<&Path> {
     let directory = file.parent()?;
     let name = directory.file_name()?;

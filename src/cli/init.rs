@@ -1,7 +1,7 @@
-//! `mantyx-bridge init`: writes a first bridge.yaml, with what it is told, what it is answered, and
-//! what it finds.
+//! `mantyx-bridge init`: writes a first bridge.yaml from its arguments, from the user's answers,
+//! and from the files that it finds.
 //!
-//! Must not: write over a file unasked, or write a secret into one.
+//! Must not: overwrite a file unasked, or write a secret into one.
 
 mod ask;
 mod draft;
@@ -19,7 +19,7 @@ use self::{ask::Asker, draft::Draft, probe::Kind};
 use super::{Failure, Outcome, complain, import::Imported, print};
 use crate::config::{Config, Environment};
 
-/// What can be said on the command line.
+/// The arguments of `init`.
 #[derive(Debug, Args)]
 pub(super) struct Settings {
     /// The file to write
@@ -73,7 +73,7 @@ pub(super) async fn init(settings: &Settings, env: &Environment) -> Outcome {
     ))
 }
 
-/// Puts together what the file will say.
+/// Collects the contents of the file.
 async fn collect(
     settings: &Settings,
     asker: &mut Asker,
@@ -93,7 +93,7 @@ async fn collect(
     for path in usual_places(env) {
         let is_named = settings.import.iter().any(|named| same_file(named, &path));
         let mut found = Imported::default();
-        // A file that is none of ours is none of anybody's business here.
+        // `init` does not report problems in other programs' files that the user has not named.
         if is_named || found.load(&path, env).is_err() || found.count() == 0 {
             continue;
         }
@@ -130,8 +130,8 @@ fn ask_workspace(asker: &mut Asker) -> Result<Option<String>, Failure> {
     Ok(None)
 }
 
-/// Tries what is at `url` and adds it, up or not; where there is somebody to ask, one that is not
-/// up only on their word.
+/// Probes `url` and adds it, whether or not it responds. If a person can answer, one that does not
+/// respond is added only if they agree.
 async fn add(
     draft: &mut Draft,
     kind: Kind,
@@ -167,12 +167,12 @@ async fn add(
     Ok(())
 }
 
-/// `url` without what may be secret in it; a user or a password it cannot hold.
+/// `url` without the parts that may be secret. It cannot hold a user or a password.
 fn shown(url: &str) -> &str {
     url.split(['?', '#']).next().unwrap_or_default()
 }
 
-/// Where other products keep their MCP servers on Linux.
+/// The files where other programs keep their MCP servers on Linux.
 fn usual_places(env: &Environment) -> Vec<PathBuf> {
     const OF_A_USER: [&str; 4] = [
         ".claude.json",
@@ -184,7 +184,7 @@ fn usual_places(env: &Environment) -> Vec<PathBuf> {
     let home = env.filled_var("HOME").map(Path::new);
     let users = home.into_iter().flat_map(|home| OF_A_USER.map(|place| home.join(place)));
     let places = users.chain(OF_A_PROJECT.map(PathBuf::from)).filter(|path| path.is_file());
-    // In the home directory, the two are one.
+    // In the home directory, a user's file and a project's file can be the same.
     let mut known: Vec<PathBuf> = Vec::new();
     for place in places {
         if !known.iter().any(|known| same_file(known, &place)) {

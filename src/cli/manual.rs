@@ -1,4 +1,4 @@
-//! `mantyx-bridge completions` and `man`: what shells and `man` are told of the command line.
+//! `mantyx-bridge completions` and `man`: completion scripts and manual pages for the command line.
 //!
 //! Must not: know a subcommand by name; clap knows them.
 
@@ -11,13 +11,13 @@ use super::{Cli, Failure, Outcome, print};
 pub(super) fn completions(shell: Shell) -> Outcome {
     let mut command = Cli::command();
     let name = command.get_name().to_owned();
-    // The generators panic where they cannot write, so they write to memory.
+    // The generators panic if writing fails, so they write to memory.
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command, name, &mut script);
     print(&String::from_utf8_lossy(&script))
 }
 
-/// The page of the whole command, or that of the subcommand `of`.
+/// The page of the whole command, or of the subcommand `of`.
 pub(super) fn man(of: Option<&str>) -> Outcome {
     let mut command = Cli::command();
     command.build();

@@ -1,6 +1,6 @@
-//! Text for people: lines of styled pieces, and tables, as wide as there is room.
+//! Formats text for people: lines of styled pieces, and tables, within the width of the output.
 //!
-//! Must not: know what it says.
+//! Must not: know its content.
 
 use std::io;
 
@@ -31,16 +31,16 @@ impl Style {
     }
 }
 
-/// What a page is written on.
+/// The properties of an output.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Paper {
     pub(super) colours: bool,
-    /// Lines are cut here.
+    /// Lines are cut at this width.
     pub(super) columns: Option<usize>,
 }
 
 impl Paper {
-    /// What stdout is.
+    /// The properties of stdout.
     pub(super) fn stdout() -> Self {
         let out = io::stdout();
         Self { colours: colours(&out), columns: Size::of(&out).map(|size| size.columns) }
@@ -57,28 +57,28 @@ pub(super) struct Page(Vec<Line>);
 #[derive(Debug)]
 struct Line {
     pieces: Vec<Piece>,
-    /// It is worth more than one line of a terminal.
+    /// The line may take more than one line of a terminal.
     is_whole: bool,
 }
 
 impl Page {
-    /// A line that is cut where there is no room for it.
+    /// Adds a line that is cut to the width of the output.
     pub(super) fn line(&mut self, style: Style, text: impl AsRef<str>) {
         self.0.push(Line { pieces: vec![(style, one_line(text.as_ref()))], is_whole: false });
     }
 
-    /// A line that the terminal may wrap.
+    /// Adds a line that the terminal may wrap.
     pub(super) fn note(&mut self, style: Style, text: impl AsRef<str>) {
         self.0.push(Line { pieces: vec![(style, one_line(text.as_ref()))], is_whole: true });
     }
 
-    /// A line with its spaces as they are, which the terminal may wrap.
+    /// Adds a line that keeps its spaces, and that the terminal may wrap.
     pub(super) fn verbatim(&mut self, style: Style, text: &str) {
         let text = plain(text).replace(['\n', '\t'], " ");
         self.0.push(Line { pieces: vec![(style, text)], is_whole: true });
     }
 
-    /// Rows in columns as wide as they need to be, below a heading.
+    /// Adds a table: a heading, and columns as wide as their contents.
     pub(super) fn table<const N: usize>(&mut self, heading: [&str; N], rows: Vec<[Piece; N]>) {
         let heading = heading.map(|text| (Style::Heading, text.to_owned()));
         let rows: Vec<[Piece; N]> = std::iter::once(heading)
@@ -104,7 +104,7 @@ impl Page {
         }
     }
 
-    /// The lines as they are written; each is cut, be it worth more or not, if `strict`.
+    /// The lines as they are written. With `strict`, all of them are cut, wrapped ones too.
     pub(super) fn lines(&self, paper: Paper, strict: bool) -> Vec<String> {
         let cut_at = |line: &Line| paper.columns.filter(|_| strict || !line.is_whole);
         self.0.iter().map(|line| write(&line.pieces, paper.colours, cut_at(line))).collect()

@@ -1,4 +1,4 @@
-//! `mantyx-bridge run`: one agent run by the daemon, its answer as it is said.
+//! `mantyx-bridge run`: runs one agent run through the daemon, and prints its answer as it comes.
 //!
 //! Must not: answer a call; the daemon does.
 
@@ -24,22 +24,23 @@ use super::{
 };
 use crate::{config::Contact, sse::Framer};
 
-/// MANTYX wants a system prompt of a run that names no agent (agent-runs-protocol §4).
+/// MANTYX requires a system prompt for a run that names no agent (agent-runs-protocol §4).
 const SYSTEM: &str = "You are a helpful assistant.";
-/// An event of a run, at most.
+/// The largest event of a run, in bytes.
 const MAX_EVENT: usize = 16 << 20;
-/// How often in a row a stream is opened again that brings nothing, and the first wait before it.
+/// How many streams in a row may bring no event before the command gives up, and the first wait
+/// between them.
 const TRIES: u32 = 6;
 const WAIT: Duration = Duration::from_millis(250);
-/// How long MANTYX may take to say that a run is cancelled, and the daemon to name a new one.
+/// How long MANTYX may take to confirm a cancellation, and the daemon to name a new run.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What can be said on the command line.
+/// The arguments of `run`.
 #[derive(Debug, Args)]
 pub(super) struct Settings {
     /// What the model is asked; `-` reads it from stdin
     prompt: String,
-    /// What the model is told to be [default: a helpful assistant]
+    /// The system prompt [default: a helpful assistant]
     #[arg(long, value_name = "TEXT", conflicts_with = "agent")]
     system: Option<String>,
     /// The model, by its id in MANTYX [default: that of the workspace]
@@ -84,7 +85,8 @@ pub(super) async fn run(contact: &Contact, settings: Settings) -> Outcome {
     let run = tokio::select! {
         run = &mut submitting => run?,
         () = stop.asked() => {
-            // It may exist by now, and would run on without anybody.
+            // The run may exist by now, and would continue without a reader: waits for its id, to
+            // cancel it.
             let Ok(run) = timeout(PATIENCE, submitting).await else {
                 return Err(Failure::Failed("given up; the run may have begun".to_owned()));
             };
@@ -111,7 +113,7 @@ pub(super) async fn run(contact: &Contact, settings: Settings) -> Outcome {
         }
     };
     if matches!(ended, Err(Failure::Gone)) {
-        // Whoever does not read on leaves, as with Ctrl-C.
+        // The reader of stdout is gone: cancels the run, as on Ctrl-C.
         cancel(&client, &run).await?;
     }
     ended
@@ -163,7 +165,7 @@ async fn submit(client: &Client, headers: HeaderMap, spec: String) -> Result<Sub
     parse(&client.post("/v1/runs", headers, Some(spec)).await?.success()?)
 }
 
-/// Cancels the run upstream. One that has ended by itself is as well.
+/// Cancels the run at MANTYX. A run that has already ended counts as cancelled.
 async fn cancel(client: &Client, run: &Submitted) -> Outcome {
     let Some(run) = run.stream_url.strip_suffix("/stream") else { return Ok(()) };
     let path = format!("{run}/cancel");
@@ -177,7 +179,7 @@ async fn cancel(client: &Client, run: &Submitted) -> Outcome {
     }
 }
 
-/// Shows the run until its last event, over broken streams.
+/// Prints the run until its last event; opens broken streams again.
 async fn follow(client: &Client, run: &Submitted, json: bool) -> Outcome {
     let mut reader = Reader { json, last: None, transcript: Transcript::default() };
     let mut tries = 0;
@@ -208,10 +210,10 @@ struct Reader {
 }
 
 impl Reader {
-    /// How the run ended; `None` if the stream did before it.
+    /// Reads until the run ends; `None` if the stream ended first.
     async fn read(&mut self, mut response: reqwest::Response) -> Result<Option<End>, Failure> {
         let mut framer = Framer::new(MAX_EVENT);
-        // A stream that breaks is opened again, however it broke.
+        // Any break of the stream is handled by opening it again.
         while let Ok(Some(chunk)) = response.chunk().await {
             framer.push(&chunk);
             while let Some(frame) =
@@ -234,7 +236,7 @@ impl Reader {
         if self.json {
             print(&format!("{}\n", data.replace('\n', " ")))?;
         }
-        // What is no event of a run is not for us.
+        // Ignores frames that are no events of a run.
         let Some(event) = Event::read(data) else { return Ok(None) };
         let (shown, end) = self.transcript.take(&event);
         for piece in shown.into_iter().filter(|_| !self.json) {
@@ -247,12 +249,12 @@ impl Reader {
     }
 }
 
-/// One line on stderr.
+/// Prints one line to stderr.
 fn tell(line: &str) {
     let err = io::stderr();
     let line = one_line(line);
     let Some(Size { columns, .. }) = Size::of(&err) else { return complain(&line) };
     let (on, off) = if colours(&err) { ("\x1b[2m", "\x1b[0m") } else { ("", "") };
-    // With stderr closed there is nobody to tell.
+    // Without stderr, there is no one to inform.
     let _closed = writeln!(err.lock(), "{on}{}{off}", cut(&line, columns));
 }

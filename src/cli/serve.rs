@@ -1,5 +1,5 @@
-//! `mantyx-bridge serve`: the daemon in the foreground, until SIGTERM or SIGINT. SIGHUP has the
-//! configuration read again.
+//! `mantyx-bridge serve`: runs the daemon in the foreground, until SIGTERM or SIGINT. On SIGHUP,
+//! the daemon reads its configuration again.
 //!
 //! Must not: daemonize; that is for systemd.
 
@@ -27,7 +27,7 @@ pub(super) async fn serve(
     env: Environment,
     handed: Vec<ActivatedSocket>,
 ) -> Outcome {
-    // Before the file is read, so that no change of it is missed.
+    // Begins before the file is read, so that no change is missed.
     let watch = Watch::new(&path)?;
     let (config, file) = ConfigFile::load(path, env.clone())?;
     for warning in &config.warnings {
@@ -40,7 +40,7 @@ pub(super) async fn serve(
     let options = Options { launcher: std::env::current_exe().ok(), handed, reload, traces };
     let signals = Mutex::new(Stop::new()?);
     let daemon = Daemon::build(config, options).await.map_err(|error| cannot_start(&error))?;
-    // One listener for both: a second one, which is asked later, takes two signals for one.
+    // One listener for both waits: a second listener would count one signal as two.
     let asked = async || signals.lock().await.asked().await;
     daemon.run(asked(), asked()).await.map_err(|failed| {
         error!(error = %error_chain(&failed), "the daemon cannot go on");

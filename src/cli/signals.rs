@@ -1,12 +1,12 @@
-//! What ends a command before its time.
+//! The signals that end a command early.
 //!
-//! Must not: end it; whoever waits does, and cleans up before.
+//! Must not: end it; the code that waits for them does, and cleans up first.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Failure;
 
-/// Ctrl-C, SIGTERM, and the end of the terminal, from when this is made.
+/// Receives SIGINT, SIGTERM and SIGHUP from the moment when it is made.
 #[derive(Debug)]
 pub(super) struct Stop([Signal; 3]);
 
@@ -19,7 +19,7 @@ impl Stop {
         ]))
     }
 
-    /// Until the next of them.
+    /// Waits for the next of these signals.
     pub(super) async fn asked(&mut self) {
         let Self([interrupt, terminate, hangup]) = self;
         tokio::select! {

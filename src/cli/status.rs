@@ -1,6 +1,6 @@
-//! `mantyx-bridge status`: the running daemon and its backends, once or drawn anew every second.
+//! `mantyx-bridge status`: shows the running daemon and its backends, once or again every second.
 //!
-//! Must not: know how the daemon does what it shows.
+//! Must not: know how the daemon works.
 
 use std::{
     io,
@@ -25,10 +25,10 @@ use super::{
 };
 use crate::config::Contact;
 
-/// How often it is asked again.
+/// The interval of requests.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// What `GET /v1/status` says, as far as it is shown.
+/// The part of `GET /v1/status` that is shown.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Status {
@@ -51,7 +51,7 @@ struct Upstream {
     last_error: Option<String>,
 }
 
-/// What is wrong, and what to do about it.
+/// A problem and its cure.
 #[derive(Debug, Deserialize)]
 struct Problem {
     subject: String,
@@ -112,7 +112,7 @@ pub(super) async fn status(contact: &Contact, json: bool, watch: bool) -> Outcom
     }
 }
 
-/// One answer of the daemon as it is printed.
+/// One answer of the daemon in its printed form.
 fn shown(text: &str, json: bool) -> Result<String, Failure> {
     if json {
         return Ok(format!("{text}\n"));
@@ -121,7 +121,7 @@ fn shown(text: &str, json: bool) -> Result<String, Failure> {
     Ok(page.text(Paper::stdout()))
 }
 
-/// Block after block, with the time above each; JSON has a line for each.
+/// Prints block after block with the time above each; as JSON, one line for each.
 async fn watch_blocks(client: &Client, first: String, json: bool) -> Outcome {
     let mut stop = Stop::new()?;
     let mut tick = ticks();
@@ -134,7 +134,7 @@ async fn watch_blocks(client: &Client, first: String, json: bool) -> Outcome {
                 let now = humantime::format_rfc3339_seconds(SystemTime::now());
                 print(&if json { block } else { format!("{now}\n{block}\n") })?;
             }
-            // It may come back.
+            // The daemon may come back.
             Err(Failure::Failed(why)) => complain(why),
             Err(_) => return answer.map(drop),
         }
@@ -145,7 +145,7 @@ async fn watch_blocks(client: &Client, first: String, json: bool) -> Outcome {
     }
 }
 
-/// A screen that is drawn anew in place, until Ctrl-C.
+/// Redraws a screen in place until Ctrl-C.
 async fn watch_screen(client: &Client, first: String) -> Outcome {
     let mut stop = Stop::new()?;
     let mut resized = signal(SignalKind::window_change())?;
@@ -161,7 +161,7 @@ async fn watch_screen(client: &Client, first: String) -> Outcome {
             () = stop.asked() => return Ok(()),
             _ = resized.recv() => (),
             _ = suspended.recv() => {
-                // The shell wants its own screen back while this is asleep.
+                // While this process is stopped, the shell needs its own screen.
                 drop(screen);
                 kill_process(getpid(), Signal::STOP).map_err(io::Error::from)?;
                 screen = Screen::enter()?;
@@ -188,7 +188,7 @@ async fn next(client: &Client, tick: &mut tokio::time::Interval) -> Result<Strin
 
 fn draw(screen: &Screen, status: &Status, away: Option<&str>) -> Outcome {
     let size = Size::of(&io::stdout()).unwrap_or(Size { columns: 80, rows: 24 });
-    // In the last column, clearing the rest of a line would clear its end.
+    // If a line filled the last column, clearing the rest of it would erase its last character.
     let paper = Paper { columns: Some(size.columns.saturating_sub(1)), ..Paper::stdout() };
     let mut page = Page::default();
     if let Some(why) = away {
@@ -285,13 +285,13 @@ impl Backend {
         ]
     }
 
-    /// Tools that are not withdrawn.
+    /// The number of tools that are not withdrawn.
     fn offered(&self) -> usize {
         let withdrawn = self.pin.as_ref().map_or(0, |pin| pin.withdrawn);
         self.tools.saturating_sub(withdrawn)
     }
 
-    /// That calls are held back, if they are.
+    /// A sentence that the circuit breaker rejects calls, if it does.
     fn held_back(&self, now: SystemTime) -> Option<String> {
         let (name, Breaker { state, retry_at }) = (&self.name, self.breaker.as_ref()?);
         match state.as_str() {

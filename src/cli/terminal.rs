@@ -1,7 +1,6 @@
-//! Terminals: what may be written to one, how large it is, and the screen that is drawn anew in
-//! place.
+//! Terminals: text that is safe for one, its size, and a screen that is redrawn in place.
 //!
-//! Must not: know what is shown.
+//! Must not: know the content.
 
 use std::{
     borrow::Cow,
@@ -17,7 +16,7 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 use super::{Failure, Outcome, print};
 use crate::model::visible;
 
-/// How long something may take before anything is said of it.
+/// How long an operation may take before its duration is shown.
 const QUIET: Duration = Duration::from_secs(2);
 
 /// Whether `stream` is a terminal that wants colours (<https://no-color.org>).
@@ -27,7 +26,7 @@ pub(super) fn colours(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && !set("NO_COLOR") && !is_dumb
 }
 
-/// How many characters a terminal has room for.
+/// The size of a terminal in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) columns: usize,
@@ -40,7 +39,7 @@ impl Size {
         if !stream.is_terminal() {
             return None;
         }
-        // Some terminals do not know, and say 0.
+        // Some terminals report 0 for an unknown size.
         let known = |cells: u16, usual| if cells == 0 { usual } else { usize::from(cells) };
         let told = rustix::termios::tcgetwinsize(stream);
         let (columns, rows) = told.map_or((0, 0), |size| (size.ws_col, size.ws_row));
@@ -48,7 +47,7 @@ impl Size {
     }
 }
 
-/// What a peer says, without characters that would steer the terminal or hide what stands there.
+/// A peer's text without characters that control the terminal or hide others.
 pub(super) fn plain(text: &str) -> String {
     let safe = |c: char| if visible::hides(c) { '\u{fffd}' } else { c };
     text.replace("\r\n", "\n").chars().map(safe).collect()
@@ -59,7 +58,7 @@ pub(super) fn one_line(text: &str) -> String {
     plain(text.trim()).replace(['\n', '\t'], " ")
 }
 
-/// What a peer says, for stdout: byte for byte where a program reads it.
+/// A peer's text for stdout: unchanged if a program reads it.
 pub(super) fn for_stdout(text: &str) -> Cow<'_, str> {
     match io::stdout().is_terminal() {
         true => plain(text).into(),
@@ -67,7 +66,7 @@ pub(super) fn for_stdout(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// `text` in at most so many columns.
+/// `text` in at most `columns` columns.
 pub(super) fn cut(text: &str, columns: usize) -> String {
     if text.width() <= columns {
         return text.to_owned();
@@ -81,7 +80,7 @@ pub(super) fn cut(text: &str, columns: usize) -> String {
     text.chars().take_while(fits).chain(['…']).collect()
 }
 
-/// A screen of its own. What the terminal had shown before comes back when this is dropped.
+/// A screen of its own. Dropping it restores the earlier contents of the terminal.
 #[derive(Debug)]
 pub(super) struct Screen(());
 
@@ -94,7 +93,7 @@ impl Screen {
         Ok(Self(()))
     }
 
-    /// Shows `lines` in place of what is there, in one write and without a blank screen between.
+    /// Replaces the contents by `lines`, in one write, so that the screen does not flicker.
     pub(super) fn draw(&self, lines: &[String], rows: usize) -> Outcome {
         let mut frame = String::from("\x1b[H");
         for (at, line) in lines.iter().take(rows).enumerate() {
@@ -108,12 +107,12 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // With the terminal gone there is nothing to bring back.
+        // If the terminal is gone, there is nothing to restore.
         let _gone = print(Self::LEAVE);
     }
 }
 
-/// Tells on stderr how long `what` takes, if that is a terminal; the line is gone afterwards.
+/// Shows on stderr how long `what` takes, if that is a terminal; removes the line at the end.
 pub(super) async fn tell_time(what: &str) -> Infallible {
     let begun = Instant::now();
     if !io::stderr().is_terminal() {
@@ -129,14 +128,14 @@ pub(super) async fn tell_time(what: &str) -> Infallible {
     }
 }
 
-/// The line of stderr that is written over again and again.
+/// The line of stderr that is overwritten with each update.
 struct Line;
 
 impl Line {
     fn show(&mut self, text: &str) {
         let columns = Size::of(&io::stderr()).map_or(80, |size| size.columns);
         let text = cut(text, columns.saturating_sub(1));
-        // With stderr closed there is nobody to tell.
+        // Without stderr, there is no one to inform.
         let _closed = write!(io::stderr(), "\r{text}\x1b[K");
     }
 }

@@ -1,6 +1,7 @@
-//! `tools`, `refresh` and `token`: what the running daemon offers, and what lets apps in.
+//! `tools`, `refresh` and `token`: the tools that the running daemon offers, and the secrets for
+//! using it.
 //!
-//! Must not: know how the daemon does what it shows.
+//! Must not: know how the daemon works.
 
 use http::HeaderMap;
 use secrecy::ExposeSecret as _;
@@ -43,7 +44,7 @@ pub(super) async fn tools(contact: &Contact, backend: Option<&str>, json: bool) 
     let refs: Refs = parse(&text)?;
     let words = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
     let row = |name: String, backend: String, description: &str| {
-        // The first line is what fits into a table.
+        // A table has room for the first line only.
         let first = description.trim().lines().next().unwrap_or_default().to_owned();
         [name, backend, first].map(|text| (Style::Plain, text))
     };

@@ -1,7 +1,7 @@
-//! `mantyx-bridge trust`: what backends show a model that the operator has not accepted, and accepting
-//! it.
+//! `mantyx-bridge trust`: shows how backends differ from what the operator has accepted, and
+//! accepts that.
 //!
-//! Must not: accept anything that it does not show, or that is not what was looked at before.
+//! Must not: accept anything that it does not show, or that differs from what was looked at before.
 
 use clap::{Args, Subcommand};
 use serde::Deserialize;
@@ -14,10 +14,10 @@ use super::{
 };
 use crate::{config::Contact, model::visible};
 
-/// How much of a digest is shown, and the least that says which one is meant.
+/// How many digits of a digest are shown.
 const SHORT: usize = 16;
 
-/// What is asked for.
+/// The arguments of `trust`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(super) struct Settings {
@@ -66,7 +66,7 @@ struct Trust {
     backends: Vec<Pinned>,
 }
 
-/// What `GET /v1/trust` says of a backend, as far as it is shown.
+/// The part of `GET /v1/trust` about a backend that is shown.
 #[derive(Debug, Deserialize)]
 struct Pinned {
     name: String,
@@ -235,7 +235,7 @@ impl Found {
         };
         let hidden = match hidden.as_slice() {
             [] => String::new(),
-            some => format!("; with characters that nobody sees: {}", some.join(" ")),
+            some => format!("; with invisible characters: {}", some.join(" ")),
         };
         let style = if *withdrawn { Style::Bad } else { Style::Doubtful };
         page.note(style, format!("{tool}: {change}{offered}{hidden}"));

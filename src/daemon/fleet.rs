@@ -1,5 +1,5 @@
-//! The backends as they are configured now, each with its supervisor: started, and changed by a
-//! reload so that what is the same is left alone.
+//! The configured backends, each with its supervisor. A reload changes them, and leaves unchanged
+//! ones alone.
 //!
 //! Must not: read a configuration, or know apps and MANTYX.
 
@@ -39,7 +39,7 @@ use crate::{
     tool_pins,
 };
 
-/// Refreshes of one backend that may wait to be taken up.
+/// The most requested refreshes of one backend that may wait.
 const ASKS: usize = 16;
 
 /// All backends.
@@ -53,7 +53,7 @@ pub(super) struct Fleet {
     tasks: JoinSet<()>,
 }
 
-/// What all backends need.
+/// The parts that all backends share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub launcher: Option<PathBuf>,
@@ -61,18 +61,18 @@ pub(super) struct Shared {
     pub stop: CancellationToken,
 }
 
-/// One backend that has a supervisor.
+/// One backend with a supervisor.
 #[derive(Debug, Clone)]
 struct Member {
     target: Arc<Target>,
     lease: Lease,
     handle: Arc<BackendHandle>,
     timing: watch::Sender<Timing>,
-    /// With an agent.
+    /// The conversations with an agent.
     conversations: Conversations,
 }
 
-/// The backends that are to be, with all done that can fail.
+/// The backends of the next configuration. All steps that can fail are done.
 #[derive(Debug)]
 pub(super) struct Prepared(Vec<(Backend, Reached)>);
 
@@ -83,22 +83,22 @@ enum Reached {
     Anew {
         dial: Arc<dyn Dial>,
         conversations: Conversations,
-        /// Of a bundled agent, which ends with its supervisor.
+        /// For a bundled agent, which ends with its supervisor.
         agent: Option<DropGuard>,
     },
 }
 
-/// The names of the backends that were touched.
+/// The names of the backends that a reload touched.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     pub added: Vec<String>,
-    /// Reached in another way than before.
+    /// Backends that are now reached in another way.
     pub changed: Vec<String>,
     pub removed: Vec<String>,
 }
 
 impl Fleet {
-    /// A fleet without backends, and where calls find them.
+    /// A fleet without backends, and the registry in which calls look them up.
     pub(super) fn new(shared: Shared) -> (Self, Arc<Backends>) {
         let backends = Arc::new(Backends::new(Arc::default()));
         let fleet = Self {
@@ -111,21 +111,23 @@ impl Fleet {
         (fleet, backends)
     }
 
-    /// Does what can fail, so that [`Self::take`] cannot: a reload is taken whole or not at all.
+    /// Does all steps that can fail, so that [`Self::take`] cannot: a reload takes effect whole or
+    /// not at all.
     pub(super) async fn prepare(
         &mut self,
         backends: BTreeMap<BackendName, Backend>,
     ) -> io::Result<Prepared> {
         if backends.values().any(|backend| backend.program().is_some()) {
             let launcher = self.shared.launcher.clone();
-            // Once, so that no call waits for it. What is wrong is told of each program.
+            // Done here once, so that no call waits for it. The check of each program reports
+            // failures.
             let look = move || hiding::possible(launcher.as_deref()).is_ok();
             let _told = tokio::task::spawn_blocking(look).await.is_ok();
         }
         let mut prepared = Vec::new();
         for (name, mut backend) in backends {
             if let Some(program) = backend.program_mut() {
-                // The directory in use, which a changed `state_dir` is not before a restart.
+                // The directory in use: a changed `state_dir` takes effect only after a restart.
                 program.hide(self.shared.state.path().to_owned());
             }
             let now = self.members.get(&name).filter(|now| *now.target == backend.target);
@@ -138,8 +140,8 @@ impl Fleet {
         Ok(Prepared(prepared))
     }
 
-    /// Makes these the backends. One that is reached in another way than before is dialled beside
-    /// the old connection; everything else that is configured holds at once.
+    /// Replaces the set of backends. If a backend is reached in another way now, the new connection
+    /// is made beside the old one. All other settings take effect at once.
     pub(super) fn take(
         &mut self,
         Prepared(prepared): Prepared,
@@ -169,7 +171,7 @@ impl Fleet {
                     accepted = tool_pins::load(&self.shared.state, &name);
                     source.catalog = catalogs::load(&self.shared.state, &name, &identity);
                     let (asks, asked) = mpsc::channel(ASKS);
-                    // How the earlier one failed says nothing of this one.
+                    // The failures of the earlier peer say nothing about the new one.
                     let breaker = Arc::new(CircuitBreaker::new(name.clone()));
                     let handle =
                         BackendHandle::new(rules, Arc::clone(&dial), Arc::clone(&breaker), asks);
@@ -209,7 +211,7 @@ impl Fleet {
         changes.removed = before.keys().map(ToString::to_string).collect();
         let handle =
             |(name, member): (&BackendName, &Member)| (name.clone(), Arc::clone(&member.handle));
-        // In this order: whatever is offered can be called.
+        // In this order, so that every tool on offer can be called.
         self.backends
             .set(self.members.iter().map(handle).collect::<BackendHandles>(), max_concurrent);
         self.backends.registry.set(entries);
@@ -226,7 +228,7 @@ impl Fleet {
     async fn reach(&mut self, name: &BackendName, target: &Target) -> io::Result<Reached> {
         let (name, client) = (name.clone(), self.client.clone());
         let launcher = self.shared.launcher.clone();
-        // What is said to an agent goes on where it is the same one.
+        // Conversations continue if the agent is the same one.
         let earlier = self.members.get(&name);
         let same = earlier.filter(|earlier| reached(&earlier.target) == reached(target));
         let conversations = same.map(|same| same.conversations.clone()).unwrap_or_default();
@@ -254,8 +256,8 @@ impl Fleet {
         Ok(Reached::Anew { dial, conversations, agent: bundled })
     }
 
-    /// Waits for a task that ends, as those of removed backends do; a panic in one goes on here.
-    /// Pends for ever where there is none.
+    /// Waits for a task to end, as those of removed backends do. A panic in one is propagated.
+    /// Pends for ever if there is no task.
     pub(super) async fn ended(&mut self) {
         match self.tasks.join_next().await {
             Some(Ok(())) => {}
@@ -267,7 +269,7 @@ impl Fleet {
         }
     }
 
-    /// Waits for all tasks, which have been told to stop.
+    /// Waits for all tasks; they have been asked to stop.
     pub(super) async fn all_ended(&mut self) {
         while !self.tasks.is_empty() {
             self.ended().await;
@@ -294,18 +296,20 @@ fn timing(backend: &Backend, refresh: &Refresh) -> Timing {
     Timing { interval: backend.refresh, jitter: refresh.jitter, timeout: refresh.timeout }
 }
 
-/// Which peer the backend is: what its kept catalog belongs to, and where a call may be repeated.
+/// Identifies the peer behind a backend: its stored catalog is only used, and a call is only
+/// repeated, at the same peer.
 fn identity(target: &Target) -> Identity {
     let mut whose = reached(target);
     if let Target::A2a(A2a { signers: Some(Signers { keys, required: true }), .. }) = target {
-        // A card that was kept is as good as the keys that it was held against.
+        // A stored card is as trustworthy as the keys that verified it, so other keys make it
+        // another peer.
         let keys = keys.iter().map(PublicKey::fingerprint);
         whose.extend(keys.map(|key| format!(" {key}")));
     }
     Identity::of(&whose)
 }
 
-/// How a backend is reached, without secrets.
+/// How the bridge reaches a backend, without secrets.
 fn reached(target: &Target) -> String {
     match target {
         Target::Mcp(Mcp::Stdio(Program { command, args, .. })) => format!("{command} {args:?}"),

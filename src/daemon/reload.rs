@@ -1,8 +1,8 @@
-//! Reads bridge.yaml again while the daemon runs, and takes what has changed.
+//! Reads bridge.yaml again while the daemon runs, and applies the changes.
 //!
-//! A file with a mistake changes nothing but `config.lastError` in the status and lines in the log.
-//! Of a good one, all is taken but the keys that only a restart can change ([`Fixed`]); the status
-//! names them.
+//! If the file has a mistake, nothing changes but `config.lastError` in the status, and log lines.
+//! From a valid file, the daemon applies all keys but those that need a restart ([`Fixed`]); the
+//! status names them.
 //!
 //! Must not: stop the daemon, whatever the file says.
 
@@ -32,18 +32,18 @@ use crate::{
 /// The most mistakes of one file that are logged.
 const MAX_TOLD: usize = 10;
 
-/// Where the configuration came from, and what tells that it may have changed.
+/// The source of the configuration, and the signal that it may have changed.
 #[derive(Debug)]
 pub struct Reload {
     pub file: ConfigFile,
     pub watch: Watch,
 }
 
-/// What is configured and cannot be changed before a restart.
+/// The settings that only a restart can change.
 #[derive(Debug)]
 pub(super) struct Fixed {
     listen: Listen,
-    /// Where it listens in fact: a port of 0 has become another.
+    /// The bound addresses: a configured port of 0 has become another.
     bound: Vec<SocketAddr>,
     state_dir: PathBuf,
     auth: Auth,
@@ -51,10 +51,10 @@ pub(super) struct Fixed {
     mantyx: Mantyx,
 }
 
-/// Which MANTYX the bridge stands in front of.
+/// Identifies the MANTYX behind the bridge.
 #[derive(Debug, PartialEq, Eq)]
 enum Mantyx {
-    /// The one inside, which has this workspace.
+    /// The sandbox, with this workspace.
     Sandbox(String),
     At(Url),
 }
@@ -80,7 +80,7 @@ impl Fixed {
         }
     }
 
-    /// The keys in which `config` wants something else.
+    /// The keys whose values in `config` differ.
     fn differences(&self, config: &Config) -> Vec<&'static str> {
         let Listen { tcp, unix, tls, hosts: _, by_default } = &config.listen;
         let as_written = *tcp == self.listen.tcp && *by_default == self.listen.by_default;
@@ -106,10 +106,10 @@ impl Fixed {
     }
 }
 
-/// What decides what the bridge is called.
+/// The settings that determine the bridge's host names.
 #[derive(Debug)]
 pub(super) struct Names {
-    /// Where it listens in fact.
+    /// The bound addresses.
     pub addresses: Vec<SocketAddr>,
     /// `listen.hosts`.
     pub others: Vec<String>,
@@ -124,7 +124,7 @@ impl Names {
     }
 }
 
-/// Takes new configurations, and looks after the supervisors.
+/// Applies new configurations, and watches the supervisors.
 #[derive(Debug)]
 pub(super) struct Reloader {
     pub fleet: Fleet,
@@ -136,7 +136,8 @@ pub(super) struct Reloader {
 }
 
 impl Reloader {
-    /// Takes what `reload` brings until `close`; ends after `stop`, when all supervisors have.
+    /// Applies changes from `reload` until `close`. After `stop`, ends when all supervisors have
+    /// ended.
     pub(super) async fn run(
         mut self,
         mut reload: Option<Reload>,
@@ -147,7 +148,7 @@ impl Reloader {
         if let (Some(reload), Some(tls)) = (&mut reload, &self.names.tls) {
             reload.watch.follow(tls.files().paths());
         }
-        // Before, a reload would tell systemd of a daemon that is ready.
+        // Not earlier: a reload would report to systemd that the daemon is ready.
         let mut started = false;
         loop {
             tokio::select! {
@@ -166,8 +167,8 @@ impl Reloader {
         self.fleet.all_ended().await;
     }
 
-    /// Takes a new certificate for the listeners, if there is one. Connections that are open keep
-    /// theirs.
+    /// Loads a new certificate for the listeners, if there is one. Open connections keep the old
+    /// one.
     async fn look_at_certificate(&self) {
         let Some(tls) = self.names.tls.clone() else { return };
         match tokio::task::spawn_blocking(move || tls.look()).await {
@@ -177,7 +178,7 @@ impl Reloader {
         }
     }
 
-    /// Reads the file if it has to be read, and takes it.
+    /// Reads the file if necessary, and applies it.
     async fn look(&mut self, file: &mut ConfigFile, news: News) {
         let mut reader = file.clone();
         let reading = tokio::task::spawn_blocking(move || {
@@ -221,13 +222,13 @@ impl Reloader {
             Ok(prepared) => prepared,
             Err(error) => return self.failed(&error_chain(&error)),
         };
-        // From here on, nothing fails. Apps come first, so that none is given a backend which is
-        // new and not for it.
+        // From here on, no step fails. Apps are replaced first, so that none gets a new backend
+        // that it may not use.
         let runs = &self.service.api.runs;
         let same_mantyx = Mantyx::of(&upstream) == self.fixed.mantyx;
         let mut loaded = self.loaded.borrow().clone();
         runs.calls.set(&calls, same_mantyx.then_some(&apps));
-        // A credential that is meant for one MANTYX must not go to another.
+        // A credential for one MANTYX must not be sent to another.
         if same_mantyx {
             if let Upstream::Mantyx { credential, workspace, tls, .. } = upstream {
                 runs.upstream().set(tls, &credential);
@@ -253,7 +254,7 @@ impl Reloader {
         }
     }
 
-    /// Says what is wrong with the file, of which nothing is taken.
+    /// Reports the mistakes in the file; nothing of it is applied.
     fn refuse(&self, mistakes: &ConfigErrors) {
         for problem in mistakes.problems.iter().take(MAX_TOLD) {
             error!(
@@ -268,7 +269,7 @@ impl Reloader {
         self.not_taken(&mistakes.summary());
     }
 
-    /// Something else than the file is wrong.
+    /// Reports a failure that is not a mistake in the file.
     fn failed(&self, why: &str) {
         error!(why, "the configuration was not taken");
         self.not_taken(why);
@@ -280,7 +281,7 @@ impl Reloader {
     }
 }
 
-/// What an operator is told of the keys that were not taken.
+/// Tells the operator which keys need a restart.
 fn restart_needed(keys: &[&str], same_mantyx: bool) -> Option<Flaw> {
     let kept =
         if same_mantyx { "" } else { "; until then, `upstream` and `apps` stay as they were" };
@@ -289,7 +290,7 @@ fn restart_needed(keys: &[&str], same_mantyx: bool) -> Option<Flaw> {
     (!keys.is_empty()).then_some(Flaw::NeedsRestart(what))
 }
 
-/// Pends for ever where nothing can bring news.
+/// Waits for news. Pends for ever without a source.
 async fn next(reload: Option<&mut Reload>) -> News {
     match reload {
         Some(reload) => reload.watch.next().await,
@@ -297,7 +298,7 @@ async fn next(reload: Option<&mut Reload>) -> News {
     }
 }
 
-/// How the backends are doing, in a few words.
+/// The state of the backends in a few words.
 pub(super) fn resolved(registry: &Registry) -> String {
     let known = registry.snapshots();
     let resolved = known.values().filter(|known| known.catalog.is_some()).count();

@@ -1,7 +1,7 @@
-//! The bridge's own API: looking at backends, and using their tools without the proxy.
+//! The bridge's own API: apps and operators look at backends here, and apps use their tools without
+//! the proxy.
 //!
-//! Must not: do what a run driver does; these routes are for apps that talk to MANTYX themselves,
-//! and for operators.
+//! Must not: do what a run driver does. Apps that use these routes talk to MANTYX themselves.
 
 mod approvals;
 mod events;
@@ -48,46 +48,46 @@ use crate::{
     tls::Tls,
 };
 
-/// The largest `local_tool_call` event that is taken.
+/// The largest accepted `local_tool_call` event, in bytes.
 const MAX_CALL: usize = 8 << 20;
 
 /// The bridge's own API.
 #[derive(Debug, Clone)]
 pub struct Api {
     pub runs: Arc<Runs>,
-    /// Those of the status page.
+    /// The sessions of the status page.
     pub sessions: Arc<Sessions>,
     pub facts: Facts,
-    /// What is counted of the requests that come in.
+    /// Counters of the incoming requests.
     pub requests: Arc<Requests>,
 }
 
-/// What the status tells of the daemon.
+/// Facts about the daemon that the status shows.
 #[derive(Debug, Clone)]
 pub struct Facts {
     pub base_url: String,
     pub since: Instant,
     pub loaded: watch::Receiver<Loaded>,
-    /// That of the listeners.
+    /// The certificate of the listeners; `None` where they speak plain HTTP.
     pub tls: Option<Arc<Tls>>,
     pub state: StateDir,
 }
 
-/// What the last look at bridge.yaml brought.
+/// The result of the last reload of bridge.yaml.
 #[derive(Debug, Clone)]
 pub struct Loaded {
     pub at: SystemTime,
-    /// Where runs go that come by `POST /v1/runs`.
+    /// The workspace for runs that come by `POST /v1/runs`.
     pub workspace: Option<String>,
     pub flaw: Option<Flaw>,
 }
 
-/// What was not taken of the file, and why.
+/// What a reload did not take over from the file, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Flaw {
-    /// All of it: it has a mistake, or cannot be carried out.
+    /// The whole file: it has a mistake, or the bridge cannot carry it out.
     NotTaken(String),
-    /// Some keys.
+    /// Some keys, which only a restart takes over.
     NeedsRestart(String),
 }
 
@@ -116,7 +116,8 @@ impl Api {
     /// Answers a request by `handler`, unless a form of a page may have sent it.
     pub async fn handle(&self, handler: ApiHandler, asked: ApiRequest) -> Response<Body> {
         let request = &asked.request;
-        // What changes something says that it is JSON, as a page's form cannot.
+        // A request that changes something has to declare JSON: a form on a foreign page cannot do
+        // that, so such a page cannot make a browser send the request.
         let says_nothing =
             !request.headers().contains_key(header::CONTENT_TYPE) && request.body().is_end_stream();
         if request.method() == Method::POST && !says_nothing && !is_json(request.headers()) {
@@ -129,8 +130,8 @@ impl Api {
         response::json(StatusCode::OK, &status::status(self, caller))
     }
 
-    /// The headers and the JSON body of a request. `caller` is what it is now that the body is there;
-    /// the error is the refusal, for the app.
+    /// The headers and the JSON body of a request. `caller` is brought up to date once the body is
+    /// there. The error is the refusal, for the app.
     async fn read_json(
         &self,
         caller: &mut Caller,
@@ -143,8 +144,8 @@ impl Api {
         Ok((parts.headers, body))
     }
 
-    /// Asks again whether the caller is let in, as a body can take an hour: the app may be removed, or
-    /// get another token, and the session may end.
+    /// Authenticates the caller again. A body can take an hour to arrive: meanwhile the app may
+    /// have been removed or have got another token, and the session may have ended.
     fn renew(&self, caller: &mut Caller, headers: &HeaderMap) -> Result<(), Response<Body>> {
         if caller.in_session && self.sessions.token(headers).is_none() {
             return Err(response::not_let_in());
@@ -155,7 +156,7 @@ impl Api {
         Ok(())
     }
 
-    /// What `app` can be given now.
+    /// The tools that `app` may use now.
     fn offer(&self, app: &App) -> Arc<Offer> {
         self.backends().registry.offer().seen_by(&app.rights)
     }
@@ -223,7 +224,7 @@ impl Api {
         let Ok(text) = std::str::from_utf8(&body) else {
             return bad_request("The body is not UTF-8.");
         };
-        // The event, or its `data` alone.
+        // The client may send the whole event, or its `data` alone.
         let data = json::Members::read(text).ok().and_then(|event| event.get("data"));
         let data = data.map_or(text, |data| data.get());
         let call = match Call::read(data) {
@@ -280,7 +281,7 @@ fn names(offer: &Offer) -> BTreeSet<BackendName> {
     offer.backends().map(|(name, _)| name.clone()).collect()
 }
 
-/// The backends that a comma-separated list asks for, or all in `offer`.
+/// The backends in a comma-separated list; without a list, all in `offer`.
 fn choose(offer: &Offer, asked: Option<&str>) -> Result<BTreeSet<BackendName>, Response<Body>> {
     let all = names(offer);
     let Some(asked) = asked else { return Ok(all) };
@@ -308,7 +309,8 @@ async fn json_body(request: Request<Incoming>, limit: usize) -> Result<Bytes, Re
     response::read(request.into_body(), limit).await.map_err(|error| error.response())
 }
 
-/// Whether a body is said to be JSON. A page of another origin cannot say so unasked.
+/// Whether the headers declare a JSON body. A page of another origin cannot send this header unless
+/// the server allows it (CORS preflight).
 fn is_json(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE);
     let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
@@ -328,7 +330,7 @@ fn bad_request(message: &str) -> Response<Body> {
     response::error(StatusCode::BAD_REQUEST, Code::InvalidRequest, message)
 }
 
-/// The answer to a call that got no turn, which whoever asked may soon make anew.
+/// The answer to a call that was rejected for lack of a permit; the client may soon try again.
 fn busy(why: &str) -> Response<Body> {
     let mut response = response::error(StatusCode::SERVICE_UNAVAILABLE, Code::Busy, why);
     let soon = HeaderValue::from(rate_limit::seconds(STANDSTILL));

@@ -1,9 +1,9 @@
-//! Who may come in: checks that run before any handler.
+//! Authentication: checks that run before any handler.
 //!
-//! A web page can make a browser send requests to loopback, by name (DNS rebinding) or blindly
-//! (cross-site requests); `Host`, `Origin` and their kin give it away. A program shows a token, or its
-//! certificate or the kernel says who it is. Each request is looked at anew: what has been taken from
-//! an app does not help it on a connection that it has open.
+//! A web page can make a browser send requests to loopback: by a name of its own (DNS rebinding),
+//! or without reading the answer (cross-site requests). `Host`, `Origin` and similar headers reveal
+//! this. A program authenticates by a token, a client certificate or its Unix user. Every request
+//! is checked again, so that an app loses its rights on open connections, too.
 //!
 //! Must not: look at a body, or say in a refusal which part of a token was wrong.
 
@@ -32,7 +32,7 @@ use crate::{
     upstream::X_API_KEY,
 };
 
-/// The header in which the operator shows who it is.
+/// The header with the operator's secret.
 pub const OPERATOR: &str = "x-bridge-operator";
 
 /// The checks of one bridge.
@@ -41,12 +41,12 @@ pub struct Authenticator {
     auth: Auth,
     apps: watch::Sender<Arc<[Arc<App>]>>,
     lockout: Lockout,
-    /// What is left to apps whose requests are limited.
+    /// The rate limits of apps that have one.
     left: Mutex<HashMap<AppName, Bucket>>,
     hosts: watch::Sender<Arc<Hosts>>,
-    /// The operator's secret, for what no app may do.
+    /// The hash of the operator's secret, which gives rights that no app has.
     operator: TokenHash,
-    /// Those of the status page.
+    /// The sessions of the status page.
     pub sessions: Arc<Sessions>,
 }
 
@@ -54,28 +54,29 @@ pub struct Authenticator {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     Anyone,
-    /// Anyone, and an app that shows itself is told more.
+    /// Anyone; an app that authenticates gets a fuller answer.
     AnyoneAppsMore,
     App,
-    /// Also a session of the status page: what the page shows, and what it has buttons for.
+    /// An app, or a session of the status page: the data and the buttons of the page.
     AppOrSession,
-    /// A session opens it only with its key, which no cookie is: what a call is made with, whether it
-    /// is, and what is accepted of a backend.
+    /// An app, or a session that shows its key, which no cookie holds. For making calls, deciding
+    /// on them, and accepting pins.
     AppOrSessionWithKey,
-    /// Others get the form to sign in.
+    /// An app or a session; anyone else gets the sign-in form.
     AppOrForm,
 }
 
-/// A caller that has been let in.
+/// An authenticated caller.
 #[derive(Debug, Clone)]
 pub struct Caller {
     pub app: Arc<App>,
-    /// The header that the bridge's own token came in; it goes no further.
+    /// The header with the bridge's own token, which must not be forwarded.
     pub token_in: Option<HeaderName>,
-    /// It has shown that it is the operator: by the secret in [`OPERATOR`], or by a session that
+    /// Whether the caller is the operator: by the secret in [`OPERATOR`], or by a session that
     /// began with it.
     pub is_operator: bool,
-    /// A session of the status page lets it in, for as long as that lasts.
+    /// Whether a session of the status page let the caller in. The right then ends with the
+    /// session.
     pub in_session: bool,
 }
 
@@ -84,21 +85,22 @@ impl Caller {
         Self { app, token_in, is_operator: false, in_session: false }
     }
 
-    /// Whose runs, calls and questions the caller may see: `None` for those of all apps.
+    /// The app whose runs, calls and questions the caller may see; `None` for those of all apps.
     pub fn sees(&self) -> Option<&AppName> {
         (!self.is_operator).then_some(&self.app.name)
     }
 
     /// Whether the caller may decide on the calls that it sees waiting.
     ///
-    /// An app does not: what asks for calls would otherwise approve them, and no person is asked.
+    /// Most apps may not: an app that asks for calls could otherwise approve its own, and no person
+    /// would be asked.
     pub fn may_decide(&self) -> bool {
         self.is_operator || self.app.approves
     }
 }
 
 impl Access {
-    /// Whether no token is needed.
+    /// Whether the route needs no token.
     pub fn is_open(self) -> bool {
         matches!(self, Self::Anyone | Self::AnyoneAppsMore)
     }
@@ -108,7 +110,7 @@ impl Access {
     }
 }
 
-/// Why a request was turned away. The text is for its sender.
+/// Why a request was refused. Its sender gets the text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("The request has no single Host header.")]
@@ -130,7 +132,7 @@ pub enum Refusal {
          MANTYX was not asked."
     )]
     WrongToken,
-    #[error("The bridge has as many connections open as it takes; close some, or come back later.")]
+    #[error("The bridge has no free connection slot; close connections, or try again later.")]
     TooManyConnections,
     #[error("Too many requests from there came without a right token; wait before the next one.")]
     TooManyFailures(Duration),
@@ -161,7 +163,7 @@ impl Refusal {
         }
     }
 
-    /// What it is counted as.
+    /// The label for the metrics.
     pub fn kind(&self) -> Refused {
         match self {
             Self::NoHost => Refused::NoHost,
@@ -176,7 +178,7 @@ impl Refusal {
         }
     }
 
-    /// For programs.
+    /// The error code for programs.
     pub fn code(&self) -> Code {
         match self {
             Self::NoHost => Code::InvalidRequest,
@@ -193,7 +195,7 @@ impl Refusal {
 }
 
 impl Authenticator {
-    /// An authenticator of `apps` on a bridge that is called `hosts`.
+    /// An authenticator of `apps` on a bridge with the names `hosts`.
     pub fn new(auth: Auth, operator: TokenHash, apps: &[App], hosts: Hosts) -> Self {
         Self {
             auth,
@@ -206,7 +208,7 @@ impl Authenticator {
         }
     }
 
-    /// Decides whether a request may go on, before any handler runs, and as whose.
+    /// Decides before any handler runs whether a request may continue, and who its caller is.
     pub fn admit<B>(
         &self,
         access: Access,
@@ -215,7 +217,8 @@ impl Authenticator {
     ) -> Result<Option<Caller>, Refusal> {
         self.check_browser(request.uri(), request.headers(), client)?;
         if access.is_open() {
-            // A program that watches over the bridge may be told more, and is never turned away.
+            // A health check that shows a token may get a fuller answer. A wrong token never turns
+            // it away, or monitoring would report a working bridge as down.
             let wants_more = access == Access::AnyoneAppsMore;
             return Ok(wants_more.then(|| self.recognize(request.headers(), client)).flatten());
         }
@@ -229,7 +232,7 @@ impl Authenticator {
         Ok(caller)
     }
 
-    /// Finds out who the caller of a route is that is not open to anyone.
+    /// Finds the caller of a route that is not open to anyone.
     fn caller<B>(
         &self,
         access: Access,
@@ -244,7 +247,8 @@ impl Authenticator {
         match self.identify(request.headers(), client) {
             Ok(mut caller) => {
                 caller.is_operator = self.shows_operator(request.headers());
-                // Where nobody has to show a token, the operator is told apart all the same.
+                // Where no token is needed, a session of the operator still counts as the
+                // operator's.
                 let is_free = caller.token_in.is_none() && !caller.is_operator;
                 let operator = is_free.then(in_session).flatten().filter(|it| it.is_operator);
                 Ok(Some(operator.unwrap_or(caller)))
@@ -257,7 +261,9 @@ impl Authenticator {
 
     /// The caller whose session the request's cookie stands for.
     fn in_session<B>(&self, request: &Request<B>, client: &ClientInfo) -> Option<Caller> {
-        // The page's own requests say so; it was checked that the page is no other.
+        // The page's own requests carry `Origin`, and an earlier check refused other pages. Without
+        // `Origin`, a request that changes something may come from another program of the same
+        // host.
         let looks = matches!(*request.method(), Method::GET | Method::HEAD);
         if !looks && !request.headers().contains_key(header::ORIGIN) {
             return None;
@@ -272,7 +278,7 @@ impl Authenticator {
         headers.get(OPERATOR).map(|value| TokenHash::of(value.as_bytes())) == Some(self.operator)
     }
 
-    /// The app that a token typed by a person is of, or the operator.
+    /// The app of a token that a person typed, or the operator.
     pub fn app_by_token(
         &self,
         token: &str,
@@ -283,20 +289,20 @@ impl Authenticator {
         app.map(|app| (token, app)).ok_or_else(|| self.turned_away(Refusal::WrongToken, client))
     }
 
-    /// Lets these apps in from now on, and no others.
+    /// Replaces the set of apps that may come in.
     pub fn set_apps(&self, apps: &[App]) {
         self.apps.send_replace(known(apps));
         let mut left = self.left.lock();
         left.retain(|name, _| apps.iter().any(|app| app.name == *name));
     }
 
-    /// The bridge is called `hosts` from now on.
+    /// Replaces the names of the bridge.
     pub fn set_hosts(&self, hosts: Hosts) {
         self.hosts.send_replace(Arc::new(hosts));
     }
 
-    /// Refuses what only a browser sends on behalf of a foreign page, and requests by a name that
-    /// is not ours.
+    /// Refuses requests that only a browser sends on behalf of a foreign page, and requests by a
+    /// name that is not the bridge's.
     fn check_browser(
         &self,
         uri: &Uri,
@@ -323,13 +329,13 @@ impl Authenticator {
         if foreign { Err(Refusal::CrossOrigin) } else { Ok(()) }
     }
 
-    /// Turns away who has shown no right token too often, whatever it shows now.
+    /// Refuses a client that has shown too many wrong tokens, even if its present one is right.
     pub fn check_failures(&self, client: &ClientInfo) -> Result<(), Refusal> {
         let wait = self.lockout.brake(ClientKey::of(client), Instant::now());
         wait.map_or(Ok(()), |wait| Err(Refusal::TooManyFailures(wait)))
     }
 
-    /// Counts a request of an app whose requests are limited.
+    /// Counts a request against the rate limit of its app, if that has one.
     fn check_rate(&self, app: &App) -> Result<(), Refusal> {
         let Some(rate) = app.rate else { return Ok(()) };
         let now = Instant::now();
@@ -338,7 +344,8 @@ impl Authenticator {
         bucket.take(rate, now).map_err(Refusal::TooManyRequests)
     }
 
-    /// The app that the caller is, for a route that is everybody's. A guess is a guess here, too.
+    /// The caller's app, for a route that is open to everyone. A wrong token counts as a failure
+    /// here, too, so that such a route is no place to guess tokens.
     fn recognize(&self, headers: &HeaderMap, client: &ClientInfo) -> Option<Caller> {
         self.check_failures(client).ok()?;
         match self.identify(headers, client) {
@@ -351,7 +358,7 @@ impl Authenticator {
         }
     }
 
-    /// Notes that a caller is turned away; what it is told.
+    /// Records that a caller was refused; returns the refusal to send.
     fn turned_away(&self, refusal: Refusal, client: &ClientInfo) -> Refusal {
         if refusal.status() != StatusCode::UNAUTHORIZED {
             return refusal;
@@ -360,8 +367,7 @@ impl Authenticator {
         wait.map_or(refusal, Refusal::TooManyFailures)
     }
 
-    /// Finds the app that the caller is: by its certificate, by the token that it shows, or by its
-    /// user.
+    /// Authenticates the caller: by its certificate, its token, or its user.
     fn identify(&self, headers: &HeaderMap, client: &ClientInfo) -> Result<Caller, Refusal> {
         let certified = self.certified(client);
         let bearer = headers.get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
@@ -389,19 +395,19 @@ impl Authenticator {
         }
     }
 
-    /// Ends when `app` is not let in any more as it was: it has been removed, or is known by another
-    /// token, user or certificate.
+    /// Resolves when `app` is not let in any more as it was: a reload has removed it, or has
+    /// changed its token, user or certificate.
     pub fn until_removed(&self, app: Arc<App>) -> impl Future<Output = ()> + use<> {
         let mut apps = self.apps.subscribe();
         async move {
             let same = |now: &App| now.name == app.name && now.is_known_like(&app);
-            // An error says that the authenticator is gone, and with it the daemon.
+            // An error means that the authenticator was dropped, and so the daemon is ending.
             apps.wait_for(|apps| !apps.iter().any(|now| same(now))).await.ok();
         }
     }
 
-    /// The app that has this token and may show it on this connection; the operator for the
-    /// operator's secret.
+    /// The app that has this token and may show it on this connection. For the operator's secret:
+    /// the operator.
     fn app_of(&self, token: TokenHash, client: &ClientInfo) -> Option<Arc<App>> {
         if token == self.operator {
             return Some(Arc::new(App::operator()));
@@ -410,7 +416,8 @@ impl Authenticator {
     }
 
     fn holder(&self, token: TokenHash) -> Option<Arc<App>> {
-        // All are compared, whichever matches.
+        // Compares all tokens even after a match, so that the time does not reveal which one
+        // matched.
         let mut found = None;
         for known in self.apps.borrow().iter() {
             if known.token == Some(token) {
@@ -427,8 +434,8 @@ impl Authenticator {
         apps.iter().find(|app| app.users.contains(&peer.uid)).cloned()
     }
 
-    /// The app whose certificate the connection was made with. A certificate with the names of
-    /// several apps is that of the first.
+    /// The app of the connection's certificate. If the names in a certificate are those of several
+    /// apps, it is the first one's.
     fn certified(&self, client: &ClientInfo) -> Option<Arc<App>> {
         let ClientInfo::Tls { names: Some(names), .. } = client else { return None };
         let apps = self.apps.borrow();
@@ -437,7 +444,8 @@ impl Authenticator {
     }
 }
 
-/// Whether the app's token is not enough on this connection: a stolen one is of no use then.
+/// Whether the app has to show a certificate as well on this connection, so that a stolen token
+/// alone is useless.
 fn needs_certificate(app: &App, client: &ClientInfo) -> bool {
     app.certificate.is_some() && matches!(client, ClientInfo::Tls { .. })
 }

@@ -1,5 +1,5 @@
-//! The client of a connection: where it came from, whom it is counted as, and what the connection
-//! is told of it.
+//! The client of a connection: its address, the key under which it is counted, and a signal for its
+//! first authenticated request.
 //!
 //! Must not: decide whether it may come in.
 
@@ -19,30 +19,30 @@ pub enum ClientInfo {
     },
     Tls {
         peer: SocketAddr,
-        /// The names in the caller's certificate, which a known authority has signed; `None` where
-        /// none is asked for.
+        /// The names in the client's certificate, signed by a known authority; `None` where the
+        /// listener asks for none.
         names: Option<Arc<[San]>>,
     },
     Unix {
-        /// The process that connected, by the kernel's word; `None` where there is none.
+        /// The process that connected, as the kernel reports it; `None` if the kernel does not.
         peer: Option<Process>,
     },
 }
 
-/// The process that opened a connection on a unix socket, as it was then.
+/// The process that opened a connection on a unix socket, at the time when it did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process {
     pub uid: u32,
     pub pid: Option<i32>,
 }
 
-/// Whom failures, forms and connections are counted for.
+/// The key under which failures, forms and connections are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ClientKey {
-    /// Of IPv6, a network of 64 bits: a machine has all of its addresses.
+    /// For IPv6, a network of 64 bits: one machine can use all of its addresses.
     Address(IpAddr),
     User(u32),
-    /// On a unix socket, without a word of the kernel on who it is.
+    /// A unix socket whose peer the kernel does not report.
     Unknown,
 }
 
@@ -63,8 +63,8 @@ impl ClientKey {
         }
     }
 
-    /// Whether programs that have nothing to do with each other are this one peer, so that the
-    /// failures of one say nothing of another.
+    /// Whether unrelated programs can share this key, so that the failures of one must not count
+    /// against the others.
     pub fn is_shared(self) -> bool {
         match self {
             Self::Address(address) => address.is_loopback(),
@@ -74,7 +74,7 @@ impl ClientKey {
     }
 }
 
-/// What is to be told when a request on a connection has been let in; part of the request.
+/// A signal for when a request on a connection has been authenticated; part of the request.
 #[derive(Clone)]
 pub struct OnAuthenticated(Arc<Untold>);
 
@@ -88,7 +88,7 @@ impl OnAuthenticated {
         Self(Arc::new(Untold { once: Once::new(), tell: Box::new(tell) }))
     }
 
-    /// Only the first time counts.
+    /// Sends the signal; only the first time counts.
     pub fn tell(&self) {
         self.0.once.call_once(|| (self.0.tell)());
     }

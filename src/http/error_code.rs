@@ -1,20 +1,20 @@
-//! The codes of the bridge's own errors: for programs, and so never changed. docs/errors.md says what
-//! each means and what to do.
+//! The codes of the bridge's own errors. Programs depend on them, so a code never changes.
+//! docs/errors.md explains each code and what to do.
 //!
-//! Must not: have a code that nothing answers with.
+//! Must not: have a code that no answer uses.
 
 use std::fmt;
 
 macro_rules! codes {
     ($($name:ident = $code:literal,)*) => {
-        /// What kind of error an answer is.
+        /// The kind of an error.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Code {
             $(#[doc = $code] $name,)*
         }
 
         impl Code {
-            /// All that there are.
+            /// All codes.
             #[cfg(test)]
             const ALL: &[Self] = &[$(Self::$name,)*];
 
@@ -28,8 +28,8 @@ macro_rules! codes {
 }
 
 impl Code {
-    /// What to do, for answers below `/api/`: a client of MANTYX shows it to people who need not know
-    /// that there is a bridge.
+    /// What to do, for errors below `/api/`. A client of MANTYX shows this text to people who need
+    /// not know that there is a bridge.
     pub fn hint(self) -> &'static str {
         match self {
             Self::AlreadyDecided => "Nothing is left to do.",
@@ -43,10 +43,10 @@ impl Code {
             Self::DrivenAlready => "Read the stream of the eval.",
             Self::HostRefused => "Use an address of the bridge, or name the host in listen.hosts.",
             Self::Internal => "The log of the bridge has more; please report it.",
-            Self::InvalidRequest => "Mend the request.",
+            Self::InvalidRequest => "Correct the request.",
             Self::MethodNotAllowed => "Use a method that Allow names.",
             Self::NoWorkspace => "Set upstream.workspace in bridge.yaml.",
-            Self::NotFound => "Look at the path, and at the token.",
+            Self::NotFound => "Check the path and the token.",
             Self::NotReady => "`mantyx-bridge status` names the backends that are missing.",
             Self::OperatorOnly => "Ask the operator of the bridge.",
             Self::OriginRefused => "Call the bridge from a program, not from a web page.",
@@ -61,16 +61,16 @@ impl Code {
                 "Send the body without Content-Encoding, or with X-Bridge-Backends: none."
             }
             Self::UnsupportedMediaType => "Send Content-Type: application/json.",
-            Self::UpstreamBroken => "Look whether the run exists before you send it again.",
-            Self::UpstreamRefused => "Look at the id of the run, and at the workspace.",
+            Self::UpstreamBroken => "Check whether the run exists before you send it again.",
+            Self::UpstreamRefused => "Check the id of the run, and the workspace.",
             Self::UpstreamUnauthorized => {
-                "Mend upstream.credential or upstream.oauth in bridge.yaml."
+                "Correct upstream.credential or upstream.oauth in bridge.yaml."
             }
             Self::UpstreamUnreachable => "`mantyx-bridge doctor` says what is wrong.",
         }
     }
 
-    /// Whether MANTYX answers with this code, too: its own form of errors is kept then.
+    /// Whether MANTYX itself answers with this code, so that the error keeps MANTYX's own form.
     pub fn is_mantyxs(self) -> bool {
         matches!(self, Self::InvalidRequest | Self::NotFound | Self::UnknownToolUse)
     }

@@ -1,5 +1,5 @@
-//! The proxy in front of MANTYX: requests below `/api/` go there as they are, except the handful
-//! that start, feed, follow or end a run with tools of the bridge in it.
+//! The proxy in front of MANTYX. It forwards requests below `/api/` unchanged, except the few that
+//! start, feed, follow or end a run with tools of the bridge in it.
 //!
 //! Must not: answer a tool call (runs does), or change a body anywhere but in `tools`.
 
@@ -34,8 +34,8 @@ use crate::{
     runs::{RunKey, Runs, Thing, app_stream},
 };
 
-/// The largest tool result that an app may post; MANTYX takes 2 MB of text and 5 MB of files,
-/// which base64 makes 7.
+/// The largest tool result that an app may post, in bytes. MANTYX takes 2 MB of text and 5 MB of
+/// files, which become 7 MB in base64.
 const MAX_RESULT_BODY: usize = 16 << 20;
 
 /// The proxy.
@@ -95,9 +95,9 @@ impl Proxy {
         };
         let last_seq = resume_point(request.uri().query(), request.headers());
         debug!(run = %key.run, last_seq, app = %run.app, "an app reads the run's stream");
-        // That the app asks is a reason to try once more.
+        // A request of the app is a reason to try a lost run once more.
         self.runs.revive(&run);
-        // A token that MANTYX takes no more opens no stream, nor holds one open.
+        // Once MANTYX refuses a token, that token opens no stream, and an open stream of it ends.
         let (reader, shown) = (Arc::clone(&run), from.authority.clone());
         let refused = async move { reader.refuses(&shown).await };
         match app_stream::open(&self.runs, run, last_seq).await {
@@ -120,13 +120,14 @@ impl Proxy {
         if let Err(refusal) = from.renew(&parts) {
             return refusal;
         }
-        // Asked last: the run may have been handed over while the body came.
+        // Looked up after the body has arrived, as the run may have been handed over meanwhile.
         let run = match from.own_run_or_eval(&key).await {
             Ok(Some(run)) => run,
             Ok(None) => return from.forward_bytes(&parts, vec![body]).await,
             Err(refusal) => return refusal,
         };
-        // A result that the bridge cannot read might be one for a call that it answers itself.
+        // An encoded result hides its `toolUseId`: it might be for a call that the bridge answers
+        // itself.
         if inject::is_encoded(&parts.headers) {
             return response::error(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -145,7 +146,7 @@ impl Proxy {
         };
         let tool_use = ToolUseId::from(tool_use);
         if run.owns(&key.run, &tool_use) {
-            warn!(run = %key.run, toolUseId = %tool_use, app = %run.app, "an app posted a result of ours");
+            warn!(run = %key.run, toolUseId = %tool_use, app = %run.app, "an app answered a call of ours");
             return response::error(
                 StatusCode::NOT_FOUND,
                 Code::UnknownToolUse,
@@ -162,7 +163,7 @@ impl Proxy {
         request: Request<Incoming>,
     ) -> Response<Body> {
         let response = from.forward_in_time(request).await;
-        // It is MANTYX that decides who may.
+        // MANTYX decides who may end a run, so the bridge acts only on its success.
         if response.status().is_success() {
             let app = &from.caller.app.name;
             let own = self.runs.get_or_wake(&key, app, &from.authority);
@@ -192,7 +193,7 @@ impl Proxy {
     }
 }
 
-/// The answer for what is another app's; that it exists is not told.
+/// The answer for a thing of another app; it does not reveal that the thing exists.
 fn not_yours(thing: Thing) -> Response<Body> {
     let message = match thing {
         Thing::Run => "There is no such run.",

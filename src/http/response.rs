@@ -1,8 +1,8 @@
-//! Bodies in, bodies out: reading within limits, and answers in one shape.
+//! Reads bodies within limits, and builds all answers in one form.
 //!
-//! An error is `{"error","message"}`, MANTYX's own shape (agent-runs-protocol §10). Below `/api/`,
-//! where MANTYX's clients read, an error that only the bridge makes has its sentence in `error`: they
-//! show that to people, and take the code from `code`.
+//! An error is `{"error","message"}`, MANTYX's own form (agent-runs-protocol §10). Below `/api/`,
+//! an error that only the bridge makes has its sentence in `error` and its code in `code`: MANTYX's
+//! clients show `error` to people.
 //!
 //! Must not: decide what an answer says.
 
@@ -33,8 +33,8 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// How long a sender may pause in the middle of a body.
 const BODY_PAUSE: Duration = Duration::from_secs(30);
-/// How many bytes of a body have to come a second, over the time of a pause: no network that apps run
-/// in is slower.
+/// The least average rate of a body in bytes a second, over the length of a pause. Every network
+/// that apps run in is faster.
 const BODY_RATE: u64 = 16 << 10;
 
 /// A body could not be read.
@@ -49,10 +49,10 @@ pub enum ReadError {
     TooSlow,
     #[error("The body broke off: {0}")]
     Broken(String),
-    /// Its app was removed, or is known by another token, while the body came.
+    /// A reload removed the app, or changed its token, user or certificate, while the body arrived.
     #[error("The app is not let in any more.")]
     NotLetIn,
-    /// What it is for was found to be another app's while the body came.
+    /// The target was found to be another app's while the body arrived.
     #[error("There is no such run or session.")]
     NotFound,
     #[error("{NoRoom}; try again soon.")]
@@ -84,8 +84,8 @@ impl ReadError {
     }
 }
 
-/// A body whose sender has to keep on sending: it may not pause for long, nor let a byte come now
-/// and then.
+/// A body whose sender has to keep sending: neither long pauses nor single bytes now and then are
+/// allowed. Without this, a slow sender could hold memory for hours.
 #[derive(Debug)]
 pub struct Paced<B> {
     body: B,
@@ -97,8 +97,8 @@ impl<B> Paced<B> {
         Self { body, late: Box::pin(sleep_until(Instant::now() + BODY_PAUSE)) }
     }
 
-    /// `bytes` more have come, and earn time. What came fast earns no more than that of one pause:
-    /// with much that is there already, its sender could stay for an hour.
+    /// Extends the deadline for `bytes` more, to at most one pause from now. Otherwise a sender
+    /// could earn an hour of silence with one fast burst.
     fn note(&mut self, bytes: usize) {
         let earned = Duration::from_micros(bytes as u64 * 1_000_000 / BODY_RATE);
         let late = (self.late.deadline() + earned).min(Instant::now() + BODY_PAUSE);
@@ -150,7 +150,8 @@ where
     collect(body, limit, Buffer::new(declared)).await
 }
 
-/// The same for a short answer that must not be lost, whatever room there is.
+/// Like [`read`], for a short answer that must not be lost: it does not wait for room in the
+/// budget.
 pub async fn read_anyway<B>(body: B, limit: usize) -> Result<Bytes, ReadError>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
@@ -180,9 +181,9 @@ where
     Ok(whole.into_bytes())
 }
 
-/// Reads the rest of a body, at most `limit` bytes, and keeps nothing of it. Most senders look for
-/// no answer before they have sent everything, and take a connection that is closed on them for a
-/// broken one.
+/// Reads and discards the rest of a body, at most `limit` bytes. Most senders read the answer only
+/// after they have sent everything. They would take a connection that closes before that for a
+/// broken one, and never see the error.
 async fn read_past<B>(mut body: Paced<B>, limit: usize) -> Result<(), ReadError>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
@@ -196,19 +197,19 @@ where
     Ok(())
 }
 
-/// A body of known bytes.
+/// A body of known length.
 pub fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never: Infallible| match never {}).boxed_unsync()
 }
 
-/// A body that comes piece by piece.
+/// A body that is streamed in pieces.
 pub fn streamed(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Body {
     let frames = pieces.map(|bytes| Ok::<_, BoxError>(Frame::data(bytes)));
     StreamBody::new(frames).boxed_unsync()
 }
 
-/// `body`, cut off when `end` comes, where it may go on for long: whoever reads it may lose the right
-/// to it. A body of a known length is short, and passes as it is.
+/// A body that ends early when `end` resolves, for a stream whose reader may lose the right to it.
+/// A body of known length is short, and passes unchanged.
 pub fn until(body: Body, end: impl Future<Output = ()> + Send + 'static) -> Body {
     if http_body::Body::size_hint(&body).exact().is_some() {
         return body;
@@ -226,7 +227,7 @@ pub fn events(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Response<Bo
     response
 }
 
-/// A body of known bytes in several pieces, with its length.
+/// A body of known length in several pieces; it declares that length.
 #[derive(Debug)]
 pub struct Pieces(VecDeque<Bytes>);
 
@@ -271,7 +272,8 @@ pub fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
     json_text(status, text)
 }
 
-/// What an error tells, beside its answer: the same can be written in two forms.
+/// The contents of an error, kept beside the answer so that the error can be written again in
+/// MANTYX's form.
 #[derive(Debug, Clone)]
 struct Told {
     code: Code,
@@ -308,8 +310,8 @@ fn add(body: &mut Value, more: Option<(String, Value)>) {
     }
 }
 
-/// An answer of a proxied route, as clients of MANTYX read it. What is no error of the bridge's, or
-/// one that MANTYX makes in the same words, stays as it is.
+/// Rewrites an error for clients of MANTYX, on a proxied route. Answers that are no error of the
+/// bridge's stay as they are, and so do errors that MANTYX makes in the same words.
 pub fn as_mantyx_does(mut response: Response<Body>) -> Response<Body> {
     let told = response.extensions_mut().remove::<Told>();
     let Some(Told { code, message, more }) = told.filter(|told| !told.code.is_mantyxs()) else {
@@ -323,20 +325,20 @@ pub fn as_mantyx_does(mut response: Response<Body>) -> Response<Body> {
     response
 }
 
-/// 401, for an app that was let in and is not any more: the answer to a wrong token.
+/// 401 for an app that has lost its access meanwhile: the same answer as to a wrong token.
 pub fn not_let_in() -> Response<Body> {
     let refusal = Refusal::WrongToken;
     challenged(error(refusal.status(), refusal.code(), &refusal.to_string()))
 }
 
-/// `response`, telling how an app shows its token.
+/// Adds the header that says how to authenticate.
 pub fn challenged(mut response: Response<Body>) -> Response<Body> {
     let challenge = HeaderValue::from_static("Bearer realm=\"mantyx-bridge\"");
     response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
     response
 }
 
-/// 405, with the methods that the route has.
+/// 405, with the methods that the route allows.
 pub fn wrong_method(allow: &'static str) -> Response<Body> {
     let message = format!("This route takes {allow} only.");
     let mut response = error(StatusCode::METHOD_NOT_ALLOWED, Code::MethodNotAllowed, &message);

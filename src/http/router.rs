@@ -1,8 +1,7 @@
-//! Which route a method and a path belong to, and what that means for a request: who may make it,
-//! what becomes of it when its app hangs up, what it is counted and traced as.
+//! Finds the route of a method and a path. The route says who may make the request, what becomes of
+//! it when its app hangs up, and how metrics and traces name it.
 //!
-//! The bridge's own routes stand in one table (`api::routes`), and what a path of MANTYX's means is
-//! read by `proxy::route`.
+//! The bridge's own routes stand in one table (`api::routes`); `proxy::route` reads MANTYX's paths.
 //!
 //! Must not: look at anything of a request but its method and its path.
 
@@ -21,21 +20,21 @@ use crate::{
     model::ids::RunKind,
 };
 
-/// The methods that a proxied route may have, for `Allow`.
+/// The methods that proxied routes allow, for `Allow`.
 const PROXIED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
-/// The methods that the bridge's own routes have.
+/// The methods that the bridge's own routes allow, for `Allow`.
 const OWN_METHODS: &str = "GET, HEAD, POST";
 
-/// Where a request goes.
+/// The route of a request.
 #[derive(Debug)]
 pub enum Route {
-    /// A route of the bridge's own, with the segment in place of the braces of its path.
+    /// The bridge's own route, with the segment in place of the braces of its path.
     Own(&'static OwnRoute, String),
     /// MANTYX's API, below `/api/`.
     Proxied(Proxied, Resource),
-    /// A route of the bridge's with another method; the methods that it has.
+    /// A route of the bridge's that has not this method; with the methods that it has.
     WrongMethod(&'static str),
-    /// A path of MANTYX's that two readers could take for two.
+    /// A path of MANTYX's that two readers could understand in two ways.
     Ambiguous,
     Unknown,
 }
@@ -45,8 +44,8 @@ impl Route {
     pub fn of(method: &Method, path: &str) -> Self {
         let meaning = NormalizedPath::of(path);
         let is_proxied = meaning.is_proxied(path);
-        // The first two make a server show the request's own headers, the credential too; the third
-        // asks for a tunnel.
+        // TRACE and TRACK make a server return the request's own headers, the credential included.
+        // CONNECT asks for a tunnel.
         let refused = ["TRACE", "TRACK", "CONNECT"];
         if refused.iter().any(|name| method.as_str().eq_ignore_ascii_case(name)) {
             return Self::WrongMethod(if is_proxied { PROXIED_METHODS } else { OWN_METHODS });
@@ -84,7 +83,7 @@ impl Route {
         }
     }
 
-    /// What its requests are counted as.
+    /// The label of its requests in metrics.
     pub fn kind(&self) -> RouteKind {
         match self {
             Self::Own(own, _) => own.kind,
@@ -103,8 +102,8 @@ impl Route {
         }
     }
 
-    /// The pattern of the path, where a request begins a run or a call, or hands a run over: what
-    /// traces tell of.
+    /// The pattern of the path, if the request begins a run or a call, or hands a run over: these
+    /// requests get a span.
     pub fn traced(&self) -> Option<&'static str> {
         match self {
             Self::Own(own, _) => own.traced,
@@ -121,7 +120,7 @@ impl Route {
         }
     }
 
-    /// What becomes of a request of `method` when its app hangs up.
+    /// What becomes of a request with `method` when its app hangs up.
     pub fn after_hang_up(&self, method: &Method) -> AfterHangUp {
         match self {
             Self::Own(own, _) => own.after_hang_up,

@@ -1,7 +1,7 @@
-//! Accepts connections and speaks HTTP/1.1 on them, and HTTP/2 on those with TLS, within limits.
+//! Accepts connections, and serves HTTP/1.1 on them, and HTTP/2 on those with TLS, within limits.
 //!
-//! hyper's own loop, because a framework's has no time limit for headers: a connection that never
-//! finishes them would stay for ever.
+//! The bridge drives hyper itself, because frameworks have no time limit for headers: a connection
+//! that never finishes them would stay for ever.
 //!
 //! Must not: know a route.
 
@@ -34,20 +34,22 @@ use crate::{
     metrics::Way,
 };
 
-/// Connections at once on one listener, so that those of one do not take the slots of another's.
+/// The most connections of one listener. Each listener has its own, so that one does not take the
+/// slots of another.
 const MAX_CONNECTIONS: usize = 1024;
-/// Those of them on which no request has been let in, so that apps always find a slot.
+/// The most connections without an authenticated request yet. The other slots stay free for apps
+/// that have shown who they are.
 const MAX_UNKNOWN: usize = MAX_CONNECTIONS / 2;
-/// Connections beyond these, on which one request is told so, at once on one listener.
+/// Further connections of one listener; each gets an error for its one request.
 const OVERFLOW: usize = 16;
 /// How long open requests may take to finish at shutdown: as long as the calls of runs.
 const DRAIN: Duration = Duration::from_secs(30);
-/// How long accepting pauses when the process has no descriptor left.
+/// How long accepting pauses when the process has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How often the log is told of that.
+/// The least interval between log lines about that.
 const TELL_AGAIN: Duration = Duration::from_secs(60);
 
-/// Serves `service` on `listener` until `stop`, then lets open requests finish for a moment.
+/// Serves `service` on `listener` until `stop`, then lets open requests finish for up to [`DRAIN`].
 pub async fn serve(listener: Listener, service: Arc<Service>, stop: CancellationToken) {
     let way = match &listener {
         Listener::Tcp(_, None) => Way::Tcp,
@@ -101,10 +103,10 @@ struct ListenerSlots {
     overflow: Arc<ConnectionLimit>,
 }
 
-/// The slot that a connection gets.
+/// The slot of a new connection.
 enum Assigned {
     Slot(Slot),
-    /// No other is free: its one request is answered with that.
+    /// No regular slot is free: the one request of this connection gets that error.
     Overflow(Slot),
     None,
 }
@@ -122,14 +124,14 @@ impl ListenerSlots {
         }
     }
 
-    /// How many have been cut since this was asked.
+    /// How many connections were cut since the last call.
     fn evicted(&self) -> u64 {
         self.regular.evicted() + self.overflow.evicted()
     }
 }
 
-/// The next connection, as soon as one can be accepted; `told` is when the log was last told that
-/// none can.
+/// Waits for the next connection. `told` is the time of the last log line about a failure to
+/// accept.
 async fn accept(listener: &Listener, slots: &ListenerSlots, told: &mut Option<Instant>) -> Socket {
     loop {
         match accept_now(listener).await {
@@ -139,8 +141,9 @@ async fn accept(listener: &Listener, slots: &ListenerSlots, told: &mut Option<In
                     warn!(%error, "connections cannot be accepted at the moment");
                     *told = Some(Instant::now());
                 }
-                // There may be no descriptor left, and some are held for nothing: but not by whoever
-                // has only just come.
+                // The process may be out of descriptors: an unused connection makes room. The pause
+                // comes first, so that a connection which has only just arrived can send its
+                // request.
                 sleep(ACCEPT_PAUSE).await;
                 slots.regular.evict();
             }

@@ -1,8 +1,8 @@
-//! The HTTP service: has `auth` check every request, then hands it to the bridge's own API, to the
+//! The HTTP service: `auth` checks every request, which then goes to the bridge's own API, to the
 //! proxy in front of MANTYX, or to the status page, whose sessions begin and end here.
 //!
-//! A request that changes something is handled in a task of the daemon's own (`detached`), so that an
-//! app which hangs up leaves nothing half done.
+//! A request that changes something is handled in a task of the daemon (`detached`), so that an app
+//! which hangs up leaves nothing half done.
 //!
 //! Must not: touch a backend or a run itself; `api` and `proxy` do.
 
@@ -43,9 +43,9 @@ pub struct Service {
     pub api: Api,
     proxy: Proxy,
     traces: Traces,
-    /// The requests that go on when their app has hung up.
+    /// The requests that may continue after their app has hung up.
     detached: DetachedRequests,
-    /// The counts of the requests and connections that come in.
+    /// Counters of incoming requests and connections.
     pub requests: Arc<Requests>,
 }
 
@@ -61,8 +61,8 @@ impl Service {
         Self { auth, api, proxy, traces, detached, requests }
     }
 
-    /// Answers one request. Its connection has no slot where `is_overflow`: it is refused then, unless
-    /// anyone may make it, so that programs which watch over the bridge get their answer.
+    /// Answers one request. With `is_overflow`, its connection has no regular slot: the request is
+    /// refused, unless its route is open to anyone, so that health checks still get their answer.
     pub async fn handle(
         self: Arc<Self>,
         mut request: Request<Incoming>,
@@ -94,7 +94,7 @@ impl Service {
         response
     }
 
-    /// Answers a request that was let in: in a task of the daemon's own, where it changes something.
+    /// Answers an authenticated request; if it changes something, in a task of the daemon.
     async fn handle_admitted(
         self: &Arc<Self>,
         route: Route,
@@ -118,7 +118,7 @@ impl Service {
         }
     }
 
-    /// Begins a session, if the form has the token of an app or the operator's secret.
+    /// Begins a session if the form has the token of an app, or the operator's secret.
     async fn sign_in(&self, request: Request<Incoming>, client: &ClientInfo) -> Response<Body> {
         if let Err(refusal) = self.auth.check_failures(client) {
             return self.refuse(request.uri().path(), client, &refusal);
@@ -135,17 +135,18 @@ impl Service {
             Err(refusal @ Refusal::TooManyFailures(_)) => {
                 return self.refuse(parts.uri.path(), client, &refusal);
             }
-            // Not often, as the other way is taken then.
+            // Floods no log: beyond a few failures, the lockout refuses earlier.
             Err(_) => {
                 info!(peer = %client, "a sign-in at the status page was refused: wrong token");
-                return status_page::sign_in(Some("That is no token of this bridge."));
+                return status_page::sign_in(Some("Invalid token."));
             }
         };
-        // Behind a proxy, only the origin of the form tells what the browser speaks.
+        // Behind a proxy, only the form's origin shows whether the browser's connection is
+        // encrypted.
         let origin = parts.headers.get(header::ORIGIN).map(HeaderValue::as_bytes);
         let secure = matches!(client, ClientInfo::Tls { .. })
             || origin.is_some_and(|origin| origin.starts_with(b"https://"));
-        // Who signs in anew, as somebody else perhaps, has one session.
+        // A second sign-in, perhaps as another app, replaces the first session of this browser.
         self.auth.sessions.end(&parts.headers);
         match self.auth.sessions.begin(token, &parts.headers, secure) {
             Ok(Begun { cookie, key }) => {
@@ -161,7 +162,7 @@ impl Service {
         }
     }
 
-    /// [`Self::dispatch`], counted and traced.
+    /// [`Self::dispatch`], with metrics and a span.
     async fn count(
         &self,
         route: Route,
@@ -171,7 +172,7 @@ impl Service {
     ) -> Response<Body> {
         let (kind, begun) = (route.kind(), Instant::now());
         let mut span = self.span(&route, caller.as_ref(), &mut request);
-        // The operator alone is no app, and cannot be removed.
+        // The operator without an app cannot be removed by a reload.
         let app = caller.as_ref().map(|caller| Arc::clone(&caller.app));
         let app = app.filter(|app| !app.is_operator());
         let session = caller.as_ref().and_then(|_| self.auth.sessions.over(request.headers()));
@@ -189,16 +190,17 @@ impl Service {
         response
     }
 
-    /// An answer that ends when its app is not let in any more. An open stream gives no rights, just
-    /// as an open connection does not. An app that was removed before the answer began gets no stream.
+    /// An answer that ends when its app is not let in any more: an open stream gives no lasting
+    /// right, just as an open connection does not. An app that was removed before the answer began
+    /// gets no stream.
     fn while_let_in(&self, app: Option<Arc<App>>, response: Response<Body>) -> Response<Body> {
         let Some(app) = app else { return response };
         let removed = self.auth.until_removed(app);
         response.map(|body| response::until(body, removed))
     }
 
-    /// The span of a request that others follow from. The request's headers then tell of the span,
-    /// so that all that comes of it, at MANTYX too, belongs there.
+    /// The span of a request, for routes that have one. It replaces the trace in the request's
+    /// headers, so that all work for this request, at MANTYX too, belongs to the span.
     fn span(
         &self,
         route: &Route,
@@ -252,7 +254,7 @@ impl Service {
         }
     }
 
-    /// Answers a request of a route of the bridge's own.
+    /// Answers a request for one of the bridge's own routes.
     async fn answer(
         &self,
         own: &OwnRoute,
@@ -279,12 +281,12 @@ impl Service {
         }
     }
 
-    /// Answers a request that is turned away.
+    /// Answers a refused request.
     fn refuse(&self, path: &str, client: &ClientInfo, refusal: &Refusal) -> Response<Body> {
         self.requests.refused.of(refusal.kind()).inc();
         let mut response = response::error(refusal.status(), refusal.code(), &refusal.to_string());
         match refusal {
-            // Not often: more of them are `TooManyFailures`.
+            // Floods no log: beyond a few failures, the refusal is `TooManyFailures`.
             Refusal::NoToken
             | Refusal::WrongToken
             | Refusal::OtherApp
@@ -309,7 +311,7 @@ impl Service {
     }
 }
 
-/// What a browser might do with an answer that it should never have got.
+/// Sets headers that keep a browser from using an answer that it should not have got.
 fn keep_from_browsers(response: &mut Response<Body>) {
     let headers = response.headers_mut();
     headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));

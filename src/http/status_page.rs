@@ -1,8 +1,7 @@
-//! The status page for people: one document that draws what the bridge's API says, and the form to
-//! sign in.
+//! The status page for people: one document that shows the bridge's API, and the sign-in form.
 //!
-//! Style and script stand in the document and nothing else is loaded, so that its policy can forbid
-//! everything but these two by their hashes.
+//! Style and script stand in the document, and it loads nothing else. So its policy can allow these
+//! two by their hashes, and forbid everything else.
 //!
 //! Must not: show anything that the API does not.
 
@@ -17,7 +16,7 @@ use crate::http::response::{self, Body};
 const STYLE: &str = include_str!("status_page/page.css");
 const SCRIPT: &str = include_str!("status_page/page.js");
 
-/// What a browser may do in these documents.
+/// The Content-Security-Policy of these documents.
 static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     let hash = |text: &str| format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text)));
     let policy = format!(
@@ -29,22 +28,22 @@ static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     HeaderValue::try_from(policy).expect("letters, digits and marks")
 });
 
-/// The page itself. One who needed no session has none to end.
+/// The page itself. The button to sign out is hidden without a session.
 pub fn page(signed_in: bool) -> Response<Body> {
     let sign_out = if signed_in { "" } else { "hidden" };
     let page = include_str!("status_page/page.html").replace("{{sign_out}}", sign_out);
     document(StatusCode::OK, &page.replace("{{script}}", SCRIPT))
 }
 
-/// The form to sign in, and why the last try was refused.
+/// The sign-in form, with the reason why the last attempt failed.
 pub fn sign_in(refused: Option<&'static str>) -> Response<Body> {
     let refused = refused.map(|why| format!("<p class=\"problem\" role=\"alert\">{why}</p>"));
     let form = include_str!("status_page/sign_in.html");
     document(StatusCode::UNAUTHORIZED, &form.replace("{{refused}}", &refused.unwrap_or_default()))
 }
 
-/// To the page, with this `Set-Cookie`, and with the session's key where no server is told of it:
-/// the script takes it out of the address.
+/// A redirect to the page, which sets this cookie. The session's key stands in the fragment, which
+/// browsers send to no server; the script removes it from the address.
 pub fn see_page(cookie: HeaderValue, key: Option<&str>) -> Response<Body> {
     let mut response = Response::new(response::full(""));
     *response.status_mut() = StatusCode::SEE_OTHER;

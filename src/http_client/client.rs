@@ -1,10 +1,10 @@
-//! A client that sends no request on a connection that its server may be closing at that moment.
+//! A client that sends no request on a connection which its server may be closing at that moment.
 //!
-//! A server closes a connection that was idle for too long. A request that is under way when it
-//! does so breaks without an answer, and nothing tells whether the server has read it: a call that
-//! must not be made twice is then lost. So a connection is used again only while it has been idle
-//! for clearly less time than the server waits ([`reuse`]), and by the kind of request the caller
-//! says whether it may be sent twice.
+//! A server closes idle connections after some time. If a request is on its way at that moment, it
+//! gets no answer, and the client cannot know whether the server has read it: a call that must not
+//! be made twice is then lost. So the client reuses a connection only while it has been idle for
+//! clearly less time than the server waits ([`reuse`]). The caller says which requests may be sent
+//! twice.
 //!
 //! Must not: send a request twice unless the caller has said that it may be.
 
@@ -23,11 +23,11 @@ use url::Origin;
 
 use reuse::Reuse;
 
-/// How many origins are remembered. The configuration and the cards of its agents name them, so that
-/// more are a mistake; what is forgotten begins anew with the shortest time.
+/// The most origins whose keep-alive is remembered. The configuration and agents' cards name the
+/// origins, so more of them are a mistake. A forgotten origin starts again with the shortest time.
 const MOST_ORIGINS: usize = 1024;
 
-/// One set of settings; the connections of a clone are the same ones.
+/// A client with one set of settings; clones share its connections.
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
@@ -35,15 +35,15 @@ pub struct Client {
 
 struct Shared {
     settings: Box<dyn Fn() -> ClientBuilder + Send + Sync>,
-    /// The library fixes the longest idle time when a client is built, so there is one client for
-    /// each of the times that [`Reuse`] knows, built when it is first needed.
+    /// The library fixes the longest idle time when a client is built. So there is one client for
+    /// each time that [`Reuse`] knows, built when it is first needed.
     pools: [OnceLock<reqwest::Client>; Reuse::ALL.len()],
-    /// What the servers have said of their connections.
+    /// The keep-alive that each server has announced.
     servers: Mutex<HashMap<Origin, Reuse>>,
 }
 
 impl Client {
-    /// Of a builder that `settings` makes, as often as it is needed.
+    /// A client whose builders come from `settings`, which is called once for each pool.
     pub(super) fn of(settings: impl Fn() -> ClientBuilder + Send + Sync + 'static) -> Self {
         let shared = Shared {
             settings: Box::new(settings),
@@ -53,8 +53,8 @@ impl Client {
         Self { shared: Arc::new(shared) }
     }
 
-    /// A request, for [`Self::send`] or [`Self::send_repeatable`]. Sent by its own method, it finds
-    /// the connections of servers that have said nothing.
+    /// A request, for [`Self::send`] or [`Self::send_repeatable`]. If it is sent by its own method,
+    /// it uses the pool for servers without a known keep-alive.
     pub fn request(&self, method: Method, url: impl IntoUrl) -> RequestBuilder {
         self.shared.pool(Reuse::UNKNOWN).request(method, url)
     }
@@ -71,14 +71,14 @@ impl Client {
         self.request(Method::POST, url)
     }
 
-    /// Sends a request that may have an effect, once. Only what the server has certainly not looked
-    /// at is sent again: over HTTP/2, what GOAWAY or `REFUSED_STREAM` gives back.
+    /// Sends a request that may have an effect, once. Over HTTP/2, a request is sent again only if
+    /// GOAWAY or `REFUSED_STREAM` proves that the server has not processed it.
     pub async fn send(&self, request: RequestBuilder) -> reqwest::Result<Response> {
         self.execute(request.build()?).await
     }
 
-    /// Sends a request that only reads. Where its connection breaks before the answer comes, it is
-    /// sent once more, on a fresh one.
+    /// Sends a request that only reads. If its connection breaks before the answer, sends it once
+    /// more on a fresh one.
     pub async fn send_repeatable(&self, request: RequestBuilder) -> reqwest::Result<Response> {
         let request = request.build()?;
         let again = request.try_clone();
@@ -116,7 +116,7 @@ impl Shared {
         servers.get(server).copied().unwrap_or(Reuse::UNKNOWN)
     }
 
-    /// Notes what an answer says of its connection.
+    /// Records the keep-alive that an answer announces.
     fn heard(&self, response: &Response) {
         let Some(said) = Reuse::said(response.version(), response.headers()) else { return };
         let mut servers = self.servers.lock();
@@ -132,7 +132,7 @@ impl Shared {
     }
 }
 
-/// Whether the connection ended where an answer was due.
+/// Whether the connection ended while an answer was due.
 fn is_broken(error: &reqwest::Error) -> bool {
     error.is_request() && !error.is_connect() && !error.is_timeout()
 }

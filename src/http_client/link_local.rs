@@ -1,8 +1,8 @@
-//! The addresses that are never called, whoever names them: link-local ones, behind which clouds
-//! keep the credentials of the machine. What is looked at is the address that is dialled, so that a
-//! name which leads elsewhere from one look-up to the next gains nothing.
+//! The addresses that the bridge never calls, whoever names them: link-local ones, where clouds
+//! serve the machine's credentials. The check applies to the address that is dialled, so that a
+//! name whose address changes between two look-ups (DNS rebinding) gains nothing.
 //!
-//! Must not: refuse private addresses. Intranets are made of them.
+//! Must not: refuse private addresses. Intranets use them.
 
 use std::{
     io,
@@ -15,13 +15,13 @@ use reqwest::{
 };
 use url::{Host, Url};
 
-/// Where Amazon's metadata service is, which is no link-local address by its form.
+/// Amazon's metadata service; its IPv6 address is not link-local in form.
 const EC2_METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
 
-/// Put behind an address that is refused, it makes a name that [`Names`] knows not to look up.
+/// The suffix that marks a refused address: [`Names`] does not look such a name up.
 const REFUSED: &str = ".refused.invalid";
 
-/// Whether `address`, in whatever form IPv6 has for one of IPv4, is link-local.
+/// Whether `address` is link-local, in any form in which IPv6 embeds IPv4.
 pub fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_link_local(),
@@ -33,8 +33,8 @@ pub fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// The address of IPv4 that `address` stands for: mapped, compatible, or by the well-known prefix
-/// of NAT64 (RFC 4291, 2.5.5; RFC 6052, 2.1).
+/// The IPv4 address that `address` embeds: mapped, compatible, or with the well-known prefix of
+/// NAT64 (RFC 4291, 2.5.5; RFC 6052, 2.1).
 fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     match address.segments() {
         [0, 0, 0, 0, 0, 0 | 0xffff, _, _] | [0x64, 0xff9b, 0, 0, 0, 0, _, _] => {
@@ -45,8 +45,8 @@ fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// Whether the host of `url` is such an address by its own word; a name tells only when it is
-/// dialled.
+/// Whether the host of `url` is a link-local address itself; a name shows its address only when it
+/// is dialled.
 pub fn names_link_local(url: &Url) -> bool {
     address(url).is_some_and(is_link_local)
 }
@@ -59,11 +59,11 @@ fn address(url: &Url) -> Option<IpAddr> {
     }
 }
 
-/// The system's resolver, whose answers leave out what is never called.
+/// The system's resolver, without the addresses that the bridge never calls.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Names {
     All,
-    /// And this machine is left out, too.
+    /// Also without the addresses of this machine.
     Elsewhere,
 }
 
@@ -77,7 +77,8 @@ impl Resolve for Names {
             }
             let found: Vec<SocketAddr> = tokio::net::lookup_host((name, 0)).await?.collect();
             let kept = allowed(name, found)?;
-            // By this name, a proxy may be on this machine; no peer's word leads to it.
+            // A configured proxy may run on this machine under the name `localhost`. Addresses that
+            // a peer names never use it.
             let kept = match names {
                 Self::Elsewhere if name != "localhost" => elsewhere(name, kept)?,
                 Self::Elsewhere | Self::All => kept,
@@ -87,7 +88,7 @@ impl Resolve for Names {
     }
 }
 
-/// Those of the addresses of `name` that may be called.
+/// The addresses of `name` that the bridge may call.
 fn allowed(name: &str, found: Vec<SocketAddr>) -> io::Result<Vec<SocketAddr>> {
     let was_any = !found.is_empty();
     let kept: Vec<_> = found.into_iter().filter(|found| !is_link_local(found.ip())).collect();
@@ -97,7 +98,7 @@ fn allowed(name: &str, found: Vec<SocketAddr>) -> io::Result<Vec<SocketAddr>> {
     Ok(kept)
 }
 
-/// Those of the addresses of `name` that are not this machine's own.
+/// The addresses of `name` that are not this machine's.
 fn elsewhere(name: &str, found: Vec<SocketAddr>) -> io::Result<Vec<SocketAddr>> {
     let was_any = !found.is_empty();
     let kept: Vec<_> = found.into_iter().filter(|found| !is_here(found.ip())).collect();
@@ -123,9 +124,8 @@ fn refused(host: &str) -> io::Error {
     io::Error::other(format!("{host} is a link-local address, which is never called"))
 }
 
-/// Refuses addresses that stand in a URL. The client looks up no name for them and so does not ask
-/// [`Names`]; but it does look for a proxy, and the one that it is given here has a name that
-/// `Names` refuses.
+/// Refuses addresses that stand in a URL. For these the client looks up no name, and so does not
+/// ask [`Names`]. But it does look for a proxy: here it gets one whose name `Names` refuses.
 pub(super) fn refuse_literals() -> Proxy {
     Proxy::custom(|url| {
         let address = address(url).filter(|address| is_link_local(*address))?;

@@ -1,4 +1,5 @@
-//! The TLS of one server: whom its certificate has to be from, and what it is shown of the bridge.
+//! The TLS settings for one server: the authorities that may sign its certificate, and the bridge's
+//! own certificate.
 //!
 //! Must not: read files, or show a key.
 
@@ -12,13 +13,13 @@ use rustls::{
     sign::CertifiedKey,
 };
 
-/// What differs from the defaults in connections to one server. Two are equal where the files had
-/// the same bytes.
+/// The settings that differ from the defaults. Two values are equal if their files had the same
+/// bytes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Tls {
-    /// The only authorities that are trusted, as DER; `None` means those of the machine.
+    /// The only trusted authorities, as DER; `None` means the machine's.
     authorities: Option<Vec<Vec<u8>>>,
-    /// The certificates and the key that the server is shown, as PEM.
+    /// The bridge's certificates and key for the server, as PEM.
     identity: Option<String>,
 }
 
@@ -44,12 +45,12 @@ impl Tls {
         Ok(Self { authorities, identity })
     }
 
-    /// How many authorities are trusted in place of the machine's; `None`: those of the machine are.
+    /// The number of authorities that replace the machine's; `None` if the machine's are trusted.
     pub fn authorities(&self) -> Option<usize> {
         self.authorities.as_ref().map(Vec::len)
     }
 
-    /// Whether the server is shown a certificate.
+    /// Whether the server gets a client certificate.
     pub fn shows_certificate(&self) -> bool {
         self.identity.is_some()
     }
@@ -69,7 +70,7 @@ impl Tls {
     }
 }
 
-// The key is a secret.
+// Hides the key, which is a secret.
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls")
@@ -90,7 +91,7 @@ fn authorities(pem: &str) -> Result<Vec<Vec<u8>>, TlsFlaw> {
     Ok(certificates.iter().map(|certificate| certificate.to_vec()).collect())
 }
 
-/// The certificates in the text of a file; there is at least one. The error says why not.
+/// The certificates in the text of a file, at least one. The error says why there is none.
 pub fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     match found {
@@ -103,13 +104,13 @@ pub fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
 fn check_pair(certificate: &str, key: &str) -> Result<(), TlsFlaw> {
     let chain = certificates(certificate).map_err(TlsFlaw::Certificate)?;
     if key.contains("ENCRYPTED") {
-        return Err(TlsFlaw::Key("it has a passphrase, for which nobody can be asked".to_owned()));
+        return Err(TlsFlaw::Key("it has a passphrase; use a key without one".to_owned()));
     }
-    // What the error says may be a piece of the key.
+    // The original error may quote a piece of the key.
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
         .map_err(|_may_tell| TlsFlaw::Key("there is no private key in it".to_owned()))?;
     match CertifiedKey::from_der(chain, key, &ring::default_provider()) {
-        // `Unknown`: this kind of key cannot tell.
+        // `Unknown`: with this kind of key, the library cannot compare them.
         Ok(_) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(()),
         Err(Error::InconsistentKeys(_)) => {
             Err(TlsFlaw::Key("it is the key of another certificate".to_owned()))

@@ -1,4 +1,4 @@
-//! How long things took: a histogram of atomics. The one of prometheus-client takes a lock for each
+//! A histogram of durations, made of atomics. The one of prometheus-client takes a lock for each
 //! value.
 //!
 //! Must not: lock, or allocate after it was made.
@@ -11,33 +11,35 @@ use std::{
 
 use prometheus_client::encoding::{MetricEncoder, NoLabelSet};
 
-/// Up to the longest that a call may take which nobody lets go on.
+/// The buckets for calls, in seconds: up to the longest time that a call without a long-call answer
+/// may take.
 const CALLS: &[f64] = &[
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
     120.0, 300.0,
 ];
-/// An fsync takes less than a millisecond on a good disk, and more than a second on a bad day.
+/// The buckets for disk writes, in seconds: an fsync takes less than a millisecond on a good disk,
+/// and can take more than a second on a busy one.
 const DISK: &[f64] =
     &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0];
 
-/// A histogram of times.
+/// A histogram of durations.
 #[derive(Debug)]
 pub struct Histogram {
     /// The longest time of each bucket but the last, in seconds.
     bounds: &'static [f64],
-    /// One more than `bounds`; what is in one is in no other.
+    /// One more than `bounds`. Each value counts in one bucket; the buckets are not cumulative.
     buckets: Box<[AtomicU64]>,
-    /// The sum of all times. A `u64` has room for 584 years of them.
+    /// The sum of all durations, in nanoseconds. A `u64` has room for 584 years.
     nanos: AtomicU64,
 }
 
 impl Histogram {
-    /// For calls and what takes as long.
+    /// A histogram for calls, and for work that takes as long.
     pub fn of_calls() -> Self {
         Self::new(CALLS)
     }
 
-    /// For writes to disk.
+    /// A histogram for writes to disk.
     pub fn of_disk() -> Self {
         Self::new(DISK)
     }
@@ -47,7 +49,7 @@ impl Histogram {
         Self { bounds, buckets, nanos: AtomicU64::new(0) }
     }
 
-    /// Counts one time.
+    /// Counts one duration.
     pub fn observe(&self, time: Duration) {
         let seconds = time.as_secs_f64();
         let bucket = self.bounds.partition_point(|bound| *bound < seconds);
@@ -57,7 +59,8 @@ impl Histogram {
     }
 
     pub(super) fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        // Before the buckets: a time that is counted meanwhile is then missing in the sum alone.
+        // Read before the buckets: a value that is counted meanwhile is then only missing in the
+        // sum.
         let sum = Duration::from_nanos(self.nanos.load(Ordering::Relaxed)).as_secs_f64();
         let bounds = self.bounds.iter().copied().chain([f64::INFINITY]);
         let counts = self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed));

@@ -14,7 +14,7 @@ pub trait Label: Copy + 'static {
     fn index(self) -> usize;
 }
 
-/// One `M` for each value of the label `L`, all of them there from the start.
+/// One `M` for each value of the label `L`; all exist from the start, so that the page shows zeros.
 #[derive(Debug)]
 pub struct ByLabel<L, M>(Box<[M]>, PhantomData<L>);
 
@@ -25,7 +25,7 @@ impl<L: Label, M: Default> Default for ByLabel<L, M> {
 }
 
 impl<L: Label, M> ByLabel<L, M> {
-    /// The one of `label`.
+    /// The `M` of `label`.
     pub fn of(&self, label: L) -> &M {
         &self.0[label.index()]
     }
@@ -35,7 +35,7 @@ impl<L: Label, M> ByLabel<L, M> {
     }
 }
 
-/// An enum that is a [`Label`].
+/// Defines an enum that is a [`Label`].
 macro_rules! label {
     (
         $(#[$doc:meta])*

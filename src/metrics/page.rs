@@ -1,6 +1,6 @@
 //! Writes the page: OpenMetrics text, which Prometheus reads.
 //!
-//! Must not: know what is on it.
+//! Must not: know which metrics are on it.
 
 use std::fmt;
 
@@ -16,17 +16,17 @@ use super::{ByLabel, Counter, Histogram, Label};
 /// The `Content-Type` of a page.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What all names begin with, but those that have a name of their own everywhere.
+/// The prefix of all names, except the common ones that are the same in all programs.
 const PREFIX: &str = "mantyx_bridge";
 
-/// What writes a part of a page.
+/// Writes a part of a page.
 pub type Part = Box<dyn Fn(&mut Page<'_>) -> fmt::Result + Send + Sync>;
 
 /// A page that is being written.
 #[derive(Debug)]
 pub struct Page<'a>(DescriptorEncoder<'a>);
 
-/// One metric of a page: its values follow, each with its labels.
+/// One metric of a page; its values follow, each with its labels.
 #[derive(Debug)]
 pub struct Metric<'a>(MetricEncoder<'a>);
 
@@ -44,7 +44,7 @@ impl Collector for Collected {
     }
 }
 
-/// The page that has `own`, whose names are given the bridge's prefix, and `common`.
+/// The page with the parts `own`, whose names get the bridge's prefix, and `common`.
 pub fn write(own: Part, common: Part) -> Result<String, fmt::Error> {
     let mut text = String::new();
     for (mut registry, part) in

@@ -1,6 +1,6 @@
-//! What the kernel knows of this process.
+//! The kernel's numbers for this process.
 //!
-//! Must not: fail where there is no /proc; what cannot be read is left out of the page.
+//! Must not: fail without /proc; the page omits numbers that cannot be read.
 
 use std::{fs, path::Path};
 
@@ -13,7 +13,7 @@ pub fn resident_bytes() -> Option<u64> {
 
 /// Open file descriptors.
 pub fn open_fds() -> Option<usize> {
-    // The listing of the directory is one itself.
+    // Listing the directory opens a descriptor itself, so one is subtracted.
     Some(fs::read_dir(Path::new("/proc/self/fd")).ok()?.count().saturating_sub(1))
 }
 

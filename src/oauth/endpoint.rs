@@ -1,7 +1,7 @@
 //! One exchange with a token endpoint (RFC 6749, 2.3.1, 4.4, 5 and 6).
 //!
-//! Must not: ask twice on its own account, but for the other way to show the client's secret; or let
-//! a secret, a token or what an endpoint wrote freely into a message.
+//! Must not: ask twice by itself, except to show the client's secret in the other way; or let a
+//! secret, a token or an endpoint's free text into a message.
 
 use std::time::{Duration, SystemTime};
 
@@ -21,17 +21,17 @@ use crate::{
     model::json::Members,
 };
 
-/// How long one exchange with whoever issues tokens may take.
+/// How long one exchange with an issuer of tokens may take.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// The largest answer.
+/// The largest answer, in bytes.
 const MAX_ANSWER: usize = 64 * 1024;
-/// Longer than any token is kept in use.
+/// Longer than any token is used.
 const LONGEST_LIFE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-/// The longest wait that an endpoint is believed to want.
+/// The longest pause that an endpoint may ask for.
 const LONGEST_AFTER: Duration = Duration::from_secs(5 * 60);
 
-/// The errors that endpoints may name (RFC 6749, 5.2; RFC 8707): what else they write may repeat
-/// the request.
+/// The errors that endpoints may name (RFC 6749, 5.2; RFC 8707). Other text of theirs is not shown,
+/// as it may repeat the request with its secrets.
 const ERRORS: [&str; 10] = [
     "invalid_request",
     "invalid_client",
@@ -46,7 +46,7 @@ const ERRORS: [&str; 10] = [
 ];
 const INVALID_GRANT: &str = "invalid_grant";
 
-/// How a client shows its secret.
+/// The way in which a client shows its secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Shows {
     #[default]
@@ -63,31 +63,31 @@ impl Shows {
     }
 }
 
-/// What is asked for.
+/// One request for a token.
 #[derive(Debug)]
 pub struct Question<'a> {
     pub url: &'a Url,
-    /// `url` as it may be shown.
+    /// `url` in a form that may be shown.
     pub place: &'a str,
     pub client_id: &'a str,
     pub client_secret: &'a SecretString,
     pub grant: &'static str,
-    /// The other fields of the form, those of no value left out.
+    /// The other fields of the form; those without a value are left out.
     pub fields: &'a [(&'static str, Option<&'a str>)],
 }
 
-/// What an endpoint gave.
+/// An endpoint's answer with a token.
 #[derive(Debug)]
 pub struct Granted {
     pub issued: Issued,
-    /// What the next token is to be asked for with, if it said so.
+    /// The refresh token for the next request, if the endpoint sent one.
     pub refresh_token: Option<SecretString>,
 }
 
 /// An endpoint gave no token.
 struct Refusal {
     error: IssueError,
-    /// It did not like who asked, or the way in which that was shown.
+    /// The endpoint rejected the client, or the way in which it showed its secret.
     is_about_client: bool,
 }
 
@@ -98,8 +98,8 @@ impl From<IssueError> for Refusal {
 }
 
 impl Question<'_> {
-    /// Asks; where the client is refused, once more with its secret shown in the other way, which is
-    /// noted in `shows` if it does.
+    /// Sends the request. If the endpoint rejects the client, sends it once more with the secret
+    /// shown in the other way; if that works, records it in `shows`.
     pub async fn ask(&self, http: &Client, shows: &mut Shows) -> Result<Granted, IssueError> {
         let refusal = match self.ask_once(http, *shows).await {
             Ok(granted) => return Ok(granted),
@@ -110,7 +110,7 @@ impl Question<'_> {
         }
         let other = shows.other();
         match self.ask_once(http, other).await {
-            // Neither will do, and the first answer is the one to show.
+            // Both ways were refused; the first refusal is the one to show.
             Err(second) if second.is_about_client => Err(refusal.error),
             known => {
                 *shows = other;
@@ -199,7 +199,7 @@ fn refused(place: &str, status: StatusCode, headers: &HeaderMap, body: &str) -> 
     Refusal { error, is_about_client: unnamed || is_client }
 }
 
-/// The token in an answer, if it is one of the kind that goes behind `Bearer`.
+/// The token in an answer, if it is a bearer token.
 fn read(body: &str) -> Option<Granted> {
     let body = Members::read(body).ok()?;
     let text = |key: &str| serde_json::from_str::<String>(body.get(key)?.get()).ok();
@@ -209,7 +209,7 @@ fn read(body: &str) -> Option<Granted> {
     let token = text("access_token").filter(|token| !token.is_empty())?;
     let mut value = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
     value.set_sensitive(true);
-    // Some write the number as a text.
+    // Some issuers write the number as a string.
     let seconds = body.get("expires_in").map(|raw| raw.get().trim_matches('"'));
     let seconds = seconds.and_then(|seconds| seconds.parse::<f64>().ok());
     let seconds = seconds.map(|seconds| seconds.min(LONGEST_LIFE.as_secs_f64()));

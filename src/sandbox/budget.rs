@@ -7,14 +7,14 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-/// How many bytes may be kept, and how many are.
+/// The limit in bytes, and how many are in use.
 #[derive(Debug)]
 pub(super) struct Budget {
     used: AtomicUsize,
     limit: usize,
 }
 
-/// A part of the budget, given back when dropped.
+/// A part of the budget; returned on drop.
 #[derive(Debug)]
 pub(super) struct Charge {
     budget: Arc<Budget>,
@@ -26,19 +26,19 @@ impl Budget {
         Arc::new(Self { used: AtomicUsize::new(0), limit })
     }
 
-    /// Whether `bytes` more can be taken.
+    /// Whether there is room for `bytes` more.
     pub(super) fn has(&self, bytes: usize) -> bool {
         self.used.load(Ordering::Relaxed).saturating_add(bytes) <= self.limit
     }
 
-    /// A charge of nothing yet.
+    /// An empty charge.
     pub(super) fn open(self: &Arc<Self>) -> Charge {
         Charge { budget: Arc::clone(self), bytes: 0 }
     }
 }
 
 impl Charge {
-    /// Takes `bytes` more, or nothing where they are not left.
+    /// Takes `bytes` more; without room, takes nothing and returns false.
     pub(super) fn grow(&mut self, bytes: usize) -> bool {
         let more = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.budget.limit);
         let taken = self.budget.used.try_update(Ordering::Relaxed, Ordering::Relaxed, more);
@@ -48,14 +48,14 @@ impl Charge {
         taken.is_ok()
     }
 
-    /// Takes `bytes` more, whether or not they are left: for what has to be kept, such as the end
-    /// of a run.
+    /// Takes `bytes` more even without room, for data that has to be kept, such as the end of a
+    /// run.
     pub(super) fn force(&mut self, bytes: usize) {
         self.budget.used.fetch_add(bytes, Ordering::Relaxed);
         self.bytes += bytes;
     }
 
-    /// Gives `bytes` back.
+    /// Returns `bytes` to the budget.
     pub(super) fn shrink(&mut self, bytes: usize) {
         let bytes = bytes.min(self.bytes);
         self.budget.used.fetch_sub(bytes, Ordering::Relaxed);

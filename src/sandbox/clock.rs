@@ -1,4 +1,4 @@
-//! Points in time as the protocol writes them.
+//! Points in time in the protocol's format.
 //!
 //! Must not: measure durations; tokio's clock does that, which tests can pause.
 

@@ -69,7 +69,7 @@ impl<'a> LocalToolCall<'a> {
         .with_extras(call)
     }
 
-    /// What the kind of the tool adds.
+    /// Adds the fields that the tool's kind requires.
     fn with_extras(mut self, call: &'a Call) -> Self {
         match &call.tool.kind {
             Kind::Local | Kind::Server(_) => (),
@@ -87,7 +87,7 @@ impl<'a> LocalToolCall<'a> {
         self
     }
 
-    /// The `tool_call` event of a tool that is not the client's.
+    /// The `tool_call` event of a tool that the client does not answer.
     pub(super) fn informational(&self) -> InformationalCall<'a> {
         InformationalCall { tool_use_id: self.tool_use_id, name: self.name, input: self.args }
     }
@@ -101,7 +101,7 @@ pub(super) struct InformationalCall<'a> {
     pub(super) input: &'a RawValue,
 }
 
-/// `summary` and `ok` stand in agent-runs-protocol §7, `result` in wire-protocol §4.2.
+/// `summary` and `ok` come from agent-runs-protocol §7, `result` from wire-protocol §4.2.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ToolResult<'a> {

@@ -9,11 +9,11 @@ use super::read::{Invalid, Object, Value};
 
 /// The most files of one message or one tool result.
 pub(super) const MAX_FILES: usize = 20;
-/// The most decoded bytes of them together: "5 MB" in its smaller reading, so that what passes
-/// here passes under either.
+/// The most decoded bytes of all files together. Of the two readings of "5 MB" this is the smaller
+/// one, so that files which pass here pass under either.
 pub(super) const MAX_BYTES: usize = 5_000_000;
 
-/// What is kept and shown of a file: never its bytes.
+/// The description of a file that is kept and shown; never its bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct FileNote {
@@ -57,7 +57,7 @@ pub(super) fn read_inline(file: &Object<'_>) -> Result<FileNote, Invalid> {
     Ok(note)
 }
 
-/// Refuses more inline bytes than fit into one run or result.
+/// Refuses more inline bytes than one run or result may have.
 pub(super) fn check_total(value: &Value<'_>, bytes: usize) -> Result<(), Invalid> {
     if bytes <= MAX_BYTES {
         return Ok(());
@@ -93,7 +93,7 @@ fn is_allowed(mime_type: &str) -> bool {
         || mime_type.strip_prefix("text/").is_some_and(|subtype| !subtype.is_empty())
 }
 
-/// How many bytes the base64 text `data` stands for; `None` where it is not base64.
+/// The decoded length of the base64 text `data`; `None` if it is not base64.
 fn decoded_len(data: &str) -> Option<usize> {
     if !data.len().is_multiple_of(4) {
         return None;

@@ -1,4 +1,4 @@
-//! Makes ids: drawn, or counted for tests that want to know them beforehand.
+//! Makes ids: random ones, or counted ones for tests that have to know them in advance.
 //!
 //! Must not: reuse one.
 
@@ -10,7 +10,7 @@ use crate::model::ids::{RunId, SessionId, ToolUseId};
 
 #[derive(Debug)]
 pub(super) struct Ids {
-    /// The last number of each prefix, where ids are counted.
+    /// The last number of each prefix, if ids are counted.
     counted: Option<Mutex<HashMap<&'static str, u64>>>,
 }
 

@@ -20,7 +20,7 @@ use serde_json::value::RawValue;
 use super::spec::{Tool, Tools};
 use crate::model::json::Members;
 
-/// What one line makes the model do.
+/// The model's reaction to one line.
 #[derive(Debug)]
 pub(super) enum Step {
     Say(String),
@@ -66,7 +66,8 @@ fn read_call(name: &str, args: &str, tools: &Tools) -> Option<Call> {
 fn read_event(text: &str) -> Option<Step> {
     let members = Members::read(text).ok()?;
     let kind: String = serde_json::from_str(members.get("type")?.get()).ok()?;
-    // The type stands on a line of its own in the frame, and a run ends once.
+    // A frame has the type on a line of its own, so it may not contain line ends. Events that end a
+    // run are reserved, as a run ends once.
     let legal = |byte: u8| byte.is_ascii_graphic();
     if kind.is_empty() || !kind.bytes().all(legal) || is_terminal(&kind) {
         return None;

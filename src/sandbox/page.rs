@@ -1,16 +1,16 @@
 //! The query of a list: filters and paging (agent-runs-protocol §5, §6.1).
 //!
-//! Must not: know what is listed.
+//! Must not: know the listed things.
 
 use std::borrow::Cow;
 
 use super::{reply::Refusal, spec::Metadata};
 
-/// One page of a list that is asked for.
+/// The requested page of a list.
 #[derive(Debug)]
 pub(super) struct Page {
     pub(super) limit: usize,
-    /// Where the page before ended.
+    /// The end of the previous page.
     pub(super) cursor: Option<u64>,
     pub(super) offset: usize,
     pub(super) include_total: Option<bool>,
@@ -69,7 +69,7 @@ impl Page {
         Ok(())
     }
 
-    /// Whether all metadata that is asked for is there.
+    /// Whether `metadata` has all requested entries.
     pub(super) fn matches(&self, metadata: &Metadata) -> bool {
         self.metadata.iter().all(|(key, value)| metadata.get(key) == Some(value))
     }

@@ -55,9 +55,9 @@ struct Player<'a> {
     turns: u64,
     /// How many words the model would read if it were asked now.
     context_words: u64,
-    /// What was said in this turn.
+    /// The text of this turn.
     said: Option<String>,
-    /// What was said in the turns before.
+    /// The text of the earlier turns.
     reply: Option<String>,
     /// The calls of this turn.
     calls: Vec<Call>,
@@ -67,12 +67,12 @@ struct Player<'a> {
 
 /// Why playing stopped before the end of the script.
 enum Halt {
-    /// The run was ended by somebody else.
+    /// Another request has ended the run.
     Over,
     Ended(End),
 }
 
-/// A call that the client has been told about.
+/// A call that the client has seen.
 struct Published {
     name: String,
     id: ToolUseId,
@@ -92,7 +92,8 @@ impl Player<'_> {
         }
         for (index, step) in model::steps(run.turn.script(), &run.spec.tools).enumerate() {
             if index % 64 == 63 {
-                // A long script without calls must not keep others from the thread.
+                // Yields, so that a long script without calls does not block other tasks of this
+                // thread.
                 tokio::task::yield_now().await;
             }
             if !matches!(step, Step::Call(_)) {
@@ -115,7 +116,7 @@ impl Player<'_> {
         Ok(End::Success { text: self.reply.take().unwrap_or_default(), plan: None })
     }
 
-    /// A plan-only run (agent-runs-protocol §4.9): the checklist as it was given.
+    /// A plan-only run (agent-runs-protocol §4.9): returns the checklist as it was given.
     fn plan_only(&mut self, brief: Option<String>, steps: &[String]) -> Result<End, Halt> {
         if self.run.spec.options.schema == Some(Schema::Strict) {
             return Ok(strict());
@@ -138,7 +139,7 @@ impl Player<'_> {
         self.tokens.input_tokens += self.context_words;
     }
 
-    /// Says one piece, a line of its own.
+    /// Says one piece of text, on a line of its own.
     fn say(&mut self, text: &str) -> Result<(), Halt> {
         let words = words(text);
         self.tokens.output_tokens += words;
@@ -161,7 +162,7 @@ impl Player<'_> {
         self.emit("assistant_delta", &Delta { text: &delta })
     }
 
-    /// Tells what was said in this turn, and starts with nothing said.
+    /// Emits the text of this turn, and begins the next one without text.
     fn end_turn(
         &mut self,
         finish_reason: Option<&'static str>,
@@ -186,8 +187,8 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Ends the turn with the calls that were gathered, has them answered, and begins the next
-    /// turn by saying the results. Does nothing where no calls were gathered.
+    /// Ends the turn with its calls, waits for their answers, and begins the next turn by saying
+    /// the results. Does nothing without calls.
     async fn call_tools(&mut self) -> Result<(), Halt> {
         if self.calls.is_empty() {
             return Ok(());
@@ -204,7 +205,7 @@ impl Player<'_> {
         let shown: Vec<ToolCall<'_>> = calls.iter().map(ToolCall::new).collect();
         self.end_turn(Some("tool_use"), &shown)?;
         let mut results = Vec::with_capacity(calls.len());
-        // Read-only calls that stand next to each other are out at once, others alone (§4.1.1).
+        // Adjacent read-only calls run concurrently, all others alone (§4.1.1).
         for group in calls.chunk_by(|(_, one), (_, next)| one.tool.read_only && next.tool.read_only)
         {
             let mut published = Vec::with_capacity(group.len());
@@ -233,7 +234,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Tells the client about a call, or answers it at once where it is not the client's.
+    /// Sends a call to the client; answers it at once if it is not the client's.
     fn start_call(
         &mut self,
         id: &ToolUseId,
@@ -266,7 +267,7 @@ impl Player<'_> {
         Ok(Ok(Published { name: call.name.clone(), id: id.clone(), answered, deadline }))
     }
 
-    /// Stops a call whose tool has been called as often as `toolBudgets` allows (§4.7).
+    /// Answers a call with an error if its tool has used up its `toolBudgets` (§4.7).
     fn over_budget(&mut self, id: &ToolUseId, call: &Call) -> Result<Option<Answer>, Halt> {
         let count = self.counts.entry(call.name.clone()).or_default();
         *count += 1;
@@ -285,7 +286,7 @@ impl Player<'_> {
         Ok(Some(answer))
     }
 
-    /// A failure that the client is only told of.
+    /// A failure that the client sees, but does not answer.
     fn informational_result(
         &self,
         id: &ToolUseId,
@@ -318,8 +319,8 @@ impl From<Stop> for Halt {
 async fn answer_of(call: Published, timeout: Duration) -> Result<Answer, Halt> {
     match tokio::time::timeout_at(call.deadline, call.answered).await {
         Ok(Ok(answer)) => Ok(answer),
-        // Dropped unanswered: the log had no room for the answer, or the run has ended, in which
-        // case ending it once more does nothing.
+        // The sender was dropped without an answer. Either the log had no room for the answer, or
+        // the run has ended; ending it a second time does nothing.
         Ok(Err(_)) => Err(Halt::Ended(End::log_full())),
         Err(_elapsed) => Err(Halt::Ended(End::TimedOut {
             error: format!(
@@ -338,7 +339,7 @@ fn strict() -> End {
     End::Failed { error, class: "structured_output_not_supported", partial_text: None }
 }
 
-/// A token is a word: what stands between white space.
+/// Counts tokens; a token is a word between white space.
 pub(super) fn words(text: &str) -> u64 {
     text.split_whitespace().count() as u64
 }

@@ -15,16 +15,16 @@ const MAX_POSTS: usize = 100_000;
 /// The most bytes of their bodies.
 const MAX_BYTES: usize = 256 << 20;
 
-/// One POST to a run's tool-results, whatever became of it.
+/// One POST to a run's tool-results, with any outcome.
 #[derive(Debug, Clone)]
 pub struct Post {
     pub run: RunId,
-    /// `None` where the body has none.
+    /// `None` if the body has none.
     pub tool_use: Option<ToolUseId>,
     pub body: Bytes,
-    /// What it was answered with.
+    /// The status of the answer.
     pub status: StatusCode,
-    /// When the whole body was there.
+    /// The time at which the body was complete.
     pub at: Instant,
 }
 

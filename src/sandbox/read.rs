@@ -1,5 +1,5 @@
-//! Reads JSON that a client sent, member by member, and says in words what is wrong with it and
-//! where, such as ``tools[2].name: must match …``.
+//! Reads a client's JSON member by member. Its errors name the mistake and its place, such as
+//! ``tools[2].name: must match …``.
 //!
 //! Must not: build a `Value`, or know what the members mean.
 
@@ -9,19 +9,19 @@ use serde_json::value::RawValue;
 
 use crate::model::json::{Elements, Members};
 
-/// What is wrong with a body, as the `message` of a 400 `invalid_request`.
+/// The mistake in a body, as the `message` of a 400 `invalid_request`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Invalid(pub(super) String);
 
-/// One JSON value and where it stands in the body.
+/// One JSON value, and its place in the body.
 #[derive(Debug, Clone)]
 pub(super) struct Value<'a> {
     pub(super) raw: &'a RawValue,
     path: String,
 }
 
-/// One JSON object and where it stands in the body.
+/// One JSON object, and its place in the body.
 #[derive(Debug)]
 pub(super) struct Object<'a> {
     members: Members<'a>,
@@ -38,7 +38,7 @@ pub(super) fn body(bytes: &[u8]) -> Result<Object<'_>, Invalid> {
 }
 
 impl<'a> Object<'a> {
-    /// The value under `key`. Of a key that stands twice the last counts, as in `JSON.parse`.
+    /// The value under `key`. If the key occurs twice, the last one counts, as in `JSON.parse`.
     pub(super) fn get(&self, key: &str) -> Option<Value<'a>> {
         let (_, raw) = self.members.0.iter().rev().find(|(name, _)| name == key)?;
         Some(self.at(key, raw))
@@ -73,7 +73,7 @@ impl<'a> Object<'a> {
         self.get(key).map(|value| value.object()).transpose()
     }
 
-    /// Something is wrong with the object as a whole.
+    /// The error that the object as a whole is invalid.
     pub(super) fn invalid(&self, problem: impl fmt::Display) -> Invalid {
         if self.path.is_empty() {
             Invalid(problem.to_string())

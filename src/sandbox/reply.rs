@@ -53,14 +53,14 @@ impl Refusal {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
     }
 
-    /// A body of `error` alone, for the few that the document shows so.
+    /// A body with `error` alone, for the few errors that the protocol's document shows so.
     pub(super) fn only(status: StatusCode, error: &'static str) -> Self {
         let body =
             ErrorBody { error, message: None, code: None, hint: None, candidates: Vec::new() };
         Self { status, body: Box::new(body), header: None }
     }
 
-    /// The sandbox is full: the shape of MANTYX's own limiter.
+    /// The sandbox is full: the same error as from MANTYX's rate limiter.
     pub(super) fn full(message: impl Into<String>) -> Self {
         let mut refusal = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
         refusal.body.code = Some("rate_limit_exceeded");

@@ -83,9 +83,9 @@ fn accept(shared: &Shared, id: &str, body: &[u8]) -> Reply {
     }
     let run = runs::find(shared, id)?;
     let posted = read(body)?;
-    // The event that repeats the result is as long as the request, escapes included.
+    // The event with the result is as long as the request, escapes included.
     shared.make_room(body.len() + 1024);
-    // Where the log has no room for it, the run ends.
+    // If the log has no room for it, the run ends.
     let accepted =
         run.accept(&posted.tool_use, posted.answer, &posted.files).unwrap_or(Accepted::Terminal);
     match accepted {

@@ -1,6 +1,6 @@
-//! Who may ask, and who answers: credentials, the workspace in the path, the routes.
+//! Credentials, the workspace in the path, and the routes.
 //!
-//! Must not: know what is in a body.
+//! Must not: know the content of a body.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,12 +23,12 @@ use super::{
 
 /// How long a client may take to send a body.
 const BODY_TIMEOUT: Duration = Duration::from_mins(2);
-/// How much, and how long, of a refused request is still read, so that the client comes to read
-/// the refusal: a connection closed under its writing looks broken to it.
+/// How much of a refused request is still read, and for how long, so that the client gets to read
+/// the refusal. If the connection closed while it writes, it would see a broken connection.
 const DRAIN_BYTES: usize = 128 << 20;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the path of a request names, below the workspace.
+/// The target of a path, below the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Route<'a> {
     Models,
@@ -74,7 +74,7 @@ async fn dispatch(
     let (workspace, below) = below.split_once('/').unwrap_or((below, ""));
     if decode(workspace).as_deref() != Some(shared.config.workspace.as_str()) {
         let workspace = &shared.config.workspace;
-        // §2 calls it `not_found`, §2.3 shows this text as `error`.
+        // §2 calls this error `not_found`; §2.3 shows this text as `error`.
         return Err(Refusal::only(
             StatusCode::NOT_FOUND,
             "Workspace path does not match this credential",
@@ -124,7 +124,7 @@ fn post(shared: &Arc<Shared>, route: Route<'_>, body: Bytes) -> Reply {
     }
 }
 
-/// Reads the path below the workspace. Our ids need no decoding.
+/// Reads the path below the workspace. The sandbox's own ids contain no encoded characters.
 fn find(below: &str) -> Option<Route<'_>> {
     let segments: Vec<&str> = below.split('/').collect();
     match *segments.as_slice() {
@@ -222,11 +222,11 @@ async fn drain(body: &mut Incoming) {
             left = rest;
         }
     };
-    // Whatever is left is cut off with the connection.
+    // The rest is cut off with the connection.
     drop(timeout(DRAIN_TIMEOUT, read).await);
 }
 
-/// Undoes percent-encoding; `None` where it is broken.
+/// Decodes percent-encoding; `None` if it is malformed.
 fn decode(segment: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(segment.len());
     let mut rest = segment.bytes();

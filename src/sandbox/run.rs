@@ -1,7 +1,7 @@
-//! One run: its event log, the calls that wait for an answer, and how it ended.
+//! One run: its event log, the calls that wait for an answer, and its end.
 //!
-//! The log is the truth (wire-protocol §10): every event has a `seq` from 1, and a stream is a
-//! reader with a place in the log, so that a slow one holds up nobody.
+//! The log is the single source of events (wire-protocol §10): every event has a `seq` from 1, and
+//! each stream reads the log from its own position. So a slow stream delays no other.
 //!
 //! Must not: play the script, speak HTTP, or wait.
 
@@ -37,12 +37,12 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) id: RunId,
-    /// Its place in the order of creation.
+    /// Its number in the order of creation.
     pub(super) number: u64,
     pub(super) session: Option<SessionId>,
     pub(super) spec: Spec,
     pub(super) turn: Turn,
-    /// What was said in the session before.
+    /// The words of the session before this run.
     pub(super) history_words: u64,
     pub(super) created: SystemTime,
     started: Instant,
@@ -76,7 +76,7 @@ struct Ended {
     after: Duration,
 }
 
-/// What a snapshot shows of the state (agent-runs-protocol §5).
+/// The part of the state that a snapshot shows (agent-runs-protocol §5).
 #[derive(Debug, Clone, Default)]
 pub(super) struct View {
     pub(super) status: &'static str,
@@ -99,7 +99,7 @@ pub(super) enum Stop {
     Full,
 }
 
-/// What became of a posted tool result.
+/// The outcome of a posted tool result.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Accepted {
     /// The call has its answer, or was abandoned.
@@ -116,11 +116,11 @@ pub(super) struct Batch {
     pub(super) bytes: Bytes,
     /// The `seq` of the last event in it.
     pub(super) last: u64,
-    /// Whether nothing comes after it.
+    /// Whether it contains the last event of the run.
     pub(super) is_end: bool,
 }
 
-/// What a run is made of.
+/// The contents of a new run.
 #[derive(Debug)]
 pub(super) struct NewRun {
     pub(super) id: RunId,
@@ -166,7 +166,7 @@ impl Run {
         self.push(&mut self.state(), kind, &data)
     }
 
-    /// Appends the event of a call that a client has to answer, and gives what waits for it.
+    /// Appends the event of a call that a client has to answer; returns the receiver of the answer.
     pub(super) fn publish(
         &self,
         call: ToolUseId,
@@ -185,7 +185,7 @@ impl Run {
         self.state().calls += 1;
     }
 
-    /// Takes a posted tool result. Its event is in the log before this returns.
+    /// Accepts a posted tool result. Its event is in the log before this returns.
     pub(super) fn accept(
         &self,
         call: &ToolUseId,
@@ -194,7 +194,7 @@ impl Run {
     ) -> Result<Accepted, Stop> {
         let mut state = self.state();
         if state.ended.is_some() {
-            // Late results of a cancelled run are taken and ignored (agent-runs-protocol §9).
+            // Late results of a cancelled run are accepted and ignored (agent-runs-protocol §9).
             let abandoned = state.abandoned.remove(call);
             return Ok(if abandoned { Accepted::Yes } else { Accepted::Terminal });
         }
@@ -208,12 +208,12 @@ impl Run {
         let data = ResultIn { tool_use_id: call.as_str(), output, error, files };
         self.push(&mut state, "local_tool_result_in", &to_json(&data))?;
         drop(state);
-        // The run may have ended in between; then nobody wants the answer any more.
+        // Fails if the run has ended in between; the answer is of no use then.
         drop(waiting.send(answer));
         Ok(Accepted::Yes)
     }
 
-    /// Ends the run, unless it has ended before; says whether it did.
+    /// Ends the run; false if it has already ended.
     pub(super) fn finish(&self, end: End, report: Option<Report>) -> bool {
         let data = end.data(report.as_ref());
         let mut state = self.state();
@@ -234,7 +234,7 @@ impl Run {
         true
     }
 
-    /// Stops the run for `reason`; nothing happens to one that has ended.
+    /// Cancels the run for `reason`; does nothing to a run that has ended.
     pub(super) fn cancel(&self, reason: &'static str) {
         self.finish(End::Cancelled { reason }, None);
     }
@@ -243,12 +243,12 @@ impl Run {
         self.over.is_cancelled()
     }
 
-    /// The `seq` of the last event, whenever there is a new one.
+    /// Follows the `seq` of the last event.
     pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
         self.last.subscribe()
     }
 
-    /// The events after `seq`, as many as make up about `max` bytes, at least one if there is one.
+    /// The events after `seq`, about `max` bytes of them, and at least one if there is one.
     pub(super) fn after(&self, seq: u64, max: usize) -> Batch {
         let state = self.state();
         let first = usize::try_from(seq).unwrap_or(usize::MAX);
@@ -322,7 +322,8 @@ impl Run {
         let seq = state.frames.len() + 1;
         let kind_json = to_json(&kind);
         let mut event = format!(r#"{{"seq":{seq},"type":{kind_json},"data":{data}}}"#);
-        // In JSON, line breaks stand between tokens only. MANTYX sends one `data:` line an event.
+        // Replaces line breaks, which in JSON only stand between tokens: MANTYX sends one `data:`
+        // line for each event.
         if event.contains(['\r', '\n']) {
             event = event.replace(['\r', '\n'], " ");
         }

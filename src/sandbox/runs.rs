@@ -1,4 +1,4 @@
-//! All runs, and the requests about one or some of them (agent-runs-protocol §5, §9, §9a).
+//! All runs, and the requests about them (agent-runs-protocol §5, §9, §9a).
 //!
 //! Must not: read a spec, or play one.
 
@@ -23,7 +23,7 @@ use crate::model::ids::{RunId, SessionId};
 /// The longest text of a preview, in characters.
 const PREVIEW: usize = 200;
 
-/// The runs that are kept.
+/// The stored runs.
 #[derive(Debug, Default)]
 pub(super) struct Runs {
     by_id: HashMap<RunId, Arc<Run>>,
@@ -38,7 +38,7 @@ impl Runs {
         self.by_number.values().filter(mine).cloned().collect()
     }
 
-    /// Forgets finished runs, oldest first, until it is `enough`.
+    /// Forgets finished runs, oldest first, until `enough` holds.
     pub(super) fn forget_finished(&mut self, enough: impl Fn() -> bool) {
         let finished: Vec<u64> = {
             let over = self.by_number.iter().filter(|(_, run)| run.is_over());
@@ -68,13 +68,13 @@ impl Runs {
     }
 }
 
-/// What a new run is to do.
+/// The order for a new run.
 pub(super) struct Order {
     pub(super) spec: Spec,
     pub(super) turn: Turn,
     pub(super) session: Option<SessionId>,
     pub(super) history_words: u64,
-    /// How long the request was.
+    /// The length of the request in bytes.
     pub(super) size: usize,
 }
 
@@ -90,7 +90,7 @@ pub(super) fn create(shared: &Arc<Shared>, body: &[u8]) -> Reply {
 /// Starts a run.
 pub(super) fn start(shared: &Arc<Shared>, order: Order) -> Result<Arc<Run>, Refusal> {
     let limits = &shared.config.limits;
-    // The spec is kept as it was sent, and its tools beside it.
+    // Counts twice: the spec is stored as it was sent, and its tools beside it.
     let size = 2 * order.size;
     shared.make_room(size);
     let mut charge = shared.budget.open();
@@ -139,7 +139,7 @@ pub(super) fn accepted(shared: &Shared, run: &Run) -> Reply {
     Ok(json(StatusCode::ACCEPTED, &Started { run_id, stream_url }))
 }
 
-/// The run called `id`.
+/// The run with the id `id`.
 pub(super) fn find(shared: &Shared, id: &str) -> Result<Arc<Run>, Refusal> {
     let run = shared.runs().by_id.get(&RunId::from(id)).cloned();
     run.ok_or_else(|| {
@@ -288,7 +288,7 @@ pub(super) fn snapshot(shared: &Shared, id: &str) -> Reply {
     ))
 }
 
-/// `POST agent-runs/{id}/cancel`: as often as one likes.
+/// `POST agent-runs/{id}/cancel`; repeating it changes nothing.
 pub(super) fn cancel(shared: &Shared, id: &str) -> Reply {
     #[derive(Serialize)]
     struct Cancelled {

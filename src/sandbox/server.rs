@@ -17,12 +17,12 @@ use tokio_util::sync::CancellationToken;
 use super::{Shared, routes};
 use crate::http_client::keep_alive;
 
-/// How long a client may take to send the head of a request, and a connection may idle. Every answer
-/// says so.
+/// How long a client may take to send the head of a request, and how long a connection may be idle.
+/// Every answer announces this.
 const HEAD_TIMEOUT: Duration = Duration::from_mins(2);
-/// How long connections may take to finish what they were writing when the server stops.
+/// How long connections may take to finish writing when the server stops.
 const GRACE: Duration = Duration::from_secs(1);
-/// How long to wait after `accept` failed, as it does when the process is out of descriptors.
+/// The wait after `accept` has failed, as it does without free descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves until `stop`; all connections are closed when this returns.
@@ -30,8 +30,8 @@ pub(super) async fn serve(shared: &Arc<Shared>, listener: &TcpListener, stop: &C
     let slots = Arc::new(Semaphore::new(shared.config.limits.connections));
     let mut connections = JoinSet::new();
     loop {
-        // Every arm may be dropped at its await: a permit is given back, and no connection is
-        // taken from the listener before `accept` is ready.
+        // Each arm is safe to drop at its await: a permit is returned, and `accept` takes no
+        // connection before it is ready.
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
             accepted = accept(&slots, listener) => accepted,
@@ -63,7 +63,7 @@ async fn accept(
 ) -> std::io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
     let permit = Arc::clone(slots).acquire_owned().await.map_err(std::io::Error::other)?;
     let (stream, _) = listener.accept().await?;
-    // Events are small and wanted at once.
+    // Turns Nagle's algorithm off: events are small, and must not wait for more data.
     stream.set_nodelay(true)?;
     Ok((stream, permit))
 }
@@ -88,7 +88,7 @@ async fn connection(shared: &Arc<Shared>, stream: TcpStream, stop: &Cancellation
         }
     };
     if let Err(error) = ended {
-        // The client left, most of the time in the middle of a stream.
+        // The client has left, mostly in the middle of a stream.
         tracing::debug!(%error, "a connection of the sandbox broke");
     }
 }

@@ -24,18 +24,18 @@ use super::{
 };
 use crate::model::ids::SessionId;
 
-/// The most messages of one history; the oldest go first.
+/// The most messages in a history; beyond that, the oldest are forgotten.
 const MAX_MESSAGES: usize = 10_000;
-/// A summary is made of messages until it has so many characters.
+/// A summary takes in further messages until it has this many characters.
 const INFORMATIVE: usize = 12;
 /// The longest summary, in characters.
 const MAX_SUMMARY: usize = 120;
 
-/// The sessions that are kept.
+/// The stored sessions.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     by_id: HashMap<SessionId, Session>,
-    /// How often any session was used.
+    /// Counts the uses of all sessions.
     uses: u64,
 }
 
@@ -45,23 +45,23 @@ struct Session {
     spec: Spec,
     created: SystemTime,
     last_used: SystemTime,
-    /// Its place in the order of use.
+    /// Its number in the order of last use.
     use_number: u64,
     ended: Option<SystemTime>,
     history: VecDeque<Message>,
-    /// How many messages were forgotten at the start of the history.
+    /// How many messages at the start of the history are forgotten.
     forgotten: u64,
     history_words: u64,
     charge: Charge,
 }
 
 impl Sessions {
-    /// Appends what was said in a run of `session`, if that is still there.
+    /// Appends the messages of a run of `session`, if the session still exists.
     pub(super) fn append(&mut self, session: &SessionId, turn: &Turn, reply: String) {
         let Some(session) = self.by_id.get_mut(session) else {
             return;
         };
-        // System messages are context of their run, not of the conversation.
+        // System messages are context of their run, and no part of the conversation.
         let said = turn.messages.iter().filter(|message| message.role != Role::System);
         for message in said.cloned().chain([Message::new(Role::Assistant, reply)]) {
             session.append(message);
@@ -72,7 +72,7 @@ impl Sessions {
         self.by_id.get(&SessionId::from(id)).ok_or_else(|| unknown(id))
     }
 
-    /// Forgets the session that was not used for longest, an ended one first.
+    /// Forgets the session with the oldest last use; ended ones go first.
     fn forget_one(&mut self) {
         let order =
             |(_, session): &(&SessionId, &Session)| (session.ended.is_none(), session.use_number);
@@ -101,7 +101,7 @@ impl Session {
     fn append(&mut self, message: Message) {
         while self.history.len() >= MAX_MESSAGES || !self.charge.grow(message.content.len()) {
             let Some(oldest) = self.history.pop_front() else {
-                // It alone does not fit.
+                // This message alone exceeds the limit.
                 self.forgotten += 1;
                 return;
             };
@@ -117,7 +117,7 @@ impl Session {
         if self.ended.is_some() { "ended" } else { "active" }
     }
 
-    /// A label out of the first prompt, and out of what follows where that is very short.
+    /// A label from the first prompt; if that is very short, also from the messages after it.
     fn summary(&self) -> String {
         let mut summary = String::new();
         for message in &self.history {
@@ -189,7 +189,7 @@ pub(super) fn message(shared: &Arc<Shared>, id: &str, body: &[u8]) -> Reply {
     runs::accepted(shared, &run)
 }
 
-/// `DELETE agent-sessions/{id}`: ends it and what runs in it; again changes nothing.
+/// `DELETE agent-sessions/{id}`: ends the session and its runs. Repeating it changes nothing.
 pub(super) fn end(shared: &Shared, id: &str) -> Reply {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -295,7 +295,7 @@ pub(super) fn list(shared: &Shared, query: &str) -> Reply {
     Ok(json(StatusCode::OK, &List { total, limit, offset, next_cursor, sessions: entries }))
 }
 
-/// What part of a history is asked for (§6.2).
+/// The requested part of a history (§6.2).
 #[derive(Debug, Default)]
 struct Window {
     full: bool,
@@ -323,8 +323,8 @@ impl Window {
         Ok(window)
     }
 
-    /// The places of the wanted messages in a history of `total`, of which the first `forgotten`
-    /// are gone: from the first, counted from 0, to before the second.
+    /// The positions of the wanted messages in a history of `total`, whose first `forgotten` are
+    /// gone. Counted from 0: the first one, and the one behind the last.
     fn bounds(&self, forgotten: u64, total: u64) -> (u64, u64) {
         const PAGE: u64 = 100;
         if self.full || (self.last_messages.is_none() && self.before_seq.is_none()) {

@@ -1,10 +1,11 @@
-//! What a client may ask for: the bodies of `POST agent-runs`, `POST agent-sessions` and
-//! `POST agent-sessions/{id}/messages`, checked against the limits of agent-runs-protocol §4.
+//! The specs of clients: checks the bodies of `POST agent-runs`, `POST agent-sessions` and `POST
+//! agent-sessions/{id}/messages` against the limits of agent-runs-protocol §4.
 //!
-//! Where a limit is written as "KB" or "MB" the smaller reading holds, so that what passes here
-//! passes under either. Members that the protocol does not know are kept and otherwise ignored.
+//! If a limit is written as "KB" or "MB", the smaller reading applies, so that a body which passes
+//! here passes under either. Members that the protocol does not know are kept and otherwise
+//! ignored.
 //!
-//! Must not: know runs or sessions, or change a byte of what it keeps.
+//! Must not: know runs or sessions, or change a byte that it keeps.
 
 mod guards;
 mod tools;
@@ -40,7 +41,7 @@ pub(super) struct Spec {
     pub(super) raw: Arc<RawValue>,
 }
 
-/// What a session sets for all its runs and one message may set for its own.
+/// The options that a session sets for all its runs, and that a message may set for its own run.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Options {
     pub(super) effort: Option<Effort>,
@@ -50,7 +51,7 @@ pub(super) struct Options {
     pub(super) budgets: Option<Arc<HashMap<String, u64>>>,
 }
 
-/// What one message asks of its session.
+/// A message's request to its session.
 #[derive(Debug)]
 pub(super) struct MessageSpec {
     turn: Turn,
@@ -109,7 +110,7 @@ impl Spec {
         self.agent_id.is_some() || self.system_prompt.is_some()
     }
 
-    /// The spec of one run of a session: what the message carries replaces what the session has,
+    /// The spec of one run in a session: members of the message replace those of the session,
     /// `metadata` key by key (agent-runs-protocol §4.10, wire-protocol §2.2).
     pub(super) fn for_message(&self, message: MessageSpec) -> (Self, Turn) {
         let mut metadata = self.metadata.clone();
@@ -202,13 +203,13 @@ fn read_metadata(body: &Object<'_>) -> Result<Metadata, Invalid> {
     Ok(metadata)
 }
 
-/// The members of a body that are not its input, each as it was sent.
+/// The members of a body without its input, each as it was sent.
 fn without_input(body: &Object<'_>) -> Box<RawValue> {
     let kept = body.members().filter(|(key, _)| !matches!(*key, "prompt" | "messages"));
     write_object(kept.map(|(key, value)| (key.to_owned(), value.raw.get().to_owned())))
 }
 
-/// `base` with the members of `over` in place of its own.
+/// `base`, with members replaced by those of `over`.
 fn overlay(base: &RawValue, over: &RawValue) -> Arc<RawValue> {
     let (Ok(base_members), Ok(over)) = (
         crate::model::json::Members::read(base.get()),

@@ -1,4 +1,5 @@
-//! `GET agent-runs/{id}/stream` (agent-runs-protocol §7): the log from a place on, then what comes.
+//! `GET agent-runs/{id}/stream` (agent-runs-protocol §7): the log from a position on, and then new
+//! events.
 //!
 //! Must not: hold events back for, or because of, another reader.
 
@@ -17,7 +18,7 @@ use super::{
     run::Run,
 };
 
-/// How much of a log is copied at once for a reader that is behind.
+/// How many bytes of the log are copied at once for a reader that is behind.
 const BATCH: usize = 64 * 1024;
 
 /// One reader of a run.
@@ -31,7 +32,7 @@ struct Reader {
     stop: CancellationToken,
 }
 
-/// The response: the events after `seq`, and the end of the connection after the terminal one.
+/// The response: the events after `seq`; the connection ends after the terminal one.
 pub(super) fn respond(
     run: Arc<Run>,
     seq: u64,
@@ -57,7 +58,8 @@ impl Reader {
     /// The next bytes, and the reader if more follow.
     async fn next(mut self) -> Option<(Bytes, Option<Self>)> {
         loop {
-            // Seen before read: what is appended in between is news again.
+            // Marked as seen before the read: an event that is appended in between counts as news
+            // again.
             self.news.borrow_and_update();
             let batch = self.run.after(self.seq, BATCH);
             self.seq = batch.last;
@@ -68,7 +70,8 @@ impl Reader {
                 return None;
             }
             tokio::select! {
-                // The sender lives in the run, which the reader holds.
+                // The run holds the sender, and the reader holds the run, so the channel cannot
+                // close here.
                 _ = self.news.changed() => (),
                 () = self.stop.cancelled() => return None,
                 () = sleep(self.heartbeat) => {
@@ -79,8 +82,9 @@ impl Reader {
     }
 }
 
-/// The `seq` after which a reader wants to read. `?lastSeq=` counts before `Last-Event-ID`: the
-/// document prefers it, and a proxy or a browser's own retry may add the header by itself.
+/// The `seq` after which a reader wants to read. `?lastSeq=` wins over `Last-Event-ID`: the
+/// protocol's document prefers it, and a proxy or a browser's own retry may add the header by
+/// itself.
 pub(super) fn place(query: &str, headers: &HeaderMap) -> Result<u64, Refusal> {
     let mut pairs = url::form_urlencoded::parse(query.as_bytes());
     if let Some((_, value)) = pairs.find(|(key, _)| key == "lastSeq") {

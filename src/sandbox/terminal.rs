@@ -1,5 +1,5 @@
-//! How a run ends: the data of `result`, `error` and `cancelled` (wire-protocol §4.8) and what a
-//! snapshot keeps of it.
+//! The end of a run: the data of `result`, `error` and `cancelled` (wire-protocol §4.8), and the
+//! part of it that a snapshot keeps.
 //!
 //! Must not: decide how a run ends.
 
@@ -31,7 +31,7 @@ pub(super) enum End {
     },
 }
 
-/// What the run used. Tokens are words.
+/// The token counts of the run. Tokens are words.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Tokens {
@@ -41,7 +41,7 @@ pub(super) struct Tokens {
     pub(super) output_tokens: u64,
 }
 
-/// `structuredOutput`: the scripted model enforces no schema, and says so.
+/// `structuredOutput`: the scripted model enforces no schema, and reports that.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct StructuredOutput {
@@ -62,7 +62,7 @@ pub(super) struct ModelInfo {
     reasoning_effort: Option<&'static str>,
 }
 
-/// What every `result` and `error` carries besides its own.
+/// The fields that every `result` and `error` has in common.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Report {
@@ -114,7 +114,7 @@ impl Report {
 }
 
 impl End {
-    /// The run said more than the sandbox keeps.
+    /// The run's log has reached the limit of the sandbox.
     pub(super) fn log_full() -> Self {
         let error = "the run has more events than the sandbox keeps".to_owned();
         Self::Failed { error, class: "server", partial_text: None }
@@ -129,7 +129,7 @@ impl End {
         }
     }
 
-    /// The status of the run from now on.
+    /// The final status of the run.
     pub(super) fn status(&self) -> &'static str {
         match self {
             Self::Success { .. } => "succeeded",
@@ -138,7 +138,7 @@ impl End {
         }
     }
 
-    /// The reply, or what there was of it.
+    /// The reply, or its part so far.
     pub(super) fn text(&self) -> Option<&str> {
         match self {
             Self::Success { text, .. } => Some(text),

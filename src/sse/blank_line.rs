@@ -1,18 +1,18 @@
-//! Finds the end of one frame whose bytes are passed on and not kept.
+//! Finds the end of one frame whose bytes are passed on without being stored.
 //!
-//! Must not: hold bytes back, or know what a frame says.
+//! Must not: hold bytes back, or parse a frame.
 
 /// Looks for the blank line that ends a frame, wherever its bytes are cut.
 #[derive(Debug, Default)]
 pub struct BlankLine {
     /// Whether the line that is being read has no byte yet.
     line_empty: bool,
-    /// Whether the last byte was a CR, so that an LF now belongs to it.
+    /// Whether the last byte was a CR, so that an LF that follows belongs to it.
     after_cr: bool,
 }
 
 impl BlankLine {
-    /// How many of the next bytes belong to the frame, where it ends within them.
+    /// How many of the next bytes belong to the frame, if it ends within them.
     pub fn end_in(&mut self, bytes: &[u8]) -> Option<usize> {
         for (at, byte) in bytes.iter().enumerate() {
             let is_second_half = std::mem::take(&mut self.after_cr) && *byte == b'\n';

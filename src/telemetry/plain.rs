@@ -1,5 +1,5 @@
-//! Text that cannot write to a terminal, fake a line or hide what stands in it: for whatever comes
-//! from outside and is shown to people.
+//! Makes text safe to show: it cannot control a terminal, fake a line, or hide characters. For all
+//! text from outside that people see.
 //!
 //! Must not: change text that is plain already.
 
@@ -7,13 +7,14 @@ use std::fmt::{self, Write};
 
 use crate::model::visible;
 
-/// Whether `c` is seen as what it is, and where it is.
+/// Whether `c` is visible as what it is, and where it is.
 pub fn is_plain(c: char) -> bool {
-    // What joins the parts of an emoji can as well be put where nothing is to be joined.
+    // The joiners within emoji can also hide between other characters.
     c != '\n' && !visible::hides(c) && !matches!(c, '\u{200c}' | '\u{200d}')
 }
 
-/// Writes on what is plain, and `\n` or `\u{1b}` for what is not.
+/// Passes plain characters on, and writes `
+/// ` or `\u{1b}` for others.
 pub(super) struct Escaping<W>(pub(super) W);
 
 impl<W: Write> Write for Escaping<W> {
@@ -32,8 +33,8 @@ impl<W: Write> Write for Escaping<W> {
     }
 }
 
-/// The same for JSON: what is not plain can only stand in a string there, and becomes its escape.
-/// Line ends between tokens become spaces, but for a last one.
+/// The same for JSON, where other characters can only stand in strings, and become escapes. Line
+/// ends between tokens become spaces, except a last one.
 pub fn json(text: &str) -> String {
     let body = text.strip_suffix('\n').unwrap_or(text);
     let mut out = String::with_capacity(text.len() + 16);

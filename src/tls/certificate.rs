@@ -1,4 +1,4 @@
-//! What a certificate says: whose it is, and until when it is good.
+//! The contents of a certificate: its names, and its validity.
 //!
 //! Must not: decide whether it is trusted; rustls does.
 
@@ -16,23 +16,23 @@ use x509_cert::{
 
 use crate::model::san::San;
 
-/// So long before its end, a certificate should have been replaced.
+/// A certificate should be replaced this long before its end.
 const NOTICE: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
-/// The part of a certificate that the bridge goes by.
+/// The fields of a certificate that the bridge uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
-    /// The names in it. Those of other kinds, which nobody is known by, are left out.
+    /// Its names. Kinds of names that identify no app are left out.
     pub names: Vec<San>,
     pub addresses: Vec<IpAddr>,
     pub not_before: SystemTime,
     pub not_after: SystemTime,
 }
 
-/// How much longer a certificate is good.
+/// The state of a certificate's validity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Validity {
-    /// Nothing has to be done.
+    /// It need not be replaced yet.
     Good,
     /// It should be replaced soon.
     Ending,
@@ -65,7 +65,8 @@ impl Facts {
         Ok(facts)
     }
 
-    /// How it stands at `now`. Of a certificate with a short life, the last third is its end.
+    /// The validity at `now`. For a certificate with a short life, the last third counts as its
+    /// end.
     pub fn validity(&self, now: SystemTime) -> Validity {
         let life = self.not_after.duration_since(self.not_before).unwrap_or_default();
         match self.not_after.duration_since(now) {

@@ -1,4 +1,4 @@
-//! The files of a listener's TLS, and what is made of them.
+//! The files of a listener's TLS, and the settings that they yield.
 //!
 //! Must not: keep them; `tls` does.
 
@@ -18,13 +18,13 @@ use sha2::{Digest as _, Sha256};
 use super::{certificate::Facts, provider};
 use crate::http_client;
 
-/// Where the certificate is, PEM all of them.
+/// The files of a listener's TLS, all of them PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Files {
-    /// The certificate and those between it and its root, in this order.
+    /// The certificate, then the intermediate ones, in the order up to the root.
     pub cert: PathBuf,
     pub key: PathBuf,
-    /// Callers must show a certificate that one of these authorities has signed.
+    /// Authorities: every client must show a certificate that one of them has signed.
     pub client_ca: Option<PathBuf>,
 }
 
@@ -36,10 +36,10 @@ pub enum Which {
     ClientCa,
 }
 
-/// What the files hold, by a hash.
+/// A hash of the files' contents.
 pub(super) type Contents = [u8; 32];
 
-/// The settings of a listener, and what its certificate says.
+/// The settings of a listener, and the fields of its certificate.
 #[derive(Debug)]
 pub struct Settings {
     pub(super) server: Arc<ServerConfig>,
@@ -73,7 +73,7 @@ impl fmt::Display for Which {
 }
 
 impl Files {
-    /// Where they are.
+    /// Their paths.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.all().map(|(_, path)| path)
     }
@@ -83,7 +83,7 @@ impl Files {
         [(Which::Cert, &*self.cert), (Which::Key, &*self.key)].into_iter().chain(ca)
     }
 
-    /// A hash of what the files hold, or of why they cannot be read.
+    /// A hash of the files' contents, or of the errors from reading them.
     pub(super) fn contents(&self, read: impl Fn(&Path) -> io::Result<String>) -> Contents {
         let mut hash = Sha256::new();
         for (_, path) in self.all() {
@@ -134,7 +134,7 @@ impl Files {
         let mut server = server.map_err(|error| self.not_a_pair(&error))?;
         server.alpn_protocols = vec![H2.to_vec(), b"http/1.1".to_vec()];
         if self.client_ca.is_some() {
-            // A resumed session would stand for a certificate that is not looked at again.
+            // A resumed session would skip the check of the client's certificate.
             server.session_storage = Arc::new(NoServerSessionStorage {});
             server.send_tls13_tickets = 0;
         }
@@ -158,16 +158,16 @@ impl Files {
     }
 }
 
-/// HTTP/2, as TLS names it.
+/// The ALPN name of HTTP/2.
 pub const H2: &[u8] = b"h2";
 
-/// The first certificate in a file of them.
+/// The first certificate in a file.
 pub fn first_certificate(path: &Path, text: &str) -> Result<CertificateDer<'static>, FileError> {
     let chain = certificates(Which::Cert, path, text)?;
     chain.into_iter().next().ok_or_else(|| unreadable(Which::Cert, path))
 }
 
-/// All certificates in the text of a file; there is at least one.
+/// All certificates in the text of a file, at least one.
 fn certificates(
     which: Which,
     path: &Path,

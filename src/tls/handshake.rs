@@ -1,4 +1,4 @@
-//! The handshake with one client: who it is, or why there is no connection.
+//! The handshake with one client: returns the client's names, or why it failed.
 //!
 //! Must not: wait longer than [`LIMIT`].
 
@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// The first byte of a handshake (RFC 8446 §5.1).
 const HANDSHAKE: u8 = 22;
 
-/// What a client is told that does not speak TLS.
+/// The answer to a client that does not speak TLS.
 const PLAIN: &str = "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\n\
     Content-Length: 88\r\nConnection: close\r\n\r\n\
     {\"error\":\"invalid_request\",\"message\":\"This port speaks TLS: write https:// in the URL.\"}";
@@ -26,12 +26,12 @@ const PLAIN: &str = "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\
 #[derive(Debug)]
 pub struct Secured {
     pub stream: TlsStream<TcpStream>,
-    /// The names in the client's certificate; `None` where it was not asked for one.
+    /// The names in the client's certificate; `None` if the bridge asked for none.
     pub names: Option<Arc<[San]>>,
     pub h2: bool,
 }
 
-/// There is no connection.
+/// The handshake failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Failed {
@@ -39,7 +39,7 @@ pub struct Failed {
     pub error: io::Error,
 }
 
-/// Agrees with a client on a connection.
+/// Performs the handshake with a client.
 pub(super) async fn shake_hands(
     server: Arc<ServerConfig>,
     stream: TcpStream,
@@ -79,7 +79,7 @@ async fn agree(server: Arc<ServerConfig>, mut stream: TcpStream) -> Result<Secur
     Ok(Secured { stream, names, h2 })
 }
 
-/// What a failure is counted as.
+/// The label of a failure in the metrics.
 fn kind(error: &io::Error) -> HandshakeFailure {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     match inner {

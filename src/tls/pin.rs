@@ -1,7 +1,7 @@
-//! The trust of a client in one certificate that it has as a file: the daemon's own, as its command
-//! line finds it in bridge.yaml. No authority has to be known for that, and no name.
+//! A client's trust in exactly one certificate: the daemon's own, which the command line finds
+//! through bridge.yaml. This needs neither a known authority nor a matching name.
 //!
-//! Must not: take another certificate, whoever has signed it.
+//! Must not: accept another certificate, whoever has signed it.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime},
 };
 
-/// A client that talks to whoever holds the key of `certificate`, and to nobody else.
+/// A client that only talks to the holder of `certificate`'s key.
 pub fn client(certificate: CertificateDer<'static>) -> ClientConfig {
     let provider = super::provider();
     let pin = Arc::new(Pin { certificate, provider: Arc::clone(&provider) });

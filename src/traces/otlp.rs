@@ -3,7 +3,7 @@
 //! Source: OpenTelemetry Protocol 1.x, "OTLP/HTTP". The environment variables are those of the
 //! OpenTelemetry specification (`settings`).
 //!
-//! Must not: keep more than its queue and one batch, or let anybody wait for a collector.
+//! Must not: hold more than its queue and one batch, or make other parts wait for a collector.
 
 mod messages;
 mod settings;
@@ -31,46 +31,46 @@ use crate::{
     metrics::{self, Dropped},
 };
 
-/// How long one batch is tried again, retries included; meanwhile the queue fills.
+/// How long one batch is tried, retries included; meanwhile the queue fills.
 const DELIVER_WITHIN: Duration = Duration::from_secs(30);
-/// How long what is left may take when the bridge stops.
+/// How long exporting the remaining spans may take when the bridge stops.
 const FLUSH_WITHIN: Duration = Duration::from_secs(2);
-/// At most so often the log says that spans are lost.
+/// The least interval between log lines about lost spans.
 const TELL_EVERY: Duration = Duration::from_secs(60);
-/// What of a collector's answer is read.
+/// The most bytes that are read of a collector's answer.
 const MAX_REPLY: usize = 64 << 10;
 
-/// Exports what [`Traces`] take in.
+/// Exports the spans that [`Traces`] have recorded.
 #[derive(Debug)]
 pub struct Exporter {
     settings: Settings,
     resource: messages::Resource,
     http: http_client::Client,
     queue: mpsc::Receiver<Finished>,
-    /// At most a batch.
+    /// The present batch; at most `settings.batch` spans.
     batch: Vec<Finished>,
     counted: Arc<metrics::Spans>,
     trouble: Trouble,
 }
 
-/// What was told of lost spans.
+/// The last log line about lost spans.
 #[derive(Debug, Default)]
 struct Trouble {
-    /// When, last.
+    /// Its time.
     told: Option<Instant>,
-    /// How many were lost by then.
+    /// How many spans were lost by then.
     lost: u64,
 }
 
 /// Why a batch was not delivered.
 #[derive(Debug)]
 enum Failure {
-    /// Another attempt may go better, after this time at least.
+    /// A later attempt may succeed, after at least this time.
     Passing(String, Duration),
     Final(String),
 }
 
-/// Exports spans where the environment asks for it.
+/// Starts exporting spans, if the environment asks for it.
 pub fn start(look: Look<'_>) -> Option<(Traces, Exporter)> {
     let (settings, flaws) = Settings::read(look);
     for flaw in flaws {
@@ -101,7 +101,7 @@ impl Exporter {
         }
     }
 
-    /// Exports until `stop` is cancelled, and then what is left.
+    /// Exports until `stop` is cancelled, and then the remaining spans.
     pub async fn run(mut self, stop: CancellationToken) {
         let late = async {
             stop.cancelled().await;
@@ -116,7 +116,7 @@ impl Exporter {
         warn!(spans = left, "the collector took too long; the last spans are lost");
     }
 
-    /// Exports batch after batch; ends when `stop` is cancelled and nothing is left.
+    /// Exports batch after batch; ends when `stop` is cancelled and no span is left.
     async fn export(&mut self, stop: &CancellationToken) {
         loop {
             let goes_on = self.collect(stop).await;
@@ -129,8 +129,8 @@ impl Exporter {
         }
     }
 
-    /// Fills the batch: until it is full, or its first span has waited long enough. `false`: nothing
-    /// more is waited for.
+    /// Fills the batch until it is full, or its first span has waited long enough. `false`: no more
+    /// spans will come.
     async fn collect(&mut self, stop: &CancellationToken) -> bool {
         let mut until = None;
         while self.batch.len() < self.settings.batch {
@@ -154,8 +154,8 @@ impl Exporter {
         true
     }
 
-    /// Posts the batch, again and again until that is of no use any more. When the bridge stops,
-    /// there is one attempt.
+    /// Posts the batch, with retries until [`DELIVER_WITHIN`]. When the bridge stops, there is only
+    /// one attempt.
     async fn deliver(&self, stop: &CancellationToken) -> Result<u64, (Dropped, String)> {
         let body = Bytes::from(messages::request(&self.resource, &self.batch));
         let deadline = Instant::now() + DELIVER_WITHIN;
@@ -172,7 +172,7 @@ impl Exporter {
             if stop.is_cancelled() || Instant::now() + wait >= deadline {
                 return Err((Dropped::Undelivered, why));
             }
-            debug!(why, "the collector did not take spans; again");
+            debug!(why, "the collector did not take spans; trying again");
             tokio::select! {
                 () = sleep(wait) => (),
                 () = stop.cancelled() => (),
@@ -180,7 +180,7 @@ impl Exporter {
         }
     }
 
-    /// Posts the batch once; how many of its spans the collector did not want.
+    /// Posts the batch once; returns how many of its spans the collector rejected.
     async fn post(&self, body: Bytes) -> Result<u64, Failure> {
         let request = self
             .http
@@ -189,7 +189,7 @@ impl Exporter {
             .header(header::CONTENT_TYPE, "application/x-protobuf")
             .timeout(self.settings.timeout)
             .body(body);
-        // The address may hold a password.
+        // The error without its address, which may hold a password.
         let broken = |error: reqwest::Error| {
             Failure::Passing(error_chain(&error.without_url()), Duration::ZERO)
         };
@@ -211,7 +211,7 @@ impl Exporter {
         })
     }
 
-    /// Counts what became of the batch, which is over, and tells of spans that were lost.
+    /// Counts the outcome of the batch, and logs lost spans.
     fn note(&mut self, outcome: Result<u64, (Dropped, String)>) {
         let spans = self.batch.len();
         self.batch.clear();
@@ -220,14 +220,14 @@ impl Exporter {
                 let rejected = usize::try_from(rejected).unwrap_or(spans).min(spans);
                 self.lost(Dropped::Refused, rejected);
                 self.counted.exported.inc_by(as_u64(spans - rejected));
-                (rejected > 0).then(|| "it did not want some of them".to_owned())
+                (rejected > 0).then(|| "it rejected some of them".to_owned())
             }
             Err((dropped, why)) => {
                 self.lost(dropped, spans);
                 Some(why)
             }
         };
-        let why = why.unwrap_or_else(|| "too many waited".to_owned());
+        let why = why.unwrap_or_else(|| "the queue was full".to_owned());
         if let Some(lost) = self.trouble.news(&self.counted, Instant::now()) {
             let collector = self.settings.shown();
             warn!(collector, why, lost, "spans did not reach the collector");
@@ -240,7 +240,7 @@ impl Exporter {
 }
 
 impl Trouble {
-    /// How many spans were lost since that was told last, where it is time to tell.
+    /// How many spans were lost since the last log line, if the next one is due.
     fn news(&mut self, counted: &metrics::Spans, now: Instant) -> Option<u64> {
         let all: u64 = counted.dropped.iter().map(|(_, counter)| counter.get()).sum();
         let lost = all - self.lost;
@@ -252,7 +252,7 @@ impl Trouble {
     }
 }
 
-/// How long the collector wants to be left alone, if it says so.
+/// The pause that the collector asks for, if any.
 fn retry_after(response: &reqwest::Response) -> Duration {
     let after = http_client::retry_after(response.headers(), SystemTime::now());
     after.unwrap_or_default().min(DELIVER_WITHIN)

@@ -1,7 +1,7 @@
-//! Which traces are recorded, by the names of `OTEL_TRACES_SAMPLER`. Pure.
+//! Decides which traces are recorded, by the names of `OTEL_TRACES_SAMPLER`. Pure.
 //!
-//! The answer follows from the trace alone, so that a run which is driven on after a restart is
-//! recorded as it was before.
+//! The decision depends on the trace alone. So a run that is driven on after a restart is recorded
+//! if it was before.
 //!
 //! Must not: read the environment.
 
@@ -12,17 +12,17 @@ use crate::model::trace::Ids;
 /// Decides which traces are recorded.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampler {
-    /// A trace that somebody else began is recorded where they record it.
+    /// A trace that another program began is recorded if that program records it.
     follows: bool,
     share: Share,
 }
 
-/// How many of the traces that are ours to decide on.
+/// The share of traces that this sampler selects.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Share {
     All,
     None,
-    /// Those whose number is below this, of 2^63.
+    /// The traces whose number is below this, out of 2^63.
     Below(u64),
 }
 
@@ -34,7 +34,7 @@ impl Default for Sampler {
 }
 
 impl Sampler {
-    /// The sampler of this name, where the ratio is between 0 and 1; `None`: there is none.
+    /// The sampler of this name, with a ratio between 0 and 1; `None` if there is none.
     pub fn of(name: &str, ratio: f64) -> Option<Self> {
         let (follows, base) = match name.strip_prefix("parentbased_") {
             Some(base) => (true, base),
@@ -49,12 +49,12 @@ impl Sampler {
         Some(Self { follows, share })
     }
 
-    /// Whether what is done in a trace that somebody began is recorded.
+    /// Whether work in a trace of another program is recorded.
     pub fn takes(&self, trace: &Ids) -> bool {
         if self.follows { trace.is_sampled() } else { self.takes_new(trace.trace) }
     }
 
-    /// Whether a trace that would begin here is recorded.
+    /// Whether a trace that begins here is recorded.
     pub fn takes_new(&self, trace: NonZeroU128) -> bool {
         match self.share {
             Share::All => true,
@@ -72,8 +72,8 @@ impl Share {
     }
 }
 
-/// What of a trace's id is random in every way to draw one: 63 bits of its right half, as other
-/// implementations take them, so that all of a trace's programs decide alike.
+/// The 63 bits of a trace's id that every way to draw ids makes random. Other implementations use
+/// the same bits of the right half, so that all programs in a trace decide alike.
 #[expect(clippy::cast_possible_truncation, reason = "the right half is meant")]
 fn number(trace: NonZeroU128) -> u64 {
     trace.get() as u64 >> 1

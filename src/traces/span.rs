@@ -1,6 +1,6 @@
 //! One span, from its begin to its end.
 //!
-//! Must not: hold arguments, results or secrets; whoever sets an attribute sees to that.
+//! Must not: hold arguments, results or secrets. The code that sets an attribute has to make sure.
 
 use std::{
     fmt,
@@ -14,18 +14,19 @@ use tokio::time::Instant;
 use super::{Context, Recorder};
 use crate::model::trace::Trace;
 
-/// The longest name, and the longest text of an attribute, in bytes: peers name their own tools.
+/// The longest name, and the longest text of an attribute, in bytes. Peers choose the names of
+/// their tools, so they may be long.
 const MAX_TEXT: usize = 256;
 
 const OUTCOME: &str = "bridge.outcome";
 
-/// What a span is to others.
+/// The role of a span in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Internal,
-    /// Somebody asked for it.
+    /// It serves a request.
     Server,
-    /// It asks somebody.
+    /// It makes a request.
     Client,
 }
 
@@ -37,25 +38,25 @@ pub enum Value {
     Flag(bool),
 }
 
-/// A span that is over.
+/// A span that has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finished {
-    /// The trace in this span.
+    /// The trace context of this span.
     pub trace: Arc<Trace>,
-    /// `None` where the trace begins with it.
+    /// `None` if the trace begins with it.
     pub parent: Option<NonZeroU64>,
-    /// Whether the parent is another program's.
+    /// Whether the parent is in another program.
     pub remote_parent: bool,
     pub kind: Kind,
     pub name: String,
     pub begun_at: SystemTime,
     pub took: Duration,
-    /// Each key once.
+    /// Each key occurs once.
     pub attributes: Vec<(&'static str, Value)>,
     pub failed: bool,
 }
 
-/// A span that is not over, or nothing where it is not recorded. It ends when it is dropped.
+/// An open span, or an empty one if it is not recorded. It ends when it is dropped.
 #[derive(Debug, Default)]
 pub struct Span {
     context: Context,
@@ -65,16 +66,16 @@ pub struct Span {
 #[derive(Debug)]
 struct Open {
     recorder: Arc<Recorder>,
-    /// Without its time.
+    /// Its duration is not set yet.
     span: Finished,
-    /// The wall clock may be set in between.
+    /// For the duration: the wall clock may be changed in between.
     begun: Instant,
 }
 
-/// What a span is begun in.
+/// The position in a trace where a span begins.
 #[derive(Debug)]
 pub(super) enum Parent {
-    /// A trace of this id begins.
+    /// A new trace with this id.
     None(NonZeroU128),
     Local(Arc<Trace>),
     Remote(Arc<Trace>),
@@ -112,22 +113,23 @@ impl Span {
         Self { context, open: Some(Box::new(Open { recorder, span, begun: Instant::now() })) }
     }
 
-    /// A span that nobody will see: what is done in it is done in `context`.
+    /// An empty span, which is not recorded; work in it belongs to `context`.
     pub(super) fn unrecorded(context: Context) -> Self {
         Self { context, open: None }
     }
 
-    /// What is done in this span.
+    /// The context for work in this span.
     pub fn context(&self) -> &Context {
         &self.context
     }
 
-    /// What others are told of this span; `None` where there is nothing new to tell them.
+    /// The trace context for other programs; `None` if the span is not recorded, and their context
+    /// is unchanged.
     pub fn told(&self) -> Option<&Arc<Trace>> {
         self.open.as_ref().map(|open| &open.span.trace)
     }
 
-    /// Sets an attribute. One that was set before is replaced.
+    /// Sets an attribute; replaces an earlier value.
     pub fn set(&mut self, key: &'static str, value: impl Into<Value>) {
         let Some(open) = &mut self.open else { return };
         let attributes = &mut open.span.attributes;
@@ -135,13 +137,13 @@ impl Span {
         attributes.push((key, value.into()));
     }
 
-    /// Sets how it ended, in a word, and whether that is a failure.
+    /// Sets the outcome in a word, and whether that is a failure.
     pub fn outcome(&mut self, word: &str, is_failure: bool) {
         self.set(OUTCOME, word);
         self.set_failed(is_failure);
     }
 
-    /// Sets whether what it stands for has failed.
+    /// Sets whether the work of this span has failed.
     pub fn set_failed(&mut self, is_failure: bool) {
         if let Some(open) = &mut self.open {
             open.span.failed = is_failure;

@@ -1,4 +1,4 @@
-//! Whose word a request to MANTYX goes on: the only holder of a credential for it.
+//! The credential of a request to MANTYX. This type is the only holder of such credentials.
 //!
 //! Must not: let a credential out but into the headers of a request.
 
@@ -11,23 +11,23 @@ use sha2::{Digest as _, Sha256};
 use super::{SendError, X_API_KEY, grant::Grant, kept_token::KeptToken};
 use crate::{config::Credential, http_client::Clients, oauth::Tokens};
 
-/// A token is renewed so long before it expires (agent-runs-protocol §2.2).
+/// The bridge renews a token this long before it expires (agent-runs-protocol §2.2).
 const MARGIN: Duration = Duration::from_secs(5 * 60);
 
 /// The credential that goes to MANTYX on behalf of one app. Never shown, not even in `Debug`.
 #[derive(Clone)]
 pub struct Authority {
     shows: Shows,
-    /// A hash of the credential: equal for all requests that count against the same limit.
+    /// A hash of the credential. Requests with the same one count against the same rate limit.
     pub(super) id: [u8; 32],
     callers: bool,
 }
 
 #[derive(Clone)]
 enum Shows {
-    /// What it is.
+    /// A fixed credential.
     Headers(Arc<HeaderMap>),
-    /// What is issued for it at the moment.
+    /// The current token of a grant.
     Tokens(Arc<Tokens<Grant>>),
 }
 
@@ -38,8 +38,8 @@ impl fmt::Debug for Authority {
 }
 
 impl Authority {
-    /// What is configured; `None` where the caller brings one. `clients` and `kept` are for tokens
-    /// that are renewed: `kept` is what they are renewed with.
+    /// The configured credential; `None` if the caller brings one. `clients` and `kept` are for
+    /// tokens: `kept` holds the refresh token.
     pub(super) fn of(credential: &Credential, clients: &Clients, kept: &KeptToken) -> Option<Self> {
         match credential {
             Credential::Own(secret) => Self::bearer(secret.expose_secret()),
@@ -54,16 +54,16 @@ impl Authority {
         }
     }
 
-    /// The credential as MANTYX wants it.
+    /// The credential as MANTYX expects it.
     ///
-    /// `None` where it has characters that no header can carry.
+    /// `None` if it has characters that no header can carry.
     pub fn bearer(credential: &str) -> Option<Self> {
         let mut value = HeaderValue::try_from(format!("Bearer {credential}")).ok()?;
         value.set_sensitive(true);
         Some(Self::fixed(HeaderMap::from_iter([(header::AUTHORIZATION, value)]), false))
     }
 
-    /// The headers that a caller's own credential came in.
+    /// The caller's own credential, as it stands in the request's headers.
     pub fn of_caller(headers: &HeaderMap) -> Self {
         let own = [header::AUTHORIZATION, X_API_KEY].into_iter().filter_map(|name| {
             let mut value = headers.get(&name)?.clone();
@@ -87,12 +87,12 @@ impl Authority {
         self.id == other.id
     }
 
-    /// Whether the caller brought it, and not the bridge.
+    /// Whether the caller brought the credential.
     pub fn is_callers(&self) -> bool {
         self.callers
     }
 
-    /// Whether it holds tokens of this very grant.
+    /// Whether the tokens belong to exactly this grant.
     pub(super) fn is_of(&self, credential: &Credential) -> bool {
         match (&self.shows, credential) {
             (Shows::Tokens(tokens), Credential::Oauth(config)) => tokens.issuer().is_of(config),
@@ -107,8 +107,8 @@ impl Authority {
         }
     }
 
-    /// Makes a request by `send`, whose argument is the headers that show the credential; once more,
-    /// where a token was refused and there is another.
+    /// Makes a request by `send`, whose argument is the headers with the credential. If the peer
+    /// refuses a token and there is another one, calls `send` a second time.
     pub(super) async fn send<F>(
         &self,
         send: impl Fn(HeaderMap) -> F,

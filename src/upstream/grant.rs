@@ -1,7 +1,7 @@
 //! Tokens by a refresh token (RFC 6749, 6; agent-runs-protocol §2.2).
 //!
-//! MANTYX gives back the refresh token that it was shown; where an issuer gives another one instead,
-//! that is kept in the state directory, and used until the configured one changes.
+//! MANTYX returns the same refresh token. If an issuer returns another one, the bridge keeps that
+//! in the state directory, and uses it until the configured one changes.
 //!
 //! Must not: show a token.
 
@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// Gets tokens for the application that the bridge is to MANTYX.
+/// Gets tokens for the application that the bridge is registered as.
 pub(super) struct Grant {
     config: Arc<RefreshGrant>,
     http: Client,
@@ -38,7 +38,7 @@ impl fmt::Debug for Grant {
 
 impl Grant {
     pub(super) fn new(config: Arc<RefreshGrant>, http: Client, kept: KeptToken) -> Self {
-        // As MANTYX's own clients do.
+        // MANTYX's own clients begin this way.
         let shows = Mutex::new(Shows::InBody);
         Self { config, http, kept, shows }
     }
@@ -47,7 +47,8 @@ impl Grant {
         *self.config == *config
     }
 
-    /// A hash of what is configured: whatever replaces the refresh token replaces this one.
+    /// A hash of the configured grant. A change of the configured refresh token changes the hash,
+    /// so that the kept token is not used for it.
     pub(super) fn id(&self) -> GrantId {
         let RefreshGrant { token_url, client_id, refresh_token, client_secret: _ } = &*self.config;
         let mut hash = Sha256::new();
@@ -65,7 +66,7 @@ impl Grant {
             Err(error) if error.grant_ended => error,
             outcome => return outcome,
         };
-        // Another process may have been given a new one for it, as `doctor` is.
+        // Another process, such as `doctor`, may have exchanged it and stored a new one.
         let now = self.refresh_token().await;
         if now.expose_secret() == shown.expose_secret() {
             return Err(refused);
@@ -94,7 +95,7 @@ impl Grant {
         Ok(granted.issued)
     }
 
-    /// The refresh token that is good now: the one that replaced the configured one, if any did.
+    /// The valid refresh token: the kept one that replaced the configured one, if there is one.
     async fn refresh_token(&self) -> SecretString {
         let kept = self.kept.get(&self.id()).await;
         kept.unwrap_or_else(|| self.config.refresh_token.clone())

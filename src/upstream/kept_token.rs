@@ -1,8 +1,8 @@
 //! The refresh token that replaced the configured one, in the state directory.
 //!
-//! An issuer that rotates refresh tokens gives each one out once. So exchanges take turns, over all
-//! grants of this process (a reload replaces the grant while an exchange of the old one may be under
-//! way), and a token that could not be written is written again until it is.
+//! An issuer that rotates refresh tokens returns each one once. So only one exchange runs at a
+//! time, over all grants of this process: a reload can replace a grant during an exchange of the
+//! old one. If a token cannot be written, the bridge tries again until it can.
 //!
 //! Must not: show a token.
 
@@ -24,7 +24,7 @@ use crate::{backoff::Backoff, error_chain::error_chain, model::catalog::hex, sta
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// What tells one grant from another: a hash of what is configured.
+/// Identifies a grant: a hash of its configuration.
 pub(super) type GrantId = [u8; 32];
 
 /// The token, and the tasks that must not end before it is written.
@@ -34,7 +34,7 @@ pub(super) struct KeptToken(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     state: StateDir,
-    /// Held for the whole of an exchange that may replace the token.
+    /// Held during an exchange that may replace the token.
     turn: Semaphore,
     /// Held while the file is written, so that an older token is never written over a newer one.
     writing: Semaphore,
@@ -47,7 +47,7 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Unsaved {
     token: Option<(GrantId, SecretString)>,
-    /// Whether a task tries to write it.
+    /// Whether a task is trying to write it.
     is_tried: bool,
 }
 
@@ -63,17 +63,17 @@ impl KeptToken {
         }))
     }
 
-    /// Where exchanges with the issuer run.
+    /// The tasks of the exchanges with the issuer.
     pub(super) fn tasks(&self) -> &TaskTracker {
         &self.0.tasks
     }
 
-    /// Waits for the turn to show the token: another exchange may be replacing it.
+    /// Waits until no other exchange may replace the token.
     pub(super) async fn turn(&self) -> SemaphorePermit<'_> {
         self.0.turn.acquire().await.expect("the semaphore is never closed")
     }
 
-    /// What replaced the refresh token of this grant, if anything did.
+    /// The replacement of this grant's refresh token, if there is one.
     pub(super) async fn get(&self, of: &GrantId) -> Option<SecretString> {
         if let Some((grant, token)) = &self.0.unsaved().token
             && grant == of
@@ -94,8 +94,8 @@ impl KeptToken {
         }
     }
 
-    /// Keeps what is to be shown from now on. It is on disk when this returns, or a task goes on
-    /// trying: the token before it may be worth nothing any more.
+    /// Stores the new refresh token. When this returns, it is on disk, or a task keeps trying: the
+    /// previous token may be invalid by now.
     pub(super) async fn put(&self, of: GrantId, next: SecretString) {
         self.0.unsaved().token = Some((of, next));
         if self.0.write().await {
@@ -108,8 +108,8 @@ impl KeptToken {
         self.0.tasks.spawn(async move { this.write_until_done().await });
     }
 
-    /// Waits, at most for `within`, until exchanges have ended and the token is written; what cannot
-    /// be written is tried once more.
+    /// Waits at most `within` until exchanges have ended and the token is written. A token that
+    /// could not be written is tried once more.
     pub(super) async fn finish(&self, within: Duration) {
         self.0.stop.cancel();
         self.0.tasks.close();
@@ -120,7 +120,7 @@ impl KeptToken {
 }
 
 impl Inner {
-    /// Writes the newest token; whether there is none left to write.
+    /// Writes the newest token; true if no token is left to write.
     async fn write(self: &Arc<Self>) -> bool {
         let _writing = self.writing.acquire().await;
         let Some((of, token)) = self.unsaved().token.clone() else { return true };
@@ -138,7 +138,7 @@ impl Inner {
             Ok(Err(why)) => error_chain(&why),
             Err(why) => why.to_string(),
         };
-        let cure = "it is tried again; if it cannot be written before a restart, log in anew";
+        let cure = "it is tried again; if it cannot be written before a restart, log in again";
         error!(error = why, cure, "the new refresh token cannot be kept");
         false
     }

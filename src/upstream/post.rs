@@ -1,7 +1,7 @@
-//! Posting the result of a call: the same bytes, again and again, until MANTYX has taken a stand or
-//! the call's deadline has come (wire-protocol §5).
+//! Posts the result of a call: the same bytes again and again, until MANTYX has accepted or refused
+//! them, or the call's deadline has come (wire-protocol §5).
 //!
-//! Must not: know what a result says, or whose run it is of.
+//! Must not: know the content of a result, or the owner of its run.
 
 use std::{
     sync::Arc,
@@ -18,55 +18,54 @@ use crate::{
     backoff::Backoff, budget::Budget, http_client, metrics::Answered, model::trace::Trace,
 };
 
-/// How long one attempt may take before it is made again.
+/// How long one attempt may take before the next one.
 const POST_ATTEMPT: Duration = Duration::from_secs(30);
-/// The waits between attempts, and the longest while MANTYX refuses the credential: that passes when
-/// somebody has replaced a key, and not by itself.
+/// The waits between attempts: the first, the longest, and the longest while MANTYX refuses the
+/// credential. A refusal ends when a person replaces a key, and not by itself.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 const LONGEST_REFUSED: Duration = Duration::from_secs(10);
 
-/// A result that is to be posted.
+/// A result to be posted.
 #[derive(Debug, Clone)]
 pub struct ResultPost<'a> {
     pub path: &'a str,
     pub body: Bytes,
-    /// Where in a trace it belongs.
+    /// The trace that it belongs to.
     pub trace: Option<Arc<Trace>>,
-    /// Until when somebody waits for it.
+    /// The time after which the result is of no use.
     pub deadline: Instant,
 }
 
-/// Whose credential posts carry. It is asked at each attempt, as it may have been replaced since the
-/// one before.
+/// The credential of posts. Each attempt reads it again, as it may have been replaced.
 pub trait PostCredential: Sync {
     fn now(&self) -> Authority;
 
-    /// MANTYX has refused `shown`.
+    /// MANTYX has refused the credential `shown`.
     fn refused(&self, shown: &Authority);
 
-    /// MANTYX has answered what came with `shown` and has not refused that.
+    /// MANTYX has answered a post with the credential `shown`, and has not refused the credential.
     fn taken(&self, shown: &Authority);
 
-    /// Ends when there is another one than `shown`.
+    /// Resolves when there is another credential than `shown`.
     fn other_than(&self, shown: &Authority) -> impl Future<Output = ()> + Send;
 }
 
-/// How the posting of a result ended.
+/// The outcome of posting a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Posted {
     Accepted,
-    /// MANTYX does not want it any more: answered before, timed out, or the run has ended.
+    /// MANTYX does not want the result any more: the call is answered or timed out, or the run has
+    /// ended.
     Unwanted(StatusCode),
-    /// MANTYX does not take these bytes, whoever posts them and how often: they are too many, or it
-    /// cannot read them.
+    /// MANTYX does not take these bytes from anyone: they are too many, or it cannot read them.
     Refused(StatusCode),
     /// It could not be delivered; the reason is in the log.
     Failed,
 }
 
 impl Posted {
-    /// How it ended, in a word.
+    /// The outcome in a word.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
@@ -77,23 +76,25 @@ impl Posted {
     }
 }
 
-/// What a status means for the posting.
+/// What a status means for further attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Ends(Posted),
     Again,
-    /// With another credential, or with the same one when MANTYX knows it again.
+    /// Try again with another credential, or with the same one later, as MANTYX may accept it
+    /// again.
     Unauthorized,
 }
 
 impl Upstream {
-    /// Posts a tool's result until MANTYX has taken a stand or its deadline has come.
+    /// Posts a tool's result until MANTYX has accepted or refused it, or its deadline has come.
     pub async fn post_result(
         &self,
         post: ResultPost<'_>,
         credential: &impl PostCredential,
     ) -> Posted {
-        // It is held until MANTYX has it; meanwhile others wait for room.
+        // Counts the bytes even without room: the result must not be lost. Other bodies wait for
+        // room meanwhile.
         let mut held = Budget::of_process().hold();
         held.insist(post.body.len());
         let posted = self.post_until(&post, credential).await;
@@ -114,7 +115,7 @@ impl Upstream {
                 Err(WantsNone) => {
                     error!(
                         path,
-                        "a result could not be delivered: MANTYX wants no posts for too long"
+                        "a result could not be delivered: MANTYX pauses posts beyond its deadline"
                     );
                     return Posted::Failed;
                 }
@@ -151,7 +152,7 @@ impl Upstream {
         Posted::Failed
     }
 
-    /// One attempt, when the credential's rate limit lets it go.
+    /// One attempt, after a permit of the credential's rate limit.
     async fn attempt(
         &self,
         post: &ResultPost<'_>,
@@ -192,15 +193,15 @@ impl Upstream {
                 error!(path, "a result cannot be posted: {odd}");
                 return Ok(Verdict::Ends(Posted::Failed));
             }
-            // A token may be had again before the deadline.
-            Ok(Err(error)) => warn!(path, %error, "a result did not get through; again"),
+            // The next exchange for a token may succeed before the deadline.
+            Ok(Err(error)) => warn!(path, %error, "a result did not reach MANTYX; trying again"),
             Err(_elapsed) => {}
         }
         Ok(Verdict::Again)
     }
 }
 
-/// MANTYX wants no posts of this credential until after the deadline.
+/// MANTYX accepts no posts of this credential until after the deadline.
 struct WantsNone;
 
 fn headers(post: &ResultPost<'_>) -> HeaderMap {
@@ -237,14 +238,14 @@ fn tell(path: &str, status: StatusCode, verdict: Verdict) {
         Verdict::Ends(Posted::Refused(_) | Posted::Failed) => {
             error!(path, %status, "MANTYX refused a result");
         }
-        Verdict::Again => warn!(path, %status, "a result was not taken; again"),
+        Verdict::Again => warn!(path, %status, "a result was not taken; trying again"),
         Verdict::Unauthorized => {
-            warn!(path, %status, "MANTYX refused the credential that a result came with; again");
+            warn!(path, %status, "MANTYX refused the credential of a result; trying again");
         }
     }
 }
 
-/// One that stays as it is.
+/// A credential that does not change.
 impl PostCredential for Authority {
     fn now(&self) -> Authority {
         self.clone()

@@ -1,10 +1,10 @@
-//! The rate limit of one credential: when its next post may go to MANTYX.
+//! The rate limit of one credential: the time of its next post to MANTYX.
 //!
-//! Two rules hold. Posts keep to what MANTYX has told of its window ([`window`]), but a post goes shortly
-//! before its deadline all the same, since MANTYX may take it. After a refusal with `Retry-After`, no post
-//! goes before that time is over.
+//! Two rules hold. Posts keep to the window that MANTYX has announced ([`window`]), except shortly
+//! before their deadline: then a post is sent all the same, since MANTYX may take it. After a
+//! refusal with `Retry-After`, no post is sent before that time is over.
 //!
-//! Must not: know what is posted.
+//! Must not: know the content of a post.
 
 mod window;
 
@@ -20,9 +20,10 @@ use tracing::debug;
 pub(super) use self::window::{BUCKET, Told};
 use self::window::{Post, Window};
 
-/// Posts are held back for the window until so long before their deadline.
+/// This long before its deadline, a post does not wait for the window any more.
 pub(super) const LAST_CHANCE: Duration = Duration::from_secs(5);
-/// The time over which posts that waited for the end of the same pause are spread.
+/// The time over which posts are spread that waited for the same pause. Sent at once, they would be
+/// refused again.
 const PAUSE_JITTER: Duration = Duration::from_millis(500);
 
 /// The limiters of all credentials, by the id of each.
@@ -32,21 +33,21 @@ pub(super) struct RateLimits(Mutex<HashMap<[u8; 32], Arc<RateLimiter>>>);
 /// The limiter of one credential.
 #[derive(Debug)]
 pub(super) struct RateLimiter {
-    /// The post that holds it is the next one.
+    /// Its holder makes the next post.
     next: Semaphore,
     state: Mutex<State>,
-    /// The window has changed, so that the next post looks again.
+    /// Notifies that the window has changed, so that the next post checks it again.
     news: Notify,
 }
 
 #[derive(Debug)]
 struct State {
     window: Window,
-    /// MANTYX wants no post before this.
+    /// MANTYX accepts no post before this time.
     paused_until: Option<Instant>,
 }
 
-/// Permits one post, which is on its way until this is dropped.
+/// Permits one post, which counts as on its way until this is dropped.
 #[derive(Debug)]
 pub(super) struct PostPermit<'a> {
     limiter: &'a RateLimiter,
@@ -70,7 +71,8 @@ impl RateLimiter {
         Self { next: Semaphore::new(1), state: Mutex::new(state), news: Notify::new() }
     }
 
-    /// Waits until a post with this deadline may go. `None`: MANTYX wants none before the deadline.
+    /// Waits until a post with this deadline may be sent. `None`: MANTYX accepts none before the
+    /// deadline.
     pub(super) async fn acquire(&self, deadline: Instant) -> Option<PostPermit<'_>> {
         let begun = Instant::now();
         let latest = deadline.checked_sub(LAST_CHANCE).unwrap_or(deadline);
@@ -110,7 +112,7 @@ impl RateLimiter {
         self.state().paused_until.filter(|until| *until > Instant::now())
     }
 
-    /// MANTYX has told an app of this credential how much is left.
+    /// Records a budget that MANTYX has shown to an app with this credential.
     pub(super) fn overheard(&self, told: Told) {
         self.hear(Some(told), None);
     }
@@ -120,7 +122,8 @@ impl RateLimiter {
         self.news.notify_one();
     }
 
-    /// MANTYX has refused a post and wants none for `time` (agent-runs-protocol §10).
+    /// Records that MANTYX has refused a post, and accepts none for `time` (agent-runs-protocol
+    /// §10).
     pub(super) fn refused(&self, time: Duration) {
         if time.is_zero() {
             return;
@@ -134,19 +137,19 @@ impl RateLimiter {
         self.news.notify_one();
     }
 
-    /// Whether a new limiter would do the same.
+    /// Whether a new limiter would behave the same.
     fn is_forgotten(&self) -> bool {
         self.pause().is_none() && self.state().window.is_forgotten(Instant::now())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // No method of a window panics half-way.
+        // A panic poisons no lock here: no method of a window panics half-way.
         self.state.lock()
     }
 }
 
 impl PostPermit<'_> {
-    /// MANTYX has answered the post.
+    /// Records MANTYX's answer to the post.
     pub(super) fn heard(self, told: Option<Told>) {
         let (limiter, post) = (self.limiter, self.post);
         drop(self);

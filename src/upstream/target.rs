@@ -1,16 +1,18 @@
-//! The URL of a request whose path and query are not ours to write anew.
+//! The URL of a request whose path and query the bridge must not rewrite.
 //!
-//! `Url` follows the WHATWG's rules for browsers: it encodes an apostrophe in a query, and makes a
-//! slash of a backslash. Both change what an app has signed, or what MANTYX looks for.
+//! `Url` follows the WHATWG's rules for browsers: it encodes an apostrophe in a query, and turns a
+//! backslash into a slash. Both would break a signature of the app, or lead MANTYX to another
+//! resource.
 //!
 //! Must not: send anything.
 
 use serde_json::Value;
 use url::Url;
 
-/// `target`, a path with its query, below `base`: byte for byte, as HTTP sends it.
+/// `target`, a path with its query, below `base`: byte for byte as HTTP sends it.
 ///
-/// `None` where it would not lead there: with dots for segments, a fragment, or what HTTP forbids.
+/// `None` if it would not lead there: it has dots for segments, a fragment, or bytes that HTTP
+/// forbids.
 pub(super) fn below(base: &Url, target: &str) -> Option<Url> {
     if !target.starts_with('/') || target.contains('#') {
         return None;
@@ -20,7 +22,7 @@ pub(super) fn below(base: &Url, target: &str) -> Option<Url> {
     if url.as_str() == whole {
         return Some(url);
     }
-    // The client makes a `Uri` of it, which keeps what it takes.
+    // The HTTP client parses the URL as a `Uri`, which keeps every byte that it accepts.
     let path = whole.parse::<http::Uri>().ok()?.path().to_owned();
     let dots = |segment: &str| matches!(segment.replace("%2e", ".").as_str(), "." | "..");
     if path.to_ascii_lowercase().split(['/', '\\']).any(dots) {
@@ -31,8 +33,8 @@ pub(super) fn below(base: &Url, target: &str) -> Option<Url> {
 
 /// A URL whose text is `whole`, which begins with the origin of `base`.
 ///
-/// reqwest takes nothing but a `Url`, and none of its constructors keeps such a text; the one that is
-/// made for passing on what another `Url` has written does.
+/// reqwest accepts only a `Url`, and none of the usual constructors keeps such a text.
+/// Deserializing the parts of a serialized `Url` does.
 fn verbatim(base: &Url, whole: String) -> Option<Url> {
     const TEXT: usize = 0;
     const QUERY: usize = 8;

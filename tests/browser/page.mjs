@@ -54,7 +54,7 @@ try {
   const first = await page.goto(url);
   assert.equal(first.status(), 401, "nothing is shown before somebody has signed in");
   await signIn(page, "not-the-token");
-  assert.match(await text(page, "[role=alert]"), /no token of this bridge/);
+  assert.match(await text(page, "[role=alert]"), /Invalid token/);
   await page.screenshot({ path: `${shots}/sign-in.png` });
   await signIn(page, token);
   assert.ok(!page.url().includes(token), "the token is not in the address");

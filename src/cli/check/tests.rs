@@ -85,7 +85,7 @@ a2a hr
   at       https://hr.acme/
   tls      trusts the authority in `ca` alone; shows a certificate
   limits   16 calls at once, 1h each, pending after 4m; refreshed every 90s; omit while down
-  pin      off: nobody is told what changes
+  pin      off: changes are not reported
 
 mcp jira
   at       https://jira.acme/mcp?key=${env:TOKEN}

@@ -1,4 +1,4 @@
-//! What is checked: the upstream and each kind of backend, by the dialers of the daemon.
+//! The checks: the upstream and each kind of backend, through the daemon's own dialers.
 //!
 //! Must not: call a tool, or send a message to an agent.
 
@@ -32,20 +32,20 @@ use crate::{
     upstream::{self, Authority, OpenError},
 };
 
-/// What to do about a card without a good signature.
+/// The cure for a card without a valid signature.
 const UNSIGNED: &str = "ask the agent's operator which key it signs its card with, and compare it \
                         with `signature: {keys: …}`";
 
-/// How long a program may take to end.
+/// How long a program may take to exit.
 const CLOSE: Duration = Duration::from_secs(8);
 
-/// What a backend is shown of the bridge.
+/// The credential that a backend gets.
 #[derive(Debug, Clone, Copy)]
 enum Pass {
     Nothing,
-    /// Headers, a static token among them.
+    /// Headers, which include a static token.
     Headers,
-    /// The tokens of a client.
+    /// Tokens from OAuth.
     Client,
 }
 
@@ -58,7 +58,7 @@ impl Pass {
         }
     }
 
-    /// What to do about a backend that does not let the bridge in.
+    /// The cure for a backend that refuses the credential.
     fn cure(self) -> &'static str {
         match self {
             Self::Nothing => {
@@ -77,13 +77,13 @@ impl Pass {
     }
 }
 
-/// What every check needs.
+/// The parts that every check needs.
 pub(super) struct Context {
     client: http_client::Client,
     launcher: Option<PathBuf>,
-    /// As patient as the daemon.
+    /// The daemon's own time limit for connecting.
     patience: Duration,
-    /// Those that may be asking for a token.
+    /// Upstreams that may have an exchange for a token under way.
     mantyxes: RefCell<Vec<Arc<upstream::Upstream>>>,
 }
 
@@ -97,14 +97,14 @@ impl Context {
         }
     }
 
-    /// Waits for what was asked of issuers of tokens: a check that took too long has left it
-    /// under way, and the answer may bring the only refresh token that is good from now on.
+    /// Waits for exchanges with token endpoints. A check that ran out of time leaves one under way,
+    /// and its answer may bring the only valid refresh token.
     pub(super) async fn finish(&self) {
         let mantyxes = self.mantyxes.take();
         futures_util::future::join_all(mantyxes.iter().map(|mantyx| mantyx.finish())).await;
     }
 
-    /// The way to a server, with its own TLS.
+    /// Checks the network path to a server, with its own TLS settings.
     async fn reach(&self, check: &mut Check, url: &Url, tls: Option<&Tls>, key: &str) -> bool {
         let clients = Clients::of(Some(url), tls, self.client.clone());
         network::reach(check, clients.own(), url, key).await
@@ -179,7 +179,7 @@ fn command(check: &mut Check, context: &Context, program: &Program) -> bool {
     }
 }
 
-/// Tells if the program can read what is the bridge's own.
+/// Reports if the program could read the bridge's own files.
 fn secrets(check: &mut Check, context: &Context, program: &Program) {
     let possible = hiding::possible(context.launcher.as_deref());
     if let Some(exposed) = hiding::exposure(program, &possible) {
@@ -213,7 +213,7 @@ async fn mcp_server(
         Ok(Err(error)) => failed(check, &error, server_cure(server), pass),
         Err(_elapsed) => late(check, context, "its list of tools", server_cure(server)),
     }
-    // A program that does not end in time is killed when it is dropped.
+    // On a timeout, dropping the peer kills its program.
     let _in_time = timeout(CLOSE, peer.close()).await.is_ok();
 }
 
@@ -258,7 +258,7 @@ fn late(check: &mut Check, context: &Context, what: &str, cure: String) {
     check.fail(finding, cure);
 }
 
-/// The peer gives an error. `cure` is for those that have no cure of their own.
+/// Reports an error of the peer. `cure` is for errors without a cure of their own.
 fn failed(check: &mut Check, error: &PeerError, cure: String, pass: Pass) {
     let cure = match error.kind {
         PeerErrorKind::Unauthorized | PeerErrorKind::NoToken => {
@@ -329,7 +329,7 @@ pub(super) async fn upstream(check: &mut Check, context: &Context, config: &Conf
     }
 }
 
-/// What to do where there is no token.
+/// The cure for a missing token.
 fn token_cure(mantyx: &upstream::Upstream) -> &'static str {
     match mantyx.token_failure() {
         Some(failure) if failure.grant_ended => upstream::LOG_IN_ANEW,
@@ -341,7 +341,7 @@ fn token_cure(mantyx: &upstream::Upstream) -> &'static str {
     }
 }
 
-/// The cheapest question that wants a credential (agent-runs-protocol §3).
+/// The cheapest request that needs a credential (agent-runs-protocol §3).
 async fn models(
     check: &mut Check,
     mantyx: &upstream::Upstream,
@@ -384,7 +384,7 @@ async fn models(
             format!("{answered}: the credential is not known, has expired or was revoked"),
             format!("make a new API key in MANTYX and put it where `{key}` refers to"),
         ),
-        // A token need not be allowed to list models to be good for runs.
+        // A token may be valid for runs without the right to list models.
         StatusCode::FORBIDDEN => check.warn(
             format!("{answered}: the credential is known, and may not do this"),
             "give it the scopes models:read and runs:write, or use a key of the Developer API",

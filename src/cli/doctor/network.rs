@@ -24,7 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(8);
 const PROXIES: [&str; 6] =
     ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
 
-/// Whether the server at `url` can be spoken to. `key` is where the configuration names it.
+/// Whether the server at `url` can be reached. `key` is the place of the address in the
+/// configuration.
 pub(super) async fn reach(check: &mut Check, client: &Client, url: &Url, key: &str) -> bool {
     let set = |name: &&str| !is_here(url) && std::env::var_os(name).is_some();
     let proxy = PROXIES.into_iter().find(set);
@@ -45,7 +46,7 @@ fn is_here(url: &Url) -> bool {
     }
 }
 
-/// A step that failed; with a proxy it may not matter, and the check goes on.
+/// Reports a failed step. With a proxy it may not matter, so the check continues.
 fn failed(check: &mut Check, proxy: Option<&str>, finding: String, cure: String) -> bool {
     match proxy {
         Some(name) => {
@@ -60,7 +61,7 @@ fn failed(check: &mut Check, proxy: Option<&str>, finding: String, cure: String)
     }
 }
 
-/// The addresses of the host; none where only a proxy may know them.
+/// The addresses of the host; none if only the proxy can resolve it.
 async fn dns(
     check: &mut Check,
     url: &Url,
@@ -91,7 +92,7 @@ async fn dns(
             format!("{name} has no address")
         }
         Ok(Err(error)) => format!("{name} is not known: {error}"),
-        Err(_elapsed) => format!("nobody told within {} what {name} is", seconds(PATIENCE)),
+        Err(_elapsed) => format!("no answer within {} for the name {name}", seconds(PATIENCE)),
     };
     failed(check, proxy, finding, cure()).then(Vec::new)
 }
@@ -109,7 +110,8 @@ async fn tcp(check: &mut Check, addresses: &[SocketAddr], key: &str, proxy: Opti
             Ok(Err(error)) => last = Some((*address, Some(error))),
             Err(_elapsed) => last = Some((*address, None)),
         }
-        // The first address may be one that this machine cannot reach at all.
+        // The first address may be of a family that this machine cannot reach, so it gets only a
+        // share of the time.
         share = PATIENCE / 4;
     }
     let Some((address, error)) = last else { return false };
@@ -165,7 +167,7 @@ async fn tls(check: &mut Check, client: &Client, url: &Url, key: &str) -> bool {
     root.set_path("/");
     root.set_query(None);
     root.set_fragment(None);
-    // Who asks is none of this step's, and goes nowhere.
+    // This step needs no user and no password, so it sends none.
     let _cannot_fail = root.set_username("").and_then(|()| root.set_password(None)).is_ok();
     match client.head(root).timeout(PATIENCE).send().await {
         Ok(_any_answer) => check.ok("the certificate is good"),
@@ -174,7 +176,7 @@ async fn tls(check: &mut Check, client: &Client, url: &Url, key: &str) -> bool {
                 check.fail(finding, format!("{cure} ({key})"));
                 return false;
             }
-            // Whatever else it says, the handshake was no trouble.
+            // The request failed later, so the handshake succeeded.
             None if !error.is_connect() && !error.is_timeout() => {
                 check.ok("the certificate is good");
             }
@@ -191,7 +193,7 @@ async fn tls(check: &mut Check, client: &Client, url: &Url, key: &str) -> bool {
     true
 }
 
-/// What TLS finds wrong, and the cure.
+/// The finding and the cure for a TLS error.
 pub(super) fn flaw(error: &(dyn Error + 'static)) -> Option<(String, &'static str)> {
     let error = tls_error(error)?;
     let cure = match error {

@@ -1,6 +1,6 @@
-//! What the doctor found, for people and for programs.
+//! The doctor's findings, for people and for programs.
 //!
-//! Must not: find out anything itself.
+//! Must not: check anything itself.
 
 use std::{fmt, time::Duration};
 
@@ -28,7 +28,7 @@ pub(super) struct Step {
     pub(super) verdict: Verdict,
     ms: u64,
     pub(super) finding: String,
-    /// What to do about it.
+    /// How to fix it.
     pub(super) cure: Option<String>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Examined {
     pub(super) steps: Vec<Step>,
 }
 
-/// All that was examined.
+/// All checks.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) ok: bool,
@@ -56,12 +56,12 @@ pub(super) struct Check {
 }
 
 impl Check {
-    /// A step begins; it lasts until its verdict.
+    /// Begins a step; it lasts until its verdict.
     pub(super) fn begin(&mut self, step: &'static str) {
         self.open = Some((step, Instant::now()));
     }
 
-    /// The step turns out to be another one.
+    /// Renames the present step.
     pub(super) fn is_about(&mut self, step: &'static str) {
         if let Some((open, _)) = &mut self.open {
             *open = step;
@@ -93,7 +93,7 @@ impl Check {
 }
 
 impl Examined {
-    /// The same without secrets: peers may repeat them in what they answer.
+    /// The same without secrets: a peer's answers may repeat them.
     pub(super) fn without(mut self, secrets: &Secrets) -> Self {
         for step in &mut self.steps {
             step.finding = secrets.hide(std::mem::take(&mut step.finding));
@@ -115,7 +115,7 @@ impl Report {
         self.examined.push(examined);
     }
 
-    /// One line on all of it.
+    /// A summary in one line.
     pub(super) fn summary(&self) -> String {
         let count = |verdict| self.examined.iter().filter(|one| one.verdict == verdict).count();
         let ok = count(Verdict::Ok);
@@ -150,7 +150,7 @@ impl fmt::Display for Examined {
     }
 }
 
-/// A time limit as it is told.
+/// A time limit as the report shows it.
 pub(super) fn seconds(time: Duration) -> String {
     format!("{} s", time.as_secs_f64().round())
 }

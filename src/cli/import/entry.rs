@@ -1,6 +1,6 @@
 //! One server of an mcpServers file, key by key.
 //!
-//! Must not: leave anything of it out without a word.
+//! Must not: omit a key without reporting it.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt::Write as _, path::Path};
 
@@ -12,18 +12,18 @@ use super::{
 };
 use crate::model::json::{Elements, Members};
 
-/// One server as it is written.
+/// One server as it will be written.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) name: String,
-    /// Its name in the file, where that is another.
+    /// Its name in the file, if that was changed.
     was: Option<String>,
-    /// Why it is only a comment.
+    /// Why it is written as a comment.
     pub(super) left_out: Option<String>,
     keys: Vec<(&'static str, Written)>,
 }
 
-/// A value of an entry, its secrets replaced.
+/// A value of an entry, with its secrets replaced.
 #[derive(Debug)]
 enum Written {
     Text(String),
@@ -31,16 +31,17 @@ enum Written {
     Map(Vec<(String, String)>),
 }
 
-/// Reads an entry; why it cannot be used is kept until the end, so that all else is told, too.
+/// Reads an entry. It keeps the first reason why the entry cannot be used, and reads on, so that
+/// all other problems are reported, too.
 pub(super) struct Reader<'a> {
     pub(super) vault: &'a mut Vault,
     pub(super) notes: &'a mut Vec<String>,
     pub(super) workspace: Option<&'a Path>,
-    /// What VS Code would ask for, by id.
+    /// The inputs that VS Code would ask for, by id.
     pub(super) inputs: &'a BTreeMap<String, String>,
 }
 
-/// The `inputs` of a VS Code file: the ids and what they are described as.
+/// The `inputs` of a VS Code file: ids and descriptions.
 pub(super) fn inputs(root: &Members<'_>) -> BTreeMap<String, String> {
     let list = root.get("inputs").and_then(|list| Elements::read(list.get()).ok());
     let read = |input: &RawValue| {
@@ -109,7 +110,7 @@ impl Reader<'_> {
             }
             ("args" | "env" | "headers", _) => None,
             (_, Value::String(value)) => {
-                // A command's own name is none of a secret's.
+                // The name of a command itself is no secret.
                 Some(Written::Text(self.text(server, value, known, false)))
             }
             _ => None,
@@ -142,7 +143,7 @@ impl Reader<'_> {
 
     fn transport(&mut self, server: &mut Server, key: &str, value: &Value) {
         let known = match value.as_str().unwrap_or_default() {
-            // Whatever the entry is, it shows in `command` or `url`; http includes both.
+            // `command` or `url` shows the kind already; http includes both.
             "stdio" | "http" => return,
             "sse" => "sse",
             "streamable-http" | "streamableHttp" | "streamable_http" => "streamable-http",
@@ -151,7 +152,7 @@ impl Reader<'_> {
         server.keys.push(("transport", Written::Text(known.to_owned())));
     }
 
-    /// A key that the bridge does not have.
+    /// Reports a key that the bridge does not have.
     fn foreign(&mut self, server: &Server, key: &str, value: &Value) {
         let hint = match key {
             "autoApprove" | "alwaysAllow" | "trust" => {
@@ -167,7 +168,7 @@ impl Reader<'_> {
         self.notes.push(format!("`{}`: the key `{key}` is left out{hint}", server.name));
     }
 
-    /// `text`, its references translated and its secrets replaced.
+    /// `text`, with its references translated and its secrets replaced.
     fn text(&mut self, server: &mut Server, text: &str, key: &str, is_variable: bool) -> String {
         let translated = match self.references(&server.name, text) {
             Ok(translated) => translated,
@@ -216,7 +217,7 @@ impl Reader<'_> {
                 None if legal(inside) => {
                     out.push_str(&self.vault.refer(inside, format!("of {server}")));
                 }
-                // ${NAME:-default}: the bridge reads it as it is.
+                // ${NAME:-default} has the same meaning in the bridge.
                 Some((name, default)) if legal(name) && default.starts_with('-') => {
                     write!(out, "${{{inside}}}").expect("writing to a String cannot fail");
                 }
@@ -228,7 +229,7 @@ impl Reader<'_> {
     }
 }
 
-/// A scalar as the bridge would read it.
+/// A scalar in the form that the bridge would read.
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

@@ -2,12 +2,12 @@
 //!
 //! Must not: look into strings, or judge what it does not know; the JSON reader does.
 
-/// `text` without comments and without commas before a closing bracket. Places stay as they are, so
-/// that an error still names the right line and column.
+/// `text` without comments and without commas before a closing bracket. All other characters keep
+/// their positions, so that an error names the right line and column.
 pub(super) fn to_json(text: &str) -> String {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut out: Vec<char> = Vec::with_capacity(text.len());
-    // Where the last comma stands, if nothing but space has come since.
+    // The position of the last comma, if only white space has followed.
     let mut comma = None;
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {

@@ -1,5 +1,4 @@
-//! Finds what is a secret by all appearance, and puts a reference to an environment variable in its
-//! place.
+//! Finds values that look like secrets, and replaces them by references to environment variables.
 //!
 //! Must not: show a secret, in `Debug` either.
 
@@ -12,7 +11,7 @@ use crate::config::{Environment, looks_secret};
 pub(super) struct Vault(BTreeMap<String, Variable>);
 
 struct Variable {
-    /// What the file has for it; `None` for one that was a reference in the file, too.
+    /// Its value in the file; `None` if the file had a reference, too.
     secret: Option<String>,
     why: String,
 }
@@ -23,11 +22,11 @@ impl fmt::Debug for Vault {
     }
 }
 
-/// Where a text stands.
+/// The position of a text in the file.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     pub server: &'a str,
-    /// The key, the header, the variable or the option whose value it is; empty if it has none.
+    /// The key, header, variable or option that has this value; empty if none.
     pub key: &'a str,
     /// Whether `key` is an environment variable, whose name can stay.
     pub is_variable: bool,
@@ -37,7 +36,7 @@ pub(super) struct Place<'a> {
 const SCHEMES: [&str; 3] = ["Bearer ", "Basic ", "Token "];
 
 impl Vault {
-    /// The names of the variables that are not set in `env`, and what each is.
+    /// The variables that are not set in `env`, each with its purpose.
     pub(super) fn variables(&self, env: &Environment) -> Vec<(&str, &str)> {
         let unset = self.0.iter().filter(|(name, _)| env.var(name).is_none());
         unset.map(|(name, variable)| (name.as_str(), variable.why.as_str())).collect()
@@ -54,7 +53,7 @@ impl Vault {
         if text.contains("://") {
             return self.hide_in_url(text, at);
         }
-        // An option or a header with its value in one argument.
+        // An option or a header that has its value in the same argument.
         if let Some((key, separator, value)) = assignment(text).filter(|_| !at.is_variable)
             && is_secret(key, value)
         {
@@ -79,7 +78,7 @@ impl Vault {
         };
         let mut name = own.clone();
         for count in 1.. {
-            // The same variable may stand for the same secret twice, never for two.
+            // One variable may stand for the same secret twice, but never for two secrets.
             let taken =
                 self.0.get(&name).is_some_and(|kept| kept.secret.as_deref() != Some(secret));
             if !taken {
@@ -97,8 +96,8 @@ impl Vault {
         format!("{before}{scheme}${{env:{name}}}")
     }
 
-    /// Hides what is secret in an address: who asks, and parameters. It is not parsed as a URL, as
-    /// references may stand in it.
+    /// Hides the secrets in an address: user, password, and parameters. Not parsed as a URL, as it
+    /// may contain references.
     fn hide_in_url(&mut self, text: &str, at: Place<'_>) -> String {
         let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -137,7 +136,7 @@ impl Vault {
     }
 }
 
-/// `--option=value`, `NAME=value` or `Header: value` in its three parts.
+/// The three parts of `--option=value`, `NAME=value` or `Header: value`.
 fn assignment(text: &str) -> Option<(&str, char, &str)> {
     let at = text.find(['=', ':'])?;
     let (key, rest) = text.split_at(at);
@@ -150,7 +149,7 @@ fn assignment(text: &str) -> Option<(&str, char, &str)> {
 
 fn is_secret(key: &str, value: &str) -> bool {
     let value = value.trim();
-    // With a reference in it, somebody has seen to it already.
+    // A value with a reference in it is no plain secret.
     let plain = value.is_empty()
         || value.starts_with('/')
         || value.contains("${")
@@ -158,7 +157,8 @@ fn is_secret(key: &str, value: &str) -> bool {
     !plain && (looks_secret(key) || looks_random(value))
 }
 
-/// A long text that nobody would type: letters of both cases and digits, or hexadecimal digits.
+/// Whether `text` looks generated: long, with letters of both cases and digits, or with hexadecimal
+/// digits.
 fn looks_random(text: &str) -> bool {
     const PREFIXES: [&str; 8] =
         ["sk-", "ghp_", "gho_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "eyJ"];
@@ -174,7 +174,7 @@ fn looks_random(text: &str) -> bool {
     let is_hex = text.len() >= 32 && digits > 4 && text.chars().all(|c| c.is_ascii_hexdigit());
     let mixed = text.chars().any(|c| c.is_ascii_uppercase())
         && text.chars().any(|c| c.is_ascii_lowercase());
-    // Paths, package names and versions have many separators.
+    // Paths, package names and versions contain many separators.
     let separators = text.chars().filter(|c| "-_/.".contains(*c)).count();
     is_hex || (text.len() >= 24 && mixed && digits >= 3 && separators * 10 <= text.len())
 }

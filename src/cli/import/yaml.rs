@@ -2,12 +2,12 @@
 //!
 //! Must not: know what a text means.
 
-/// `text` as a scalar that YAML reads back as that very string: plain where that is safe.
+/// `text` as a YAML scalar that is read back as the same string: plain where that is safe.
 pub(in crate::cli) fn scalar(text: &str) -> String {
     if is_plain(text) { text.to_owned() } else { quoted(text) }
 }
 
-/// JSON's quotes are YAML's, but for one control character that YAML wants escaped.
+/// JSON's strings are valid YAML, except for one control character that YAML wants escaped.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string().replace('\u{7f}', "\\x7f")
 }
@@ -18,7 +18,7 @@ pub(super) fn list(items: &[String]) -> String {
     format!("[{}]", items.join(", "))
 }
 
-/// What no reader of YAML takes for anything but a string, inside of brackets, too.
+/// Whether every reader of YAML takes `text` for a string, within brackets, too.
 fn is_plain(text: &str) -> bool {
     let rest = text.trim_start_matches('-');
     let dashes = text.len() - rest.len();

@@ -1,15 +1,15 @@
 //! Questions on a terminal: one line out, one line in.
 //!
-//! Must not: ask where nobody is.
+//! Must not: ask without a person at the terminal.
 
 use std::io::{self, BufRead, Write as _};
 
 use crate::cli::Failure;
 
-/// Asks a person, or takes the default where there is none.
+/// Asks a person, or uses the default if there is none.
 pub(super) struct Asker {
     pub(super) input: Box<dyn BufRead>,
-    /// Whether there is somebody to ask.
+    /// Whether a person can answer.
     pub(super) on: bool,
 }
 
@@ -24,7 +24,7 @@ impl Asker {
         out.flush()?;
         let mut line = String::new();
         if self.input.read_line(&mut line)? == 0 {
-            // The end of the input is no answer: nothing more is asked.
+            // The end of the input is no answer, and there will be no other.
             self.on = false;
             writeln!(out)?;
         }
@@ -32,7 +32,7 @@ impl Asker {
         Ok((!line.is_empty()).then(|| line.to_owned()))
     }
 
-    /// Yes or no; an empty line and whatever is neither is `default`.
+    /// Yes or no; any other answer, and an empty line, means `default`.
     pub(super) fn yes(&mut self, question: &str, default: bool) -> Result<bool, Failure> {
         let choices = if default { "[Y/n] " } else { "[y/N] " };
         let answer = self.text(&format!("{question}{choices}"))?.unwrap_or_default();

@@ -1,17 +1,17 @@
-//! What the file will say.
+//! The contents of the file.
 //!
-//! Must not: find anything out.
+//! Must not: read or ask for anything.
 
 use std::fmt::Write as _;
 
 use crate::cli::import::{Imported, yaml};
 
-/// The file before it is written.
+/// The file's contents before they are written.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub(super) sandbox: bool,
     pub(super) workspace: Option<String>,
-    /// The MCP servers, and all names that are taken.
+    /// The MCP servers, and all taken names.
     pub(super) imported: Imported,
     /// A2A agents: names and addresses.
     pub(super) agents: Vec<(String, String)>,

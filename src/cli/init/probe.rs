@@ -1,4 +1,4 @@
-//! Asks what is at an address, by the dialers of the daemon.
+//! Probes an address, through the daemon's own dialers.
 //!
 //! Must not: call a tool, or send a message to an agent.
 
@@ -20,22 +20,22 @@ use crate::{
     model::{card::Card, catalog::Content, json},
 };
 
-/// How long the server or the agent has to answer.
+/// How long the server or the agent may take to answer.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// What may be at an address.
+/// The kind of peer at an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Mcp,
     A2a,
 }
 
-/// What was found at an address.
+/// The peer at an address.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// What it calls itself.
+    /// Its own name.
     pub(super) name: String,
-    /// In words.
+    /// A description for people.
     pub(super) what: String,
 }
 
@@ -47,7 +47,7 @@ impl Kind {
         }
     }
 
-    /// A name for what does not tell its own: the first part of its host.
+    /// A name for a peer that does not give one: the first part of its host.
     pub(super) fn name_of_host(self, url: &str) -> String {
         match Url::parse(url).ok().as_ref().and_then(Url::host) {
             Some(Host::Domain(name)) => name.split('.').next().unwrap_or_default().to_owned(),
@@ -59,7 +59,7 @@ impl Kind {
     }
 }
 
-/// What is at `url`, or why nothing answers there; the failure is a URL that cannot be one.
+/// Probes `url`: the peer there, or why none answers. The failure is an invalid URL.
 pub(super) async fn probe(
     kind: Kind,
     url: &str,
@@ -95,7 +95,8 @@ pub(super) async fn probe(
     })
 }
 
-/// The configuration is the judge of what an address is, and a workspace.
+/// Has the configuration's own checks judge an address or a workspace, so that `init` writes no
+/// invalid file.
 fn judged(text: &str, env: &Environment) -> Result<Config, String> {
     let text = format!("state_dir: /nonexistent\n{text}");
     Config::parse(&text, Path::new("(what was said)"), env).map_err(|errors| {
@@ -106,7 +107,7 @@ fn judged(text: &str, env: &Environment) -> Result<Config, String> {
     })
 }
 
-/// Whether a workspace can have this name, or why it cannot.
+/// Checks whether a workspace can have this name; the error says why not.
 pub(super) fn check_workspace(name: &str) -> Result<(), String> {
     let quoted = serde_json::Value::from(name);
     let text = format!("upstream: {{sandbox: true, workspace: {quoted}}}\n");

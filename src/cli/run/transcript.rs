@@ -1,4 +1,4 @@
-//! What is shown of a run: its text, and a line for each call (agent-runs-protocol §7,
+//! Selects what to show of a run: its text, and a line for each call (agent-runs-protocol §7,
 //! wire-protocol §4). Pure.
 //!
 //! Must not: write anything.
@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::model::json::{Members, string_member};
 
-/// How much of what a tool was given, or gave, a line shows.
+/// How many characters of a tool's arguments or result a line shows.
 const MUCH: usize = 400;
 
 /// One event of a run.
@@ -19,7 +19,7 @@ pub(super) struct Event<'a> {
     data: &'a RawValue,
 }
 
-/// What is shown of an event.
+/// The part of an event to show.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Shown {
     /// A part of the answer.
@@ -35,16 +35,16 @@ pub(super) enum End {
     Badly(String),
 }
 
-/// What has been shown.
+/// The state of the transcript.
 #[derive(Debug, Default)]
 pub(super) struct Transcript {
-    /// In this message.
+    /// Text was shown in the present message.
     said: bool,
-    /// At all.
+    /// Text was shown in any message.
     said_ever: bool,
-    /// The last line of the answer has not ended.
+    /// The last line of the answer is not finished.
     in_line: bool,
-    /// The names of calls that have not been answered.
+    /// The names of calls without a result.
     calls: HashMap<String, String>,
 }
 

@@ -1,8 +1,8 @@
-//! Calls that wait for a person: which there are, and what is decided.
+//! Calls that wait for a person: lists the questions, and takes decisions.
 //!
-//! The operator sees and decides all of them; an app sees its own, and decides them where it may.
-//! Where apps bring their own credential, that has to be known for the run (`Sight`). Arguments are
-//! shown here and nowhere else: whoever is to decide has to see what it is about.
+//! The operator sees and decides all of them. An app sees its own, and decides them if it has the
+//! right. Where apps bring their own credential, MANTYX must have accepted it for the run
+//! (`Sight`). Only these routes show arguments: the person who decides has to see them.
 //!
 //! Must not: make a call.
 
@@ -28,7 +28,7 @@ use crate::{
     telemetry,
 };
 
-/// A decision is two words and a reason.
+/// The largest body of a decision, in bytes: two words and a reason.
 const MAX_DECISION: usize = 16 << 10;
 
 /// One question, as it is shown.
@@ -51,26 +51,28 @@ pub(super) struct Shown<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     arguments: Option<Arc<RawValue>>,
-    /// The same as text to be shown: verbatim, but for characters that cannot be seen, which are
-    /// written out. A program that reads `arguments` may lose digits, and keys that stand twice.
+    /// The arguments as text for people: verbatim, except that invisible characters are written
+    /// out. A program that parses `arguments` may lose digits and duplicate keys, and so show
+    /// another call than the one that will be made.
     #[serde(skip_serializing_if = "Option::is_none")]
     arguments_text: Option<String>,
     arguments_sha256: &'a str,
     since: String,
-    /// When it counts as denied.
+    /// The time at which the question counts as denied.
     deadline: String,
-    /// When it ended.
+    /// The time at which it ended.
     decided_at: Option<String>,
-    /// What the one who decided has said to it.
+    /// The reason that came with the decision.
     reason: Option<&'a str>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ApprovalList<'a> {
-    /// Whether who asks may decide: the operator, and an app with `approves: true`.
+    /// Whether the caller may decide: the operator, and an app with `approves: true`.
     may_decide: bool,
-    /// Those that wait, in the order in which they were asked; then the others, the latest first.
+    /// First the questions that wait, in the order in which they were asked; then the ended ones,
+    /// the latest first.
     approvals: Vec<Shown<'a>>,
 }
 
@@ -79,7 +81,7 @@ pub(super) struct ApprovalList<'a> {
 #[serde(deny_unknown_fields)]
 pub(super) struct Decide {
     decision: Verdict,
-    /// The model is told why a call was denied.
+    /// The bridge passes this reason for a denial on to the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1000))]
     reason: Option<String>,
@@ -123,12 +125,12 @@ impl<'a> Shown<'a> {
 }
 
 impl Api {
-    /// The questions that the caller sees: those that wait first.
+    /// The questions that the caller may see; waiting ones come first.
     pub(super) fn list_approvals(&self, caller: &Caller, headers: &HeaderMap) -> Response<Body> {
         let sight = Sight::of(&self.runs, caller, headers);
         let mut all = self.runs.calls.approvals.of(caller.sees());
         all.retain(|one| sight.has_call(&self.runs, &one.app, one.run.as_ref()));
-        // Not by way of a `Value`, which would lose digits of the arguments.
+        // Serialized without a `Value` in between, which would lose digits of the arguments.
         let approvals = all.iter().map(Shown::whole).collect();
         let list = ApprovalList { approvals, may_decide: caller.may_decide() };
         response::json(StatusCode::OK, &list)
@@ -143,7 +145,7 @@ impl Api {
             Ok(read) => read,
             Err(response) => return response,
         };
-        // The right may have been taken away while the body came.
+        // A reload may have removed the right while the body arrived.
         if !caller.may_decide() {
             return not_yours_to_decide();
         }
@@ -178,9 +180,9 @@ impl Api {
             Err(Undecidable::Ended(approval)) => {
                 let outcome = approval.outcome().map_or("decided", Outcome::as_str);
                 let message = match approval.outcome() {
-                    Some(Outcome::Expired) => "Nobody decided in time, and the call was not made.",
-                    Some(Outcome::Withdrawn) => "Nobody wants the call any more: it is not made.",
-                    _ => "Somebody has decided before.",
+                    Some(Outcome::Expired) => "The deadline has passed; the call was not made.",
+                    Some(Outcome::Withdrawn) => "Its caller or run has ended; it is not made.",
+                    _ => "A decision was made before.",
                 };
                 response::error(
                     StatusCode::CONFLICT,

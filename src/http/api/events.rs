@@ -1,10 +1,10 @@
-//! `GET /v1/events`: what the bridge does, as it happens.
+//! `GET /v1/events`: the activity of the bridge, as it happens.
 //!
-//! Runs, calls and questions are told by `runs::changes`; how the daemon and its backends are doing is looked
-//! at a little after anything has changed, at least every second, and told where it differs from
-//! what was told before.
+//! `runs::changes` pushes runs, calls and questions. The daemon and its backends are polled:
+//! shortly after any change, and at least every second. The stream gets an event where their state
+//! differs from the last one sent.
 //!
-//! Must not: hold anything up, or tell an app what is another's.
+//! Must not: delay other parts of the bridge, or show an app data of another app.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -29,28 +29,28 @@ use crate::{
     runs::{approvals::Approval, changes::Change, history::Entry},
 };
 
-/// How often is looked at what does not tell of its changes.
+/// The interval for polling state that sends no change events.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long changes are gathered before a look.
+/// How long changes are gathered before a poll.
 const GATHER: Duration = Duration::from_millis(200);
-/// How often a silent stream shows that it lives.
+/// The interval of heartbeats on an idle stream.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// The most changes that are told in one piece.
+/// The most changes in one chunk.
 const AT_ONCE: usize = 256;
 
-/// The stream of one who looks on.
+/// The stream of one client.
 struct Feed {
     api: Api,
     caller: Caller,
     sight: Sight,
     changes: broadcast::Receiver<Change>,
     registry: watch::Receiver<u64>,
-    /// What was told last of the daemon.
+    /// The state of the daemon that was sent last.
     daemon: String,
-    /// What was told last of each backend.
+    /// The state of each backend that was sent last.
     backends: BTreeMap<String, String>,
     looked: Instant,
-    /// Something has changed since.
+    /// Something has changed since the last poll.
     changed: bool,
     sent: Instant,
 }
@@ -66,7 +66,7 @@ impl Api {
             registry: self.backends().registry.version(),
             daemon: String::new(),
             backends: BTreeMap::new(),
-            // The first look is due.
+            // Makes the first poll due at once.
             looked: now.checked_sub(LOOK).unwrap_or(now),
             changed: true,
             sent: now,
@@ -79,7 +79,8 @@ impl Api {
 }
 
 impl Feed {
-    /// The next events; `None` when the daemon is going down, or the app may not look any more.
+    /// The next events; `None` when the daemon shuts down, or the app may not read the stream any
+    /// more.
     async fn next(&mut self) -> Option<Bytes> {
         let draining = self.api.runs.draining().clone();
         loop {
@@ -105,7 +106,7 @@ impl Feed {
         }
     }
 
-    /// Tells of a change and of those that wait behind it; `None` when there will be no more.
+    /// Writes a change, and those queued behind it; `None` when the channel is closed.
     fn take(&mut self, change: Result<Change, RecvError>, out: &mut String) -> Option<()> {
         self.changed = true;
         let mut next = change;
@@ -156,10 +157,10 @@ impl Feed {
         }
     }
 
-    /// Tells of the daemon and its backends what has changed since the last look; `None` where the
-    /// app is not configured any more.
+    /// Writes the state of the daemon and the backends where it differs from the last poll; `None`
+    /// if the app is not configured any more.
     fn look(&mut self, out: &mut String) -> Option<()> {
-        // The operator is no app that could be removed.
+        // The operator is no app, so a reload cannot remove it.
         if let Some(app) = self.caller.sees() {
             self.caller.app = self.api.runs.calls.app(app)?;
         }
@@ -193,7 +194,8 @@ fn frame(out: &mut String, event: &str, data: &impl Serialize) {
     text_frame(out, event, &written(data));
 }
 
-/// One event; JSON text has no line ends, but raw text of others in it may.
+/// Writes one event. JSON text has no line ends, but raw text from elsewhere in it may, so that one
+/// event can need several `data:` lines.
 fn text_frame(out: &mut String, event: &str, data: &str) {
     out.extend(["event: ", event, "\n"]);
     for line in data.split(['\r', '\n']) {

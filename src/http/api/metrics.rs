@@ -1,8 +1,10 @@
-//! What `/metrics` shows. docs/metrics.md describes each name; a test holds the two together.
+//! The content of `/metrics`. docs/metrics.md describes each name, and a test compares the two.
 //!
-//! The numbers are the whole bridge's, whichever app asks: who scrapes should need no backend.
+//! Every app gets the numbers of the whole bridge, so that a monitoring system needs no right to a
+//! backend.
 //!
-//! Must not: give a label a value that comes from elsewhere than an enum or the configuration.
+//! Must not: give a label a value that comes from elsewhere than an enum or the configuration. Free
+//! values would make the number of time series unbounded.
 
 use std::{fmt, sync::Arc, time::SystemTime};
 
@@ -67,7 +69,7 @@ impl Api {
     }
 }
 
-/// What is known of each backend at this moment.
+/// The state of each backend.
 fn backends(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
     let registry = &runs.calls.backends.registry;
     let handles = runs.calls.backends.handles();
@@ -149,7 +151,7 @@ fn calls(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
     page.gauge("calls_pending", "Calls that go on after a first answer", pending)
 }
 
-/// What people are asked.
+/// Questions to people.
 fn approvals(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
     let approvals = &runs.calls.approvals;
     let waiting = count(approvals.waiting(None));
@@ -178,7 +180,8 @@ fn of_runs(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
         "Streams of runs that were opened anew",
         counted.reconnects.get(),
     )?;
-    // In this order: a stream that is closed meanwhile was opened before.
+    // Read in this order: a stream that closes meanwhile was opened before, so the difference is
+    // never negative.
     let closed = counted.app_streams_closed.get();
     let opened = counted.app_streams.get();
     let open = opened.saturating_sub(closed);
@@ -240,7 +243,7 @@ fn connections(page: &mut Page<'_>, counted: &Connections) -> fmt::Result {
     }
     let mut metric = page.gauges("connections_open", "Connections that are open now")?;
     for (kind, counted) in counted.by_way.iter() {
-        // In this order: one that is closed meanwhile was opened before.
+        // Read in this order: a connection that closes meanwhile was opened before.
         let closed = counted.closed.get();
         let open = counted.opened.get().saturating_sub(closed);
         metric.set(&[(way, kind.as_str())], as_f64(open))?;
@@ -257,7 +260,7 @@ fn connections(page: &mut Page<'_>, counted: &Connections) -> fmt::Result {
     )
 }
 
-/// Until when the listeners' certificate is good, where they have one.
+/// The expiry of the listeners' certificate, if they have one.
 fn certificate(page: &mut Page<'_>, tls: Option<&Tls>) -> fmt::Result {
     let Some(tls) = tls else { return Ok(()) };
     let until = timestamp(tls.health().settings.facts.not_after);

@@ -1,8 +1,8 @@
-//! What the bridge's own API is, for programs: OpenAPI 3.1, out of the types that are written and the
-//! routes that are served.
+//! The OpenAPI 3.1 document of the bridge's own API, generated from the types that are serialized
+//! and the routes that are served.
 //!
-//! Must not: say what a request does in more words than a reader of the document needs; docs/api.md
-//! has them.
+//! Must not: describe a request in more words than a reader of the document needs; docs/api.md has
+//! the details.
 
 use std::sync::LazyLock;
 

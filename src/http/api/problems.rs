@@ -1,5 +1,4 @@
-//! What is wrong at this moment, and what to do about it: for people who look, drawn from what the
-//! status says.
+//! The current problems and their cures, in sentences for people, derived from the status.
 //!
 //! Must not: know more than the status.
 
@@ -27,7 +26,7 @@ pub(super) struct Problem {
     cure: &'static str,
 }
 
-/// All of it, what matters to everyone first.
+/// All current problems; those that concern everyone come first.
 pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend]) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut add = |subject: &str, message: Option<&str>, otherwise: &str, cure| {
@@ -94,7 +93,7 @@ pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend]) -> Vec<Problem> {
     problems
 }
 
-/// What is wrong with one backend.
+/// Adds the problems of one backend.
 fn of_backend(backend: &Backend, add: &mut impl FnMut(&str, Option<&str>, &str, &'static str)) {
     let error = backend.last_error.as_deref();
     match (backend.state, backend.breaker.state) {
@@ -124,7 +123,7 @@ fn of_backend(backend: &Backend, add: &mut impl FnMut(&str, Option<&str>, &str, 
     }
 }
 
-/// What of a backend is not what the operator has accepted, in a sentence or two.
+/// Says in a sentence or two where a backend differs from what the operator has accepted.
 fn unaccepted(review: &Review) -> Option<String> {
     let damaged = review.damaged.as_ref().map(|why| {
         format!("What was accepted of it cannot be read, so nothing of it counts as known: {why}. ")
@@ -152,16 +151,16 @@ fn unaccepted(review: &Review) -> Option<String> {
     (!text.is_empty()).then(|| text.trim_end().to_owned())
 }
 
-/// The most tools that are named.
+/// The most tools that a message names.
 const MOST_NAMED: usize = 5;
 const PIN: &str = "`mantyx-bridge trust BACKEND` shows what changed, and how to accept it.";
-const UNKEPT: &str = "A restart would trust anew what the server then says: free space on the disk of \
-                      the state directory, and look at its permissions.";
+const UNKEPT: &str = "After a restart, the bridge would trust whatever the server says then. Free \
+                      space on the disk of the state directory, and check its permissions.";
 
 const LEFT_OUT: &str = "Ask for fewer or smaller tools where the server can be told which to list; \
                         docs/trust.md has the limits.";
-const SIGNATURE: &str = "Ask whoever runs the agent which key it signs its card with, and hold it \
-                         against `signature: {keys: …}`.";
+const SIGNATURE: &str = "Ask the agent's operator which key it signs its card with, and compare it \
+                         with `signature: {keys: …}`.";
 
 const JOURNAL: &str = "No calls are made until it can be written: free space on the disk of the \
                        state directory, and look at its permissions.";
@@ -173,8 +172,8 @@ const LOST: &str = "Attach runs that are not known any more (`POST /v1/runs/{id}
                     directory; you can delete the file. This is shown for 24 h.";
 const STATE: &str = "It is tried again by itself: free space on the disk of the state directory, and \
                      look at its permissions.";
-const MEMORY: &str = "Each is told to come back, and gets room as others end. If it stays so, see that \
-                      the app reads what it asked for, and sends its large specs one after the other. \
+const MEMORY: &str = "Clients get Retry-After, and room as other requests end. If this persists, \
+                      see that the app reads its answers, and sends its large specs one after the other. \
                       This is shown for 5 min.";
 const AUDIT: &str = "Calls are made all the same, and their lines wait, 16 MiB at most: free space \
                      on the disk of audit.file, and look at its permissions.";
@@ -195,16 +194,16 @@ const TOKEN: &str = "It is asked for again by itself. See that the token endpoin
                      application.";
 const CONFIG: &str = "The daemon goes on with the configuration that it had. Mend the file; it is \
                       read again as soon as it changes, and `mantyx-bridge check` shows the place.";
-const RESTART: &str = "Restart the daemon where that should hold: what needs it stays as it was \
-                       until then.";
-const RENEW: &str = "Put a renewed one into the files of listen.tls; it is taken as soon as they \
-                     change. Clients refuse one that has ended.";
+const RESTART: &str = "Restart the daemon to apply these keys; until then, the earlier values stay in \
+                       effect.";
+const RENEW: &str = "Put a renewed certificate into the files of listen.tls; the daemon loads it as \
+                     soon as they change. Clients refuse an expired one.";
 const DEGRADED: &str = "Its last good tools are still offered, and it is asked again by itself. If \
                         it stays so, look into the server's own log.";
-const BREAKER: &str = "Calls to it are held back, and tried one at a time. Look into the server's \
-                       own log, and at call_timeout if its work takes longer.";
+const BREAKER: &str = "The circuit breaker rejects calls to it, and tries one at a time. Look into the \
+                       server's own log, and at call_timeout if its work takes longer.";
 
-/// What to do where MANTYX refuses the streams of runs.
+/// The cure where MANTYX refuses the streams of runs.
 fn refused(status: Option<StatusCode>) -> &'static str {
     match status {
         Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => FORBIDDEN,
@@ -217,16 +216,16 @@ fn refused(status: Option<StatusCode>) -> &'static str {
 fn down(backend: &Backend) -> &'static str {
     match (backend.kind, backend.transport) {
         (_, "stdio") => {
-            "The program is started anew by itself. Run its command by hand; what it wrote to \
-             stderr is in the daemon's log."
+            "The bridge restarts the program by itself. Run its command by hand; its stderr is in \
+             the daemon's log."
         }
         ("a2a", _) => {
-            "It is dialled again by itself. See that the agent runs and serves its card; \
+            "The bridge keeps trying to connect. See that the agent runs and serves its card; \
              `mantyx-bridge doctor` tries each step."
         }
         _ => {
-            "It is dialled again by itself. See that the server runs and that url and credentials \
-             are right; `mantyx-bridge doctor` tries each step."
+            "The bridge keeps trying to connect. See that the server runs, and that url and \
+             credentials are right; `mantyx-bridge doctor` tries each step."
         }
     }
 }

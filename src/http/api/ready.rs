@@ -1,9 +1,11 @@
-//! What `/readyz` says: whether the bridge can do its work, and what each part is doing now.
+//! The content of `/readyz`: whether the bridge can do its work, and the present state of each
+//! part.
 //!
-//! Readiness is decided by what was reached once, as a restart mends nothing later; what is down at
-//! the moment is told beside it.
+//! A backend that was reached once counts as ready for good, since a restart of the bridge would
+//! not repair a later failure. The answer shows backends that are down now beside that.
 //!
-//! Must not: tell a stranger more than whether it is ready, and how many backends that waits for.
+//! Must not: show a stranger more than whether the bridge is ready, and how many backends it still
+//! waits for.
 
 use http::{Response, StatusCode};
 use schemars::JsonSchema;
@@ -35,8 +37,8 @@ pub(super) struct NotReady<'a> {
     message: String,
     /// `unavailable`.
     status: &'static str,
-    /// How many required backends were never reached; until the first attempts have ended, how many
-    /// of all.
+    /// How many required backends were never reached. Until the first attempts have ended: how many
+    /// of all backends.
     unresolved: usize,
     /// Their names, as far as the app may use them. For a token.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,7 +77,7 @@ struct Upstream {
 }
 
 impl Api {
-    /// The answer for `app`, or for a stranger.
+    /// The answer for `app`; `None` is a stranger.
     pub(super) fn ready(&self, app: Option<&App>) -> Response<Body> {
         let registry = &self.backends().registry;
         let started = registry.is_started();

@@ -1,5 +1,5 @@
-//! The bridge's own routes, each once: where it is, who may use it, its handler, and what metrics,
-//! traces and the OpenAPI document say of it.
+//! The bridge's own routes. Each stands here once: its path, who may use it, its handler, and its
+//! description for metrics, traces and the OpenAPI document.
 //!
 //! Must not: answer a request; the handlers do.
 
@@ -28,22 +28,23 @@ use crate::{
 /// A route of the bridge's own.
 #[derive(Debug)]
 pub struct OwnRoute {
-    /// `GET`, which HEAD asks for, too, or `POST`.
+    /// `GET`, which also serves HEAD, or `POST`.
     pub method: &'static str,
-    /// A segment in braces stands for any.
+    /// A segment in braces matches any segment.
     pub path: &'static str,
     pub handler: Handler,
     pub access: Access,
     pub after_hang_up: AfterHangUp,
     pub kind: RouteKind,
-    /// The pattern that traces have for a request that begins a run or a call, or hands a run over.
+    /// The path pattern in traces, for a request that begins a run or a call or hands a run over;
+    /// `None` for requests without a span.
     pub traced: Option<&'static str>,
     pub(super) id: &'static str,
     pub(super) summary: &'static str,
     /// Name, place and meaning.
     pub(super) parameters: &'static [Parameter],
     pub(super) takes: Option<Schema>,
-    /// It may come without a body.
+    /// Whether the body may be missing.
     pub(super) bodiless: bool,
     pub(super) gives: &'static [Gives],
 }
@@ -51,7 +52,7 @@ pub struct OwnRoute {
 /// The part of the bridge that answers.
 #[derive(Debug, Clone, Copy)]
 pub enum Handler {
-    /// For an app, if one has shown itself, or for a stranger.
+    /// For anyone; the handler gets the app if the request authenticated as one.
     Open(fn(&Api, Option<&App>) -> Response<Body>),
     Api(ApiHandler),
     Page,
@@ -66,23 +67,24 @@ pub type ApiHandler = for<'a> fn(&'a Api, ApiRequest) -> BoxFuture<'a, Response<
 pub struct ApiRequest {
     pub caller: Caller,
     pub request: Request<Incoming>,
-    /// The segment in place of the braces of the route's path.
+    /// The segment that stands in place of the braces of the route's path.
     pub segment: String,
 }
 
-/// What becomes of a request whose app has hung up. Each that changes something, here or at MANTYX,
-/// goes on.
+/// What becomes of a request whose app has hung up.
 ///
-/// Not so a call by `POST /v1/tool-calls`: only its caller wants the answer, so that a hang-up
-/// cancels it at its server. What is noted of a call is written when it is dropped, too.
+/// Every request that changes something, here or at MANTYX, continues. A call by `POST
+/// /v1/tool-calls` does not: only its caller wants the answer, so a hang-up cancels the call at its
+/// server. The records of a call are also written when its future is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterHangUp {
     Dropped,
-    /// It goes on, and is dropped if MANTYX takes too long. The bridge does nothing once MANTYX has
-    /// answered.
+    /// Continues, and is dropped if MANTYX takes too long. The bridge has nothing to do once MANTYX
+    /// has answered.
     ForAWhile,
-    /// It goes on until its handler ends, which bounds each of its waits. Something may follow from
-    /// MANTYX's answer: a run that was created has to be driven, the calls of one that was cancelled end.
+    /// Continues until its handler ends; the handler bounds each of its waits. The bridge may have
+    /// to act on MANTYX's answer: it drives a run that was created, and ends the calls of one that
+    /// was cancelled.
     ToItsEnd,
 }
 
@@ -90,11 +92,11 @@ pub(super) type Schema = fn(&mut SchemaGenerator) -> schemars::Schema;
 pub(super) type Parameter = (&'static str, &'static str, &'static str);
 pub(super) type Gives = (u16, &'static str, Content);
 
-/// What a body is.
+/// The content of a body.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Content {
     Json(Schema),
-    /// Of this type.
+    /// Text of this media type.
     Text(&'static str),
     Nothing,
 }
@@ -118,7 +120,7 @@ const NOT_JSON: Gives = error(415, "The body is not said to be JSON.");
 const BAD: Gives = error(400, "The request cannot be used.");
 const NO_BACKEND: &str = "There is no such backend: `candidates` names those that there are.";
 
-/// All of them, in the order of the document.
+/// All own routes, in the order of the OpenAPI document.
 pub static ROUTES: &[OwnRoute] = &[
     open("/healthz", "health", "Whether the daemon lives", |_, _| super::alive()).gives(&[(
         200,
@@ -224,7 +226,7 @@ pub static ROUTES: &[OwnRoute] = &[
         error(429, "MANTYX wants fewer requests."),
         error(502, "MANTYX cannot be reached, or refuses the bridge."),
     ]),
-    get("/v1/runs", "runs", "The runs that are driven, and that ended of late", |api, asked| {
+    get("/v1/runs", "runs", "The driven runs, and those that ended recently", |api, asked| {
         Box::pin(async move { api.list_runs(&asked.caller, asked.request.headers()) })
     })
     .gives(&[(200, "The runs.", Json(of::<RunList<'_>>))]),
@@ -270,7 +272,7 @@ pub static ROUTES: &[OwnRoute] = &[
     get(
         "/v1/approvals",
         "approvals",
-        "The calls that wait for a person, and what was decided of late",
+        "The calls that wait for a person, and recent decisions",
         |api, asked| {
             Box::pin(async move { api.list_approvals(&asked.caller, asked.request.headers()) })
         },
@@ -306,7 +308,8 @@ pub static ROUTES: &[OwnRoute] = &[
     })
     .gives(&[(200, "The document.", Json(of::<Map<String, Value>>))]),
     page("GET", "/", Handler::Page).access(Access::AppOrForm),
-    // Once a form has been read, nothing of these waits.
+    // `AfterHangUp::Dropped` is enough: once the form has been read, these handlers wait for
+    // nothing.
     page("POST", "/sign-in", Handler::SignIn),
     page("POST", "/sign-out", Handler::SignOut),
 ];
@@ -349,13 +352,13 @@ const fn open(
     OwnRoute { id, summary, access: Access::Anyone, kind: RouteKind::Health, ..route }
 }
 
-/// A route for browsers, which the document leaves out.
+/// A route for browsers; the OpenAPI document omits it.
 const fn page(method: Str, path: Str, handler: Handler) -> OwnRoute {
     OwnRoute { access: Access::Anyone, kind: RouteKind::Page, ..route(method, path, handler) }
 }
 
 impl OwnRoute {
-    /// The segment in place of the braces, if this is the route of a path with these segments.
+    /// The segment in place of the braces, if the segments of a path match this route.
     pub fn matches(&self, segments: &[String]) -> Option<String> {
         let pattern: Vec<&str> = self.path.split('/').skip(1).collect();
         let mut found = String::new();

@@ -1,5 +1,5 @@
-//! The runs that the bridge drives for an app, by the bridge's own API: submit one, hand one over,
-//! look at them and at their calls.
+//! The runs that the bridge drives for an app: submit a run, hand one over, list runs and their
+//! calls.
 //!
 //! Must not: show an app the runs of another, or anyone the arguments or the result of a call.
 
@@ -34,9 +34,9 @@ use crate::{
     upstream::Authority,
 };
 
-/// The most ended runs that a list has; those that are driven are all in it.
+/// The most ended runs in a list; a list has all driven runs.
 const ENDED_SHOWN: usize = 500;
-/// MANTYX's answer to a submission holds two short strings.
+/// The largest answer to a submission, in bytes; MANTYX's holds two short strings.
 const MAX_ANSWER: usize = 1 << 20;
 
 /// One run, as it is shown.
@@ -75,7 +75,7 @@ pub(super) struct ShownCall<'a> {
     ms: u64,
 }
 
-/// What an attachment may ask for.
+/// The options of an attachment.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Attach {
@@ -138,7 +138,7 @@ impl<'a> ShownCall<'a> {
 }
 
 impl Api {
-    /// A spec in; the run that came of it out, driven.
+    /// Submits a spec to MANTYX, and drives the run that MANTYX creates.
     pub(super) async fn submit(
         &self,
         caller: Caller,
@@ -230,12 +230,12 @@ impl Api {
         {
             return known_run(known, &app);
         }
-        // A second driver beside the eval's would make its calls again.
+        // A second driver beside the one of the eval would repeat its calls.
         if let Some(eval) = self.runs.driven_by_eval(&key) {
             return driven_already(&eval);
         }
         let table = match &known {
-            // It has the tools that it had.
+            // The run keeps the tools that it had.
             Some(known) => Ok(Table::clone(&known.table)),
             None => self.table(&app, backends).await,
         };
@@ -243,7 +243,8 @@ impl Api {
             Ok(table) => table,
             Err(response) => return response,
         };
-        // A run that does not exist is told now, and not by a driver that gives up.
+        // If the run does not exist, the app learns it now; otherwise a driver would start and give
+        // up later, unseen by the app.
         let past_is_lost = match self.snapshot(&key, &from.authority).await {
             Ok(snapshot) => self.may_have_been_driven(snapshot).await,
             Err(response) => return response,
@@ -252,8 +253,9 @@ impl Api {
             info!(run = %known.key.run, app = %known.app, "attached again");
             return response::json(StatusCode::ACCEPTED, &Shown::of(known));
         }
-        // It was forgotten while MANTYX was asked, or was an eval's that is not known any more, and with
-        // it which of its calls were made.
+        // The bridge may have forgotten the run while it asked MANTYX, or the run belonged to an
+        // eval that the bridge has forgotten. In both cases the record of the run's calls is gone,
+        // and calls may have been made.
         let past_is_lost = past_is_lost || known.is_some() || self.runs.is_of_an_eval(&key);
         let handed_over = key.clone();
         let new = NewRun {
@@ -272,7 +274,7 @@ impl Api {
                 response::json(StatusCode::ACCEPTED, &Shown::of(&run))
             }
             Err(NotStarted::Driven(known)) => known_run(&known, &app),
-            // It has got an owner since it was looked for.
+            // Another request has claimed the run since the look-up above.
             Err(NotStarted::Taken) => match self.runs.driven_by_eval(&handed_over) {
                 Some(eval) if self.runs.get(&eval).is_some_and(|it| it.app == app.name) => {
                     driven_already(&eval)
@@ -282,7 +284,7 @@ impl Api {
         }
     }
 
-    /// MANTYX's answer about the run `key`, if it shows the run.
+    /// MANTYX's answer about the run `key`, if MANTYX shows the run to the bridge.
     async fn snapshot(
         &self,
         key: &RunKey,
@@ -301,8 +303,8 @@ impl Api {
         }
     }
 
-    /// Whether the bridge may have driven the run of this snapshot before its journal was lost, so
-    /// that a call of it without an answer may have been made.
+    /// Whether the bridge may have driven the run of this snapshot before it lost its journal. If
+    /// so, a call without an answer may already have been made.
     async fn may_have_been_driven(&self, snapshot: reqwest::Response) -> bool {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -311,7 +313,7 @@ impl Api {
         }
         let journal = self.runs.journal();
         let Some(loss) = journal.lost() else { return false };
-        // By MANTYX's own clock, if it shows that.
+        // The age is measured by MANTYX's own clock where `Date` shows it: the clocks may differ.
         let date = snapshot.headers().get(header::DATE).and_then(|date| date.to_str().ok());
         let now = date.and_then(|date| httpdate::parse_http_date(date).ok());
         let now = now.unwrap_or_else(SystemTime::now);
@@ -323,8 +325,8 @@ impl Api {
         may_have_been_driven(age, journal.since(loss.moment()))
     }
 
-    /// The names that the bridge answers to in a run which is handed over: those that it offers now,
-    /// and those of backends that are away: the run may have been given their tools before.
+    /// The table of a run that is handed over: the tools on offer now, and those of backends that
+    /// are away, since the app may have given the run their tools earlier.
     async fn table(
         &self,
         app: &App,
@@ -355,8 +357,7 @@ impl Api {
         Ok(Table::assumed(&offer, chosen))
     }
 
-    /// The runs that the caller sees: those that are driven and those that ended of late, the latest
-    /// first.
+    /// The runs that the caller may see: all driven ones and recently ended ones, the latest first.
     pub(super) fn list_runs(&self, caller: &Caller, headers: &HeaderMap) -> Response<Body> {
         let sight = Sight::of(&self.runs, caller, headers);
         let mut runs = self.runs.of_app(caller.sees());
@@ -371,7 +372,8 @@ impl Api {
         response::json(StatusCode::OK, &serde_json::json!({ "runs": runs }))
     }
 
-    /// One run that the caller sees; `?workspace=` chooses where several have the id.
+    /// One run that the caller may see. `?workspace=` selects one where several workspaces have the
+    /// id.
     pub(super) fn show_run<B>(
         &self,
         caller: &Caller,
@@ -395,7 +397,7 @@ impl Api {
         }
     }
 
-    /// The calls that the caller sees: those that run, and the last that were answered.
+    /// The calls that the caller may see: the running ones, and the last answered ones.
     pub(super) fn list_calls(&self, caller: &Caller, headers: &HeaderMap) -> Response<Body> {
         let sight = Sight::of(&self.runs, caller, headers);
         let mut calls = self.runs.calls.history.of(caller.sees());
@@ -405,7 +407,7 @@ impl Api {
     }
 }
 
-/// The head of an attachment, and its body; without one, everything is left to the bridge.
+/// The head and the body of an attachment. An empty body leaves all choices to the bridge.
 async fn attach_body(request: Request<Incoming>) -> Result<(Parts, Attach), Response<Body>> {
     let (parts, body) = request.into_parts();
     if body.is_end_stream() {
@@ -427,7 +429,7 @@ fn known_run(run: &DrivenRun, app: &App) -> Response<Body> {
     }
 }
 
-/// The answer for an agent run whose calls the driver of an eval answers.
+/// The answer for an agent run whose calls the driver of its eval answers.
 fn driven_already(eval: &RunKey) -> Response<Body> {
     response::error(
         StatusCode::CONFLICT,

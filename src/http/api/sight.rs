@@ -1,8 +1,8 @@
-//! What of an app's runs, calls and questions one caller is shown.
+//! Which of an app's runs, calls and questions one caller may see.
 //!
-//! Where the app brings its own credential, that says who the caller is, as several people may share
-//! the app's token for the bridge. MANTYX is not asked here: what is not known to be the caller's is
-//! left out.
+//! Where the app brings its own credential, several people may share the app's token for the
+//! bridge, and the credential tells them apart. These routes do not ask MANTYX: they leave out
+//! everything that is not known to be the caller's.
 //!
 //! Must not: decide which app a caller is (auth does).
 
@@ -15,11 +15,11 @@ use crate::{
     upstream::Authority,
 };
 
-/// The sight of one caller over what is its app's.
+/// What one caller may see among the data of its app.
 #[derive(Debug)]
 pub(super) struct Sight {
-    /// The credential that the caller has brought; `None` where it does not count: for the operator,
-    /// and for an app whose credential is the bridge's.
+    /// The caller's own credential. `None` where it does not count: for the operator, and for an
+    /// app that uses the bridge's credential.
     brought: Option<Authority>,
 }
 
@@ -34,8 +34,8 @@ impl Sight {
         self.brought.as_ref().is_none_or(|shown| runs.may_be_told(run, shown))
     }
 
-    /// Whether the caller sees a call of the agent run `run` of `app`. By whose credential a call by
-    /// hand (`None`) came is not known.
+    /// Whether the caller may see a call of the agent run `run` of `app`. The bridge does not know
+    /// which credential a call by hand (`None`) came with.
     pub(super) fn has_call(&self, runs: &Runs, app: &AppName, run: Option<&RunId>) -> bool {
         self.brought
             .as_ref()

@@ -1,5 +1,5 @@
-//! What `/v1/status` shows. The names are fixed (DESIGN: other programs read them); more may be
-//! added.
+//! The content of `/v1/status`. Other programs read the names, so they are fixed (DESIGN); more may
+//! be added.
 //!
 //! Must not: show an app a backend that it may not use, or anything secret.
 
@@ -48,29 +48,29 @@ pub(super) struct Status<'a> {
     backends: Vec<Backend>,
 }
 
-/// How the daemon itself is doing.
+/// The state of the daemon itself.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Daemon<'a> {
     pub(super) upstream: Upstream<'a>,
     runs: Runs,
     approvals: Approvals,
-    /// Whether who asks has shown the operator's secret, and sees what is all apps'.
+    /// Whether the caller has shown the operator's secret, and so sees the data of all apps.
     operator: bool,
     pub(super) journal: Journal,
     pub(super) state: State,
-    /// `null` where none is configured.
+    /// `null` where no audit log is configured.
     pub(super) audit: Option<Audit>,
-    /// `null` where the listeners speak none.
+    /// `null` where the listeners speak plain HTTP.
     pub(super) tls: Option<Tls>,
     pub(super) config: Config,
     /// The caller's runs whose streams cannot be opened.
     #[serde(skip)]
     pub(super) failing: Vec<Failing>,
-    /// Why bodies have been refused.
+    /// Why the bridge has refused bodies within the last minutes.
     #[serde(skip)]
     pub(super) shortage: Option<String>,
-    /// What is wrong now, with its cure.
+    /// The current problems, with their cures.
     problems: Vec<Problem>,
 }
 
@@ -79,9 +79,9 @@ pub(super) struct Daemon<'a> {
 pub(super) struct Failing {
     pub(super) error: String,
     pub(super) status: Option<StatusCode>,
-    /// Whether MANTYX could be reached, and was asked.
+    /// Whether MANTYX answered and refused, rather than being out of reach.
     pub(super) is_refusal: bool,
-    /// One of them, and how many there are.
+    /// One of the runs; `count` says how many there are.
     pub(super) run: String,
     pub(super) count: usize,
 }
@@ -119,9 +119,10 @@ pub(super) struct Upstream<'a> {
     /// `null` before the first exchange.
     pub(super) reachable: Option<bool>,
     pub(super) last_error: Option<String>,
-    /// Why there is no token of `upstream.oauth`, or no newer one; `null` where all is well.
+    /// Why there is no token of `upstream.oauth`, or no newer one; `null` if the last request for
+    /// one succeeded.
     pub(super) token_error: Option<String>,
-    /// Somebody has to log in anew.
+    /// Whether a person has to log in again.
     #[serde(skip)]
     pub(super) grant_ended: bool,
 }
@@ -146,14 +147,14 @@ pub(super) struct Backend {
     last_refresh: Option<String>,
     next_refresh: Option<String>,
     pub(super) last_error: Option<String>,
-    /// Why the program can read files of the bridge's own; `problems` tells it.
+    /// Why the program can read the bridge's own files; `problems` explains it.
     #[serde(skip)]
     pub(super) exposure: Option<Exposure>,
     last_call: Option<LastCall>,
     calls_in_flight: usize,
     pub(super) breaker: Breaker,
     pub(super) pin: Pin,
-    /// What it lists and is not offered, as it is too large or too much.
+    /// The listed tools that the bridge does not offer, as they are too large or too many.
     pub(super) left_out: Option<String>,
 }
 
@@ -184,7 +185,7 @@ impl From<&Verdict> for Signature {
     }
 }
 
-/// What of a backend is not as the operator has accepted it; `GET /v1/trust` has more.
+/// The differences between a backend and what the operator has accepted; `GET /v1/trust` has more.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Pin {
     /// `off`, `warn` or `enforce`.
@@ -203,16 +204,17 @@ pub(super) struct Pin {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Breaker {
-    /// `closed` (they do), `open` (it keeps failing: none does), `half-open` (one may try).
+    /// `closed`: calls reach the backend. `open`: it keeps failing, and no call does. `half-open`:
+    /// one call may try.
     pub(super) state: &'static str,
-    /// When one may try, while it is open.
+    /// While it is open: when the next call may try.
     retry_at: Option<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct LastCall {
     at: String,
-    /// Whether the peer gave an answer, be it an error of its tool.
+    /// Whether the peer answered; an error of its tool counts as an answer.
     answered: bool,
 }
 
@@ -222,34 +224,35 @@ impl From<calls::LastCall> for LastCall {
     }
 }
 
-/// Where runs and calls are kept. While it has an error, no calls are made.
+/// The journal of runs and calls. While it has an error, the bridge makes no calls.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Journal {
     bytes: u64,
     pub(super) last_error: Option<String>,
-    /// The disk works: the journal is as large as it may be.
+    /// The disk works, but the journal has reached its largest size.
     pub(super) full: bool,
-    /// What it has lost in the last 24 h: it was damaged, shortened or gone; `null` where nothing was.
+    /// What the journal has lost in the last 24 h, because it was damaged, shortened or gone;
+    /// `null` if nothing.
     pub(super) lost: Option<String>,
 }
 
-/// The rest of the state directory. Whatever is wrong with it, calls are made.
+/// The rest of the state directory. Its errors do not stop calls.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct State {
-    /// Why a file could not be written; it is tried again.
+    /// Why a file could not be written; the bridge tries again.
     pub(super) last_error: Option<String>,
-    /// Which file other users of the machine can read or replace.
+    /// A file that other users of the machine can read or replace.
     pub(super) exposed: Option<String>,
 }
 
-/// The audit log. Whatever is wrong with it, calls are made.
+/// The audit log. Its errors do not stop calls.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Audit {
     pub(super) last_error: Option<String>,
-    /// Lines that could not be kept until they could be written.
+    /// The lines that were dropped before they could be written.
     pub(super) lost: u64,
 }
 
@@ -257,11 +260,11 @@ pub(super) struct Audit {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Tls {
-    /// Whom it is for: its DNS names and addresses.
+    /// Its subjects: DNS names and addresses.
     names: Vec<String>,
-    /// Until when it is good.
+    /// The end of its validity.
     pub(super) not_after: String,
-    /// Why newer files are not used.
+    /// Why the bridge does not use newer files.
     pub(super) last_error: Option<String>,
     #[serde(skip)]
     pub(super) cure: &'static str,
@@ -286,25 +289,26 @@ impl From<tls::Health> for Tls {
 #[derive(Debug, Serialize, JsonSchema)]
 struct Runs {
     driven: usize,
-    /// Runs of before a restart that wait for the credential of their app; 0 where the bridge has one.
+    /// Runs from before a restart that wait for their app's credential; 0 where the app uses the
+    /// bridge's.
     asleep: usize,
 }
 
-/// What the app's people are asked.
+/// The questions to the app's people.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Approvals {
-    /// Calls of the app that wait for a person.
+    /// The app's calls that wait for a person.
     waiting: usize,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Config {
-    /// When bridge.yaml was last taken.
+    /// When the bridge last took bridge.yaml over.
     loaded_at: String,
-    /// What was not taken of it since, and why; `null` where nothing was left.
+    /// What the bridge has not taken over since, and why; `null` if it took everything.
     pub(super) last_error: Option<String>,
-    /// That is no mistake: some of it waits for a restart.
+    /// `lastError` is no mistake: some keys wait for a restart.
     #[serde(skip)]
     pub(super) needs_restart: bool,
 }
@@ -319,7 +323,7 @@ impl Config {
     }
 }
 
-/// The status as the caller may see it.
+/// The status, limited to what the caller may see.
 pub(super) fn status<'a>(api: &'a Api, caller: &Caller) -> Status<'a> {
     let backends = backends(api, &caller.app);
     Status {
@@ -330,7 +334,7 @@ pub(super) fn status<'a>(api: &'a Api, caller: &Caller) -> Status<'a> {
     }
 }
 
-/// How the daemon is doing, to a caller that sees these backends.
+/// The state of the daemon, for a caller that sees these backends.
 pub(super) fn daemon<'a>(api: &'a Api, caller: &Caller, backends: &[Backend]) -> Daemon<'a> {
     let health = api.runs.upstream().health();
     let token_failure = api.runs.upstream().token_failure();
@@ -375,8 +379,8 @@ pub(super) fn daemon<'a>(api: &'a Api, caller: &Caller, backends: &[Backend]) ->
     daemon
 }
 
-/// What was short of room within the last minutes, in a sentence. Of other apps, only the operator
-/// learns the names.
+/// Which room ran out within the last minutes, in a sentence. Only the operator sees the names of
+/// other apps.
 fn shortage(caller: &Caller) -> Option<String> {
     const TOLD_FOR: Duration = Duration::from_secs(5 * 60);
     let Shortage { used, most } = Budget::of_process().shortage(TOLD_FOR)?;
@@ -407,7 +411,7 @@ pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
     one(api, name, api.runs.calls.backends.handles().get(name)?)
 }
 
-/// The word for what kind of backend `name` is.
+/// The word for the kind of the backend `name`.
 pub(super) fn kind(offer: &Offer, name: &BackendName) -> Option<&'static str> {
     Some(match offer.backend(name.as_str())?.kind {
         RefKind::McpLocal => "mcp",

@@ -1,9 +1,9 @@
-//! `/v1/trust`: what the backends show a model against what the operator has accepted of it, and
-//! accepting it.
+//! `/v1/trust`: shows how the backends' tools and cards differ from what the operator has accepted,
+//! and accepts them.
 //!
-//! Looking is for every app, as far as its backends go. Accepting is the operator's: what tools do to a
-//! model is decided once for all apps, and by none of them. The operator is whoever can read the file
-//! `operator` in the state directory.
+//! Every app may look, as far as it may use the backends. Only the operator accepts: the effect of
+//! tools on a model is judged once for all apps, and no app judges for the others. The operator is
+//! the person who can read the file `operator` in the state directory.
 //!
 //! Must not: accept anything but what was looked at.
 
@@ -30,18 +30,18 @@ use crate::{
     },
 };
 
-/// The largest list of tools that are accepted at once.
+/// The largest body that accepts tools, in bytes.
 const MAX_ACCEPT: usize = 1 << 20;
-/// How long an answer waits for what is accepted to be on disk.
+/// How long an answer waits until the accepted pins are on disk.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What was accepted of the backends.
+/// The pins of the backends.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Trust {
     backends: Vec<Pinned>,
 }
 
-/// What was accepted of one backend, and what is not as it was accepted.
+/// The pins of one backend, and its differences from them.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Pinned {
@@ -49,39 +49,38 @@ pub(super) struct Pinned {
     kind: &'static str,
     /// `off`, `warn` or `enforce`.
     mode: &'static str,
-    /// How many tools are as they were accepted; the card of an agent counts as one.
+    /// How many tools are as accepted; the card of an agent counts as one.
     accepted: usize,
-    /// Names the findings: whoever accepts them says which they were.
+    /// The hash of the findings. Accepting has to send it back, so that nothing is accepted unseen.
     digest: String,
     findings: Vec<Found>,
-    /// Why nothing is known of what was accepted.
+    /// Why the pins cannot be read.
     damaged: Option<String>,
-    /// Why what is accepted is not on disk; a restart would forget it.
+    /// Why the pins are not on disk; a restart would forget them.
     unkept: Option<String>,
 }
 
-/// One tool that is not as it was accepted.
+/// One tool that differs from what was accepted.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Found {
-    /// The server's own name for it; `null` for the card of an agent.
+    /// The server's own name of the tool; `null` for the card of an agent.
     tool: Option<String>,
     /// `changed`, `new`, `hidden` (not known before, and with hidden characters) or `gone`.
     change: &'static str,
-    /// It is neither offered nor called.
+    /// The bridge neither offers nor calls it.
     withdrawn: bool,
-    /// The characters in it that nobody sees.
+    /// The invisible characters in it.
     hidden: Vec<String>,
-    /// Lines that were accepted begin with `-`, those that are there now with `+`. Hidden characters
-    /// are written out.
+    /// Accepted lines begin with `-`, present ones with `+`. Hidden characters are written out.
     diff: Vec<String>,
 }
 
-/// What is accepted.
+/// A decision to accept.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Acceptance {
     accept: Accept,
-    /// That of the findings that were looked at.
+    /// The digest of the findings that the operator has looked at.
     digest: String,
 }
 
@@ -131,7 +130,7 @@ impl Found {
 }
 
 impl Api {
-    /// What was accepted of the backends that the caller may use; of all of them, for the operator.
+    /// The pins of the backends that the caller may use; for the operator, of all backends.
     pub(super) fn trust(&self, caller: &Caller) -> Response<Body> {
         let rights = match caller.is_operator {
             true => &Rights::default(),
@@ -143,15 +142,15 @@ impl Api {
         response::json(StatusCode::OK, &Trust { backends })
     }
 
-    /// `None` for what has no pins: a local tool is the operator's own. What may not be used is not
-    /// shown either.
+    /// `None` for a backend without pins: a local tool is the operator's own program. Also for a
+    /// backend that the caller may not use, so that its name does not leak.
     fn pinned(&self, name: &BackendName, rights: &Rights) -> Option<Pinned> {
         let kind = status::kind(&self.backends().registry.offer(), name)?;
         let known = self.backends().registry.snapshot(name.as_str())?;
         (kind != "local").then(|| Pinned::of(name, kind, &known, rights))
     }
 
-    /// Accepts what a backend shows, as the operator has looked at it.
+    /// Accepts a backend as the operator has looked at it.
     pub(super) async fn accept(&self, asked: ApiRequest) -> Response<Body> {
         let ApiRequest { mut caller, request, segment: name } = asked;
         if !caller.is_operator {
@@ -206,7 +205,7 @@ impl Api {
             }
         }
         info!(backend = %name, "the operator has accepted what the backend shows");
-        // What cannot be written in time is told in the answer.
+        // If the disk is slow, the answer says so instead of waiting on.
         let kept = registry.wait_for(|registry| registry.is_kept(name).then_some(()));
         let in_time = timeout(PATIENCE, kept).await.is_ok();
         let Some(mut pinned) = self.pinned(name, all_rights) else {

@@ -1,7 +1,7 @@
-//! The sign-in form, whose sender has not been let in yet: all forms together hold little memory, and
-//! each for a short time.
+//! Reads the sign-in form, whose sender is not authenticated yet. All forms together use little
+//! memory, and each has little time.
 //!
-//! Must not: look at what a form says.
+//! Must not: look at the content of a form.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -20,19 +20,19 @@ use crate::http::{client_info::ClientKey, response::ReadError};
 const MAX_FORM: usize = 8 << 10;
 /// How many forms are read at once.
 const MOST_FORMS: usize = 32;
-/// How many of them are of one peer that can be told from others.
+/// How many of them one peer may have, if the bridge can tell it from others.
 const MOST_OF_PEER: usize = 8;
-/// How long a form may take to come.
+/// How long a form may take to arrive.
 const FORM_TIME: Duration = Duration::from_secs(5);
 
-/// Reads forms of senders that have not been let in yet, into memory outside of the process's budget:
-/// forms that never end would otherwise take the room of the apps' bodies.
+/// Reads forms of unauthenticated senders into memory outside of the process's budget. Within the
+/// budget, forms that never end would take the room of the apps' bodies.
 ///
-/// One peer has a share of them, so that it cannot keep everybody else from signing in.
+/// Each peer has a limited share, so that one cannot keep the others from signing in.
 #[derive(Debug, Default)]
 pub struct Forms(Mutex<HashMap<ClientKey, usize>>);
 
-/// One form, for as long as it is read.
+/// One form that is being read; frees its share on drop.
 struct Reading<'a> {
     forms: &'a Forms,
     peer: ClientKey,

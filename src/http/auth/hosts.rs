@@ -1,7 +1,7 @@
-//! What the bridge is called: the names and addresses that `Host` may say, and the origins of its
-//! own page.
+//! The names of the bridge: names and addresses that `Host` may contain, and the origins of the
+//! bridge's own page.
 //!
-//! Must not: look a name up. What is not known here is somebody else's.
+//! Must not: look a name up. A name that is not configured here belongs to another host.
 
 use std::{
     collections::BTreeSet,
@@ -10,19 +10,20 @@ use std::{
 
 use crate::{model::san::San, tls::certificate::Facts};
 
-/// The names of one bridge, in lower case, each with the port that belongs to it.
+/// The names of one bridge, in lower case, each with its port.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Hosts {
     names: BTreeSet<String>,
     /// `scheme://name`.
     origins: BTreeSet<String>,
-    /// What follows the first label of a name, and the port: `.acme.intranet`, `:7717`.
+    /// Of names with a star: the part behind the first label, and the port, such as
+    /// `.acme.intranet`, `:7717`.
     below: BTreeSet<(String, String)>,
 }
 
 impl Hosts {
-    /// Those of listeners on `addresses`, of `others` that somebody chose, and of the certificate
-    /// with which the listeners speak TLS.
+    /// The names of listeners on `addresses`, the configured names `others`, and those of the
+    /// certificate, if the listeners speak TLS.
     pub fn new(addresses: &[SocketAddr], others: &[String], certificate: Option<&Facts>) -> Self {
         let (scheme, usual) = if certificate.is_some() { ("https", 443) } else { ("http", 80) };
         let mut hosts = Self::default();
@@ -41,7 +42,8 @@ impl Hosts {
                     }
                 }
             }
-            // Who comes through a proxy was asked for its port, and an app may come without it.
+            // A proxy in front can be asked for by its own port, while an app behind it uses the
+            // bridge's.
             for name in others.iter().filter(|name| !has_port(name)) {
                 hosts.add("https", format!("{name}:{}", address.port()));
             }
@@ -57,13 +59,13 @@ impl Hosts {
         self.names.insert(name);
     }
 
-    /// Whether `host`, as a `Host` header has it, is a name of the bridge.
+    /// Whether `host`, the value of a `Host` header, is a name of the bridge.
     pub fn has(&self, host: &str) -> bool {
         let host = host.to_ascii_lowercase();
         self.names.contains(&host) || self.covers(&host)
     }
 
-    /// Whether `page`, an origin or the address of a page, is of the bridge's own origin.
+    /// Whether `page`, an origin or a page's address, has the bridge's own origin.
     pub fn is_own_page(&self, page: &str) -> bool {
         let page = page.to_ascii_lowercase();
         let Some((scheme, rest)) = page.split_once("://") else { return false };
@@ -72,8 +74,8 @@ impl Hosts {
             || (scheme == "https" && self.covers(host))
     }
 
-    /// Whether a name with a star in the certificate stands for `host`: for one label, as clients
-    /// take it (RFC 6125 §6.4.3).
+    /// Whether a star in the certificate covers `host`. A star covers one label, as in clients (RFC
+    /// 6125 §6.4.3).
     fn covers(&self, host: &str) -> bool {
         let Some(dot) = host.find('.').filter(|dot| *dot > 0) else { return false };
         let rest = host.get(dot..).unwrap_or_default();
@@ -85,7 +87,7 @@ impl Hosts {
     }
 }
 
-/// How a port is written behind a name: with a scheme's usual one, not at all, too.
+/// The ways to write a port behind a name. A scheme's default port may also be left out.
 fn ports(port: u16, usual: u16) -> Vec<String> {
     let written = format!(":{port}");
     if port == usual { vec![written, String::new()] } else { vec![written] }
@@ -111,7 +113,7 @@ fn names_of(ip: IpAddr) -> Vec<String> {
     names
 }
 
-/// The names that clients find in a certificate.
+/// The names in a certificate, as clients match them.
 fn named(facts: &Facts) -> Vec<String> {
     let dns = facts.names.iter().filter_map(|name| match name {
         San::Dns(name) => Some(name.to_ascii_lowercase()),

@@ -1,6 +1,6 @@
-//! Who has shown no right token too often.
+//! The lockout of peers that have shown too many wrong tokens.
 //!
-//! Must not: keep more than a bounded number of peers in mind.
+//! Must not: remember more than a bounded number of peers.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::rate_limit::Bucket;
 use crate::{config::Rate, http::client_info::ClientKey};
 
-/// Lockout of one peer before it is told to wait.
+/// The failures that a peer may have before the bridge makes it wait.
 const RATE: Rate = Rate { per_second: 10.0, burst: 10.0 };
 /// The most peers that are remembered.
 const MOST: usize = 4096;
@@ -22,7 +22,8 @@ pub struct Lockout {
 }
 
 impl Lockout {
-    /// How long `peer` is not listened to.
+    /// How long the bridge still refuses `peer`; `None` if it does not. Unrelated programs that
+    /// share a peer are never refused.
     pub fn brake(&self, peer: ClientKey, now: Instant) -> Option<Duration> {
         if peer.is_shared() {
             return None;
@@ -30,13 +31,14 @@ impl Lockout {
         self.lock().get_mut(&peer)?.wait(RATE, now)
     }
 
-    /// Notes a failure; how long the peer has to wait, where it has failed too often.
+    /// Records a failure. If the peer has failed too often, returns how long it has to wait.
     pub fn note(&self, peer: ClientKey, now: Instant) -> Option<Duration> {
         let mut peers = self.lock();
         if peers.len() >= MOST && !peers.contains_key(&peer) {
             peers.retain(|_, bucket| !bucket.is_full(RATE, now));
         }
-        // So many peers fail at once that this one cannot be told from them.
+        // If the table is full of failing peers, new ones share one entry, so that memory stays
+        // bounded.
         let peer = if peers.len() >= MOST && !peers.contains_key(&peer) {
             ClientKey::Unknown
         } else {

@@ -1,4 +1,4 @@
-//! How often something may happen: so many times at once, and so many a second after that.
+//! A token bucket: a burst at once, and then so many a second.
 //!
 //! Must not: read the clock.
 
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::config::Rate;
 
-/// What is left of a limit.
+/// The state of one limit.
 #[derive(Debug, Clone, Copy)]
 pub struct Bucket {
     left: f64,
@@ -20,14 +20,14 @@ impl Bucket {
         Self { left: rate.burst, at: now }
     }
 
-    /// Takes one, or says how long it is until there is one.
+    /// Takes one token, or returns how long it takes until there is one.
     pub fn take(&mut self, rate: Rate, now: Instant) -> Result<(), Duration> {
         self.wait(rate, now).map_or(Ok(()), Err)?;
         self.left -= 1.0;
         Ok(())
     }
 
-    /// How long it is until there is one; `None` where there is.
+    /// How long it takes until there is a token; `None` if there is one.
     pub fn wait(&mut self, rate: Rate, now: Instant) -> Option<Duration> {
         let since = now.saturating_duration_since(self.at).as_secs_f64();
         self.left = (self.left + since * rate.per_second).min(rate.burst);
@@ -35,7 +35,7 @@ impl Bucket {
         (self.left < 1.0).then(|| Duration::from_secs_f64((1.0 - self.left) / rate.per_second))
     }
 
-    /// Whether a new one would be the same.
+    /// Whether a new bucket would be in the same state.
     pub fn is_full(&mut self, rate: Rate, now: Instant) -> bool {
         self.wait(rate, now);
         self.left >= rate.burst

@@ -1,10 +1,11 @@
-//! People who signed in at the status page: a cookie stands for the token that they showed.
+//! Sessions of the status page: a cookie stands for the token that a person typed.
 //!
-//! The token itself is kept neither by the browser nor here, and a session lasts no longer than an
-//! app has it. Browsers send a cookie to every port of a host, so a session opens less than the
-//! token does (`Access::AppOrSession`): looking, and what the page has buttons for. What calls are
-//! made with, and whether they are, it opens only with its key (`Access::AppOrSessionWithKey`), which the page
-//! is given once and keeps where browsers keep what belongs to one port alone.
+//! Neither the browser nor the bridge keeps the token itself, and a session ends when no app has
+//! the token any more. Browsers send a cookie to every port of a host, so another program on this
+//! host may see it. A session therefore opens less than its token (`Access::AppOrSession`): the
+//! data and the buttons of the page. Making calls and deciding on them needs the session's key as
+//! well (`Access::AppOrSessionWithKey`). The page gets the key once, and keeps it in storage that
+//! the browser binds to one port.
 //!
 //! Must not: let anyone in by anything but a cookie that was made here.
 
@@ -23,11 +24,11 @@ use crate::model::catalog::hex;
 
 /// How long a session lasts.
 const LIFE: Duration = Duration::from_secs(12 * 60 * 60);
-/// The most sessions at once. The token with the most of them loses its oldest first, so that nobody
-/// who signs in again and again signs others out.
+/// The most sessions at once. Beyond that, the token with the most sessions loses its oldest one,
+/// so that a person who signs in many times does not sign out others.
 const MOST: usize = 256;
 
-/// Where the page shows the key of its session.
+/// The header in which the page shows the key of its session.
 pub const KEY_HEADER: &str = "x-bridge-key";
 
 /// All sessions of this process.
@@ -35,9 +36,9 @@ pub const KEY_HEADER: &str = "x-bridge-key";
 pub struct Sessions {
     /// By the hash of the cookie's value.
     open: Mutex<HashMap<[u8; 32], Session>>,
-    /// One of them has ended before its time.
+    /// Notifies that a session has ended before its time.
     ended: watch::Sender<()>,
-    /// Reads the forms that begin them.
+    /// Reads the sign-in forms.
     pub forms: Forms,
 }
 
@@ -49,22 +50,22 @@ struct Session {
     until: Instant,
 }
 
-/// What a browser is given for a session.
+/// A new session, as the browser gets it.
 #[derive(Debug)]
 pub struct Begun {
     /// For `Set-Cookie`.
     pub cookie: HeaderValue,
-    /// For the page's script, which shows it in [`KEY_HEADER`].
+    /// For the page's script, which sends it in [`KEY_HEADER`].
     pub key: String,
 }
 
-/// The operating system gave no random bytes.
+/// The operating system returned no random bytes.
 #[derive(Debug, thiserror::Error)]
 #[error("no random bytes: {0}")]
 pub struct NoRandom(#[from] getrandom::Error);
 
 impl Sessions {
-    /// Begins a session with `token`. `headers` are those of the request, and `secure` says that the
+    /// Begins a session with `token`. `headers` are the request's, and `secure` says that the
     /// browser's connection is encrypted.
     pub fn begin(
         &self,
@@ -107,7 +108,7 @@ impl Sessions {
         self.lock().get(&hash(value)).is_some_and(|session| session.key == hash(shown))
     }
 
-    /// Ends the session of the request's cookie; what this gives is for `Set-Cookie`.
+    /// Ends the session of the request's cookie, and returns a value for `Set-Cookie`.
     pub fn end(&self, headers: &HeaderMap) -> HeaderValue {
         if let Some(value) = value_of(headers) {
             self.lock().remove(&hash(value));
@@ -116,14 +117,15 @@ impl Sessions {
         cookie(headers, "", Duration::ZERO, false)
     }
 
-    /// Ends when the session of the request's cookie does; `None` where there is none.
+    /// A future that resolves when the session of the request's cookie ends; `None` if there is no
+    /// session.
     pub fn over(self: &Arc<Self>, headers: &HeaderMap) -> Option<impl Future<Output = ()> + use<>> {
         let (this, wanted) = (Arc::clone(self), hash(value_of(headers)?));
         let mut ended = self.ended.subscribe();
         let until = self.lock().get(&wanted)?.until;
         Some(async move {
             let gone = ended.wait_for(|()| !this.lock().contains_key(&wanted));
-            // An error says that the daemon is going down.
+            // An error means that the daemon is shutting down.
             timeout_at(until, gone).await.ok();
         })
     }
@@ -139,12 +141,14 @@ fn random() -> Result<String, NoRandom> {
     Ok(hex(&random))
 }
 
-/// Looked up by its hash, so that the time tells nothing about the values that there are.
+/// Sessions are looked up by this hash, so that the time of a look-up reveals nothing about valid
+/// values.
 fn hash(value: &str) -> [u8; 32] {
     Sha256::digest(value).into()
 }
 
-/// The cookie's name has the port, as bridges on other ports of a host share its cookies.
+/// The cookie's name contains the port: bridges on other ports of a host share its cookies, and
+/// would overwrite one another's.
 fn name_of(headers: &HeaderMap) -> String {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let port = host.rsplit_once(':').map_or("", |(_, port)| port);

@@ -1,5 +1,5 @@
-//! Passing a request on to MANTYX and its answer back, streamed and unchanged but for what belongs
-//! to a single connection, to the bridge, or to whom the credential is.
+//! Forwards a request to MANTYX and its answer back, as a stream. Unchanged, except for headers of
+//! a single connection, headers for the bridge, and credentials.
 //!
 //! Must not: read a body into memory.
 
@@ -34,8 +34,8 @@ use crate::{
     upstream::{Authority, OpenError, SendError, X_API_KEY},
 };
 
-/// Headers that are about one connection and go no further (RFC 9110 §7.6.1), beside those that
-/// `Connection` names.
+/// Headers of a single connection, which are not forwarded (RFC 9110 §7.6.1); `Connection` can name
+/// more.
 const HOP_BY_HOP: [HeaderName; 9] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -48,9 +48,10 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     header::UPGRADE,
 ];
 
-/// What does not go to MANTYX: the caller's credential for the bridge, what the client library
-/// writes anew, what the bridge has answered itself, and cookies. A browser keeps cookies for a host,
-/// so that those which it sends here are the status page's, or another program's on this machine.
+/// Headers that do not go to MANTYX: the caller's credential for the bridge, headers that the
+/// client library writes itself, and those that the bridge has acted on. Also cookies: browsers
+/// send them to every port of a host, so that they belong to the status page or to another program
+/// on this machine.
 const NOT_UPSTREAM: [HeaderName; 7] = [
     header::HOST,
     header::AUTHORIZATION,
@@ -64,10 +65,10 @@ const NOT_UPSTREAM: [HeaderName; 7] = [
 /// How long MANTYX may take to say whether a credential opens a run.
 const ASK_WITHIN: Duration = Duration::from_secs(15);
 
-/// The headers that apps give to the bridge alone.
+/// The prefix of headers from apps to the bridge alone.
 const OWN_PREFIX: &str = "x-bridge-";
 
-/// The headers by which a server lets pages of other origins in.
+/// The prefix of headers by which a server allows pages of other origins.
 const CORS_PREFIX: &str = "access-control-";
 
 /// A request on its way to MANTYX.
@@ -76,7 +77,7 @@ pub struct Outgoing<'a> {
     pub runs: &'a Arc<Runs>,
     pub caller: Caller,
     pub authority: Authority,
-    /// What the app's path leads to.
+    /// The target of the app's path.
     resource: Resource,
 }
 
@@ -91,9 +92,9 @@ impl<'a> Outgoing<'a> {
         Self { runs, caller: caller.clone(), authority: authority(runs, caller, headers), resource }
     }
 
-    /// Decides again what the request may do, now that its body is there. A body can take an hour, in
-    /// which the app may be removed, or get another token or credential, and what the path leads to
-    /// may turn out to be another app's. The error is the refusal, for the app.
+    /// Checks again what the request may do, once its body is there. A body can take an hour to
+    /// arrive. Meanwhile the app may be removed or get another token or credential, and the path's
+    /// target may turn out to be another app's. The error is the refusal, for the app.
     pub fn renew(&mut self, parts: &Parts) -> Result<(), Response<Body>> {
         let app = may_still(self.runs, &self.caller.app, &self.resource);
         self.caller.app = app.map_err(|error| error.response())?;
@@ -101,14 +102,14 @@ impl<'a> Outgoing<'a> {
         Ok(())
     }
 
-    /// What the path leads to that another app than the caller's began. MANTYX is not asked for it,
-    /// as the credential that the bridge shows there would open it.
+    /// The target of the path, if another app began it. The bridge must not ask MANTYX for it,
+    /// since the bridge's own credential would open it.
     pub(super) fn others(&self) -> Option<Thing> {
         others(self.runs, &self.caller.app, &self.resource)
     }
 
-    /// Forwards the request as it is. Its body never ends at MANTYX if the app may not send the
-    /// request any more before that.
+    /// Forwards the request as it is. If the app loses its right before the body has ended, the
+    /// body breaks off, so that the request has no effect at MANTYX.
     pub async fn forward(&self, request: Request<Incoming>) -> Response<Body> {
         let (parts, body) = request.into_parts();
         let length = parts.headers.get(header::CONTENT_LENGTH).cloned();
@@ -139,7 +140,7 @@ impl<'a> Outgoing<'a> {
         self.send(parts, body).await
     }
 
-    /// Sends the request on, with the body that `fill` gives it.
+    /// Sends the request with the body that `fill` adds.
     async fn send(
         &self,
         parts: &Parts,
@@ -177,12 +178,12 @@ impl<'a> Outgoing<'a> {
         }
     }
 
-    /// The run that the bridge drives for this caller, if it does. Where callers bring their own
-    /// credential, MANTYX is asked whether it opens the run, unless it has said so of late; the error
-    /// is its refusal, for the app.
+    /// The run that the bridge drives for this caller, if there is one. Where callers bring their
+    /// own credential, the bridge asks MANTYX whether it opens the run, unless MANTYX has recently
+    /// said so. The error is MANTYX's refusal, for the app.
     pub async fn own_run(&self, key: &RunKey) -> Result<Option<Arc<DrivenRun>>, Response<Body>> {
         let app = &self.caller.app.name;
-        // In this order: a run that is woken in between is found among the others.
+        // Read in this order: a run that wakes in between is then found among the driven ones.
         let is_asleep = self.runs.is_asleep(key, app);
         let run = self.runs.get(key).filter(|run| run.app == *app);
         if run.is_none() && !is_asleep {
@@ -192,7 +193,7 @@ impl<'a> Outgoing<'a> {
         Ok(self.runs.get_or_wake(key, app, &self.authority).filter(|run| run.app == *app))
     }
 
-    /// The same, or the eval that an agent run belongs to.
+    /// Like [`Self::own_run`]; for an agent run of an eval, the eval.
     pub async fn own_run_or_eval(
         &self,
         key: &RunKey,
@@ -208,8 +209,8 @@ impl<'a> Outgoing<'a> {
         Ok(Some(eval))
     }
 
-    /// Has MANTYX say whether the caller's credential opens `run`, which is `key`, where it is not
-    /// known that it does.
+    /// Asks MANTYX whether the caller's credential opens `run`, whose key is `key`, unless that is
+    /// known.
     async fn vouch(
         &self,
         run: Option<&Arc<DrivenRun>>,
@@ -240,9 +241,10 @@ impl<'a> Outgoing<'a> {
         }
     }
 
-    /// MANTYX has accepted the caller's credential for where the request leads.
+    /// Records that MANTYX has accepted the caller's credential for this target.
     fn accepted(&self, method: &Method) {
-        // What other methods tell may need no credential, as a browser's OPTIONS does not.
+        // Other methods prove nothing: they may need no credential, as a browser's OPTIONS does
+        // not.
         if !matches!(*method, Method::GET | Method::POST) {
             return;
         }
@@ -279,7 +281,7 @@ impl<'a> Outgoing<'a> {
         Response::from_parts(parts, body.boxed_unsync())
     }
 
-    /// The answer where MANTYX gives no stream: its own, as far as there is one.
+    /// The answer where MANTYX opens no stream: MANTYX's own refusal, if there is one.
     pub(super) fn refused(&self, error: &OpenError) -> Response<Body> {
         let refusal = match error {
             OpenError::Refused(refusal) => refusal,
@@ -305,12 +307,12 @@ impl<'a> Outgoing<'a> {
         response
     }
 
-    /// The answer in place of MANTYX's, where that is about the credential of the bridge.
+    /// The replacement for an answer of MANTYX that is about the bridge's credential.
     fn not_the_apps(&self, status: StatusCode) -> Option<Response<Body>> {
         if self.authority.is_callers() || status != StatusCode::UNAUTHORIZED {
             return None;
         }
-        // To the app this would look as if its token for the bridge were wrong.
+        // Forwarded, this 401 would look to the app as if its own token for the bridge were wrong.
         error!("MANTYX refuses the bridge's credential (401); check upstream.credential");
         Some(response::error(
             StatusCode::BAD_GATEWAY,
@@ -321,19 +323,19 @@ impl<'a> Outgoing<'a> {
     }
 }
 
-/// What `resource` is of that another app than `app` began.
+/// The part of `resource` that another app than `app` began.
 fn others(runs: &Runs, app: &App, resource: &Resource) -> Option<Thing> {
     resource.ids.iter().find_map(|id| runs.others(&resource.workspace, id, &app.name))
 }
 
-/// `app` as it is now, if it may still send a request for `resource`.
+/// The present state of `app`, if it may still send a request for `resource`.
 fn may_still(runs: &Runs, app: &App, resource: &Resource) -> Result<Arc<App>, ReadError> {
     let app = runs.calls.still(app).ok_or(ReadError::NotLetIn)?;
     others(runs, &app, resource).map_or(Ok(app), |_| Err(ReadError::NotFound))
 }
 
-/// A body on its way to MANTYX, which breaks off once `judge` refuses it: the request that it belongs
-/// to has no effect then, as MANTYX does not get the end of it.
+/// A body on its way to MANTYX, which breaks off once `judge` refuses it. The request then has no
+/// effect, as MANTYX never gets the end of the body.
 struct Judged<J> {
     body: Paced<Incoming>,
     judge: J,
@@ -366,9 +368,9 @@ impl<J: Fn() -> Result<(), ReadError> + Unpin> http_body::Body for Judged<J> {
 /// The headers of MANTYX's answer that apps get.
 fn from_upstream(headers: &HeaderMap) -> HeaderMap {
     let mut headers = end_to_end(headers);
-    // In a browser, a cookie of MANTYX's would become one of the bridge's host.
+    // A browser would store MANTYX's cookies for the bridge's host.
     headers.remove(header::SET_COOKIE);
-    // What MANTYX allows to pages, the bridge does not.
+    // MANTYX's permissions for pages of other origins do not hold for the bridge.
     let cors = headers.keys().filter(|name| name.as_str().starts_with(CORS_PREFIX));
     for name in cors.cloned().collect::<Vec<_>>() {
         headers.remove(name);
@@ -376,7 +378,7 @@ fn from_upstream(headers: &HeaderMap) -> HeaderMap {
     headers
 }
 
-/// Why the body of the request could not be read, if that is why it could not be sent.
+/// The read error of the request's body, if that is why sending failed.
 fn body_error(error: &reqwest::Error) -> Option<&ReadError> {
     let mut next: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = next {
@@ -388,7 +390,7 @@ fn body_error(error: &reqwest::Error) -> Option<&ReadError> {
     None
 }
 
-/// Whose credential goes to MANTYX for `caller`.
+/// The credential that MANTYX gets for requests of `caller`.
 pub fn authority(runs: &Runs, caller: &Caller, headers: &HeaderMap) -> Authority {
     runs.upstream().authority_of(&caller.app).unwrap_or_else(|| {
         let mut own = headers.clone();
@@ -415,7 +417,7 @@ fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     kept
 }
 
-/// The answer to a request that MANTYX did not get, or did not take.
+/// The answer to a request that did not reach MANTYX, or that MANTYX did not take.
 fn unsent(error: &SendError) -> Response<Body> {
     match error {
         SendError::OddPath(odd) => {
@@ -430,7 +432,7 @@ fn unsent(error: &SendError) -> Response<Body> {
             again.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
             again
         }
-        // It is the app's own doing, where its body did not come.
+        // If the app's body did not arrive, the app gets that error, as MANTYX is not the cause.
         SendError::Broken(error) => match body_error(error) {
             Some(error) => error.response(),
             None => unreachable(&error_chain(error)),
@@ -438,7 +440,7 @@ fn unsent(error: &SendError) -> Response<Body> {
     }
 }
 
-/// The answer where MANTYX could not be asked.
+/// The answer where the bridge has no token for MANTYX.
 fn no_token(why: &TokenError) -> Response<Body> {
     error!(error = %why, "MANTYX cannot be shown a token; check upstream.oauth");
     response::error(

@@ -1,5 +1,5 @@
-//! The requests that carry a spec: refs go in, and a run driver starts before the app has its
-//! answer.
+//! The requests with a spec: the bridge injects refs into the spec, and a run driver starts before
+//! the app gets its answer.
 //!
 //! Must not: know the shape of a spec (model/spec.rs does).
 
@@ -26,31 +26,31 @@ use crate::{
     runs::{NewRun, NotStarted, RunKey, Session},
 };
 
-/// The largest spec; specs carry attachments (DESIGN: the proxied body limit).
+/// The largest spec, in bytes; specs can carry attachments (DESIGN: the proxied body limit).
 pub const MAX_SPEC: usize = 64 << 20;
-/// From this size on, a spec takes milliseconds to read.
+/// From this size on, parsing a spec takes milliseconds.
 const LARGE_SPEC: usize = 1 << 20;
-/// The largest answer to a submission; it holds two short strings.
+/// The largest answer to a submission, in bytes; it holds two short strings.
 const MAX_ANSWER: usize = 1 << 20;
-/// How long MANTYX may take to answer a submission, which it does within seconds.
+/// How long MANTYX may take to answer a submission; it needs seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10 * 60);
-/// Names the backends whose tools a run gets; `none` for none.
+/// The header that names the backends whose tools a run gets; `none` for none.
 const SELECT: &str = "x-bridge-backends";
-/// Tells how many tools of each backend went into a spec.
+/// The header that says how many tools of each backend went into a spec.
 const INJECTED: &str = "x-bridge-injected";
 
-/// A spec that was taken in.
+/// A spec that was read from the app.
 struct Taken {
     parts: Parts,
     body: Bytes,
     selection: Selection,
-    /// It has a Content-Encoding, so that the bridge cannot read it.
+    /// It has a Content-Encoding, so that the bridge cannot parse it.
     is_encoded: bool,
 }
 
-/// What goes to MANTYX in its place.
+/// The body that goes to MANTYX.
 enum Plan {
-    /// The body as it came: it gets no tools, and the run is not the bridge's.
+    /// The app's body as it came: it gets no tools, and the bridge does not drive the run.
     Untouched,
     Injected {
         injected: Injected,
@@ -59,7 +59,7 @@ enum Plan {
 }
 
 impl Outgoing<'_> {
-    /// A run is to be created below `workspace`, to where the request already leads.
+    /// Forwards the creation of a run below `workspace`, and drives the run.
     pub async fn create_run(
         &mut self,
         workspace: Workspace,
@@ -88,7 +88,8 @@ impl Outgoing<'_> {
         };
         let (injected, tools) = match self.plan(RunKind::Agent, &taken).await {
             Ok(Plan::Injected { injected, tools }) => (injected, tools),
-            // Whose it is counts without tools as well.
+            // The bridge records the owner of a session without tools, too, so that other apps
+            // cannot use it.
             Ok(Plan::Untouched) => return self.create_bare_session(workspace, taken).await,
             Err(response) => return response,
         };
@@ -100,7 +101,7 @@ impl Outgoing<'_> {
         if response.status().is_success() {
             match session_id(&body) {
                 Some(id) => {
-                    info!(session = %id, app = %self.caller.app.name, "a session with our tools");
+                    info!(session = %id, app = %self.caller.app.name, "a session got our tools");
                     let given = (tools, taken.selection, injected.table);
                     let app = self.caller.app.name.clone();
                     self.runs.remember_session(workspace, id, app, given).await;
@@ -139,27 +140,29 @@ impl Outgoing<'_> {
             Ok(taken) => taken,
             Err(response) => return response,
         };
-        // The session may have been created, or may have ended, while the body came.
+        // Looked up after the body has arrived: the session may have been created or have ended
+        // meanwhile.
         let known = self.runs.session(&workspace, &id);
         let has_ours = has_ours(known.as_deref());
         let gives_nothing = self.gives_nothing(&taken.selection);
         let plan = match read_spec(RunKind::Agent, taken.body.clone()).await {
             _ if taken.is_encoded && has_ours => Err(encoded()),
             _ if taken.is_encoded => Ok(Plan::Untouched),
-            // MANTYX may accept what the bridge cannot read: a run whose calls stay unanswered.
+            // MANTYX may accept a spec that the bridge cannot parse; the calls of its run would
+            // then stay unanswered.
             Err(error) if has_ours => Err(spec_error(&error.to_string())),
             Err(error @ (SpecError::TooManyTools | SpecError::TooManyMembers))
                 if !gives_nothing =>
             {
                 Err(spec_error(&error.to_string()))
             }
-            // The run has an owner without tools as well.
+            // The bridge records the owner of a run without tools, too.
             Err(_unreadable) => Ok(Plan::Untouched),
             Ok(spec) => match (spec.tools(), known) {
                 (Some(_), _) => self.plan_for(&spec, &taken),
                 (None, Some(known)) => self.follow(spec, &known),
                 (None, None) => {
-                    info!(session = %id, "a session that the bridge does not know; left alone");
+                    info!(session = %id, "an unknown session; forwarded unchanged");
                     Ok(Plan::Untouched)
                 }
             },
@@ -170,8 +173,8 @@ impl Outgoing<'_> {
         }
     }
 
-    /// A message without tools, in a session that the bridge gave some: they are left as they are
-    /// or, where catalogs have changed since, given anew for this run.
+    /// A message without tools, in a session that got tools of the bridge. It keeps those tools; if
+    /// catalogs have changed since, the run gets new refs.
     fn follow(&self, spec: Spec, session: &Session) -> Result<Plan, Response<Body>> {
         let offer = self.offer();
         if !session.table.differs_from(&offer) {
@@ -189,7 +192,7 @@ impl Outgoing<'_> {
         Ok(Plan::Injected { injected, tools: None })
     }
 
-    /// Whether a spec without placeholders gets no tools, whatever it says.
+    /// Whether a spec without placeholders certainly gets no tools.
     fn gives_nothing(&self, selection: &Selection) -> bool {
         match selection {
             Selection::Named(names) => names.is_empty(),
@@ -197,7 +200,7 @@ impl Outgoing<'_> {
         }
     }
 
-    /// What the app can be given now: its spec may have taken long to come.
+    /// The tools that the app may use now; its rights may have changed while the spec arrived.
     fn offer(&self) -> Arc<Offer> {
         let app = self.runs.calls.app(&self.caller.app.name);
         let app = app.as_ref().unwrap_or(&self.caller.app);
@@ -208,8 +211,8 @@ impl Outgoing<'_> {
         self.take_of(request, false).await
     }
 
-    /// Reads the spec into memory: what is forwarded depends on the whole of it. `has_ours` says that
-    /// its session has tools of the bridge.
+    /// Reads the spec into memory: what is forwarded depends on all of it. `has_ours` says that its
+    /// session has tools of the bridge.
     async fn take_of(
         &mut self,
         request: Request<Incoming>,
@@ -222,9 +225,10 @@ impl Outgoing<'_> {
             return Err(encoded());
         }
         let body = response::read(body, MAX_SPEC).await.map_err(|error| error.response())?;
-        // The bridge has to read the answer, too.
+        // The bridge has to read MANTYX's answer, so it must not be compressed.
         parts.headers.remove(header::ACCEPT_ENCODING);
-        // Nobody is given a stub of a backend that is only just starting.
+        // Waits until backends that are starting are known: a stub in place of their tools would
+        // stay in the spec.
         self.runs.calls.backends.registry.started().await;
         self.renew(&parts)?;
         Ok(Taken { parts, body, selection, is_encoded })
@@ -249,7 +253,7 @@ impl Outgoing<'_> {
         Ok(Plan::Injected { injected, tools })
     }
 
-    /// Sends a spec and drives the run that comes of it.
+    /// Sends a spec and drives the run that MANTYX creates.
     async fn submit(
         &self,
         taken: Taken,
@@ -308,12 +312,12 @@ impl Outgoing<'_> {
         response
     }
 
-    /// Forwards a request with whose effect the bridge has something to do.
+    /// Forwards a request whose effect concerns the bridge, with a time limit for MANTYX's answer.
     pub(super) async fn forward_in_time(&self, request: Request<Incoming>) -> Response<Body> {
         answered(self.forward(request)).await.unwrap_or_else(|late| late)
     }
 
-    /// Sends a body and reads the short answer; the answer for the app, and its text.
+    /// Sends a body and reads the short answer: returns the answer for the app, and its text.
     async fn exchange(
         &self,
         parts: &Parts,
@@ -334,8 +338,9 @@ impl Outgoing<'_> {
     }
 }
 
-/// MANTYX's answer, if it comes in time. The bound is here, and not at the whole request, so that what
-/// MANTYX has done is noted, and a run which it has named is driven, however long the rest takes.
+/// MANTYX's answer, within `ANSWER_WITHIN`. The limit covers only this wait, not the whole request:
+/// once MANTYX has answered, the bridge records the effect and drives the run, however long that
+/// takes.
 async fn answered(
     sent: impl Future<Output = Response<Body>>,
 ) -> Result<Response<Body>, Response<Body>> {
@@ -350,7 +355,7 @@ async fn answered(
     })
 }
 
-/// Reads a spec, and a large one on a thread that nobody else waits for.
+/// Parses a spec; a large one on a thread of its own, so that it does not delay other tasks.
 pub async fn read_spec(kind: RunKind, body: Bytes) -> Result<Spec, SpecError> {
     if body.len() <= LARGE_SPEC {
         return Spec::of(kind, body);
@@ -359,7 +364,7 @@ pub async fn read_spec(kind: RunKind, body: Bytes) -> Result<Spec, SpecError> {
     reading.await.unwrap_or(Err(SpecError::GoingDown))
 }
 
-/// Whether a body has to be decoded before it can be read; `identity` says that it has not.
+/// Whether a body has to be decoded before it can be parsed. `identity` means that it need not.
 pub(super) fn is_encoded(headers: &HeaderMap) -> bool {
     let codings = headers.get_all(header::CONTENT_ENCODING).iter();
     let mut codings = codings.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
@@ -378,13 +383,13 @@ pub fn trace(headers: &HeaderMap) -> Option<Arc<Trace>> {
     Trace::read(&texts(trace::PARENT)?, &states).map(Arc::new)
 }
 
-/// What `X-Bridge-Backends` asks for.
+/// The selection in `X-Bridge-Backends`.
 pub fn selection(headers: &HeaderMap) -> Selection {
     let Some(value) = headers.get(SELECT) else { return Selection::All };
     Selection::Named(names(&String::from_utf8_lossy(value.as_bytes())))
 }
 
-/// The names in `fs,hr`; none in `none`.
+/// The names in a list such as `fs,hr`; none in `none`.
 pub fn names(list: &str) -> Vec<String> {
     let names = list.split(',').map(str::trim);
     names.filter(|name| !name.is_empty() && *name != "none").map(str::to_owned).collect()
@@ -397,7 +402,7 @@ pub fn injected_header(injected: &Injected) -> HeaderValue {
     HeaderValue::try_from(text).expect("backend names and numbers are ASCII")
 }
 
-/// The answer to a spec that the bridge cannot read for its Content-Encoding.
+/// The answer to a spec that the bridge cannot parse because of its Content-Encoding.
 fn encoded() -> Response<Body> {
     response::error(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -411,7 +416,7 @@ fn spec_error(message: &str) -> Response<Body> {
     response::error(StatusCode::BAD_REQUEST, Code::InvalidRequest, &message)
 }
 
-/// The answer to a spec that asks for what cannot be given.
+/// The answer to a spec that asks for tools that the bridge cannot inject.
 pub fn inject_error(error: &InjectError) -> Response<Body> {
     let message = error.to_string();
     match error {

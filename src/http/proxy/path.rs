@@ -1,11 +1,11 @@
-//! What a path means, however it is spelled.
+//! The meaning of a path, whatever its spelling.
 //!
 //! Must not: know which routes there are.
 
-/// How often a path is decoded before it counts as ambiguous: nobody encodes it more than twice in
-/// good faith.
+/// How often a path is decoded before it counts as ambiguous; honest clients encode it at most
+/// twice.
 const MOST_DECODED: usize = 4;
-/// The segments by which a path of MANTYX's is told from another.
+/// The segments that tell MANTYX's paths apart.
 const FIXED: [&str; 9] = [
     "v1",
     "workspaces",
@@ -18,14 +18,14 @@ const FIXED: [&str; 9] = [
     "messages",
 ];
 
-/// A path as the most generous server reads it.
+/// A path as the most lenient server reads it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NormalizedPath {
-    /// Its segments, decoded and without parameters; empty ones are left out, and [`FIXED`] ones are in
-    /// lower case.
+    /// Its segments, decoded and without parameters. Empty ones are left out, and the [`FIXED`]
+    /// ones are in lower case.
     pub segments: Vec<String>,
-    /// Whether a less generous server reads other segments: an encoded slash is content for one and
-    /// a separator for the other, and `Agent-Runs` is `agent-runs` only where case is ignored.
+    /// Whether a stricter server reads other segments. An encoded slash is content for one server
+    /// and a separator for another; `Agent-Runs` is `agent-runs` only where case is ignored.
     pub is_odd: bool,
     /// Whether a segment is `.` or `..`, which lead elsewhere.
     pub has_dots: bool,
@@ -42,7 +42,7 @@ impl NormalizedPath {
             settled = next == text;
             text = next;
         }
-        // Some servers take what is behind a semicolon for parameters, and leave it out.
+        // Some servers take the part behind a semicolon for parameters, and drop it.
         let segments = text.split(['/', '\\']).filter_map(|segment| segment.split(';').next());
         let segments = segments.filter(|segment| !segment.is_empty());
         let segments: Vec<String> = segments.enumerate().map(without_case).collect();
@@ -54,14 +54,14 @@ impl NormalizedPath {
         }
     }
 
-    /// Whether `path`, whose meaning this is, is one of MANTYX's.
+    /// Whether `path`, with this meaning, is one of MANTYX's.
     pub fn is_proxied(&self, path: &str) -> bool {
         path.starts_with("/api/") || self.segments.len() > 1 && self.segments[0] == "api"
     }
 }
 
-/// A segment in lower case, if it is one of [`FIXED`] and does not stand where the workspace (3) or
-/// the id (5) does.
+/// Lowers the case of a segment that is one of [`FIXED`], except at the place of the workspace (3)
+/// or the id (5).
 fn without_case((at, segment): (usize, &str)) -> String {
     let is_id = matches!(at, 3 | 5);
     let fixed = FIXED.into_iter().find(|fixed| !is_id && fixed.eq_ignore_ascii_case(segment));

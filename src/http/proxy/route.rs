@@ -1,8 +1,9 @@
-//! What a path of MANTYX's means, and what it leads to.
+//! The routes of MANTYX's API: the meaning of a path, and its target.
 //!
-//! A path is forwarded as it was written, and MANTYX reads `run%5F1` as `run_1` and may read `//` as
-//! `/`. So the route, and whose the run or the session is, are decided by what the path means
-//! (`NormalizedPath`), not by how it is spelled.
+//! The bridge forwards a path as it was written; MANTYX reads `run%5F1` as `run_1`, and may read
+//! `//` as `/`. So the route, and the owner of the run or session, are decided by the path's
+//! meaning (`NormalizedPath`), not by its spelling. Otherwise another spelling would get around
+//! these checks.
 //!
 //! Must not: look at anything but a method and a path.
 
@@ -11,10 +12,10 @@ use http::Method;
 use super::path::NormalizedPath;
 use crate::model::ids::{RunId, RunKind, SessionId, Workspace, is_segment};
 
-/// The collection of MANTYX's API that holds sessions.
+/// The collection of sessions in MANTYX's API.
 const SESSIONS: &str = "agent-sessions";
 
-/// A route of MANTYX's API, with what the bridge must know of it.
+/// A route of MANTYX's API, with the facts that the bridge needs.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Proxied {
     CreateRun {
@@ -46,15 +47,15 @@ pub enum Proxied {
         kind: RunKind,
         run: RunId,
     },
-    /// Anything else: forwarded and not looked at.
+    /// Any other route: forwarded without a look into it.
     Other,
 }
 
-/// What a path of MANTYX's leads to below a workspace; nothing, by default.
+/// The target of a path of MANTYX's API below a workspace; empty by default.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Resource {
     pub workspace: Workspace,
-    /// All segments behind the workspace, as each may be an id.
+    /// All segments behind the workspace, since each may be an id.
     pub ids: Vec<String>,
     pub opened: Option<Opened>,
 }
@@ -68,8 +69,9 @@ pub enum Opened {
 }
 
 impl Proxied {
-    /// The route of `method` and `path`, whose meaning is `meaning`. `None` where two readers could
-    /// take the path for two: one that ignores letter case finds a run where another finds nothing.
+    /// The route of `method` and `path`, with the meaning `meaning`. `None` where two readers could
+    /// take the path for two different ones: one that ignores letter case finds a run where another
+    /// finds nothing.
     pub fn read(method: &Method, path: &str, meaning: &NormalizedPath) -> Option<(Self, Resource)> {
         let segments: Vec<&str> = meaning.segments.iter().map(String::as_str).collect();
         let proxied = Self::of(method, &segments);
@@ -91,7 +93,7 @@ impl Proxied {
             ("DELETE", [SESSIONS, id]) => {
                 Self::EndSession { workspace: workspace(), session: (*id).into() }
             }
-            // Evals have no results of their own: their calls are those of agent runs.
+            // Evals have no results of their own; their calls belong to their agent runs.
             ("POST", ["agent-runs", id, "tool-results"]) => {
                 Self::ToolResult { workspace: workspace(), run: (*id).into() }
             }
@@ -112,8 +114,8 @@ impl Proxied {
     }
 }
 
-/// Whether a workspace, a run or a session is named by what is no id of MANTYX's: a reader that
-/// folds or strips such characters finds another one.
+/// Whether a workspace, a run or a session has a name that is no id of MANTYX's. A reader that
+/// folds or strips such characters would find another thing.
 fn names_oddly(segments: &[&str]) -> bool {
     let ["api", "v1", "workspaces", workspace, collection, ids @ ..] = segments else {
         return false;
@@ -123,7 +125,7 @@ fn names_oddly(segments: &[&str]) -> bool {
 }
 
 impl Resource {
-    /// What `path` leads to, whose meaning is `segments`.
+    /// The target of `path`, with the meaning `segments`.
     fn of(path: &str, segments: &[&str]) -> Self {
         let workspaces = segments.iter().position(|it| it.eq_ignore_ascii_case("workspaces"));
         let below = workspaces.and_then(|at| segments.get(at + 1..)).unwrap_or_default();

@@ -1,6 +1,6 @@
-//! What a connection is doing, since when, and how long it may.
+//! The present activity of a connection, its beginning, and its time limit.
 //!
-//! Must not: close it.
+//! Must not: close the connection.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,12 +9,13 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// Time for a request's headers, from their first byte; for a new connection, from its beginning.
+/// The time for a request's headers, from their first byte. A new connection has this time from its
+/// beginning.
 const HEAD: Duration = Duration::from_secs(10);
-/// How long a connection may have nothing to do.
+/// How long a connection may be idle.
 pub(super) const IDLE: Duration = Duration::from_secs(5 * 60);
 
-/// What one connection is doing.
+/// The activity of one connection.
 #[derive(Debug)]
 pub(super) struct Activity(watch::Sender<State>);
 
@@ -26,11 +27,11 @@ struct State {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Doing {
-    /// A request is on its way in, or the first one should be; of TLS, the handshake.
+    /// A request's head is arriving, or the first one is due; with TLS, also the handshake.
     Head,
-    /// Nothing: the last request is answered.
+    /// No open request: the last one is answered.
     Idle,
-    /// So many requests are being answered.
+    /// The number of requests that are being answered.
     Busy(u32),
 }
 
@@ -45,12 +46,12 @@ impl Doing {
 }
 
 impl Activity {
-    /// That of a new connection.
+    /// The activity of a new connection.
     pub(super) fn new() -> Self {
         Self(watch::Sender::new(State { doing: Doing::Head, since: Instant::now() }))
     }
 
-    /// A byte came in, of a protocol where that begins a request.
+    /// Records that a byte has arrived, for a protocol where a byte begins a request.
     pub(super) fn heard(&self) {
         self.step(|doing| match doing {
             Doing::Idle => Doing::Head,
@@ -58,7 +59,7 @@ impl Activity {
         });
     }
 
-    /// A request is being answered for as long as what this gives is kept.
+    /// Records that a request is being answered, until the returned value is dropped.
     pub(super) fn request(self: &Arc<Self>) -> Open {
         self.step(|doing| match doing {
             Doing::Busy(open) => Doing::Busy(open.saturating_add(1)),
@@ -67,18 +68,18 @@ impl Activity {
         Open(Arc::clone(self))
     }
 
-    /// Since when the connection has been doing nothing for anybody; `None` while it is.
+    /// Since when no request has been open on the connection; `None` while one is.
     pub(super) fn unused_since(&self) -> Option<Instant> {
         let State { doing, since } = *self.0.borrow();
         (!matches!(doing, Doing::Busy(_))).then_some(since)
     }
 
-    /// Waits until the connection has been doing something for too long; says what.
+    /// Resolves when the connection has been in one state for too long; returns that state.
     pub(super) async fn overdue(&self) -> Doing {
         let mut watched = self.0.subscribe();
         loop {
             let State { doing, since } = *watched.borrow_and_update();
-            // The sender is ours, so there is always more to come.
+            // `self` holds the sender, so the channel cannot close here.
             match doing.limit() {
                 None => drop(watched.changed().await),
                 Some(limit) => tokio::select! {

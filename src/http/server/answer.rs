@@ -1,9 +1,10 @@
-//! An answer on its way: its request is open until it has gone, and somebody has to take it.
+//! The body of an answer on its way. It keeps its request open until it has been sent, and its peer
+//! has to keep reading.
 //!
-//! What is written to a socket that nobody reads from is noticed there (`stream`). On HTTP/2, a peer
-//! reads all the time, and yet may take nothing of one answer.
+//! `stream` notices a peer that reads nothing from its socket. On HTTP/2, a peer can read from the
+//! socket all the time, and still take nothing of one answer.
 //!
-//! Must not: change what is answered.
+//! Must not: change the answer.
 
 use std::{
     pin::Pin,
@@ -28,10 +29,10 @@ pub(super) struct Answer {
     _open: Open,
 }
 
-/// Whether one answer is taken.
+/// How the peer takes one answer.
 #[derive(Debug)]
 pub(super) struct Taking(
-    /// Since when a piece has been there that nobody has asked for.
+    /// Since when a piece of the answer has been ready without a request for the next one.
     watch::Sender<Option<Instant>>,
 );
 
@@ -40,12 +41,12 @@ impl Taking {
         Self(watch::Sender::new(None))
     }
 
-    /// Waits until nobody has asked for the answer's next piece for too long.
+    /// Resolves when the peer has not asked for the answer's next piece for [`STALL`].
     pub(super) async fn given_up(&self) {
         let mut watched = self.0.subscribe();
         loop {
             let waiting = *watched.borrow_and_update();
-            // The sender is ours, so there is always more to come.
+            // `self` holds the sender, so the channel cannot close here.
             match waiting {
                 None => drop(watched.changed().await),
                 Some(since) => tokio::select! {
@@ -58,7 +59,7 @@ impl Taking {
 }
 
 impl Answer {
-    /// `body`, whose request is `open`; `taking` is told how it is taken.
+    /// The answer `body` to the request `open`; progress is recorded in `taking`.
     pub(super) fn new(body: Body, open: Open, taking: Option<Arc<Taking>>) -> Self {
         let answer = Self { body, taking, _open: open };
         answer.note(Some(Instant::now()));
@@ -81,7 +82,7 @@ impl http_body::Body for Answer {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let polled = Pin::new(&mut self.body).poll_frame(cx);
-        // While there is none, it is the bridge that is waited for.
+        // Without a ready piece, the peer waits for the bridge, and must not be blamed.
         self.note(polled.is_ready().then(Instant::now));
         polled
     }

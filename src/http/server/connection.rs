@@ -1,6 +1,6 @@
 //! One connection, from its first byte to its end.
 //!
-//! Must not: answer a request, but those that cannot be told apart.
+//! Must not: answer a request, except one whose framing is refused.
 
 use std::{convert::Infallible, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
@@ -43,32 +43,32 @@ use crate::{
     tls::{Tls, handshake::Secured},
 };
 
-/// The room for one request's line and headers.
+/// The most bytes of one request's line and headers.
 pub(super) const HEAD_BYTES: usize = 64 << 10;
-/// How long a connection that was asked to end may take, if no request is on it.
+/// How long a connection without open requests may take to close.
 const CLOSE: Duration = Duration::from_secs(1);
 
-/// The limits of HTTP/2, which are Envoy's for an edge: requests at once,
+/// The limits of HTTP/2 are Envoy's for an edge proxy. Here: the most concurrent requests.
 const STREAMS: u32 = 100;
-/// bytes of a request's body that may be on their way, and of all bodies of a connection,
+/// The receive windows, in bytes: of one request's body, and of all bodies of a connection.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// bytes of a request's headers, and of an answer that waits.
+/// The most bytes of a request's headers, and of an answer that waits to be sent.
 const HEADER_LIST: u32 = 32 << 10;
 const SEND_BUFFER: usize = 64 << 10;
-/// How often a peer is asked whether it is still there, and how long it may take to say so.
+/// The interval of HTTP/2 pings, and the time that a peer has to answer one.
 const PING: Duration = Duration::from_secs(20);
 const PONG: Duration = Duration::from_secs(10);
 
 /// An accepted connection.
 pub(super) enum Socket {
     Tcp(TcpStream, SocketAddr),
-    /// TLS is to be spoken first.
+    /// A connection that begins with a TLS handshake.
     Tls(TcpStream, SocketAddr, Arc<Tls>),
     Unix(UnixStream),
 }
 
-/// A connection that has its slot.
+/// A connection with its slot.
 pub(super) struct Connection {
     pub(super) socket: Socket,
     pub(super) slot: Slot,
@@ -76,16 +76,17 @@ pub(super) struct Connection {
     pub(super) stop: CancellationToken,
 }
 
-/// Who answers the requests of a connection.
+/// The part of the bridge that answers a connection's requests.
 #[derive(Clone)]
 pub(super) enum Handler {
     Regular(Arc<Service>, OnAuthenticated),
-    /// There is no room for the connection: one request is answered, and then this is cancelled.
+    /// The connection has no regular slot: one request gets an answer, and then the token is
+    /// cancelled.
     Overflow(Arc<Service>, CancellationToken),
 }
 
 impl Socket {
-    /// For whom its slot is counted.
+    /// The key under which its slot is counted.
     pub(super) fn peer(&self) -> ClientKey {
         match self {
             Self::Tcp(_, peer) | Self::Tls(_, peer, _) => {
@@ -145,20 +146,20 @@ impl Connection {
         };
         tokio::select! {
             () = served => (),
-            () = slot.evicted.cancelled() => debug!("a connection made room for another"),
+            () = slot.evicted.cancelled() => debug!("a connection was evicted for another"),
         }
     }
 }
 
-/// Events are small and must not wait for more.
+/// Turns Nagle's algorithm off: events are small, and must not wait for more data.
 fn without_delay(stream: &TcpStream) {
     if let Err(error) = stream.set_nodelay(true) {
         debug!(%error, "TCP_NODELAY");
     }
 }
 
-/// The process that opened the connection. The kernel notes it then, and it does not change when the
-/// socket is handed to another.
+/// The process that opened the connection. The kernel records it at that moment, and it does not
+/// change when the socket is passed to another process.
 fn process(stream: &UnixStream) -> Option<Process> {
     match stream.peer_cred() {
         Ok(peer) => Some(Process { uid: peer.uid(), pid: peer.pid() }),
@@ -169,7 +170,7 @@ fn process(stream: &UnixStream) -> Option<Process> {
     }
 }
 
-/// A connection on which TLS is to be spoken.
+/// Performs the TLS handshake, and serves the connection.
 async fn secured(
     stream: TcpStream,
     peer: SocketAddr,
@@ -186,7 +187,7 @@ async fn secured(
         Ok(secured) => secured,
         Err(failed) => {
             handler.service().requests.connections.handshakes_failed.of(failed.kind).inc();
-            return debug!(%peer, error = %failed, "there was no TLS connection");
+            return debug!(%peer, error = %failed, "the TLS handshake failed");
         }
     };
     let client = ClientInfo::Tls { peer, names };
@@ -220,7 +221,8 @@ async fn http1<S>(
             };
             let headers = answer.headers_mut();
             if last {
-                // There is no room for more, or nobody can be sure where the next one begins.
+                // The connection closes after this answer: it has no slot, or the begin of the next
+                // request cannot be told for certain.
                 headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
             } else {
                 headers.insert("keep-alive", keep_alive(IDLE));
@@ -230,7 +232,8 @@ async fn http1<S>(
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        // `Activity` has the limit, which tells a request from a pause.
+        // `Activity` has the time limit: unlike hyper's, it can tell a request from a pause between
+        // requests.
         .header_read_timeout(None)
         .max_buf_size(HEAD_BYTES)
         .serve_connection(TokioIo::new(watched), service);
@@ -268,12 +271,12 @@ async fn http2<S>(
         .keep_alive_timeout(PONG)
         .serve_connection(TokioIo::new(Watched::new(stream, None)), service);
     drive(connection, activity, stop).await;
-    // Without their connection, they end by themselves.
+    // Their connection is gone, so these tasks end by themselves.
     streams.close();
     streams.wait().await;
 }
 
-/// Runs a connection until it ends, has nothing to do for too long, or is to stop.
+/// Runs a connection until it ends, exceeds the limit of its activity, or has to stop.
 async fn drive<C>(connection: C, activity: &Activity, stop: &CancellationToken)
 where
     C: GracefulConnection,
@@ -297,7 +300,7 @@ where
             connection.as_mut().graceful_shutdown();
             match timeout(CLOSE, connection.as_mut()).await {
                 Ok(ended) => ended,
-                // Of HTTP/2, a request may have come in between.
+                // On HTTP/2, a request may have arrived in between.
                 Err(_elapsed) => tokio::select! {
                     ended = connection.as_mut() => ended,
                     _ = activity.overdue() => return,
@@ -310,7 +313,7 @@ where
     }
 }
 
-/// HTTP/2 has the host in its target; what follows looks for it where HTTP/1.1 has it.
+/// Copies the host of an HTTP/2 target into `Host`, where the checks look for it as in HTTP/1.1.
 fn name_host(request: &mut Request<Incoming>) {
     let host = request.uri().authority().map(|host| HeaderValue::from_str(host.as_str()));
     if let (Some(Ok(host)), false) = (host, request.headers().contains_key(header::HOST)) {
@@ -319,7 +322,7 @@ fn name_host(request: &mut Request<Incoming>) {
     debug_assert_eq!(request.version(), Version::HTTP_2);
 }
 
-/// The answer to a request that is not handled.
+/// The answer to a request with refused framing.
 fn refused(refusal: Refusal) -> Response<Body> {
     let answer = |message| response::error(StatusCode::BAD_REQUEST, Code::InvalidRequest, message);
     match refusal {
@@ -339,11 +342,11 @@ fn refused(refusal: Refusal) -> Response<Body> {
 }
 
 tokio::task_local! {
-    /// How the answer is taken to the request that runs here.
+    /// How the peer takes the answer to the request that this task handles.
     static TAKING: Arc<Taking>;
 }
 
-/// Where the requests of an HTTP/2 connection run.
+/// Runs the requests of an HTTP/2 connection.
 #[derive(Clone)]
 struct Streams(TaskTracker);
 
@@ -356,7 +359,7 @@ where
         self.0.spawn(async move {
             tokio::select! {
                 () = TAKING.scope(Arc::clone(&taking), stream) => (),
-                // Without its task, the stream is reset.
+                // When its task ends, hyper resets the stream.
                 () = taking.given_up() => debug!("the peer does not read its answer"),
             }
         });

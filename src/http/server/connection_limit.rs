@@ -1,14 +1,15 @@
-//! How many connections there may be, and who gives way where there are too many.
+//! Limits the connections of a listener, and chooses one to evict where there are too many.
 //!
-//! A connection is unknown until a request on it has been let in. Unknown connections have half of
-//! the slots, and one peer half of those, so that whoever opens many and shows nothing cannot keep
-//! apps out: where there are too many, the oldest makes room, whatever it is doing. Each has a moment
-//! in which it is left alone, so that a burst of newcomers does not cut itself off.
+//! A connection is unknown until one of its requests has been authenticated. Unknown connections
+//! have half of the slots, and one peer has half of those. A client that opens many connections and
+//! authenticates on none can therefore not keep apps out: beyond these limits, the oldest unknown
+//! connection is evicted, whatever it is doing. Each is safe for a moment ([`GRACE`]), so that a
+//! burst of new connections does not evict itself.
 //!
-//! Where all slots are taken, the connection that has been unused for the longest gives way. Where
-//! requests of apps are being answered on all of them, a slot is waited for while slots get free.
+//! If all slots are taken, the connection that has been unused the longest is evicted. If all of
+//! them answer requests of apps, a new connection waits as long as slots keep getting free.
 //!
-//! Must not: cut a connection on which a request that was let in is being answered.
+//! Must not: cut a connection on which an authenticated request is being answered.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -22,10 +23,10 @@ use tokio_util::sync::CancellationToken;
 use super::activity::Activity;
 use crate::http::client_info::{ClientKey, OnAuthenticated};
 
-/// ConnectionLimit do not get free where none has for so long.
+/// If no slot was taken for this long, none is expected to get free.
 const STANDSTILL: Duration = Duration::from_secs(1);
-/// How long a connection has to show who it is, whatever else there is: more than a program needs,
-/// TLS included.
+/// How long a new connection is safe from eviction: more than a program needs to authenticate, TLS
+/// included.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// The slots of one listener.
@@ -34,7 +35,7 @@ pub(super) struct ConnectionLimit {
     most: usize,
     most_unknown: usize,
     taken: Mutex<Taken>,
-    /// A slot is free, or an unknown connection no longer is one.
+    /// Notifies that a slot is free, or that an unknown connection has authenticated.
     freed: Notify,
 }
 
@@ -44,7 +45,7 @@ struct Taken {
     /// When a slot was last taken.
     moved: Instant,
     slots: HashMap<u64, Entry>,
-    /// How many unknown connections each peer has.
+    /// The number of unknown connections of each peer.
     unknown: HashMap<ClientKey, usize>,
     evicted: u64,
 }
@@ -58,28 +59,28 @@ struct Entry {
     unknown: bool,
 }
 
-/// The slot of one connection; free again when it is dropped.
+/// The slot of one connection; it gets free on drop.
 #[derive(Debug)]
 pub(super) struct Slot {
     id: u64,
     limit: Arc<ConnectionLimit>,
     pub(super) activity: Arc<Activity>,
-    /// Another connection needs the slot.
+    /// Cancelled when another connection needs the slot.
     pub(super) evicted: CancellationToken,
 }
 
 /// Why there is no slot.
 enum Full {
-    /// The peer has too many connections on which it has shown nothing.
+    /// The peer has its share of unknown connections, and none of them may be evicted yet.
     OfPeer,
-    /// So have all together; one of them may be cut then.
+    /// The listener has its share of unknown connections; one may be evicted at this time.
     Unknown(Instant),
-    /// Requests are being answered on all.
+    /// All connections are answering requests.
     Used,
 }
 
 impl ConnectionLimit {
-    /// `most` slots, of which unknown connections have `most_unknown`.
+    /// A limit of `most` slots, of which unknown connections may have `most_unknown`.
     pub(super) fn new(most: usize, most_unknown: usize) -> Self {
         let taken = Mutex::new(Taken {
             last: 0,
@@ -91,8 +92,8 @@ impl ConnectionLimit {
         Self { most, most_unknown, taken, freed: Notify::new() }
     }
 
-    /// A slot for a connection of `peer`. `None`: requests are being answered on all others, and
-    /// nothing says that they are about to end; or the peer has its share.
+    /// A slot for a connection of `peer`. `None` if all others answer requests and no slot has
+    /// become free for [`STANDSTILL`], or if the peer has its share.
     pub(super) async fn slot(self: &Arc<Self>, peer: ClientKey) -> Option<Slot> {
         let mut over = false;
         loop {
@@ -141,12 +142,12 @@ impl ConnectionLimit {
         Ok(Slot { id, limit: Arc::clone(self), activity, evicted })
     }
 
-    /// Cuts the connection that has been unused for the longest.
+    /// Evicts the connection that has been unused the longest.
     pub(super) fn evict(&self) {
         self.lock().evict();
     }
 
-    /// How many have been cut since this was asked.
+    /// How many connections were evicted since the last call.
     pub(super) fn evicted(&self) -> u64 {
         std::mem::take(&mut self.lock().evicted)
     }
@@ -162,7 +163,7 @@ impl ConnectionLimit {
 }
 
 impl Taken {
-    /// Whether there was one to cut.
+    /// Evicts the connection that has been unused the longest; false if there is none.
     fn evict(&mut self) -> bool {
         let unused = self.slots.iter();
         let unused = unused.filter_map(|(id, entry)| Some((entry.activity.unused_since()?, *id)));
@@ -171,8 +172,8 @@ impl Taken {
         true
     }
 
-    /// Cuts the oldest unknown connection, of `peer` or of the one that has most of them; whether
-    /// there was one.
+    /// Evicts the oldest unknown connection: of `peer`, or else of the peer that has the most.
+    /// False if there is none.
     fn evict_unknown(&mut self, peer: Option<ClientKey>, now: Instant) -> bool {
         let unknown = self.slots.iter().filter(|(_, entry)| {
             entry.unknown
@@ -199,7 +200,7 @@ impl Taken {
         self.slots.remove(&id)
     }
 
-    /// The connection is not an unknown one any more.
+    /// Records that the connection is not unknown any more.
     fn let_in(&mut self, id: u64) {
         let Some(entry) = self.slots.get_mut(&id).filter(|entry| entry.unknown) else { return };
         entry.unknown = false;
@@ -213,7 +214,7 @@ impl Taken {
 }
 
 impl Slot {
-    /// For the first request on the connection that is let in.
+    /// The signal for the first authenticated request on the connection.
     pub(super) fn let_in(&self) -> OnAuthenticated {
         let (limit, id) = (Arc::clone(&self.limit), self.id);
         OnAuthenticated::new(move || limit.let_in(id))

@@ -1,59 +1,63 @@
-//! Follows the requests of one connection before hyper reads them, and lets no head pass that two
-//! readers could take for requests of different lengths: hyper does what RFC 9112 lets a server do,
-//! which is to go on with one of two lengths, or with lines that end in a bare line feed. A proxy in
-//! front that goes on with the other would let a request through that nobody has seen.
+//! Checks the framing of the requests on one connection before hyper reads them. It refuses every
+//! head that two readers could take for requests of different lengths.
 //!
-//! Every request is looked at, those behind others too, wherever reads cut them: the gate counts the
-//! bytes of bodies and chunks, so that it knows where the next head begins. A head is held back until
-//! it is whole. In the place of one that is refused, hyper reads [`SUBSTITUTE`], so that the refusal is
-//! answered in its turn.
+//! Where a request has two lengths, or lines that end in a bare line feed, RFC 9112 lets a server
+//! choose one reading, and hyper does. A proxy in front may choose the other, and would then let a
+//! request through that it has not seen (request smuggling).
+//!
+//! The gate checks every request, pipelined ones too, wherever reads cut them: it counts the bytes
+//! of bodies and chunks, so that it knows where the next head begins. It holds a head back until
+//! the head is whole. In the place of a refused head, hyper reads [`SUBSTITUTE`], so that the
+//! refusal is answered in its turn.
 //!
 //! Must not: change a request that passes, or do IO.
 
 use http::Uri;
 use memchr::memchr_iter;
 
-/// What hyper reads in the place of a head that is refused.
+/// The request that hyper reads in the place of a refused head.
 const SUBSTITUTE: &[u8] = b"GET / HTTP/1.1\r\n\r\n";
 
-/// A longer head is hyper's to refuse.
+/// The most bytes of a head; hyper refuses longer ones.
 const MOST: usize = super::connection::HEAD_BYTES;
 
-/// The requests of one connection, as far as they have come.
+/// The framing of one connection's requests, as far as they have arrived.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     at: At,
-    /// The beginning of a head that is not whole yet.
+    /// The beginning of an incomplete head.
     held: Vec<u8>,
-    /// What may be read beside what [`Gate::push`] lets pass in place.
+    /// Bytes that may be read, beside those that [`Gate::push`] lets pass in place.
     ready: Vec<u8>,
-    /// How many heads were let through.
+    /// The number of heads that passed.
     heads: u64,
-    /// How many requests were answered, or are being.
+    /// The number of requests that hyper has begun to serve.
     served: u64,
-    /// From which request on all are refused, and why.
+    /// The first request from which on all are refused, and the reason.
     refused: Option<(u64, Refusal)>,
 }
 
 /// Why a request is not handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// Two readers could see its end at two places.
+    /// Two readers could find its end at two places.
     Ambiguous,
-    /// Its target has characters that HTTP does not allow there. It leads to MANTYX where `proxied`.
+    /// Its target has characters that HTTP does not allow there. With `proxied`, the target is
+    /// MANTYX's.
     Target { proxied: bool },
 }
 
-/// Where in a request the next byte stands.
+/// The part of a request that the next byte belongs to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum At {
     #[default]
     Head,
-    /// In a body of which so much is to come.
+    /// In a body, with this many bytes still to come.
     Body(u64),
     ChunkSize(Size),
     Chunk(u64),
-    /// Behind a chunk, where `\r\n` has to come.
+    /// Behind a chunk, where `\r
+    /// ` has to follow.
     ChunkEnd {
         cr: bool,
     },
@@ -61,13 +65,14 @@ enum At {
         empty: bool,
         cr: bool,
     },
-    /// A body that cannot be followed: hyper refuses it, or the request behind it is refused.
+    /// In a body whose end cannot be told: hyper refuses it, or the gate refuses the request behind
+    /// it.
     Lost,
-    /// Behind a refused head: nothing passes any more.
+    /// Behind a refused head: no more bytes pass.
     Closed,
 }
 
-/// The line with a chunk's size, as far as it has come.
+/// The line with a chunk's size, as far as it has arrived.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Size {
     bytes: u64,
@@ -91,10 +96,10 @@ enum Body {
 }
 
 impl Gate {
-    /// Takes the next bytes of the connection. As many of the first of them may be read as this says;
-    /// what may be read then is what [`Gate::read`] gives.
+    /// Takes the next bytes of the connection. The first ones of them, as many as the result says,
+    /// may be read in place; [`Gate::read`] returns the rest that may be read.
     pub(super) fn push(&mut self, new: &[u8]) -> usize {
-        // What was held back stands before all that is new.
+        // Bytes that were held back come before all new ones.
         let mut in_place = self.held.is_empty() && self.ready.is_empty();
         let (mut passed, mut rest) = (0, new);
         while !rest.is_empty() {
@@ -117,7 +122,7 @@ impl Gate {
                 At::Head => {
                     let known = self.held.len();
                     self.held.extend_from_slice(rest);
-                    // The end may lie across both.
+                    // The end of the head may lie across the old and the new bytes.
                     let Some(end) = head_end(&self.held, known.saturating_sub(3)) else { break };
                     let mut head = std::mem::take(&mut self.held);
                     head.truncate(end);
@@ -145,33 +150,33 @@ impl Gate {
         passed
     }
 
-    /// Takes at most `most` bytes of what may be read.
+    /// Takes at most `most` of the bytes that may be read.
     pub(super) fn read(&mut self, most: usize) -> Vec<u8> {
         let rest = self.ready.split_off(most.min(self.ready.len()));
         std::mem::replace(&mut self.ready, rest)
     }
 
-    /// Whether nothing more will pass.
+    /// Whether no more bytes will pass.
     pub(super) fn is_closed(&self) -> bool {
         self.at == At::Closed && self.ready.is_empty()
     }
 
-    /// Why the next request is to be refused; `None` where it is to be handled.
+    /// Why the next request has to be refused; `None` if it may be handled.
     pub(super) fn next(&mut self) -> Option<Refusal> {
         let this = self.served;
         self.served += 1;
         match self.refused {
             Some((from, why)) if this >= from => Some(why),
-            // hyper has seen a request where the gate has not.
+            // hyper has found a request where the gate has found none, so their readings differ.
             _ if this >= self.heads => Some(Refusal::Ambiguous),
             _ => None,
         }
     }
 
-    /// Whether `head` passes. What follows it is known then.
+    /// Whether `head` passes. Sets what follows it.
     fn admit(&mut self, head: &[u8]) -> bool {
         let mut head = head;
-        // Empty lines before a request are passed over (RFC 9112 §2.2).
+        // Servers skip empty lines before a request (RFC 9112 §2.2).
         while let Some(rest) = head.strip_prefix(b"\r\n") {
             head = rest;
         }
@@ -195,20 +200,20 @@ impl Gate {
         }
     }
 
-    /// Puts the substitute in the place of a head that does not pass, and lets nothing pass behind it.
+    /// Puts the substitute in the place of a refused head, and lets no bytes pass behind it.
     fn refuse(&mut self) {
         self.ready.extend_from_slice(SUBSTITUTE);
         self.heads += 1;
         self.at = At::Closed;
     }
 
-    /// The end of the request cannot be told: all behind it are refused.
+    /// Records that the end of the request cannot be told: all requests behind it are refused.
     fn lose(&mut self) {
         self.refused.get_or_insert((self.heads, Refusal::Ambiguous));
         self.at = At::Lost;
     }
 
-    /// How many of `bytes`, which are not empty, belong to what is being read of a body.
+    /// How many of `bytes` (not empty) belong to the present part of a body.
     fn body(&mut self, bytes: &[u8]) -> usize {
         let upto = |left: u64| bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         match self.at {
@@ -240,7 +245,8 @@ impl Gate {
         }
     }
 
-    /// Where `byte` leads that belongs to no chunk's content; `None` where it has no place there.
+    /// The part that follows after `byte`, which is no content of a chunk; `None` if it is not
+    /// allowed there.
     fn between_chunks(&self, byte: u8) -> Option<At> {
         Some(match (self.at, byte) {
             (At::ChunkSize(size), _) => return size.next(byte),
@@ -251,7 +257,7 @@ impl Gate {
             (At::Trailer { empty: false, cr: true }, b'\n') => {
                 At::Trailer { empty: true, cr: false }
             }
-            // A bare line feed ends the line for some, and not for others.
+            // A bare line feed ends the line for some readers, and not for others.
             (At::Trailer { cr: false, .. }, byte) if byte != b'\n' => {
                 At::Trailer { empty: false, cr: false }
             }
@@ -281,7 +287,7 @@ impl Size {
     }
 }
 
-/// How far the head goes that `bytes` begin with, its empty line included; its end is not before
+/// The length of the head at the begin of `bytes`, its empty line included. The end is not before
 /// `from`.
 fn head_end(bytes: &[u8], from: usize) -> Option<usize> {
     let lines = memchr_iter(b'\n', bytes.get(from..)?).map(|at| from + at + 1);
@@ -293,7 +299,7 @@ fn head_end(bytes: &[u8], from: usize) -> Option<usize> {
     ends.next()
 }
 
-/// What follows `head`, a request's line and headers.
+/// The kind of body that follows `head`, a request's line and headers.
 fn read(head: &[u8]) -> Result<Body, Refusal> {
     let mut lines = Vec::with_capacity(16);
     for line in head.split_inclusive(|byte| *byte == b'\n') {
@@ -307,7 +313,7 @@ fn read(head: &[u8]) -> Result<Body, Refusal> {
     }
     let (mut length, mut chunked) = (None, None);
     for header in headers.iter().filter(|header| !header.is_empty()) {
-        // A line that goes on in the next one is a header of its own for some.
+        // Some readers take a folded line for a header of its own.
         if header.starts_with(b" ") || header.starts_with(b"\t") {
             return Err(Refusal::Ambiguous);
         }
@@ -331,7 +337,7 @@ fn read(head: &[u8]) -> Result<Body, Refusal> {
     }
 }
 
-/// The length that a header names: digits alone.
+/// The value of `Content-Length`, if it is digits alone.
 fn sized(value: &[u8]) -> Option<u64> {
     let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(value).ok().filter(|_| digits)?.parse().ok()

@@ -1,6 +1,6 @@
-//! The sockets that the daemon listens on: those that it binds, and those that it was handed.
+//! The listening sockets of the daemon: its own, and those that systemd handed over.
 //!
-//! Must not: accept anything.
+//! Must not: accept a connection.
 
 use std::{
     io,
@@ -18,11 +18,11 @@ use crate::tls::Tls;
 /// A listening socket.
 #[derive(Debug)]
 pub enum Listener {
-    /// Speaks TLS where it has the means.
+    /// With TLS, if there is a certificate.
     Tcp(TcpListener, Option<Arc<Tls>>),
     Unix {
         listener: UnixListener,
-        /// Its file, where the daemon made it: removed with the listener.
+        /// The socket's file, if the daemon created it; removed on drop.
         own: Option<PathBuf>,
     },
 }
@@ -32,7 +32,7 @@ impl Listener {
         Ok(Self::Tcp(TcpListener::bind(address).await?, tls))
     }
 
-    /// Binds `path`, over what a daemon that died has left there.
+    /// Binds `path`. Replaces the file of a daemon that has died.
     pub fn unix(path: &Path) -> io::Result<Self> {
         if std::os::unix::net::UnixStream::connect(path).is_err() {
             match std::fs::remove_file(path) {
@@ -44,7 +44,7 @@ impl Listener {
         Ok(Self::Unix { listener, own: Some(path.to_owned()) })
     }
 
-    /// One that was handed over. Must be called in a runtime.
+    /// A socket that was handed over. Must be called in a runtime.
     pub fn handed(socket: ActivatedSocket, tls: Option<Arc<Tls>>) -> io::Result<Self> {
         Ok(match socket {
             ActivatedSocket::Tcp(listener, _) => Self::Tcp(TcpListener::from_std(listener)?, tls),
@@ -62,7 +62,7 @@ impl Listener {
         }
     }
 
-    /// Its file. A socket in the abstract namespace has none.
+    /// Its file; a socket in the abstract namespace has none.
     pub fn path(&self) -> Option<PathBuf> {
         match self {
             Self::Tcp(..) => None,
@@ -72,7 +72,7 @@ impl Listener {
         }
     }
 
-    /// The address as one would ask for it.
+    /// The address in the form that clients use.
     pub fn url(&self) -> String {
         match self {
             Self::Tcp(listener, tls) => {

@@ -1,9 +1,9 @@
 //! The listening sockets that systemd opened and hands over with `LISTEN_FDS` and `LISTEN_PID`.
 //!
-//! They outlive a restart of the daemon, so that apps wait where they would be refused. The files
-//! of unix ones are systemd's, and stay.
+//! They outlive a restart of the daemon: meanwhile apps wait, and are not refused. The files of
+//! unix sockets belong to systemd, and stay.
 //!
-//! Must not: bind anything, or run beside another thread, as it takes variables away.
+//! Must not: bind anything, or run beside another thread, since it removes environment variables.
 
 use std::{
     io,
@@ -21,7 +21,7 @@ pub enum ActivatedSocket {
     Unix(UnixListener),
 }
 
-/// What was handed over cannot be served.
+/// A socket that was handed over cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ActivationError {
     #[error(
@@ -42,12 +42,12 @@ pub enum ActivationError {
 /// The first descriptor that is handed over (sd_listen_fds(3)).
 const FIRST: usize = 3;
 
-/// Takes all that was handed to this process; a second time there is nothing. The variables are
-/// gone afterwards, and no program that is started inherits the sockets.
+/// Takes all sockets that were handed to this process; a second call returns none. It removes the
+/// variables, so that no child process inherits the sockets.
 ///
 /// # Errors
 ///
-/// Something was handed over that the bridge cannot or must not serve.
+/// The bridge cannot serve one of the sockets, or must not.
 pub fn take() -> Result<Vec<ActivatedSocket>, ActivationError> {
     let mut given = ListenFd::from_env();
     (0..given.len()).map(|at| one(&mut given, at)).collect()
@@ -70,7 +70,8 @@ fn one(given: &mut ListenFd, at: usize) -> Result<ActivatedSocket, ActivationErr
     Err(ActivationError::NoListener(fd))
 }
 
-/// Refuses sockets that other machines reach, unless every caller is `known` and nobody listens in.
+/// Refuses sockets that other machines can reach, unless the bridge can authenticate every caller
+/// (`known`) and the connection is encrypted.
 pub fn check(handed: &[ActivatedSocket], known: bool) -> Result<(), ActivationError> {
     let open = handed.iter().find_map(|socket| match socket {
         ActivatedSocket::Tcp(_, address) if !address.ip().is_loopback() => Some(*address),
@@ -82,7 +83,8 @@ pub fn check(handed: &[ActivatedSocket], known: bool) -> Result<(), ActivationEr
     }
 }
 
-/// With `Accept=yes` it would be a connection.
+/// Refuses a socket that does not listen: with `Accept=yes`, systemd hands over a single
+/// connection.
 fn must_listen(socket: &impl AsFd, fd: usize) -> Result<(), ActivationError> {
     match socket_acceptconn(socket) {
         Ok(true) => Ok(()),

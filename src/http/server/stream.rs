@@ -1,7 +1,7 @@
-//! The bytes of a connection, watched: where requests begin and end, and whether the peer takes what
-//! it is sent.
+//! A connection's byte stream, watched: where requests begin, and whether the peer reads its
+//! answers.
 //!
-//! Must not: change a byte of what passes.
+//! Must not: change a byte that passes.
 
 use std::{
     io::{self, IoSlice},
@@ -19,19 +19,19 @@ use tokio::{
 
 use super::{activity::Activity, framing::Gate};
 
-/// How long a peer may take nothing of what waits for it.
+/// How long a peer may read nothing while bytes wait for it.
 pub(super) const STALL: Duration = Duration::from_secs(30);
 
 /// A watched stream.
 #[derive(Debug)]
 pub(super) struct Watched<S> {
     inner: S,
-    /// Of HTTP/1.1: where bytes without a request begin one.
+    /// For HTTP/1.1: where bytes without an open request begin one.
     requests: Option<Requests>,
     stall: Option<Pin<Box<Sleep>>>,
 }
 
-/// What is seen of the requests on a connection.
+/// The observed requests of a connection.
 #[derive(Debug, Clone)]
 pub(super) struct Requests {
     pub(super) activity: Arc<Activity>,
@@ -43,7 +43,7 @@ impl<S> Watched<S> {
         Self { inner, requests, stall: None }
     }
 
-    /// An error, once the peer has taken nothing for too long.
+    /// Fails once the peer has read nothing for [`STALL`].
     fn unless_stalled<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -60,9 +60,9 @@ impl<S> Watched<S> {
 }
 
 impl Requests {
-    /// Bytes have come.
+    /// Records that bytes have arrived.
     fn heard(&self) {
-        // While a request is being answered, what comes is its body, or waits.
+        // While a request is being answered, new bytes belong to its body, or wait.
         if self.activity.unused_since().is_some() {
             self.activity.heard();
         }
@@ -92,7 +92,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
                     return Poll::Ready(Ok(()));
                 }
                 if gate.is_closed() {
-                    // The refusal is the last answer; who writes it wakes the connection.
+                    // The refusal is the last answer; writing it wakes the connection.
                     return Poll::Pending;
                 }
             }

@@ -1,8 +1,8 @@
-//! Requests that change something, each handled in a task of the daemon's own.
+//! Runs each request that changes something in a task of the daemon's own.
 //!
-//! An app can hang up at any moment, and its connection's future is dropped then. What has been sent
-//! to MANTYX by that moment has taken effect there: a run that was created needs its driver, and a
-//! refresh token that was replaced has to be kept. So the connection only waits for the answer.
+//! An app can hang up at any moment, and hyper then drops the connection's future. A request that
+//! was sent to MANTYX by then has taken effect there: a run that was created needs its driver, and
+//! a refresh token that was replaced has to be kept. So the connection only waits for the answer.
 //!
 //! Must not: know what a request does.
 
@@ -28,16 +28,17 @@ use crate::{
     model::ids::AppName,
 };
 
-/// How long a request may go on after its app has hung up, unless it goes on to its end. MANTYX
-/// answers within seconds; without an end, each hang-up could keep a connection to MANTYX for ever.
+/// How long a request may continue after its app has hung up, unless it has to reach its end.
+/// MANTYX answers within seconds. Without this limit, each hang-up could keep a connection to
+/// MANTYX for ever.
 const ALONE: Duration = Duration::from_secs(2 * 60);
-/// How many such requests one app may have before its next ones are refused: they hold memory and
-/// connections that no limit of the listener counts any more.
+/// How many such requests one app may have. Beyond that, the bridge refuses its next ones: they
+/// hold memory and connections that no limit of the listener counts any more.
 const MOST_ALONE: usize = 64;
-/// How many requests one app may have under way, as it may hang up on all of them at once.
+/// How many open requests one app may have, since it may hang up on all of them at once.
 const MOST_UNDER_WAY: usize = 2048;
 
-/// The requests that are under way.
+/// The open requests.
 #[derive(Debug, Clone, Default)]
 pub struct DetachedRequests {
     tracker: TaskTracker,
@@ -45,18 +46,18 @@ pub struct DetachedRequests {
     counts: Arc<Counts>,
 }
 
-/// The requests of each app.
+/// The number of requests of each app.
 #[derive(Debug, Default)]
 struct Counts(Mutex<HashMap<AppName, Count>>);
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Count {
     under_way: usize,
-    /// Those of them whose app has hung up.
+    /// The requests whose app has hung up.
     alone: usize,
 }
 
-/// One request, for as long as it is under way.
+/// One open request; leaves the count on drop.
 #[derive(Debug)]
 struct Counted {
     counts: Arc<Counts>,
@@ -89,8 +90,8 @@ impl DetachedRequests {
         }
     }
 
-    /// Waits until no request is under way, but no longer than `within`; those that are left then
-    /// are dropped. Whether none was left. Only for when no more can come.
+    /// Waits for all open requests, at most `within`, and drops the remaining ones. Returns whether
+    /// all ended in time. Call it only when no more requests can come.
     pub async fn finish(&self, within: Duration) -> bool {
         self.tracker.close();
         let finished = timeout(within, self.tracker.wait()).await.is_ok();
@@ -99,7 +100,7 @@ impl DetachedRequests {
     }
 }
 
-/// `None` where the daemon stops before the work has ended, or nobody waits for the answer.
+/// `None` if the daemon stops before the work has ended, or the caller is gone.
 async fn run<F>(
     mut work: F,
     left: CancellationToken,
@@ -111,7 +112,7 @@ where
     F: Future<Output = Response<Body>> + Unpin,
 {
     tokio::select! {
-        // The answer comes first: the caller is gone right after it.
+        // Polls the answer first: right after it, the caller is gone as well.
         biased;
         response = &mut work => return Some(response),
         () = cut.cancelled() => return None,
@@ -135,7 +136,7 @@ where
 }
 
 impl Counts {
-    /// Counts one more request of `app`, unless it has too many.
+    /// Counts one more request of `app`, unless the app has too many.
     fn enter(self: Arc<Self>, app: &AppName) -> Option<Counted> {
         let mut counts = self.lock();
         let count = counts.entry(app.clone()).or_default();

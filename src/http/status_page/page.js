@@ -206,7 +206,7 @@ function drawTrust() {
   const drawn = state.trust.filter((one) => one.damaged || one.findings.some((found) => found.change !== "gone")).map((one) => {
     const found = one.findings.map((found) => {
       const becomes = found.withdrawn ? ", withdrawn" : found.change === "gone" ? "" : ", offered all the same";
-      const unseen = found.hidden.length ? make("span", "soft", ` with characters that nobody sees: ${found.hidden.join(" ")}`) : null;
+      const unseen = found.hidden.length ? make("span", "soft", ` with invisible characters: ${found.hidden.join(" ")}`) : null;
       const lines = found.diff.map((line) => make("span", tones[line[0]] ?? "", `${line}\n`));
       const name = found.tool === null ? make("span", "", "the card") : make("code", "", found.tool);
       return make("details", "", make("summary", "", name, make("span", "soft", found.change + becomes), unseen), make("pre", "", ...lines));

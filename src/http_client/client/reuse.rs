@@ -1,4 +1,4 @@
-//! For how long an idle connection may be used again, from what its server says.
+//! How long an idle connection may be reused, derived from its server's announcement.
 //!
 //! Must not: do IO.
 
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use http::{HeaderMap, Version, header::HeaderValue};
 
-/// For how long a connection may have been idle, in milliseconds. A few will do: what a server allows
-/// is rounded down, so that it is never exceeded. 900, as a server may wait for a second without
-/// saying so.
+/// The longest idle times, in milliseconds. Few values suffice: the time that a server announces is
+/// rounded down, so that it is never exceeded. The second value is 900 because a server may close
+/// after one second without announcing it.
 const MILLIS: [u64; 7] = [0, 900, 2000, 4000, 14_000, 29_000, 59_000];
 
-/// What is left to a server that says how long it waits, in seconds: its clock starts when it has
-/// sent an answer, ours when the answer has been read, and a request takes time to get there.
+/// Subtracted from the time that a server announces, in seconds. The server's clock starts when it
+/// has sent an answer, the bridge's when it has read it, and a request takes time to arrive.
 const MARGIN: u64 = 1;
 
 /// An index into [`MILLIS`].
@@ -20,15 +20,15 @@ const MARGIN: u64 = 1;
 pub(super) struct Reuse(usize);
 
 impl Reuse {
-    /// All of them have an own pool of connections.
+    /// Each of them has its own pool of connections.
     pub(super) const ALL: [u64; MILLIS.len()] = MILLIS;
-    /// Each request has a connection of its own.
+    /// Every request gets a new connection.
     pub(super) const NEVER: Self = Self(0);
-    /// For servers that do not say how long they wait. The shortest that is common is 2 s.
+    /// For servers that announce nothing. The shortest common keep-alive is 2 s.
     pub(super) const UNKNOWN: Self = Self(1);
 
-    /// What an answer says. `None` if it says nothing about any next request: its connection is not
-    /// used again, or is one of HTTP/2, which has no such header.
+    /// The announcement in an answer. `None` if the answer says nothing about later requests: its
+    /// connection is closed, or is HTTP/2, which has no such header.
     pub(super) fn said(version: Version, headers: &HeaderMap) -> Option<Self> {
         let closes = tokens(headers, "connection").any(|token| token.eq_ignore_ascii_case("close"));
         if version != Version::HTTP_11 || closes {
@@ -45,8 +45,8 @@ impl Reuse {
         Some(Self(MILLIS.iter().rposition(|millis| *millis <= most).unwrap_or(0)))
     }
 
-    /// What holds for connections of both kinds: they lie in one pool, and several servers with
-    /// different settings may share one name.
+    /// The limit that satisfies both: connections to one origin share a pool, and several servers
+    /// with different settings may share one name.
     pub(super) fn and(self, other: Self) -> Self {
         self.min(other)
     }

@@ -1,13 +1,13 @@
-//! The knobs of a spec besides its tools and its input (agent-runs-protocol §4.4 to §4.9).
+//! The settings of a spec besides its tools and its input (agent-runs-protocol §4.4 to §4.9).
 //!
-//! Must not: act on them. `loopDetection`, `supervisor` and `budgets` are checked and then have no
+//! Must not: act on them. `loopDetection`, `supervisor` and `budgets` are checked, and have no
 //! effect: the scripted model does not loop by itself.
 
 use std::collections::HashMap;
 
 use crate::sandbox::read::{Invalid, Object, Value};
 
-/// `reasoningLevel` as `model.reasoningEffort` reports it.
+/// `reasoningLevel`, as `model.reasoningEffort` reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effort {
     Off,
@@ -16,7 +16,7 @@ pub(crate) enum Effort {
     High,
 }
 
-/// What `outputSchema` asks for; the schema itself means nothing to the scripted model.
+/// The enforcement of `outputSchema`; the scripted model ignores the schema itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Schema {
     BestEffort,
@@ -35,7 +35,7 @@ pub(crate) enum Plan {
     },
 }
 
-/// Checks what is not kept.
+/// Checks the settings that are not stored.
 pub(super) fn check(body: &Object<'_>) -> Result<(), Invalid> {
     if let Some(budgets) = body.object("budgets")?
         && let Some(turns) = budgets.get("maxToolTurns")

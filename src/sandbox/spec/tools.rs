@@ -1,5 +1,5 @@
 //! The tools of a spec: the seven kinds of refs (agent-runs-protocol §1, §4.1.1 to §4.3), by the
-//! names that the model knows them by.
+//! names that the model sees.
 //!
 //! Must not: change a byte of an Agent Card or of a server's `serverInfo`; they are echoed.
 
@@ -14,7 +14,7 @@ const MAX_MCP_TOOLS: usize = 64;
 /// The longest value of a header of a remote peer.
 const MAX_HEADER: usize = 8_000;
 
-/// All that the model may call.
+/// All tools that the model may call.
 #[derive(Debug, Default)]
 pub(crate) struct Tools {
     named: HashMap<String, Arc<Tool>>,
@@ -25,11 +25,11 @@ pub(crate) struct Tools {
 #[derive(Debug)]
 pub(crate) struct Tool {
     pub(crate) kind: Kind,
-    /// Whether it may be called at once with others of its turn.
+    /// Whether it may run concurrently with other calls of its turn.
     pub(crate) read_only: bool,
 }
 
-/// Who answers a tool, and what its calls carry besides the arguments.
+/// The part that answers a tool, and the extra fields of its calls.
 #[derive(Debug)]
 pub(crate) enum Kind {
     Local,
@@ -40,11 +40,11 @@ pub(crate) enum Kind {
         server: Arc<str>,
         info: Option<Arc<RawValue>>,
     },
-    /// MANTYX would answer it; the name of the kind.
+    /// MANTYX would answer it; holds the name of the kind.
     Server(&'static str),
 }
 
-/// A remote MCP server, whose tools MANTYX would list itself and call `<name>_<tool>`.
+/// A remote MCP server. MANTYX itself would list its tools, and call them `<name>_<tool>`.
 #[derive(Debug)]
 struct Remote {
     prefix: String,
@@ -61,7 +61,7 @@ impl Tools {
         Ok(tools)
     }
 
-    /// The tool that the model knows as `name`.
+    /// The tool with the name `name`, as the model sees it.
     pub(crate) fn get(&self, name: &str) -> Option<&Arc<Tool>> {
         let of_remote = |remote: &&Remote| {
             let Some(tool) = name.strip_prefix(&remote.prefix) else {

@@ -12,14 +12,13 @@ use crate::sandbox::{
 const MAX_MESSAGES: usize = 200;
 const MAX_CHARACTERS: usize = 200_000;
 
-/// What is said to the model in one run. The last message that is not a system message is the
-/// user's.
+/// The messages to the model in one run. The last one that is not a system message is the user's.
 #[derive(Debug, Clone)]
 pub(crate) struct Turn {
     pub(crate) messages: Vec<Message>,
 }
 
-/// One message, as it is kept and shown.
+/// One message in the form that is stored and shown.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Message {
     pub(crate) role: Role,
@@ -55,7 +54,7 @@ pub(crate) enum Attachment {
 }
 
 impl Turn {
-    /// What the model responds to.
+    /// The text that the model responds to.
     pub(crate) fn script(&self) -> &str {
         let last = self.messages.iter().rev().find(|message| message.role == Role::User);
         last.map_or("", |message| &message.content)
@@ -67,7 +66,7 @@ impl Turn {
     }
 }
 
-/// Reads `prompt` or `messages`, of which exactly one must be there.
+/// Reads `prompt` or `messages`; exactly one of them must be present.
 pub(super) fn read(body: &Object<'_>) -> Result<Turn, Invalid> {
     match (body.get("prompt"), body.get("messages")) {
         (Some(prompt), None) => {
@@ -102,8 +101,8 @@ fn read_messages(value: &Value<'_>) -> Result<Turn, Invalid> {
     let Some(last) = last.filter(|index| messages[*index].role == Role::User) else {
         return Err(value.invalid("the last message that is not `system` must be the `user`'s"));
     };
-    // Attachments of earlier messages are not sent to the model, and may be the bare metadata
-    // that a history shows.
+    // Attachments of earlier messages do not go to the model, and may be the bare metadata that a
+    // history shows.
     let entry = entries[last].object()?;
     if let Some(attachments) = entry.get("attachments") {
         messages[last].attachments = read_attachments(&attachments)?;

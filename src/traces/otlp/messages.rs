@@ -10,13 +10,14 @@ use prost::Message as _;
 
 use crate::traces::{Finished, Kind, Value as Given};
 
-/// Who says that the spans are.
+/// The instrumentation scope: the program that records the spans.
 const SCOPE: &str = env!("CARGO_PKG_NAME");
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// `StatusCode`.
 const ERROR: i32 = 2;
-/// `SpanFlags`, beside the flags of the trace: it is known whether the parent is remote; it is.
+/// `SpanFlags`, beside the flags of the trace: the first says that the second is valid; the second
+/// says that the parent is remote.
 const KNOWS_REMOTE: u32 = 0x100;
 const IS_REMOTE: u32 = 0x200;
 
@@ -34,7 +35,7 @@ struct ResourceSpans {
     scope_spans: Vec<ScopeSpans>,
 }
 
-/// Whose spans they are.
+/// The program that the spans belong to.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Resource {
     #[prost(message, repeated, tag = "1")]
@@ -135,7 +136,7 @@ pub(super) fn request(resource: &Resource, spans: &[Finished]) -> Vec<u8> {
     ExportTraceServiceRequest { resource_spans }.encode_to_vec()
 }
 
-/// How many spans the collector did not want, by its answer. What cannot be read tells of none.
+/// How many spans the collector rejected, by its answer; zero if that cannot be read.
 pub(super) fn rejected(reply: &[u8]) -> u64 {
     let partial = ExportTraceServiceResponse::decode(reply).ok().and_then(|it| it.partial_success);
     partial.and_then(|partial| u64::try_from(partial.rejected_spans).ok()).unwrap_or(0)
@@ -191,7 +192,7 @@ impl From<&(&'static str, Given)> for KeyValue {
     }
 }
 
-/// Nanoseconds since the epoch, which last until the year 2554.
+/// Nanoseconds since the epoch; a `u64` lasts until the year 2554.
 fn nanos(at: SystemTime) -> u64 {
     let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)

@@ -1,7 +1,8 @@
-//! What the environment says about traces, in the variables of the OpenTelemetry specification.
+//! Reads the settings for traces from the environment, by the variables of the OpenTelemetry
+//! specification.
 //!
-//! What cannot be carried out is told and passed over: telemetry never keeps a daemon from its
-//! start, and these variables are often set for all programs of a host. Must not: log.
+//! A setting that cannot be applied is reported and ignored: telemetry must never keep a daemon
+//! from starting, and these variables are often set for all programs of a host. Must not: log.
 
 use std::{fmt, time::Duration};
 
@@ -11,19 +12,19 @@ use url::Url;
 
 use crate::traces::{Look, Sampler, asked_by};
 
-/// Where the collector is if nobody says so.
+/// The default address of the collector.
 const LOCAL: &str = "http://localhost:4318";
-/// What is appended to an endpoint for all signals.
+/// The path that is appended to an endpoint for all signals.
 const PATH: &str = "v1/traces";
 /// `service.name`, and the client's name.
 const SERVICE: &str = env!("CARGO_PKG_NAME");
 
-/// The most that may be asked for: spans that wait, those of a batch, and milliseconds.
+/// The upper limits: waiting spans, spans of a batch, and milliseconds.
 const MAX_QUEUE: u64 = 65_536;
 const MAX_BATCH: u64 = 8_192;
 const MAX_MILLIS: u64 = 60_000;
 
-/// What of the specification is not here, by variable, with what it asks for and what happens now.
+/// The unsupported parts of the specification: the variable, and what happens instead.
 const LACKING: [(&str, &str); 4] = [
     ("COMPRESSION", "spans are sent uncompressed"),
     ("CERTIFICATE", "the collector is trusted by the authorities of this host"),
@@ -34,18 +35,18 @@ const LACKING: [(&str, &str); 4] = [
 /// How spans are exported.
 pub(super) struct Settings {
     pub(super) endpoint: Url,
-    /// May be secrets.
+    /// The values may be secrets.
     pub(super) headers: HeaderMap,
-    /// For one attempt.
+    /// The limit for one attempt.
     pub(super) timeout: Duration,
     /// The attributes that all spans have in common.
     pub(super) resource: Vec<(String, String)>,
     pub(super) sampler: Sampler,
-    /// How many spans may wait.
+    /// The most spans that may wait.
     pub(super) queue: usize,
-    /// How many are sent at once.
+    /// The most spans of a batch.
     pub(super) batch: usize,
-    /// How long the first of a batch waits for others.
+    /// How long the first span of a batch waits for more.
     pub(super) delay: Duration,
 }
 
@@ -59,14 +60,15 @@ impl fmt::Debug for Settings {
 }
 
 impl Settings {
-    /// The settings, if traces are asked for and can be exported, and what is wrong with them.
+    /// The settings, if traces are asked for and can be exported; and the mistakes in the
+    /// variables.
     pub(super) fn read(look: Look<'_>) -> (Option<Self>, Vec<String>) {
         let mut reader = Reader { look, flaws: Vec::new() };
         let settings = reader.settings();
         (settings, reader.flaws)
     }
 
-    /// The collector's address, without what may be secret in it.
+    /// The collector's address, without the parts that may be secret.
     pub(super) fn shown(&self) -> String {
         let origin = self.endpoint.origin().ascii_serialization();
         format!("{origin}{}", self.endpoint.path())
@@ -119,13 +121,13 @@ impl Reader<'_> {
         })
     }
 
-    /// The variable with its name, without white space around it.
+    /// A variable's name and value, trimmed.
     fn var(&self, name: &str) -> Option<(String, String)> {
         let value = (self.look)(name)?;
         Some((name.to_owned(), value.trim().to_owned()))
     }
 
-    /// The variable of the exporter for traces, or else the one for all signals.
+    /// The exporter's variable for traces, or else the one for all signals.
     fn of_otlp(&self, what: &str) -> Option<(String, String)> {
         let traces = self.var(&format!("OTEL_EXPORTER_OTLP_TRACES_{what}"));
         traces.or_else(|| self.var(&format!("OTEL_EXPORTER_OTLP_{what}")))
@@ -152,7 +154,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A number of 1 to `most`.
+    /// A number from 1 to `most`, or else `usual`.
     fn number(&mut self, name: &str, usual: u64, most: u64) -> u64 {
         let Some((name, text)) = self.var(name) else { return usual };
         match text.parse() {
@@ -173,7 +175,7 @@ impl Reader<'_> {
         };
         let read: Option<HeaderMap> =
             pairs(&text).and_then(|pairs| pairs.into_iter().map(header).collect());
-        // What is wrong with it may be secret.
+        // The message must not quote the value, which may be secret.
         read.or_else(|| self.flaw(&name, "is no list of `name=value`; no headers are sent"))
             .unwrap_or_default()
     }
@@ -216,8 +218,8 @@ impl Reader<'_> {
     }
 }
 
-/// A list as W3C Baggage has it: `key=value,…`, where values are percent-encoded. What is behind a
-/// `;` belongs to the value, as in other implementations.
+/// A list in the form of W3C Baggage: `key=value,…`, with percent-encoded values. A `;` and what
+/// follows it belong to the value, as in other implementations.
 fn pairs(text: &str) -> Option<Vec<(String, String)>> {
     let pair = |pair: &str| {
         let (key, value) = pair.split_once('=')?;

@@ -1,11 +1,10 @@
-//! When the next post may go to MANTYX, so that its rate limit is not met: a budget of posts per
-//! window, of which two thirds may be spent at once, and the last third is spread over the time
-//! until the window ends. What was spread leaves room for the next window's burst, should MANTYX's
-//! windows slide.
+//! The time of the next post, chosen so that posts stay within MANTYX's rate limit. Each window has
+//! a budget of posts. Two thirds of it may be spent at once; the last third is spread over the rest
+//! of the window. If MANTYX's windows slide, this leaves room for the burst of the next window.
 //!
-//! What is left of the budget, the answers tell. Until there is any, posts go one by one, so that a
-//! small budget is found out with the first. Where answers tell nothing, nobody counts, and posts
-//! go as they come; a refusal makes it the default of agent-runs-protocol §10.
+//! MANTYX's answers say how much of the budget is left. Until the first answer, posts go one by
+//! one, so that a small budget is known after the first post. If answers say nothing, posts go
+//! without a limit; after a refusal, the default limit of agent-runs-protocol §10 applies.
 //!
 //! Must not: wait, or look at a clock.
 
@@ -14,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use http::{HeaderMap, HeaderName};
 use tokio::time::Instant;
 
-/// Which of MANTYX's budgets an answer speaks of.
+/// The header that names the budget.
 pub(in crate::upstream) const BUCKET: HeaderName = HeaderName::from_static("x-ratelimit-bucket");
 const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
@@ -22,26 +21,26 @@ const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 const DEFAULT_LIMIT: u32 = 600;
 const LENGTH: Duration = Duration::from_secs(60);
-/// Of the budget, one part in so many is spread.
+/// One part in this many of the budget is spread.
 const SPREAD_SHARE: u32 = 3;
 /// How long the second post waits for the answer to the first.
 const FIRST_ANSWER: Duration = Duration::from_secs(1);
-/// Ends of windows are told in whole seconds, rounded either way.
+/// Answers give the end of a window in whole seconds, rounded either way.
 const ROUNDING: Duration = Duration::from_secs(1);
-/// A window that ends later than this is a misunderstanding.
+/// A window that ends later than this is taken for a misreading.
 const LONGEST_WINDOW: Duration = Duration::from_secs(60 * 60);
 
-/// One credential's posts in MANTYX's current window, and how many are left.
+/// One credential's posts in MANTYX's current window, and the rest of the budget.
 #[derive(Debug)]
 pub(super) struct Window {
     limit: u32,
     left: u32,
-    /// When the window ends.
+    /// The end of the window.
     reset: Instant,
     last: Option<Instant>,
-    /// Posts without an answer yet: what MANTYX tells is left may not have them in it.
+    /// Posts without an answer yet. The rest that MANTYX announces may not include them.
     on_their_way: u32,
-    /// All posts so far.
+    /// The number of all posts so far.
     taken: u64,
     metering: Metering,
 }
@@ -49,21 +48,21 @@ pub(super) struct Window {
 /// Whether MANTYX counts posts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Metering {
-    /// It has not answered yet.
+    /// MANTYX has not answered yet.
     Unknown,
     No,
     Yes,
 }
 
-/// A post that goes.
+/// One post that is sent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Post {
     nth: u64,
-    /// No other was on its way.
+    /// No other post was on its way when it was sent.
     alone: bool,
 }
 
-/// What an answer of MANTYX tells of the budget.
+/// The budget as an answer of MANTYX shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::upstream) struct Told {
     limit: u32,
@@ -79,7 +78,7 @@ impl Window {
         Self { limit, left, reset, last: None, on_their_way: 0, taken: 0, metering }
     }
 
-    /// The earliest moment for the next post; now or in the past: it may go.
+    /// The earliest time for the next post; if that is now or past, it may be sent.
     pub(super) fn next(&mut self, now: Instant) -> Instant {
         if now >= self.reset {
             self.left = self.limit;
@@ -96,7 +95,7 @@ impl Window {
         }
     }
 
-    /// A post goes.
+    /// Takes one post from the budget.
     pub(super) fn take(&mut self, now: Instant) -> Post {
         self.left = self.left.saturating_sub(1);
         self.last = Some(now);
@@ -106,12 +105,12 @@ impl Window {
         Post { nth: self.taken, alone }
     }
 
-    /// A post has ended, with an answer or without.
+    /// Records that a post has ended, with or without an answer.
     pub(super) fn ended(&mut self) {
         self.on_their_way = self.on_their_way.saturating_sub(1);
     }
 
-    /// MANTYX has answered `post`, or a request of an app, and may have told how much is left.
+    /// Records an answer of MANTYX to `post`, or to a request of an app. It may show the budget.
     pub(super) fn heard(&mut self, told: Option<Told>, post: Option<Post>, now: Instant) {
         let Some(told) = told else {
             if self.metering == Metering::Unknown {
@@ -120,8 +119,8 @@ impl Window {
             return;
         };
         self.metering = Metering::Yes;
-        // Answers to posts that went together come in any order, so that what they tell may be
-        // older than what is known; only to one that went alone it is the whole truth.
+        // Answers to concurrent posts come in any order, so their numbers may be older than the
+        // known ones. Only the answer to a post that was alone is exact.
         let is_exact = post.is_some_and(|post| post.alone && post.nth == self.taken);
         self.left = if is_exact {
             told.left
@@ -136,22 +135,22 @@ impl Window {
         }
     }
 
-    /// MANTYX has refused a post and wants none for `time`.
+    /// Records that MANTYX has refused a post, and accepts none for `time`.
     pub(super) fn refused(&mut self, time: Duration, now: Instant) {
         self.metering = Metering::Yes;
         self.left = 0;
         self.reset = now + time;
     }
 
-    /// Whether it is the same as a new one, so that it need not be kept.
+    /// Whether it equals a new window, so that it need not be kept.
     pub(super) fn is_forgotten(&self, now: Instant) -> bool {
         now >= self.reset + LENGTH
     }
 }
 
 impl Told {
-    /// Reads the headers of an answer; `None` where they tell nothing of the bucket that result
-    /// posts count in. `wall` is the time of day.
+    /// Reads the headers of an answer. `None` if they say nothing about the bucket of result posts.
+    /// `wall` is the time of day.
     pub(in crate::upstream) fn read(headers: &HeaderMap, wall: SystemTime) -> Option<Self> {
         let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
         if text(BUCKET).is_some_and(|bucket| !bucket.to_ascii_lowercase().contains("lifecycle")) {
@@ -166,8 +165,8 @@ impl Told {
     }
 }
 
-/// The time until a window ends, which the protocol does not say the unit of: seconds from now, or
-/// since 1970 in seconds or milliseconds.
+/// The time until a window ends. The protocol does not name the unit: seconds from now, or seconds
+/// or milliseconds since 1970.
 fn until(reset: f64, wall: SystemTime) -> Option<Duration> {
     const A_YEAR: f64 = 366.0 * 24.0 * 60.0 * 60.0;
     let today = wall.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs_f64();

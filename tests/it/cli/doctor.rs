@@ -226,7 +226,7 @@ async fn an_application_at_mantyx_is_examined_as_one() {
     assert_eq!(steps(&report, "upstream"), well(&["tcp", "auth"]));
     let report = doctor(&config(CANARY), &["--json"], &[]).await.expect(FAILED).json();
     let text = failure(&report, "upstream", "auth");
-    assert!(text.contains("400 invalid_grant") && text.contains("log in anew"), "{text}");
+    assert!(text.contains("400 invalid_grant") && text.contains("log in again"), "{text}");
 }
 
 #[tokio::test]
