@@ -272,7 +272,7 @@ impl Supervisor {
         tokio::select! {
             () = stop.cancelled() => {}
             () = connection.unused() => {
-                info!(backend = %self.lease.name(), "all calls on the earlier connection have ended");
+                info!(backend = %self.lease.name(), "all calls on the earlier connection ended");
             }
         }
     }
