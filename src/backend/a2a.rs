@@ -1,7 +1,7 @@
 //! A2A agents as backends: an Agent Card is the catalog, a message is the call.
 //!
-//! A2A has no connection: [`A2aDialer::dial`] fetches the card, and the peer it gives is never
-//! closed and never says that its card changed; refreshes are conditional instead.
+//! A2A has no connection. [`A2aDialer::dial`] fetches the card, and the peer that it returns is
+//! never closed and never says that its card changed. Instead, refreshes are conditional requests.
 //!
 //! Must not: change a byte of the card, or let a card direct the configured headers to a host
 //! that is neither its own nor allowed.
@@ -54,7 +54,7 @@ use crate::{
     },
 };
 
-/// The conversations with one agent. A dialer that takes the place of another goes on with them.
+/// The conversations with one agent. A dialer that replaces another one continues them.
 #[derive(Debug, Clone, Default)]
 pub struct Conversations(Arc<Threads>);
 
@@ -68,18 +68,18 @@ pub struct A2aDialer {
 struct Settings {
     name: BackendName,
     client: Client,
-    /// That of `client`, for the one that gRPC needs.
+    /// The TLS settings of `client`, for the separate client that gRPC needs.
     tls: Option<Tls>,
     source: CardSource,
     headers: HeaderMap,
-    /// Where the agent wants tokens that are fetched.
+    /// Fetches tokens, if the agent wants them.
     tokens: Option<Arc<Tokens>>,
     binding: Option<A2aBinding>,
     allow_hosts: Vec<String>,
     signers: Option<Signers>,
-    /// The binding that the last card led to.
+    /// The binding chosen from the last card.
     chosen: Mutex<Option<A2aBinding>>,
-    /// Here and not in the peer, so that conversations outlive connections.
+    /// In the dialer and not in the peer, so that conversations outlive connections.
     threads: Arc<Threads>,
 }
 
@@ -87,9 +87,9 @@ struct Settings {
 #[derive(Debug)]
 struct A2aPeer {
     settings: Arc<Settings>,
-    /// What the last good card said; a refresh replaces it whole.
+    /// The last good card; a refresh replaces it as a whole.
     current: Mutex<Arc<Resolved>>,
-    /// The cancellations that go on after their calls.
+    /// The cancellations that are still being sent after their calls ended.
     cancellations: TaskTracker,
 }
 
@@ -159,7 +159,7 @@ impl Dial for A2aDialer {
 }
 
 impl Settings {
-    /// Gets the card, unless it is still `known`'s, and chooses the interface.
+    /// Fetches the card and chooses the interface. If the card is unchanged, returns `known`.
     async fn resolve(&self, known: Option<Arc<Resolved>>) -> Result<Arc<Resolved>, PeerError> {
         let validator = known.as_ref().and_then(|known| known.validator.as_ref());
         let fetched = card_fetch::fetch(self, validator).await?;
@@ -189,7 +189,7 @@ impl Settings {
         let (signed, signature) = self
             .signed(&raw)
             .map_err(|why| PeerError::new(PeerErrorKind::Unsigned, format!("{UNUSABLE}: {why}")))?;
-        // What is signed, where it is: no more of the card is to be gone by.
+        // If the card is signed, use the signed part alone: the rest is not trustworthy.
         let card = Card::read(signed.as_deref().unwrap_or(raw.get()));
         let card = card.map_err(|error| unusable.clone().because(error))?;
         let rules =
@@ -228,8 +228,8 @@ impl Settings {
         Ok(Arc::new(Resolved { catalog, validator, link, signature }))
     }
 
-    /// What of the card is signed, and by whom; nothing where nobody looks. An error where a
-    /// signature is required.
+    /// The signed part of the card and the verdict; `None` if no keys are configured. An error if a
+    /// signature is required and there is no good one.
     fn signed(&self, card: &RawValue) -> Result<(Option<String>, Option<Arc<Verdict>>), String> {
         let Some(Signers { keys, required }) = &self.signers else { return Ok((None, None)) };
         match signature::verify(card, keys) {
@@ -335,7 +335,7 @@ impl Peer for A2aPeer {
     }
 }
 
-/// The `message` of the arguments, which is all that a call to an agent has.
+/// The `message` of the arguments, the only argument of a call to an agent.
 fn message(arguments: &str) -> Result<String, CallError> {
     let refuse = |why: &str| CallError::Refused(why.to_owned());
     let message = json::string_member(arguments, "message").ok_or_else(|| {

@@ -1,10 +1,10 @@
-//! What addresses of peers say about where they lead, and how they may be shown.
+//! The addresses of peers: whether they are local or of one origin, and how to show them.
 //!
 //! Must not: resolve a name.
 
 use url::{Host, Url};
 
-/// Whether `url` leads to this machine by its own word.
+/// Whether `url` itself names this machine: a loopback or unspecified address, or `localhost`.
 pub(super) fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(address)) => address.is_loopback() || address.is_unspecified(),
@@ -22,18 +22,19 @@ pub(super) fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// Whether `url` has a user or a password in it. They would become a header that nobody configured.
+/// Whether `url` has a user or a password in it. The client would send them as a header that the
+/// operator did not configure.
 pub(super) fn names_user(url: &Url) -> bool {
     !url.username().is_empty() || url.password().is_some()
 }
 
-/// Whether `url` is one that what is configured for a server at `base` may go to: on its origin, and
-/// for nobody else.
+/// Whether the credentials for the server at `base` may be sent to `url`: it has the same origin,
+/// and no user or password of its own.
 pub(super) fn is_own(base: &Url, url: &Url) -> bool {
     url.origin() == base.origin() && !names_user(url)
 }
 
-/// `url` without what may be a secret: the user, the password and the query.
+/// `url` without the parts that may be secret: the user, the password and the query.
 pub(super) fn shown(url: &Url) -> String {
     let path = url.path();
     let query = if url.query().is_some() { "?…" } else { "" };

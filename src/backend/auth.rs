@@ -1,5 +1,5 @@
-//! The OAuth tokens of one backend, by the grant of client credentials, and what the backend says of
-//! how they are got.
+//! The OAuth tokens of one backend, by the client credentials grant, and the backend's hints on how
+//! to get them.
 //!
 //! Must not: keep a token ([`crate::oauth`] does), send one anywhere, or show one.
 
@@ -23,14 +23,14 @@ use crate::{
 /// A token is renewed when this much of its life is left.
 const MARGIN: Duration = Duration::from_secs(60);
 
-/// What a backend said with a 401.
+/// The challenge that a backend sent with a 401.
 #[derive(Debug)]
 pub(super) struct Challenge {
-    /// What was asked for.
+    /// The URL of the request.
     url: Url,
-    /// Where it says who issues tokens (RFC 9728).
+    /// The address of the metadata that names the token issuer (RFC 9728).
     metadata: Option<String>,
-    /// What the token has to be good for.
+    /// The scope that the token needs.
     scope: Option<String>,
 }
 
@@ -62,8 +62,8 @@ pub(super) fn tokens(
     clients: Clients,
 ) -> Tokens {
     let issuer = grant::Issuer::new(backend.clone(), credentials, resource, clients);
-    // Nobody has to wait for these exchanges at a stop: a grant of client credentials replaces
-    // nothing that could be lost.
+    // A stop need not wait for these exchanges: the client credentials grant replaces no earlier
+    // token, so none can be lost.
     Tokens::new(Some(backend), issuer, MARGIN, TaskTracker::new())
 }
 

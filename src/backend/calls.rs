@@ -1,5 +1,5 @@
-//! Makes one call: finds the backend, waits its turn, bounds the time, and puts every failure into
-//! a sentence that a model can act on.
+//! Makes one call: finds the backend, waits for a permit, bounds the time, and describes every
+//! failure in a sentence that a model can act on.
 //!
 //! Must not: know runs or MANTYX, or put an address, a path or a secret into an answer.
 
@@ -38,22 +38,21 @@ use crate::{
 pub use backend_handle::{BackendHandle, BackendRules, CallLimits, LastCall};
 use failure::Failure;
 
-/// How long a call waits for a backend that is just connecting, before it is answered with an
-/// error.
+/// How long a call waits for a backend that is not connected, before the model gets an error.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
-/// The longest that a call waits for its turn: half of the time that a call has which nobody lets
-/// go on.
+/// The longest that a call waits for a permit: half of the time that a call has if it does not
+/// become a long call.
 const TURN_PATIENCE: Duration = Duration::from_secs(145);
 
-/// The same, where the first attempt to connect has not ended yet: after a restart, calls come
-/// before connections do.
+/// The same, while the first attempt to connect has not ended: after a restart, calls arrive before
+/// the connections are up.
 const START_PATIENCE: Duration = Duration::from_secs(15);
 
-/// All backends, as seen by whoever has a call to make.
+/// All backends, for the parts of the bridge that make calls.
 #[derive(Debug)]
 pub struct Backends {
     pub registry: Arc<Registry>,
-    /// Replaced whole by a reload; a call keeps what it began with.
+    /// A reload replaces this as a whole; a running call keeps the version that it began with.
     all: watch::Sender<Arc<All>>,
 }
 
@@ -72,25 +71,28 @@ struct All {
 #[derive(Debug)]
 pub struct CallContext {
     pub request: Arc<CallRequest>,
-    /// Where in a trace it belongs.
+    /// The call's place in a trace.
     pub trace: Context,
-    /// Asked right before each dispatch: the call may have waited for minutes since it was looked
-    /// at first, and the configuration may be another by now.
+    /// Asked right before each dispatch: the call may have waited for minutes since the first
+    /// check, and a reload may have changed the configuration meanwhile.
     pub permission_check: Arc<dyn PermissionCheck>,
-    /// Told of every step before it is taken.
+    /// Writes each step to the journal before the bridge takes it.
     pub recorder: Arc<dyn Recorder>,
-    /// The work that this call has started before; it is asked for, and nothing is started anew.
+    /// The work that this call started before a restart. If it is set, the bridge asks the peer for
+    /// the outcome and starts nothing.
     pub handle: Option<Handle>,
-    /// The peer that the call was sent to before. It is neither repeated to another one, nor asked
-    /// for there.
+    /// The peer that the call was sent to before. The bridge neither repeats the call to another
+    /// peer, nor asks another peer for its outcome.
     pub peer: Option<Identity>,
-    /// When it must be answered, whatever the backend's own timeout is and however well it gets on.
+    /// The latest time for the answer, whatever the backend's timeout is and whatever progress it
+    /// reports.
     pub deadline: Instant,
 }
 
-/// What a call holds while it runs.
+/// The breaker's pass and the permits that a call holds while it runs.
 struct Admission<'a> {
-    /// `None`: what was started before is asked for, which is no call.
+    /// `None` if the bridge only asks for work that was started before: that is no new call, so the
+    /// breaker has no say.
     pass: Option<Pass<'a>>,
     _own: Permit<'a>,
     _of_all: SemaphorePermit<'a>,
@@ -109,7 +111,7 @@ impl Backends {
         Self { registry, all: watch::Sender::new(Arc::new(All::new(BackendHandles::new(), 0))) }
     }
 
-    /// Makes these the backends: one handle for every backend that is about to be in the registry.
+    /// Replaces the backends: one handle for every backend that is about to be in the registry.
     pub fn set(&self, handles: BackendHandles, max_concurrent: usize) {
         let mut all = All::new(handles, max_concurrent);
         let before = self.all();
@@ -123,8 +125,8 @@ impl Backends {
         Arc::clone(&self.all.borrow())
     }
 
-    /// Whether a call along `route` may be made for an app with these rights, as it is configured
-    /// now; `None` for an app that is not.
+    /// Whether an app with these rights may make a call along `route`, by the present
+    /// configuration. `app` is `None` if the app is not configured any more.
     pub fn permission(&self, app: Option<&Rights>, route: &Route, is_approved: bool) -> Permission {
         let all = self.all();
         let rules = all
@@ -134,7 +136,8 @@ impl Backends {
         permission(app, rules, route, is_approved)
     }
 
-    /// The answer to a call whose arguments are not what its tool takes.
+    /// Checks the arguments against the tool's input schema. If they are invalid, returns the
+    /// answer for the model.
     pub fn refuse_invalid(&self, call: &CallRequest) -> Option<Made> {
         let Target::Tool { name: tool, input: Some(input) } = &call.route.target else {
             return None;
@@ -157,12 +160,12 @@ impl Backends {
         None
     }
 
-    /// After how long a call to `name` should go on without anybody who waits for it.
+    /// After how long a call to `name` becomes a long call: it gets a first answer and continues.
     pub fn pending_after(&self, name: &BackendName) -> Option<Duration> {
         self.all().handles.get(name)?.rules.limits.pending_after
     }
 
-    /// Where the calls to `name` are counted.
+    /// The metrics of the calls to `name`.
     pub fn metrics(&self, name: &BackendName) -> Option<Arc<metrics::Calls>> {
         self.all().handles.get(name).map(|backend| Arc::clone(backend.metrics()))
     }
@@ -171,11 +174,11 @@ impl Backends {
         Arc::clone(&self.all().handles)
     }
 
-    /// Makes a call whose arguments are valid. Always gives an answer: within the backend's timeout,
-    /// which begins anew with every sign of progress, and by the call's own deadline.
+    /// Makes a call whose arguments are valid. Always returns an answer: within the backend's
+    /// timeout, which restarts with every sign of progress, and by the call's own deadline.
     ///
-    /// Where a person has to approve it first, it ends as [`Ending::NotApproved`], and nothing was
-    /// dispatched.
+    /// If a person has to approve the call first, it ends as [`Ending::NotApproved`], and nothing
+    /// was dispatched.
     ///
     /// Dropping the future cancels the call at the peer.
     pub async fn call(&self, call: &CallContext) -> Made {
@@ -225,11 +228,12 @@ impl Backends {
         Made { answer: made.answer.within_limits(), ..made }
     }
 
-    /// Makes an admitted call, and once more where its connection broke and it may be made twice.
+    /// Makes an admitted call. If the connection breaks and the tool is repeatable, makes the call
+    /// once more.
     async fn make(&self, call: &CallContext, limits: Limits) -> Result<Answer, Failure> {
         let route = &call.request.route;
         let name = &route.backend;
-        // The peer may be known as another one before it is connected.
+        // The configuration may name another peer already, before that peer is connected.
         let is_another = |now: Option<Identity>| call.peer.is_some() && call.peer != now;
         let known = self.registry.snapshot(name.as_str());
         if known.is_some_and(|known| is_another(known.identity)) {
@@ -237,7 +241,8 @@ impl Backends {
         }
         let connection = match call.handle {
             None => self.connected(name, None).await?,
-            // What has begun is worth the wait, and is never "not made".
+            // Work that has begun is worth the full wait. If it cannot be asked for, the answer is
+            // "outcome unknown", never "not made": the tool may have run.
             Some(_) => self
                 .connected_by(name, None, limits.first_end())
                 .await
@@ -246,7 +251,8 @@ impl Backends {
         if is_another(connection.identity.clone()) {
             return Err(Failure::AnotherPeer);
         }
-        // It was sent before, when its tool was marked as safe to repeat; the mark may be gone.
+        // The call was sent before a restart, when its tool was marked as repeatable. A reload or a
+        // new catalog may have removed the mark since.
         let is_repeat = call.handle.is_none() && call.peer.is_some();
         if is_repeat && !self.registry.is_repeatable(route) {
             return Err(Failure::NotRepeatable);
@@ -268,7 +274,8 @@ impl Backends {
             }
             outcome => return outcome,
         };
-        // What does no more the second time is done again, once, like after a crash.
+        // A repeatable tool has no further effect the second time, so the call is made again, once,
+        // like after a crash.
         info!(backend = %name, why, "connection lost; retrying the repeatable call once");
         let repeat = async |connection: &InUse| {
             // A reload may have given the name to another server.
@@ -281,7 +288,7 @@ impl Backends {
         let again = async {
             let connection = self.connected(name, None).await?;
             match repeat(&connection).await {
-                // It was the broken one; its supervisor has yet to see that.
+                // This was the broken connection: its supervisor has not noticed yet.
                 Err(Failure::Call(CallError::NotSent(_))) => {
                     repeat(&self.connected(name, Some(&connection)).await?).await
                 }
@@ -289,13 +296,15 @@ impl Backends {
             }
         };
         match again.await {
-            // The first one may have taken effect all the same.
+            // The repetition was not sent, but the first attempt may have taken effect. "Not made"
+            // would be wrong.
             Err(failure) if failure.is_of_no_call() => Err(Failure::Call(CallError::Lost(why))),
             outcome => outcome,
         }
     }
 
-    /// Has it written down that the call is made, if it may be.
+    /// Checks that the call is permitted and writes its dispatch to the journal. Only then may the
+    /// call be sent: after a crash, the journal says which calls may have taken effect.
     async fn record_dispatch(
         &self,
         connection: &InUse,
@@ -304,7 +313,7 @@ impl Backends {
     ) -> Result<(), Failure> {
         let route = &call.request.route;
         let may_be = || {
-            // With the connection comes what is behind it.
+            // A new connection may have brought a new catalog, in which the tool is withdrawn.
             if self.registry.withdraws(&route.backend, call.request.tool()) {
                 return Err(Failure::Withdrawn);
             }
@@ -316,7 +325,7 @@ impl Backends {
         };
         may_be()?;
         call.recorder.dispatching(connection.identity.as_ref()).await?;
-        // The disk may have been slow enough for a reload, or for another catalog.
+        // Check again: while the disk was slow, a reload or a new catalog may have come in.
         may_be().inspect_err(|_| {
             if is_first {
                 call.recorder.not_dispatched();
@@ -324,7 +333,8 @@ impl Backends {
         })
     }
 
-    /// The live connection, other than `broken`; waits a little for one that is about to be.
+    /// The live connection, other than `broken`. If there is none, waits for one:
+    /// [`START_PATIENCE`] before the first attempt has ended, [`CONNECT_PATIENCE`] after it.
     async fn connected(
         &self,
         name: &BackendName,
@@ -372,7 +382,8 @@ impl Backends {
         }
     }
 
-    /// Refreshes `name` now and waits until that has been tried. `None`: there is no such backend.
+    /// Refreshes `name` now and waits for the attempt to end, failed or not. `None`: there is no
+    /// such backend.
     pub async fn refresh(&self, name: &str) -> Option<()> {
         let backend = Arc::clone(self.all().handles.get(name)?);
         let (done, wait) = oneshot::channel();
@@ -385,8 +396,8 @@ impl Backends {
     }
 }
 
-/// Waits until the call may run: for the backend's circuit breaker, its queue, and a permit of those
-/// that all backends share.
+/// Waits until the call may run: asks the backend's circuit breaker, then waits for a permit of the
+/// backend's queue and one of those that all backends share.
 async fn admit<'a>(
     backend: &'a BackendHandle,
     of_all: &'a Semaphore,
@@ -397,7 +408,8 @@ async fn admit<'a>(
     let pass = is_new.then(|| backend.breaker.admit()).transpose().map_err(Failure::Shut)?;
     let by = limits.turn_by();
     let permits = async {
-        // In this order everywhere, so that a backend with a long queue takes no permit of all.
+        // The own permit first, so that calls which wait in a long queue hold no shared permit and
+        // cannot delay other backends.
         let own = match is_new {
             true => backend.queue.acquire(by).await?,
             false => backend.queue.acquire_for_begun(by).await?,
@@ -415,7 +427,8 @@ async fn admit<'a>(
     Ok(Admission { pass, _own: own, _of_all: of_all })
 }
 
-/// Has the peer make the call once, or tell the outcome of what `handle` names, and waits for it.
+/// Sends the call to the peer once or, with `handle`, asks the peer for the outcome of that work.
+/// Waits for the answer.
 async fn attempt(
     connection: &InUse,
     call: &CallContext,
@@ -426,7 +439,7 @@ async fn attempt(
     let progress = Progress::default();
     let tool_call = ToolCall {
         request: Arc::clone(&call.request),
-        // The peer goes on from here.
+        // The peer continues the trace from this span.
         trace: span.context().trace().cloned(),
         progress: progress.clone(),
         recorder: Arc::clone(&call.recorder),
@@ -438,7 +451,7 @@ async fn attempt(
     let mut silent_until = pin!(sleep_until(limits.first_end()));
     let outcome = loop {
         tokio::select! {
-            // An answer that is there counts, however late this task looks at it.
+            // An answer that has arrived counts, even if this task looks at it after the time-out.
             biased;
             answer = &mut answer => break answer.map_err(Failure::Call),
             () = &mut silent_until => break Err(Failure::TimedOut(limits.waited())),
@@ -493,9 +506,9 @@ fn sign(outcome: &Result<Answer, Failure>) -> Sign {
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     start: Instant,
-    /// The longest silence.
+    /// The longest time without a sign of progress.
     idle: Duration,
-    /// The end, whatever is heard until then.
+    /// The end of the call, whatever progress the peer reports.
     deadline: Instant,
 }
 
@@ -504,23 +517,24 @@ impl Limits {
         Self { start: Instant::now(), idle, deadline }
     }
 
-    /// The end of a call that is never heard of.
+    /// The end of a call that shows no progress.
     fn first_end(&self) -> Instant {
         self.deadline.min(self.start + self.idle)
     }
 
-    /// The end of a call that was just heard of.
+    /// The end of a call that has shown progress just now.
     fn next_end(&self) -> Instant {
         self.deadline.min(Instant::now() + self.idle)
     }
 
-    /// Half of the time is for waiting, so that a call which gets its turn has time to run.
+    /// The latest time for a permit. Only half of the time is for waiting, so that a call which
+    /// gets a permit has time to run.
     fn turn_by(&self) -> Instant {
         let half = self.first_end().saturating_duration_since(self.start) / 2;
         self.start + half.min(TURN_PATIENCE)
     }
 
-    /// Whether a call may still begin.
+    /// Whether there is time left to make the call once more.
     fn have_time(&self) -> bool {
         Instant::now() < self.first_end()
     }

@@ -1,7 +1,7 @@
-//! The circuit breaker of one backend, which its calls and its supervisor share. Changes of its state
-//! are logged.
+//! The circuit breaker of one backend, shared by its calls and its supervisor. It logs every change
+//! of its state.
 //!
-//! Must not: await anything, or decide what opens and closes it ([`state`] does).
+//! Must not: await anything, or decide when to open and close ([`state`] does).
 
 mod state;
 
@@ -20,7 +20,8 @@ pub struct CircuitBreaker {
     breaker: Mutex<Breaker>,
 }
 
-/// Permits one call. If it is dropped without a sign of the backend, the next call may try in its place.
+/// Permits one call. If a probing call's pass is dropped without a sign of the backend, the next
+/// call may probe at once.
 #[derive(Debug)]
 pub struct Pass<'a> {
     breaker: &'a CircuitBreaker,
@@ -33,19 +34,19 @@ impl CircuitBreaker {
         Self { name, breaker: Mutex::new(Breaker::default()) }
     }
 
-    /// Asks for leave to make a call.
+    /// Admits a call, or says why not. End the pass with [`Pass::end`].
     pub fn admit(&self) -> Result<Pass<'_>, Shut> {
         let ticket = self.breaker().admit(Instant::now())?;
         Ok(Pass { breaker: self, ticket: Some(ticket) })
     }
 
-    /// There is a new connection to the backend, and it works.
+    /// Closes the breaker: there is a new connection to the backend, and it works.
     pub fn reconnected(&self) {
         let change = self.breaker().reconnected();
         self.tell(change);
     }
 
-    /// How it stands.
+    /// The present state.
     pub fn look(&self) -> Look {
         self.breaker().look(Instant::now())
     }
@@ -63,26 +64,27 @@ impl CircuitBreaker {
                 warn!(%backend, "keeps failing: calls are refused for {wait:?}, then one may try");
             }
             Some(Change::Reopened(wait)) => {
-                info!(%backend, "still fails: calls are refused for {wait:?}, then one may try");
+                info!(%backend, "still failing: calls are refused for {wait:?}, then one may try");
             }
             Some(Change::Closed) => info!(%backend, "circuit breaker closed"),
         }
     }
 
     fn breaker(&self) -> MutexGuard<'_, Breaker> {
-        // No method of a breaker panics half-way.
+        // No method of `Breaker` panics half-way, so its state is valid whatever happens.
         self.breaker.lock()
     }
 }
 
 impl<'a> Pass<'a> {
-    /// Asks again where things have changed since, such as while the call waited for its turn.
+    /// Checks the pass again after a wait, such as for a permit. If the breaker has changed its
+    /// state since, the call has to be admitted again.
     pub fn renew(self) -> Result<Self, Shut> {
         let stands = self.ticket.is_some_and(|ticket| self.breaker.breaker().admits(ticket));
         if stands { Ok(self) } else { self.breaker.admit() }
     }
 
-    /// Ends the call with what it says about the backend.
+    /// Ends the call and tells the breaker whether the backend gave an answer.
     pub fn end(mut self, sign: Sign) {
         if let Some(ticket) = self.ticket.take() {
             self.breaker.ended(ticket, sign);

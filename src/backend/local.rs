@@ -1,5 +1,5 @@
-//! Local tools: an HTTP request or a program for each call. There is no connection to lose, so such
-//! a backend is ready from the start and stays so.
+//! Local tools: an HTTP request or a program for each call. They have no connection to lose, so
+//! such a backend is ready from the start and stays ready.
 //!
 //! Must not: retry, time out (the caller drops the future), or look into a tool's result.
 
@@ -127,7 +127,7 @@ impl Peer for LocalTool {
     }
 }
 
-/// What the tool made, as text; `None` where it is none. With `whole` unset, the last character may
+/// The tool's output as text; `None` if it is not text. With `whole` unset, the last character may
 /// be cut, and is then left out.
 fn text(bytes: &[u8], whole: bool) -> Option<String> {
     let fits = match std::str::from_utf8(bytes) {

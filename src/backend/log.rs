@@ -1,5 +1,5 @@
-//! What a peer writes outside its protocol, made fit for our log and for errors: escaped, cut, and
-//! no more of it than a log can take.
+//! Prepares a peer's output outside its protocol for the bridge's log and for errors: escaped, cut,
+//! and limited in volume.
 //!
 //! Must not: do IO or read the clock.
 
@@ -55,7 +55,7 @@ impl Budget {
         fits
     }
 
-    /// What was left out and has not been told, once the window is over.
+    /// The sum of the lines that were left out and not yet reported, once the window is over.
     pub(super) fn settle(&mut self, now: Instant) -> Option<Sum> {
         if self.left_out == Sum::default() || now < self.window_end() {
             return None;
@@ -63,7 +63,7 @@ impl Budget {
         Some(std::mem::take(&mut self.left_out))
     }
 
-    /// When [`Self::settle`] has something to tell.
+    /// When [`Self::settle`] has a sum to report.
     pub(super) fn due(&self) -> Option<Instant> {
         (self.left_out != Sum::default()).then(|| self.window_end())
     }
@@ -73,7 +73,7 @@ impl Budget {
     }
 }
 
-/// The last lines that a server wrote, for the error that tells of its end.
+/// The last lines that a server wrote, for the error that reports its end.
 #[derive(Debug, Default)]
 pub(super) struct LastLines(VecDeque<String>);
 

@@ -1,5 +1,5 @@
-//! MCP servers: how to reach one. rmcp speaks the protocol; the transports below it are ours, so
-//! that catalogs and results stay as the server wrote them and nothing grows or hangs for ever.
+//! MCP servers: how to reach one. rmcp speaks the protocol. The bridge brings its own transports
+//! below rmcp, so that catalogs and results stay verbatim, and that memory and waits are bounded.
 //!
 //! Must not: retry a failed dial (the supervisor does), or show a configured secret.
 
@@ -58,14 +58,15 @@ use connection::Connection;
 use handler::Handler;
 use raw::Wire;
 
-/// The longest stdio line, event and JSON body: four times what MANTYX takes as a result.
+/// The longest stdio line, event and JSON body, in bytes: four times what MANTYX takes as a result.
 const LIMIT: usize = 8 * 1024 * 1024;
 
-/// How long a server that spoke 2026-07-28 last time has to do so again before others are tried.
+/// How long a server that spoke 2026-07-28 last time has to do so again. After that, the dialer
+/// tries other revisions.
 const DISCOVER_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a failed handshake waits for the end of the process, which tells more than the
-/// broken pipe.
+/// How long a failed handshake waits for the end of the process: its exit status and stderr say
+/// more than the broken pipe.
 const EXIT_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Reaches one MCP server.
@@ -73,10 +74,10 @@ const EXIT_PATIENCE: Duration = Duration::from_millis(500);
 pub struct McpDialer {
     backend: BackendName,
     target: Target,
-    /// What the server spoke last, so that a reconnect does not wait out rmcp's ten seconds for
-    /// servers that ignore unknown methods.
+    /// The era that the server spoke last. A reconnect starts with it, and so does not wait for
+    /// rmcp's ten seconds if the server ignores unknown methods.
     last: Mutex<Option<Era>>,
-    /// What the program that was started last can read.
+    /// The hidden files that the program which was started last can read.
     coverage: Mutex<Coverage>,
 }
 
@@ -97,7 +98,7 @@ enum Era {
     Modern,
 }
 
-/// How a handshake is tried.
+/// One way to try the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attempt {
     Either,
@@ -107,9 +108,9 @@ enum Attempt {
 /// A failed attempt.
 struct Failed {
     error: PeerError,
-    /// Whether another handshake may do better.
+    /// Whether another kind of handshake may succeed.
     try_other: bool,
-    /// Whether the server does not seem to know Streamable HTTP.
+    /// Whether the server seems not to know Streamable HTTP.
     may_be_older: bool,
 }
 
@@ -119,9 +120,9 @@ impl Failed {
     }
 }
 
-/// How to reach the server `name`. `launcher` is the daemon's own binary, which keeps a child from
-/// outliving the daemon (see [`super::program::launcher::exec`]); without it the program is started directly.
-/// `client` must follow no redirects, like those of [`crate::http_client::new`].
+/// A dialer for the server `name`. `launcher` is the daemon's own binary, which keeps a child from
+/// outliving the daemon (see [`super::program::launcher::exec`]); without it, the program is
+/// started directly. `client` must follow no redirects, like those of [`crate::http_client::new`].
 pub fn dialer(
     name: &BackendName,
     config: &Mcp,
@@ -132,7 +133,8 @@ pub fn dialer(
         Mcp::Stdio(program) => Target::Stdio { program: program.clone(), launcher },
         Mcp::Http { url, headers, socket, transport, oauth, tls } => {
             let url = url::Url::clone(url);
-            // The name of a server on a unix socket is nobody else's.
+            // Behind a unix socket, `url` may name any host, so it does not identify the
+            // resource.
             let resource = Some(&url).filter(|_| socket.is_none());
             let socket = socket.as_deref();
             let clients = Clients::of(Some(&url), tls.as_ref(), client).on_socket(socket);
@@ -192,12 +194,13 @@ impl McpDialer {
         matches!(self.target, Target::Http { transport: HttpTransport::Sse, .. })
     }
 
-    /// What to try first, and what then.
+    /// The attempt to make first, and the one after it.
     fn plan(&self) -> [Attempt; 2] {
         plan(if self.is_pinned_to_sse() { Some(Era::Oldest) } else { *self.last() })
     }
 
-    /// What to try after the attempt `first` has failed, if not `second`.
+    /// The attempt to make after `first` has failed: `second` or another one; `None` if none may
+    /// succeed.
     fn after(&self, first: Attempt, second: Attempt, failed: &Failed) -> Option<Attempt> {
         let oldest = Attempt::Only(Era::Oldest);
         let either = matches!(self.target, Target::Http { transport: HttpTransport::Either, .. });
@@ -227,7 +230,7 @@ impl McpDialer {
                 let wire = Arc::<Wire>::default();
                 let http =
                     http::Http::new(self.backend.clone(), Arc::clone(endpoint), Arc::clone(&wire));
-                // The address and the headers are the client's; rmcp need not know them.
+                // The client adds the address and the headers itself; rmcp need not know them.
                 let mut config = StreamableHttpClientTransportConfig::with_uri("");
                 let mut retry = ExponentialBackoff::default();
                 retry.max_times = Some(http::MOST_FAILURES);
@@ -293,13 +296,13 @@ impl McpDialer {
         let stop = CancellationToken::new();
         let mode = attempt.lifecycle();
         let serve = serve_client_with_lifecycle_and_ct(handler, transport, mode, stop.clone());
-        // rmcp's own future is large.
+        // Boxed, since rmcp's future is large.
         let serve = Box::pin(serve);
         let outcome = if attempt == Attempt::Only(Era::Modern) {
             timeout(DISCOVER_PATIENCE, serve).await.map_err(|_late| Failed {
                 error: PeerError::new(
                     PeerErrorKind::Timeout,
-                    "the server does not answer server/discover any more",
+                    "the server no longer answers server/discover",
                 ),
                 try_other: true,
                 may_be_older: false,
@@ -312,7 +315,7 @@ impl McpDialer {
             try_other: is_worth_another(&error),
             may_be_older: http_failure(&error).is_some_and(http::Failure::may_be_older),
         })?;
-        // A refresh must ask the server.
+        // Without the cache, so that a refresh asks the server.
         running.peer().set_response_cache_config(ClientCacheConfig::disabled()).await;
         Ok((running, stop))
     }
@@ -345,12 +348,12 @@ impl Dial for McpDialer {
     }
 }
 
-/// What to try, by what worked last.
+/// The attempts to make, by the era that worked last.
 fn plan(last: Option<Era>) -> [Attempt; 2] {
     match last {
         Some(era) => [Attempt::Only(era), Attempt::Either],
-        // There are servers that end, or never answer again, when the first message is not
-        // `initialize`.
+        // Some servers exit, or never answer again, if the first message is not `initialize`. So
+        // `initialize` alone is the second attempt.
         None => [Attempt::Either, Attempt::Only(Era::Legacy)],
     }
 }
@@ -370,7 +373,7 @@ impl Attempt {
     }
 }
 
-/// What went wrong in a handshake, for operators.
+/// The reason for which a handshake failed, for operators.
 fn describe(error: &ClientInitializeError, wire: &Wire) -> String {
     match error {
         ClientInitializeError::TransportError { error, .. } => http::words(error),
@@ -404,12 +407,12 @@ fn kind(error: &ClientInitializeError) -> PeerErrorKind {
     }
 }
 
-/// Whether the failed handshake says that there is a server which may speak the other revision.
+/// Whether a server answered the failed handshake and may speak the other revision.
 fn is_worth_another(error: &ClientInitializeError) -> bool {
     http_failure(error).is_none_or(http::Failure::is_by_server)
 }
 
-/// What went wrong at the server or on the way to it, where the transport is one over HTTP.
+/// The failure of an HTTP transport behind `error`, if it is one.
 fn http_failure(error: &ClientInitializeError) -> Option<&http::Failure> {
     let error = match error {
         ClientInitializeError::TransportError { error, .. } => error.error.as_ref(),

@@ -1,7 +1,7 @@
-//! The two seams between the supervisor and a protocol: [`Dial`] makes a connection, [`Peer`] is
-//! one. MCP, A2A and local tools implement them; the supervisor's tests do, too.
+//! The two interfaces between the supervisor and a protocol: [`Dial`] makes a connection, [`Peer`]
+//! is one. MCP, A2A and local tools implement them; the supervisor's tests do, too.
 //!
-//! Must not: retry, back off or time out; the supervisor and the caller do that by dropping the
+//! Must not: retry, back off or time out. The supervisor and the caller do that by dropping the
 //! future, so every future here must be safe to drop at any await.
 
 use std::{error::Error, fmt, sync::Arc};
@@ -27,16 +27,16 @@ use crate::{
 
 /// Knows how to reach one peer.
 pub trait Dial: Send + Sync + fmt::Debug + 'static {
-    /// Connects and does the protocol's handshake. Dropping the future gives up and leaves
-    /// nothing behind.
+    /// Connects and does the protocol's handshake. Dropping the future gives up; no process and no
+    /// connection stays behind.
     fn dial(&self) -> BoxFuture<'_, Result<Arc<dyn Peer>, PeerError>>;
 
     /// The transport's name for status pages: `stdio`, `streamable-http`, `sse`, `jsonrpc`,
-    /// `http-json`, `http`, `command`. It may change when the peer turns out to speak another.
+    /// `http-json`, `http`, `command`. It may change if the peer turns out to speak another one.
     fn transport(&self) -> &'static str;
 
-    /// Why the program that is started can read files of the bridge's own, if it can and that is
-    /// known by now.
+    /// Why the started program can read files of the bridge, if it can. `None` also while that is
+    /// not known yet.
     fn exposure(&self) -> Option<Exposure> {
         None
     }
@@ -44,29 +44,28 @@ pub trait Dial: Send + Sync + fmt::Debug + 'static {
 
 /// One live connection to a peer.
 pub trait Peer: Send + Sync + fmt::Debug + 'static {
-    /// What the handshake told.
+    /// What the peer said in the handshake.
     fn about(&self) -> About;
 
     /// Asks for the whole catalog.
     fn resolve(&self) -> BoxFuture<'_, Result<Arc<Catalog>, PeerError>>;
 
-    /// Ends when the peer has said that its catalog changed since the last time this ended.
-    /// Pends for ever where a peer cannot say so.
+    /// Ends when the peer has said that its catalog changed since the last time this ended. Stays
+    /// pending if the peer cannot say so.
     fn changed(&self) -> BoxFuture<'_, ()>;
 
     /// Ends when the connection is lost for good, with one sentence on why. The supervisor then
-    /// dials again. Pends for ever for a peer without a connection.
+    /// dials again. Stays pending for a peer without a connection.
     fn closed(&self) -> BoxFuture<'_, PeerError>;
 
-    /// Makes one call. Dropping the future tells the peer that the call is cancelled, where the
-    /// protocol has a way to.
+    /// Makes one call. Dropping the future cancels the call at the peer, if the protocol can.
     fn call(&self, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>>;
 
-    /// Asks for the outcome of work that an earlier call started, which ended without one: the
-    /// bridge was restarted. Nothing is started anew; where the peer does not know the work any
-    /// more, or cannot be asked, that is [`CallError::Lost`].
+    /// Asks for the outcome of work that an earlier call started, after a restart of the bridge.
+    /// The peer must not start the work again. If it does not know the work any more, or cannot be
+    /// asked, the error is [`CallError::Lost`].
     ///
-    /// The default is a peer whose calls never name a [`Handle`].
+    /// The default is for a peer whose calls never name a [`Handle`].
     fn resume(&self, handle: Handle, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>> {
         drop((handle, call));
         Box::pin(async { Err(CallError::Lost("the call cannot be asked for".to_owned())) })
@@ -76,14 +75,14 @@ pub trait Peer: Send + Sync + fmt::Debug + 'static {
     fn close(&self) -> BoxFuture<'_, ()>;
 }
 
-/// What the handshake told about a peer.
+/// What a peer said about itself in the handshake.
 #[derive(Debug, Clone, Default)]
 pub struct About {
     /// The protocol revision in use, such as `2025-11-25` or `1.0`.
     pub protocol_version: Option<String>,
     /// MCP's `Implementation` of the server, verbatim.
     pub server_info: Option<Arc<RawValue>>,
-    /// Whether an agent's card is signed, where the operator has named keys.
+    /// Whether an agent's card is signed; `None` if the operator has configured no keys.
     pub signature: Option<Arc<Verdict>>,
 }
 
@@ -95,51 +94,53 @@ pub enum Verdict {
         /// The `kid` of the key, if it has one.
         key: Option<String>,
     },
-    /// It is not, and why.
+    /// The card is not signed by such a key, for this reason.
     Invalid(String),
 }
 
-/// One call, with all that a peer needs to make it.
+/// One call, with everything that a peer needs to make it.
 #[derive(Debug, Clone)]
 pub struct ToolCall {
     pub request: Arc<CallRequest>,
-    /// The trace that it belongs to, which is told to the peer; `None` where the app told none.
+    /// The trace of the call, which goes to the peer; `None` if the app sent none.
     pub trace: Option<Arc<Trace>>,
-    /// Where the peer says that the call is getting on.
+    /// Touched by the peer when the call makes progress.
     pub progress: Progress,
-    /// Where it is written down how far the call is.
+    /// Records how far the call got.
     pub recorder: Arc<dyn Recorder>,
 }
 
-/// What a peer calls the work that a call has started, such as a task: enough to ask for it after
-/// a restart. Made and read by the peer's own protocol, kept by others as it is.
+/// A peer's name for the work that a call has started, such as a task: enough to ask for the
+/// outcome after a restart. Only the peer's own protocol makes and reads it; other parts store it
+/// unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Handle(pub String);
 
-/// Writes down how far a call is, so that a crash loses nothing and repeats nothing.
+/// Records how far a call got, so that a crash of the bridge loses no call and repeats none.
 pub trait Recorder: Send + Sync + fmt::Debug {
-    /// The call is about to reach `peer`, and must not before this has ended well.
+    /// Records that the call is about to be sent to `peer`. Send it only after this has succeeded:
+    /// otherwise a call could take effect that the journal does not know, and be made twice.
     fn dispatching(&self, peer: Option<&Identity>) -> BoxFuture<'_, Result<(), NotRecorded>>;
 
-    /// The dispatch that was told of last was not made.
+    /// Takes back the last [`Self::dispatching`]: the call was not sent.
     fn not_dispatched(&self) {}
 
-    /// The peer has named the work that the call started.
+    /// Records the peer's name for the work that the call started.
     fn named(&self, handle: &Handle);
 
-    /// Whether the call, if it is dropped now, is only left: the bridge goes down, and will ask for
-    /// the work by its handle afterwards. It is not to be cancelled then.
+    /// Whether the call, if it is dropped now, goes on at the peer: the bridge is stopping, and
+    /// will ask for the work by its handle after the restart. Do not cancel such a call.
     fn is_left(&self) -> bool {
         false
     }
 }
 
-/// Says whether a call may be made, as the bridge is configured at the moment of asking.
+/// Says whether a call may be made, by the configuration at the moment of asking.
 pub trait PermissionCheck: Send + Sync + fmt::Debug {
     fn now(&self, route: &Route) -> Permission;
 }
 
-/// It was not written down that a call is made, so it must not be made.
+/// The dispatch of a call could not be recorded, so the call must not be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotRecorded {
     #[error("the journal cannot be written")]
@@ -149,7 +150,7 @@ pub enum NotRecorded {
 }
 
 impl NotRecorded {
-    /// For the model that wanted the call of `what`.
+    /// The answer for the model that wanted to call `what`.
     pub fn for_model(self, what: &str) -> String {
         match self {
             Self::Unwritable => format!(
@@ -164,18 +165,18 @@ impl NotRecorded {
     }
 }
 
-/// The signs of life of one call: the peer that makes it gives them, and whoever waits for it
-/// waits longer. Signs between two looks count as one.
+/// The signs of progress of one call. The peer gives them, and each extends the caller's time-out.
+/// Several signs before the caller looks count as one.
 #[derive(Debug, Clone, Default)]
 pub struct Progress(Arc<Notify>);
 
 impl Progress {
-    /// The peer has said that it is still working on the call.
+    /// Notes that the peer is still working on the call.
     pub fn touch(&self) {
         self.0.notify_one();
     }
 
-    /// Ends when the call was touched since this last ended.
+    /// Ends when the call has been touched since this last ended.
     pub async fn touched(&self) {
         self.0.notified().await;
     }
@@ -192,7 +193,7 @@ pub struct PeerError {
     cause: Option<Arc<dyn Error + Send + Sync>>,
 }
 
-/// What went wrong with a peer, as far as the cure depends on it.
+/// The kind of a failure of a peer, as far as the remedy depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerErrorKind {
     /// The program cannot be started, or has ended.
@@ -204,7 +205,7 @@ pub enum PeerErrorKind {
     Unauthorized,
     /// The authorization server gives no token for the peer.
     NoToken,
-    /// The peer answers, but not with what its protocol asks for.
+    /// The peer answers, but not as its protocol requires.
     Protocol,
     /// The Agent Card is not signed by a configured key.
     Unsigned,
@@ -233,7 +234,8 @@ impl Error for PeerError {
     }
 }
 
-/// A call that brought no answer of the tool. What the model is told is made of the variant alone.
+/// A call that brought no answer of the tool. The text for the model depends on the variant alone,
+/// and on the payload of `Refused` and `NotRead`.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CallError {
     /// Nothing was sent: the tool did not run.
@@ -242,14 +244,14 @@ pub enum CallError {
     /// The connection broke after the request was written: the tool may have run.
     #[error("connection lost: {0}")]
     Lost(String),
-    /// The peer refused the request in its protocol's own words (a JSON-RPC error, an HTTP
-    /// status). The text may be shown to the model.
+    /// The peer refused the request by its protocol (a JSON-RPC error, an HTTP status). The model
+    /// may see the text.
     #[error("refused: {0}")]
     Refused(String),
-    /// The peer's reply is not what its protocol says.
+    /// The peer's reply does not follow its protocol.
     #[error("unreadable reply: {0}")]
     Unreadable(String),
-    /// The peer has answered, with more than the bridge takes.
+    /// The peer has answered with more than the bridge reads.
     #[error("reply not read: {0}")]
     NotRead(#[from] NotRead),
 }
@@ -257,20 +259,20 @@ pub enum CallError {
 /// Why a reply was not read to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotRead {
-    /// One reply may not be so large.
+    /// The reply is larger than one reply may be.
     #[error("it has {}, and at most {} are read", size_of(*.size, *.limit), mib(*.limit as u64))]
     TooLarge {
         limit: usize,
-        /// `None` where the peer did not say, and nobody has counted.
+        /// `None` if the peer did not state the size and the bridge did not count it.
         size: Option<u64>,
     },
-    /// All replies that are being read are too large together.
+    /// All replies that are being read at the moment are too large together.
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
 }
 
 impl NotRead {
-    /// What `error` is, unless the body broke off.
+    /// The reason in `error`; `None` if the body broke off.
     pub fn of(error: &BodyError) -> Option<Self> {
         match error {
             BodyError::TooLarge { limit, size } => {
@@ -286,7 +288,7 @@ fn size_of(size: Option<u64>, limit: usize) -> String {
     size.map_or_else(|| format!("more than {}", mib(limit as u64)), mib)
 }
 
-/// `bytes` as people write it; never less than it is.
+/// `bytes` in MiB with one decimal, rounded up.
 fn mib(bytes: u64) -> String {
     let tenths = bytes.saturating_mul(10).div_ceil(1 << 20);
     match tenths % 10 {

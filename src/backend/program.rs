@@ -1,7 +1,7 @@
-//! Programs that backends start: each in a process group of its own, with an environment of its
-//! own, and ended as one with all that it has started.
+//! Programs that backends start. Each has a process group and an environment of its own, and is
+//! ended together with everything that it has started.
 //!
-//! Must not: use a shell, hand down our environment or descriptors, or read what a program writes.
+//! Must not: use a shell, pass on the bridge's environment or descriptors, or read the output.
 
 use std::{
     io,
@@ -39,7 +39,7 @@ mod path;
 mod powers;
 mod spawner;
 
-/// What a program inherits of our environment.
+/// The variables that a program inherits from the bridge's environment.
 const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 
 /// Starts `program`, its three streams as pipes, through `launcher` if there is one.
@@ -97,7 +97,7 @@ pub(super) async fn start(
         );
         PeerError::new(PeerErrorKind::Program, text).because(error)
     })?;
-    // What takes the place of a file that Landlock shuts is shut as well.
+    // With Landlock, a file that replaces a forbidden one is forbidden as well.
     let masks = kept.masks.as_deref().filter(|_| kept.forbidden.is_empty());
     started.coverage = Coverage::new(exposure, masks);
     if let Some(binary) = launcher {
@@ -106,14 +106,14 @@ pub(super) async fn start(
     Ok(started)
 }
 
-/// What is kept from a program, and why something is not.
+/// What is hidden from a program, and why some files are not.
 struct Looked {
     kept: Kept,
     exposure: Option<Exposure>,
 }
 
-/// Finds out what is kept from `program`, which is the file `file`: on a thread that may wait, as it
-/// looks at the file system and, once, starts a program.
+/// Finds out what to hide from `program`, which is the file `file`. Runs on a thread that may
+/// block, as it reads the file system and, once, starts a program.
 async fn look(
     program: &Program,
     file: &Path,
@@ -159,7 +159,7 @@ pub(super) fn describe(status: ExitStatus) -> String {
 pub(super) struct Started {
     pub(super) process: Process,
     pub(super) group: Arc<Group>,
-    /// What it can read that is the bridge's own.
+    /// The files of the bridge that the program can read.
     pub(super) coverage: Coverage,
 }
 
@@ -172,7 +172,7 @@ impl Started {
     }
 }
 
-/// The process group that a program leads. Dropped, it is killed.
+/// The process group that a program leads. Its drop kills the group.
 #[derive(Debug)]
 pub(super) struct Group {
     leader: Pid,
@@ -190,12 +190,12 @@ impl Group {
     /// Sends `signal` to all processes of the group.
     pub(super) fn signal(&self, signal: Signal) {
         if !self.gone.load(Ordering::Acquire) {
-            // It fails only when there is no process left.
+            // This fails only if no process is left.
             let _sent = kill_process_group(self.leader, signal).is_ok();
         }
     }
 
-    /// Kills what is left of the group, for good.
+    /// Kills the rest of the group; no signal goes to it afterwards.
     pub(super) fn kill(&self) {
         if !self.gone.swap(true, Ordering::AcqRel) {
             let _sent = kill_process_group(self.leader, Signal::KILL).is_ok();
@@ -203,14 +203,15 @@ impl Group {
         }
     }
 
-    /// Leaves the group alone from now on: no process of it is left.
+    /// Marks the group as gone, as no process of it is left: no signal goes to it afterwards.
     pub(super) fn forget(&self) {
         if !self.gone.swap(true, Ordering::AcqRel) {
             guard::remove(self.leader());
         }
     }
 
-    /// Gives the processes that the leader has left behind the time to end by themselves.
+    /// Sends SIGTERM to the processes that the leader has left behind, and waits at most
+    /// `patience` for their end.
     pub(super) async fn wind_up(&self, patience: Duration) {
         self.signal(Signal::TERM);
         let _in_time = timeout(patience, self.emptied()).await.is_ok();
@@ -224,7 +225,7 @@ impl Group {
         }
     }
 
-    /// Whether no process is left; one that nobody has waited for counts.
+    /// Whether no process is left; one that has not been waited for counts as left.
     pub(super) fn is_empty(&self) -> bool {
         test_kill_process_group(self.leader).is_err()
     }

@@ -1,10 +1,10 @@
 //! An admission queue: how many calls run at once, and how many may wait.
 //!
-//! A short queue waits even if nothing moves, since a tool may take its minutes. Calls behind it wait
-//! only while the queue moves, and are rejected as soon as it stands still. So a burst of quick calls
-//! gets through, and calls to a stalled backend are rejected instead of queued.
+//! The first calls of the queue wait even if it stands still, since a tool may take minutes. Calls
+//! behind them wait only while the queue moves, and are rejected as soon as it stands still. So a
+//! burst of quick calls gets through, and a stalled backend's calls are rejected instead of queued.
 //!
-//! Must not: know whose permits they are.
+//! Must not: know to which backend or app the permits belong.
 
 use std::time::Duration;
 
@@ -14,11 +14,12 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// How many calls wait even if the queue stands still.
+/// How many calls may wait while the queue stands still.
 const ALWAYS_WAIT: usize = 32;
-/// A queue stands still if no waiting call has got a permit for this long (linkerd's fail-fast timeout).
+/// A queue stands still if no waiting call has got a permit for this long (linkerd's fail-fast
+/// timeout).
 pub const STANDSTILL: Duration = Duration::from_secs(3);
-/// How many calls wait at most.
+/// How many calls may wait at most.
 const MAX_WAITING: usize = 4_096;
 
 /// The queue of one backend, or of one app.
@@ -31,14 +32,14 @@ pub struct AdmissionQueue {
 #[derive(Debug)]
 struct Waiting {
     count: usize,
-    /// When a waiting call last got a permit, or the queue began.
+    /// When a waiting call last got a permit, or the first call began to wait.
     moved: Instant,
 }
 
 /// Why a call got no permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rejected {
-    /// There was none in time.
+    /// No permit was free in time.
     Late,
     /// Too many calls wait.
     QueueFull,
@@ -57,7 +58,7 @@ impl AdmissionQueue {
         Self { permits: Semaphore::new(at_once), waiting }
     }
 
-    /// Waits for a permit until `by`, unless too many calls wait.
+    /// Waits for a permit until `by`. If too many calls wait, returns [`Rejected::QueueFull`].
     pub async fn acquire(&self, by: Instant) -> Result<Permit<'_>, Rejected> {
         if let Ok(permit) = self.permits.try_acquire() {
             return Ok(permit);
@@ -81,8 +82,8 @@ impl AdmissionQueue {
         }
     }
 
-    /// The same for work that was begun before, such as a task to be polled: it is never rejected for
-    /// the length of the queue.
+    /// Waits for a permit until `by`, for work that was begun before, such as a task to be polled.
+    /// A long queue does not reject such work, as its result would be lost.
     pub async fn acquire_for_begun(&self, by: Instant) -> Result<Permit<'_>, Rejected> {
         let waiter = Waiter::enter(self);
         tokio::select! {

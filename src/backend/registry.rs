@@ -1,11 +1,12 @@
-//! The registry of backends: what is known of each at this moment, and the offer that follows.
+//! The registry of backends: the known state of each backend, and the offer that follows from it.
 //!
-//! Supervisors write here, and everything else reads. A write rebuilds the offer before it returns, so
-//! that a caller who waited for a refresh sees its result.
+//! Supervisors write here, and everything else reads. A write rebuilds the offer before it returns,
+//! so that a caller who waited for a refresh sees its result.
 //!
-//! A supervisor writes by its lease. If a reload changes how a backend is reached, a second supervisor
-//! gets a lease for the same slot. The first one keeps the slot, and its connection serves, until the
-//! second has its first result. So a reload that leads nowhere costs no tools.
+//! A supervisor writes with its lease. If a reload changes how a backend is reached, a second
+//! supervisor gets a lease for the same slot. The first one keeps the slot, and its connection
+//! serves, until the second has its first result. So if a reload names a server that does not
+//! respond, the tools stay.
 //!
 //! Must not: await anything under the lock, or decide when to refresh.
 
@@ -35,7 +36,7 @@ use crate::model::{
     pin::{Accepted, NotTaken, Pins, Review, Take},
 };
 
-/// How a backend is doing; the `state` of `/v1/status`.
+/// The state of a backend's connection; the `state` of `/v1/status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// The first attempt has not ended yet.
@@ -61,31 +62,31 @@ impl Phase {
     }
 }
 
-/// What is known of one backend.
+/// The known state of one backend.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     pub phase: Phase,
     /// The live connection, if there is one.
     pub connection: Option<Connection>,
-    /// What the last handshake told; kept when the connection is gone.
+    /// What the peer said in the last handshake; stays when the connection is gone.
     pub about: About,
     /// The last good catalog.
     pub catalog: Option<Arc<Catalog>>,
-    /// What the catalog belongs to; `None` where it is not worth keeping.
+    /// The peer that the catalog belongs to; `None` where the catalog is not kept on disk.
     pub identity: Option<Identity>,
     pub last_refresh: Option<SystemTime>,
     pub next_refresh: Option<SystemTime>,
-    /// For operators; cleared by the next success.
+    /// The last failure, for operators; the next success clears it.
     pub last_error: Option<String>,
-    /// Connections that were made and gave a catalog.
+    /// How many connections were made and gave a catalog.
     pub connections: u64,
-    /// Refreshes, and attempts to connect, that failed.
+    /// How many refreshes and attempts to connect failed.
     pub failures: u64,
-    /// The catalog, held against what was accepted.
+    /// The comparison of the catalog with what the operator accepted.
     pub review: Arc<Review>,
-    /// Tools that were found to be other than accepted.
+    /// How often a tool was found to differ from what the operator accepted.
     pub changes: u64,
-    /// Why what is accepted is not on disk, if it is not.
+    /// Why the accepted pins could not be written to disk, if they could not.
     pub unkept: Option<String>,
 }
 
@@ -108,25 +109,26 @@ impl Snapshot {
         }
     }
 
-    /// Whether the catalog is older than the connection says it should be.
+    /// Whether the catalog may be outdated: there is one, but the backend is not
+    /// [`Phase::Ready`].
     pub fn is_stale(&self) -> bool {
         self.catalog.is_some() && self.phase != Phase::Ready
     }
 }
 
-/// A live connection, and who uses it.
+/// A live connection, with a count of the calls that use it.
 #[derive(Debug, Clone)]
 pub struct Connection {
     peer: Arc<dyn Peer>,
     users: TaskTracker,
 }
 
-/// A connection in use: it is not closed before this is dropped, unless it breaks or the daemon
-/// stops.
+/// A connection in use. The supervisor closes it only after this is dropped, unless the connection
+/// breaks or the daemon stops.
 #[derive(Debug)]
 pub struct InUse {
     pub peer: Arc<dyn Peer>,
-    /// Which peer it is; `None` for a local tool.
+    /// The peer's identity; `None` for a local tool.
     pub identity: Option<Identity>,
     _counted: TaskTrackerToken,
 }
@@ -147,7 +149,8 @@ impl Connection {
         &self.peer
     }
 
-    /// Waits until nobody uses it. It must not be on the registry any more.
+    /// Waits until no call uses the connection. Take it off the registry first: otherwise new
+    /// calls keep it in use.
     pub async fn unused(&self) {
         self.users.close();
         self.users.wait().await;
@@ -167,22 +170,24 @@ impl Lease {
         &self.name
     }
 
-    /// Cancelled when the slot goes to another lease or is removed. No call gets this connection from then
-    /// on.
+    /// Ends when the slot goes to another lease or is removed. From then on, no call gets the
+    /// connection of this lease.
     pub async fn lost(&self) {
         self.token.cancelled().await;
     }
 }
 
-/// A backend as the configuration has it.
+/// A backend as it is configured.
 #[derive(Debug)]
 pub struct Entry {
-    /// Of the supervisor that it should have; it stays the same while what reaches it does.
+    /// The lease of the backend's supervisor. A reload keeps it while the way to reach the backend
+    /// stays the same.
     pub lease: Lease,
-    /// How it is offered. A catalog in it is one that was kept, for a new lease.
+    /// How the backend is offered. A catalog in it is one that was kept on disk; only a new lease
+    /// uses it.
     pub source: Source,
     pub identity: Option<Identity>,
-    /// What was accepted of it before, for a backend that is not in the registry yet.
+    /// What the operator accepted before, for a backend that is not in the registry yet.
     pub accepted: Accepted,
 }
 
@@ -191,9 +196,9 @@ pub struct Entry {
 pub struct Registry {
     inner: Mutex<Inner>,
     offer: watch::Sender<Arc<Offer>>,
-    /// Bumped with every write.
+    /// Incremented by every write.
     version: watch::Sender<u64>,
-    /// Whether the first attempts have ended, or have had their time.
+    /// Whether all first attempts have ended or run out of time.
     started: watch::Sender<bool>,
 }
 
@@ -209,9 +214,10 @@ struct Slot {
     holder: Holder,
     /// The lease that gets the slot with its first result.
     next: Option<Holder>,
-    /// What the operator has accepted of the backend; it belongs to the slot, not to a lease.
+    /// What the operator has accepted of the backend. The slot holds it, not a lease, so that a
+    /// reload does not lose it.
     accepted: Accepted,
-    /// What of that is on disk.
+    /// The pins that are on disk; they lag behind `accepted` until they are written.
     kept: Option<Arc<Pins>>,
 }
 
@@ -219,7 +225,7 @@ struct Slot {
 struct Holder {
     lease: Lease,
     known: Snapshot,
-    /// What the offer is built of.
+    /// The offer is built from this.
     source: Source,
 }
 
@@ -228,7 +234,7 @@ impl Holder {
         Self { lease, known: Snapshot::new(source.catalog.clone(), identity), source }
     }
 
-    /// Takes over how the backend is offered, and nothing else.
+    /// Takes the settings of `source`, and keeps the catalog, availability and review found here.
     fn offer_as(&mut self, source: Source) {
         let Source { catalog, available, review, .. } = &mut self.source;
         let (catalog, available, review) = (catalog.take(), *available, mem::take(review));
@@ -243,9 +249,9 @@ impl Slot {
         Self { holder: Holder::new(entry), next: None, accepted, kept }
     }
 
-    /// The slot as `entry` wants it.
+    /// The slot after a reload that brings `entry`.
     fn follow(mut self, entry: Entry) -> Self {
-        // What may be used, and how it is called, holds at once, whoever serves.
+        // Filters and names hold at once, even while the earlier supervisor still serves.
         if self.holder.source.kind == entry.source.kind {
             self.holder.offer_as(entry.source.clone());
         }
@@ -272,7 +278,8 @@ impl Slot {
         self
     }
 
-    /// Holds what would be offered against what was accepted; gives what is new.
+    /// Compares the catalog with what the operator accepted; returns what changed since the last
+    /// comparison.
     fn judge(&mut self) -> Option<News> {
         let Holder { known, source, .. } = &mut self.holder;
         let catalog = source.catalog.as_deref();
@@ -290,14 +297,15 @@ impl Slot {
     /// Gives the slot to the next lease.
     fn hand_over(&mut self) {
         if let Some(mut next) = self.next.take() {
-            // What it has found is told already.
+            // The earlier findings are in the log already. Carry them over, or each would be logged
+            // again.
             next.source.review = Arc::clone(&self.holder.source.review);
             mem::replace(&mut self.holder, next).lease.token.cancel();
         }
     }
 }
 
-/// Without backends.
+/// A registry without backends.
 impl Default for Registry {
     fn default() -> Self {
         Self {
@@ -317,7 +325,8 @@ impl Registry {
         Lease { name, token: CancellationToken::new(), id: inner.last_lease }
     }
 
-    /// Makes these the backends: one that has no entry is gone, one with a new lease begins anew.
+    /// Replaces the backends by `entries`. A backend without an entry is removed. A backend with a
+    /// new lease starts over, and its earlier lease serves until the new one has a result.
     pub fn set(&self, entries: Vec<Entry>) {
         let mut inner = self.lock();
         let mut before = mem::take(&mut inner.slots);
@@ -342,8 +351,8 @@ impl Registry {
         news.iter().for_each(News::tell);
     }
 
-    /// Changes what is known of a backend, and the offer where that changes what is offered. A lease
-    /// that has been lost changes nothing.
+    /// Changes the known state of a backend, and rebuilds the offer if the change affects it. A
+    /// write with a lost lease has no effect.
     pub fn write(&self, lease: &Lease, change: impl FnOnce(&mut Snapshot)) {
         let mut inner = self.lock();
         let Some(slot) = inner.slots.get_mut(&lease.name) else { return };
@@ -366,7 +375,7 @@ impl Registry {
         if takes_over || !same_catalog || source.available != available {
             source.catalog.clone_from(&known.catalog);
             source.available = available;
-            // Before anybody is offered it.
+            // Judge before the offer is built, so that no app sees a tool that is withdrawn.
             news = slot.judge();
             self.offer_anew(&inner);
         }
@@ -377,7 +386,7 @@ impl Registry {
         }
     }
 
-    /// Accepts what there is of a backend, as the operator has seen it: the digest is that of
+    /// Accepts the present catalog of a backend, as the operator has seen it: `digest` is that of
     /// [`Snapshot::review`]. `None`: there is no such backend.
     pub fn accept(
         &self,
@@ -401,7 +410,7 @@ impl Registry {
         Some(Ok(()))
     }
 
-    /// What is accepted and not on disk; `None` if all is.
+    /// The accepted pins that are not on disk; `None` if all of them are.
     pub fn unkept(&self) -> Option<Vec<(BackendName, Arc<Pins>)>> {
         let inner = self.lock();
         let unkept = |(name, slot): (&BackendName, &Slot)| {
@@ -412,7 +421,7 @@ impl Registry {
         (!unkept.is_empty()).then_some(unkept)
     }
 
-    /// `pins` of `name` are on disk, or why they are not.
+    /// Notes that the `pins` of `name` are on disk or, with an `error`, why they are not.
     pub fn kept(&self, name: &BackendName, pins: Arc<Pins>, error: Option<String>) {
         if let Some(slot) = self.lock().slots.get_mut(name) {
             if error.is_none() {
@@ -423,7 +432,7 @@ impl Registry {
         self.version.send_modify(|version| *version += 1);
     }
 
-    /// Whether what is accepted of `name` is on disk, or has been found not to get there.
+    /// Whether the accepted pins of `name` are on disk, or writing them has failed.
     pub fn is_kept(&self, name: &BackendName) -> bool {
         let inner = self.lock();
         inner.slots.get(name).is_none_or(|slot| {
@@ -431,7 +440,7 @@ impl Registry {
         })
     }
 
-    /// Whether `tool` of `name` is withdrawn: it is neither offered nor called.
+    /// Whether `tool` of `name` is withdrawn: the bridge neither offers nor calls it.
     pub fn withdraws(&self, name: &BackendName, tool: &str) -> bool {
         let inner = self.lock();
         inner.slots.get(name).is_some_and(|slot| slot.holder.source.review.withdraws(tool))
@@ -443,7 +452,7 @@ impl Registry {
         self.offer.send_replace(Arc::new(Offer::build(&all)));
     }
 
-    /// Whether `lease` has a catalog, if only a kept one.
+    /// Whether `lease` has a catalog, be it one that was kept on disk.
     pub fn has_catalog(&self, lease: &Lease) -> bool {
         let inner = self.lock();
         let Some(slot) = inner.slots.get(&lease.name) else { return false };
@@ -451,7 +460,7 @@ impl Registry {
         both.any(|holder| holder.lease.id == lease.id && holder.known.catalog.is_some())
     }
 
-    /// The live connection to `name`, counted as used.
+    /// The live connection to `name`, counted as in use.
     pub fn connection(&self, name: &BackendName) -> Option<InUse> {
         let inner = self.lock();
         let known = &inner.slots.get(name)?.holder.known;
@@ -464,13 +473,13 @@ impl Registry {
         self.lock().slots.contains_key(name)
     }
 
-    /// What runs can be given now.
+    /// The tools that a new run can get now.
     pub fn offer(&self) -> Arc<Offer> {
         Arc::clone(&self.offer.borrow())
     }
 
-    /// What runs could be given if all backends were connected whose catalogs are known: a backend
-    /// that is offered as a stub now may be connected when its tools are called.
+    /// The tools that a run could get if all backends with a known catalog were connected. A
+    /// backend that is offered as a stub now may be connected when its tools are called.
     pub fn offer_of_known(&self) -> Offer {
         let inner = self.lock();
         let sources = inner.slots.values().map(|slot| {
@@ -499,12 +508,12 @@ impl Registry {
         inner.slots.iter().map(known).collect()
     }
 
-    /// Changes with every write.
+    /// A number that changes with every write.
     pub fn version(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }
 
-    /// Waits until `found` gives something, looking after every write.
+    /// Waits until `found` returns a value; calls it now and after every write.
     pub async fn wait_for<T>(&self, mut found: impl FnMut(&Self) -> Option<T>) -> T {
         let mut version = self.version.subscribe();
         loop {
@@ -513,16 +522,16 @@ impl Registry {
                 return value;
             }
             if version.changed().await.is_err() {
-                // The sender is ours and lives as long as `self`.
+                // The sender belongs to `self`, so it cannot be dropped here.
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// Gives the first attempts at most `patience`; from then on the registry counts as started.
+    /// Waits at most `patience` for the first attempts, then marks the registry as started.
     pub async fn start_within(&self, patience: Duration) {
         if timeout(patience, self.settled()).await.is_err() {
-            warn!("some backends are still being tried for the first time; going on without them");
+            warn!("some backends are still connecting for the first time; starting without them");
         }
         self.started.send_replace(true);
     }
@@ -533,11 +542,11 @@ impl Registry {
 
     /// Waits until the registry counts as started.
     pub async fn started(&self) {
-        // The sender is ours, so that waiting cannot fail.
+        // The sender belongs to `self`, so waiting cannot fail.
         drop(self.started.subscribe().wait_for(|started| *started).await);
     }
 
-    /// Waits until every backend has a catalog, if only a kept one, or the first attempt at it has
+    /// Waits until every backend has a catalog (one kept on disk counts), or its first attempt has
     /// failed.
     pub async fn settled(&self) {
         let settled = |registry: &Self| {
@@ -551,7 +560,8 @@ impl Registry {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic in `change` or in `Offer::build` leaves whole snapshots behind.
+        // A panic in `change` or in `Offer::build` leaves the snapshots complete, so the state stays
+        // usable.
         self.inner.lock()
     }
 }

@@ -6,11 +6,11 @@
 //!     +------- backoff -------+
 //! ```
 //!
-//! Where the backend is configured anew or no more, its lease is lost: the calls that run on the
-//! connection are finished, then it is closed.
+//! If a reload changes or removes the backend, the supervisor loses its lease. It then lets the
+//! calls on the connection finish and closes the connection.
 //!
-//! One task per backend, so one that hangs or dies delays no other. A refresh is told nothing
-//! about what changed and never retries inside: the next reason retries.
+//! Each backend has a task of its own, so a backend that hangs or dies delays no other. A refresh
+//! reads the whole catalog, whatever the reason, and never retries inside: the next reason retries.
 //!
 //! Must not: know MCP or A2A, or make calls.
 
@@ -34,20 +34,23 @@ use super::{
 };
 use crate::{backoff::Backoff, error_chain::error_chain, model::ids::BackendName};
 
-/// How long a connection must have lived until the next loss is met without a longer wait.
+/// A connection that lived this long resets the backoff when it is lost.
 const PROOF_OF_LIFE: Duration = Duration::from_secs(30);
-/// How soon a peer is tried again that wants another authorization.
+/// The least wait after a peer refused the authorization (HTTP 401 or 403): trying sooner is of no
+/// use, and may lock an account.
 const REFUSED: Duration = Duration::from_secs(60);
-/// The least time between two refreshes that the peer itself asks for, so that a flapping catalog
-/// costs no more; the first one is at once.
+/// The least time between two refreshes that the peer itself asks for. It bounds the cost of a
+/// catalog that changes all the time. The first such refresh is at once.
 const LIST_CHANGED_GAP: Duration = Duration::from_secs(5);
-/// The least time between two attempts, the latter of which somebody asked for.
+/// The least time between an attempt and one that an operator or app asks for.
 const ASKED_GAP: Duration = Duration::from_secs(1);
-/// After so many failed refreshes in a row, the connection is taken for dead and made anew.
+/// After this many failed refreshes in a row, the supervisor treats the connection as dead and
+/// reconnects.
 const FAILURES_TO_REDIAL: u32 = 3;
-/// How soon a failed refresh is tried again, where the interval is longer.
+/// The longest wait after a failed refresh; a shorter interval wins.
 const RETRY_REFRESH: Duration = Duration::from_secs(15);
-/// How long a peer may take to close at shutdown: stdin 3 s, TERM 3 s, KILL, and a little.
+/// How long a peer may take to close. A program gets 3 s after its stdin closes, 3 s after SIGTERM,
+/// then SIGKILL; the rest is a margin.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Why a refresh happens.
@@ -58,7 +61,7 @@ pub enum Reason {
     Timer,
     /// The peer said that its catalog changed.
     ListChanged,
-    /// Somebody asked for it.
+    /// An [`Ask`] came in.
     Asked,
 }
 
@@ -73,7 +76,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// How often and how patiently.
+/// How often the supervisor refreshes, and how long it waits for the peer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timing {
     pub interval: Duration,
@@ -90,7 +93,7 @@ impl Timing {
     }
 }
 
-/// Asks a supervisor for a refresh; answered when it has been tried.
+/// Asks a supervisor for a refresh. The supervisor answers after the attempt, failed or not.
 pub type Ask = oneshot::Sender<()>;
 
 /// Supervises one backend.
@@ -99,7 +102,7 @@ pub struct Supervisor {
     pub dial: Arc<dyn Dial>,
     pub timing: watch::Receiver<Timing>,
     pub registry: Arc<Registry>,
-    /// Is told of every connection that works.
+    /// Closed by every new connection that works.
     pub breaker: Arc<CircuitBreaker>,
     pub asks: mpsc::Receiver<Ask>,
 }
@@ -110,7 +113,7 @@ impl fmt::Debug for Supervisor {
     }
 }
 
-/// The least time until the next attempt after this one.
+/// The least time until the next attempt, after one that failed with `error`.
 fn least_wait(error: &PeerError) -> Duration {
     match error.kind {
         PeerErrorKind::Unauthorized => REFUSED,
@@ -121,7 +124,7 @@ fn least_wait(error: &PeerError) -> Duration {
 /// How a connection ended.
 enum End {
     Stop,
-    /// The backend is another's, or nobody's.
+    /// Another supervisor has the backend, or the backend was removed.
     LeaseLost,
     Lost {
         error: PeerError,
@@ -130,7 +133,7 @@ enum End {
 }
 
 impl Supervisor {
-    /// Runs until its lease is lost or `stop` is cancelled; closes the connection then.
+    /// Runs until the lease is lost or `stop` is cancelled, then closes the connection.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut backoff = Backoff::for_connections();
         let mut waiting = Vec::new();
@@ -153,7 +156,8 @@ impl Supervisor {
                             self.finish(&connection, &stop).await;
                         }
                         End::Lost { error, lived } => {
-                            // Before closing, which may take seconds: no call may go there any more.
+                            // Before closing, which may take seconds: new calls must not get
+                            // the broken connection meanwhile.
                             self.down(error);
                             least = least_wait(error);
                             if *lived >= PROOF_OF_LIFE {
@@ -235,8 +239,8 @@ impl Supervisor {
                 }
             };
             answer(waiting);
-            // No arm awaits in its body, and every arm may be dropped: a change that is not taken
-            // stays noted in the peer, an ask stays in the channel.
+            // No arm awaits in its body, and every arm is safe to drop: an unread change stays
+            // noted in the peer, and an unread ask stays in the channel.
             reason = tokio::select! {
                 () = stop.cancelled() => return End::Stop,
                 () = self.lease.lost() => return End::LeaseLost,
@@ -252,22 +256,23 @@ impl Supervisor {
             if reason == Reason::ListChanged {
                 not_before = Instant::now() + LIST_CHANGED_GAP;
             }
-            // Whoever asked meanwhile is served by the same refresh.
+            // One refresh answers all asks that have come in by now.
             while let Ok(ask) = self.asks.try_recv() {
                 waiting.push(ask);
             }
         }
     }
 
-    /// Waits for the calls on a connection that gets no new ones. Each of them has a deadline.
+    /// Waits for the calls on a connection that gets no new ones. This ends, since each call has a
+    /// deadline.
     async fn finish(&mut self, connection: &Connection, stop: &CancellationToken) {
-        // Whoever asks for a refresh does not wait for them.
+        // Drop the waiting asks: a refresh request must not wait for the calls.
         self.asks.close();
         while self.asks.try_recv().is_ok() {}
         tokio::select! {
             () = stop.cancelled() => {}
             () = connection.unused() => {
-                info!(backend = %self.lease.name(), "no call uses the earlier connection any more");
+                info!(backend = %self.lease.name(), "all calls on the earlier connection ended");
             }
         }
     }
@@ -318,7 +323,7 @@ impl Supervisor {
         let error = error_chain(error);
         let mut news = false;
         self.registry.write(&self.lease, |known| {
-            // A peer that stays away is told of once, not with every attempt.
+            // Log an unreachable peer once, not with every attempt.
             news = known.phase != Phase::Down || known.last_error.as_ref() != Some(&error);
             known.phase = Phase::Down;
             known.connection = None;
@@ -340,8 +345,9 @@ async fn changed(peer: &dyn Peer, not_before: Instant) {
     peer.changed().await;
 }
 
-/// Ends after `wait`, or sooner with an ask, but not before `least` is over: whoever guards a peer may
-/// count what it refuses. Whoever asks before that is answered without an attempt.
+/// Ends after `wait`, or sooner with an ask, but not before `least` is over: the peer's
+/// authentication may count refused attempts and lock the account. An ask before that is answered
+/// without an attempt.
 async fn next_attempt(
     asks: &mut mpsc::Receiver<Ask>,
     wait: Duration,
@@ -363,29 +369,29 @@ async fn next_ask(asks: &mut mpsc::Receiver<Ask>, not_before: Instant) -> Ask {
     sleep_until(not_before).await;
     match asks.recv().await {
         Some(ask) => ask,
-        // Nobody can ask any more; the lease is lost, or the daemon is going down.
+        // All senders are gone: the lease is lost, or the daemon is going down.
         None => std::future::pending().await,
     }
 }
 
 fn answer(waiting: &mut Vec<Ask>) {
     for ask in waiting.drain(..) {
-        // An asker that has gone away needs no answer.
+        // The caller may have gone away.
         let _gone = ask.send(());
     }
 }
 
-/// Ends when there is another timing.
+/// Ends when a reload changes the timing.
 async fn retimed(timing: &mut watch::Receiver<Timing>) {
     if timing.changed().await.is_err() {
-        // Nobody can change it any more.
+        // The sender is gone, so the timing stays as it is.
         std::future::pending::<()>().await;
     }
 }
 
 async fn close(name: &BackendName, peer: &dyn Peer) {
     if timeout(CLOSE_TIMEOUT, peer.close()).await.is_err() {
-        warn!(backend = %name, "closing took longer than {CLOSE_TIMEOUT:?}; left to its fate");
+        warn!(backend = %name, "close timed out after {CLOSE_TIMEOUT:?}; dropping the connection");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tells in the log what a look at a catalog has found that is not what was accepted.
+//! Logs the differences between a catalog and what the operator accepted.
 //!
 //! Must not: decide anything (`model::pin` does).
 
@@ -12,10 +12,10 @@ use crate::model::{
     visible,
 };
 
-/// The most findings that are told one by one.
+/// The most findings that are logged one by one.
 const MOST_TOLD: usize = 20;
 
-/// What a look at a catalog has found that the one before had not.
+/// The findings of a comparison that the one before did not have.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct News {
@@ -29,7 +29,7 @@ impl News {
         Self { backend, before, now }
     }
 
-    /// How many tools have changed since the look before.
+    /// How many tools have changed since the last comparison.
     pub(super) fn changes(&self) -> u64 {
         u64::try_from(self.open().count()).unwrap_or(u64::MAX)
     }
@@ -38,7 +38,7 @@ impl News {
         self.now.news(&self.before).filter(|found| found.change != Change::Gone)
     }
 
-    /// Tells of it in the log.
+    /// Logs the findings.
     pub(super) fn tell(&self) {
         let Self { backend, before, now } = self;
         if now.damaged.is_some() && now.damaged != before.damaged {

@@ -1,8 +1,8 @@
-//! One call to an agent: send the message, follow the task that it becomes, and remember where the
-//! conversation stands. After a restart, the task alone.
+//! One call to an agent: sends the message, follows the task that it becomes, and remembers the
+//! state of the conversation. After a restart, only follows the task.
 //!
-//! Must not: time out (the caller drops the future), send a message twice after it may have been
-//! taken, or know how a request looks on the wire.
+//! Must not: time out (the caller drops the future), send a message again after the agent may have
+//! accepted it, or know how a request looks on the wire.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::{
 
 /// Why there is no reply.
 enum Trouble {
-    /// The message was not taken: nothing has run.
+    /// The agent did not accept the message: nothing has run.
     NotTaken(Failure),
     Call(CallError),
 }
@@ -77,7 +77,7 @@ pub(super) async fn call(
             let (next, answer) = conclude(reply, thread);
             (Some(next), Ok(answer))
         }
-        // The task still waits.
+        // The agent did not accept the message, so the task still waits for one.
         Err(Trouble::NotTaken(failure)) => (Some(known), Err(failure.into())),
         Err(Trouble::Call(error)) => (None, Err(error)),
     };
@@ -97,7 +97,7 @@ pub(super) async fn resume(
 ) -> Result<Answer, CallError> {
     let reply = Following::new(link, tracker, call).pick_up(&known).await;
     let reply = reply.map_err(|error| match error {
-        // The agent will not tell; what the call asked for may have happened all the same.
+        // The agent refuses to answer, but the work may have been done: outcome unknown.
         CallError::Refused(why) => CallError::Lost(why),
         error => error,
     })?;
@@ -109,7 +109,7 @@ pub(super) async fn resume(
     Ok(answer)
 }
 
-/// The answer in a whole reply to a message of `thread`, and where the next message goes.
+/// The answer in a complete reply to a message of `thread`, and the thread for the next message.
 fn conclude(reply: Reply, thread: Thread) -> (Thread, Answer) {
     let context = reply.context_id.or(thread.context);
     match reply.outcome {
@@ -123,7 +123,7 @@ fn conclude(reply: Reply, thread: Thread) -> (Thread, Answer) {
     }
 }
 
-/// Sends the message in the way that the agent takes, and waits for the reply.
+/// Sends the message with or without streaming, as the agent supports it, and waits for the reply.
 async fn deliver(mut sending: Sending<'_>) -> Result<Reply, Trouble> {
     let link = sending.link;
     if !link.streams() {
@@ -142,9 +142,9 @@ async fn deliver(mut sending: Sending<'_>) -> Result<Reply, Trouble> {
 }
 
 impl Sending<'_> {
-    /// Asks for a reply at once, so that there is a task to cancel while the agent works. A task
-    /// that the message goes on with is known already; there, a reply at once could show the task
-    /// as it was before.
+    /// Asks for a reply at once, so that there is a task to cancel while the agent works. If the
+    /// message continues a task, that task is known already, and a reply at once could show its
+    /// state from before the message.
     async fn without_stream(&mut self) -> Result<Reply, Trouble> {
         let wanted = if self.message.task.is_some() { Wanted::WhenDone } else { Wanted::AtOnce };
         self.following.know(self.message.task);
@@ -174,7 +174,8 @@ impl Sending<'_> {
         }
     }
 
-    /// The agent gave no result. Where the message went to a task, that one can tell more.
+    /// Handles a message without a result. If the message went to a task, polling the task can
+    /// tell more.
     async fn not_answered(&mut self, failure: Failure) -> Result<Reply, Trouble> {
         match failure {
             Failure::Lost(why) if self.following.task().is_some() => {
@@ -191,7 +192,7 @@ impl Sending<'_> {
         }
     }
 
-    /// Takes a reply that came as one result.
+    /// Handles a reply that came as one result.
     async fn settle(&mut self, result: &RawValue) -> Result<Reply, Trouble> {
         let reply = self.link.read(result).map_err(CallError::from)?;
         match reply.outcome {
@@ -205,7 +206,7 @@ impl Sending<'_> {
     }
 }
 
-/// The same id for every repetition of a call, so that an agent that looks at ids can tell.
+/// The message id: the same for every repetition of a call, so that an agent can recognise one.
 fn message_id(call: &CallRequest) -> Uuid {
     const NAMESPACE: Uuid = Uuid::from_u128(0x6d57_4c0e_8f0b_4c55_9d3a_2f9f_51a2_7be4);
     call.run_id().map_or_else(Uuid::new_v4, |run| {

@@ -1,4 +1,4 @@
-//! Gets an agent's card: from its well-known address, from a URL or from a file.
+//! Fetches an agent's card: from its well-known address, from a URL or from a file.
 //!
 //! Must not: interpret the card, or send the configured headers anywhere but to the configured
 //! address (redirects are not followed).
@@ -39,12 +39,12 @@ pub(super) struct Validator {
 
 #[derive(Debug)]
 pub(super) enum Fetched {
-    /// The card is the one that the validator stands for.
+    /// The card is unchanged: the server confirmed the validator.
     Same,
     Card(Box<Fresh>),
 }
 
-/// A card as it came.
+/// A card as the server sent it.
 #[derive(Debug)]
 pub(super) struct Fresh {
     pub bytes: Bytes,
@@ -53,14 +53,14 @@ pub(super) struct Fresh {
     pub validator: Option<Validator>,
 }
 
-/// Gets the card; `known` stands for the card that the caller has.
+/// Fetches the card; `known` is the validator of the card that the caller has.
 pub(super) async fn fetch(
     settings: &Settings,
     known: Option<&Validator>,
 ) -> Result<Fetched, PeerError> {
     match &settings.source {
         CardSource::File(path) => file(path).await,
-        // The daemon puts the address in its place before it dials.
+        // The daemon replaces this source by the agent's address before it dials.
         CardSource::Bundled => {
             Err(PeerError::new(PeerErrorKind::Connect, "the bundled agent is not being served"))
         }
@@ -93,7 +93,7 @@ fn well_known(base: &Url, name: &str) -> Url {
     url
 }
 
-/// `None` where the server has nothing at `url`.
+/// Fetches `url`; `None` if the server has nothing there.
 async fn get(
     settings: &Settings,
     url: &Url,

@@ -1,4 +1,4 @@
-//! Why an agent gave no result, and what that tells about the message that it was to take.
+//! Why an agent gave no result, and whether it may have accepted the message.
 //!
 //! Must not: know how a refusal looks on the wire.
 
@@ -17,19 +17,19 @@ use crate::{
 pub(super) enum Failure {
     NotSent(String),
     Lost(String),
-    /// The agent's own refusal: `code` is JSON-RPC's, or the one that its HTTP status means.
+    /// The agent's own refusal: `code` is JSON-RPC's, or the one that matches its HTTP status.
     Refused {
         code: Option<i64>,
         status: StatusCode,
         text: String,
     },
     Unreadable(String),
-    /// There was a reply, and more of it than is read.
+    /// There was a reply, but it is larger than the bridge reads.
     NotRead(NotRead),
 }
 
 impl Failure {
-    /// Whether the same question may well be answered a moment later.
+    /// Whether the same request may succeed a moment later.
     pub(super) fn is_transient(&self) -> bool {
         match self {
             Self::NotSent(_) | Self::Lost(_) => true,
@@ -40,7 +40,8 @@ impl Failure {
         }
     }
 
-    /// Whether the agent does not stream, whatever its card says. Nothing has run then.
+    /// Whether the agent refused because it does not stream, whatever its card says. If so, nothing
+    /// has run.
     pub(super) fn is_no_streaming(&self) -> bool {
         let Self::Refused { status, .. } = self else { return false };
         self.has_code(error_code::UNSUPPORTED_OPERATION)
@@ -54,8 +55,8 @@ impl Failure {
             )
     }
 
-    /// Whether the agent may take the same message if it belongs to no task or no conversation.
-    /// Nothing has run then.
+    /// Whether the agent may accept the same message without its task or conversation. If so,
+    /// nothing has run.
     pub(super) fn may_mean_the_thread(&self) -> bool {
         const CODES: [i32; 4] = [
             error_code::TASK_NOT_FOUND,
@@ -87,8 +88,8 @@ impl Failure {
         matches!(self, Self::Refused { code: Some(code), .. } if *code == i64::from(wanted))
     }
 
-    /// The same failure after the message had reached the agent: nothing that fails now can mean
-    /// that it was not sent.
+    /// The error for the call after the message has reached the agent: no later failure may be
+    /// reported as "not sent".
     pub(super) fn after_sending(self) -> CallError {
         match self {
             Self::NotSent(text) | Self::Lost(text) => CallError::Lost(text),
@@ -110,7 +111,7 @@ impl From<BodyError> for Failure {
     }
 }
 
-/// What could not be authorized was refused unseen.
+/// The agent has not run a request that it could not authorize.
 impl From<TokenError> for Failure {
     fn from(error: TokenError) -> Self {
         Self::NotSent(error.to_string())

@@ -1,5 +1,5 @@
-//! Following the task that a message has become, until it ends or waits for somebody: by the
-//! events of the agent, else by looking at it. Every sign of life is passed on to the call.
+//! Follows the task that a message has become, until the task ends or waits for input. Uses the
+//! agent's events or, without them, polls. Every sign of progress is passed on to the call.
 //!
 //! Must not: send a message, or time out (the caller drops the future).
 
@@ -23,20 +23,20 @@ use crate::{
     backoff::Backoff,
 };
 
-/// The first wait before an unfinished task is looked at, the growth of the wait, and its end.
+/// The first wait before an unfinished task is polled, the growth of the wait, and its maximum.
 pub(super) const FIRST_WAIT: Duration = Duration::from_millis(50);
 const WAIT_GROWTH: f64 = 1.5;
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// How many looks at a task may fail in a row, and the least wait after one: together, a restart of
-/// the agent.
+/// How many polls of a task may fail in a row, and the least wait after one. Together, they last as
+/// long as a restart of the agent.
 const MAX_MISSES: u32 = 5;
 const MISS_WAIT: Duration = Duration::from_secs(1);
-/// How often the events of one task are asked for again; after that, it is looked at.
+/// How often the bridge subscribes to the events of one task again; after that, it polls.
 const MAX_SUBSCRIPTIONS: u32 = 5;
-/// The most that is waited before the first of them.
+/// The longest wait before the first of these subscriptions.
 const FIRST_SUBSCRIPTION_WAIT: Duration = Duration::from_millis(250);
 
-/// How far a stream has led.
+/// How a stream ended.
 pub(super) enum End {
     Reply(Reply),
     /// It ended or broke before the reply was whole.
@@ -45,23 +45,23 @@ pub(super) enum End {
     Refused(Failure),
 }
 
-/// A call, and the task that works for it as soon as there is one.
+/// A call and, as soon as there is one, the task that the agent made of it.
 pub(super) struct Following<'a> {
     link: &'a Link,
     call: &'a ToolCall,
     task: CancelOnDrop<'a>,
-    /// What the call was told last about the task.
+    /// The task and conversation that the call recorded last.
     told: Option<Known>,
 }
 
 impl<'a> Following<'a> {
-    /// Nothing to follow yet. Cancellations run in `tracker`.
+    /// Follows no task yet. Cancellations run in `tracker`.
     pub(super) fn new(link: &'a Arc<Link>, tracker: &TaskTracker, call: &'a ToolCall) -> Self {
         let task = CancelOnDrop { link: link.clone(), tracker: tracker.clone(), call, task: None };
         Self { link, call, task, told: None }
     }
 
-    /// The task that is cancelled when the call is dropped now.
+    /// Sets the task that is cancelled if the call is dropped.
     pub(super) fn know(&mut self, task: Option<&str>) {
         if self.task.task.as_deref() != task {
             self.task.task = task.map(str::to_owned);
@@ -72,7 +72,7 @@ impl<'a> Following<'a> {
         self.task.task.as_deref()
     }
 
-    /// There is nothing to cancel any more.
+    /// Leaves nothing to cancel: the task has ended or waits.
     pub(super) fn forget(&mut self) {
         self.task.task = None;
     }
@@ -82,7 +82,8 @@ impl<'a> Following<'a> {
         reply
     }
 
-    /// The agent works on the task: the call is told so, and by what to ask for it.
+    /// Notes that the agent works on the task: touches the call's progress, and records the handle
+    /// to ask for the task after a restart.
     pub(super) fn works(&mut self, context: Option<&str>) {
         self.call.progress.touch();
         let Some(task) = self.task.task.as_deref() else { return };
@@ -107,7 +108,7 @@ impl<'a> Following<'a> {
                 Err(refused @ Failure::Refused { .. }) if !gathering.has_heard() => {
                     return Ok(End::Refused(refused));
                 }
-                // What became of the task, only a look at it tells.
+                // Only a poll can tell what became of the task.
                 Err(Failure::Refused { text, .. }) => return Ok(End::Cut(text)),
                 Err(failure) => return Err(failure.into()),
             };
@@ -128,8 +129,8 @@ impl<'a> Following<'a> {
         }
     }
 
-    /// Asks for the events of a task whose stream was cut, and looks at it where that does not
-    /// help. `why` says how the stream ended.
+    /// Subscribes to the events of a task whose stream was cut. If that does not help, polls the
+    /// task. `why` says how the stream ended.
     pub(super) async fn take_up(
         &mut self,
         mut gathering: Gathering,
@@ -144,8 +145,8 @@ impl<'a> Following<'a> {
                 Err(failure) if failure.is_transient() => continue,
                 Ok(Opened::Plain(_)) | Err(_) => break,
             };
-            // Not every agent begins with the task as it stands, and none says what happened
-            // before: a task that has ended or waits meanwhile would be waited for in vain.
+            // Poll once: an agent need not begin with the task's present state, and none
+            // repeats earlier events. If the task has ended meanwhile, no event would come.
             match self.look(&task).await {
                 Ok(Some(reply)) => return Ok(self.done(reply)),
                 Ok(None) => {}
@@ -166,7 +167,7 @@ impl<'a> Following<'a> {
         self.poll(Duration::ZERO, why).await
     }
 
-    /// The outcome of a task that another life of the bridge has begun.
+    /// The outcome of a task that was begun before the bridge restarted.
     pub(super) async fn pick_up(&mut self, known: &Known) -> Result<Reply, CallError> {
         let Known { task, context } = known;
         self.know(Some(task));
@@ -179,8 +180,8 @@ impl<'a> Following<'a> {
         self.take_up(gathering, why).await
     }
 
-    /// Looks at the task until it ends or waits for somebody; `otherwise` is what went wrong if
-    /// there is none.
+    /// Polls the task until it ends or waits for input. If there is no task, the error is
+    /// `otherwise`.
     pub(super) async fn poll(
         &mut self,
         first: Duration,
@@ -210,7 +211,7 @@ impl<'a> Following<'a> {
         }
     }
 
-    /// How the task stands; `None` while it is unfinished.
+    /// Polls the task once; `None` while it is unfinished.
     async fn look(&mut self, task: &str) -> Result<Option<Reply>, Failure> {
         let result = self.link.exchange(Operation::GetTask(task)).await?;
         let reply = self.link.read(&result)?;
@@ -225,13 +226,13 @@ impl<'a> Following<'a> {
     }
 }
 
-/// Cancels the task in the background when the call is dropped before the task has ended, unless it
-/// is only left.
+/// Cancels the task in the background if the call is dropped before the task has ended. If the
+/// bridge is stopping and will ask for the task later, it is not cancelled.
 struct CancelOnDrop<'a> {
     link: Arc<Link>,
     tracker: TaskTracker,
     call: &'a ToolCall,
-    /// `None` while or once there is nothing to cancel.
+    /// `None` if there is nothing to cancel, or nothing any more.
     task: Option<String>,
 }
 

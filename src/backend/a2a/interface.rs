@@ -1,5 +1,5 @@
-//! Which interface of an Agent Card the bridge uses: the first in the card's order that it speaks
-//! and may call.
+//! Chooses the interface of an Agent Card: the first in the card's order that the bridge speaks and
+//! may call.
 //!
 //! Must not: do IO. An [`Endpoint`] is made here and nowhere else, so holding one proves that the
 //! configured headers may go to it.
@@ -33,10 +33,10 @@ pub(super) struct Endpoint {
     pub(super) tenant: Option<String>,
 }
 
-/// What an interface is judged by, besides the card.
+/// The rules for choosing an interface, besides the card.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules<'a> {
-    /// Where the card came from; `None` for a file, which is the operator's own word: its
+    /// Where the card came from; `None` for a file. The operator wrote or chose the file, so its
     /// endpoints need no permission.
     pub card_url: Option<&'a Url>,
     pub allow_hosts: &'a [String],
@@ -76,9 +76,9 @@ enum Reason {
 
 /// Chooses the interface to call.
 ///
-/// The card's order decides between bindings, except that gRPC comes after all others: it alone
-/// does not have an agent's data as the agent wrote it. Where the card offers both generations of
-/// the chosen one, the newer is taken.
+/// The card's order decides between bindings, except that gRPC comes last: gRPC alone does not
+/// carry an agent's data verbatim. If the card offers both generations of the chosen binding, the
+/// newer one wins.
 pub(super) fn choose(card: &Card, rules: Rules<'_>) -> Result<Endpoint, NoInterface> {
     let mut usable: Vec<Endpoint> = Vec::new();
     let mut why_not = Vec::new();
@@ -92,7 +92,7 @@ pub(super) fn choose(card: &Card, rules: Rules<'_>) -> Result<Endpoint, NoInterf
     let Some(binding) = preferred.or(usable.first()).map(|endpoint| endpoint.binding) else {
         return Err(NoInterface { why_not, binding: rules.binding });
     };
-    // The first of the newest: `max_by_key` would give the last one.
+    // Find the first of the newest; `max_by_key` would return the last one.
     let newest = usable.iter().filter(|e| e.binding == binding).map(|e| e.generation).max();
     let chosen = usable.into_iter().find(|e| e.binding == binding && Some(e.generation) == newest);
     Ok(chosen.expect("`newest` is the generation of a usable endpoint of this binding"))
@@ -109,7 +109,7 @@ fn judge(interface: &Interface, rules: Rules<'_>) -> Result<Endpoint, Reason> {
     }
     let url = match rules.card_url {
         _ if is_grpc(binding) && is_bare(&interface.url) => {
-            // With its card's scheme, so that what was confidential stays so.
+            // With the card's scheme, so that an agent behind https is not called over http.
             let scheme = rules.card_url.map_or("https", Url::scheme);
             Url::parse(&format!("{scheme}://{}", interface.url))
         }

@@ -1,4 +1,4 @@
-//! The way to one agent: makes a request, and reads the result or the events that come back.
+//! The link to one agent: sends a request, and reads the result or the events that come back.
 //!
 //! Must not: decide what a reply means for the call, or ask twice.
 
@@ -48,16 +48,16 @@ pub(super) const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct Link {
     pub name: BackendName,
     pub client: http_client::Client,
-    /// The configured headers. An [`Endpoint`] is a place that they may go to.
+    /// The configured headers. They may be sent to any [`Endpoint`].
     pub headers: HeaderMap,
-    /// They go where the headers go.
+    /// Tokens are sent wherever the headers are.
     pub tokens: Option<Arc<Tokens>>,
     pub endpoint: Endpoint,
-    /// Whether messages are sent by streaming: what the card says, until the agent says otherwise.
+    /// Whether messages are sent by streaming: as the card says, until the agent refuses to stream.
     pub streams: AtomicBool,
 }
 
-/// What came back on a request for events.
+/// The response to a request for events.
 pub(super) enum Opened {
     Events(Box<Events>),
     /// The agent answered with a result instead.
@@ -73,7 +73,7 @@ pub(super) enum Events {
 pub(super) struct SseEvents {
     response: reqwest::Response,
     framer: Framer,
-    /// For an event that is there in part.
+    /// The budget of a partly received event.
     held: Held,
     binding: A2aBinding,
 }
@@ -83,7 +83,7 @@ impl Link {
         self.streams.load(Ordering::Relaxed)
     }
 
-    /// The agent does not stream, whatever its card says.
+    /// Notes that the agent does not stream, whatever its card says.
     pub(super) fn stop_streaming(&self) {
         if self.streams.swap(false, Ordering::Relaxed) {
             tracing::warn!(backend = %self.name, "the card says that the agent streams: it does not");
@@ -102,7 +102,7 @@ impl Link {
         self.result(response).await
     }
 
-    /// Makes one request and reads no further than its head, if events follow.
+    /// Makes one request. If events follow, reads only the head of the response.
     pub(super) async fn open(&self, operation: Operation<'_>) -> Result<Opened, Failure> {
         let response = self.send(operation, "text/event-stream, application/json").await?;
         if self.is_grpc(&response) {
@@ -133,7 +133,7 @@ impl Link {
         let mut headers = self.headers.clone();
         headers.insert(ACCEPT, HeaderValue::from_static(accept));
         if self.endpoint.generation == Generation::V10 {
-            // An agent takes a request without this header for one of 0.3.
+            // Without this header, an agent treats the request as one of 0.3.
             let name = HeaderName::from_static("a2a-version");
             headers.insert(name, HeaderValue::from_static(a2a::VERSION));
         }
@@ -172,7 +172,7 @@ impl Link {
         self.endpoint.binding == A2aBinding::Grpc && grpc::is_reply(response)
     }
 
-    /// What fetches tokens knows HTTP's refusals, not gRPC's.
+    /// Maps gRPC's refusal of a token to HTTP's status: the token code knows HTTP's alone.
     fn with_status_of_tokens(&self, response: reqwest::Response) -> reqwest::Response {
         let judged = self.tokens.is_some() && self.is_grpc(&response);
         if judged { grpc::with_status_of_tokens(response) } else { response }
@@ -248,7 +248,8 @@ impl SseEvents {
                 }
                 Ok(Some(frame)) => frame,
                 Ok(None) => {
-                    // Here, as the event that was paid for may be gone, and nothing come for long.
+                    // Adjust the budget before waiting: the event may be gone, and the next
+                    // chunk may take long.
                     self.held.follow(self.framer.unfinished().len());
                     match self.response.chunk().await {
                         Ok(Some(chunk)) => {
@@ -268,7 +269,7 @@ impl SseEvents {
                     return Err(Failure::NotRead(NotRead::TooLarge { limit, size: None }));
                 }
             };
-            // Comments keep the connection alive and say nothing.
+            // Comments keep the connection alive and carry no data.
             if let Some(data) = frame.fields().data.filter(|data| !data.is_empty()) {
                 return wire::decode_event(self.binding, &data).map(Some);
             }

@@ -1,4 +1,4 @@
-//! What an A2A agent replied, as an [`Answer`]: messages and tasks of 0.3 and 1.0.
+//! Turns the reply of an A2A agent into an [`Answer`]: messages and tasks of 0.3 and 1.0.
 //!
 //! Must not: know which HTTP request brought the reply, or trust its shape: every field may be
 //! absent, of another type or of a kind that is newer than this code.
@@ -23,16 +23,16 @@ pub struct Reply {
     /// The conversation that the reply belongs to.
     pub context_id: Option<String>,
     pub outcome: Outcome,
-    /// What the answer leaves out of the reply: one sentence each, for the log.
+    /// The parts of the reply that the answer leaves out: one sentence each, for the log.
     pub left_out: Vec<&'static str>,
 }
 
-/// How far the agent is.
+/// The state of the agent's work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Submitted or working: ask again.
+    /// Submitted or working: poll again.
     Unfinished,
-    /// The agent has interrupted the task until it is given more.
+    /// The agent waits for input or an authorization.
     Waiting(Answer),
     /// Nothing more will come.
     Final(Answer),
@@ -63,7 +63,7 @@ pub enum Wire {
     Nested,
 }
 
-/// What a message or the artifacts of a task say: text, and the files that it names.
+/// The content of a message or of a task's artifacts: text, and the files that it names.
 #[derive(Debug, Default)]
 struct Said {
     text: String,
@@ -75,7 +75,7 @@ const WAITS_FOR_INPUT: &str =
 const WAITS_FOR_AUTHORIZATION: &str = "[the agent waits for an authorization, which has to be given \
     to it elsewhere: call this tool again when that is done, and it goes on]";
 
-/// Reads the result of a send or of a look at a task.
+/// Reads the result of a sent message or of a poll.
 pub fn read(result: &str, wire: Wire) -> Result<Reply, Unreadable> {
     let result =
         Members::read(result).map_err(|error| Unreadable::NotAnObject(error.to_string()))?;

@@ -1,6 +1,6 @@
-//! The conversations with one agent: where in them the next message of a run or a session goes.
+//! The conversations with one agent: for each run or session, where its next message goes.
 //!
-//! Must not: ask the agent anything, or give a run what belongs to another.
+//! Must not: ask the agent anything, or give a run the conversation of another.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -19,7 +19,7 @@ const MAX_THREADS: usize = 10_000;
 /// An id of an agent that is longer than this is not remembered.
 pub(super) const MAX_ID: usize = 1024;
 
-/// Where a message goes: nowhere in particular, into a conversation, or to a task of it.
+/// Where a message goes: to a new conversation, into a known one, or to a task of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Thread {
     pub context: Option<String>,
@@ -27,12 +27,12 @@ pub(super) struct Thread {
     pub task: Option<String>,
 }
 
-/// Whose conversation it is.
+/// The owner of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Owner {
     /// All runs of one session share one.
     Session(AppName, Workspace, SessionId),
-    /// A run may be handed over by one app and turn out to be another's: they share none.
+    /// By app, as a run that one app attaches may be another's: the two share no conversation.
     Run(AppName, Workspace, RunId),
 }
 
@@ -47,7 +47,8 @@ struct Kept {
 }
 
 impl Thread {
-    /// Asks for less after the agent has refused to go on here; `false` if there is no less.
+    /// Drops the task, else the conversation, after the agent has refused to continue it; `false`
+    /// if there is nothing left to drop.
     pub(super) fn weaken(&mut self) -> bool {
         self.task.take().is_some() || self.context.take().is_some()
     }
@@ -65,8 +66,8 @@ impl Owner {
 }
 
 impl Threads {
-    /// Where the next message of `owner` goes. A task that waits is given out once: a second
-    /// message at the same time goes to the same conversation and not to the same task.
+    /// Where the next message of `owner` goes. A waiting task is given to one message only: a
+    /// second message at the same time goes to the same conversation, but not to that task.
     pub(super) fn enter(&self, owner: &Owner) -> Thread {
         let mut threads = self.lock();
         let Some(kept) = threads.get_mut(owner) else { return Thread::default() };
@@ -102,8 +103,8 @@ impl Threads {
     }
 }
 
-/// Forgets what is too old, and the oldest tenth if that is not enough: looking at all of them is
-/// then rare.
+/// Forgets the conversations that are too old and, if that is not enough, the oldest tenth.
+/// Removing a tenth makes this full scan rare.
 fn make_room(threads: &mut HashMap<Owner, Kept>, now: Instant) {
     threads.retain(|_, kept| now.saturating_duration_since(kept.used) < KEEP);
     if threads.len() < MAX_THREADS {

@@ -1,5 +1,5 @@
-//! Where a server's tokens are issued, by its own word: the metadata of the protected resource (RFC
-//! 9728), then that of its authorization server (RFC 8414, OpenID Connect).
+//! Finds out where a server's tokens are issued: from the server's metadata as a protected resource
+//! (RFC 9728), then from that of its authorization server (RFC 8414, OpenID Connect).
 //!
 //! Must not: send a secret, or take an address that a server may not name ([`may_name`]).
 
@@ -21,16 +21,16 @@ use crate::{
     },
 };
 
-/// The largest metadata.
+/// The largest metadata, in bytes.
 const MAX_METADATA: usize = 256 * 1024;
 
-/// What has been found out.
+/// The result of the discovery.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) token_endpoint: Url,
     /// Whether that lies on the server's own origin.
     pub(super) is_own: bool,
-    /// What the server calls itself where tokens are issued.
+    /// The server's name for itself in requests for tokens.
     pub(super) resource: Option<String>,
     pub(super) shows: Shows,
 }
@@ -87,9 +87,9 @@ pub(super) fn endpoint(base: Option<&Url>, named: &str) -> Result<Url, String> {
     ))
 }
 
-/// Whether a server at `base` may send us to `url`: to its own origin, or to another machine by
-/// https. A server on this machine gets no further here than others do: what listens beside it may
-/// trust whoever is on this machine. Link-local addresses are for none.
+/// Whether a server at `base` may send the bridge to `url`: to its own origin, or to another
+/// machine by https. A server on this machine may name no other address of this machine either:
+/// services there may trust every local client. Link-local addresses are never allowed.
 fn may_name(base: Option<&Url>, url: &Url) -> bool {
     if !matches!(url.scheme(), "http" | "https")
         || names_user(url)
@@ -104,7 +104,7 @@ fn may_name(base: Option<&Url>, url: &Url) -> bool {
     url.scheme() == "https" && !is_loopback(url)
 }
 
-/// What the server says of itself; `None` where it says nothing.
+/// The server's metadata about itself; `None` if it has none.
 async fn resource(
     clients: &Clients,
     challenge: &Challenge,

@@ -32,14 +32,14 @@ pub(in crate::backend) struct Issuer {
     known: Mutex<Known>,
 }
 
-/// What has been told or found out so far.
+/// The token endpoint that is configured or found out so far, and how the client authenticates.
 #[derive(Debug, Clone, Default)]
 struct Known {
     endpoint: Option<Endpoint>,
     shows: Shows,
 }
 
-/// Where tokens are issued, and for what.
+/// The token endpoint, and the scope and resource of the tokens.
 #[derive(Debug, Clone)]
 struct Endpoint {
     url: Url,
@@ -47,7 +47,8 @@ struct Endpoint {
     /// What the backend says that a token has to be good for.
     scope: Option<String>,
     told: Told,
-    /// Whether the operator sends requests to its origin, and not only the backend.
+    /// Whether the operator configured requests to this origin, so that the backend is not alone in
+    /// naming it.
     is_own: bool,
 }
 
@@ -56,7 +57,7 @@ struct Endpoint {
 enum Told {
     Operator,
     Card,
-    /// It was found out, and may be found out anew.
+    /// The discovery found it, and may be repeated.
     Metadata,
 }
 
@@ -142,8 +143,8 @@ impl Issuer {
         Ok(question.ask(&client, shows).await?.issued)
     }
 
-    /// The backend, at `base`, has named where tokens are issued. It is heeded where the operator
-    /// does not say, and if the client's secret may go there.
+    /// Notes the token endpoint that the backend at `base` has named. It is used only if the
+    /// operator has configured none and the client's secret may go there.
     pub(in crate::backend) fn learn(&self, base: Option<&Url>, named: &str) {
         let mut known = self.known();
         let backend = &self.backend;

@@ -1,5 +1,5 @@
-//! What is known of one backend by those who have calls for it: the way there, the rules, and how
-//! many are on it.
+//! The handle of one backend, for the parts of the bridge that make calls: how it is reached, its
+//! rules, and the number of its calls in flight.
 //!
 //! Must not: make a call.
 
@@ -23,36 +23,36 @@ use crate::{
     model::{approval::Policy, naming::ToolFilter},
 };
 
-/// What is needed to make calls to one backend.
+/// The rules, queue, breaker and supervisor of one backend, as its calls need them.
 #[derive(Debug)]
 pub struct BackendHandle {
     pub rules: BackendRules,
-    /// Says by which transport the backend is reached.
+    /// Names the transport by which the backend is reached.
     pub dial: Arc<dyn Dial>,
-    /// Where calls wait for their turn.
+    /// Bounds how many calls run at once, and how many wait.
     pub(super) queue: Arc<AdmissionQueue>,
-    /// Keeps calls from a backend that keeps failing.
+    /// Rejects calls while the backend keeps failing.
     pub(super) breaker: Arc<CircuitBreaker>,
-    /// To the supervisor.
+    /// Asks the supervisor for a refresh.
     pub(super) asks: mpsc::Sender<Ask>,
     traffic: Arc<Traffic>,
 }
 
-/// What the configuration says of one backend's calls.
+/// The configured rules for the calls of one backend.
 #[derive(Debug, Clone)]
 pub struct BackendRules {
-    /// `/readyz` waits for it.
+    /// Whether `/readyz` waits until this backend has been reached.
     pub required: bool,
     pub limits: CallLimits,
-    /// Calls that it is given at once.
+    /// How many calls the backend gets at once.
     pub concurrency: usize,
-    /// The tools that it offers, by its own names.
+    /// The tools that are offered, by the backend's own names.
     pub tools: ToolFilter,
-    /// Which of them a person has to approve.
+    /// The tools whose calls a person has to approve.
     pub approve: Policy,
 }
 
-/// The calls of one backend, over reloads.
+/// The counts of one backend's calls. Reloads keep them.
 #[derive(Debug, Default)]
 struct Traffic {
     in_flight: AtomicUsize,
@@ -60,13 +60,13 @@ struct Traffic {
     metrics: Arc<metrics::Calls>,
 }
 
-/// The times of one backend's calls.
+/// The time limits of one backend's calls.
 #[derive(Debug, Clone, Copy)]
 pub struct CallLimits {
-    /// How long a call may go without a sign of life, waiting for a turn included. Without
-    /// progress, it is the longest that a call may take.
+    /// How long a call may go without a sign of progress, the wait for a permit included. If the
+    /// peer reports no progress, this is the longest that a call may take.
     pub idle: Duration,
-    /// After how long a call should go on without anybody who waits for it.
+    /// After how long a call becomes a long call: it gets a first answer and continues.
     pub pending_after: Option<Duration>,
 }
 
@@ -74,15 +74,15 @@ pub struct CallLimits {
 #[derive(Debug, Clone, Copy)]
 pub struct LastCall {
     pub at: SystemTime,
-    /// Whether the peer gave an answer, be it an error of its tool.
+    /// Whether the peer gave an answer; an error of its tool counts as one.
     pub answered: bool,
 }
 
-/// A call that waits in queue or runs; counts itself out when it is dropped.
+/// A call that waits in the queue or runs; its drop lowers the count.
 pub(super) struct InFlight<'a>(&'a AtomicUsize);
 
 impl BackendHandle {
-    /// A backend to the supervisor that listens to `asks`.
+    /// The handle of a backend whose supervisor receives `asks`.
     pub fn new(
         rules: BackendRules,
         dial: Arc<dyn Dial>,
@@ -93,7 +93,8 @@ impl BackendHandle {
         Self { rules, dial, queue, breaker, asks, traffic: Arc::default() }
     }
 
-    /// The backend to the same supervisor under other rules.
+    /// The handle with other rules and the same supervisor. If the concurrency stays the same, so
+    /// does the queue, with the calls that wait in it.
     pub fn under(&self, rules: BackendRules) -> Self {
         let (dial, breaker) = (Arc::clone(&self.dial), Arc::clone(&self.breaker));
         let mut backend = Self::new(rules, dial, breaker, self.asks.clone()).after(self);
@@ -103,25 +104,25 @@ impl BackendHandle {
         backend
     }
 
-    /// The backend that comes in the place of `earlier`, whose calls are counted on.
+    /// Takes over the counts of `earlier`, which this handle replaces.
     pub fn after(mut self, earlier: &Self) -> Self {
         self.traffic = Arc::clone(&earlier.traffic);
         self
     }
 
-    /// Counts a call as in flight for as long as the result lives.
+    /// Counts a call as in flight until the result is dropped.
     pub(super) fn enter(&self) -> InFlight<'_> {
         self.traffic.in_flight.fetch_add(1, Ordering::Relaxed);
         InFlight(&self.traffic.in_flight)
     }
 
-    /// A call has ended just now; `answered` as in [`LastCall`].
+    /// Notes that a call has ended now; `answered` as in [`LastCall`].
     pub(super) fn leave(&self, answered: bool) {
         let last = LastCall { at: SystemTime::now(), answered };
         *self.traffic.last_call.lock() = Some(last);
     }
 
-    /// Where its calls are counted.
+    /// The metrics of the backend's calls.
     pub fn metrics(&self) -> &Arc<metrics::Calls> {
         &self.traffic.metrics
     }
@@ -130,7 +131,7 @@ impl BackendHandle {
         self.traffic.in_flight.load(Ordering::Relaxed)
     }
 
-    /// How the breaker stands that keeps calls from a backend which keeps failing.
+    /// The state of the circuit breaker.
     pub fn breaker(&self) -> Look {
         self.breaker.look()
     }

@@ -1,6 +1,6 @@
-//! Why a call brought no answer of the tool, and what the model is told then.
+//! The reasons for which a call brings no answer of the tool, and the text that the model gets.
 //!
-//! Must not: have an address, a path or a secret in what the model is told.
+//! Must not: put an address, a path or a secret into the text for the model.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
     model::{answer::codes::OUTCOME_UNKNOWN, ending::Ending, ids::BackendName, rights::Refusal},
 };
 
-/// Why there is no answer of the tool. `Display` is for the log.
+/// Why the tool gave no answer. `Display` is for the log, [`Failure::for_model`] for the model.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
     #[error("the backend keeps failing")]
@@ -43,7 +43,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// Whether nothing was sent, so that the tool did not run.
+    /// Whether the request was not sent, so that the tool did not run.
     pub(super) fn is_of_no_call(&self) -> bool {
         match self {
             Self::Shut(_)

@@ -1,4 +1,4 @@
-//! Whether a backend that keeps failing is called at all: a circuit breaker.
+//! The state machine of a circuit breaker: it rejects calls of a backend that keeps failing.
 //!
 //! ```text
 //! closed --7 failures in a row--> open: no call for 1 s, 2 s, ... 60 s
@@ -7,8 +7,9 @@
 //!   +------- it answered ------- probing: one call and no other
 //! ```
 //!
-//! Any answer of the peer closes it, and so does a new connection. The failure of a call that was
-//! let through before the last change does not count: it is a part of what led to that change.
+//! Any answer of the peer closes the breaker, and so does a new connection. The failure of a call
+//! that was admitted before the last change does not count: it belongs to the failures that led to
+//! that change.
 //!
 //! Must not: look at a clock, wait, or know what a failure is.
 
@@ -16,18 +17,18 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many failures in a row open it (linkerd's number).
+/// This many failures in a row open the breaker (linkerd's number).
 const FAILURES_TO_OPEN: u32 = 7;
-/// How long it is open at first.
+/// How long the breaker is open at first.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
-/// How long it is open at most.
+/// How long the breaker is open at most.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// The breaker of one backend.
 #[derive(Debug)]
 pub(super) struct Breaker {
     state: State,
-    /// Counts the changes of state.
+    /// Counts the changes of state, so that a ticket from before a change can be told apart.
     period: u64,
 }
 
@@ -43,33 +44,33 @@ enum State {
     Probing { wait: Duration },
 }
 
-/// Leave to make one call.
+/// Permits one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ticket {
     period: u64,
 }
 
-/// Why a call is not let through.
+/// Why a call is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shut {
-    /// The next call is let through after this time.
+    /// The breaker admits the next call after this time.
     For(Duration),
     /// Another call is finding out whether the backend answers again.
     WhileProbing,
 }
 
-/// What a call says about the backend.
+/// What the end of a call says about the backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sign {
     /// The peer gave an answer, whatever it says.
     Alive,
-    /// There was none.
+    /// The peer gave no answer.
     Failed,
-    /// The call did not get that far.
+    /// The call ended before it could tell, such as without a permit.
     None,
 }
 
-/// How a breaker stands, for those who only look.
+/// The state of a breaker, for status pages and metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
     Closed,
@@ -95,14 +96,14 @@ impl Look {
 /// A change that operators want to know of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
-    /// It was closed and is open for this time.
+    /// The breaker was closed and is open for this time.
     Opened(Duration),
-    /// The probe failed; it is open again, for this time.
+    /// The probe failed; the breaker is open again, for this time.
     Reopened(Duration),
     Closed,
 }
 
-/// A breaker that lets every call through.
+/// A closed breaker.
 impl Default for Breaker {
     fn default() -> Self {
         Self { state: State::Closed { failures: 0 }, period: 0 }
@@ -110,7 +111,7 @@ impl Default for Breaker {
 }
 
 impl Breaker {
-    /// Asks for leave to make a call. Where it is given, [`Self::ended`] must be told of its end.
+    /// Admits a call, or says why not. When an admitted call ends, call [`Self::ended`].
     pub(super) fn admit(&mut self, now: Instant) -> Result<Ticket, Shut> {
         match self.state {
             State::Closed { .. } => (),
@@ -121,12 +122,12 @@ impl Breaker {
         Ok(Ticket { period: self.period })
     }
 
-    /// Whether the leave that was given still stands.
+    /// Whether the ticket is still valid: the state has not changed since it was given.
     pub(super) fn admits(&self, ticket: Ticket) -> bool {
         ticket.period == self.period
     }
 
-    /// The call that `ticket` was given for has ended.
+    /// Notes the end of the call that holds `ticket`.
     pub(super) fn ended(&mut self, ticket: Ticket, sign: Sign, now: Instant) -> Option<Change> {
         match (sign, self.state) {
             (Sign::Alive, State::Closed { .. }) => {
@@ -149,7 +150,7 @@ impl Breaker {
                 Some(Change::Reopened(wait))
             }
             (Sign::None, State::Probing { wait }) => {
-                // The next call may try at once.
+                // The probe found out nothing, so the next call may probe at once.
                 self.change(State::Open { until: now, wait });
                 None
             }
@@ -157,12 +158,12 @@ impl Breaker {
         }
     }
 
-    /// There is a new connection, over which the backend has shown that it lives.
+    /// Closes the breaker: the backend has answered over a new connection.
     pub(super) fn reconnected(&mut self) -> Option<Change> {
         self.close()
     }
 
-    /// How it stands.
+    /// The present state.
     pub(super) fn look(&self, now: Instant) -> Look {
         match self.state {
             State::Closed { .. } => Look::Closed,

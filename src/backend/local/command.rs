@@ -1,5 +1,5 @@
-//! A local tool that is a program: started for each call, given the arguments on stdin, and ended
-//! with all that it has started as soon as nobody waits for it.
+//! A local tool that is a program. Each call starts it and writes the arguments to its stdin. When
+//! the call ends or is dropped, the program and everything that it has started are ended.
 //!
 //! Must not: use a shell, or keep more of a program's output than is passed on.
 
@@ -32,16 +32,16 @@ use crate::{
     model::{answer::Answer, ids::BackendName},
 };
 
-/// The longest output. Of a result, MANTYX takes a quarter of it.
+/// The longest output, in bytes. MANTYX takes a quarter of this as a result.
 const MAX_OUTPUT: usize = 8 * 1024 * 1024;
-/// The most that is read of it at once.
+/// The most bytes of output that are read at once.
 const MAX_CHUNK: usize = 16 * 1024;
-/// What is kept of stderr: its end, where programs say why they end.
+/// How many bytes of stderr are kept: its end, where programs say why they failed.
 const MAX_STDERR: usize = 4 * 1024;
 /// How long a program has to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
-/// How long the output is read on after the program's end: what it has left running in the
-/// background may hold the pipes open for ever.
+/// How long the bridge reads output after the program's end. Processes that the program has left in
+/// the background may hold the pipes open for ever.
 const LINGER: Duration = Duration::from_millis(500);
 
 /// Runs one program, as often as it is called.
@@ -56,11 +56,11 @@ pub(super) struct Runner {
     running: TaskTracker,
 }
 
-/// Why output is not read on.
+/// Why the bridge stops reading output.
 enum Stopped {
-    /// There is more than is read.
+    /// The output is longer than [`MAX_OUTPUT`].
     Flood,
-    /// What is there already fills the room that bodies have.
+    /// The budget for bodies has no room for more.
     NoRoom,
 }
 
@@ -84,7 +84,7 @@ impl Runner {
         Self { name, program, launcher, stop, running }
     }
 
-    /// Why the program can read files of the bridge's own, if it can.
+    /// Why the program can read files of the bridge, if it can.
     pub(super) fn exposure(&self) -> Option<Exposure> {
         hiding::exposure(&self.program, hiding::known()?)
     }
@@ -209,10 +209,10 @@ async fn watch(
     };
     let leftovers = by_itself.is_some() && !group.is_empty();
     if let Some(status) = by_itself {
-        // A call that is gone needs no answer.
+        // The call may be gone.
         let _gone = tell.send(status);
         if !leftovers {
-            // Its number may soon be another group's.
+            // The group's number may soon belong to another group, so never signal it again.
             group.forget();
             return;
         }
@@ -220,7 +220,7 @@ async fn watch(
     }
     group.signal(Signal::TERM);
     let gently = async {
-        // Reaps the program; its status is of no interest any more.
+        // Reaps the program; its status is not needed any more.
         drop(process.wait().await);
         group.emptied().await;
     };

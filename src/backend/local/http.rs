@@ -21,10 +21,10 @@ use crate::{
     model::{answer::Answer, ids::BackendName, json::Members, trace::Trace},
 };
 
-/// What is read of a result: all that MANTYX takes, and a little, so that a result that is only
-/// slightly longer is told its length.
+/// How many bytes of a result are read: all that MANTYX takes, and 64 KiB more, so that the length
+/// of a slightly longer result is known.
 const MAX_RESULT: usize = Answer::MAX_RESULT + 64 * 1024;
-/// What is read of an error.
+/// How many bytes of an error are read.
 const MAX_ERROR: usize = 1024;
 
 /// Where the request goes, and how.
@@ -89,7 +89,7 @@ impl Endpoint {
         })
     }
 
-    /// What the model is told of a status that is no success.
+    /// The text for the model if the status is no success.
     async fn failure(&self, status: StatusCode, response: reqwest::Response) -> String {
         let reason = status.canonical_reason().unwrap_or_default();
         let mut words = format!("`{}` failed with HTTP {} {reason}", self.name, status.as_u16());
@@ -98,11 +98,11 @@ impl Endpoint {
             words.push_str(", a redirect, which is not followed");
             return words;
         }
-        // These two are about our headers and may repeat them.
+        // The body may repeat the configured headers, which are secrets.
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             return words;
         }
-        // An error whose body breaks off is an error all the same.
+        // If the body breaks off, the status still is the error.
         let body = http_client::body_up_to(response, MAX_ERROR).await.ok();
         let said = body.and_then(|(body, whole)| {
             let said = text(&body, whole)?;

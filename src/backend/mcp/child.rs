@@ -1,4 +1,5 @@
-//! A stdio server's process and all that it starts: watched while it runs, and ended gently.
+//! A stdio server's process and everything that it starts: watched while it runs, and stopped
+//! gently.
 //!
 //! Must not: start a program its own way (`backend::program` does), or read the server's stdout.
 
@@ -29,7 +30,7 @@ mod stderr;
 /// How long a server has to end by itself after its stdin is closed, and again after SIGTERM.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// A running server. Dropped, it is killed with everything that it has started.
+/// A running server. Its drop kills it and everything that it has started.
 pub(super) struct Child {
     group: Arc<Group>,
     stop: CancellationToken,
@@ -93,13 +94,14 @@ impl Child {
         (child, stdin, stdout)
     }
 
-    /// How the server ended and what it said last, once it has ended or `patience` is over. `None`
-    /// if it is still running.
+    /// The server's exit status and the end of its stderr. Waits for the exit at most `patience`;
+    /// `None` if the server is still running then.
     pub(super) async fn exit_description(&self, patience: Duration) -> Option<String> {
         let mut exit = self.exit.clone();
         let ended = timeout(patience, exit.wait_for(Option::is_some)).await;
         let exit = ended.ok()?.ok()?.clone()?;
-        // What it printed is usually read by now; a grandchild may hold stderr open for ever.
+        // Its stderr is usually read by now. Do not wait for its end: a grandchild may hold stderr
+        // open for ever.
         let mut stderr_ended = self.stderr_ended.clone();
         let all_read = timeout(Duration::from_millis(200), stderr_ended.wait_for(|ended| *ended));
         let _in_time = all_read.await.is_ok();
@@ -109,7 +111,8 @@ impl Child {
         })
     }
 
-    /// Reads on, once nobody else does, so that the server can end in its own way.
+    /// Reads the rest of stdout after the transport has stopped, so that a full pipe does not keep
+    /// the server from ending.
     pub(super) fn drain_stdout(&mut self, rest: oneshot::Receiver<ChildStdout>) {
         self.tasks.spawn(async move {
             if let Ok(mut stdout) = rest.await {
@@ -127,7 +130,7 @@ impl Child {
     pub(super) async fn stop(&self) {
         self.stop.cancel();
         let mut exit = self.exit.clone();
-        // An error means that the task which waits for the end is gone, and the group with it.
+        // An error means that the task which waits for the end is gone, and so is the group.
         drop(exit.wait_for(Option::is_some).await);
     }
 }
@@ -144,8 +147,8 @@ impl fmt::Debug for Child {
     }
 }
 
-/// Waits for the process to end, by itself or because it is told to, and ends what is left of its
-/// group. Says how it ended.
+/// Waits for the process to end, by itself or after `stop`, and ends the rest of its group. Returns
+/// the exit status in words.
 async fn wait(mut process: Process, group: &Group, stop: &CancellationToken) -> String {
     let status = tokio::select! {
         status = process.wait() => status,

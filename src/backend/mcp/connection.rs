@@ -1,4 +1,4 @@
-//! One live connection to an MCP server, over either transport.
+//! One live connection to an MCP server, over any transport.
 //!
 //! Must not: dial, retry or time out.
 
@@ -39,22 +39,23 @@ use crate::{
     },
 };
 
-/// Tells a server which of MANTYX's calls it runs, so that it can recognise a repetition.
+/// The `_meta` key that tells a server MANTYX's id of the call, so that it can recognise a
+/// repetition.
 const TOOL_USE_ID: &str = "mantyx-bridge/toolUseId";
 
-/// The most tools that are told of one by one when they are left out.
+/// The most tools that are logged one by one when they are left out.
 const MOST_TOLD: usize = 20;
 
-/// The JSON-RPC error of a server to which headers and arguments do not seem to agree (2026-07-28).
+/// The JSON-RPC error of a server if headers and arguments do not agree (2026-07-28).
 const HEADER_MISMATCH: i32 = -32020;
 
 /// How long rmcp may take to end a connection: it gives a session's DELETE five seconds.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// How long the end of a connection waits until the server knows of the calls that were dropped.
+/// How long the end of a connection waits for the cancellations of dropped calls to be sent.
 const TELL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long the end of a connection waits for the end of the process behind it.
+/// How long a lost connection waits for the end of the process behind it, to report how it ended.
 const EXIT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A connection whose handshake is done.
@@ -63,13 +64,13 @@ pub(super) struct Connection {
     wire: Arc<Wire>,
     peer: RmcpPeer<RoleClient>,
     revision: ProtocolVersion,
-    /// Whether the server may have arguments sent as HTTP headers.
+    /// Whether the server may get arguments as HTTP headers.
     has_headers: bool,
-    /// The tools of the last list that do.
+    /// The tools of the last list whose arguments go along as headers.
     param_headers: Mutex<HashMap<String, ParamHeaders>>,
     /// The tools of the last list that may be called as tasks.
     as_tasks: Mutex<HashMap<String, Support>>,
-    /// What was left out of the last list.
+    /// The tools that were left out of the last list, and the limit that cut it.
     left_out: Mutex<(Vec<LeftOut>, Option<String>)>,
     /// Ends rmcp's side.
     stop: CancellationToken,
@@ -77,7 +78,7 @@ pub(super) struct Connection {
     ended: CancellationToken,
     closed: watch::Receiver<Option<String>>,
     child: Option<Child>,
-    /// Tells the server of calls that were dropped.
+    /// Sends the cancellations of dropped calls.
     cancellations: TaskTracker,
     runtime: Handle,
     /// Watches over rmcp's side and listens for changes; aborted on drop.
@@ -85,7 +86,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Takes over what rmcp has connected. `stop` is what it was started with.
+    /// Takes over the service that rmcp has connected. `stop` is the token that it was started
+    /// with.
     pub(super) fn new(
         backend: BackendName,
         wire: Arc<Wire>,
@@ -128,7 +130,7 @@ impl Connection {
         }
     }
 
-    /// The revision that was agreed on.
+    /// The revision that the handshake agreed on.
     pub(super) fn revision(&self) -> &ProtocolVersion {
         &self.revision
     }
@@ -190,7 +192,7 @@ impl Connection {
         Ok(Arc::new(catalog))
     }
 
-    /// Tells of tools that were left out, unless the list before had the same.
+    /// Logs the tools that were left out, unless the list before left out the same.
     fn tell(&self, left_out: Vec<LeftOut>, cut: Option<String>) {
         let mut told = lock(&self.left_out);
         let news = (left_out, cut);
@@ -220,7 +222,8 @@ impl Connection {
         };
         let support = lock(&self.as_tasks).get(tool).copied();
         let takes_tasks = self.wire.handshake().takes_tasks;
-        // Where it may be one, too: a task can be asked for after a crash, a plain call is lost.
+        // A task also where the tool merely may be one: after a crash of the bridge, a task can be
+        // asked for, but a plain call is lost.
         let ttl = support.filter(|_| takes_tasks).map(|_| tasks::TTL);
         let asked = Arc::clone(&call.request);
         let exchange = Exchange::of_call(asked, headers, call.progress.clone(), ttl);
@@ -266,7 +269,7 @@ impl Connection {
         let mut pending = Pending { connection: self, id: Some(id.clone()) };
         let response = handle.await_response().await;
         pending.answered();
-        // What rmcp ended by itself has left its place.
+        // A request that rmcp ended by itself still has its entry here.
         self.wire.forget(&id);
         match (exchange.take_outcome(), response) {
             (Some(outcome), _) => outcome,
@@ -275,12 +278,12 @@ impl Connection {
         }
     }
 
-    /// Sends a request for whose answer nobody waits.
+    /// Sends a request without waiting for the answer, which may take at most `within`.
     pub(super) fn send_aside(&self, request: ClientRequest, within: Duration) {
         let (peer, wire) = (self.peer.clone(), Arc::clone(&self.wire));
         let send = async move {
             let sent = peer.send_cancellable_request(request, PeerRequestOptions::no_options());
-            // There is nobody to tell on a connection that has ended.
+            // The connection has ended, so the request cannot be sent.
             let Ok(handle) = sent.await else { return };
             let id = handle.id.clone();
             let _answer = timeout(within, handle.await_response()).await.is_ok();
@@ -293,7 +296,7 @@ impl Connection {
         &self.wire
     }
 
-    /// Ends when nothing can be asked here any more.
+    /// Ends when the connection takes no more requests.
     pub(super) async fn over(&self) {
         self.ended.cancelled().await;
     }
@@ -302,7 +305,7 @@ impl Connection {
         self.ended.is_cancelled() || self.peer.is_transport_closed()
     }
 
-    /// What it means that rmcp ended a request by itself.
+    /// The error of a call whose request rmcp ended by itself.
     fn unanswered(&self, exchange: &Exchange, error: &ServiceError) -> CallError {
         let why = match error {
             ServiceError::TransportSend(error) => http::words(error),
@@ -396,7 +399,7 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// The answer that `result`, the whole result of a call, stands for.
+/// Turns `result`, the whole result of a call, into an answer.
 pub(super) fn complete(result: &RawValue) -> Result<Answer, CallError> {
     match string_member(result.get(), "resultType").as_deref() {
         None | Some("complete") => {
@@ -413,12 +416,12 @@ pub(super) fn complete(result: &RawValue) -> Result<Answer, CallError> {
     }
 }
 
-/// A panic elsewhere cannot leave what is kept here half changed.
+/// Ignores poison: a panic elsewhere cannot leave the guarded values half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }
 
-/// Waits for the end of rmcp's side and tells why it came.
+/// Waits for the end of rmcp's side and notes the reason.
 async fn watch_over(
     running: RunningService<RoleClient, Handler>,
     wire: Arc<Wire>,
@@ -439,14 +442,14 @@ async fn watch_over(
     };
     closed.send_replace(Some(why));
     if !ended.is_cancelled() {
-        // Calls that still have their answers coming get them.
+        // Let the calls whose answers are still coming get them.
         let _quit = over.await.is_ok();
         ended.cancel();
     }
 }
 
-/// A request without an answer. Dropped, it tells the server that nobody waits any more; rmcp does
-/// that for its typed calls alone.
+/// A request without an answer. On drop, it sends the server a cancellation; rmcp does that for its
+/// typed calls alone.
 struct Pending<'a> {
     connection: &'a Connection,
     id: Option<RequestId>,
@@ -468,7 +471,7 @@ impl Drop for Pending<'_> {
         let notification = CancelledNotification::new(params);
         let peer = peer.clone();
         let send = async move {
-            // There is nobody to cancel for on a connection that has ended.
+            // If the connection has ended, there is nothing to cancel.
             let _sent = peer.send_notification(notification.into()).await.is_ok();
         };
         cancellations.spawn_on(send, runtime);

@@ -1,7 +1,7 @@
-//! What a server may ask of us and tell us: a ping is answered, everything else that a server can
-//! ask is refused, and a changed catalog is noted.
+//! Handles requests and notifications of a server: answers a ping, refuses every other request, and
+//! notes a changed catalog.
 //!
-//! Must not: ask a person or a model anything; nobody sits at a bridge.
+//! Must not: ask a person or a model anything: a bridge runs unattended.
 
 #![expect(
     deprecated,
@@ -23,7 +23,7 @@ use rmcp::{
 use super::raw::Wire;
 use crate::model::ids::BackendName;
 
-/// Our side of one connection.
+/// The bridge's side of one connection.
 pub(super) struct Handler {
     pub(super) backend: BackendName,
     pub(super) wire: Arc<Wire>,
@@ -33,7 +33,7 @@ impl ClientHandler for Handler {
     fn get_info(&self) -> ClientConfig {
         let mut info = Implementation::new("mantyx-bridge", env!("CARGO_PKG_VERSION"));
         info.title = Some("MANTYX bridge".to_owned());
-        // There is nothing that a server could ask of us, but it may make a task of a call.
+        // No capability for requests of a server, but a server may turn a call into a task.
         let mut capabilities = ClientCapabilities::default();
         let tasks = (TASKS_EXTENSION_ID.to_owned(), JsonObject::new());
         capabilities.extensions = Some(ExtensionCapabilities::from([tasks]));

@@ -1,5 +1,5 @@
-//! The Streamable HTTP client under rmcp's transport: one POST a message, answered with JSON or an
-//! event stream, and the standing GET stream of a session.
+//! The Streamable HTTP client under rmcp's transport. It sends one POST for each message, reads
+//! JSON or an event stream as the reply, and opens the standing GET stream of a session.
 //!
 //! Must not: follow a redirect to another origin (the headers carry secrets), read a body without
 //! a limit, or retry a request whose first try may have run.
@@ -56,13 +56,13 @@ const JSON_OR_EVENTS: HeaderValue = HeaderValue::from_static("application/json, 
 
 type Answered<T> = Result<T, StreamableHttpError<Failure>>;
 
-/// Something went wrong between the server and us; the text is for operators.
+/// A failure between the server and the bridge; the text is for operators.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum Failure {
     /// The request or the response was lost on the way.
     #[error("{0}")]
     Lost(String),
-    /// The request was not sent for want of a token, or was refused with a new one.
+    /// The request was not sent because there is no token, or the server refused a new token.
     #[error(transparent)]
     Token(#[from] TokenError),
     /// The response cannot be read.
@@ -70,7 +70,7 @@ pub(super) enum Failure {
     Unreadable(String),
     #[error("the reply is not read: {0}")]
     NotRead(NotRead),
-    /// The server, or something before it, refused the request.
+    /// The server, or a gateway before it, refused the request.
     #[error("{text}")]
     Status { status: StatusCode, text: String },
 }
@@ -136,7 +136,7 @@ impl StreamableHttpClient for Http {
             && let Some(exchange) = &exchange
         {
             if matches!(error, StreamableHttpError::SessionExpired) {
-                // The server did not look at the request; rmcp sends it again.
+                // The server did not process the request; rmcp sends it again.
                 exchange.set_written(false);
             } else if let StreamableHttpError::Client(failure) = error {
                 failure.tell(exchange);
@@ -195,7 +195,7 @@ impl StreamableHttpClient for Http {
                 shared.wire.lose(format!("the server ended the session (HTTP {status})"));
                 return Err(StreamableHttpError::SessionExpired);
             }
-            // A server need not have such a stream.
+            // The standing stream is optional for a server.
             return Err(StreamableHttpError::ServerDoesNotSupportSse);
         }
         shared.standing.opened();
@@ -274,8 +274,8 @@ impl Shared {
         }
     }
 
-    /// The JSON-RPC error in the body of a failed request. Many servers leave out the id there,
-    /// and rmcp, which drops such errors, would wait for ever.
+    /// The JSON-RPC error in the body of a failed request. Many servers leave out the id there.
+    /// rmcp drops errors without an id and would wait for ever, so the id is added.
     fn refused(
         &self,
         message: &ClientJsonRpcMessage,
@@ -283,7 +283,7 @@ impl Shared {
         body: &str,
     ) -> Option<rmcp::model::ServerJsonRpcMessage> {
         let JsonRpcMessage::Request(request) = message else { return None };
-        // These two are about our headers and may repeat them.
+        // The body may repeat the configured headers, which are secrets, so it goes no further.
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             return None;
         }
@@ -306,7 +306,7 @@ impl Shared {
         None
     }
 
-    /// The configured headers, and over them those of the protocol.
+    /// The configured headers, overridden by those of the protocol.
     fn headers_with(
         &self,
         session: Option<&str>,
@@ -337,7 +337,7 @@ fn header_value(text: &str) -> Answered<HeaderValue> {
         .map_err(|_invalid| reply::invalid("the server sent an id that no header can carry"))
 }
 
-/// What a transport's error says, without rmcp's words around ours.
+/// The text of a transport's error, without rmcp's words around it.
 pub(super) fn words(error: &DynamicTransportError) -> String {
     match error.error.downcast_ref::<StreamableHttpError<Failure>>() {
         Some(StreamableHttpError::Client(failure)) => failure.to_string(),
@@ -346,7 +346,7 @@ pub(super) fn words(error: &DynamicTransportError) -> String {
 }
 
 impl Failure {
-    /// Whether there is a server that might take another request.
+    /// Whether the failure comes from a server, which might accept another request.
     pub(super) fn is_by_server(&self) -> bool {
         self.kind() == PeerErrorKind::Protocol
     }
@@ -362,8 +362,8 @@ impl Failure {
         }
     }
 
-    /// Whether this is how a server of the older HTTP+SSE transport answers the first POST of
-    /// Streamable HTTP, as the specification has it.
+    /// Whether the failure is the answer of a server with the older HTTP+SSE transport to the
+    /// first POST of Streamable HTTP, by the specification.
     pub(super) fn may_be_older(&self) -> bool {
         let Self::Status { status, .. } = self else { return false };
         matches!(
@@ -372,7 +372,7 @@ impl Failure {
         )
     }
 
-    /// Tells the exchange whose request failed, and ends it where the failure is an answer.
+    /// Notes the failure in the exchange, and ends the exchange if the failure is an answer.
     pub(super) fn tell(&self, exchange: &Exchange) {
         exchange.fail(self.kind());
         if let Some(error) = self.call_error() {
@@ -380,18 +380,18 @@ impl Failure {
         }
     }
 
-    /// What it means for the call whose request failed, where it is more than a lost connection.
+    /// The error of the call whose request failed; `None` if the connection was merely lost.
     fn call_error(&self) -> Option<CallError> {
         match self {
             Self::Unreadable(why) => Some(CallError::Unreadable(why.clone())),
             Self::NotRead(why) => Some(CallError::NotRead(*why)),
-            // The server behind a gateway that gave up on it may have done its work.
+            // A gateway gave up waiting, but the server behind it may have run the tool.
             Self::Status {
                 status: StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT, ..
             }
             | Self::Lost(_)
             | Self::Token(_) => None,
-            // The body may hold what is not meant for the model.
+            // Without the body, which may hold text that is not meant for the model.
             Self::Status { status, .. } => Some(CallError::Refused(format!("HTTP {status}"))),
         }
     }

@@ -1,5 +1,5 @@
-//! Cuts a child's output into lines, in bounded memory: what is longer than the limit is read past,
-//! and only the id of the JSON-RPC message in it is kept, so that its call can be told.
+//! Cuts a child's output into lines, in bounded memory. A line over the limit is skipped. Only the
+//! id of its JSON-RPC message is kept, so that the call which it answers gets an error.
 //!
 //! Must not: do IO, or know what a line means.
 
@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 
 use bytes::{Bytes, BytesMut};
 
-/// What stood between two line ends.
+/// A line, or a note of one that was too long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Line {
     /// A line without its end, never empty.
@@ -26,7 +26,7 @@ pub(super) struct Lines {
     buffer: BytesMut,
     /// How far `buffer` has been searched.
     searched: usize,
-    /// Set while the rest of a line that is too long is read past.
+    /// Set while the rest of a line that is too long is skipped.
     past: Option<IdFinder>,
     limit: usize,
 }
@@ -77,7 +77,7 @@ impl Lines {
         }
     }
 
-    /// Lets go of what has been searched of a line that is too long.
+    /// Drops the searched part of a line that is too long.
     fn shed(&mut self) {
         if self.past.is_none() && self.buffer.len() > self.limit {
             self.past = Some(IdFinder::default());

@@ -1,5 +1,5 @@
-//! Listens for changes of a server's tools in revision 2026-07-28, where they are told on a
-//! stream that has to be asked for.
+//! Listens for changes of a server's tools in revision 2026-07-28, which reports them on a stream
+//! that the client has to subscribe to.
 //!
 //! Must not: read the catalog.
 
@@ -17,7 +17,7 @@ use crate::model::ids::BackendName;
 
 const SHORTEST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// A stream that lived this long was no failure.
+/// If a stream lived this long, its end does not count as a failure.
 const LIVED: Duration = Duration::from_secs(10);
 
 /// Listens for as long as the connection lives.
@@ -30,7 +30,7 @@ pub(super) async fn for_changes(backend: BackendName, peer: Peer<RoleClient>, wi
         match peer.listen(filter).await {
             Ok(mut subscription) => {
                 if !first {
-                    // Nobody listened in between.
+                    // A change between the two streams would be lost, so refresh.
                     wire.changed.notify_one();
                 }
                 first = false;
@@ -82,7 +82,8 @@ impl Waits {
         }
         let most = SHORTEST_WAIT.saturating_mul(1 << self.failures.min(16)).min(LONGEST_WAIT);
         self.failures += 1;
-        // Never at once: a server that ends every stream would be asked without pause.
+        // Never zero: otherwise the bridge would reconnect without pause to a server that ends
+        // every stream.
         SHORTEST_WAIT.mul_f64(0.5).max(most.mul_f64(draw))
     }
 }

@@ -1,4 +1,4 @@
-//! Puts the pages of `tools/list` together, within limits that no honest server meets.
+//! Joins the pages of `tools/list`, within limits that only a broken or hostile server reaches.
 //!
 //! Must not: do IO, or look into a tool.
 
@@ -13,8 +13,8 @@ use crate::model::{
 
 /// The most pages that are asked for.
 const MOST_PAGES: usize = 1_000;
-/// The most tools that are read of one server. Of these, [`limits::MAX_TOOLS`] are offered, and those
-/// beyond are named in the log; what is behind all of them is not even read, as a list need not end.
+/// The most tools that are read of one server. Of these, [`limits::MAX_TOOLS`] are offered, and the
+/// log names the others. Tools beyond this limit are not read at all, as a list may have no end.
 const MOST_TOOLS: usize = 10_000;
 const _: () = assert!(MOST_TOOLS > limits::MAX_TOOLS);
 /// The most bytes that the tools of one server may take.
@@ -35,9 +35,9 @@ pub(super) enum Next {
     Done,
     /// Ask for the page with this cursor.
     Page(String),
-    /// The server leads in a circle: it gave this cursor before.
+    /// The server repeats itself: it gave this cursor before.
     Circle(String),
-    /// There is more, which is not read. What has been read is good.
+    /// A limit is reached. The pages so far are valid; the rest is not read.
     Full(Full),
 }
 
@@ -83,7 +83,7 @@ impl Pages {
             }
             None => return Ok(Next::Done),
         };
-        // An empty cursor is what some servers put where none is due.
+        // Some servers send an empty cursor on the last page.
         if cursor.is_empty() {
             return Ok(Next::Done);
         }

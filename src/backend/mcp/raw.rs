@@ -1,7 +1,7 @@
-//! What passes through rmcp without being changed by it. rmcp's own types drop unknown fields,
-//! refuse a whole message for one number out of range, and rewrite the rest; so the transports
-//! keep the text of results here, hand rmcp a stand-in that it can always read, and put the text
-//! of arguments into its requests.
+//! Carries arguments and results past rmcp, verbatim. rmcp's own types drop unknown fields, refuse
+//! a whole message for one number out of range, and rewrite the rest. So the transports keep the
+//! text of results here and give rmcp a stand-in that it can always read. They also put the text
+//! of arguments into rmcp's requests.
 //!
 //! Must not: do IO, or know which transport carries a message.
 
@@ -39,22 +39,23 @@ use watched::Watched;
 const PROGRESS: &str = "notifications/progress";
 const TOKEN: &str = "progressToken";
 
-/// One request whose result is wanted as text.
+/// One request whose result is kept as text.
 #[derive(Debug, Default)]
 pub(super) struct Exchange {
-    /// The call whose arguments go out in place of the request's own.
+    /// The call whose arguments replace those of rmcp's request.
     call: Option<Arc<CallRequest>>,
-    /// What of them goes along as HTTP headers: names and values.
+    /// The arguments that go along as HTTP headers: names and values.
     headers: Vec<(String, String)>,
-    /// The call is wanted as a task (2025-11-25) that is kept for so many milliseconds.
+    /// Asks the server to run the call as a task (2025-11-25) and to keep it for this many
+    /// milliseconds.
     task_ttl: Option<u64>,
-    /// Touched when the server says that it is getting on with the request.
+    /// Touched when the server reports progress of the request.
     progress: Progress,
-    /// What the server calls the request in its notifications of progress.
+    /// The progress token by which the server names the request in its notifications.
     token: OnceLock<i64>,
     /// Whether the server may have received the request.
     written: AtomicBool,
-    /// The code of the JSON-RPC error that was the answer.
+    /// The code of the JSON-RPC error, if the server answered with one.
     code: OnceLock<i32>,
     /// How the transport failed.
     failure: OnceLock<PeerErrorKind>,
@@ -65,17 +66,17 @@ pub(super) struct Exchange {
 #[derive(Debug, Clone)]
 pub(super) struct Marker(pub(super) Arc<Exchange>);
 
-/// The state of one connection that its transport and its user share.
+/// The state of one connection, shared by its transport and the code that makes its calls.
 #[derive(Debug, Default)]
 pub(super) struct Wire {
-    /// Which responses are expected, by the id of the request. rmcp numbers its requests.
+    /// The expected responses, by the id of the request. rmcp numbers its requests.
     waiting: Mutex<HashMap<i64, Waiting>>,
     /// The tasks that are followed.
     watched: Mutex<Vec<Arc<Watched>>>,
     handshake: Mutex<Handshake>,
     /// The server's tools may differ from those that were last listed.
     pub(super) changed: Notify,
-    /// Why the connection cannot be used any more.
+    /// Why the connection has become unusable, if it has.
     lost: watch::Sender<Option<String>>,
 }
 
@@ -83,18 +84,18 @@ pub(super) struct Wire {
 enum Waiting {
     Exchange(Arc<Exchange>),
     Handshake(handshake::Kind),
-    /// rmcp wants its own types: it asked by itself.
+    /// rmcp sent the request by itself and reads the response with its own types.
     Typed,
 }
 
-/// What became of a message of the server.
+/// How to treat a message of the server.
 #[derive(Debug)]
 pub(super) enum Incoming {
     /// rmcp gets this.
     Message(Box<ServerJsonRpcMessage>),
-    /// It answers nothing that is still waited for, or says nothing.
+    /// The message answers no request that still waits, or has no content; the text says which.
     Ignored(&'static str),
-    /// It is no JSON-RPC message.
+    /// The text is no JSON-RPC message.
     Garbage,
 }
 
@@ -114,7 +115,7 @@ impl Exchange {
         Arc::new(Self { call: Some(call), headers, task_ttl, progress, ..Self::default() })
     }
 
-    /// A call that another connection made: there is only its progress to tell of.
+    /// A call that an earlier connection made: only its progress is reported here.
     pub(super) fn of_the_past(progress: Progress) -> Arc<Self> {
         Arc::new(Self { progress, ..Self::default() })
     }
@@ -124,7 +125,7 @@ impl Exchange {
         &self.headers
     }
 
-    /// Says whether the server may have received the request.
+    /// Notes whether the server may have received the request.
     pub(super) fn set_written(&self, written: bool) {
         self.written.store(written, Ordering::Release);
     }
@@ -145,7 +146,7 @@ impl Exchange {
         self.settle(Err(CallError::Refused(format!("{message} (JSON-RPC error {code})"))));
     }
 
-    /// The code of the JSON-RPC error that was the answer, if that was the answer.
+    /// The code of the JSON-RPC error, if the server answered with one.
     pub(super) fn refusal(&self) -> Option<i32> {
         self.code.get().copied()
     }
@@ -169,14 +170,15 @@ impl Exchange {
         self.token.get() == Some(&token)
     }
 
-    /// How the exchange ended, once.
+    /// Takes the outcome of the exchange; `None` if there is none yet, or if it was taken before.
     pub(super) fn take_outcome(&self) -> Option<Result<Box<RawValue>, CallError>> {
         lock(&self.outcome).take()
     }
 }
 
 impl Wire {
-    /// The text of a message for the server, on one line; its response is then expected.
+    /// The text of a message for the server, on one line. If it is a request, notes that its
+    /// response is expected.
     pub(super) fn outgoing(
         &self,
         message: &ClientJsonRpcMessage,
@@ -209,7 +211,7 @@ impl Wire {
         }
     }
 
-    /// Takes a message of the server.
+    /// Handles a message of the server.
     pub(super) fn incoming(&self, text: &str) -> Incoming {
         let Some(envelope) = Envelope::read(text) else { return Incoming::Garbage };
         if let Some(method) = &envelope.method {
@@ -238,7 +240,8 @@ impl Wire {
                 let mut handshake = lock(&self.handshake);
                 let message = handshake.take(kind, text, id, envelope.result);
                 if handshake.take_repeated() {
-                    // The server lost its state and may have come back as another version.
+                    // The server lost its state, and may have restarted as another version with
+                    // other tools.
                     self.changed.notify_one();
                 }
                 message
@@ -249,7 +252,7 @@ impl Wire {
         Incoming::Message(Box::new(message))
     }
 
-    /// Ends the request `id`, whose response is not read.
+    /// Ends the request `id`, whose response was not read for the reason `why`.
     pub(super) fn not_read(&self, id: &RequestId, why: NotRead) -> Option<ServerJsonRpcMessage> {
         let id = number(id)?;
         if let Waiting::Exchange(exchange) = lock(&self.waiting).remove(&id)? {
@@ -258,14 +261,14 @@ impl Wire {
         Some(unreadable(id, &why.to_string()))
     }
 
-    /// No response to `id` is expected any more.
+    /// Stops expecting a response to `id`.
     pub(super) fn forget(&self, id: &RequestId) {
         if let Some(id) = number(id) {
             lock(&self.waiting).remove(&id);
         }
     }
 
-    /// What the latest handshake told.
+    /// What the server said in the latest handshake.
     pub(super) fn handshake(&self) -> MutexGuard<'_, Handshake> {
         lock(&self.handshake)
     }
@@ -283,7 +286,7 @@ impl Wire {
     pub(super) async fn lost(&self) -> String {
         let mut lost = self.lost.subscribe();
         let why = lost.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
-        // The sender lives as long as `self`, so that there always is a reason.
+        // The sender lives as long as `self`, so there always is a reason.
         why.unwrap_or_default()
     }
 
@@ -292,8 +295,8 @@ impl Wire {
         self.lost.borrow().clone()
     }
 
-    /// Touches the call that a notification of progress is about. What else it says is nothing
-    /// that rmcp or MANTYX would ask for, and it may be anything.
+    /// Touches the call that a notification of progress is about. The rest of the notification is
+    /// not read: neither rmcp nor MANTYX needs it, and its content may be malformed.
     fn progressed(&self, text: &str) {
         let params = Members::read(text).ok().and_then(|message| message.get("params"));
         let token = params.and_then(|params| Members::read(params.get()).ok()?.get(TOKEN));
@@ -326,14 +329,15 @@ impl Wire {
             },
         };
         if matches!(kind, Waiting::Handshake(_)) {
-            // rmcp takes the late answer to an attempt that it gave up for a violation.
+            // rmcp takes the late answer to an abandoned attempt for a violation of the
+            // protocol, so do not expect that answer any more.
             waiting.retain(|_, other| !matches!(other, Waiting::Handshake(_)));
         }
         waiting.insert(id, kind);
     }
 
-    /// A response that does not say what it answers: the server could not read the request. rmcp
-    /// drops it, and its request would wait for ever.
+    /// Handles an error response without an id, which means that the server could not read the
+    /// request. rmcp drops such a response, and its request would wait for ever.
     fn without_id(&self, envelope: &Envelope<'_>) -> Incoming {
         let mut waiting = lock(&self.waiting);
         if waiting.len() == 1
@@ -353,7 +357,7 @@ impl Wire {
     }
 }
 
-/// The parts of a JSON-RPC message, none of them looked into.
+/// The parts of a JSON-RPC message, each still unparsed.
 struct Envelope<'a> {
     id: Option<RequestId>,
     method: Option<Cow<'a, str>>,
@@ -377,8 +381,8 @@ impl<'a> Envelope<'a> {
         if let Ok(message) = serde_json::from_str(text) {
             return Incoming::Message(Box::new(message));
         }
-        // Its parameters are not what rmcp expects. Without them, a request is refused and the
-        // notifications that matter here are understood.
+        // rmcp cannot read the parameters. Drop them: rmcp then refuses a request, and still
+        // understands the notifications that matter here.
         let bare = match &self.id {
             Some(id) => serde_json::json!({ "jsonrpc": "2.0", "id": id, "method": method }),
             None => serde_json::json!({ "jsonrpc": "2.0", "method": method }),
@@ -389,7 +393,7 @@ impl<'a> Envelope<'a> {
         }
     }
 
-    /// Puts the outcome into `exchange`; what comes back tells rmcp that the request has ended.
+    /// Puts the outcome into `exchange`; returns a message that tells rmcp that the request ended.
     fn settle(&self, id: i64, exchange: &Exchange) -> ServerJsonRpcMessage {
         if let Some(error) = self.error {
             let (code, message) = error_of(error);
@@ -445,7 +449,7 @@ fn encode_call(
     let task = exchange.task_ttl.map(|ttl| Task { ttl });
     let params = Params { meta, name, arguments, task };
     let mut text = serde_json::to_vec(&Call { jsonrpc: "2.0", id, method: "tools/call", params })?;
-    // In JSON, a raw line end can only stand between tokens.
+    // Valid JSON has raw line ends between tokens only, so a space in their place changes no value.
     for byte in text.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
         *byte = b' ';
     }
@@ -458,7 +462,7 @@ pub(super) fn exchange_of(message: &ClientJsonRpcMessage) -> Option<Arc<Exchange
     request.request.extensions().get::<Marker>().map(|marker| Arc::clone(&marker.0))
 }
 
-/// Whether the server does nothing but say what it has, so that the message may be sent twice.
+/// Whether the message only reads from the server, so that it may be sent twice.
 pub(super) fn only_reads(message: &ClientJsonRpcMessage) -> bool {
     let JsonRpcMessage::Request(request) = message else { return false };
     match &request.request {
@@ -471,7 +475,7 @@ pub(super) fn only_reads(message: &ClientJsonRpcMessage) -> bool {
     }
 }
 
-/// A response id as rmcp made it: some servers answer `"7"` to `7`.
+/// The id of a response as rmcp's number: some servers answer `"7"` to `7`.
 fn number(id: &RequestId) -> Option<i64> {
     match id {
         RequestId::Number(number) => Some(*number),
@@ -484,7 +488,7 @@ fn unreadable(id: i64, why: &str) -> ServerJsonRpcMessage {
     JsonRpcMessage::error(error, Some(RequestId::Number(id)))
 }
 
-/// A panic elsewhere cannot leave these maps and slots half changed.
+/// Ignores poison: a panic elsewhere cannot leave these maps and slots half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }

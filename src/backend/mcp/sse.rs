@@ -1,7 +1,7 @@
-//! The older HTTP transport (2024-11-05): one GET whose event stream brings everything that the
-//! server says, and a POST for each message to it, at the address that the stream names first.
+//! The older HTTP transport (2024-11-05). One GET opens an event stream that carries everything the
+//! server sends. Each message to the server is a POST to the address that the stream names first.
 //!
-//! Must not: reconnect (the supervisor dials anew), or send anything to another origin than the
+//! Must not: reconnect (the supervisor dials again), or send anything to another origin than the
 //! configured one, whatever address the stream names.
 
 use std::{sync::Arc, time::Duration};
@@ -28,8 +28,8 @@ use crate::{backend::address, http_client, model::ids::BackendName};
 /// How long the stream may take to name the address for messages; a server names it at once.
 const ADDRESS_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a POST may take. Some servers answer it only when the tool has run, so this is more
-/// than any call is given; it ends those that nobody waits for any more.
+/// How long a POST may take. Some servers answer it only when the tool has run, so this is longer
+/// than any call may take. It ends POSTs whose calls are gone.
 const POST_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// One connection, seen by rmcp as a transport.
@@ -48,7 +48,7 @@ struct Shared {
 }
 
 impl Sse {
-    /// Opens the stream and learns where messages go.
+    /// Opens the stream and waits for the address to send messages to.
     pub(super) async fn open(
         backend: BackendName,
         endpoint: Arc<Endpoint>,
@@ -73,7 +73,7 @@ impl Sse {
         if !streamable::is_events(&response) {
             return Err(Failure::Unreadable("it answers with no event stream".to_owned()));
         }
-        // After redirects, which stay with the origin.
+        // The address after redirects, all of which stay on the origin.
         let base = response.url().clone();
         let mut events = Source::reading_past(response);
         loop {
@@ -97,7 +97,7 @@ impl Sse {
     }
 }
 
-/// The address that a stream at `base` names, if it is one that the configured headers may go to.
+/// The address that a stream at `base` names, if the configured headers may be sent there.
 fn own_address(base: &Url, named: &str) -> Result<Url, Failure> {
     let named = base.join(named).ok().filter(|named| address::is_own(base, named));
     named.ok_or_else(|| {
@@ -183,8 +183,8 @@ impl Shared {
             }
         };
         let status = response.status();
-        // Read to the end, so that the connection can be used again. The answer does not stand
-        // here but in the stream.
+        // Read to the end, so that the connection can be reused. The answer is not in this body: it
+        // comes on the stream.
         let body = http_client::body(response, streamable::ERROR_LIMIT).await.unwrap_or_default();
         if status.is_success() {
             return Ok(());
@@ -193,7 +193,7 @@ impl Shared {
         if is_unknown_session(status, &String::from_utf8_lossy(&body)) {
             self.wire.lose(format!("the server has forgotten the connection (HTTP {status})"));
             if let Some(exchange) = exchange {
-                // It did not look at the message.
+                // The server did not process the message.
                 exchange.set_written(false);
             }
         } else if let Some(exchange) = exchange {

@@ -36,10 +36,10 @@ use crate::{
     model::ids::BackendName,
 };
 
-/// How many bytes of messages may wait for a server that does not read its stdin; one message may in
-/// any case. How many calls there are at a time is the backend's to say.
+/// How many bytes of messages may wait for a server that does not read its stdin. One message may
+/// always wait. The backend's settings bound the number of calls at a time.
 const QUEUE: usize = 16 << 20;
-/// What a waiting message takes beside its text.
+/// The bytes that a waiting message counts in addition to its text.
 const OVERHEAD: usize = 1 << 10;
 
 /// The two pipes of a child, seen by rmcp as a transport.
@@ -48,14 +48,14 @@ pub(super) struct Stdio<R, W> {
     wire: Arc<Wire>,
     /// Taken when the transport is dropped.
     reader: Option<R>,
-    /// Gets the reader then: a server that finds its stdout closed before its stdin may fail.
+    /// Gets the reader then: a server may fail if its stdout closes before its stdin.
     rest: Option<oneshot::Sender<R>>,
     lines: Lines,
-    /// For a line that is there in part.
+    /// The budget of a partly received line.
     held: budget::Held,
     writer: Arc<Mutex<Option<W>>>,
-    /// Ends when the message before has been written: messages keep their order although rmcp
-    /// writes each in a task of its own.
+    /// Ends when the message before has been written. So messages keep their order, although
+    /// rmcp writes each in a task of its own.
     turn: oneshot::Receiver<()>,
     /// Bytes of messages that are not written yet.
     queued: Arc<AtomicUsize>,
@@ -63,7 +63,7 @@ pub(super) struct Stdio<R, W> {
 }
 
 impl<R, W> Stdio<R, W> {
-    /// The transport, and what gives the reader back when it is dropped.
+    /// The transport, and a receiver that gets the reader when the transport is dropped.
     pub(super) fn new(
         backend: BackendName,
         wire: Arc<Wire>,
@@ -157,7 +157,7 @@ where
             };
             let mut text = text?;
             text.push(b'\n');
-            // It never gets a value: it ends when the one before lets go of its sender.
+            // No value is ever sent: the wait ends when the message before drops its sender.
             let _ended = turn.await;
             let mut writer = writer.lock().await;
             let Some(writer) = writer.as_mut() else {
@@ -174,7 +174,7 @@ where
             if outcome.is_err()
                 && let Some(exchange) = &exchange
             {
-                // Without its end, the server cannot have understood the line.
+                // The line has no end, so the server cannot have read it as a message.
                 exchange.set_written(false);
             }
             drop((written, place));
@@ -204,7 +204,7 @@ where
     }
 
     async fn close(&mut self) -> Result<(), io::Error> {
-        // A write that is stuck holds the lock; it ends, and stdin with it, when rmcp drops it.
+        // A stuck write holds the lock. It ends when rmcp drops it, and closes stdin then.
         if let Ok(mut writer) = self.writer.try_lock() {
             *writer = None;
         }
@@ -215,13 +215,13 @@ where
 impl<R, W> Drop for Stdio<R, W> {
     fn drop(&mut self) {
         if let (Some(rest), Some(reader)) = (self.rest.take(), self.reader.take()) {
-            // Without a taker, the reader is dropped here.
+            // If the receiver is gone, the reader is dropped here.
             drop(rest.send(reader));
         }
     }
 }
 
-/// The room of a message in the queue of those to write, given back on drop.
+/// The bytes that a waiting message takes in the queue; released on drop.
 struct Place {
     queued: Arc<AtomicUsize>,
     size: usize,

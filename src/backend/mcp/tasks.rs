@@ -1,8 +1,8 @@
-//! Calls that are tasks: asked for by us (2025-11-25), or made of a call by the server
-//! (2026-07-28, SEP-2663). A task has a name, so it can be asked for after a crash of the bridge,
-//! and it is followed by asking.
+//! Calls that run as tasks: at the bridge's request (2025-11-25), or by the server's own decision
+//! (2026-07-28, SEP-2663). A task has a name, so the bridge can ask for it after a crash. The
+//! bridge follows a task by polling.
 //!
-//! Must not: time out (the caller drops the future), or start anything twice.
+//! Must not: time out (the caller drops the future), or start a task twice.
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,40 +30,40 @@ pub(super) use state::Support;
 use state::{BadTask, Status, Task};
 
 /// How long a server is asked to keep a task, in milliseconds: longer than any call may take, and
-/// than a bridge that crashed is away.
+/// longer than a crashed bridge is away.
 pub(super) const TTL: u64 = 3_600_000;
 
-/// How often a question may fail before it fails for good, and the wait after each: together, a restart of what
-/// stands before the server.
+/// How often a request about a task may fail before the call fails, and the wait after each
+/// failure. Together, they last as long as a restart of a gateway before the server.
 const MAX_MISSES: u32 = 5;
 const MISS_WAIT: Duration = Duration::from_secs(1);
 
-/// The share of a wait that is added to it at random, so that many tasks are not asked for at once.
+/// The share of a wait that is added to it at random, so that many tasks are not polled at once.
 const JITTER: f64 = 0.1;
 
-/// How long a cancellation may take; nobody waits for it.
+/// How long a cancellation may take. It runs in the background.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
 
 const NO_REASON: &str = "the server gives no reason";
 
-/// What a [`Handle`] of ours holds.
+/// The content of a [`Handle`] for an MCP task.
 #[derive(Serialize, Deserialize)]
 struct Named {
     #[serde(rename = "mcpTask")]
     task: String,
 }
 
-/// What may be asked of a task.
+/// A request about a task.
 #[derive(Debug, Clone, Copy)]
 enum Question {
     Status,
-    /// The result of one of 2025-11-25 that has ended; later it comes with the status.
+    /// The result of an ended task of 2025-11-25; in later revisions, the status brings it.
     Result,
 }
 
 /// How a task ended.
 enum End {
-    /// Its result, where it came with the task.
+    /// With the result, if the task's status brought it.
     Completed(Option<Box<RawValue>>),
     Failed {
         message: Option<String>,
@@ -73,7 +73,7 @@ enum End {
     InputRequired(Option<String>),
 }
 
-/// Goes on with a call that was answered with `result`: waits for the task, if it is one.
+/// Finishes a call that the server answered with `result`: if that is a task, waits for its end.
 pub(super) async fn follow(
     connection: &Connection,
     call: &ToolCall,
@@ -89,7 +89,7 @@ pub(super) async fn follow(
     Followed::new(connection, task.id, exchange, Arc::clone(&call.recorder)).outcome(wait).await
 }
 
-/// Goes on with the task that `handle` names, which another connection has started.
+/// Follows the task that `handle` names and that an earlier connection has started.
 pub(super) async fn resume(
     connection: &Connection,
     call: &ToolCall,
@@ -104,7 +104,8 @@ pub(super) async fn resume(
         .await
 }
 
-/// A task that somebody waits for. Dropped before its end, it is cancelled, unless it is only left.
+/// A task that a call waits for. A drop before its end cancels it, unless the bridge is stopping
+/// and will ask for the task after its restart.
 struct Followed<'a> {
     connection: &'a Connection,
     recorder: Arc<dyn Recorder>,
@@ -124,12 +125,12 @@ impl<'a> Followed<'a> {
         Self { connection, recorder, watch, task, ended: false }
     }
 
-    /// What the task comes to. It is first asked for after `wait`.
+    /// The outcome of the task. The first poll is after `wait`.
     async fn outcome(mut self, wait: Duration) -> Result<Answer, CallError> {
         match self.end(wait).await? {
             End::Completed(Some(result)) => complete(&result),
             End::Completed(None) => self.result().await.map_err(|error| match error {
-                // It had completed, so these are not the tool's words.
+                // The task had completed, so a refusal here is not the tool's own error.
                 CallError::Refused(why) => CallError::Unreadable(why),
                 error => error,
             }),
@@ -152,7 +153,7 @@ impl<'a> Followed<'a> {
         }
     }
 
-    /// Asks until the task has ended or cannot go on.
+    /// Polls until the task has ended or cannot continue.
     async fn end(&mut self, mut wait: Duration) -> Result<End, CallError> {
         loop {
             tokio::select! {
@@ -174,7 +175,7 @@ impl<'a> Followed<'a> {
                     self.watch.touch();
                     continue;
                 }
-                // It has not ended, and will be cancelled.
+                // The task has not ended; the drop cancels it.
                 Status::InputRequired => return Ok(End::InputRequired(task.message)),
                 Status::Completed => End::Completed(task.result.map(ToOwned::to_owned)),
                 Status::Failed => {
@@ -188,8 +189,8 @@ impl<'a> Followed<'a> {
         }
     }
 
-    /// Asks, and asks again where that failed on the way: a question does no harm.
-    /// [`CallError::Refused`] is the server's own word.
+    /// Sends a request, and repeats it after a failure on the way: it only reads, so that is safe.
+    /// [`CallError::Refused`] is the server's own refusal.
     async fn ask(&self, question: Question) -> Result<Box<RawValue>, CallError> {
         let mut misses = 0;
         loop {
@@ -212,13 +213,13 @@ impl<'a> Followed<'a> {
         }
     }
 
-    /// The result of an ended task, which did not come with it.
+    /// Fetches the result of an ended task whose status did not bring it.
     async fn result(&self) -> Result<Answer, CallError> {
         complete(&self.ask(Question::Result).await?)
     }
 
-    /// What a failed task of 2025-11-25 says: its result is the tool's error, or the JSON-RPC error
-    /// that the call itself would have had. A server may have kept neither.
+    /// The answer of a failed task of 2025-11-25. Its result is the tool's error, or the JSON-RPC
+    /// error that a plain call would have got. A server may have kept neither.
     async fn failure(&self, message: Option<String>) -> Result<Answer, CallError> {
         match (self.result().await, message) {
             (Ok(Answer::Result { text, .. }), None) if !text.is_empty() => Ok(Answer::Error(text)),
@@ -230,12 +231,12 @@ impl<'a> Followed<'a> {
 }
 
 impl Question {
-    /// Whether the question may still be answered after a refusal with the code `refusal`.
+    /// Whether the same request may succeed after a refusal with the code `refusal`.
     fn is_open(self, refusal: Option<i32>) -> bool {
         match (self, refusal) {
-            // What stands before the server refused, and it has no word in this.
+            // A gateway before the server refused, which knows nothing of tasks.
             (_, None) => true,
-            // The server is in trouble, but does not say that it does not know the task.
+            // An internal error does not mean that the server does not know the task.
             (Self::Status, Some(code)) => code == ErrorCode::INTERNAL_ERROR.0,
             (Self::Result, Some(_)) => false,
         }

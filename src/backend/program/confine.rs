@@ -3,8 +3,8 @@
 //! process outside; or it sees everything but the bridge's own files. It can look into no process
 //! outside in any case.
 //!
-//! Must not: go on where the kernel cannot do it. A sandbox that is only believed in is worse than
-//! none.
+//! Must not: continue if the kernel cannot do it. A sandbox that does not work is worse than none,
+//! since the operator relies on it.
 
 use std::{
     ffi::OsString,
@@ -65,7 +65,7 @@ const SYSTEM: &[&str] = &[
     "/sys/kernel/mm/transparent_hugepage",
 ];
 
-/// The devices that are no hardware.
+/// The devices without hardware behind them.
 const DEVICES: &[&str] =
     &["/dev/full", "/dev/null", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero"];
 
@@ -111,7 +111,7 @@ fn collect_beside(
         if forbidden.iter().any(|forbidden| forbidden.starts_with(&path)) {
             collect_beside(&path, forbidden, beside)?;
         } else if !path.is_symlink() {
-            // A rule for a link would open what it leads to, which may be on the way.
+            // A rule for a link would allow its target, which may be on the way.
             beside.push(path);
         }
     }

@@ -1,6 +1,7 @@
-//! The guard: a process beside the daemon that outlives it for a moment. It is told of every process
-//! group that the daemon starts; when the daemon has died, of whatever, it kills those that are
-//! left. The kernel alone would kill the programs (`launcher`), and not what they have started.
+//! The guard: a process beside the daemon that outlives it for a moment. The daemon reports every
+//! process group that it starts. When the daemon has died, for whatever reason, the guard kills the
+//! groups that are left. The kernel alone would kill the programs (`launcher`), but not the
+//! processes that they have started.
 //!
 //! Must not: kill anything while the daemon lives.
 
@@ -29,7 +30,7 @@ type Id = NonZeroI32;
 /// The groups of this process. Not more than one guard: its end is the process's end.
 static GROUPS: Mutex<Groups> = Mutex::new(Groups { living: BTreeSet::new(), guard: None });
 
-/// The groups that live, and who has been told of them.
+/// The living groups, and the guard that knows them.
 struct Groups {
     living: BTreeSet<Id>,
     guard: Option<Guard>,
@@ -43,7 +44,7 @@ struct Guard {
     line: UnixStream,
 }
 
-/// Has `group` killed when this process dies. `binary` is the daemon's own.
+/// Makes the guard kill `group` when this process dies. `binary` is the daemon's own.
 pub(super) fn add(group: Id, binary: &Path) {
     let mut groups = lock();
     groups.living.insert(group);
@@ -53,7 +54,7 @@ pub(super) fn add(group: Id, binary: &Path) {
     }
 }
 
-/// Takes back what [`add`] said: `group` is gone, and its number may soon be another's.
+/// Undoes [`add`]: `group` is gone, and its number may soon belong to another group.
 pub(super) fn remove(group: Id) {
     let mut groups = lock();
     if groups.living.remove(&group) {
@@ -67,7 +68,7 @@ fn lock() -> MutexGuard<'static, Groups> {
 }
 
 impl Groups {
-    /// Tells the guard, and posts another one in its place if it is dead or deaf.
+    /// Reports a change to the guard. If the guard is dead or does not read, starts another one.
     fn tell(&mut self, sign: char, group: Id) {
         let Some(guard) = &mut self.guard else { return };
         let Err(error) = guard.tell(sign, group) else { return };
@@ -77,8 +78,8 @@ impl Groups {
         self.post(binary);
     }
 
-    /// Starts a guard and tells it all. Without one, programs die with the daemon, and what they
-    /// have started may not.
+    /// Starts a guard and reports all groups to it. Without a guard, programs die with the daemon,
+    /// but the processes that they have started may not.
     fn post(&mut self, binary: PathBuf) {
         let told = Guard::start(binary).and_then(|mut guard| {
             self.living.iter().try_for_each(|group| guard.tell('+', *group))?;
@@ -113,12 +114,12 @@ impl Guard {
     }
 
     fn tell(&mut self, sign: char, group: Id) -> io::Result<()> {
-        // One write: a short line is taken whole or not at all.
+        // One write: the socket takes a short line as a whole or not at all.
         self.line.write_all(format!("{sign}{group}\n").as_bytes())
     }
 }
 
-/// It ends before its stdin does, which it would take for the daemon's end.
+/// Kills the guard before its stdin closes: it would take that for the daemon's end.
 impl Drop for Guard {
     fn drop(&mut self) {
         let _ended = self.process.kill().and_then(|()| self.process.wait()).is_ok();
@@ -129,7 +130,7 @@ impl Drop for Guard {
 /// that are left.
 pub fn stand() -> ExitCode {
     for group in left(io::stdin().lock()) {
-        // It fails where the group has ended by itself.
+        // This fails if the group has ended by itself.
         let group = Pid::from_raw(group.get());
         let _killed = group.map(|group| kill_process_group(group, Signal::KILL).is_ok());
     }
@@ -143,7 +144,7 @@ fn left(mut lines: impl BufRead) -> BTreeSet<Id> {
     let mut line = String::new();
     while lines.read_line(&mut line).is_ok() && line.ends_with('\n') {
         let group = line.trim_end().get(1..).and_then(|id| id.parse::<Id>().ok());
-        // 1 is nobody's program, and -1 would be everyone's.
+        // 1 is no program of a backend, and -1 would mean every process.
         if let Some(group) = group.filter(|group| group.get() > 1) {
             match line.as_bytes().first() {
                 Some(b'+') => groups.insert(group),

@@ -1,5 +1,5 @@
-//! How the bridge's own files are kept from a program: which paths are masked for it, whether this
-//! system lets anything be masked, and what the program can read all the same.
+//! Decides how to hide the bridge's files from a program: which paths to mask, whether this system
+//! allows masks, and what the program can read nevertheless.
 //!
 //! Must not: mask anything itself. The launcher does, in the program's process.
 
@@ -18,16 +18,16 @@ use secrecy::ExposeSecret as _;
 use super::launcher;
 use crate::config::{Confinement, Program, ProgramSandbox};
 
-/// What the launcher is told to keep from a program.
+/// The paths that the launcher hides from a program.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Kept {
-    /// What is hidden by mounts; `None`: there are none.
+    /// The paths hidden by mounts; `None` if the program gets no mounts of its own.
     pub masks: Option<Vec<PathBuf>>,
-    /// What Landlock shuts.
+    /// The paths that Landlock forbids.
     pub forbidden: Vec<PathBuf>,
 }
 
-/// Why a program can read files of the bridge's own.
+/// Why a program can read files of the bridge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Exposure {
     /// The configuration says so.
@@ -105,13 +105,13 @@ pub fn exposure(program: &Program, possible: &Result<(), String>) -> Option<Expo
 /// What [`possible`] found.
 static FOUND: OnceLock<Result<(), String>> = OnceLock::new();
 
-/// What [`possible`] has found, for those who cannot wait.
+/// The result of [`possible`], if it has been called before; for callers that must not block.
 pub(in crate::backend) fn known() -> Option<&'static Result<(), String>> {
     FOUND.get()
 }
 
-/// Whether this system lets files be hidden from programs; if not, why. The first who asks waits for
-/// a program that does nothing.
+/// Whether this system lets files be hidden from programs; if not, why. The first call starts a
+/// program that does nothing, and waits for it.
 pub fn possible(launcher: Option<&Path>) -> Result<(), String> {
     let launcher = launcher.ok_or("the bridge's own binary cannot be found")?;
     FOUND.get_or_init(|| probe(launcher)).clone()
@@ -145,7 +145,7 @@ pub(super) fn kept(program: &Program, file: &Path, possible: bool) -> Kept {
     match &program.sandbox {
         ProgramSandbox::Off => Kept::default(),
         ProgramSandbox::Secrets => {
-            // Landlock has no right over permissions: only a mask keeps them as they are.
+            // Landlock does not cover changes of permissions: only a mask prevents them.
             let hidden = existing(&program.hidden);
             let masks = possible.then(|| masks(&hidden, &in_use(program, file)));
             Kept { masks, forbidden: hidden.into_iter().collect() }
@@ -163,7 +163,7 @@ fn existing(paths: &[PathBuf]) -> BTreeSet<PathBuf> {
     paths.iter().filter_map(|path| path.canonicalize().ok()).collect()
 }
 
-/// The places that the program is to find as they are: where it is, and what it is told of.
+/// The paths that must stay visible to the program: its own file, and those that it is given.
 fn in_use(program: &Program, file: &Path) -> Vec<PathBuf> {
     let of = |key: &str| {
         let own = program.env.get(key).map(|value| PathBuf::from(value.expose_secret()));
@@ -174,7 +174,7 @@ fn in_use(program: &Program, file: &Path) -> Vec<PathBuf> {
     let told = program.args.iter().map(|arg| arg.as_str());
     let told = told.chain(program.env.values().map(|value| value.expose_secret()));
     let told = told.flat_map(paths_in).map(Path::to_owned);
-    // It may be about to make a file: then it needs the directory.
+    // The program may be about to create a file: then it needs the directory.
     let there = |place: PathBuf| place.ancestors().find_map(|place| place.canonicalize().ok());
     places.into_iter().flatten().chain(told).filter_map(there).collect()
 }
@@ -185,8 +185,8 @@ fn paths_in(text: &str) -> impl Iterator<Item = &Path> {
     words.filter(|word| word.starts_with('/')).map(Path::new)
 }
 
-/// What to mask. A mask over a file goes when another file is put in its place; one over the
-/// directory stays. So where a directory has nothing but hidden files in it, it is masked whole.
+/// The paths to mask. A mask over a file disappears if another file replaces it; a mask over the
+/// directory stays. So if a directory has nothing but hidden files in it, it is masked as a whole.
 fn masks(hidden: &BTreeSet<PathBuf>, in_use: &[PathBuf]) -> Vec<PathBuf> {
     let mut masks = hidden.clone();
     for path in hidden {
@@ -215,18 +215,18 @@ fn holds_nothing_else(directory: &Path, hidden: &BTreeSet<PathBuf>) -> bool {
                 Ok(found) if found.is_dir() => {
                     fs::read_dir(&path).is_err() || holds_nothing_else(&path, hidden)
                 }
-                // A pipe is not opened: that would wait for whoever writes.
+                // A pipe is not opened: that would wait for a writer.
                 Ok(found) => found.is_file() && File::open(&path).is_err(),
                 Err(_) => false,
             }
         })
 }
 
-/// What a program that runs can read that is the bridge's own.
+/// The files of the bridge that a running program can read.
 #[derive(Debug, Default)]
 pub(in crate::backend) struct Coverage {
     exposure: Option<Exposure>,
-    /// The files that were masked one by one, as they were then.
+    /// The files that were masked one by one, with their inodes at that time.
     singles: Vec<(PathBuf, Inode)>,
 }
 
@@ -239,7 +239,7 @@ impl Coverage {
         Self { exposure, singles }
     }
 
-    /// Why it can, as it is now.
+    /// Why the program can read files of the bridge at this moment, if it can.
     pub(in crate::backend) fn exposure(&self) -> Option<Exposure> {
         let replaced = || self.singles.iter().find(|(path, then)| file(path) != Some(*then));
         let replaced = || replaced().map(|(path, _)| Exposure::Replaced(path.clone()));

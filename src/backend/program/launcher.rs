@@ -1,6 +1,7 @@
-//! The last step before a server's program, run as a process of its own: it asks the kernel to
-//! kill the program when the daemon dies, whatever the daemon dies of, lets it inherit stdin, stdout
-//! and stderr alone, hides the bridge's own files from it or shuts it in, and becomes the program.
+//! The last step before a server's program, run as a process of its own. It asks the kernel to kill
+//! the program when the daemon dies, for whatever reason. It lets the program inherit stdin, stdout
+//! and stderr alone, and hides the bridge's files from it or sandboxes it. Then it becomes the
+//! program.
 //!
 //! Must not: read the configuration, start threads, or write to stdout, which is the program's.
 
@@ -38,14 +39,14 @@ const MASK: &str = "--mask=";
 /// What precedes a path that Landlock keeps the program from.
 const FORBID: &str = "--forbid=";
 
-/// Says that the program is shut in.
+/// Says that the program is sandboxed by Landlock.
 const SHUT_IN: &str = "--sandbox";
 
-/// What precedes a path that it may then read, or write.
+/// What precedes a path that the sandboxed program may read, or write.
 const READ: &str = "--read=";
 const WRITE: &str = "--write=";
 
-/// How the words on stderr begin of a launcher that could not become the program.
+/// The beginning of the launcher's error on stderr if it could not become the program.
 const APOLOGY: &str = "mantyx-bridge: ";
 
 /// The exit code for a program that could not be started, as shells have it.
@@ -85,7 +86,7 @@ pub(super) fn probe(binary: &Path) -> Vec<OsString> {
         .collect()
 }
 
-/// What the launcher said on stderr when it could not become a program.
+/// The launcher's own error on stderr, after it could not become a program.
 pub(super) fn apology(stderr: &[u8]) -> String {
     let said = String::from_utf8_lossy(stderr);
     said.trim().strip_prefix(APOLOGY).unwrap_or("it ended without a reason").to_owned()
@@ -97,7 +98,7 @@ fn option(name: &str, path: &Path) -> OsString {
     option
 }
 
-/// Whether it was the launcher that ended so, with these words, and not the program.
+/// Whether the launcher ended with this status and stderr, and not the program.
 pub(in crate::backend) fn could_not_start(status: ExitStatus, stderr: &[u8]) -> bool {
     status.code() == Some(CANNOT_START.into()) && stderr.starts_with(APOLOGY.as_bytes())
 }
@@ -112,7 +113,7 @@ pub fn exec(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(order) => order.follow(),
         Err(why) => why.to_owned(),
     };
-    // With stderr closed there is nobody to tell; the exit code says it.
+    // If stderr is closed, the exit code alone reports the failure.
     drop(writeln!(std::io::stderr(), "{APOLOGY}{why}"));
     ExitCode::from(CANNOT_START)
 }
@@ -175,7 +176,7 @@ impl Order {
         if self.parent.is_some_and(|parent| parent != std::os::unix::process::parent_id()) {
             return "the daemon that wanted the program has ended".to_owned();
         }
-        // What the daemon itself inherited from whoever started it is not the program's either.
+        // Descriptors that the daemon itself inherited must not reach the program either.
         close_fds::set_fds_cloexec(3, &[]);
         if let Some(files) = self.files {
             descriptors::give_back(files);
@@ -183,7 +184,7 @@ impl Order {
         if let Err(why) = self.shut_in() {
             return why;
         }
-        // A change of what the process may do can take it back.
+        // Ask again: a change of the process's privileges can clear the request.
         if let Err(error) = die_with_parent() {
             return format!("cannot bind the program's life to the daemon's: {error}");
         }
@@ -191,13 +192,13 @@ impl Order {
         format!("cannot start {}: {error}", self.program.display())
     }
 
-    /// Keeps the process from what the program is not to have.
+    /// Takes from the process what the program must not have.
     fn shut_in(&self) -> Result<(), String> {
         if let Some(masks) = &self.masks {
             mask::enter(masks)?;
         }
         if self.sandbox.is_some() || !self.forbidden.is_empty() {
-            // What Landlock denies, some capabilities allow: to look into other processes, say.
+            // Some capabilities override Landlock, such as to inspect other processes.
             set_no_new_privs(true)
                 .map_err(|error| format!("cannot renounce privileges: {error}"))?;
             powers::keep(CapabilitySet::empty())?;

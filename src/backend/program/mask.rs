@@ -2,7 +2,7 @@
 //! own, in a user namespace of its own, in which an empty file system lies on each of them. The
 //! program has no right over that namespace, so it cannot take the mounts away.
 //!
-//! Must not: go on where a mask could not be made, or start threads.
+//! Must not: continue if a mask could not be made, or start threads.
 
 use std::{
     ffi::OsString,
@@ -52,7 +52,8 @@ pub(super) fn enter(paths: &[PathBuf]) -> Result<(), String> {
     for path in paths {
         mask(path).map_err(|error| cannot(&format!("hide {}", path.display()), &error))?;
     }
-    // The working directory was found before there was a mask, and would lead behind it.
+    // Enter the working directory again: the old one was opened before the masks, and would
+    // lead behind them.
     std::env::set_current_dir(&here)
         .map_err(|error| cannot("go back to its working directory", &error))?;
     powers::keep(if geteuid().is_root() { ROOTS & had } else { CapabilitySet::empty() })
@@ -104,7 +105,7 @@ impl Mapper {
         start().map(Self).map_err(|error| cannot("start the process that maps users", &error))
     }
 
-    /// Has it write the maps, now that there is a namespace.
+    /// Lets the mapper write the maps, now that there is a namespace.
     fn map(mut self) -> Result<(), String> {
         let told = self.0.stdin.take().map(|mut line| line.write_all(b"\n"));
         let ended = self.0.wait();

@@ -1,5 +1,5 @@
-//! Finds a program as a shell would, so that a missing one is told with its cure before anything
-//! is started.
+//! Finds a program as a shell would, so that a missing one is reported, with its remedy, before
+//! anything is started.
 //!
 //! Must not: start anything.
 

@@ -1,6 +1,6 @@
 //! Takes capabilities from the process that is about to become a program, for good.
 //!
-//! Must not: go on where the program could have more of them than it is to keep.
+//! Must not: continue if the program could have more of them than it should keep.
 
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set,
@@ -12,7 +12,7 @@ use rustix::thread::{
 /// the bounding set with every program that it runs, and other users what a program's file grants;
 /// so the bounding set shrinks, too.
 pub(super) fn keep(kept: CapabilitySet) -> Result<(), String> {
-    // A system may refuse any of these: what counts is what is left.
+    // A system may refuse any of these calls: the check of the remaining capabilities decides.
     let _cleared = clear_ambient_capability_set().is_ok();
     for one in every().filter(|one| !kept.contains(*one)) {
         let _removed = remove_capability_from_bounding_set(one).is_ok();

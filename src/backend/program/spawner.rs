@@ -1,5 +1,5 @@
-//! Starts programs on a thread that lives as long as the process. The kernel takes the end of the
-//! *thread* that started a child for the parent's death, and a runtime's threads come and go.
+//! Starts programs on a thread that lives as long as the process. The kernel treats the end of the
+//! *thread* that started a child as the parent's death, and a runtime's threads come and go.
 //!
 //! Must not: know what is started.
 
@@ -29,7 +29,7 @@ pub(super) async fn spawn(mut command: Command) -> io::Result<Started> {
     let (reply, started) = oneshot::channel();
     let job: Job = Box::new(move || {
         let _in_runtime = runtime.enter();
-        // If nobody waits any more, the program is killed right here.
+        // If the caller is gone, the reply is dropped here, which kills the program.
         drop(reply.send(command.spawn().and_then(Started::new)));
     });
     let jobs = JOBS.get_or_init(start).as_ref();

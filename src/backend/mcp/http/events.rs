@@ -1,6 +1,6 @@
 //! Event streams of a server: the answer to one request, and the standing stream of a session or,
 //! with the older HTTP+SSE, of a connection.
-//! Events are cut within a limit, and what stands in them goes past rmcp's own types.
+//! Each event has a size limit, and its content stays verbatim instead of passing rmcp's types.
 //!
 //! Must not: open a stream or reconnect one; rmcp does.
 
@@ -41,19 +41,19 @@ use crate::{
 /// rmcp tries as often, about two seconds in all.
 pub(in crate::backend::mcp) const MOST_FAILURES: usize = 4;
 
-/// A stream that lived this long before it broke was no failure.
+/// If a stream lived this long before it broke, that does not count as a failure.
 const LIVED: Duration = Duration::from_secs(5);
-/// The waits after streams that did not.
+/// The shortest and the longest wait after a stream that broke sooner.
 const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// How much of one frame is read past. More is no answer but a flood.
+/// How many bytes of one oversized frame are skipped. More is a flood, not an answer.
 const MOST_PAST: u64 = 32 << 20;
 
-/// The longest `retry` of a server that is heeded, in milliseconds.
+/// The longest `retry` of a server that the bridge follows, in milliseconds.
 const LONGEST_RETRY: u64 = 30_000;
 
-/// How the standing streams of a connection have fared.
+/// The successes and failures of a connection's standing streams.
 #[derive(Debug, Default)]
 pub(super) struct Standing {
     /// How many in a row could not be opened.
@@ -64,14 +64,14 @@ pub(super) struct Standing {
 #[derive(Debug, Default)]
 pub(super) struct Opened {
     pub(super) at: Option<Instant>,
-    /// Whether one broke since the last was asked for.
+    /// Whether a stream has broken since the last one was requested.
     pub(super) broke: bool,
     /// How many in a row broke soon.
     short_lived: u32,
 }
 
 impl Standing {
-    /// Waits after a stream that broke soon: rmcp itself opens the next at once.
+    /// Waits after a stream that broke soon. Without this wait, rmcp would open the next at once.
     pub(super) async fn pace(&self) {
         let wait = self.lock().next_wait(Instant::now());
         sleep(wait).await;
@@ -91,7 +91,8 @@ impl Standing {
         self.lock().broke = true;
     }
 
-    /// Counts a failure to open one; true if they are too many, after one that was open.
+    /// Counts a failure to open a stream. True if there are too many in a row, and a stream was
+    /// open before.
     pub(super) fn failed(&self) -> bool {
         self.failures.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_FAILURES && self.is_opened()
     }
@@ -151,7 +152,7 @@ pub(super) fn standing(
                 Some((Err(error), None))
             }
             Next::NotRead(why, _) => {
-                // Read again from where it broke off, it would be as large.
+                // A resumed stream would bring the same oversized event again.
                 lose_oversized(&shared.backend, &shared.wire, why);
                 std::future::pending().await
             }
@@ -169,19 +170,19 @@ fn lose_oversized(backend: &BackendName, wire: &Wire, why: NotRead) {
 pub(in crate::backend::mcp) struct Source {
     response: reqwest::Response,
     framer: Framer,
-    /// For a frame that is there in part, once it is more than a few chunks.
+    /// The budget of a partly received frame, once it is larger than a few chunks.
     held: Held,
     reads_past: bool,
-    /// Of the frame that is read past.
+    /// Looks for the id in the frame that is being skipped.
     finder: Option<IdFinder>,
-    /// What stands behind that frame.
+    /// The frame after the skipped one.
     ahead: Option<Frame>,
 }
 
 /// What comes next in a body.
 pub(in crate::backend::mcp) enum Next {
     Frame(Frame),
-    /// A frame was not read, with the JSON text of the id in it, if that was looked for.
+    /// A frame was not read; with the JSON text of its id, if the source looks for ids.
     NotRead(NotRead, Option<String>),
     Broken(SseError),
     End,
@@ -194,12 +195,12 @@ impl Source {
         Self { response, framer, held, reads_past: false, finder: None, ahead: None }
     }
 
-    /// One that reads past a frame that is too large, to find out which request it answers.
+    /// A source that skips an oversized frame, to find out which request it answers.
     pub(in crate::backend::mcp) fn reading_past(response: reqwest::Response) -> Self {
         Self { reads_past: true, ..Self::new(response) }
     }
 
-    /// Loses nothing when it is dropped before its end.
+    /// The next frame. Safe to drop: no bytes are lost.
     pub(in crate::backend::mcp) async fn next(&mut self) -> Next {
         if let Some(frame) = self.ahead.take() {
             return Next::Frame(frame);
@@ -228,11 +229,12 @@ impl Source {
                 Err(FrameTooLarge { .. }) => {
                     let finder = self.finder.insert(IdFinder::default());
                     finder.read(self.framer.unfinished());
-                    // Lets go of what the finder has seen.
+                    // Frees the bytes that the finder has seen.
                     continue;
                 }
             }
-            // Here, as the frame that was paid for may be gone, and nothing come for long.
+            // Adjust the budget before waiting: the frame may be gone, and the next chunk may
+            // take long.
             let there = self.framer.unfinished().len();
             if let Err(no_room) = self.held.resize(if there > CHUNKS { there } else { 0 }).await {
                 return Next::NotRead(no_room.into(), None);
@@ -259,7 +261,7 @@ impl Source {
     }
 }
 
-/// A frame as rmcp takes it: only messages that it can read, ids and the wait before reconnecting.
+/// A frame in rmcp's form: only messages that rmcp can read, ids and the wait before reconnecting.
 fn event(frame: &Frame, wire: &Wire) -> Sse {
     let fields = frame.fields();
     let id = fields.id.clone();
@@ -267,7 +269,7 @@ fn event(frame: &Frame, wire: &Wire) -> Sse {
     Sse { event: None, data, id, retry: retry(frame) }
 }
 
-/// The message in an event, where it is one that rmcp has to know.
+/// The message in an event, if rmcp has to see it.
 pub(in crate::backend::mcp) fn message(
     fields: Fields,
     wire: &Wire,
@@ -291,7 +293,7 @@ fn message_event(message: &ServerJsonRpcMessage) -> Sse {
     Sse { event: None, data: serde_json::to_string(message).ok(), id: None, retry: None }
 }
 
-/// How many milliseconds the server wants to be left alone after the stream ends.
+/// How many milliseconds the server asks the client to wait before it reconnects.
 fn retry(frame: &Frame) -> Option<u64> {
     let text = std::str::from_utf8(&frame.raw).ok()?;
     let mut lines = text.split(['\n', '\r']);

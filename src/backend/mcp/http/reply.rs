@@ -1,4 +1,4 @@
-//! What the answer to an HTTP request means, as far as it can be told without reading on.
+//! Classifies the response to an HTTP request, as far as its head and a short body allow.
 //!
 //! Must not: do IO.
 
@@ -14,7 +14,7 @@ use crate::{
 /// The kind of answer to a POST.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// There is nothing to read; the answer, if one is due, comes another way.
+    /// The response has nothing to read; the answer, if one is due, comes on another stream.
     Accepted,
     Events,
     Json,

@@ -1,5 +1,5 @@
-//! Where a server is, and one HTTP request to it: redirects are followed as far as that is safe, to
-//! the same origin, with the same method and body.
+//! Where a server is, and one HTTP request to it. Redirects are followed only where that is safe:
+//! to the same origin, with the same method and body.
 //!
 //! Must not: send a header or a body to an origin that the configuration does not name.
 
@@ -29,8 +29,8 @@ use crate::{
 /// How many redirects are followed.
 const MOST_REDIRECTS: usize = 5;
 
-/// The `Host` behind a unix socket. Servers that look at it want a loopback name, some with a port
-/// and some whatever the port is; this is the same host as `localhost` alone.
+/// The `Host` for a server behind a unix socket. Servers that check it want a loopback name: some
+/// require a port, some ignore it. With the default port, this is the same as `localhost` alone.
 const SOCKET_HOST: HeaderValue = HeaderValue::from_static("localhost:80");
 
 /// Where a server is, and what every request to it carries.
@@ -44,7 +44,7 @@ pub(in crate::backend::mcp) struct Endpoint {
     socket: Option<PathBuf>,
 }
 
-/// What a request brings to the server.
+/// The variable parts of a request.
 #[derive(Default)]
 pub(in crate::backend::mcp) struct Body {
     pub(in crate::backend::mcp) bytes: Bytes,
@@ -52,7 +52,7 @@ pub(in crate::backend::mcp) struct Body {
     pub(in crate::backend::mcp) only_reads: bool,
 }
 
-/// A request brought no response.
+/// Why a request got no response.
 pub(in crate::backend::mcp) struct SendError {
     pub(in crate::backend::mcp) failure: Failure,
     /// Whether it is certain that no server saw the request.
@@ -75,7 +75,8 @@ impl Endpoint {
         Self { client, url, headers, tokens, socket: socket.map(Path::to_owned) }
     }
 
-    /// One request to `url`, which has the server's own origin; where tokens are needed, with one.
+    /// Sends one request to `url`, which has the server's own origin; with a token, if the server
+    /// needs one.
     pub(in crate::backend::mcp) async fn request(
         &self,
         method: Method,
@@ -113,7 +114,7 @@ impl Endpoint {
                     nothing_sent,
                 }
             })?;
-            // Others turn a POST into a GET.
+            // Only 307 and 308 keep the method; other redirects turn a POST into a GET.
             let status = response.status();
             let repeats =
                 matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
@@ -153,14 +154,14 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-/// What could not be authorized was refused unseen.
+/// The server has not run a request that it could not authorize.
 impl From<TokenError> for SendError {
     fn from(error: TokenError) -> Self {
         Self { failure: error.into(), nothing_sent: true }
     }
 }
 
-/// A redirect was answered in place of the request, which therefore has not run.
+/// The server answered with a redirect, so the request has not run.
 fn refuse(why: String) -> SendError {
     SendError { failure: Failure::Lost(why), nothing_sent: true }
 }

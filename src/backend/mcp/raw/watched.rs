@@ -1,6 +1,6 @@
-//! The tasks that are followed: what the server tells of them unasked.
+//! The tasks that are followed: handles the server's notifications about them.
 //!
-//! Must not: ask for anything, or keep what a task has come to; whoever follows it asks.
+//! Must not: ask for anything, or keep the outcome of a task: the follower of the task polls.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! What a server says of a task, and which tools it wants called as tasks. The revisions differ in
-//! two names and in where the result stands; here they are one.
+//! Reads the state of a task, and which tools may be called as tasks. The revisions differ in two
+//! names and in the place of the result; this file hides the difference.
 //!
 //! Must not: do IO, or change a result.
 
@@ -9,9 +9,9 @@ use serde_json::value::RawValue;
 
 use crate::model::json::{Members, string_member};
 
-/// How often a task is asked for, where the server does not say.
+/// The wait between polls of a task, if the server does not say.
 const USUAL_WAIT: Duration = Duration::from_secs(1);
-/// The bounds of what a server may say.
+/// The bounds of the wait that a server may set.
 const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
@@ -34,7 +34,7 @@ impl Support {
     }
 }
 
-/// How a task stands.
+/// The status of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Status {
     Working,
@@ -51,7 +51,7 @@ pub(super) struct Task<'a> {
     pub(super) status: Status,
     /// What the server says of the status, for people and models.
     pub(super) message: Option<String>,
-    /// How long the server wants to be left alone.
+    /// How long to wait before the next poll.
     pub(super) wait: Duration,
     /// The result of the call, where it stands in the task (2026-07-28).
     pub(super) result: Option<&'a RawValue>,
@@ -109,8 +109,8 @@ impl<'a> Task<'a> {
     }
 }
 
-/// How long to wait before a task is asked for again. What is kept for a time only has to be asked
-/// for within it.
+/// How long to wait before the next poll. A task that the server keeps for a limited time must be
+/// polled within it.
 fn wait(interval: Option<Duration>, ttl: Option<Duration>) -> Duration {
     let wait = interval.unwrap_or(USUAL_WAIT).min(LONGEST_WAIT);
     ttl.map_or(wait, |ttl| wait.min(ttl / 2)).max(SHORTEST_WAIT)
