@@ -42,7 +42,7 @@ impl News {
     pub(super) fn tell(&self) {
         let Self { backend, before, now } = self;
         if now.damaged.is_some() && now.damaged != before.damaged {
-            warn!(%backend, "the backend has no pins yet; `mantyx-bridge trust` shows its tools");
+            warn!(%backend, "the pins are damaged; `mantyx-bridge trust` shows the backend's tools");
         }
         let becomes = match now.mode {
             Mode::Enforce => "it is withdrawn until it is accepted",
