@@ -268,7 +268,10 @@ impl Backends {
         drop(connection);
         let why = match first {
             Err(Failure::Call(CallError::Lost(why)))
-                if self.registry.is_repeatable(route) && limits.have_time() =>
+                if self.registry.is_repeatable(route)
+                    && limits.have_time()
+                    // Work that was only asked for was not checked against this schema.
+                    && self.refuse_invalid(&call.request).is_none() =>
             {
                 why
             }

@@ -169,7 +169,8 @@ impl LongCall {
             origin: by.map(|by| (by.run.to_string(), request.tool_use.to_string())),
             handle: handle.as_ref().map(|handle| handle.0.clone()),
             peer: peer.clone(),
-            arguments: waits.then(|| request.arguments.clone()),
+            // A call that has ended is not made: its arguments would only take room.
+            arguments: (*waits && self.finished.is_none()).then(|| request.arguments.clone()),
             begun_at: begun.wall,
             begun_up: begun.up,
             ended: self.finished.as_ref().map(|it| (it.told, Answer::clone(&it.answer))),

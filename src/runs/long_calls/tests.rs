@@ -1,7 +1,7 @@
 //! Kept as long as promised, given to whom it belongs, and heard by who waits.
 
 use super::*;
-use crate::model::ids::RunKind;
+use crate::{backend::fake::request, model::ids::RunKind};
 
 fn scope(app: &str, of: Of) -> Scope {
     Scope { app: app.into(), of }
@@ -196,4 +196,29 @@ async fn what_is_forgotten_or_cancelled_with_its_run_ends() {
     assert_eq!(stops.map(|stop| stop.is_cancelled()), [true, true, false]);
     let is_dead = |id: &str| calls.reaches(&id.into(), None, |_| ()).is_err();
     assert_eq!(["e", "f", "g"].map(is_dead), [true, true, false]);
+}
+
+/// What the journal has of a call that ended before it reached its tool, as a person has denied it.
+#[tokio::test]
+async fn the_arguments_of_a_call_that_has_ended_are_not_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    let journal = Arc::new(Journal::open(&path, false).unwrap().0);
+    let calls = LongCalls::kept_in(Arc::clone(&journal));
+    let kept = async || {
+        journal.commit(Vec::new()).await.unwrap();
+        let copy = dir.path().join("copy");
+        std::fs::copy(&path, &copy).unwrap();
+        let (_, kept) = Journal::open(&copy, false).unwrap();
+        let [(_, record)] = <[_; 1]>::try_from(kept.long).unwrap();
+        (record.arguments.is_some(), record.ended.is_some())
+    };
+    let id = CallId::from("call_1");
+    let request = Arc::new(request("ls", "{}"));
+    let begun = crate::journal::clock::moment();
+    let work = Work { request, handle: None, peer: None, waits: true, begun };
+    calls.begin(id.clone(), scope("a", Of::App), "hr", Some(work), CancellationToken::new());
+    assert_eq!(kept().await, (true, false), "it is made after a restart");
+    calls.finish(&id, Answer::Error("denied".to_owned()));
+    assert_eq!(kept().await, (false, true));
 }
