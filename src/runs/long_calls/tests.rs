@@ -1,7 +1,7 @@
 //! Kept as long as promised, given to whom it belongs, and heard by who waits.
 
 use super::*;
-use crate::{backend::fake::request, model::ids::RunKind};
+use crate::{backend::fake::request, journal::clock, model::ids::RunKind};
 
 fn scope(app: &str, of: Of) -> Scope {
     Scope { app: app.into(), of }
@@ -215,7 +215,7 @@ async fn the_arguments_of_a_call_that_has_ended_are_not_kept() {
     };
     let id = CallId::from("call_1");
     let request = Arc::new(request("ls", "{}"));
-    let begun = crate::journal::clock::moment();
+    let begun = clock::moment();
     let work = Work { request, handle: None, peer: None, waits: true, begun };
     calls.begin(id.clone(), scope("a", Of::App), "hr", Some(work), CancellationToken::new());
     assert_eq!(kept().await, (true, false), "it is made after a restart");
