@@ -80,8 +80,12 @@ pub(crate) fn request_of(run: &str, session: Option<&str>, tool: &str, args: &st
 
 /// The call as a peer gets it.
 pub(crate) fn tool_call(request: CallRequest) -> ToolCall {
-    let (request, progress) = (Arc::new(request), Progress::default());
-    ToolCall { request, trace: None, progress, recorder: Arc::new(Unrecorded) }
+    ToolCall {
+        request: Arc::new(request),
+        trace: None,
+        progress: Progress::default(),
+        recorder: Arc::new(Unrecorded),
+    }
 }
 
 /// What the fake does from now on.

@@ -131,7 +131,8 @@ impl Calls {
         journal: Arc<Journal>,
         audit: Option<Arc<Audit>>,
     ) -> Self {
-        let (changes, shares) = (Changes::default(), Shares::default());
+        let changes = Changes::default();
+        let shares = Shares::default();
         shares.set_apps(apps.len());
         Self {
             backends,
@@ -180,8 +181,11 @@ impl Calls {
 
     /// What the recorder of a call of `app` needs.
     pub(super) fn keeping(&self, app: &AppName) -> Keeping {
-        let (journal, leaving) = (Arc::clone(&self.journal), self.leave.clone());
-        Keeping { journal, leaving, share: self.shares.of(app) }
+        Keeping {
+            journal: Arc::clone(&self.journal),
+            leaving: self.leave.clone(),
+            share: self.shares.of(app),
+        }
     }
 
     /// Makes a call for `app` without a run. A call that takes long is answered with an id before

@@ -339,8 +339,11 @@ impl DrivenRun {
     }
 
     pub(super) fn request(&self, call: Call, route: Route) -> CallRequest {
-        let (workspace, session) = (self.key.workspace.clone(), self.session.clone());
-        let by = CallingRun { workspace, run: self.asked_by(&call), session };
+        let by = CallingRun {
+            workspace: self.key.workspace.clone(),
+            run: self.asked_by(&call),
+            session: self.session.clone(),
+        };
         CallRequest::new(self.app.clone(), Some(by), call, route)
     }
 

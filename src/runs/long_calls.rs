@@ -309,13 +309,11 @@ impl Calls {
         call: Arc<ActiveCall>,
         patience: Option<Patience>,
     ) -> Result<Made, Left> {
+        let executed = self.executed(&call);
         let Some(Patience { after, fetch }) = patience else {
-            let made = AssertUnwindSafe(self.execute(&call)).catch_unwind().await;
-            return call.ends(made);
+            return call.ends(executed.await);
         };
-        let (calls, called) = (Arc::clone(self), Arc::clone(&call));
-        let executed = async move { calls.execute(&called).await };
-        let mut executed = Box::pin(AssertUnwindSafe(executed).catch_unwind());
+        let mut executed = Box::pin(executed);
         // The time that an earlier process has waited counts.
         if let Ok(made) = timeout(call.recorder.left_of(after), &mut executed).await {
             return call.ends(made);
@@ -332,14 +330,25 @@ impl Calls {
             false => pending::goes_on(&id, tool, &fetch),
         };
         let stop = call.in_flight.as_ref().map(|run| run.stop.child_token()).unwrap_or_default();
-        let (scope, work) = (Scope::new(&call), Some(Work::of(&call)));
+        let scope = Scope::new(&call);
+        let work = Some(Work::of(&call));
         self.long.begin(id.clone(), scope, tool, work, stop.clone());
         call.recorder.goes_on((Arc::clone(&self.long), id.clone()));
         self.spawn_long(executed, call, id, stop);
         Ok(Made::from(first))
     }
 
-    /// Executes a long call to its end, or until its run is cancelled, in a task of its own.
+    /// Executes a call, in whatever task polls this; a panic is an outcome.
+    fn executed(
+        self: &Arc<Self>,
+        call: &Arc<ActiveCall>,
+    ) -> impl Future<Output = thread::Result<Result<Made, Left>>> + Send + use<> {
+        let calls = Arc::clone(self);
+        let call = Arc::clone(call);
+        AssertUnwindSafe(async move { calls.execute(&call).await }).catch_unwind()
+    }
+
+    /// Continues a long call to its end, or until its run is cancelled, in a task of its own.
     fn spawn_long(
         self: &Arc<Self>,
         executed: impl Future<Output = thread::Result<Result<Made, Left>>> + Send + 'static,
@@ -347,7 +356,8 @@ impl Calls {
         id: CallId,
         stop: CancellationToken,
     ) {
-        let (calls, app) = (Arc::clone(self), call.request().app.clone());
+        let calls = Arc::clone(self);
+        let app = call.request().app.clone();
         let to_its_end = async move {
             let answer = tokio::select! {
                 made = executed => match call.ends(made) {

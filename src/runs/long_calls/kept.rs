@@ -3,9 +3,8 @@
 //!
 //! Must not: decide who may fetch a result (long_calls.rs does).
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use futures_util::FutureExt as _;
 use serde_json::value::RawValue;
 use tracing::{info, warn};
 
@@ -261,10 +260,21 @@ impl Runs {
         }
         let waits = record.arguments.is_some();
         let arguments = record.arguments.unwrap_or_else(|| RawValue::NULL.to_owned());
-        let (app, name) = (scope.app.clone(), record.tool.clone());
-        let request = Arc::new(CallRequest { app, run, tool_use, name, route, arguments });
-        let (handle, peer) = (record.handle.map(Handle), record.peer);
-        let work = Work { request: Arc::clone(&request), handle, peer, waits, begun };
+        let request = Arc::new(CallRequest {
+            app: scope.app.clone(),
+            run,
+            tool_use,
+            name: record.tool,
+            route,
+            arguments,
+        });
+        let work = Work {
+            request: Arc::clone(&request),
+            handle: record.handle.map(Handle),
+            peer: record.peer,
+            waits,
+            begun,
+        };
         let driven = self.run_of(&scope.of, request.run.as_ref());
         // A run that is asleep has no token; `cancel_of` finds the call by its run.
         let stop = driven.map(|run| run.stop.child_token()).unwrap_or_default();
@@ -290,9 +300,7 @@ impl Runs {
         info!(app = %request.app, tool = request.name, call = %id, "a long call {what}");
         let call = Arc::new(self.calls.activate(request, &trace, Arc::new(recorder), within));
         call.observer.goes_on_again();
-        let (calls, called) = (Arc::clone(&self.calls), Arc::clone(&call));
-        let executed = AssertUnwindSafe(async move { calls.execute(&called).await }).catch_unwind();
-        self.calls.spawn_long(executed, call, id.clone(), stop);
+        self.calls.spawn_long(self.calls.executed(&call), call, id.clone(), stop);
         Some(())
     }
 

@@ -74,7 +74,8 @@ pub(in crate::upstream) struct Told {
 impl Window {
     pub(super) fn new(now: Instant) -> Self {
         let (limit, left) = (DEFAULT_LIMIT, DEFAULT_LIMIT);
-        let (reset, metering) = (now + LENGTH, Metering::Unknown);
+        let reset = now + LENGTH;
+        let metering = Metering::Unknown;
         Self { limit, left, reset, last: None, on_their_way: 0, taken: 0, metering }
     }
 
