@@ -171,6 +171,7 @@ impl Budget {
     }
 
     /// How many bytes are held.
+    #[cfg(test)]
     pub fn used(&self) -> usize {
         self.lock().counts.sum()
     }
@@ -377,10 +378,6 @@ impl Buffer {
 
     pub fn len(&self) -> usize {
         self.bytes.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
     }
 
     /// Adds `piece`.

@@ -6,7 +6,7 @@
 
 mod approvals;
 mod call;
-pub mod check;
+mod check;
 mod client;
 mod demo;
 mod doctor;

@@ -16,7 +16,8 @@ mod program;
 mod redact;
 mod reference;
 pub mod scalars;
-pub mod schema;
+#[cfg(test)]
+mod schema;
 mod secrets;
 mod token;
 mod validate;

@@ -4,35 +4,82 @@
 //! ARCHITECTURE.md has the map. The library exists so that the binary stays thin and the parts can
 //! be tested. Must not: promise a stable interface to other crates.
 
-pub mod audit;
-pub mod backend;
-pub mod backoff;
-pub mod budget;
-pub mod catalogs;
-pub mod cli;
-pub mod config;
-pub mod daemon;
-pub mod demo;
-pub mod descriptors;
+pub(crate) mod audit;
+pub(crate) mod backend;
+pub(crate) mod backoff;
+pub(crate) mod budget;
+pub(crate) mod catalogs;
+pub(crate) mod cli;
+pub(crate) mod config;
+pub(crate) mod daemon;
+pub(crate) mod demo;
+pub(crate) mod descriptors;
 pub(crate) mod error_chain;
 #[cfg(test)]
 pub(crate) mod fake_http;
-pub mod http;
-pub mod http_client;
-pub mod journal;
-pub mod metrics;
-pub mod model;
-pub mod oauth;
-pub mod public_keys;
-pub mod runs;
-pub mod sandbox;
-pub mod sse;
-pub mod state_dir;
-pub mod systemd;
-pub mod tasks;
-pub mod telemetry;
-pub mod tls;
-pub mod tool_pins;
-pub mod traces;
-pub mod upstream;
-pub mod watch;
+pub(crate) mod http;
+pub(crate) mod http_client;
+pub(crate) mod journal;
+pub(crate) mod metrics;
+pub(crate) mod model;
+pub(crate) mod oauth;
+pub(crate) mod public_keys;
+pub(crate) mod runs;
+pub(crate) mod sandbox;
+pub(crate) mod sse;
+pub(crate) mod state_dir;
+pub(crate) mod systemd;
+pub(crate) mod tasks;
+pub(crate) mod telemetry;
+pub(crate) mod tls;
+pub(crate) mod tool_pins;
+pub(crate) mod traces;
+pub(crate) mod upstream;
+pub(crate) mod watch;
+
+pub use backend::program::{guard, launcher, mask};
+pub use cli::{Cli, run};
+
+/// The parts that tests/, benches/ and fuzz/ use without a process around them.
+#[doc(hidden)]
+pub mod internals {
+    #[cfg(fuzzing)]
+    pub use crate::{
+        backend::a2a::result as a2a,
+        config::{Config, Environment},
+        journal::fuzzing as journal,
+        model::{
+            canonical::Node,
+            card::{Card, signature},
+            event::Body,
+            pin::Accepted,
+        },
+        sse::Fields,
+    };
+    pub use crate::{
+        backend::{
+            a2a::{A2aDialer, Conversations},
+            mcp,
+            peer::{
+                CallError, Dial, Handle, NotRead, NotRecorded, Peer, Progress, Recorder, ToolCall,
+            },
+        },
+        config::{A2a, A2aBinding, CardSource, HttpTransport, Mcp},
+        http_client::{body, new as new_client},
+        model::{
+            answer::Answer,
+            call::{CallRequest, CallingRun},
+            catalog::{Catalog, Content, Identity},
+            event::Event,
+            ids::{BackendName, RunKind},
+            json::{self, Members},
+            naming::Naming,
+            offer::{Offer, OnUnavailable, RefKind, Route, Source, Target},
+            pin::Mode,
+            run::{Run, Step, Work},
+            schema::Verdict,
+            spec::{Injected, Selection, Spec},
+        },
+        sse::{Frame, Framer},
+    };
+}

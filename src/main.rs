@@ -5,10 +5,7 @@
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use mantyx_bridge::{
-    backend::program::{guard, launcher, mask},
-    cli::{self, Cli},
-};
+use mantyx_bridge::{Cli, guard, launcher, mask};
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
@@ -20,7 +17,7 @@ fn main() -> ExitCode {
         _ => (),
     }
     keep_to_ourselves();
-    cli::run(Cli::parse())
+    mantyx_bridge::run(Cli::parse())
 }
 
 /// Lets no other process of the same user, such as a program that the bridge starts, look into the

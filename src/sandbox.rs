@@ -22,7 +22,6 @@ mod ids;
 mod model;
 mod page;
 mod player;
-mod posts;
 mod read;
 mod reply;
 mod results;
@@ -43,11 +42,9 @@ use secrecy::SecretString;
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub use self::posts::Post;
 use self::{
     budget::Budget,
     ids::Ids,
-    posts::Posts,
     reply::Refusal,
     run::Run,
     runs::Runs,
@@ -78,8 +75,6 @@ pub struct SandboxConfig {
     pub accept_any_model: bool,
     /// Whether ids are counted (`run_1`) and not drawn.
     pub counted_ids: bool,
-    /// Whether [`Sandbox::posts`] is kept.
-    pub record_posts: bool,
     pub limits: Limits,
 }
 
@@ -125,7 +120,6 @@ impl SandboxConfig {
             agents: vec!["agent_sandbox".to_owned()],
             accept_any_model: true,
             counted_ids: false,
-            record_posts: false,
             limits: Limits::default(),
         }
     }
@@ -146,7 +140,6 @@ struct Shared {
     /// Locked after `sessions` where both are, and before the state of a run.
     runs: Mutex<Runs>,
     sessions: Mutex<Sessions>,
-    posts: Mutex<Posts>,
     /// The runs being played.
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -160,7 +153,6 @@ impl Sandbox {
             config,
             runs: Mutex::default(),
             sessions: Mutex::default(),
-            posts: Mutex::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         };
@@ -174,16 +166,11 @@ impl Sandbox {
     }
 
     /// Stops playing all runs, without an event, and waits for it.
-    pub async fn shut_down(&self) {
+    #[cfg(test)]
+    async fn shut_down(&self) {
         self.shared.stop.cancel();
         self.shared.tasks.close();
         self.shared.tasks.wait().await;
-    }
-
-    /// Every POST to a run's tool-results, in the order in which they were answered; empty unless
-    /// [`SandboxConfig::record_posts`].
-    pub fn posts(&self) -> Vec<Post> {
-        lock(&self.shared.posts).all()
     }
 }
 

@@ -3,20 +3,9 @@
 use std::{hint::black_box, sync::Arc};
 
 use bytes::Bytes;
-use mantyx_bridge::{
-    backend::mcp,
-    model::{
-        catalog::{Catalog, Content},
-        event::Event,
-        ids::{BackendName, RunKind},
-        naming::Naming,
-        offer::{Offer, OnUnavailable, RefKind, Source, Target},
-        pin::Mode,
-        run::{Run, Step, Work as Todo},
-        schema::Verdict,
-        spec::{Injected, Selection, Spec},
-    },
-    sse::Framer,
+use mantyx_bridge::internals::{
+    BackendName, Catalog, Content, Event, Framer, Injected, Mode, Naming, Offer, OnUnavailable,
+    RefKind, Run, RunKind, Selection, Source, Spec, Step, Target, Verdict, Work as Todo, mcp,
 };
 use serde_json::value::RawValue;
 

@@ -3,28 +3,7 @@
 use std::{collections::BTreeSet, path::Path, sync::Arc};
 
 use bytes::Bytes;
-use mantyx_bridge::{
-    backend::{a2a::result as a2a, mcp},
-    config::{Config, Environment},
-    journal,
-    model::{
-        answer::Answer,
-        canonical::Node,
-        card::{
-            Card,
-            signature::{self, Algorithm, Key},
-        },
-        catalog::{Catalog, Content},
-        event::{Body, Event},
-        ids::{BackendName, RunKind},
-        json::Members,
-        naming::Naming,
-        offer::{Offer, OnUnavailable, RefKind, Source},
-        pin::{Accepted, Mode},
-        spec::{Selection, Spec},
-    },
-    sse::{Fields, Framer},
-};
+use mantyx_bridge::internals::{Accepted, Answer, BackendName, Body, Card, Catalog, Config, Content, Environment, Event, Fields, Framer, Members, Mode, Naming, Node, Offer, OnUnavailable, RefKind, RunKind, Selection, Source, Spec, a2a, journal, mcp, signature::{self, Algorithm, Key}};
 use serde_json::value::RawValue;
 
 /// Cut into frames, a stream says the same wherever its packets were cut, and loses nothing.
@@ -252,5 +231,5 @@ fn posted(answer: Answer) {
 
 /// Whatever the journal's file has, it is read or refused, and what is kept outlives a new file.
 pub fn journal(data: &[u8]) {
-    journal::fuzzing::read(data);
+    journal::read(data);
 }

@@ -146,12 +146,7 @@ pub enum SandboxLine {
     Lists { read: Vec<String>, write: Vec<String> },
 }
 
-/// Checks the file `path`, or the first default one.
-pub fn check(path: Option<&Path>, env: &Environment) -> CheckReport {
-    report(path, env, |_config| Vec::new())
-}
-
-/// [`check`], with further warnings from `look`.
+/// Checks the file `path`, or the first default one. `look` finds further warnings.
 fn report(
     path: Option<&Path>,
     env: &Environment,

@@ -53,6 +53,7 @@ impl Environment {
     }
 
     /// Adds a made-up file; from then on no real file is read.
+    #[cfg(any(test, fuzzing))]
     pub fn with_file(mut self, path: &str, text: &str, mode: u32) -> Self {
         let file = SmallFile { text: text.to_owned(), mode, is_ours: true };
         self.files.get_or_insert_default().insert(path.into(), file);
@@ -67,6 +68,7 @@ impl Environment {
         self
     }
 
+    #[cfg(test)]
     pub fn with_own_program(mut self, path: &str) -> Self {
         self.own_program = Some(path.into());
         self

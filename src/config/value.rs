@@ -1,4 +1,4 @@
-//! Durations and sizes as bridge.yaml writes them: `250ms`, `30s`, `64KiB`.
+//! Durations as bridge.yaml writes them: `250ms`, `30s`.
 //!
 //! Must not: know which key a value belongs to, or what range is sensible there.
 
@@ -6,8 +6,6 @@ use std::time::Duration;
 
 /// The remedy for every wrong duration.
 pub const DURATION_FORMS: &str = "a duration such as 250ms, 30s, 5m or 2h";
-/// The remedy for every wrong size.
-pub const SIZE_FORMS: &str = "a size such as 512B, 64KiB, 2MiB or 1GiB";
 
 /// Parses `250ms`, `30s`, `5m`, `2h`; `None` if `text` is anything else or too large.
 pub fn parse_duration(text: &str) -> Option<Duration> {
@@ -33,19 +31,6 @@ pub fn format_duration(duration: Duration) -> String {
     }
 }
 
-/// Parses `512B`, `64KiB`, `2MiB`, `1GiB` into bytes; `None` if `text` is anything else.
-pub fn parse_size(text: &str) -> Option<u64> {
-    let (number, unit) = number_and_unit(text)?;
-    let factor = match unit {
-        "B" => 1,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        _ => return None,
-    };
-    number.checked_mul(factor)
-}
-
 fn number_and_unit(text: &str) -> Option<(u64, &str)> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at_checked(digits)?;
@@ -56,7 +41,7 @@ fn number_and_unit(text: &str) -> Option<(u64, &str)> {
 mod tests {
     use std::time::Duration;
 
-    use super::{format_duration, parse_duration, parse_size};
+    use super::{format_duration, parse_duration};
 
     #[test]
     fn durations() {
@@ -86,23 +71,6 @@ mod tests {
     fn durations_are_written_as_they_are_read() {
         for text in ["0ms", "250ms", "1500ms", "30s", "90s", "5m", "2h"] {
             assert_eq!(parse_duration(text).map(format_duration).as_deref(), Some(text));
-        }
-    }
-
-    #[test]
-    fn sizes() {
-        for (text, bytes) in [
-            ("512B", Some(512)),
-            ("64KiB", Some(64 << 10)),
-            ("2MiB", Some(2 << 20)),
-            ("1GiB", Some(1 << 30)),
-            ("64", None),
-            ("64KB", None),
-            ("64kib", None),
-            ("KiB", None),
-            ("18446744073709551615KiB", None),
-        ] {
-            assert_eq!(parse_size(text), bytes, "{text}");
         }
     }
 }

@@ -96,7 +96,6 @@ pub(super) fn add(frame: &mut Frame, change: &Change, has_routes: impl FnOnce(&s
         Change::Long(id, call) => frame.put(&Key::Long(id.into()), call),
         Change::ForgetLong(id) => frame.remove(&Key::Long(id.into())),
         Change::Lost(loss) => frame.put(&Key::Lost, loss),
-        Change::ForgetLost => frame.remove(&Key::Lost),
     }
 }
 

@@ -251,7 +251,6 @@ pub enum Change {
     Long(String, LongRecord),
     ForgetLong(String),
     Lost(LossRecord),
-    ForgetLost,
 }
 
 impl Change {

@@ -183,13 +183,6 @@ impl Run {
         self.taken.get(&key).is_some_and(Option::is_some)
     }
 
-    /// Whether the bridge has answered calls of `agent_run` in this eval.
-    pub fn has_calls_of(&self, agent_run: &RunId) -> bool {
-        self.taken
-            .iter()
-            .any(|(key, content)| content.is_some() && key.agent_run.as_ref() == Some(agent_run))
-    }
-
     /// How many calls for the bridge were seen.
     pub fn calls(&self) -> usize {
         self.taken.values().filter(|content| content.is_some()).count()

@@ -268,7 +268,7 @@ impl Table {
 }
 
 impl Spec {
-    /// Reads what injection needs from `body`.
+    /// Reads what injection needs from `body`, which starts an agent run.
     pub fn read(body: Bytes) -> Result<Self, SpecError> {
         Self::of(RunKind::Agent, body)
     }

@@ -2,25 +2,18 @@
 //!
 //! Must not: know what a result means.
 
-use bytes::Bytes;
 use http::StatusCode;
 use serde::Serialize;
-use tokio::time::Instant;
 
 use super::{
-    Post, Shared, files,
+    Shared, files,
     files::FileNote,
-    lock,
     read::{self, Invalid},
     reply::{Refusal, Reply, json, no_content},
     run::Accepted,
     runs,
 };
-use crate::model::{
-    answer::Answer,
-    ids::{RunId, ToolUseId},
-    json::string_member,
-};
+use crate::model::{answer::Answer, ids::ToolUseId};
 
 /// The body of a tool result.
 #[derive(Debug)]
@@ -28,22 +21,6 @@ pub(super) struct ToolResult {
     pub(super) tool_use: ToolUseId,
     pub(super) answer: Answer,
     pub(super) files: Vec<FileNote>,
-}
-
-/// Answers the request, and records it.
-pub(super) fn post(shared: &Shared, id: &str, body: Bytes) -> Reply {
-    let at = Instant::now();
-    let reply = accept(shared, id, &body);
-    if shared.config.record_posts {
-        let status = match &reply {
-            Ok(response) => response.status(),
-            Err(refusal) => refusal.status,
-        };
-        let text = std::str::from_utf8(&body).unwrap_or_default();
-        let tool_use = string_member(text, "toolUseId").map(ToolUseId::from);
-        lock(&shared.posts).record(Post { run: RunId::from(id), tool_use, body, status, at });
-    }
-    reply
 }
 
 /// Reads a tool result: exactly one of `result` and `error`, each within its limit.
@@ -76,7 +53,7 @@ pub(super) fn read(body: &[u8]) -> Result<ToolResult, Invalid> {
     Ok(ToolResult { tool_use: id.into(), answer, files })
 }
 
-fn accept(shared: &Shared, id: &str, body: &[u8]) -> Reply {
+pub(super) fn post(shared: &Shared, id: &str, body: &[u8]) -> Reply {
     #[derive(Serialize)]
     struct Ok200 {
         ok: bool,

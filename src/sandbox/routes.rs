@@ -94,7 +94,7 @@ async fn dispatch(
         (&Method::DELETE, Route::Session(id)) => sessions::end(shared, id),
         (&Method::POST, route) => {
             let body = read_body(body, shared.config.limits.body_bytes).await?;
-            post(shared, route, body)
+            post(shared, route, &body)
         }
         _ => Err(wrong_method(route)),
     }
@@ -112,14 +112,14 @@ fn get(shared: &Shared, route: Route<'_>, query: &str) -> Reply {
     }
 }
 
-fn post(shared: &Arc<Shared>, route: Route<'_>, body: Bytes) -> Reply {
+fn post(shared: &Arc<Shared>, route: Route<'_>, body: &Bytes) -> Reply {
     match route {
-        Route::Runs => runs::create(shared, &body),
+        Route::Runs => runs::create(shared, body),
         Route::ToolResults(id) => results::post(shared, id, body),
         Route::Cancel(id) => runs::cancel(shared, id),
-        Route::Feedback(id) => runs::feedback(shared, id, &body),
-        Route::Sessions => sessions::create(shared, &body),
-        Route::Messages(id) => sessions::message(shared, id, &body),
+        Route::Feedback(id) => runs::feedback(shared, id, body),
+        Route::Sessions => sessions::create(shared, body),
+        Route::Messages(id) => sessions::message(shared, id, body),
         _ => Err(wrong_method(route)),
     }
 }

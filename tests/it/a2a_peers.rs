@@ -13,19 +13,10 @@ use std::{
 
 use futures_util::future::{BoxFuture, join_all};
 use http::HeaderMap;
-use mantyx_bridge::{
-    backend::{
-        a2a::{A2aDialer, Conversations},
-        peer::{CallError, Dial, Handle, NotRecorded, Peer, Recorder, ToolCall},
-    },
-    config::{A2a, A2aBinding, CardSource},
-    http_client,
-    model::{
-        answer::Answer,
-        call::CallingRun,
-        catalog::{Catalog, Content, Identity},
-        ids::BackendName,
-    },
+use mantyx_bridge::internals::{
+    A2a, A2aBinding, A2aDialer, Answer, BackendName, CallError, CallingRun, CardSource, Catalog,
+    Content, Conversations, Dial, Handle, Identity, NotRecorded, Peer, Recorder, ToolCall, body,
+    new_client,
 };
 use serde_json::json;
 use tokio::{
@@ -99,10 +90,7 @@ async fn dial_url(url: &Url, binding: Option<A2aBinding>) -> Arc<dyn Peer> {
         signers: None,
     };
     let name = BackendName::parse("hr").unwrap();
-    A2aDialer::new(name, &config, http_client::new(), Conversations::default())
-        .dial()
-        .await
-        .unwrap()
+    A2aDialer::new(name, &config, new_client(), Conversations::default()).dial().await.unwrap()
 }
 
 pub(crate) async fn call(peer: &Arc<dyn Peer>, message: &str) -> Result<Answer, CallError> {
@@ -209,8 +197,8 @@ async fn check_cancel(agent: &mut Agent, peer: Arc<dyn Peer>) {
 /// The card is the agent's, byte for byte.
 async fn check_card(agent: &Agent, catalog: &Catalog) {
     let url = agent.url.join(".well-known/agent-card.json").unwrap();
-    let served = http_client::new().get(url).send().await.unwrap();
-    let served = http_client::body(served, 1 << 20).await.unwrap();
+    let served = new_client().get(url).send().await.unwrap();
+    let served = body(served, 1 << 20).await.unwrap();
     let Content::A2a { card } = catalog.content() else { panic!("{catalog:?}") };
     assert_eq!(card.get().as_bytes(), served);
 }
@@ -279,8 +267,8 @@ pub(crate) async fn dial_with(
     change: impl FnOnce(String) -> String,
 ) -> Arc<dyn Peer> {
     let url = agent.url.join(".well-known/agent-card.json").unwrap();
-    let served = http_client::new().get(url).send().await.unwrap();
-    let served = http_client::body(served, 1 << 20).await.unwrap();
+    let served = new_client().get(url).send().await.unwrap();
+    let served = body(served, 1 << 20).await.unwrap();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("card.json");
     std::fs::write(&path, change(String::from_utf8(served.to_vec()).unwrap())).unwrap();
@@ -295,10 +283,7 @@ pub(crate) async fn dial_with(
         signers: None,
     };
     let name = BackendName::parse("hr").unwrap();
-    A2aDialer::new(name, &config, http_client::new(), Conversations::default())
-        .dial()
-        .await
-        .unwrap()
+    A2aDialer::new(name, &config, new_client(), Conversations::default()).dial().await.unwrap()
 }
 
 #[tokio::test]

@@ -293,7 +293,7 @@ async fn what_the_bridge_tells_of_a_run_is_for_those_whom_mantyx_lets_see_it() {
     let decision = decision.json(r#"{"decision":"approve"}"#);
     decision.answer(rig.bridge.addr()).await.expect(200);
     rig.mantyx.wait_posts("tu_1", 1).await;
-    let text = |events: Vec<mantyx_bridge::sse::Frame>| -> String {
+    let text = |events: Vec<mantyx_bridge::internals::Frame>| -> String {
         events.iter().map(|frame| String::from_utf8_lossy(&frame.raw)).collect()
     };
     assert!(text(own.until("call").await).contains(&id));

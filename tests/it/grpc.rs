@@ -2,11 +2,7 @@
 
 use std::{fs, time::Duration};
 
-use mantyx_bridge::{
-    backend::peer::{CallError, NotRead},
-    config::A2aBinding,
-    model::{answer::Answer, catalog::Content},
-};
+use mantyx_bridge::internals::{A2aBinding, Answer, CallError, Content, NotRead};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::{

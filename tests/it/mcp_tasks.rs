@@ -8,20 +8,9 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use http::HeaderMap;
-use mantyx_bridge::{
-    backend::{
-        mcp,
-        peer::{CallError, Dial as _, Handle, NotRecorded, Peer, Progress, Recorder, ToolCall},
-    },
-    config::{HttpTransport, Mcp},
-    http_client,
-    model::{
-        answer::Answer,
-        call::CallRequest,
-        catalog::Identity,
-        ids::BackendName,
-        offer::{RefKind, Route, Target},
-    },
+use mantyx_bridge::internals::{
+    Answer, BackendName, CallError, CallRequest, Dial as _, Handle, HttpTransport, Identity, Mcp,
+    NotRecorded, Peer, Progress, Recorder, RefKind, Route, Target, ToolCall, mcp, new_client,
 };
 use serde_json::{Value, value::RawValue};
 use tokio::time::timeout;
@@ -160,7 +149,7 @@ async fn connect(url: &str) -> Arc<dyn Peer> {
         transport: HttpTransport::Streamable,
     };
     let name = BackendName::parse("one").expect("a name");
-    let peer = mcp::dialer(&name, &config, None, http_client::new()).dial().await;
+    let peer = mcp::dialer(&name, &config, None, new_client()).dial().await;
     let peer = peer.expect("a connection");
     peer.resolve().await.expect("a catalog");
     peer

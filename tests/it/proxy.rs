@@ -14,9 +14,9 @@ use crate::{
 /// `text` without its top-level `tools` and without the one comma that goes with them, for both
 /// commas that it could be.
 fn without_tools(text: &str) -> [String; 2] {
-    let members = mantyx_bridge::model::json::Members::read(text).expect("a spec is an object");
+    let members = mantyx_bridge::internals::Members::read(text).expect("a spec is an object");
     let value = members.get("tools").expect("the spec has tools");
-    let value = mantyx_bridge::model::json::span(text, value);
+    let value = mantyx_bridge::internals::json::span(text, value);
     let before = text.get(..value.start).unwrap_or_default();
     let key = before.rfind("\"tools\"").expect("the key stands before its value");
     let before = before.get(..key).unwrap_or_default();
@@ -45,7 +45,7 @@ async fn a_spec_without_tools_gets_them_and_keeps_every_other_byte() {
         let sent = submitted(&rig, spec).await;
         let kept = without_tools(&sent).map(|text| text.trim_end().to_owned());
         assert!(kept.contains(&spec.trim_end().to_owned()), "{spec} became {sent}");
-        let members = mantyx_bridge::model::json::Members::read(&sent).expect("an object");
+        let members = mantyx_bridge::internals::Members::read(&sent).expect("an object");
         let tools = members.get("tools").expect("tools").get();
         let tools: Value = serde_json::from_str(tools).expect("refs are JSON");
         let names = tool_names(&serde_json::json!({ "tools": tools }));

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use mantyx_bridge::sse::{Frame, Framer};
+use mantyx_bridge::internals::{Frame, Framer};
 use serde_json::Value;
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::check;
+use super::{CheckReport, report};
 use crate::config::Environment;
 
 const FILE: &str = "/srv/bridge.yaml";
@@ -11,6 +11,10 @@ const KEY: &str = "-----BEGIN PUBLIC KEY-----
 MCowBQYDK2VwAyEAjoyaf1pwn2Nvq8lZtgTnahaRUOhwsKiOJaCdlXT3FSU=
 -----END PUBLIC KEY-----
 ";
+
+fn check(path: Option<&Path>, env: &Environment) -> CheckReport {
+    report(path, env, |_config| Vec::new())
+}
 
 fn environment(yaml: &str) -> Environment {
     Environment::bare()
