@@ -12,7 +12,7 @@ use super::file_format::File;
 fn the_file_in_the_repository_is_current() {
     let settings = SchemaSettings::draft2020_12().for_deserialize();
     let schema = settings.into_generator().into_root_schema_for::<File>();
-    let text = format!("{:#}\n", schema.as_value());
+    let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("schema/bridge.schema.json");
     if std::env::var_os("UPDATE_SCHEMA").is_some_and(|value| value == "1") {
         std::fs::write(&path, &text).unwrap();
