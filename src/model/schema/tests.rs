@@ -50,7 +50,7 @@ fn mistakes_are_named_with_their_places() {
     );
     let names = r#"{"propertyNames":{"maxLength":2},"additionalProperties":true}"#;
     let Verdict::Invalid(text) = check(names, r#"{"long":1}"#) else { panic!("invalid") };
-    assert!(text.starts_with("tool_input_invalid: the arguments: a property name"), "{text}");
+    assert!(text.starts_with("tool_input_invalid: the arguments: "), "{text}");
 }
 
 #[test]
@@ -71,8 +71,8 @@ fn a_text_is_short_whatever_is_wrong() {
     let many: Value =
         (0..500).map(|n| (format!("key{n}"), json!(n))).collect::<serde_json::Map<_, _>>().into();
     let Verdict::Invalid(text) = check(schema, &many.to_string()) else { panic!("invalid") };
-    assert_eq!(text.matches("not of type").count(), 10);
-    assert!(text.contains("; and 490 more. The call was not made"), "{text}");
+    assert_eq!(text.matches("/key").count(), 10);
+    assert!(text.contains(" 490 more"), "{text}");
     let long = json!({"x".repeat(100_000): 1, "y": "z".repeat(100_000)}).to_string();
     for schema in
         [schema, r#"{"additionalProperties":false}"#, r#"{"properties":{"y":{"maxLength":1}}}"#]
