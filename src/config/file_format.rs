@@ -1,6 +1,6 @@
 //! The shape of bridge.yaml: which keys there are and of which type each is.
 //!
-//! The doc comments are the descriptions in the JSON Schema, so they speak to whoever writes the
+//! The doc comments are the descriptions in the JSON Schema, so they address the author of the
 //! file. Every key is optional here: `validate` reports a missing key, in plain words.
 //!
 //! Must not: check anything beyond types, or fill in defaults.

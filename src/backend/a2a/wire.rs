@@ -249,14 +249,14 @@ pub(super) fn decode(
     }
     match (binding, members) {
         (A2aBinding::Grpc, _) => {
-            Err(Failure::Unreadable("the response is not one of gRPC".to_owned()))
+            Err(Failure::Unreadable("the response is not a gRPC response".to_owned()))
         }
         (A2aBinding::HttpJson, Ok(_)) => raw(text),
         (A2aBinding::JsonRpc, Ok(_)) => Err(Failure::Unreadable(
             "the JSON-RPC response has neither `result` nor `error`".to_owned(),
         )),
         (_, Err(error)) => {
-            Err(Failure::Unreadable(format!("the response is no JSON object ({error})")))
+            Err(Failure::Unreadable(format!("the response is not a JSON object ({error})")))
         }
     }
 }
@@ -310,7 +310,7 @@ fn present<'a>(members: &Members<'a>, key: &str) -> Option<&'a str> {
 
 fn raw(text: &str) -> Result<Box<RawValue>, Failure> {
     RawValue::from_string(text.to_owned())
-        .map_err(|error| Failure::Unreadable(format!("the response is no JSON ({error})")))
+        .map_err(|error| Failure::Unreadable(format!("the response is not JSON ({error})")))
 }
 
 /// A JSON-RPC error, or the `google.rpc.Status` in an HTTP+JSON body.
