@@ -381,7 +381,7 @@ async fn a_collector_that_is_away_is_told_of_once() {
     call(&rig, "tu_1").await;
     rig.bridge.stop().await;
     let log = rig.bridge.log();
-    let told = "spans did not reach the collector";
+    let told = "\"lost\":";
     assert_eq!(log.matches(told).count(), 1, "{log}");
     collector.restart().await;
     rig.bridge.restart().await;
