@@ -100,11 +100,11 @@ async fn an_answer_that_is_unwanted_while_the_stream_opens_is_posted_again_or_gi
 async fn a_dispatch_that_was_taken_back_was_not_made_for_the_next_process_either() {
     let scene = Scene::start(None).await;
     let run = DrivenRun::new(Slot(1), scene.new_run("run"), &scene.runs.room);
-    scene.runs.journal.write(run.changes());
+    scene.runs.journal().write(run.changes());
     let [never, once, both] =
         ["never", "once", "both"].map(|id| run.recorder(&scene.runs, &call(id)));
     for entry in [&never, &once, &both] {
-        scene.runs.journal.write(vec![entry.change()]);
+        scene.runs.journal().write(vec![entry.change()]);
         entry.dispatching(None).await.unwrap();
     }
     never.not_dispatched();

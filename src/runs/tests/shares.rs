@@ -32,7 +32,7 @@ async fn answers_that_nobody_takes_close_the_journal_to_no_other_app() {
     assert_eq!(entry.dispatching(None).await, Ok(()), "b has its own share");
     let late = of_a.recorder(&scene.runs, &call("tu_late"));
     assert_eq!(late.dispatching(None).await, Err(NotRecorded::NoShare));
-    assert!(scene.runs.journal.health().bytes < 24 << 20);
+    assert!(scene.runs.journal().health().bytes < 24 << 20);
 
     let kept = scene.kept().await;
     let answers = kept.runs.iter().flat_map(|run| &run.calls).filter(|call| call.answer.is_some());
