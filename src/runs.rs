@@ -25,7 +25,6 @@ mod mask;
 mod owners;
 mod permission_check;
 mod restore;
-mod settings;
 mod shares;
 mod whose;
 

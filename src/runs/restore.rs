@@ -19,7 +19,6 @@ use super::{
     driven::Left,
 };
 use crate::{
-    config::App,
     journal::{
         self,
         record::{Change, Kept, KeptCall, KeptRun, KeptSession, LongRecord, RunRecord},
@@ -41,7 +40,7 @@ use crate::{
 impl Runs {
     /// Restores the journal's records. Runs that were being driven are driven on at once; those
     /// that need their app's own credential, as soon as the app shows it.
-    pub fn restore(self: &Arc<Self>, kept: Kept, apps: &[App]) {
+    pub fn restore(self: &Arc<Self>, kept: Kept) {
         let Kept { upstream, runs, sessions, owners, long, last_slot, lost, noted: _ } = kept;
         self.next_slot.store(last_slot + 1, Ordering::Relaxed);
         let now = self.upstream.base().to_string();
@@ -76,7 +75,7 @@ impl Runs {
             self.reclaim(run);
         }
         for run in runs {
-            let app = apps.iter().find(|app| app.name.as_str() == run.record.app);
+            let app = self.calls.app(&run.record.app.as_str().into());
             let ended = run.record.ended_at.map(|at| journal::now().saturating_sub(at));
             let outlived = ended.is_some_and(|ago| u128::from(ago) > KEEP_ENDED.as_millis())
                 && !key(&run)
@@ -88,7 +87,7 @@ impl Runs {
             }
             // The calls of an app that was removed are answered as well, each with a refusal:
             // otherwise the model would wait for them until MANTYX gives up.
-            let authority = match app {
+            let authority = match &app {
                 Some(app) => self.upstream.authority_of(app),
                 None => self.upstream.own(),
             };

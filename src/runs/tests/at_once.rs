@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    scene::{Scene, app, call, key},
+    scene::{Scene, call, key},
     *,
 };
 use crate::{backend::peer::Recorder as _, journal::record::Kept, model::recovery::Stage};
@@ -49,7 +49,7 @@ async fn a_run_that_is_asked_for_twice_at_once_wakes_once() {
     }
     let scene = Scene::start(None).await;
     let upstream = Some(scene.runs.upstream.base().to_string());
-    scene.runs.restore(Kept { upstream, ..kept }, &[app()]);
+    scene.runs.restore(Kept { upstream, ..kept });
     let (app, authority) = ("a".into(), scene.runs.upstream.own().unwrap());
     assert!(ids.iter().all(|id| scene.runs.is_asleep(&key(id), &app)));
     let wake = |round: usize| scene.runs.get_or_wake(&key(&ids[round]), &app, &authority);
