@@ -31,7 +31,7 @@ use std::{
 use http::{HeaderMap, Method};
 use schemars::JsonSchema;
 use secrecy::SecretString;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use url::Url;
 
@@ -139,7 +139,7 @@ pub struct RefreshGrant {
 }
 
 /// Whether a caller has to show a token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(inline)]
 pub enum Auth {

@@ -11,11 +11,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    A2aBinding, Auth,
+    A2aBinding, Auth, OnUnavailable, Pin,
     deserialize::{At, Scalar},
     scalars::{
         Count, DurationText, Globs, HttpMethod, ListenValue, McpTransport, OneOrMany, PendingAfter,
-        PinWord, SandboxValue, SchemaMap, Share, UnavailableWord,
+        SandboxValue, SchemaMap, Share,
     },
 };
 
@@ -249,7 +249,7 @@ pub struct Mcp {
     /// `true`: the bridge is not ready before this backend is.
     pub required: Option<At<bool>>,
     /// What a run gets of the backend while it is down. Default: `stale`.
-    pub on_unavailable: Option<At<UnavailableWord>>,
+    pub on_unavailable: Option<At<OnUnavailable>>,
     /// Time from one refresh of its catalog to the next. Default: `refresh.interval`.
     pub refresh: Option<At<DurationText>>,
     /// How long one call may go without a sign of progress. `calls.timeout`, which is the default,
@@ -270,7 +270,7 @@ pub struct Mcp {
     /// What becomes of a tool that the model would see in another way than the operator has accepted:
     /// `warn` tells of it and offers it, `enforce` withdraws it until `mantyx-bridge trust accept`,
     /// `off` does not look. What the server says first is taken. Default: `warn`.
-    pub pin: Option<At<PinWord>>,
+    pub pin: Option<At<Pin>>,
     /// The token that a server with a `url` wants.
     pub auth: Option<At<BackendAuth>>,
     /// The TLS of a server with a `url`, where it is not what this machine trusts anyway.
@@ -313,7 +313,7 @@ pub struct A2a {
     /// `true`: the bridge is not ready before this backend is.
     pub required: Option<At<bool>>,
     /// What a run gets of the backend while it is down. Default: `stale`.
-    pub on_unavailable: Option<At<UnavailableWord>>,
+    pub on_unavailable: Option<At<OnUnavailable>>,
     /// Time from one refresh of its card to the next. Default: `refresh.interval`.
     pub refresh: Option<At<DurationText>>,
     /// How long one call may go without a sign of progress. `calls.timeout`, which is the default,
@@ -331,7 +331,7 @@ pub struct A2a {
     /// What becomes of the agent when its card is not the one that the operator has accepted: `warn`
     /// tells of it and offers it, `enforce` withdraws it until `mantyx-bridge trust accept`, `off`
     /// does not look. The first card is taken. Default: `warn`.
-    pub pin: Option<At<PinWord>>,
+    pub pin: Option<At<Pin>>,
     /// The token that the agent wants, for the fetch of the card and for every call.
     pub auth: Option<At<BackendAuth>>,
     /// The TLS of the agent, where it is not what this machine trusts anyway.
