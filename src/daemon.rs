@@ -146,7 +146,9 @@ impl Daemon {
         });
         let traces = traces.unwrap_or_default();
         let tls = tls(&config.listen).await?;
-        socket_activation::check(&handed, tls.is_some() && config.auth == Auth::Token)?;
+        if tls.is_none() || config.auth == Auth::Off {
+            socket_activation::refuse_open(&handed)?;
+        }
         let listeners = listeners(&config.listen, handed, tls.as_ref()).await?;
         let addresses: Vec<SocketAddr> = listeners.iter().filter_map(Listener::address).collect();
         let urls: Vec<String> = listeners.iter().map(Listener::url).collect();
