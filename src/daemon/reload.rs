@@ -240,11 +240,9 @@ impl Reloader {
             });
         });
         // A credential for one MANTYX must not be sent to another.
-        if same_mantyx {
-            if let Upstream::Mantyx { credential, workspace, tls, .. } = upstream {
-                runs.upstream().set(tls, &credential);
-                loaded.workspace = workspace;
-            }
+        if same_mantyx && let Upstream::Mantyx { credential, workspace, tls, .. } = upstream {
+            runs.upstream().set(tls, &credential);
+            loaded.workspace = workspace;
         }
         self.names.others = listen.hosts;
         self.service.auth.set_hosts(self.names.hosts());
