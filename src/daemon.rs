@@ -7,7 +7,7 @@
 //!
 //! Must not: hold logic of its own beyond this order.
 
-mod fleet;
+mod backend_manager;
 mod reload;
 
 use std::{
@@ -29,7 +29,7 @@ use url::Url;
 
 pub use self::reload::Reload;
 use self::{
-    fleet::{Fleet, Shared},
+    backend_manager::{BackendManager, Shared},
     reload::{Fixed, Names, Reloader},
 };
 use crate::{
@@ -160,12 +160,12 @@ impl Daemon {
             None => None,
         };
         let shared = Shared { launcher, state: state.clone(), stop: back.stop_token() };
-        let (mut fleet, backends) = Fleet::new(shared);
+        let (mut manager, backends) = BackendManager::new(shared);
         spawn_keepers(&mut back, &backends, &state);
         let configured = std::mem::take(&mut config.backends);
-        let prepared = fleet.prepare(configured).await.map_err(inner)?;
+        let prepared = manager.prepare(configured).await.map_err(inner)?;
         // Before the runs, whose calls look up their backends.
-        fleet.take(prepared, &config.refresh, config.calls.max_concurrent);
+        manager.take(prepared, &config.refresh, config.calls.max_concurrent);
         let calls = Calls::new(Arc::clone(&backends), &config.calls, &apps, journal, audit);
         let runs = Arc::new(Runs::new(upstream, Arc::new(calls), traces.clone()));
         restore(&runs, kept, &apps).await;
@@ -193,7 +193,7 @@ impl Daemon {
         let fixed = Fixed::new(&config, addresses);
         spawn_readiness(&mut front, Arc::clone(&backends));
         spawn_watchdog(&mut front, Arc::clone(&runs));
-        let reloader = Reloader { fleet, fixed, names, service, state, loaded };
+        let reloader = Reloader { manager, fixed, names, service, state, loaded };
         let reloading = reloader.run(reload, front.stop_token(), back.stop_token());
         back.spawn("backends", reloading);
         Ok(Self { front, back, runs, requests, urls, token })
