@@ -69,7 +69,7 @@ use crate::{
         spec::{Selection, Table},
     },
     traces::{Context, Traces},
-    upstream::{Authority, Upstream},
+    upstream::{Upstream, UpstreamCredential},
 };
 
 /// How long the log keeps the events of an ended run for an app that has not read them yet. After
@@ -168,7 +168,7 @@ pub struct NewRun {
     pub key: RunKey,
     pub app: AppName,
     pub session: Option<SessionId>,
-    pub authority: Authority,
+    pub credential: UpstreamCredential,
     pub table: Arc<Table>,
     /// Other clients have answered its calls so far, so that a call in its log may have been
     /// answered.

@@ -206,11 +206,11 @@ async fn replay(
     run: &DrivenRun,
     last_seq: u64,
 ) -> Result<reqwest::Response, OpenError> {
-    let (path, shown) = (run.key.stream_path(), runs.authority_of(run));
+    let (path, shown) = (run.key.stream_path(), runs.credential_of(run));
     match runs.upstream().open_stream(&path, last_seq, &shown).await {
         Err(error) if error.is_of_the_credential() => {
             run.credential.refuse(&shown);
-            let other = runs.authority_of(run);
+            let other = runs.credential_of(run);
             if other.is_same(&shown) {
                 return Err(error);
             }

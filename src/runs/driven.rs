@@ -212,14 +212,14 @@ impl DrivenRun {
     }
 
     fn of(slot: Slot, new: NewRun, state: Run, log: EventLog, started_at: Millis) -> Self {
-        let NewRun { key, app, session, authority, table, trace, .. } = new;
+        let NewRun { key, app, session, credential, table, trace, .. } = new;
         let stop = CancellationToken::new();
         Self {
             key,
             slot,
             app,
             session,
-            credential: RunCredential::new(authority),
+            credential: RunCredential::new(credential),
             log,
             table,
             trace,

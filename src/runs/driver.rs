@@ -40,7 +40,7 @@ use crate::{
         run::Step,
     },
     sse::{Frame, Framer},
-    upstream::{Authority, OpenError},
+    upstream::{OpenError, UpstreamCredential},
 };
 
 /// The largest event that the driver reads whole, in bytes.
@@ -268,7 +268,12 @@ impl Driver {
     /// Waits until the next attempt. A lost run is given up only after its calls in flight have
     /// been answered: MANTYX may still take the results, or may show the run again meanwhile. If
     /// the run's credential is replaced by another than `shown`, the next attempt starts at once.
-    async fn pause(&mut self, wait: Duration, is_lost: bool, shown: &Authority) -> Option<Why> {
+    async fn pause(
+        &mut self,
+        wait: Duration,
+        is_lost: bool,
+        shown: &UpstreamCredential,
+    ) -> Option<Why> {
         let next = Instant::now() + wait;
         let draining = self.runs.draining().clone();
         if is_lost {
@@ -308,7 +313,7 @@ impl Driver {
         struct Snapshot {
             status: String,
         }
-        let (key, authority) = (&self.run.key, self.runs.authority_of(&self.run));
+        let (key, credential) = (&self.run.key, self.runs.credential_of(&self.run));
         let is_doubtful = self.riddle || !self.news && key.kind == RunKind::Eval;
         if !is_doubtful {
             return None;
@@ -316,7 +321,7 @@ impl Driver {
         let path = key.path();
         let snapshot = async {
             let upstream = self.runs.upstream();
-            let answer = upstream.ask(&path, &authority).await.ok()?;
+            let answer = upstream.ask(&path, &credential).await.ok()?;
             let text = upstream.text(answer).await.ok()?;
             serde_json::from_slice::<Snapshot>(&text).ok()
         };
@@ -337,8 +342,8 @@ impl Driver {
         let path = self.run.key.stream_path();
         let last_seq = self.run.state().last_seq();
         let draining = self.runs.draining().clone();
-        let authority = self.runs.authority_of(&self.run);
-        let open = self.runs.upstream().open_stream(&path, last_seq, &authority);
+        let credential = self.runs.credential_of(&self.run);
+        let open = self.runs.upstream().open_stream(&path, last_seq, &credential);
         if std::mem::replace(&mut self.has_read, true) {
             self.runs.metrics.reconnects.inc();
         }
@@ -348,12 +353,12 @@ impl Driver {
         };
         match opened {
             Ok(Ok(response)) => {
-                self.run.credential.works(&authority);
+                self.run.credential.works(&credential);
                 Ok(response)
             }
             Ok(Err(error)) => {
                 if error.is_of_the_credential() {
-                    self.run.credential.refuse(&authority);
+                    self.run.credential.refuse(&credential);
                 }
                 Err(End::Refused(error))
             }

@@ -35,7 +35,7 @@ use crate::{
         trace::Trace,
     },
     traces::Context,
-    upstream::Authority,
+    upstream::UpstreamCredential,
 };
 
 impl Runs {
@@ -88,12 +88,12 @@ impl Runs {
             }
             // The calls of an app that was removed are answered as well, each with a refusal:
             // otherwise the model would wait for them until MANTYX gives up.
-            let authority = match app {
-                Some(app) => self.upstream.authority_of(app),
+            let credential = match app {
+                Some(app) => self.upstream.credential_of(app),
                 None => self.upstream.own(),
             };
-            match authority.filter(|_| !run.record.callers_credential) {
-                Some(authority) => self.wake(run, authority),
+            match credential.filter(|_| !run.record.callers_credential) {
+                Some(credential) => self.wake(run, credential),
                 None if app.is_some() => self.lay_asleep(run),
                 None => {
                     warn!(
@@ -118,13 +118,13 @@ impl Runs {
     }
 
     /// The run `key`, driven. If an earlier process left it to wait for the credential of `app`,
-    /// MANTYX has now accepted `authority` for it, and its driver starts with that. `None`: the run
+    /// MANTYX has now accepted `credential` for it, and its driver starts with that. `None`: the run
     /// is not known.
     pub fn get_or_wake(
         self: &Arc<Self>,
         key: &RunKey,
         app: &AppName,
-        authority: &Authority,
+        credential: &UpstreamCredential,
     ) -> Option<Arc<DrivenRun>> {
         let woken = {
             // Under one lock: a concurrent request finds the run either asleep or driven.
@@ -132,7 +132,7 @@ impl Runs {
             match inner.asleep.get(key) {
                 Some(run) if run.record.app == app.as_str() => {
                     let kept = inner.asleep.remove(key)?;
-                    self.take_up_run(&mut inner, kept, authority.clone())
+                    self.take_up_run(&mut inner, kept, credential.clone())
                 }
                 _ => return inner.runs.get(key).cloned(),
             }
@@ -189,8 +189,8 @@ impl Runs {
         }))
     }
 
-    fn wake(self: &Arc<Self>, kept: KeptRun, authority: Authority) {
-        let woken = self.take_up_run(&mut self.lock(), kept, authority);
+    fn wake(self: &Arc<Self>, kept: KeptRun, credential: UpstreamCredential) {
+        let woken = self.take_up_run(&mut self.lock(), kept, credential);
         if let Some(woken) = woken {
             self.drive_on(woken);
         }
@@ -211,7 +211,12 @@ impl Runs {
     }
 
     /// Turns a record into a known run, and decides what becomes of each of its calls.
-    fn take_up_run(&self, inner: &mut Inner, kept: KeptRun, authority: Authority) -> Option<Woken> {
+    fn take_up_run(
+        &self,
+        inner: &mut Inner,
+        kept: KeptRun,
+        credential: UpstreamCredential,
+    ) -> Option<Woken> {
         let key = key(&kept)?;
         let KeptRun { slot, record, routes, calls } = kept;
         let trace = self.kept_trace(&record);
@@ -269,7 +274,7 @@ impl Runs {
             key: key.clone(),
             app: record.app.as_str().into(),
             session: record.session.map(SessionId::from),
-            authority,
+            credential,
             table,
             has_past: record.has_past,
             past_is_lost: record.past_is_lost,

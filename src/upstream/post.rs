@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::{debug, error, warn};
 
-use super::{Authority, SendError, Upstream, rate_limit::Told, retry_after};
+use super::{SendError, Upstream, UpstreamCredential, rate_limit::Told, retry_after};
 use crate::{
     backoff::Backoff, budget::Budget, http_client, metrics::Answered, model::trace::Trace,
 };
@@ -39,16 +39,16 @@ pub struct ResultPost<'a> {
 
 /// The credential of posts. Each attempt reads it again, as it may have been replaced.
 pub trait PostCredential: Sync {
-    fn now(&self) -> Authority;
+    fn now(&self) -> UpstreamCredential;
 
     /// MANTYX has refused the credential `shown`.
-    fn refused(&self, shown: &Authority);
+    fn refused(&self, shown: &UpstreamCredential);
 
     /// MANTYX has answered a post with the credential `shown`, and has not refused the credential.
-    fn taken(&self, shown: &Authority);
+    fn taken(&self, shown: &UpstreamCredential);
 
     /// Resolves when there is another credential than `shown`.
-    fn other_than(&self, shown: &Authority) -> impl Future<Output = ()> + Send;
+    fn other_than(&self, shown: &UpstreamCredential) -> impl Future<Output = ()> + Send;
 }
 
 /// The outcome of posting a result.
@@ -157,7 +157,7 @@ impl Upstream {
         &self,
         post: &ResultPost<'_>,
         attempt: u64,
-        shown: &Authority,
+        shown: &UpstreamCredential,
     ) -> Result<Verdict, WantsNone> {
         let ResultPost { path, deadline, .. } = *post;
         let begun = Instant::now();
@@ -246,16 +246,16 @@ fn tell(path: &str, status: StatusCode, verdict: Verdict) {
 }
 
 /// A credential that does not change.
-impl PostCredential for Authority {
-    fn now(&self) -> Authority {
+impl PostCredential for UpstreamCredential {
+    fn now(&self) -> UpstreamCredential {
         self.clone()
     }
 
-    fn refused(&self, _: &Authority) {}
+    fn refused(&self, _: &UpstreamCredential) {}
 
-    fn taken(&self, _: &Authority) {}
+    fn taken(&self, _: &UpstreamCredential) {}
 
-    async fn other_than(&self, _: &Authority) {
+    async fn other_than(&self, _: &UpstreamCredential) {
         std::future::pending::<()>().await;
     }
 }
@@ -305,18 +305,18 @@ mod tests {
     }
 
     impl PostCredential for Key {
-        fn now(&self) -> Authority {
-            Authority::bearer(&self.now.borrow()).unwrap()
+        fn now(&self) -> UpstreamCredential {
+            UpstreamCredential::bearer(&self.now.borrow()).unwrap()
         }
 
-        fn refused(&self, _: &Authority) {
+        fn refused(&self, _: &UpstreamCredential) {
             self.refused.lock().unwrap().push(self.now.borrow().clone());
         }
 
-        fn taken(&self, _: &Authority) {}
+        fn taken(&self, _: &UpstreamCredential) {}
 
-        async fn other_than(&self, shown: &Authority) {
-            let other = |now: &String| !Authority::bearer(now).unwrap().is_same(shown);
+        async fn other_than(&self, shown: &UpstreamCredential) {
+            let other = |now: &String| !UpstreamCredential::bearer(now).unwrap().is_same(shown);
             self.now.subscribe().wait_for(other).await.unwrap();
         }
     }

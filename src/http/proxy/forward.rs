@@ -31,7 +31,7 @@ use crate::{
     model::ids::RunKind,
     oauth::TokenError,
     runs::{DrivenRun, RunKey, Runs, Thing},
-    upstream::{Authority, OpenError, SendError, X_API_KEY},
+    upstream::{OpenError, SendError, UpstreamCredential, X_API_KEY},
 };
 
 /// Headers of a single connection, which are not forwarded (RFC 9110 §7.6.1); `Connection` can name
@@ -76,7 +76,7 @@ const CORS_PREFIX: &str = "access-control-";
 pub struct Outgoing<'a> {
     pub runs: &'a Arc<Runs>,
     pub caller: Caller,
-    pub authority: Authority,
+    pub credential: UpstreamCredential,
     /// The target of the app's path.
     resource: Resource,
 }
@@ -89,7 +89,12 @@ impl<'a> Outgoing<'a> {
         headers: &HeaderMap,
         resource: Resource,
     ) -> Self {
-        Self { runs, caller: caller.clone(), authority: authority(runs, caller, headers), resource }
+        Self {
+            runs,
+            caller: caller.clone(),
+            credential: credential(runs, caller, headers),
+            resource,
+        }
     }
 
     /// Checks again what the request may do, once its body is there. A body can take an hour to
@@ -98,7 +103,7 @@ impl<'a> Outgoing<'a> {
     pub fn renew(&mut self, parts: &Parts) -> Result<(), Response<Body>> {
         let app = may_still(self.runs, &self.caller.app, &self.resource);
         self.caller.app = app.map_err(|error| error.response())?;
-        self.authority = authority(self.runs, &self.caller, &parts.headers);
+        self.credential = credential(self.runs, &self.caller, &parts.headers);
         Ok(())
     }
 
@@ -157,17 +162,17 @@ impl<'a> Outgoing<'a> {
         for name in own {
             headers.remove(name);
         }
-        let sent = upstream.send((parts.method.clone(), path), &self.authority, |request| {
+        let sent = upstream.send((parts.method.clone(), path), &self.credential, |request| {
             fill(request.headers(headers.clone()))
         });
         match sent.await {
             Ok(response) => {
-                upstream.overheard(&self.authority, response.headers());
+                upstream.overheard(&self.credential, response.headers());
                 match response.status() {
                     status if status.is_success() => self.accepted(&parts.method),
                     StatusCode::UNAUTHORIZED => {
                         if let Some(run) = self.opened_run() {
-                            self.runs.refused(&run, &self.authority);
+                            self.runs.refused(&run, &self.credential);
                         }
                     }
                     _ => {}
@@ -190,7 +195,7 @@ impl<'a> Outgoing<'a> {
             return Ok(None);
         }
         self.vouch(run.as_ref(), key).await?;
-        Ok(self.runs.get_or_wake(key, app, &self.authority).filter(|run| run.app == *app))
+        Ok(self.runs.get_or_wake(key, app, &self.credential).filter(|run| run.app == *app))
     }
 
     /// Like [`Self::own_run`]; for an agent run of an eval, the eval.
@@ -216,7 +221,7 @@ impl<'a> Outgoing<'a> {
         run: Option<&Arc<DrivenRun>>,
         key: &RunKey,
     ) -> Result<(), Response<Body>> {
-        let shown = &self.authority;
+        let shown = &self.credential;
         if run.map_or(!shown.is_callers(), |run| self.runs.may_be_told(run, shown)) {
             return Ok(());
         }
@@ -250,11 +255,11 @@ impl<'a> Outgoing<'a> {
         }
         let workspace = &self.resource.workspace;
         if let Some(run) = self.opened_run() {
-            self.runs.accepted(&run, &self.authority);
+            self.runs.accepted(&run, &self.credential);
         }
         if let Some(Opened::Session(session)) = &self.resource.opened {
             let app = &self.caller.app.name;
-            self.runs.accepted_for_session((workspace, session), app, &self.authority);
+            self.runs.accepted_for_session((workspace, session), app, &self.credential);
         }
     }
 
@@ -309,7 +314,7 @@ impl<'a> Outgoing<'a> {
 
     /// The replacement for an answer of MANTYX that is about the bridge's credential.
     fn not_the_apps(&self, status: StatusCode) -> Option<Response<Body>> {
-        if self.authority.is_callers() || status != StatusCode::UNAUTHORIZED {
+        if self.credential.is_callers() || status != StatusCode::UNAUTHORIZED {
             return None;
         }
         // Forwarded, this 401 would look to the app as if its own token for the bridge were wrong.
@@ -391,13 +396,13 @@ fn body_error(error: &reqwest::Error) -> Option<&ReadError> {
 }
 
 /// The credential that MANTYX gets for requests of `caller`.
-pub fn authority(runs: &Runs, caller: &Caller, headers: &HeaderMap) -> Authority {
-    runs.upstream().authority_of(&caller.app).unwrap_or_else(|| {
+pub fn credential(runs: &Runs, caller: &Caller, headers: &HeaderMap) -> UpstreamCredential {
+    runs.upstream().credential_of(&caller.app).unwrap_or_else(|| {
         let mut own = headers.clone();
         if let Some(name) = &caller.token_in {
             own.remove(name);
         }
-        Authority::of_caller(&own)
+        UpstreamCredential::of_caller(&own)
     })
 }
 

@@ -142,7 +142,7 @@ impl Scene {
             key: key(id),
             app: "a".into(),
             session: None,
-            authority: self.runs.upstream.own().unwrap(),
+            credential: self.runs.upstream.own().unwrap(),
             table: Arc::new(Table::assumed(&offer, names)),
             has_past: false,
             past_is_lost: false,
