@@ -147,7 +147,7 @@ struct Inner {
     runs: HashMap<RunKey, Arc<DrivenRun>>,
     sessions: HashMap<(Workspace, SessionId), Arc<Session>>,
     /// Runs of an earlier process that the bridge can only drive with their app's own credential.
-    asleep: HashMap<RunKey, KeptRun>,
+    awaiting_credential: HashMap<RunKey, KeptRun>,
     owners: Owners,
     claims: Claims,
     swept: Option<Instant>,

@@ -166,7 +166,7 @@ impl Proxy {
         // MANTYX decides who may end a run, so the bridge acts only on its success.
         if response.status().is_success() {
             let app = &from.caller.app.name;
-            let own = self.runs.get_or_wake(&key, app, &from.credential);
+            let own = self.runs.get_or_resume(&key, app, &from.credential);
             let eval = || self.runs.eval_of(&key).filter(|_| key.kind == RunKind::Agent);
             if let Some(run) = own.or_else(eval).filter(|run| run.app == *app) {
                 self.runs.cancel_calls(&run, &key);

@@ -3,7 +3,7 @@
 //!
 //! Must not: decide what becomes of a call (model/recovery.rs does), or read the journal.
 
-mod asleep;
+mod awaiting_credential;
 mod inherited;
 
 use std::sync::{Arc, atomic::Ordering};
@@ -93,8 +93,8 @@ impl Runs {
                 None => self.upstream.own(),
             };
             match credential.filter(|_| !run.record.callers_credential) {
-                Some(credential) => self.wake(run, credential),
-                None if app.is_some() => self.lay_asleep(run),
+                Some(credential) => self.resume(run, credential),
+                None if app.is_some() => self.await_credential(run),
                 None => {
                     warn!(
                         run = run.record.run,
@@ -107,38 +107,38 @@ impl Runs {
                 }
             }
         }
-        let forgotten = self.lock().sweep_asleep(|moment| self.journal.since(moment));
+        let forgotten = self.lock().sweep_awaiting(|moment| self.journal.since(moment));
         self.journal.write(forgotten);
         self.restore_long_calls(long);
     }
 
     /// Whether an earlier process has left this run of `app`, which waits for the app's credential.
-    pub fn is_asleep(&self, key: &RunKey, app: &AppName) -> bool {
-        self.lock().asleep.get(key).is_some_and(|run| run.record.app == app.as_str())
+    pub fn awaits_credential(&self, key: &RunKey, app: &AppName) -> bool {
+        self.lock().awaiting_credential.get(key).is_some_and(|run| run.record.app == app.as_str())
     }
 
     /// The run `key`, driven. If an earlier process left it to wait for the credential of `app`,
     /// MANTYX has now accepted `credential` for it, and its driver starts with that. `None`: the run
     /// is not known.
-    pub fn get_or_wake(
+    pub fn get_or_resume(
         self: &Arc<Self>,
         key: &RunKey,
         app: &AppName,
         credential: &UpstreamCredential,
     ) -> Option<Arc<DrivenRun>> {
-        let woken = {
-            // Under one lock: a concurrent request finds the run either asleep or driven.
+        let resumed = {
+            // Under one lock: a concurrent request finds the run either waiting or driven.
             let mut inner = self.lock();
-            match inner.asleep.get(key) {
+            match inner.awaiting_credential.get(key) {
                 Some(run) if run.record.app == app.as_str() => {
-                    let kept = inner.asleep.remove(key)?;
+                    let kept = inner.awaiting_credential.remove(key)?;
                     self.take_up_run(&mut inner, kept, credential.clone())
                 }
                 _ => return inner.runs.get(key).cloned(),
             }
         }?;
-        let run = Arc::clone(&woken.run);
-        self.drive_on(woken);
+        let run = Arc::clone(&resumed.run);
+        self.drive_on(resumed);
         Some(run)
     }
 
@@ -161,10 +161,10 @@ impl Runs {
         self.journal.write(runs.chain(sessions).collect());
     }
 
-    fn lay_asleep(&self, run: KeptRun) {
+    fn await_credential(&self, run: KeptRun) {
         let Some(key) = key(&run) else { return };
         info!(run = %key.run, app = run.record.app, "a run waits for its app's credential");
-        self.lock().asleep.insert(key, run);
+        self.lock().awaiting_credential.insert(key, run);
     }
 
     fn restore_session(&self, session: KeptSession) {
@@ -189,10 +189,10 @@ impl Runs {
         }))
     }
 
-    fn wake(self: &Arc<Self>, kept: KeptRun, credential: UpstreamCredential) {
-        let woken = self.take_up_run(&mut self.lock(), kept, credential);
-        if let Some(woken) = woken {
-            self.drive_on(woken);
+    fn resume(self: &Arc<Self>, kept: KeptRun, credential: UpstreamCredential) {
+        let resumed = self.take_up_run(&mut self.lock(), kept, credential);
+        if let Some(resumed) = resumed {
+            self.drive_on(resumed);
         }
     }
 
@@ -216,7 +216,7 @@ impl Runs {
         inner: &mut Inner,
         kept: KeptRun,
         credential: UpstreamCredential,
-    ) -> Option<Woken> {
+    ) -> Option<Resumed> {
         let key = key(&kept)?;
         let KeptRun { slot, record, routes, calls } = kept;
         let trace = self.kept_trace(&record);
@@ -296,10 +296,10 @@ impl Runs {
             );
             self.journal.write(run.changes());
         }
-        Some(Woken { run, open, unanswered, seq })
+        Some(Resumed { run, open, unanswered, seq })
     }
 
-    fn drive_on(self: &Arc<Self>, Woken { run, open, unanswered, seq }: Woken) {
+    fn drive_on(self: &Arc<Self>, Resumed { run, open, unanswered, seq }: Resumed) {
         if !run.has_ended() {
             info!(
                 run = %run.key.run, app = %run.app, seq, unanswered,
@@ -313,7 +313,7 @@ impl Runs {
 }
 
 /// A run of an earlier process, restored.
-struct Woken {
+struct Resumed {
     run: Arc<DrivenRun>,
     /// Its calls that are answered without waiting for the stream.
     open: Vec<(Arc<CallRecorder>, Task)>,

@@ -306,8 +306,9 @@ impl Inner {
         }
         match owned {
             Owned::Run(key) => {
-                let asleep = || self.asleep.get(key).map(|run| run.record.app.as_str());
-                self.runs.get(key).map(|run| run.app.as_str()).or_else(asleep)
+                let waiting =
+                    || self.awaiting_credential.get(key).map(|run| run.record.app.as_str());
+                self.runs.get(key).map(|run| run.app.as_str()).or_else(waiting)
             }
             Owned::Session(workspace, id) => {
                 let session = self.sessions.get(&(workspace.clone(), id.clone()));
@@ -333,6 +334,6 @@ impl Inner {
 
     /// Whether the bridge drives the run, or did and remembers it.
     fn is_known(&self, key: &RunKey) -> bool {
-        self.runs.contains_key(key) || self.asleep.contains_key(key)
+        self.runs.contains_key(key) || self.awaiting_credential.contains_key(key)
     }
 }

@@ -188,14 +188,14 @@ impl<'a> Outgoing<'a> {
     /// said so. The error is MANTYX's refusal, for the app.
     pub async fn own_run(&self, key: &RunKey) -> Result<Option<Arc<DrivenRun>>, Response<Body>> {
         let app = &self.caller.app.name;
-        // Read in this order: a run that wakes in between is then found among the driven ones.
-        let is_asleep = self.runs.is_asleep(key, app);
+        // Read in this order: a run that is resumed in between is then found among the driven ones.
+        let awaits_credential = self.runs.awaits_credential(key, app);
         let run = self.runs.get(key).filter(|run| run.app == *app);
-        if run.is_none() && !is_asleep {
+        if run.is_none() && !awaits_credential {
             return Ok(None);
         }
         self.vouch(run.as_ref(), key).await?;
-        Ok(self.runs.get_or_wake(key, app, &self.credential).filter(|run| run.app == *app))
+        Ok(self.runs.get_or_resume(key, app, &self.credential).filter(|run| run.app == *app))
     }
 
     /// Like [`Self::own_run`]; for an agent run of an eval, the eval.

@@ -51,10 +51,10 @@ async fn a_run_that_is_asked_for_twice_at_once_wakes_once() {
     let upstream = Some(scene.runs.upstream.base().to_string());
     scene.runs.restore(Kept { upstream, ..kept }, &[app()]);
     let (app, credential) = ("a".into(), scene.runs.upstream.own().unwrap());
-    assert!(ids.iter().all(|id| scene.runs.is_asleep(&key(id), &app)));
-    let wake = |round: usize| scene.runs.get_or_wake(&key(&ids[round]), &app, &credential);
-    let woken = at_once(ids.len(), [&wake, &wake]);
-    for (one, other) in woken[0].iter().zip(&woken[1]) {
+    assert!(ids.iter().all(|id| scene.runs.awaits_credential(&key(id), &app)));
+    let resume = |round: usize| scene.runs.get_or_resume(&key(&ids[round]), &app, &credential);
+    let resumed = at_once(ids.len(), [&resume, &resume]);
+    for (one, other) in resumed[0].iter().zip(&resumed[1]) {
         assert!(Arc::ptr_eq(one.as_ref().unwrap(), other.as_ref().unwrap()));
     }
     assert_eq!(scene.runs.metrics.started.get(), 256, "each has one driver");
