@@ -211,8 +211,8 @@ pub fn answer(data: &[u8]) {
     {
         posted(answer);
     }
-    for wire in [a2a::Wire::Plain, a2a::Wire::Nested] {
-        let Ok(reply) = a2a::read(text, wire) else { continue };
+    for encoding in [a2a::PartEncoding::Plain, a2a::PartEncoding::Nested] {
+        let Ok(reply) = a2a::read(text, encoding) else { continue };
         match reply.outcome {
             a2a::Outcome::Waiting(answer) | a2a::Outcome::Final(answer) => posted(answer),
             a2a::Outcome::Unfinished => (),

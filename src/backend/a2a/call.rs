@@ -156,7 +156,7 @@ impl Sending<'_> {
 
     async fn with_stream(&mut self) -> Result<Reply, Trouble> {
         let Message { task, context, .. } = self.message;
-        let mut gathering = Gathering::new(self.link.wire(), MAX_REPLY, task, context);
+        let mut gathering = Gathering::new(self.link.part_encoding(), MAX_REPLY, task, context);
         self.following.know(task);
         let opened = self.link.open(Operation::Send(self.message, Wanted::Stream)).await;
         let end = match opened {

@@ -175,8 +175,8 @@ impl<'a> Following<'a> {
         if !self.link.streams() {
             return self.poll(Duration::ZERO, why).await;
         }
-        let wire = self.link.wire();
-        let gathering = Gathering::new(wire, MAX_REPLY, Some(task), context.as_deref());
+        let encoding = self.link.part_encoding();
+        let gathering = Gathering::new(encoding, MAX_REPLY, Some(task), context.as_deref());
         self.take_up(gathering, why).await
     }
 

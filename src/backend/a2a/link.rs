@@ -22,7 +22,7 @@ use super::grpc;
 use super::{
     failure::Failure,
     interface::{Endpoint, Generation},
-    result::{self, Reply, Wire},
+    result::{self, PartEncoding, Reply},
     wire::{self, Message, Operation},
 };
 use crate::{
@@ -186,7 +186,7 @@ impl Link {
 
     /// Reads a message, or a task as it stands.
     pub(super) fn read(&self, result: &RawValue) -> Result<Reply, Failure> {
-        let reply = result::read(result.get(), self.wire())
+        let reply = result::read(result.get(), self.part_encoding())
             .map_err(|error| Failure::Unreadable(error.to_string()))?;
         self.log_left_out(&reply);
         Ok(reply)
@@ -198,10 +198,10 @@ impl Link {
         }
     }
 
-    pub(super) fn wire(&self) -> Wire {
+    pub(super) fn part_encoding(&self) -> PartEncoding {
         match (self.endpoint.generation, self.endpoint.binding) {
-            (Generation::V03, A2aBinding::HttpJson) => Wire::Nested,
-            _ => Wire::Plain,
+            (Generation::V03, A2aBinding::HttpJson) => PartEncoding::Nested,
+            _ => PartEncoding::Plain,
         }
     }
 

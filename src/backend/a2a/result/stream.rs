@@ -5,7 +5,7 @@
 
 use serde_json::value::RawValue;
 
-use super::{Outcome, Reply, State, Unreadable, Wire, array, id, message, object, string};
+use super::{Outcome, PartEncoding, Reply, State, Unreadable, array, id, message, object, string};
 use crate::model::json::Members;
 
 /// The most artifacts of one task; more are no work of a sane agent.
@@ -16,7 +16,7 @@ const OVERHEAD: usize = 64;
 /// A reply that is on its way.
 #[derive(Debug)]
 pub struct Gathering {
-    wire: Wire,
+    encoding: PartEncoding,
     /// The most bytes that are kept.
     limit: usize,
     task: Option<String>,
@@ -70,9 +70,14 @@ const UNKNOWN: &str = "an event of an unknown kind";
 impl Gathering {
     /// Nothing yet; at most `limit` bytes are kept. `task` and `context` are those that the message
     /// went to, if it belongs to a conversation.
-    pub fn new(wire: Wire, limit: usize, task: Option<&str>, context: Option<&str>) -> Self {
+    pub fn new(
+        encoding: PartEncoding,
+        limit: usize,
+        task: Option<&str>,
+        context: Option<&str>,
+    ) -> Self {
         Self {
-            wire,
+            encoding,
             limit,
             task: task.map(str::to_owned),
             context: context.map(str::to_owned),
@@ -120,7 +125,7 @@ impl Gathering {
         let may_be_stale = std::mem::take(&mut self.may_be_stale);
         let step = match event {
             Event::Message(_) if self.has_begun() => Step::LeftOut("a message beside the task"),
-            Event::Message(members) => Step::Done(message(&members, self.wire)),
+            Event::Message(members) => Step::Done(message(&members, self.encoding)),
             Event::Task(members) => self.task_as_it_stands(&members, may_be_stale)?,
             Event::Status(members) => self.status(&members)?,
             Event::Artifact(members) => self.artifact(&members),
@@ -217,7 +222,7 @@ impl Gathering {
 
     /// The reply, if it is whole.
     fn step(&self) -> Result<Step, Unreadable> {
-        let reply = super::read(&self.as_task(), self.wire)?;
+        let reply = super::read(&self.as_task(), self.encoding)?;
         Ok(match reply.outcome {
             Outcome::Unfinished => Step::More,
             Outcome::Waiting(_) | Outcome::Final(_) => Step::Done(reply),
