@@ -1,8 +1,8 @@
 //! What is forgotten of runs, and when.
 
 mod at_once;
+mod harness;
 mod panics;
-mod scene;
 mod shares;
 mod unwanted;
 
@@ -105,7 +105,7 @@ async fn many_ended_runs_push_out_none_that_was_given_up() {
     }
     let forgotten = inner.sweep(Instant::now(), &room);
     assert_eq!(forgotten.len(), 1);
-    let is_known = |id: &str| inner.runs.contains_key(&scene::key(id));
+    let is_known = |id: &str| inner.runs.contains_key(&harness::key(id));
     assert!(is_known("given_up") && is_known("0") && !is_known("first"));
 }
 
