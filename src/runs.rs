@@ -45,7 +45,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
 
 pub use self::{
-    access::{Access, Failure},
+    access::{Access, StreamFailure},
     driven::{DrivenRun, Phase, RunKey},
     whose::Thing,
 };
@@ -333,7 +333,7 @@ impl Runs {
     }
 
     /// The runs of `app`, or of all apps, whose streams cannot be opened, and why.
-    pub fn failing(&self, app: Option<&AppName>) -> Vec<(RunKey, Arc<Failure>)> {
+    pub fn failing(&self, app: Option<&AppName>) -> Vec<(RunKey, Arc<StreamFailure>)> {
         let inner = self.lock();
         let driven = inner
             .runs

@@ -313,7 +313,7 @@ impl McpDialer {
         let running = outcome.map_err(|error| Failed {
             error: PeerError::new(kind(&error), describe(&error, state)),
             try_other: is_worth_another(&error),
-            may_be_older: http_failure(&error).is_some_and(http::Failure::may_be_older),
+            may_be_older: http_failure(&error).is_some_and(http::HttpFailure::may_be_older),
         })?;
         // Without the cache, so that a refresh asks the server.
         running.peer().set_response_cache_config(ClientCacheConfig::disabled()).await;
@@ -409,11 +409,11 @@ fn kind(error: &ClientInitializeError) -> PeerErrorKind {
 
 /// Whether a server answered the failed handshake and may speak the other revision.
 fn is_worth_another(error: &ClientInitializeError) -> bool {
-    http_failure(error).is_none_or(http::Failure::is_by_server)
+    http_failure(error).is_none_or(http::HttpFailure::is_by_server)
 }
 
 /// The failure of an HTTP transport behind `error`, if it is one.
-fn http_failure(error: &ClientInitializeError) -> Option<&http::Failure> {
+fn http_failure(error: &ClientInitializeError) -> Option<&http::HttpFailure> {
     let error = match error {
         ClientInitializeError::TransportError { error, .. } => error.error.as_ref(),
         ClientInitializeError::LegacyFallbackFailed { fallback, .. } => {
@@ -421,7 +421,7 @@ fn http_failure(error: &ClientInitializeError) -> Option<&http::Failure> {
         }
         _ => return None,
     };
-    match error.downcast_ref::<StreamableHttpError<http::Failure>>() {
+    match error.downcast_ref::<StreamableHttpError<http::HttpFailure>>() {
         Some(StreamableHttpError::Client(failure)) => Some(failure),
         Some(_) => None,
         None => error.downcast_ref(),

@@ -15,7 +15,7 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use super::{
-    Access, DrivenRun, Failure, Runs,
+    Access, DrivenRun, Runs, StreamFailure,
     driver::{self, MAX_EVENT, SILENCE},
     log::{Cursor, Read},
     mask::masked,
@@ -93,7 +93,7 @@ impl Wake {
 enum From {
     Log(Cursor),
     /// MANTYX's replay is being opened.
-    Opening(BoxFuture<'static, Result<Box<Replay>, Arc<Failure>>>),
+    Opening(BoxFuture<'static, Result<Box<Replay>, Arc<StreamFailure>>>),
     Replay(Box<Replay>),
     /// The last event, in pieces.
     Last(reqwest::Response, BlankLine),
@@ -119,10 +119,10 @@ impl Replay {
         run: Arc<DrivenRun>,
         seq: u64,
         repetitions: Unnumbered,
-    ) -> Result<Box<Self>, Arc<Failure>> {
+    ) -> Result<Box<Self>, Arc<StreamFailure>> {
         debug!(run = %run.key.run, seq, "an app reads events that only MANTYX still has");
         let response = replay(&runs, &run, seq).await;
-        let response = response.map_err(|error| Arc::new(Failure::new(error)))?;
+        let response = response.map_err(|error| Arc::new(StreamFailure::new(error)))?;
         Ok(Box::new(Self::new(&run.app, response, seq, repetitions)))
     }
 
@@ -148,7 +148,7 @@ async fn begin(
     run: &Arc<DrivenRun>,
     last_seq: u64,
     wake: &mut Wake,
-) -> Result<From, Arc<Failure>> {
+) -> Result<From, Arc<StreamFailure>> {
     let replay =
         |repetitions| Replay::open(Arc::clone(runs), Arc::clone(run), last_seq, repetitions);
     loop {
@@ -187,7 +187,7 @@ pub async fn open(
     runs: &Arc<Runs>,
     run: Arc<DrivenRun>,
     last_seq: u64,
-) -> Result<impl Stream<Item = Bytes> + Send + 'static, Arc<Failure>> {
+) -> Result<impl Stream<Item = Bytes> + Send + 'static, Arc<StreamFailure>> {
     let mut wake = Wake::of(&run);
     let from = begin(runs, &run, last_seq, &mut wake).await?;
     wake.begun = Instant::now();

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     NewRun, Runs,
-    access::{Access, Failure},
+    access::{Access, StreamFailure},
     call_recorder::CallRecorder,
     credential::RunCredential,
     log::{EventLog, Room},
@@ -462,7 +462,7 @@ impl DrivenRun {
     pub(super) fn is_failing(&self, error: OpenError) {
         self.access.send_modify(|access| {
             let before = access.failure().map(|failure| failure.since);
-            let failure = Failure { error, since: before.unwrap_or_else(Instant::now) };
+            let failure = StreamFailure { error, since: before.unwrap_or_else(Instant::now) };
             *access = Access::Failing(Arc::new(failure));
         });
     }

@@ -13,9 +13,9 @@ use crate::{
     model::{answer::codes::OUTCOME_UNKNOWN, ending::Ending, ids::BackendName, rights::Refusal},
 };
 
-/// Why the tool gave no answer. `Display` is for the log, [`Failure::for_model`] for the model.
+/// Why the tool gave no answer. `Display` is for the log, [`CallFailure::for_model`] for the model.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(super) enum CallFailure {
     #[error("the backend keeps failing")]
     Shut(Shut),
     #[error("too many calls are running")]
@@ -42,7 +42,7 @@ pub(super) enum Failure {
     Call(CallError),
 }
 
-impl Failure {
+impl CallFailure {
     /// Whether the request was not sent, so that the tool did not run.
     pub(super) fn is_of_no_call(&self) -> bool {
         match self {

@@ -54,11 +54,11 @@ pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json"
 pub(super) const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 const JSON_OR_EVENTS: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 
-type Answered<T> = Result<T, StreamableHttpError<Failure>>;
+type Answered<T> = Result<T, StreamableHttpError<HttpFailure>>;
 
 /// A failure between the server and the bridge; the text is for operators.
 #[derive(Debug, Clone, thiserror::Error)]
-pub(super) enum Failure {
+pub(super) enum HttpFailure {
     /// The request or the response was lost on the way.
     #[error("{0}")]
     Lost(String),
@@ -101,7 +101,7 @@ impl Http {
 }
 
 impl StreamableHttpClient for Http {
-    type Error = Failure;
+    type Error = HttpFailure;
 
     async fn post_message(
         &self,
@@ -343,13 +343,13 @@ fn header_value(text: &str) -> Answered<HeaderValue> {
 
 /// The text of a transport's error, without rmcp's words around it.
 pub(super) fn words(error: &DynamicTransportError) -> String {
-    match error.error.downcast_ref::<StreamableHttpError<Failure>>() {
+    match error.error.downcast_ref::<StreamableHttpError<HttpFailure>>() {
         Some(StreamableHttpError::Client(failure)) => failure.to_string(),
         _ => error_chain(error.error.as_ref()),
     }
 }
 
-impl Failure {
+impl HttpFailure {
     /// Whether the failure comes from a server, which might accept another request.
     pub(super) fn is_by_server(&self) -> bool {
         self.kind() == PeerErrorKind::Protocol

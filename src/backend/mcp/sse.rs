@@ -20,7 +20,7 @@ use url::Url;
 
 use super::{
     http as streamable,
-    http::{Body, EVENTS, Endpoint, Failure, JSON, Next, SendError, Source},
+    http::{Body, EVENTS, Endpoint, HttpFailure, JSON, Next, SendError, Source},
     verbatim::{ConnectionState, RawRequest, only_reads, raw_request_of},
 };
 use crate::{backend::address, http_client, model::ids::BackendName};
@@ -53,16 +53,16 @@ impl Sse {
         backend: BackendName,
         endpoint: Arc<Endpoint>,
         state: Arc<ConnectionState>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, HttpFailure> {
         let named = timeout(ADDRESS_PATIENCE, Self::address(&endpoint)).await;
         let (events, messages) = named.map_err(|_late| {
-            Failure::Unreadable("its event stream names no address for messages".to_owned())
+            HttpFailure::Unreadable("its event stream names no address for messages".to_owned())
         })??;
         let shared = Arc::new(Shared { backend, endpoint, messages, state });
         Ok(Self { shared, events: Some(events) })
     }
 
-    async fn address(endpoint: &Endpoint) -> Result<(Source, Url), Failure> {
+    async fn address(endpoint: &Endpoint) -> Result<(Source, Url), HttpFailure> {
         let mut headers = endpoint.headers.clone();
         headers.insert(ACCEPT, EVENTS);
         let sent = endpoint.request(Method::GET, &endpoint.url, headers, Body::default()).await;
@@ -71,7 +71,7 @@ impl Sse {
             return Err(streamable::failed(response.status()));
         }
         if !streamable::is_events(&response) {
-            return Err(Failure::Unreadable("it answers with no event stream".to_owned()));
+            return Err(HttpFailure::Unreadable("it answers with no event stream".to_owned()));
         }
         // The address after redirects, all of which stay on the origin.
         let base = response.url().clone();
@@ -86,11 +86,11 @@ impl Sse {
                     }
                 }
                 Next::Broken(error) => {
-                    return Err(Failure::Lost(format!("its event stream broke: {error}")));
+                    return Err(HttpFailure::Lost(format!("its event stream broke: {error}")));
                 }
                 Next::End | Next::NotRead(..) => {
                     let why = "its event stream names no address for messages";
-                    return Err(Failure::Unreadable(why.to_owned()));
+                    return Err(HttpFailure::Unreadable(why.to_owned()));
                 }
             }
         }
@@ -98,10 +98,10 @@ impl Sse {
 }
 
 /// The address that a stream at `base` names, if the configured headers may be sent there.
-fn own_address(base: &Url, named: &str) -> Result<Url, Failure> {
+fn own_address(base: &Url, named: &str) -> Result<Url, HttpFailure> {
     let named = base.join(named).ok().filter(|named| address::is_own(base, named));
     named.ok_or_else(|| {
-        Failure::Unreadable(
+        HttpFailure::Unreadable(
             "its event stream names an address for messages that is not the server's own, which \
              is not used"
                 .to_owned(),
@@ -110,21 +110,21 @@ fn own_address(base: &Url, named: &str) -> Result<Url, Failure> {
 }
 
 impl Transport<RoleClient> for Sse {
-    type Error = Failure;
+    type Error = HttpFailure;
 
     fn send(
         &mut self,
         message: TxJsonRpcMessage<RoleClient>,
-    ) -> impl Future<Output = Result<(), Failure>> + Send + 'static {
+    ) -> impl Future<Output = Result<(), HttpFailure>> + Send + 'static {
         let text = self.shared.state.outgoing(&message);
         let raw_request = raw_request_of(&message);
         let only_reads = only_reads(&message);
         let shared = Arc::clone(&self.shared);
         async move {
-            let text = text.map_err(|error| Failure::Unreadable(error.to_string()))?;
+            let text = text.map_err(|error| HttpFailure::Unreadable(error.to_string()))?;
             let post = shared.post(text, only_reads, raw_request.as_deref());
             timeout(POST_TIMEOUT, post).await.unwrap_or_else(|_late| {
-                Err(Failure::Lost("the server did not take a message".to_owned()))
+                Err(HttpFailure::Lost("the server did not take a message".to_owned()))
             })
         }
     }
@@ -153,7 +153,7 @@ impl Transport<RoleClient> for Sse {
         }
     }
 
-    async fn close(&mut self) -> Result<(), Failure> {
+    async fn close(&mut self) -> Result<(), HttpFailure> {
         self.events = None;
         Ok(())
     }
@@ -165,7 +165,7 @@ impl Shared {
         text: Vec<u8>,
         only_reads: bool,
         raw_request: Option<&RawRequest>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), HttpFailure> {
         let mut headers = self.endpoint.headers.clone();
         headers.insert(CONTENT_TYPE, JSON);
         if let Some(raw_request) = raw_request {

@@ -62,7 +62,7 @@ enum Question {
 }
 
 /// How a task ended.
-enum End {
+enum TaskEnd {
     /// With the result, if the task's status brought it.
     Completed(Option<Box<RawValue>>),
     Failed {
@@ -128,20 +128,20 @@ impl<'a> Followed<'a> {
     /// The outcome of the task. The first poll is after `wait`.
     async fn outcome(mut self, wait: Duration) -> Result<Answer, CallError> {
         match self.end(wait).await? {
-            End::Completed(Some(result)) => complete(&result),
-            End::Completed(None) => self.result().await.map_err(|error| match error {
+            TaskEnd::Completed(Some(result)) => complete(&result),
+            TaskEnd::Completed(None) => self.result().await.map_err(|error| match error {
                 // The task had completed, so a refusal here is not the tool's own error.
                 CallError::Refused(why) => CallError::Unreadable(why),
                 error => error,
             }),
-            End::Failed { message, error: Some(error) } => Err(failed(message, Some(&error))),
-            End::Failed { message, error: None } => self.failure(message).await,
-            End::Cancelled(message) => Err(CallError::Refused(format!(
+            TaskEnd::Failed { message, error: Some(error) } => Err(failed(message, Some(&error))),
+            TaskEnd::Failed { message, error: None } => self.failure(message).await,
+            TaskEnd::Cancelled(message) => Err(CallError::Refused(format!(
                 "the server cancelled the call: {}. It may have taken effect in part; check before \
                  you repeat it.",
                 message.as_deref().unwrap_or(NO_REASON).trim_end_matches('.')
             ))),
-            End::InputRequired(message) => {
+            TaskEnd::InputRequired(message) => {
                 let message = message.map(|message| format!(" ({message})")).unwrap_or_default();
                 Err(CallError::Refused(format!(
                     "the tool asked for input from the user in the middle of its work, which the \
@@ -154,7 +154,7 @@ impl<'a> Followed<'a> {
     }
 
     /// Polls until the task has ended or cannot continue.
-    async fn end(&mut self, mut wait: Duration) -> Result<End, CallError> {
+    async fn end(&mut self, mut wait: Duration) -> Result<TaskEnd, CallError> {
         loop {
             tokio::select! {
                 () = sleep(wait.mul_f64(1.0 + JITTER * rand::random::<f64>())) => (),
@@ -176,13 +176,13 @@ impl<'a> Followed<'a> {
                     continue;
                 }
                 // The task has not ended; the drop cancels it.
-                Status::InputRequired => return Ok(End::InputRequired(task.message)),
-                Status::Completed => End::Completed(task.result.map(ToOwned::to_owned)),
+                Status::InputRequired => return Ok(TaskEnd::InputRequired(task.message)),
+                Status::Completed => TaskEnd::Completed(task.result.map(ToOwned::to_owned)),
                 Status::Failed => {
                     let error = task.error.map(ToOwned::to_owned);
-                    End::Failed { message: task.message, error }
+                    TaskEnd::Failed { message: task.message, error }
                 }
-                Status::Cancelled => End::Cancelled(task.message),
+                Status::Cancelled => TaskEnd::Cancelled(task.message),
             };
             self.ended = true;
             return Ok(end);
