@@ -122,7 +122,7 @@ pub enum OpenError {
     #[error("MANTYX cannot be reached: {0}")]
     Unreachable(String),
     #[error("MANTYX answered the stream's request with {}", .0.status)]
-    Refused(Box<Refusal>),
+    Refused(Box<StreamRefusal>),
     #[error("MANTYX's answer is no event stream but {0:?}")]
     NotAStream(String),
     #[error("MANTYX's answer is larger than the bridge reads")]
@@ -137,14 +137,14 @@ pub enum OpenError {
 
 /// MANTYX's refusal of a request for a stream.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct StreamRefusal {
     pub status: StatusCode,
     pub headers: HeaderMap,
     /// `None` if it is too large to be passed on, or broke off.
     pub body: Option<Bytes>,
 }
 
-impl Refusal {
+impl StreamRefusal {
     async fn read(mut response: reqwest::Response) -> Self {
         let (status, headers) = (response.status(), response.headers().clone());
         let whole = async {
@@ -337,7 +337,7 @@ impl Upstream {
         });
         let response = response.await?;
         if response.status() != StatusCode::OK {
-            return Err(OpenError::Refused(Box::new(Refusal::read(response).await)));
+            return Err(OpenError::Refused(Box::new(StreamRefusal::read(response).await)));
         }
         let kind = response.headers().get(header::CONTENT_TYPE);
         let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();

@@ -22,7 +22,7 @@ use crate::{
         mcp,
         peer::Dial,
         program::hiding,
-        registry::{Entry, Lease, Registry},
+        registry::{Lease, Registry, RegistryEntry},
         supervisor::{Supervisor, Timing},
     },
     catalogs,
@@ -200,7 +200,7 @@ impl BackendManager {
                     ManagedBackend { target, lease, handle, timing, conversations }
                 }
             };
-            entries.push(Entry {
+            entries.push(RegistryEntry {
                 lease: managed.lease.clone(),
                 source,
                 identity: Some(identity),

@@ -172,7 +172,7 @@ impl<'a> Reader<'a> {
         self.contents
     }
 
-    fn take(&mut self, found: Found<'a>) {
+    fn take(&mut self, found: IntactFrame<'a>) {
         if let Some(next) = self.next.filter(|next| *next < found.number) {
             self.lose(self.at, 0, Some(found.number - next));
         }
@@ -207,19 +207,19 @@ impl<'a> Reader<'a> {
 
 /// A frame whose checksums are right.
 #[derive(Clone, Copy)]
-struct Found<'a> {
+struct IntactFrame<'a> {
     number: u64,
     written_at: u64,
     payload: &'a [u8],
 }
 
 /// The frame at `at`, if it is whole.
-fn whole(file: &[u8], at: usize) -> Option<Found<'_>> {
+fn whole(file: &[u8], at: usize) -> Option<IntactFrame<'_>> {
     let (head, rest) = file.get(at..)?.split_first_chunk::<FRAME_HEAD>()?;
     let payload = rest.get(..parse_head(head)?)?;
     let is_right = crc32fast::hash(payload) == little(&head[24..28]);
     let (number, written_at) = (little_long(&head[8..16]), little_long(&head[16..24]));
-    is_right.then_some(Found { number, written_at, payload })
+    is_right.then_some(IntactFrame { number, written_at, payload })
 }
 
 /// The length of a frame's changes, or `None` if its head is damaged.

@@ -85,13 +85,13 @@ pub struct Granted {
 }
 
 /// An endpoint gave no token.
-struct Refusal {
+struct TokenRefusal {
     error: IssueError,
     /// The endpoint rejected the client, or the way in which it showed its secret.
     is_about_client: bool,
 }
 
-impl From<IssueError> for Refusal {
+impl From<IssueError> for TokenRefusal {
     fn from(error: IssueError) -> Self {
         Self { error, is_about_client: false }
     }
@@ -119,7 +119,7 @@ impl Question<'_> {
         }
     }
 
-    async fn ask_once(&self, http: &Client, shows: Shows) -> Result<Granted, Refusal> {
+    async fn ask_once(&self, http: &Client, shows: Shows) -> Result<Granted, TokenRefusal> {
         let place = self.place;
         let exchange = async {
             let response = http.send(self.request(http, shows)).await?;
@@ -129,7 +129,7 @@ impl Question<'_> {
         };
         let unanswered = |why: String| {
             let text = format!("the token endpoint {place} gave no answer: {why}");
-            Refusal::from(IssueError::passing(text))
+            TokenRefusal::from(IssueError::passing(text))
         };
         let (status, headers, body) = match timeout(PATIENCE, exchange).await {
             Err(_late) => return Err(unanswered(format!("none in {} s", PATIENCE.as_secs()))),
@@ -177,7 +177,7 @@ fn basic(id: &str, secret: &str) -> HeaderValue {
     value
 }
 
-fn refused(place: &str, status: StatusCode, headers: &HeaderMap, body: &str) -> Refusal {
+fn refused(place: &str, status: StatusCode, headers: &HeaderMap, body: &str) -> TokenRefusal {
     let named = Members::read(body)
         .ok()
         .and_then(|body| serde_json::from_str::<String>(body.get("error")?.get()).ok());
@@ -196,7 +196,7 @@ fn refused(place: &str, status: StatusCode, headers: &HeaderMap, body: &str) -> 
     let after = after.map(|after| after.min(LONGEST_AFTER));
     let grant_ended = known == Some(INVALID_GRANT);
     let error = IssueError { text, passes, after, grant_ended };
-    Refusal { error, is_about_client: unnamed || is_client }
+    TokenRefusal { error, is_about_client: unnamed || is_client }
 }
 
 /// The token in an answer, if it is a bearer token.

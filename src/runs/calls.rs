@@ -38,7 +38,7 @@ use crate::{
         event::Call,
         ids::AppName,
         offer::{Route, Target},
-        rights::{Permission, Refusal},
+        rights::{CallRefusal, Permission},
     },
     traces::Context,
 };
@@ -342,7 +342,7 @@ impl Settings {
     }
 }
 
-fn refused(call: &CallRequest, refusal: Refusal) -> Made {
+fn refused(call: &CallRequest, refusal: CallRefusal) -> Made {
     info!(app = %call.app, tool = call.name, %refusal, "call refused by permission");
     Made::failed(Ending::Denied, refusal.for_model(&call.route.backend))
 }

@@ -46,7 +46,7 @@ pub struct EventLog {
 
 #[derive(Debug, Default)]
 struct Inner {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<LogEntry>,
     /// The bytes that the entries take.
     bytes: usize,
     room: Room,
@@ -65,7 +65,7 @@ struct Inner {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct LogEntry {
     seq: Option<u64>,
     bytes: Bytes,
 }
@@ -119,7 +119,7 @@ impl EventLog {
     /// dropped as well: readers get it from MANTYX.
     pub fn push(&self, seq: Option<u64>, bytes: Bytes) {
         let mut inner = self.lock();
-        let entry = Entry { seq, bytes };
+        let entry = LogEntry { seq, bytes };
         let is_kept = inner.keeps(&entry);
         inner.push(entry);
         let most = if inner.room.is_scarce() { KEEP_WHERE_SCARCE } else { KEEP_BYTES };
@@ -136,7 +136,7 @@ impl EventLog {
 
     /// Adds the frame of the run's last event. If it is too large, the frames before it stay.
     pub fn push_last(&self, seq: Option<u64>, bytes: Bytes) {
-        let entry = Entry { seq, bytes };
+        let entry = LogEntry { seq, bytes };
         let mut inner = self.lock();
         if inner.keeps(&entry) {
             drop(inner);
@@ -244,7 +244,7 @@ impl EventLog {
     }
 }
 
-impl Entry {
+impl LogEntry {
     fn size(&self) -> usize {
         self.bytes.len() + OVERHEAD
     }
@@ -260,13 +260,13 @@ impl Drop for EventLog {
 impl Inner {
     /// Whether there is room for `entry` alone. An entry without a `seq` is kept even if it is
     /// larger than others may be, as a reader cannot ask MANTYX for it by number.
-    fn keeps(&self, entry: &Entry) -> bool {
+    fn keeps(&self, entry: &LogEntry) -> bool {
         let is_scarce = self.room.is_scarce();
         entry.size() <= KEEP_WHERE_SCARCE
             || !is_scarce && (entry.size() <= KEEP_BYTES || entry.seq.is_none())
     }
 
-    fn push(&mut self, entry: Entry) {
+    fn push(&mut self, entry: LogEntry) {
         self.bytes += entry.size();
         self.room.0.fetch_add(entry.size(), Ordering::Relaxed);
         self.entries.push_back(entry);

@@ -22,7 +22,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use self::settings::Settings;
+use self::settings::ExportSettings;
 use super::{Finished, Look, Traces};
 use crate::{
     backoff::Backoff,
@@ -43,7 +43,7 @@ const MAX_REPLY: usize = 64 << 10;
 /// Exports the spans that [`Traces`] have recorded.
 #[derive(Debug)]
 pub struct Exporter {
-    settings: Settings,
+    settings: ExportSettings,
     resource: messages::Resource,
     http: http_client::Client,
     queue: mpsc::Receiver<Finished>,
@@ -72,7 +72,7 @@ enum ExportError {
 
 /// Starts exporting spans, if the environment asks for it.
 pub fn start(look: Look<'_>) -> Option<(Traces, Exporter)> {
-    let (settings, flaws) = Settings::read(look);
+    let (settings, flaws) = ExportSettings::read(look);
     for flaw in flaws {
         warn!("{flaw}");
     }
@@ -86,7 +86,7 @@ pub fn start(look: Look<'_>) -> Option<(Traces, Exporter)> {
 
 impl Exporter {
     fn new(
-        settings: Settings,
+        settings: ExportSettings,
         queue: mpsc::Receiver<Finished>,
         counted: Arc<metrics::Spans>,
     ) -> Self {

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use crate::model::{
     answer::{
         Answer,
-        files::{Attachments, File, Found, grouped},
+        files::{Attachments, DescribedFile, File, grouped},
     },
     json::{Elements, Members},
 };
@@ -113,33 +113,33 @@ fn message(message: &Members<'_>, encoding: PartEncoding) -> Reply {
 fn task(task: &Members<'_>, encoding: PartEncoding) -> Result<Reply, Unreadable> {
     let status = object(task, "status");
     let state = status.as_ref().and_then(|status| string(status, "state"));
-    let state = state.as_deref().and_then(State::parse).ok_or(Unreadable::UnknownState)?;
+    let state = state.as_deref().and_then(TaskState::parse).ok_or(Unreadable::UnknownState)?;
     let task_id = id(task, "id");
     let message = status.and_then(|status| object(&status, "message"));
     let said = |files| Said::read(&message, encoding, files);
     let made = |files| Said::read(&artifacts(task), encoding, files);
     let mut left_out = Vec::new();
     let outcome = match state {
-        State::Unfinished => {
+        TaskState::Unfinished => {
             if task_id.is_none() {
                 return Err(Unreadable::NoTaskId);
             }
             Outcome::Unfinished
         }
-        State::Completed => {
+        TaskState::Completed => {
             let (made, said) = (made(Attachments::default()), said(Attachments::default()));
             if !made.is_empty() && !said.is_empty() {
                 left_out.push("the completed task's status message: its artifacts are the answer");
             }
             Outcome::Final(made.or(said).result())
         }
-        State::Interrupted(closing) => {
+        TaskState::Interrupted(closing) => {
             let said = said(Attachments::default());
             let mut said = if said.is_empty() { made(Attachments::default()) } else { said };
             said.text = lines(&[&said.text, closing]);
             Outcome::Waiting(said.result())
         }
-        State::Failed(without_reason) => {
+        TaskState::Failed(without_reason) => {
             let made = made(Attachments::of_an_error());
             let said = said(Attachments::of_an_error());
             if !made.is_empty() && !said.is_empty() {
@@ -153,7 +153,7 @@ fn task(task: &Members<'_>, encoding: PartEncoding) -> Result<Reply, Unreadable>
     Ok(Reply { task_id, context_id: id(task, "contextId"), outcome, left_out })
 }
 
-enum State {
+enum TaskState {
     Unfinished,
     Completed,
     /// With the line that tells the model what the agent waits for.
@@ -162,7 +162,7 @@ enum State {
     Failed(&'static str),
 }
 
-impl State {
+impl TaskState {
     /// Reads `input-required` (0.3) and `TASK_STATE_INPUT_REQUIRED` (1.0) alike.
     fn parse(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase().replace('_', "-");
@@ -254,7 +254,7 @@ fn file_line(file: &Members<'_>, encoding: PartEncoding, files: &mut Attachments
     let protobuf = string(file, "fileWithBytes");
     let twice = protobuf.is_some() && encoding == PartEncoding::Nested;
     if let Some(data) = any(&["bytes", "raw"]).or(protobuf) {
-        return files.add(Found {
+        return files.add(DescribedFile {
             kind: "file",
             name: name.as_deref(),
             mime_type: mime_type.as_deref(),

@@ -11,7 +11,7 @@ use url::Url;
 
 use super::{
     Challenge,
-    discovery::{self, Found},
+    discovery::{self, Discovered},
 };
 use crate::{
     backend::address::{is_own, shown},
@@ -92,7 +92,7 @@ impl Issuer {
             let text = "it is not known where tokens are issued; set `auth.oauth.token_url`";
             IssueError::passing(text.to_owned())
         })?;
-        let Found { token_endpoint, is_own, resource, shows } =
+        let Discovered { token_endpoint, is_own, resource, shows } =
             discovery::find(&self.clients, challenge).await?;
         tracing::info!(
             backend = %self.backend,

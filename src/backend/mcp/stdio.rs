@@ -147,7 +147,7 @@ where
         let raw_request = raw_request_of(&message);
         let writer = Arc::clone(&self.writer);
         let size = OVERHEAD + text.as_ref().map_or(0, Vec::len);
-        let place = Place::take(&self.queued, size).map(|place| {
+        let place = QueuedBytes::take(&self.queued, size).map(|place| {
             let (written, next_turn) = oneshot::channel::<()>();
             (std::mem::replace(&mut self.turn, next_turn), written, place)
         });
@@ -222,12 +222,12 @@ impl<R, W> Drop for Stdio<R, W> {
 }
 
 /// The bytes that a waiting message takes in the queue; released on drop.
-struct Place {
+struct QueuedBytes {
     queued: Arc<AtomicUsize>,
     size: usize,
 }
 
-impl Place {
+impl QueuedBytes {
     fn take(queued: &Arc<AtomicUsize>, size: usize) -> Option<Self> {
         let place = Self { queued: Arc::clone(queued), size };
         let before = queued.fetch_add(size, Ordering::Relaxed);
@@ -235,7 +235,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for QueuedBytes {
     fn drop(&mut self) {
         self.queued.fetch_sub(self.size, Ordering::Relaxed);
     }
@@ -251,17 +251,17 @@ mod tests {
     fn a_burst_of_calls_may_wait_and_what_is_never_read_is_bounded() {
         let queued = Arc::default();
         let few = OVERHEAD + 200;
-        let burst: Vec<_> = (0..1_000).map_while(|_| Place::take(&queued, few)).collect();
+        let burst: Vec<_> = (0..1_000).map_while(|_| QueuedBytes::take(&queued, few)).collect();
         assert_eq!(burst.len(), 1_000, "what one backend may be asked at once gets through");
-        let rest = std::iter::repeat_with(|| Place::take(&queued, few)).take(QUEUE);
+        let rest = std::iter::repeat_with(|| QueuedBytes::take(&queued, few)).take(QUEUE);
         let rest: Vec<_> = rest.map_while(|place| place).collect();
         assert_eq!(burst.len() + rest.len(), QUEUE / few);
         drop((burst, rest));
-        let large = Place::take(&queued, 2 * QUEUE);
+        let large = QueuedBytes::take(&queued, 2 * QUEUE);
         assert!(large.is_some(), "one may in any case");
-        assert!(Place::take(&queued, few).is_none());
+        assert!(QueuedBytes::take(&queued, few).is_none());
         drop(large);
-        assert!(Place::take(&queued, few).is_some());
+        assert!(QueuedBytes::take(&queued, few).is_some());
         assert_eq!(queued.load(Ordering::Relaxed), 0, "all was given back");
     }
 }

@@ -30,7 +30,7 @@ use crate::{
         recovery::may_have_been_driven,
         spec::Table,
     },
-    runs::{DrivenRun, NewRun, NotStarted, Phase, RunKey, history::Entry},
+    runs::{DrivenRun, NewRun, NotStarted, Phase, RunKey, history::HistoryEntry},
     upstream::UpstreamCredential,
 };
 
@@ -115,7 +115,7 @@ impl<'a> Shown<'a> {
 }
 
 impl<'a> ShownCall<'a> {
-    pub(super) fn of(call: &'a Entry) -> Self {
+    pub(super) fn of(call: &'a HistoryEntry) -> Self {
         let ended = call.ended();
         Self {
             number: call.number(),

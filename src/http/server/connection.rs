@@ -28,7 +28,7 @@ use super::{
     activity::{Activity, Doing, IDLE},
     answer::{Answer, Taking},
     connection_limit::Slot,
-    framing::{Gate, Refusal},
+    framing::{FramingRefusal, Gate},
     stream::{Requests, Watched},
 };
 use crate::{
@@ -323,15 +323,15 @@ fn name_host(request: &mut Request<Incoming>) {
 }
 
 /// The answer to a request with refused framing.
-fn refused(refusal: Refusal) -> Response<Body> {
+fn refused(refusal: FramingRefusal) -> Response<Body> {
     let answer = |message| response::error(StatusCode::BAD_REQUEST, Code::InvalidRequest, message);
     match refusal {
-        Refusal::Ambiguous => answer(
+        FramingRefusal::Ambiguous => answer(
             "The request says of its length what two readers could understand in two ways: it has \
              both Content-Length and Transfer-Encoding, a length that is none, or a line that ends \
              without a carriage return.",
         ),
-        Refusal::Target { proxied } => {
+        FramingRefusal::Target { proxied } => {
             let answer = answer(
                 "The path or the query has a character that HTTP does not allow there; write it \
                  percent-encoded.",

@@ -44,14 +44,14 @@ struct Taken {
     last: u64,
     /// When a slot was last taken.
     moved: Instant,
-    slots: HashMap<u64, Entry>,
+    slots: HashMap<u64, SlotEntry>,
     /// The number of unknown connections of each peer.
     unknown: HashMap<ClientKey, usize>,
     evicted: u64,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct SlotEntry {
     activity: Arc<Activity>,
     evicted: CancellationToken,
     peer: ClientKey,
@@ -131,7 +131,7 @@ impl ConnectionLimit {
         let id = taken.last;
         let (activity, evicted) = (Arc::new(Activity::new()), CancellationToken::new());
         *taken.unknown.entry(peer).or_default() += 1;
-        let entry = Entry {
+        let entry = SlotEntry {
             activity: Arc::clone(&activity),
             evicted: evicted.clone(),
             peer,
@@ -195,7 +195,7 @@ impl Taken {
         }
     }
 
-    fn remove(&mut self, id: u64) -> Option<Entry> {
+    fn remove(&mut self, id: u64) -> Option<SlotEntry> {
         self.let_in(id);
         self.slots.remove(&id)
     }

@@ -12,7 +12,7 @@ use crate::{
         circuit_breaker::CircuitBreaker,
         fake::{FakeDial, World, registry},
         peer::Dial,
-        registry::Entry as Leased,
+        registry::RegistryEntry,
         supervisor::{Supervisor, Timing},
     },
     config::{self, App, Credential},
@@ -91,7 +91,7 @@ impl Harness {
         .await;
         let dir = tempfile::tempdir().unwrap();
         let (world, (registry, leases)) = (World::new(), registry(["fs"]));
-        let mut entry: Leased = crate::backend::fake::entry(&leases[0]);
+        let mut entry: RegistryEntry = crate::backend::fake::entry(&leases[0]);
         entry.source.can_pend = pending_after.is_some();
         registry.set(vec![entry]);
         let (asks, asked) = mpsc::channel(8);

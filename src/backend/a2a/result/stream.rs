@@ -5,7 +5,9 @@
 
 use serde_json::value::RawValue;
 
-use super::{Outcome, PartEncoding, Reply, State, Unreadable, array, id, message, object, string};
+use super::{
+    Outcome, PartEncoding, Reply, TaskState, Unreadable, array, id, message, object, string,
+};
 use crate::model::json::Members;
 
 /// The most artifacts of one task; more are no work of a sane agent.
@@ -232,7 +234,8 @@ impl Gathering {
     /// What has been gathered, as the task that a look at it would bring.
     fn as_task(&self) -> String {
         let status = self.status.as_ref().map_or("{}", |status| status.get());
-        let finished = state_of(status).is_some_and(|state| !matches!(state, State::Unfinished));
+        let finished =
+            state_of(status).is_some_and(|state| !matches!(state, TaskState::Unfinished));
         // An unfinished task's artifacts are not looked at: they are not written out each time.
         let artifacts = if finished { self.artifacts.as_slice() } else { &[] };
         let artifacts: Vec<String> = artifacts.iter().map(Artifact::as_json).collect();
@@ -315,18 +318,18 @@ impl Piece {
     }
 }
 
-impl State {
+impl TaskState {
     fn is_waiting(&self) -> bool {
         matches!(self, Self::Interrupted(_))
     }
 }
 
-fn state(status: &RawValue) -> Option<State> {
+fn state(status: &RawValue) -> Option<TaskState> {
     state_of(status.get())
 }
 
-fn state_of(status: &str) -> Option<State> {
-    State::parse(&string(&Members::read(status).ok()?, "state")?)
+fn state_of(status: &str) -> Option<TaskState> {
+    TaskState::parse(&string(&Members::read(status).ok()?, "state")?)
 }
 
 fn json(text: Option<&str>) -> String {

@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use super::*;
 use crate::{
     backend::peer::{NotRecorded, Recorder},
-    model::rights::{Permission, Refusal},
+    model::rights::{CallRefusal, Permission},
 };
 
 /// A call with a permission that the test can take away.
@@ -18,9 +18,9 @@ fn context_under(permission_check: &Arc<Permitted>, route: &Route) -> CallContex
 #[tokio::test(start_paused = true)]
 async fn what_is_taken_away_while_a_call_waits_is_not_made() {
     for (permission, ending, told) in [
-        (Permission::Refused(Refusal::App), Ending::Denied, "removed the app"),
-        (Permission::Refused(Refusal::Backend), Ending::Denied, "withdrawn `fs` from this app"),
-        (Permission::Refused(Refusal::Tool), Ending::Denied, "withdrawn this tool of `fs`"),
+        (Permission::Refused(CallRefusal::App), Ending::Denied, "removed the app"),
+        (Permission::Refused(CallRefusal::Backend), Ending::Denied, "withdrawn `fs` from this app"),
+        (Permission::Refused(CallRefusal::Tool), Ending::Denied, "withdrawn this tool of `fs`"),
         (Permission::Ask, Ending::NotApproved, "has to approve"),
     ] {
         let world = World::new();
@@ -50,7 +50,7 @@ impl PermissionCheck for Times {
         let fewer = |left: usize| left.checked_sub(1);
         match self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer) {
             Ok(_) => Permission::Given,
-            Err(_) => Permission::Refused(Refusal::Backend),
+            Err(_) => Permission::Refused(CallRefusal::Backend),
         }
     }
 }
@@ -113,7 +113,7 @@ async fn work_that_was_begun_is_asked_for_without_a_permission() {
     harness.backends.registry.settled().await;
     let route = harness.backends.registry.offer().route("fs_ls").unwrap().clone();
     let permission_check = Permitted::new();
-    permission_check.0.send_replace(Permission::Refused(Refusal::App));
+    permission_check.0.send_replace(Permission::Refused(CallRefusal::App));
     let handle = Some(Handle("work".to_owned()));
     let wants = CallContext { handle, ..context_under(&permission_check, &route) };
     let made = harness.backends.call(&wants).await;

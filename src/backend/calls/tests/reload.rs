@@ -7,7 +7,7 @@ use super::*;
 use crate::{
     backend::{
         fake::entry,
-        registry::{Entry, Lease},
+        registry::{Lease, RegistryEntry},
     },
     model::{
         catalog::Identity,
@@ -57,7 +57,10 @@ impl FakeManager {
         self.backends.set(BackendHandles::from([(lease.name().clone(), Arc::new(backend))]), 256);
         let identity = identity.map(Identity::of);
         let like_before = entry(&lease);
-        registry.set(vec![Entry { identity: identity.or(like_before.identity), ..like_before }]);
+        registry.set(vec![RegistryEntry {
+            identity: identity.or(like_before.identity),
+            ..like_before
+        }]);
         let supervisor = Supervisor {
             lease: lease.clone(),
             dial,
