@@ -399,7 +399,7 @@ async fn upstream(config: &Config, back: &mut Tasks) -> Result<Mantyx, StartErro
             let settings = SandboxConfig::new(workspace.clone(), secret.clone());
             let sandbox = Arc::new(Sandbox::new(settings));
             back.spawn("sandbox", sandbox.serve(listener, back.stop_token()));
-            info!(%url, workspace, "the sandbox runtime stands in for MANTYX");
+            info!(%url, workspace, "the sandbox runtime replaces MANTYX");
             let (workspace, credential) = (Some(workspace.clone()), Credential::Own(secret));
             Ok(Mantyx { base_url: url, workspace, credential, tls: None })
         }

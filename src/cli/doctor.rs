@@ -47,10 +47,10 @@ pub(super) async fn doctor(
         Err(errors) => return Err(errors.into()),
     };
     let chosen = chosen(&config, only)?;
-    check.ok("it can be read, and all its references lead to something");
+    check.ok("it can be read, and all its references can be resolved");
     for warning in &config.warnings {
         check.begin("file");
-        check.warn(warning, "see the line that it names");
+        check.warn(warning, "see the line in the warning");
     }
     let state = StateDir::new(config.state_dir.clone());
     if let Some(what) = state.exposed() {

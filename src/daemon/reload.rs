@@ -174,7 +174,7 @@ impl Reloader {
         match tokio::task::spawn_blocking(move || tls.look()).await {
             Ok(true) => self.service.auth.set_hosts(self.names.hosts()),
             Ok(false) => (),
-            Err(error) => error!(%error, "the certificate could not be read again"),
+            Err(error) => error!(%error, "cannot reload the certificate; the earlier one stays"),
         }
     }
 
@@ -193,7 +193,9 @@ impl Reloader {
                 *file = reader;
                 read
             }
-            Err(error) => return error!(%error, "the configuration could not be read again"),
+            Err(error) => {
+                return error!(%error, "cannot read the configuration again; the earlier one stays");
+            }
         };
         let Some(read) = read else { return };
         systemd::reloading();
