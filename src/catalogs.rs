@@ -83,7 +83,8 @@ pub async fn keep(registry: Arc<Registry>, state: StateDir, stop: CancellationTo
         let mut failed = false;
         for (name, identity, catalog) in news {
             let on_disk = (identity.clone(), catalog.digest().to_owned());
-            let (state, of) = (state.clone(), name.clone());
+            let state = state.clone();
+            let of = name.clone();
             let written = tokio::task::spawn_blocking(move || {
                 // The catalog may come from this file.
                 let known = load(&state, &of, &identity);

@@ -132,7 +132,8 @@ impl Daemon {
         let (journal, kept) = Journal::open(&state.path().join(JOURNAL), state.has_been_used())?;
         let journal = Arc::new(journal);
         state.sweep_drafts();
-        let (mut front, mut back) = (Tasks::default(), Tasks::default());
+        let mut front = Tasks::default();
+        let mut back = Tasks::default();
 
         let apps = apps(&config, &state)?;
         let operator = TokenHash::of(state.operator()?.expose_secret().as_bytes());
@@ -183,7 +184,8 @@ impl Daemon {
             Names { addresses: addresses.clone(), others: config.listen.hosts.clone(), tls };
         let auth = Authenticator::new(config.auth, operator, &apps, names.hosts());
         let api = Api::new(Arc::clone(&runs), &auth, facts);
-        let (proxy, requests) = (Proxy { runs: Arc::clone(&runs) }, DetachedRequests::default());
+        let proxy = Proxy { runs: Arc::clone(&runs) };
+        let requests = DetachedRequests::default();
         let service = Arc::new(Service::new(auth, api, proxy, traces, requests.clone()));
         spawn_credential(&mut back, Arc::clone(runs.upstream()));
         for listener in listeners {
@@ -282,7 +284,8 @@ fn note_addresses(back: &mut Tasks, state: StateDir, urls: Vec<String>) {
     if write() {
         return;
     }
-    let (stop, write) = (back.stop_token(), Arc::new(write));
+    let stop = back.stop_token();
+    let write = Arc::new(write);
     back.spawn("addresses", async move {
         let mut is_written = false;
         while !is_written {
@@ -400,8 +403,8 @@ async fn upstream(config: &Config, back: &mut Tasks) -> Result<Mantyx, StartErro
             let sandbox = Arc::new(Sandbox::new(settings));
             back.spawn("sandbox", sandbox.serve(listener, back.stop_token()));
             info!(%url, workspace, "the sandbox runtime replaces MANTYX");
-            let (workspace, credential) = (Some(workspace.clone()), Credential::Own(secret));
-            Ok(Mantyx { base_url: url, workspace, credential, tls: None })
+            let credential = Credential::Own(secret);
+            Ok(Mantyx { base_url: url, workspace: Some(workspace.clone()), credential, tls: None })
         }
     }
 }

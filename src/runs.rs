@@ -118,8 +118,8 @@ impl Session {
             Selection::All => None,
             Selection::Named(names) => Some(names.clone()),
         };
-        let (app, created_at) = (self.app.to_string(), self.created_at);
-        let record = SessionRecord { app, tools, selection, table, created_at };
+        let app = self.app.to_string();
+        let record = SessionRecord { app, tools, selection, table, created_at: self.created_at };
         let key = (workspace.to_string(), id.to_string());
         vec![Change::Routes(routes.clone()), Change::Session(key, record)]
     }

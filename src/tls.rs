@@ -90,13 +90,15 @@ impl Tls {
         match loaded {
             Ok(settings) => {
                 told("the listeners have a new certificate", &settings.facts);
-                let (settings, noted) = (Arc::new(settings), Validity::Good);
+                let settings = Arc::new(settings);
+                let noted = Validity::Good;
                 self.state.send_replace(State { settings, seen, flaw: None, noted });
                 self.note_end();
                 true
             }
             Err(flaw) => {
-                let (key, cure) = (flaw.which, flaw.cure);
+                let key = flaw.which;
+                let cure = flaw.cure;
                 error!(%key, mistake = %flaw, cure, "the new certificate was not taken");
                 self.state.send_modify(|state| {
                     state.seen = seen;

@@ -73,7 +73,9 @@ pub async fn keep(registry: Arc<Registry>, state: StateDir, stop: CancellationTo
         };
         let mut failed = false;
         for (name, pins) in news {
-            let (state, file, text) = (state.clone(), file(&name), write(&pins));
+            let state = state.clone();
+            let file = file(&name);
+            let text = write(&pins);
             let written = tokio::task::spawn_blocking(move || state.write_kept(&file, &text)).await;
             let error = match written {
                 Ok(written) => written.err().map(|error| error_chain(&error)),

@@ -146,7 +146,8 @@ pub struct StreamRefusal {
 
 impl StreamRefusal {
     async fn read(mut response: reqwest::Response) -> Self {
-        let (status, headers) = (response.status(), response.headers().clone());
+        let status = response.status();
+        let headers = response.headers().clone();
         let whole = async {
             let mut whole = BytesMut::new();
             while let Some(chunk) = response.chunk().await.ok()? {

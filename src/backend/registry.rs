@@ -237,8 +237,8 @@ impl Holder {
     /// Takes the settings of `source`, and keeps the catalog, availability and review found here.
     fn offer_as(&mut self, source: Source) {
         let Source { catalog, available, review, .. } = &mut self.source;
-        let (catalog, available, review) = (catalog.take(), *available, mem::take(review));
-        self.source = Source { catalog, available, review, ..source };
+        let review = mem::take(review);
+        self.source = Source { catalog: catalog.take(), available: *available, review, ..source };
     }
 }
 
@@ -465,8 +465,8 @@ impl Registry {
         let inner = self.lock();
         let known = &inner.slots.get(name)?.holder.known;
         let Connection { peer, users } = known.connection.as_ref()?;
-        let (peer, identity) = (Arc::clone(peer), known.identity.clone());
-        Some(InUse { peer, identity, _counted: users.token() })
+        let identity = known.identity.clone();
+        Some(InUse { peer: Arc::clone(peer), identity, _counted: users.token() })
     }
 
     pub fn has(&self, name: &BackendName) -> bool {

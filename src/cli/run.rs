@@ -78,7 +78,8 @@ struct Submitted {
 
 /// `mantyx-bridge run PROMPT`.
 pub(super) async fn run(contact: &Contact, settings: Settings) -> Outcome {
-    let (headers, spec) = (settings.headers()?, settings.spec()?);
+    let headers = settings.headers()?;
+    let spec = settings.spec()?;
     let client = Client::new(contact)?;
     let mut stop = Stop::new()?;
     let mut submitting = Box::pin(submit(&client, headers, spec));

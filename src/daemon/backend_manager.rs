@@ -150,10 +150,12 @@ impl BackendManager {
     ) -> Changes {
         let mut changes = Changes::default();
         let mut before = std::mem::take(&mut self.managed);
-        let (mut entries, mut supervisors) = (Vec::new(), Vec::new());
+        let mut entries = Vec::new();
+        let mut supervisors = Vec::new();
         for (backend, connector) in prepared {
             let name = backend.name.clone();
-            let (rules, timing) = (rules(&backend), timing(&backend, refresh));
+            let rules = rules(&backend);
+            let timing = timing(&backend, refresh);
             let identity = identity(&backend.target);
             let mut source = source(&backend);
             let mut accepted = Accepted::Nothing;
@@ -196,7 +198,8 @@ impl BackendManager {
                         asks: asked,
                     };
                     supervisors.push((supervisor, agent));
-                    let (target, handle) = (Arc::new(backend.target), Arc::new(handle));
+                    let target = Arc::new(backend.target);
+                    let handle = Arc::new(handle);
                     ManagedBackend { target, lease, handle, timing, conversations }
                 }
             };
@@ -227,7 +230,8 @@ impl BackendManager {
     }
 
     async fn connector(&mut self, name: &BackendName, target: &Target) -> io::Result<Connector> {
-        let (name, client) = (name.clone(), self.client.clone());
+        let name = name.clone();
+        let client = self.client.clone();
         let launcher = self.shared.launcher.clone();
         // Conversations continue if the agent is the same one.
         let earlier = self.managed.get(&name);

@@ -98,7 +98,8 @@ impl Proxy {
         // A request of the app is a reason to try a lost run once more.
         self.runs.revive(&run);
         // Once MANTYX refuses a token, that token opens no stream, and an open stream of it ends.
-        let (reader, shown) = (Arc::clone(&run), from.credential.clone());
+        let reader = Arc::clone(&run);
+        let shown = from.credential.clone();
         let refused = async move { reader.refuses(&shown).await };
         match app_stream::open(&self.runs, run, last_seq).await {
             Ok(events) => response::events(events).map(|body| response::until(body, refused)),

@@ -70,7 +70,8 @@ impl Service {
         is_overflow: bool,
     ) -> Response<Body> {
         let route = Route::of(request.method(), request.uri().path());
-        let (access, is_proxied) = (route.access(), route.is_proxied());
+        let access = route.access();
+        let is_proxied = route.is_proxied();
         let admitted = match is_overflow && !access.is_open() {
             true => Err(AuthRefusal::TooManyConnections),
             false => self.auth.admit(access, &request, &client),
@@ -105,7 +106,8 @@ impl Service {
         let after = route.after_hang_up(request.method());
         match caller {
             Some(caller) if after != AfterHangUp::Dropped => {
-                let (this, app) = (Arc::clone(self), caller.app.name.clone());
+                let this = Arc::clone(self);
+                let app = caller.app.name.clone();
                 let work = async move { this.count(route, Some(caller), request, &client).await };
                 let work = budget::for_app(app.clone(), work);
                 self.detached.answer(&app, after, work).await
@@ -170,7 +172,8 @@ impl Service {
         mut request: Request<Incoming>,
         client: &ClientInfo,
     ) -> Response<Body> {
-        let (kind, begun) = (route.kind(), Instant::now());
+        let kind = route.kind();
+        let begun = Instant::now();
         let mut span = self.span(&route, caller.as_ref(), &mut request);
         // The operator without an app cannot be removed by a reload.
         let app = caller.as_ref().map(|caller| Arc::clone(&caller.app));

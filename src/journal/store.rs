@@ -155,7 +155,8 @@ fn with_live<T>(
         return Ok(then(found));
     }
     let contents = frames::read(&bytes).map_err(|_later| StoreError::Later(path.to_owned()))?;
-    let (mut live, mut aside) = (Live::of(&contents), None);
+    let mut live = Live::of(&contents);
+    let mut aside = None;
     live.forget_old_loss(now, contents.noted);
     if let Some(flaw) = contents.flaw {
         let salvaged = live.salvage();
@@ -292,8 +293,10 @@ impl Store {
         file.write_all_at(&frames::file_head(first, size), 0)?;
         file.sync_all()?;
         let routes = live.routes().map(|digest| digest.as_ref().into()).collect();
-        let (frame, frames) = (Frame::new(), Vec::new());
-        let (numbers, lost) = ((first, next), live.lost());
+        let frame = Frame::new();
+        let frames = Vec::new();
+        let numbers = (first, next);
+        let lost = live.lost();
         Ok(Self { file, size, size_when_new: size, routes, numbers, frame, frames, lost })
     }
 
@@ -306,7 +309,8 @@ impl Store {
     ) -> Result<(), StoreError> {
         self.frames.clear();
         self.frames.shrink_to(LARGE);
-        let (now, mut next) = (clock::now(), self.numbers.1);
+        let now = clock::now();
+        let mut next = self.numbers.1;
         for changes in groups {
             // Many runs and sessions share their routes. Routes have a frame of their own, so that
             // damage to one run does not cost them. The records that refer to them follow in the

@@ -140,8 +140,7 @@ impl Event {
         let id = id.and_then(|id| id.parse().ok());
         let print = |seq: Option<u64>| seq.is_none().then(|| fingerprint(event, data));
         let Some(Envelope { seq, kind, data: inner, agent_run_id }) = envelope else {
-            let (print, body) = (print(id), Body::Other);
-            return Ok(Self { seq: id, print, agent_run: None, body });
+            return Ok(Self { seq: id, print: print(id), agent_run: None, body: Body::Other });
         };
         let seq = seq.or(id);
         let agent_run = agent_run_id.map(RunId::from);

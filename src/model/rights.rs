@@ -135,8 +135,8 @@ mod tests {
     }
 
     fn route(target: Target) -> Route {
-        let (backend, kind) = (backend("fs"), RefKind::McpLocal);
-        Route { backend, kind, target, repeatable: false, destructive: true }
+        let kind = RefKind::McpLocal;
+        Route { backend: backend("fs"), kind, target, repeatable: false, destructive: true }
     }
 
     fn deny(all: &[&str]) -> ToolFilter {
@@ -168,8 +168,8 @@ mod tests {
             (Some(all()), &["ls"], &["rm"], false, Permission::Ask),
             (Some(all()), &["ls"], &["rm"], true, Permission::Given),
         ] {
-            let (tools, approve) =
-                (deny(denied), Policy { tools: globs(asked), destructive: false });
+            let tools = deny(denied);
+            let approve = Policy { tools: globs(asked), destructive: false };
             let rules = Rules { tools: &tools, approve: &approve };
             let told = format!("{rights:?} {denied:?} {asked:?} {approved}");
             let given = permission(rights.as_ref(), Some(rules), &tool, approved);

@@ -208,8 +208,8 @@ impl<'a> RouteRecord<'a> {
             None if backend.as_str() == pending::TOOL => Target::Results,
             None => Target::Stub,
         };
-        let (repeatable, destructive) = (self.repeatable, self.destructive);
-        Ok(Route { backend, kind, target, repeatable, destructive })
+        let destructive = self.destructive;
+        Ok(Route { backend, kind, target, repeatable: self.repeatable, destructive })
     }
 }
 
@@ -220,8 +220,8 @@ mod tests {
     use super::*;
 
     fn route(backend: &str, kind: RefKind, target: Target, repeatable: bool) -> Route {
-        let (backend, destructive) = (BackendName::parse(backend).unwrap(), !repeatable);
-        Route { backend, kind, target, repeatable, destructive }
+        let backend = BackendName::parse(backend).unwrap();
+        Route { backend, kind, target, repeatable, destructive: !repeatable }
     }
 
     fn tool(name: &str, input: Option<&str>) -> Target {

@@ -123,7 +123,8 @@ impl Question<'_> {
         let place = self.place;
         let exchange = async {
             let response = http.send(self.request(http, shows)).await?;
-            let (status, headers) = (response.status(), response.headers().clone());
+            let status = response.status();
+            let headers = response.headers().clone();
             let body = http_client::body(response, MAX_ANSWER).await;
             Ok::<_, reqwest::Error>((status, headers, body))
         };
@@ -148,7 +149,8 @@ impl Question<'_> {
     }
 
     fn request(&self, http: &Client, shows: Shows) -> reqwest::RequestBuilder {
-        let (id, secret) = (self.client_id, self.client_secret.expose_secret());
+        let id = self.client_id;
+        let secret = self.client_secret.expose_secret();
         let mut form = form_urlencoded::Serializer::new(String::new());
         form.append_pair("grant_type", self.grant);
         for (name, value) in self.fields {

@@ -57,8 +57,7 @@ struct Wake {
 
 impl Wake {
     fn of(run: &DrivenRun) -> Self {
-        let (events, access) = (run.log.subscribe(), run.watch_access());
-        Self { events, access, begun: Instant::now() }
+        Self { events: run.log.subscribe(), access: run.watch_access(), begun: Instant::now() }
     }
 
     /// The state of the run's stream. Any later change wakes [`Self::news`].
@@ -206,7 +205,8 @@ async fn replay(
     run: &DrivenRun,
     last_seq: u64,
 ) -> Result<reqwest::Response, OpenError> {
-    let (path, shown) = (run.key.stream_path(), runs.credential_of(run));
+    let path = run.key.stream_path();
+    let shown = runs.credential_of(run);
     match runs.upstream().open_stream(&path, last_seq, &shown).await {
         Err(error) if error.is_of_the_credential() => {
             run.credential.refuse(&shown);
@@ -265,7 +265,8 @@ impl AppStream {
                 Ok(Turn::To(from)) => self.from = from,
                 Ok(Turn::Elsewhere(seq)) => {
                     let repetitions = self.run.state().repetitions();
-                    let (runs, run) = (Arc::clone(&self.runs), Arc::clone(&self.run));
+                    let runs = Arc::clone(&self.runs);
+                    let run = Arc::clone(&self.run);
                     let opening = Replay::open(runs, run, seq, repetitions);
                     self.from = From::Opening(Box::pin(opening));
                 }

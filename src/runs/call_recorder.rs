@@ -90,8 +90,9 @@ impl CallRecorder {
         let tool_use = call.tool_use.clone();
         let key =
             CallKey { slot: Slot(0), agent_run: String::new(), tool_use: tool_use.to_string() };
-        let (name, kind, args) =
-            (call.name.clone(), Some(call.route.kind), RawValue::NULL.to_owned());
+        let name = call.name.clone();
+        let kind = Some(call.route.kind);
+        let args = RawValue::NULL.to_owned();
         let call = Call { tool_use, agent_run: None, name, kind, args, mcp_server: None };
         let recorder = Self::of(keeping, key, received(&call, 0), Duration::ZERO);
         Self { is_by_hand: true, ..recorder }
@@ -188,7 +189,8 @@ impl CallRecorder {
         let record = self.record();
         // A call without its arguments cannot be made.
         let budget = record.args.as_ref().map_or(Duration::ZERO, |_| self.left_of(whole));
-        let (stage, attempts) = (record.stage, record.attempts);
+        let stage = record.stage;
+        let attempts = record.attempts;
         Known { stage, attempts, has_handle: record.handle.is_some(), repeatable, budget }
     }
 

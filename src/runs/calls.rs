@@ -109,7 +109,8 @@ impl ActiveCall {
     /// whether the tool was reached.
     pub(super) fn ends(&self, made: thread::Result<Result<Made, Left>>) -> Result<Made, Left> {
         let made = made.unwrap_or_else(|_panic| {
-            let (app, tool) = (&self.request().app, self.tool());
+            let app = &self.request().app;
+            let tool = self.tool();
             error!(%app, tool, "a call panicked; answering it with an error");
             Ok(Made::internal(tool, self.recorder.has_reached_tool()))
         });

@@ -43,8 +43,8 @@ struct Known {
 impl Known {
     fn new(creator: UpstreamCredential) -> Self {
         let current = creator.clone();
-        let (accepted, refused) = (Vec::new(), Vec::new());
-        Self { current, is_refused: false, creator: Some(creator), accepted, refused }
+        let refused = Vec::new();
+        Self { current, is_refused: false, creator: Some(creator), accepted: Vec::new(), refused }
     }
 
     /// Notes that MANTYX has accepted `shown` for this run. Returns whether `shown` replaces a
@@ -211,8 +211,8 @@ impl Runs {
         let is_of = |run: &&Arc<DrivenRun>| {
             let RunKey { workspace, kind, run: own } = &run.key;
             let of_eval = || {
-                let (workspace, kind) = (workspace.clone(), RunKind::Agent);
-                let key = RunKey { workspace, kind, run: id.clone() };
+                let kind = RunKind::Agent;
+                let key = RunKey { workspace: workspace.clone(), kind, run: id.clone() };
                 inner.eval_key_of(&key).as_ref() == Some(&run.key)
             };
             run.app == *app
@@ -321,7 +321,8 @@ mod tests {
 
     #[test]
     fn so_many_are_remembered() {
-        let (mut state, now) = (Known::new(shown("a")), Instant::now());
+        let mut state = Known::new(shown("a"));
+        let now = Instant::now();
         for n in 0..100 {
             state.accept(&shown(&n.to_string()), now);
         }
@@ -347,7 +348,8 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_hears_of_another() {
-        let (run, first) = (RunCredential::new(shown("a")), shown("a"));
+        let run = RunCredential::new(shown("a"));
+        let first = shown("a");
         run.refuse(&first);
         let ((), ()) = tokio::join!(run.other_than(&first), async {
             tokio::task::yield_now().await;

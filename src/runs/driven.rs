@@ -53,7 +53,8 @@ impl RunKey {
     /// The path of the run.
     pub fn path(&self) -> String {
         let Self { workspace, kind, run } = self;
-        let (workspace, run) = (as_segment(workspace.as_str()), as_segment(run.as_str()));
+        let workspace = as_segment(workspace.as_str());
+        let run = as_segment(run.as_str());
         format!("/api/v1/workspaces/{workspace}/{}/{run}", kind.collection())
     }
 
@@ -168,7 +169,8 @@ pub(super) struct Left {
 impl DrivenRun {
     /// A run that has had no driver yet.
     pub(super) fn new(slot: Slot, new: NewRun, room: &Room) -> Self {
-        let (kind, table) = (new.key.kind, Arc::clone(&new.table));
+        let kind = new.key.kind;
+        let table = Arc::clone(&new.table);
         let state = match (new.past_is_lost, new.has_past) {
             (true, _) => Run::with_lost_past(kind, table, [], Vec::new()),
             (false, true) => Run::with_past(kind, table),
@@ -184,7 +186,8 @@ impl DrivenRun {
         // not known: the past is read again from its beginning.
         let (read_to, last_seq) = if new.has_past { (0, 0) } else { (read_to, last_seq) };
         let calls: Vec<Call> = again.iter().map(|recorder| recorder.call()).collect();
-        let (kind, table) = (new.key.kind, Arc::clone(&new.table));
+        let kind = new.key.kind;
+        let table = Arc::clone(&new.table);
         let by_call = |recorder: Arc<CallRecorder>| {
             let call = recorder.call();
             ((call.agent_run, call.tool_use), recorder)

@@ -313,7 +313,8 @@ impl Driver {
         struct Snapshot {
             status: String,
         }
-        let (key, credential) = (&self.run.key, self.runs.credential_of(&self.run));
+        let key = &self.run.key;
+        let credential = self.runs.credential_of(&self.run);
         let is_doubtful = self.riddle || !self.news && key.kind == RunKind::Eval;
         if !is_doubtful {
             return None;
@@ -498,9 +499,9 @@ impl Driver {
     /// this frame is its last event. Opening the stream again would only bring the same frame.
     fn take_beginning(&mut self, framer: &Framer) -> Option<RunEnding> {
         let fields = framer.beginning().fields();
-        let (id, event) = (fields.id.as_deref(), fields.event.as_deref());
         let data = fields.data.as_deref().unwrap_or_default();
-        let Beginning { event, end, is_known } = Beginning::read(id, event, data);
+        let Beginning { event, end, is_known } =
+            Beginning::read(fields.id.as_deref(), fields.event.as_deref(), data);
         if !is_known {
             // The event may be the last one. Taking in nothing of it makes MANTYX send it again.
             self.riddle = true;
@@ -569,9 +570,10 @@ impl Driver {
     }
 
     fn answer(&mut self, call: Call, task: Task, recorder: Arc<CallRecorder>) {
-        let (runs, run) = (Arc::clone(&self.runs), Arc::clone(&self.run));
-        let app = run.app.clone();
-        self.calls.spawn(budget::for_app(app, answer::answer(runs, run, call, task, recorder)));
+        let app = self.run.app.clone();
+        let answer =
+            answer::answer(Arc::clone(&self.runs), Arc::clone(&self.run), call, task, recorder);
+        self.calls.spawn(budget::for_app(app, answer));
     }
 }
 

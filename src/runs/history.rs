@@ -239,8 +239,8 @@ mod tests {
     use crate::backend::fake::request;
 
     fn begin(history: &Arc<History>, app: &str, tool_use: &str) -> Running {
-        let (app, tool_use) = (app.into(), tool_use.into());
-        history.begin(&CallRequest { app, tool_use, ..request("ls", "{}") })
+        let tool_use = tool_use.into();
+        history.begin(&CallRequest { app: app.into(), tool_use, ..request("ls", "{}") })
     }
 
     fn told(history: &History, app: &str) -> Vec<(String, Option<Outcome>)> {

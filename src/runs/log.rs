@@ -224,7 +224,8 @@ impl EventLog {
                 picked.push(entry.bytes.clone());
             }
         }
-        let (ended, is_elsewhere) = (inner.ended, inner.last_is_elsewhere);
+        let ended = inner.ended;
+        let is_elsewhere = inner.last_is_elsewhere;
         drop(inner);
         match picked.len() {
             0 if ended && is_elsewhere => Read::Elsewhere,
@@ -320,7 +321,8 @@ mod tests {
     #[test]
     fn a_slow_reader_falls_behind_and_a_fast_one_does_not() {
         let log = EventLog::new(&Room::default());
-        let (mut slow, mut fast) = (log.after(0).unwrap(), log.after(0).unwrap());
+        let mut slow = log.after(0).unwrap();
+        let mut fast = log.after(0).unwrap();
         for seq in 1..=300 {
             push(&log, seq..=seq, 10_000);
             assert_eq!(read_all(&log, &mut fast), 10_000);
@@ -358,7 +360,8 @@ mod tests {
     fn an_entry_that_is_too_large_is_not_kept() {
         let room = Room::default();
         let log = EventLog::new(&room);
-        let (mut fast, mut slow) = (log.after(0).unwrap(), log.after(0).unwrap());
+        let mut fast = log.after(0).unwrap();
+        let mut slow = log.after(0).unwrap();
         push(&log, 1..=1, 10);
         assert_eq!(read_all(&log, &mut fast), 10);
         push(&log, 2..=2, 7 << 20);
@@ -407,7 +410,8 @@ mod tests {
     #[test]
     fn without_numbers_a_gap_is_not_passed_over() {
         let log = EventLog::new(&Room::default());
-        let (mut slow, mut fast) = (log.after(0).unwrap(), log.after(0).unwrap());
+        let mut slow = log.after(0).unwrap();
+        let mut fast = log.after(0).unwrap();
         for _ in 0..200 {
             log.push(None, Bytes::from(vec![b'x'; 10_000]));
             assert_eq!(read_all(&log, &mut fast), 10_000);

@@ -205,7 +205,8 @@ impl Runs {
         for call in run.calls.iter().filter(|call| !call.record.is_others).map(|call| &call.key) {
             let of_eval = (!call.agent_run.is_empty()).then(|| call.agent_run.as_str().into());
             let agent_run = of_eval.unwrap_or_else(|| key.run.clone());
-            let (workspace, tool_use) = (key.workspace.clone(), call.tool_use.as_str().into());
+            let workspace = key.workspace.clone();
+            let tool_use = call.tool_use.as_str().into();
             inner.claims.take((workspace, agent_run), tool_use, call.slot);
         }
     }
@@ -280,7 +281,8 @@ impl Runs {
             past_is_lost: record.past_is_lost,
             trace,
         };
-        let (unanswered, seq) = (left.again.len() + open.len(), left.last_seq);
+        let unanswered = left.again.len() + open.len();
+        let seq = left.last_seq;
         let run = Arc::new(DrivenRun::left(new, left, &self.room));
         if is_handed_over {
             run.hand_over();
@@ -393,8 +395,8 @@ pub(super) fn key(run: &KeptRun) -> Option<RunKey> {
         warn!(run = record.run, kind = record.kind, "the journal has a run of an unknown kind");
         return None;
     };
-    let (workspace, run) = (record.workspace.as_str().into(), record.run.as_str().into());
-    Some(RunKey { workspace, kind, run })
+    let run = record.run.as_str().into();
+    Some(RunKey { workspace: record.workspace.as_str().into(), kind, run })
 }
 
 #[cfg(test)]
@@ -444,7 +446,8 @@ mod tests {
             args: None,
             is_others: false,
         };
-        let (agent_run, tool_use) = (agent_run.to_owned(), tool_use.to_owned());
+        let agent_run = agent_run.to_owned();
+        let tool_use = tool_use.to_owned();
         let call =
             KeptCall { key: CallKey { slot, agent_run, tool_use }, record: call, answer: None };
         KeptRun { slot, record, routes: Some(Arc::default()), calls: vec![call] }
@@ -467,7 +470,8 @@ mod tests {
             begun_up: None,
             ended: None,
         };
-        let (received, answered) = (Stage::Received, Stage::Answered);
+        let received = Stage::Received;
+        let answered = Stage::Answered;
         for (run, origin, expected) in [
             (run("r", "", "t", received), Some(("r", "t")), true),
             (run("r", "", "t", answered), Some(("r", "t")), false),

@@ -144,7 +144,8 @@ impl Runs {
         calls: impl IntoIterator<Item = (Arc<CallRecorder>, Task)>,
     ) {
         for (recorder, task) in calls {
-            let (runs, run) = (Arc::clone(self), Arc::clone(run));
+            let runs = Arc::clone(self);
+            let run = Arc::clone(run);
             let app = run.app.clone();
             let answered = answer::answer(runs, run, recorder.call(), task, recorder);
             self.tracker.spawn(budget::for_app(app, answered));
@@ -170,8 +171,8 @@ impl Runs {
 
     /// Makes the app of `eval` the owner of an agent run that the eval's stream has named.
     pub(super) fn adopt(&self, eval: &DrivenRun, agent_run: &RunId) {
-        let (kind, workspace) = (RunKind::Agent, eval.key.workspace.clone());
-        let owned = Owned::Run(RunKey { workspace, kind, run: agent_run.clone() });
+        let workspace = eval.key.workspace.clone();
+        let owned = Owned::Run(RunKey { workspace, kind: RunKind::Agent, run: agent_run.clone() });
         let adopted = self.lock().own(owned, &eval.app, How::OfEval(eval.key.run.clone()));
         match adopted {
             Ok(changes) if changes.is_empty() => {}
@@ -186,7 +187,8 @@ impl Runs {
     /// Claims `call` for the driver of `run`. `false`: another driver makes the call, or it belongs
     /// to another run, so this driver must not make it.
     pub(super) fn claim(&self, run: &DrivenRun, call: &Call) -> bool {
-        let (workspace, agent_run) = (run.key.workspace.clone(), run.asked_by(call));
+        let workspace = run.key.workspace.clone();
+        let agent_run = run.asked_by(call);
         let key = RunKey { workspace, kind: RunKind::Agent, run: agent_run };
         let mut inner = self.lock();
         let asked = (key.workspace.clone(), key.run.clone());

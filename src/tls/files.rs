@@ -145,7 +145,8 @@ impl Files {
     }
 
     fn not_a_pair(&self, error: &rustls::Error) -> FileError {
-        let (cert, key) = (self.cert.display(), self.key.display());
+        let cert = self.cert.display();
+        let key = self.key.display();
         match error {
             rustls::Error::InconsistentKeys(_) => FileError {
                 which: Which::Key,

@@ -46,7 +46,8 @@ impl UpstreamCredential {
             Credential::Oauth(config) => {
                 let http = clients.to(&config.token_url).clone();
                 let grant = RefreshTokenGrant::new(Arc::clone(config), http, kept.clone());
-                let (id, tasks) = (grant.id(), kept.tasks().clone());
+                let id = grant.id();
+                let tasks = kept.tasks().clone();
                 let shows = Shows::Tokens(Arc::new(Tokens::new(None, grant, MARGIN, tasks)));
                 Some(Self { shows, id, callers: false })
             }

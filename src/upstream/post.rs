@@ -180,7 +180,8 @@ impl Upstream {
         self.posts.answered.of(answered).inc();
         match sent {
             Ok(Ok(response)) => {
-                let (status, now) = (response.status(), SystemTime::now());
+                let status = response.status();
+                let now = SystemTime::now();
                 permit.heard(Told::read(response.headers(), now));
                 let verdict = verdict(status);
                 tell(path, status, verdict);
@@ -342,7 +343,8 @@ mod tests {
     #[tokio::test]
     async fn a_refused_credential_is_replaced_by_the_next_one() {
         for status in [401, 403] {
-            let (agent, key) = (only("new", status).await, Key::new("old"));
+            let agent = only("new", status).await;
+            let key = Key::new("old");
             let (posted, ()) = tokio::join!(posted(&agent, &key, Duration::from_secs(60)), async {
                 // So often that the next attempt would be far away.
                 while key.refused.lock().unwrap().len() < 4 {
@@ -372,7 +374,8 @@ mod tests {
 
     #[tokio::test]
     async fn it_is_tried_to_the_deadline_and_no_longer() {
-        let (agent, begun) = (only("none", 401).await, Instant::now());
+        let agent = only("none", 401).await;
+        let begun = Instant::now();
         let posted = posted(&agent, &Key::new("old"), Duration::from_secs(2)).await;
         assert_eq!(posted, Posted::Failed);
         assert!(begun.elapsed() >= Duration::from_secs(2));

@@ -173,8 +173,8 @@ fn take(buffer: &mut BytesMut) -> Result<Option<Bytes>, A2aFailure> {
     }
     let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
     if length > MAX_MESSAGE {
-        let (limit, size) = (MAX_MESSAGE, Some(length as u64));
-        return Err(A2aFailure::NotRead(NotRead::TooLarge { limit, size }));
+        let size = Some(length as u64);
+        return Err(A2aFailure::NotRead(NotRead::TooLarge { limit: MAX_MESSAGE, size }));
     }
     if rest.len() < length {
         return Ok(None);

@@ -127,7 +127,8 @@ fn task(task: &Members<'_>, encoding: PartEncoding) -> Result<Reply, Unreadable>
             Outcome::Unfinished
         }
         TaskState::Completed => {
-            let (made, said) = (made(Attachments::default()), said(Attachments::default()));
+            let made = made(Attachments::default());
+            let said = said(Attachments::default());
             if !made.is_empty() && !said.is_empty() {
                 left_out.push("the completed task's status message: its artifacts are the answer");
             }

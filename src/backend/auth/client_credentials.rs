@@ -157,8 +157,8 @@ impl Issuer {
                 tracing::info!(%backend, token_url, "the card says where its tokens are issued");
                 // A card in a file is the operator's own word.
                 let is_own = base.is_none_or(|base| is_own(base, &url));
-                let (resource, scope, told) = (None, None, Told::Card);
-                known.endpoint = Some(Endpoint { url, resource, scope, told, is_own });
+                let told = Told::Card;
+                known.endpoint = Some(Endpoint { url, resource: None, scope: None, told, is_own });
             }
             Err(why) => tracing::warn!(%backend, "the card's token endpoint is not used: {why}"),
         }

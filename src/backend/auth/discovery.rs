@@ -65,7 +65,8 @@ pub(super) async fn find(
         let endpoint = endpoint.ok_or_else(|| wrong("names no token endpoint"))?;
         let token_endpoint = self::endpoint(Some(base), &endpoint).map_err(|why| wrong(&why))?;
         let methods = metadata.get("token_endpoint_auth_methods_supported").map(strings);
-        let (is_own, shows) = (is_own(base, &token_endpoint), shows(methods.as_deref()));
+        let is_own = is_own(base, &token_endpoint);
+        let shows = shows(methods.as_deref());
         return Ok(Discovered { token_endpoint, is_own, resource: name, shows });
     }
     let text = format!(
@@ -159,7 +160,8 @@ fn resource_metadata(url: &Url) -> Vec<Url> {
 
 /// Where the metadata of an issuer may be, in the order of MCP's specification.
 fn issuer_metadata(issuer: &Url) -> Vec<Url> {
-    let (root, path) = (root(issuer), issuer.path());
+    let root = root(issuer);
+    let path = issuer.path();
     let mut places = vec![
         below(&root, "oauth-authorization-server", path),
         below(&root, "openid-configuration", path),

@@ -280,7 +280,8 @@ impl Connection {
 
     /// Sends a request without waiting for the answer, which may take at most `within`.
     pub(super) fn send_aside(&self, request: ClientRequest, within: Duration) {
-        let (peer, state) = (self.peer.clone(), Arc::clone(&self.state));
+        let peer = self.peer.clone();
+        let state = Arc::clone(&self.state);
         let send = async move {
             let sent = peer.send_cancellable_request(request, PeerRequestOptions::no_options());
             // The connection has ended, so the request cannot be sent.

@@ -371,7 +371,8 @@ impl<'a> Envelope<'a> {
         let id = members.get("id").and_then(|id| serde_json::from_str(id.get()).ok());
         let method =
             members.get("method").and_then(|method| serde_json::from_str(method.get()).ok());
-        let (result, error) = (members.get("result"), members.get("error"));
+        let result = members.get("result");
+        let error = members.get("error");
         let says_something = method.is_some() || result.is_some() || error.is_some();
         says_something.then_some(Self { id, method, result, error })
     }

@@ -121,7 +121,8 @@ impl<'a> Outgoing<'a> {
         if http_body::Body::is_end_stream(&body) {
             return self.send(&parts, Ok).await;
         }
-        let (runs, app) = (Arc::clone(self.runs), Arc::clone(&self.caller.app));
+        let runs = Arc::clone(self.runs);
+        let app = Arc::clone(&self.caller.app);
         let resource = self.resource.clone();
         let judge = move || may_still(&runs, &app, &resource).map(drop);
         let body = reqwest::Body::wrap(Judged { body: Paced::new(body), judge });
@@ -266,7 +267,8 @@ impl<'a> Outgoing<'a> {
     /// The caller's driven run that the path leads to, or into.
     fn opened_run(&self) -> Option<Arc<DrivenRun>> {
         let Some(Opened::Run(kind, run)) = &self.resource.opened else { return None };
-        let (workspace, run) = (self.resource.workspace.clone(), run.clone());
+        let workspace = self.resource.workspace.clone();
+        let run = run.clone();
         let run = self.runs.get(&RunKey { workspace, kind: *kind, run })?;
         (run.app == self.caller.app.name).then_some(run)
     }

@@ -213,7 +213,9 @@ async fn http1<S>(
     let service = service_fn(|request: Request<Incoming>| {
         let refusal = gate.lock().next();
         let last = handler.is_overflow() || refusal.is_some();
-        let (handler, client, open) = (handler.clone(), client.clone(), activity.request());
+        let handler = handler.clone();
+        let client = client.clone();
+        let open = activity.request();
         async move {
             let mut answer = match refusal {
                 Some(refusal) => refused(refusal),
@@ -252,7 +254,9 @@ async fn http2<S>(
     let streams = TaskTracker::new();
     let own = Arc::clone(activity);
     let service = service_fn(move |mut request: Request<Incoming>| {
-        let (handler, client, open) = (handler.clone(), client.clone(), own.request());
+        let handler = handler.clone();
+        let client = client.clone();
+        let open = own.request();
         name_host(&mut request);
         async move {
             let answer = handler.handle(request, client).await;

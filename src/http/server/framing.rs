@@ -101,7 +101,8 @@ impl Gate {
     pub(super) fn push(&mut self, new: &[u8]) -> usize {
         // Bytes that were held back come before all new ones.
         let mut in_place = self.held.is_empty() && self.ready.is_empty();
-        let (mut passed, mut rest) = (0, new);
+        let mut passed = 0;
+        let mut rest = new;
         while !rest.is_empty() {
             let taken = match self.at {
                 At::Closed => break,
@@ -307,11 +308,13 @@ fn read(head: &[u8]) -> Result<Body, FramingRefusal> {
     }
     let (request, headers) = lines.split_first().ok_or(FramingRefusal::Ambiguous)?;
     let mut words = request.split(|byte| *byte == b' ');
-    let (target, version) = (words.nth(1).unwrap_or_default(), words.next().unwrap_or_default());
+    let target = words.nth(1).unwrap_or_default();
+    let version = words.next().unwrap_or_default();
     if Uri::try_from(target).is_err() {
         return Err(FramingRefusal::Target { proxied: target.starts_with(b"/api/") });
     }
-    let (mut length, mut chunked) = (None, None);
+    let mut length = None;
+    let mut chunked = None;
     for header in headers.iter().filter(|header| !header.is_empty()) {
         // Some readers take a folded line for a header of its own.
         if header.starts_with(b" ") || header.starts_with(b"\t") {
@@ -319,7 +322,8 @@ fn read(head: &[u8]) -> Result<Body, FramingRefusal> {
         }
         let colon = header.iter().position(|byte| *byte == b':').unwrap_or(header.len());
         let (name, value) = header.split_at(colon);
-        let (name, value) = (name.trim_ascii(), value.get(1..).unwrap_or_default().trim_ascii());
+        let name = name.trim_ascii();
+        let value = value.get(1..).unwrap_or_default().trim_ascii();
         if name.eq_ignore_ascii_case(b"content-length") {
             let now = sized(value).ok_or(FramingRefusal::Ambiguous)?;
             if length.replace(now).is_some_and(|before| before != now) {

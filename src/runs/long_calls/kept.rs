@@ -309,7 +309,8 @@ impl Runs {
         if let Of::Run { driven, .. } = of {
             return self.get(driven);
         }
-        let (inner, by) = (self.lock(), by?);
+        let inner = self.lock();
+        let by = by?;
         // Ids are only unique within their workspace.
         let is_it =
             |run: &&Arc<DrivenRun>| run.key.run == by.run && run.key.workspace == by.workspace;

@@ -39,7 +39,8 @@ impl Inner {
         &mut self,
         since: impl Fn(Moment) -> Option<Duration>,
     ) -> Vec<Change> {
-        let (mut changes, now) = (Vec::new(), u128::from(journal::now()));
+        let mut changes = Vec::new();
+        let now = u128::from(journal::now());
         let idle = self
             .awaiting_credential
             .iter()
