@@ -73,14 +73,10 @@ pub async fn keep(registry: Arc<Registry>, state: StateDir, stop: CancellationTo
         };
         let mut failed = false;
         for (name, pins) in news {
-            let state = state.clone();
             let file = file(&name);
             let text = write(&pins);
-            let written = tokio::task::spawn_blocking(move || state.write_kept(&file, &text)).await;
-            let error = match written {
-                Ok(written) => written.err().map(|error| error_chain(&error)),
-                Err(error) => Some(error.to_string()),
-            };
+            let written = state.in_background(move |state| state.write_kept(&file, &text));
+            let error = written.await.err();
             if let Some(error) = &error {
                 failed = true;
                 warn!(backend = %name, error, "pins were not stored; trying again");

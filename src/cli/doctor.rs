@@ -40,8 +40,8 @@ pub(super) async fn doctor(
     let loaded = find(path).and_then(|path| Ok((Config::load(&path, env)?, path)));
     let (config, path) = match loaded {
         Ok(loaded) => loaded,
-        Err(_) if json => {
-            check::run(path, true, &mut std::io::stdout().lock())?;
+        Err(errors) if json => {
+            check::CheckReport::from(errors).write_json(&mut std::io::stdout().lock())?;
             return Err(Failure::Usage(String::new()));
         }
         Err(errors) => return Err(errors.into()),

@@ -11,11 +11,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    A2aBinding, Auth,
+    A2aBinding, Auth, OnUnavailable, Pin,
     deserialize::{At, Scalar},
     scalars::{
         Count, DurationText, Globs, HttpMethod, ListenValue, McpTransport, OneOrMany, PendingAfter,
-        PinWord, SandboxValue, SchemaMap, Share, UnavailableWord,
+        SandboxValue, SchemaMap, Share,
     },
 };
 
@@ -252,7 +252,7 @@ pub struct Mcp {
     /// `true`: the bridge is not ready before this backend is.
     pub required: Option<At<bool>>,
     /// Which tools a run gets of the backend while it is down. Default: `stale`.
-    pub on_unavailable: Option<At<UnavailableWord>>,
+    pub on_unavailable: Option<At<OnUnavailable>>,
     /// Time from one refresh of its catalog to the next. Default: `refresh.interval`.
     pub refresh: Option<At<DurationText>>,
     /// The longest time of a call without a sign of progress. Default: `calls.timeout`, which also
@@ -274,7 +274,7 @@ pub struct Mcp {
     /// Applies to a tool that now describes itself otherwise than the operator has accepted. `warn`
     /// reports and offers it. `enforce` withdraws it until `mantyx-bridge trust accept`. `off` does
     /// not compare. The first description is accepted. Default: `warn`.
-    pub pin: Option<At<PinWord>>,
+    pub pin: Option<At<Pin>>,
     /// The token for a server with a `url`.
     pub auth: Option<At<BackendAuth>>,
     /// TLS towards a server with a `url`: own authorities, or a certificate to show.
@@ -317,7 +317,7 @@ pub struct A2a {
     /// `true`: the bridge is not ready before this backend is.
     pub required: Option<At<bool>>,
     /// Which tools a run gets of the backend while it is down. Default: `stale`.
-    pub on_unavailable: Option<At<UnavailableWord>>,
+    pub on_unavailable: Option<At<OnUnavailable>>,
     /// Time from one refresh of its card to the next. Default: `refresh.interval`.
     pub refresh: Option<At<DurationText>>,
     /// The longest time of a call without a sign of progress. Default: `calls.timeout`, which also
@@ -336,7 +336,7 @@ pub struct A2a {
     /// Applies to an agent whose card is not the one that the operator has accepted. `warn` reports
     /// and offers it. `enforce` withdraws it until `mantyx-bridge trust accept`. `off` does not
     /// compare. The first card is accepted. Default: `warn`.
-    pub pin: Option<At<PinWord>>,
+    pub pin: Option<At<Pin>>,
     /// The token for the fetch of the card and for every call.
     pub auth: Option<At<BackendAuth>>,
     /// TLS towards the agent: own authorities, or a certificate to show.

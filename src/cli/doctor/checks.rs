@@ -21,6 +21,7 @@ use crate::{
         peer::{Dial, PeerError, PeerErrorKind, Verdict},
         program::{self, hiding},
     },
+    cli::check::command_line,
     config::{
         A2a, Action, Backend, CardSource, ClientCredentials, Config, Credential, Mcp, Program,
         Target, Upstream,
@@ -274,8 +275,7 @@ fn failed(check: &mut Check, error: &PeerError, cure: String, pass: Pass) {
 fn server_cure(server: &Mcp) -> String {
     match server {
         Mcp::Stdio(program) => {
-            let args = program.args.iter().map(|arg| format!(" {arg}"));
-            let line: String = std::iter::once(program.command.clone()).chain(args).collect();
+            let line = command_line(program);
             format!(
                 "run it by hand, with no more of the environment than PATH, HOME, LANG, TMPDIR and \
                  `env`, and read what it says (a first start may have to download it): {line}"

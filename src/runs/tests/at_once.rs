@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    harness::{Harness, app, call, key},
+    harness::{Harness, call, key},
     *,
 };
 use crate::{backend::peer::Recorder as _, journal::record::Kept, model::recovery::Stage};
@@ -49,7 +49,7 @@ async fn a_run_that_is_asked_for_twice_at_once_wakes_once() {
     }
     let harness = Harness::start(None).await;
     let upstream = Some(harness.runs.upstream.base().to_string());
-    harness.runs.restore(Kept { upstream, ..kept }, &[app()]);
+    harness.runs.restore(Kept { upstream, ..kept });
     let (app, credential) = ("a".into(), harness.runs.upstream.own().unwrap());
     assert!(ids.iter().all(|id| harness.runs.awaits_credential(&key(id), &app)));
     let resume = |round: usize| harness.runs.get_or_resume(&key(&ids[round]), &app, &credential);
@@ -100,11 +100,11 @@ async fn an_answer_that_is_unwanted_while_the_stream_opens_is_posted_again_or_gi
 async fn a_dispatch_that_was_taken_back_was_not_made_for_the_next_process_either() {
     let harness = Harness::start(None).await;
     let run = DrivenRun::new(Slot(1), harness.new_run("run"), &harness.runs.room);
-    harness.runs.journal.write(run.changes());
+    harness.runs.journal().write(run.changes());
     let [never, once, both] =
         ["never", "once", "both"].map(|id| run.recorder(&harness.runs, &call(id)));
     for entry in [&never, &once, &both] {
-        harness.runs.journal.write(vec![entry.change()]);
+        harness.runs.journal().write(vec![entry.change()]);
         entry.dispatching(None).await.unwrap();
     }
     never.not_dispatched();

@@ -12,7 +12,7 @@ use crate::model::{ending::Ending, recovery::Stage};
 /// Has `call` answered by `task`, until MANTYX has said what it thinks of the answer.
 async fn answer(harness: &Harness, run: &Arc<DrivenRun>, id: &str, task: Task) {
     let entry = run.recorder(&harness.runs, &call(id));
-    harness.runs.journal.write(vec![entry.change()]);
+    harness.runs.journal().write(vec![entry.change()]);
     let (runs, run) = (Arc::clone(&harness.runs), Arc::clone(run));
     answer::answer(runs, run, call(id), task, entry).await;
 }
