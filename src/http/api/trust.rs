@@ -53,7 +53,7 @@ pub(super) struct Pinned {
     accepted: usize,
     /// The hash of the findings. Accepting has to send it back, so that nothing is accepted unseen.
     digest: String,
-    findings: Vec<ChangedTool>,
+    findings: Vec<Found>,
     /// Why the pins cannot be read.
     damaged: Option<String>,
     /// Why the pins are not on disk; a restart would forget them.
@@ -62,7 +62,7 @@ pub(super) struct Pinned {
 
 /// One tool that differs from what was accepted.
 #[derive(Debug, Serialize, JsonSchema)]
-struct ChangedTool {
+struct Found {
     /// The server's own name of the tool; `null` for the card of an agent.
     tool: Option<String>,
     /// `changed`, `new`, `hidden` (not known before, and with hidden characters) or `gone`.
@@ -109,14 +109,14 @@ impl Pinned {
             mode: review.mode.as_str(),
             accepted: review.known,
             digest: review.digest.clone(),
-            findings: findings.map(|found| ChangedTool::of(found, review)).collect(),
+            findings: findings.map(|found| Found::of(found, review)).collect(),
             damaged: review.damaged.as_deref().map(str::to_owned),
             unkept: known.unkept.clone(),
         }
     }
 }
 
-impl ChangedTool {
+impl Found {
     fn of(finding: &Finding, review: &Review) -> Self {
         let hidden = finding.hidden.iter().map(|c| format!("U+{:04X}", u32::from(*c)));
         Self {
