@@ -225,11 +225,8 @@ impl Shared {
             run.finish(end, Some(report));
             return;
         };
-        let reply = match &end {
-            // A plan is not the answer (agent-runs-protocol §4.9).
-            RunEnd::Success { text, plan: None } => Some(text.clone()),
-            _ => None,
-        };
+        // A plan is not the answer (agent-runs-protocol §4.9).
+        let reply = end.text.clone().filter(|_| end.plan.is_none());
         let mut sessions = self.sessions();
         if run.finish(end, Some(report))
             && let Some(reply) = reply

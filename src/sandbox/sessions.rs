@@ -19,7 +19,8 @@ use super::{
     page::{self, Page},
     player::words,
     reply::{Refusal, Reply, json},
-    runs::{self, Order},
+    run::Order,
+    runs,
     spec::{self, Message, Metadata, Role, Spec, Turn},
 };
 use crate::model::ids::SessionId;
