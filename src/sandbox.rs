@@ -213,8 +213,9 @@ impl Shared {
             && !own.contains(&model.as_str())
         {
             let message = format!("modelId: there is no model {model:?}; see GET models");
-            return Err(Refusal::new(StatusCode::BAD_REQUEST, "invalid_model", message)
-                .with_candidates(vec![terminal::MODEL_ID.to_owned()]));
+            let mut refusal = Refusal::new(StatusCode::BAD_REQUEST, "invalid_model", message);
+            refusal.body.candidates = vec![terminal::MODEL_ID.to_owned()];
+            return Err(refusal);
         }
         Ok(())
     }
