@@ -187,7 +187,7 @@ impl Player<'_> {
         }
         let calls: Vec<(ToolUseId, Call)> = std::mem::take(&mut self.calls)
             .into_iter()
-            .map(|call| (self.shared.ids.tool_use(), call))
+            .map(|call| (self.shared.ids.next("tu").into(), call))
             .collect();
         for (_, call) in &calls {
             let words = 1 + words(call.args.get());

@@ -2,7 +2,7 @@
 //!
 //! Must not: know a route.
 
-use std::convert::Infallible;
+use std::{convert::Infallible, time::SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
@@ -97,4 +97,9 @@ pub(super) fn no_content() -> Response<Body> {
     let mut response = Response::new(Full::default().boxed_unsync());
     *response.status_mut() = StatusCode::NO_CONTENT;
     response
+}
+
+/// `2026-06-08T17:00:00.000Z` (agent-runs-protocol §6.1).
+pub(super) fn rfc3339(time: SystemTime) -> String {
+    humantime::format_rfc3339_millis(time).to_string()
 }

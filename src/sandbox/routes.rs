@@ -10,7 +10,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use secrecy::ExposeSecret as _;
-use serde::Serialize;
+use serde_json::value::RawValue;
 use subtle::ConstantTimeEq as _;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Shared,
     reply::{Body, Refusal, Reply, json},
-    results, runs, sessions, stream, terminal,
+    results, runs, sessions, stream,
 };
 
 /// How long a client may take to send a body.
@@ -73,7 +73,7 @@ async fn dispatch(
         _ => Bytes::new(),
     };
     match (parts.method.as_str(), segments.as_slice()) {
-        ("GET", ["models"]) => Ok(json(StatusCode::OK, &Models::new())),
+        ("GET", ["models"]) => Ok(json(StatusCode::OK, &models())),
         ("GET", ["agent-runs"]) => runs::list(shared, query),
         ("POST", ["agent-runs"]) => runs::create(shared, &body),
         ("GET", ["agent-runs", id]) => runs::snapshot(shared, id),
@@ -184,6 +184,10 @@ async fn drain(body: &mut Incoming) {
     drop(timeout(DRAIN_TIMEOUT, read).await);
 }
 
+fn models() -> &'static RawValue {
+    serde_json::from_str(MODELS).expect("the text is JSON")
+}
+
 /// Decodes percent-encoding; `None` if it is malformed.
 fn decode(segment: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(segment.len());
@@ -201,39 +205,11 @@ fn decode(segment: &str) -> Option<String> {
 }
 
 /// The catalog of models (agent-runs-protocol §3).
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Models {
-    models: [Model; 1],
-    default_model_id: &'static str,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Model {
-    id: &'static str,
-    label: &'static str,
-    provider: &'static str,
-    vendor_model_id: &'static str,
-    source: &'static str,
-    context_window_tokens: u32,
-    pricing: Option<()>,
-}
-
-impl Models {
-    fn new() -> Self {
-        let echo = Model {
-            id: terminal::MODEL_ID,
-            label: "sandbox · echo",
-            provider: "sandbox",
-            vendor_model_id: "echo",
-            source: "platform_offering",
-            context_window_tokens: 200_000,
-            pricing: None,
-        };
-        Self { models: [echo], default_model_id: terminal::MODEL_ID }
-    }
-}
+const MODELS: &str = concat!(
+    r#"{"models":[{"id":"sandbox/echo","label":"sandbox · echo","provider":"sandbox","#,
+    r#""vendorModelId":"echo","source":"platform_offering","contextWindowTokens":200000,"#,
+    r#""pricing":null}],"defaultModelId":"sandbox/echo"}"#,
+);
 
 #[cfg(test)]
 mod tests {

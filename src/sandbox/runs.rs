@@ -10,10 +10,9 @@ use serde_json::value::RawValue;
 
 use super::{
     Shared,
-    clock::rfc3339,
-    page::{self, Page},
+    page::Page,
     player, read,
-    reply::{Refusal, Reply, json},
+    reply::{Refusal, Reply, json, rfc3339},
     run::{Order, Run},
     spec::{self, Metadata},
     terminal::{ModelInfo, StructuredOutput, Tokens},
@@ -87,13 +86,13 @@ pub(super) fn start(shared: &Arc<Shared>, order: Order) -> Result<Arc<Run>, Refu
     if !charge.grow(size) {
         return Err(Refusal::full("the sandbox is full of unfinished runs"));
     }
-    let mut runs = shared.runs();
+    let mut runs = shared.runs.lock();
     if runs.by_number.len() >= limits.runs && !runs.forget_oldest_finished() {
         let count = limits.runs;
         return Err(Refusal::full(format!("{count} runs are unfinished, more are not kept")));
     }
     runs.created += 1;
-    let (id, max_log_bytes) = (shared.ids.run(), limits.log_bytes_per_run);
+    let (id, max_log_bytes) = (shared.ids.next("run").into(), limits.log_bytes_per_run);
     let run = Arc::new(Run::new(id, runs.created, order, max_log_bytes, charge));
     runs.by_id.insert(run.id.clone(), Arc::clone(&run));
     runs.by_number.insert(run.number, Arc::clone(&run));
@@ -125,7 +124,7 @@ pub(super) fn accepted(shared: &Shared, run: &Run) -> Reply {
 
 /// The run with the id `id`.
 pub(super) fn find(shared: &Shared, id: &str) -> Result<Arc<Run>, Refusal> {
-    let run = shared.runs().by_id.get(&RunId::from(id)).cloned();
+    let run = shared.runs.lock().by_id.get(&RunId::from(id)).cloned();
     run.ok_or_else(|| {
         Refusal::not_found(format!("there is no run {id:?}, or it was forgotten since it finished"))
     })
@@ -149,18 +148,13 @@ pub(super) fn list(shared: &Shared, query: &str) -> Reply {
             && page.agent_id.as_ref().is_none_or(|id| run.spec.agent_id.as_ref() == Some(id))
     };
     let runs: Vec<Arc<Run>> = {
-        let runs = shared.runs();
+        let runs = shared.runs.lock();
         runs.by_number.values().rev().cloned().collect()
     };
     let total = page.include_total == Some(true);
     let total = total.then(|| runs.iter().filter(wanted).count());
     let rest = runs.iter().filter(|run| page.cursor.is_none_or(|cursor| run.number < cursor));
-    let mut found: Vec<&Arc<Run>> =
-        rest.filter(wanted).skip(page.offset).take(page.limit + 1).collect();
-    let has_more = found.len() > page.limit;
-    found.truncate(page.limit);
-    let last = found.last().filter(|_| has_more);
-    let next_cursor = last.map(|run| page::cursor(run.number));
+    let (found, next_cursor) = page.cut(rest.filter(wanted), |run| run.number);
     let runs = found.iter().map(|run| Entry::new(run)).collect();
     Ok(json(StatusCode::OK, &List { total, limit: page.limit, next_cursor, runs }))
 }
@@ -304,7 +298,7 @@ pub(super) fn feedback(shared: &Shared, id: &str, body: &[u8]) -> Reply {
         return Err(Refusal::invalid(message));
     }
     body.string("contentSnapshot")?;
-    let (id, is_first) = run.feedback(shared.ids.feedback());
+    let (id, is_first) = run.feedback(shared.ids.next("fb"));
     let status = if is_first { StatusCode::CREATED } else { StatusCode::OK };
     let agent_run_id = run.id.as_str();
     Ok(json(status, &Feedback { id, verdict, target_kind: "agent_run", agent_run_id }))

@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use super::spec::{Effort, Schema, Spec};
+use super::spec::{Schema, Spec};
 
 /// The name of the only model, in the catalog's form.
 pub(super) const MODEL_ID: &str = "sandbox/echo";
@@ -117,12 +117,7 @@ impl Report {
                 id: spec.model_id.clone().unwrap_or_else(|| MODEL_ID.to_owned()),
                 provider: "sandbox",
                 vendor_model_id: "echo",
-                reasoning_effort: spec.options.effort.map(|effort| match effort {
-                    Effort::Off => "off",
-                    Effort::Low => "low",
-                    Effort::Medium => "medium",
-                    Effort::High => "high",
-                }),
+                reasoning_effort: spec.options.effort,
             },
         }
     }
