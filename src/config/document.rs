@@ -6,7 +6,7 @@ use std::{fmt, ops::Range};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{MapAccess, SeqAccess, Visitor},
+    de::{MapAccess, SeqAccess, Visitor, value::SeqAccessDeserializer},
 };
 use serde_saphyr::{
     DuplicateKeyPolicy, Error as YamlError, Location, MessageFormatter as _, NonFiniteFloatPolicy,
@@ -349,16 +349,8 @@ impl<'de> Visitor<'de> for RawVisitor {
         Ok(Raw::Str(value.to_owned()))
     }
 
-    fn visit_string<E>(self, value: String) -> Result<Raw, E> {
-        Ok(Raw::Str(value))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Raw, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = seq.next_element()? {
-            items.push(item);
-        }
-        Ok(Raw::Seq(items))
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Raw, A::Error> {
+        Vec::deserialize(SeqAccessDeserializer::new(seq)).map(Raw::Seq)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Raw, A::Error> {

@@ -13,13 +13,8 @@ use url::Url;
 use super::{Validator, everybody_reads};
 use crate::{
     config::{
-        Auth, Files, Listen, San,
-        deserialize::At,
-        document::NodeId,
-        environment::SmallFile,
-        file_format,
-        reference::Dialect,
-        scalars::{ListenValue, OneOrMany},
+        Auth, Files, Listen, San, deserialize::At, document::NodeId, environment::SmallFile,
+        file_format, reference::Dialect, scalars::ListenValue,
     },
     tls::{certificate::Validity, files::Which},
 };
@@ -40,7 +35,7 @@ impl Validator<'_> {
             ListenValue::Map(map) => {
                 let cure = if map.tls.is_some() { Cure::None } else { Cure::Key };
                 let tcp = match &map.tcp {
-                    Some(at) => self.addresses(at.node, &at.value, cure),
+                    Some(at) => self.addresses(at.node, &at.value.0, cure),
                     None => Some(Vec::new()),
                 };
                 let tls = map.tls.as_ref().map(|at| self.tls(at, map.tcp.is_some()));
@@ -168,20 +163,20 @@ impl Validator<'_> {
         Auth::Off
     }
 
-    fn addresses(&self, node: NodeId, written: &OneOrMany, cure: Cure) -> Option<Vec<SocketAddr>> {
-        let items: Vec<(NodeId, &str)> = match written {
-            OneOrMany::One(text) => vec![(node, text)],
-            OneOrMany::Many(items) => items.iter().map(|at| (at.node, at.value.as_str())).collect(),
-        };
+    fn addresses(&self, node: NodeId, items: &[At<String>], cure: Cure) -> Option<Vec<SocketAddr>> {
         if items.is_empty() {
             self.missing(node, "there is nothing to listen on", FORMS);
         }
         let mut addresses = Vec::new();
         let mut complete = true;
-        for (node, text) in items {
-            match self.address(node, text, cure) {
+        for at in items {
+            match self.address(at, cure) {
                 Some(address) if address.port() != 0 && addresses.contains(&address) => {
-                    self.error(node, format!("{address} is here twice"), "remove one of the two");
+                    self.error(
+                        at.node,
+                        format!("{address} is here twice"),
+                        "remove one of the two",
+                    );
                 }
                 Some(address) => addresses.push(address),
                 None => complete = false,
@@ -190,15 +185,15 @@ impl Validator<'_> {
         complete.then_some(addresses)
     }
 
-    fn address(&self, node: NodeId, text: &str, cure: Cure) -> Option<SocketAddr> {
-        let resolved = self.open_text(node, text, Dialect::Own)?;
+    fn address(&self, At { value: text, node }: &At<String>, cure: Cure) -> Option<SocketAddr> {
+        let resolved = self.open_text(*node, text, Dialect::Own)?;
         let address = match resolved.strip_prefix("localhost:") {
             Some(port) => port.parse().ok().map(|port| (Ipv4Addr::LOCALHOST, port).into()),
             None => resolved.parse::<SocketAddr>().ok(),
         };
         let Some(address) = address else {
             let (message, cure) = explain(text);
-            self.error(node, message, cure);
+            self.error(*node, message, cure);
             return None;
         };
         let written = match cure {
@@ -210,7 +205,7 @@ impl Validator<'_> {
         };
         if let Some(written) = written.filter(|_| !address.ip().is_loopback()) {
             self.error(
-                node,
+                *node,
                 format!("{address} can be reached from other machines, which needs TLS"),
                 format!("write {written}, or listen on 127.0.0.1:{}", address.port()),
             );

@@ -238,26 +238,24 @@ impl Validator<'_> {
         allow: Option<&At<Vec<At<String>>>>,
         deny: Option<&At<Vec<At<String>>>>,
     ) -> ToolFilter {
-        let globs = |globs: &At<Vec<At<String>>>| {
-            self.glob_set(globs.node, globs.value.iter().map(|at| (at.value.as_str(), at.node)))
-        };
+        let globs = |globs: &At<Vec<At<String>>>| self.glob_set(globs.node, &globs.value);
         ToolFilter { allow: allow.map(globs), deny: deny.map(globs).unwrap_or_default() }
     }
 
-    /// The set of these globs, each with its place; all of them are at `whole`.
+    /// The set of these globs; all of them are at `whole`.
     pub(super) fn glob_set<'g>(
         &self,
         whole: NodeId,
-        globs: impl IntoIterator<Item = (&'g str, NodeId)>,
+        globs: impl IntoIterator<Item = &'g At<String>>,
     ) -> GlobSet {
         let mut set = GlobSetBuilder::new();
-        for (glob, node) in globs {
+        for At { value: glob, node } in globs {
             match Glob::new(glob) {
                 Ok(glob) => {
                     set.add(glob);
                 }
                 Err(error) => self.error(
-                    node,
+                    *node,
                     format!("`{glob}` is no glob: {}", error.kind()),
                     "write a tool's name, with * for any characters and ? for one",
                 ),
