@@ -23,8 +23,9 @@ mod tools;
 mod trust;
 
 use std::{
+    fs,
     io::{self, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
@@ -356,6 +357,22 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     out.write_all(text.as_bytes())?;
     out.flush()?;
     Ok(())
+}
+
+/// Writes a file. If it exists, it is overwritten with `force`; else that is a failure, and
+/// `otherwise` says how to go on.
+fn write_new(path: &Path, text: &str, force: bool, otherwise: &str) -> Outcome {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(force).truncate(force).create_new(!force);
+    let written = options.open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => exists(path, otherwise),
+        _ => Failure::Failed(format!("cannot write {}: {error}", path.display())),
+    })
+}
+
+fn exists(path: &Path, otherwise: &str) -> Failure {
+    Failure::Failed(format!("{} exists; {otherwise}", path.display()))
 }
 
 #[cfg(test)]
