@@ -182,7 +182,7 @@ pub struct Rate {
 }
 
 /// How catalogs are kept fresh, unless a backend has its own setting.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with interval, jitter, timeout")]
 pub struct Refresh {
     /// Time from one refresh to the next, at least `1s`. Default: `5m`.
@@ -194,7 +194,7 @@ pub struct Refresh {
 }
 
 /// The limits of all tool calls together.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with timeout, pending_timeout, max_concurrent")]
 pub struct Calls {
     /// How long one call may take, at most `290s`: MANTYX gives up at 300 s. Default: `285s`.

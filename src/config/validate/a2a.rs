@@ -84,12 +84,11 @@ impl Validator<'_> {
         .flatten()
         .collect();
         if let [_, second, ..] = given[..] {
-            self.error_at_key(
+            return self.refuse_key(
                 second,
                 "an A2A agent has one of `url`, `card_url`, `card_file` and `bundled`",
                 "remove all but one",
             );
-            return None;
         }
         if let Some(at) = &entry.url {
             let url = self.url(at, Dialect::Own)?;
@@ -112,8 +111,7 @@ impl Validator<'_> {
             node,
             "nothing says where this A2A agent is",
             "write `url: https://…`, or `card_url`, or `card_file`, or `bundled: true`",
-        );
-        None
+        )
     }
 
     fn allow_hosts(&self, section: Option<&At<Vec<At<String>>>>) -> Vec<String> {

@@ -25,8 +25,8 @@ const SECTIONS: [&str; 4] = ["mcp", "mcpServers", "a2a", "local"];
 pub(super) struct Backends {
     /// Every name in the file, also those of entries with mistakes.
     written: BTreeMap<String, NodeId>,
-    ready: BTreeMap<BackendName, Backend>,
-    disabled: Vec<BackendName>,
+    pub ready: BTreeMap<BackendName, Backend>,
+    pub disabled: Vec<BackendName>,
 }
 
 /// The keys that every kind of backend has.
@@ -75,14 +75,6 @@ impl Backends {
             }
             None => format!("there are: {}", known().collect::<Vec<_>>().join(", ")),
         }
-    }
-
-    pub(super) fn disabled(&self) -> Vec<BackendName> {
-        self.disabled.clone()
-    }
-
-    pub(super) fn into_map(self) -> BTreeMap<BackendName, Backend> {
-        self.ready
     }
 }
 

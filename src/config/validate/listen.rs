@@ -10,7 +10,7 @@ use std::{
 
 use url::Url;
 
-use super::{Validator, everybody_reads};
+use super::{Validator, everybody_reads, optional};
 use crate::{
     config::{
         Auth, Files, Listen, San, deserialize::At, document::NodeId, environment::SmallFile,
@@ -38,25 +38,18 @@ impl Validator<'_> {
                     Some(at) => self.addresses(at.node, &at.value.0, cure),
                     None => Some(Vec::new()),
                 };
-                let tls = map.tls.as_ref().map(|at| self.tls(at, map.tcp.is_some()));
+                let tls = optional(&map.tls, |at| self.tls(at, map.tcp.is_some()));
                 let hosts = map.hosts.iter().flat_map(|at| &at.value);
                 let hosts = hosts.filter_map(|at| self.host_name(at)).collect();
-                let unix = match &map.unix {
-                    Some(at) => Some(self.unix(at)?),
-                    None => None,
-                };
+                let unix = optional(&map.unix, |at| self.unix(at))?;
                 if map.tcp.is_none() && map.unix.is_none() {
-                    self.missing(
+                    self.missing::<()>(
                         *node,
                         "there is nothing to listen on",
                         "write `tcp: 127.0.0.1:7717` or `unix: /run/mantyx-bridge/bridge.sock`",
                     );
                 }
-                let tls = match tls {
-                    Some(tls) => Some(tls?),
-                    None => None,
-                };
-                Some(Listen { unix, tls, hosts, ..on(tcp?) })
+                Some(Listen { unix, tls: tls?, hosts, ..on(tcp?) })
             }
         }
     }
@@ -67,16 +60,12 @@ impl Validator<'_> {
             Some(at) => self.path(at),
             None => {
                 let cure = "write `tls: {cert: bridge.pem, key: bridge.key}`";
-                self.missing(at.node, format!("`{name}` is missing"), cure);
-                None
+                self.missing(at.node, format!("`{name}` is missing"), cure)
             }
         };
         let cert = path(cert, "cert");
         let key = path(key, "key");
-        let client_ca = match client_ca {
-            Some(at) => Some(self.path(at)?),
-            None => None,
-        };
+        let client_ca = optional(client_ca, |at| self.path(at))?;
         if !has_tcp {
             let message = "a unix socket has no TLS, and there is no TCP address";
             self.error_at_key(at.node, message, "write `tcp: 0.0.0.0:7717` beside it");
@@ -140,12 +129,11 @@ impl Validator<'_> {
         let host = named.as_ref().and_then(Url::host_str);
         // As it is written, since `Host` is compared with this text.
         if host.is_none_or(|host| !text.starts_with(host) || host.contains('*')) {
-            self.error(
+            return self.refuse(
                 at.node,
                 format!("`{}` is no name of a host", at.value),
                 "write it without a scheme or a path: bridge.acme.intranet",
             );
-            return None;
         }
         Some(text)
     }
@@ -165,7 +153,7 @@ impl Validator<'_> {
 
     fn addresses(&self, node: NodeId, items: &[At<String>], cure: Cure) -> Option<Vec<SocketAddr>> {
         if items.is_empty() {
-            self.missing(node, "there is nothing to listen on", FORMS);
+            self.missing::<()>(node, "there is nothing to listen on", FORMS);
         }
         let mut addresses = Vec::new();
         let mut complete = true;
@@ -193,8 +181,7 @@ impl Validator<'_> {
         };
         let Some(address) = address else {
             let (message, cure) = explain(text);
-            self.error(*node, message, cure);
-            return None;
+            return self.refuse(*node, message, cure);
         };
         let written = match cure {
             Cure::None => None,

@@ -17,12 +17,8 @@ use super::{
 };
 use crate::{
     config::{
-        Backend, HttpTransport, Mcp, Naming, Pin, Target, ToolFilter,
-        deserialize::At,
-        document::NodeId,
-        file_format,
-        reference::{Dialect, plain_reason},
-        scalars::McpTransport,
+        Backend, HttpTransport, Mcp, Naming, Pin, Target, ToolFilter, deserialize::At,
+        document::NodeId, file_format, reference::Dialect, scalars::McpTransport,
     },
     model::ids::BackendName,
 };
@@ -70,22 +66,16 @@ impl Validator<'_> {
             (url, server_url) => url.as_ref().or(server_url.as_ref()),
         };
         match (&entry.command, url) {
-            (Some(_), Some(url)) => {
-                self.error_at_key(
-                    url.node,
-                    "an MCP server has either a `command` or a `url`",
-                    "remove one of the two, or make two entries of it",
-                );
-                None
-            }
-            (None, None) => {
-                self.missing(
-                    node,
-                    "neither `command` nor `url` says what this MCP server is",
-                    "write `command: PROGRAM` with `args: […]`, or `url: https://…`",
-                );
-                None
-            }
+            (Some(_), Some(url)) => self.refuse_key(
+                url.node,
+                "an MCP server has either a `command` or a `url`",
+                "remove one of the two, or make two entries of it",
+            ),
+            (None, None) => self.missing(
+                node,
+                "neither `command` nor `url` says what this MCP server is",
+                "write `command: PROGRAM` with `args: […]`, or `url: https://…`",
+            ),
             (Some(command), None) => {
                 self.check_transport(entry, true);
                 let http_keys = [
@@ -176,17 +166,10 @@ impl Validator<'_> {
     /// NAME=value lines, as VS Code and Cursor read them: blank lines and # comments are skipped.
     fn env_file(&self, at: &At<String>) -> Option<BTreeMap<String, SecretString>> {
         let path = self.path_in(at, Dialect::Foreign)?;
-        let file = match self.env.read(&path) {
-            Ok(file) => file,
-            Err(error) => {
-                let message = format!("{}: {}", path.display(), plain_reason(&error));
-                self.error(at.node, message, "write NAME=value lines into it, or leave it out");
-                return None;
-            }
-        };
+        let cure = "write NAME=value lines into it, or leave it out";
+        let file = self.file(at.node, &path, cure)?;
         if file.mode & 0o004 != 0 {
-            let message = everybody_reads(&path);
-            self.warn(at.node, message);
+            self.warn(at.node, everybody_reads(&path));
         }
         let mut env = BTreeMap::new();
         for (number, line) in file.text.lines().enumerate() {
@@ -197,8 +180,11 @@ impl Validator<'_> {
             let assignment = line.strip_prefix("export ").unwrap_or(line);
             let Some((name, value)) = assignment.split_once('=') else {
                 let message = format!("{}, line {}: no NAME=value", path.display(), number + 1);
-                self.error(at.node, message, "write one NAME=value a line, comments after a #");
-                return None;
+                return self.refuse(
+                    at.node,
+                    message,
+                    "write one NAME=value a line, comments after a #",
+                );
             };
             let value = value.trim();
             let quoted = ['"', '\''].iter().find_map(|&quote| {

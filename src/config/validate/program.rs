@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::{Validator, plain_secret};
+use super::{Validator, optional, plain_secret};
 use crate::config::{
     Confinement, Program, ProgramSandbox, Written,
     deserialize::{At, Scalar},
@@ -38,10 +38,7 @@ impl Validator<'_> {
         let command = self.command(keys.command, keys.split, dialect);
         let args = self.args(keys.args, dialect);
         let env = keys.env_before.and_then(|before| self.child_env(before, keys.env, dialect));
-        let cwd = match keys.cwd {
-            Some(at) => Some(self.path_in(at, dialect)?),
-            None => None,
-        };
+        let cwd = optional(&keys.cwd, |at| self.path_in(at, dialect))?;
         let sandbox = self.sandbox(keys.sandbox, dialect)?;
         Some(Program {
             command: command?,
@@ -75,8 +72,7 @@ impl Validator<'_> {
     ) -> Option<String> {
         let command = self.open_text(at.node, &at.value, dialect)?;
         if command.is_empty() || command.contains('\0') {
-            self.error(at.node, "this is no program", "write its name or its path");
-            return None;
+            return self.refuse(at.node, "this is no program", "write its name or its path");
         }
         if command == OWN_PROGRAM {
             let own = self.env.own_program().and_then(|path| path.to_str());

@@ -4,7 +4,7 @@
 
 use super::{Validator, everybody_writes};
 use crate::{
-    config::{Signers, deserialize::At, file_format, reference::plain_reason},
+    config::{Signers, deserialize::At, file_format},
     public_keys::PublicKey,
 };
 
@@ -21,15 +21,13 @@ impl Validator<'_> {
         let Some(At { value: section, node }) = section else { return Some(None) };
         if is_bundled {
             let message = "the bundled agent is the bridge's own";
-            self.error_at_key(*node, message, "leave `signature` out");
-            return None;
+            return self.refuse_key(*node, message, "leave `signature` out");
         }
         let files = section.keys.as_ref().map(|at| at.value.0.as_slice()).unwrap_or_default();
         if files.is_empty() {
             let at = section.keys.as_ref().map_or(*node, |at| at.node);
             let message = "`signature` names no key, so that no card could be the agent's";
-            self.missing(at, message, "write `keys: /path`, or a list of files");
-            return None;
+            return self.missing(at, message, "write `keys: /path`, or a list of files");
         }
         // All of them are checked, so that every mistake is reported.
         let read: Vec<_> = files.iter().map(|at| self.public_keys(at)).collect();
@@ -40,19 +38,18 @@ impl Validator<'_> {
 
     fn public_keys(&self, at: &At<String>) -> Option<Vec<PublicKey>> {
         let path = self.path(at)?;
-        let why = match self.env.read(&path) {
-            Ok(file) => match PublicKey::read_all(&file.text) {
-                Ok(keys) => {
-                    if file.mode & 0o002 != 0 {
-                        self.warn(at.node, everybody_writes(&path));
-                    }
-                    return Some(keys);
+        let file = self.file(at.node, &path, PUBLIC)?;
+        match PublicKey::read_all(&file.text) {
+            Ok(keys) => {
+                if file.mode & 0o002 != 0 {
+                    self.warn(at.node, everybody_writes(&path));
                 }
-                Err(flaw) => format!("{} cannot be used: {flaw}", path.display()),
-            },
-            Err(error) => format!("{}: {}", path.display(), plain_reason(&error)),
-        };
-        self.error(at.node, why, PUBLIC);
-        None
+                Some(keys)
+            }
+            Err(flaw) => {
+                let message = format!("{} cannot be used: {flaw}", path.display());
+                self.refuse(at.node, message, PUBLIC)
+            }
+        }
     }
 }

@@ -42,23 +42,20 @@ impl Validator<'_> {
             Ok(url) => url,
             Err(url::ParseError::RelativeUrlWithoutBase) => {
                 let cure = format!("the scheme is missing: write https://{shown}");
-                self.error(node, format!("`{shown}` is no URL"), cure);
-                return None;
+                return self.refuse(node, format!("`{shown}` is no URL"), cure);
             }
             Err(error) => {
                 let message = format!("`{shown}` is no URL: {error}");
-                self.error(node, message, "write it like https://host.example/mcp");
-                return None;
+                return self.refuse(node, message, "write it like https://host.example/mcp");
             }
         };
         // First of all, since any other message would show the password.
         if !url.username().is_empty() || url.password().is_some() {
-            self.error(
+            return self.refuse(
                 node,
                 "a URL must not hold a user or a password",
                 "write `headers: {Authorization: \"Basic ${file:/path}\"}` beside it",
             );
-            return None;
         }
         if !matches!(url.scheme(), "http" | "https") {
             let message = match url.host() {
@@ -67,8 +64,7 @@ impl Validator<'_> {
                 Some(_) => format!("`{}://` is not spoken here", url.scheme()),
                 None => format!("`{shown}` is no URL of a server"),
             };
-            self.error(node, message, "write https:// or http:// before the host");
-            return None;
+            return self.refuse(node, message, "write https:// or http:// before the host");
         }
         if names_link_local(&url) {
             self.error(
@@ -120,8 +116,7 @@ impl Validator<'_> {
     ) -> Option<(HeaderName, HeaderValue)> {
         let Ok(parsed) = name.parse::<HeaderName>() else {
             let cure = "letters, digits and hyphens, such as X-API-Key";
-            self.error_at_key(at.node, format!("`{name}` is no name of a header"), cure);
-            return None;
+            return self.refuse_key(at.node, format!("`{name}` is no name of a header"), cure);
         };
         let framing = [
             header::CONNECTION,
@@ -130,18 +125,16 @@ impl Validator<'_> {
             header::UPGRADE,
         ];
         if framing.contains(&parsed) {
-            self.error_at_key(
+            return self.refuse_key(
                 at.node,
                 format!("`{name}` is set by the connection itself"),
                 "remove the line",
             );
-            return None;
         }
         let (value, template) = self.resolve(at.node, &at.value.0, dialect)?;
         let Ok(mut header) = HeaderValue::from_str(&value) else {
             let message = format!("the value of `{name}` is not allowed in a header");
-            self.error(at.node, message, "it is one line of printable ASCII");
-            return None;
+            return self.refuse(at.node, message, "it is one line of printable ASCII");
         };
         header.set_sensitive(true);
         // Also without its scheme.
