@@ -21,12 +21,15 @@ use crate::{
     error_chain::{error_chain, tls_error},
     http::auth::OPERATOR,
     http_client,
+    sse::{Fields, Framer},
     state_dir::StateDir,
     tls::{files::first_certificate, pin},
 };
 
 /// The largest answer, in bytes.
 const MAX_ANSWER: usize = 64 << 20;
+/// The largest event of a stream, in bytes.
+const MAX_EVENT: usize = 16 << 20;
 /// How long the daemon may take to answer a read request.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -45,6 +48,7 @@ pub(super) struct Client {
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
     pub(super) text: String,
 }
 
@@ -94,6 +98,11 @@ impl Client {
         Ok(Self { http, base, place, token, state_dir: contact.state_dir.clone() })
     }
 
+    /// The daemon at `base`, without a configuration.
+    pub(super) fn at(base: String, token: SecretString, state_dir: PathBuf) -> Self {
+        Self { http: http_client::new(), place: base.clone(), base, token, state_dir }
+    }
+
     fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
         let url = format!("{}{path}", self.base);
         self.http.request(method, url).bearer_auth(self.token.expose_secret())
@@ -113,15 +122,14 @@ impl Client {
         self.reply(request).await
     }
 
-    /// Requests `path`; any answer but a success is a failure in the daemon's words.
-    pub(super) async fn get(&self, path: &str) -> Result<String, Failure> {
-        self.reply(self.request(Method::GET, path).timeout(PATIENCE)).await?.success()
+    /// Requests `path`.
+    pub(super) async fn ask(&self, path: &str, headers: HeaderMap) -> Result<Reply, Failure> {
+        self.reply(self.request(Method::GET, path).headers(headers).timeout(PATIENCE)).await
     }
 
-    /// [`Self::get`] with further headers.
-    pub(super) async fn get_with(&self, path: &str, headers: HeaderMap) -> Result<String, Failure> {
-        let request = self.request(Method::GET, path).headers(headers).timeout(PATIENCE);
-        self.reply(request).await?.success()
+    /// Requests `path`; any answer but a success is a failure in the daemon's words.
+    pub(super) async fn get(&self, path: &str, headers: HeaderMap) -> Result<String, Failure> {
+        self.ask(path, headers).await?.success()
     }
 
     /// The header that authenticates the operator; empty if this user cannot read the operator's
@@ -133,11 +141,7 @@ impl Client {
     }
 
     /// Opens the event stream at `path`, behind the event `after`.
-    pub(super) async fn open(
-        &self,
-        path: &str,
-        after: Option<&str>,
-    ) -> Result<reqwest::Response, Failure> {
+    pub(super) async fn open(&self, path: &str, after: Option<&str>) -> Result<Events, Failure> {
         let mut request =
             self.request(Method::GET, path).header(header::ACCEPT, "text/event-stream");
         if let Some(id) = after {
@@ -145,7 +149,7 @@ impl Client {
         }
         let response = request.send().await.map_err(|error| self.away(error))?;
         if response.status().is_success() {
-            return Ok(response);
+            return Ok(Events { response, framer: Framer::new(MAX_EVENT) });
         }
         Err(match self.read(response).await?.success() {
             Err(refused) => refused,
@@ -159,7 +163,7 @@ impl Client {
     }
 
     async fn read(&self, response: reqwest::Response) -> Result<Reply, Failure> {
-        let status = response.status();
+        let (status, headers) = (response.status(), response.headers().clone());
         let body = http_client::body(response, MAX_ANSWER).await;
         let body = body.map_err(|error| Failure::Failed(error_chain(&error)))?;
         if status == StatusCode::UNAUTHORIZED {
@@ -170,7 +174,7 @@ impl Client {
                 self.state_dir.display()
             )));
         }
-        Ok(Reply { status, text: String::from_utf8_lossy(&body).into_owned() })
+        Ok(Reply { status, headers, text: String::from_utf8_lossy(&body).into_owned() })
     }
 
     /// Explains why there is no answer.
@@ -189,6 +193,26 @@ impl Client {
                 format!("the daemon at {place} does not answer: {why}")
             }
         })
+    }
+}
+
+/// An open event stream.
+pub(super) struct Events {
+    response: reqwest::Response,
+    framer: Framer,
+}
+
+impl Events {
+    /// The next event. `None`: the stream has ended or is broken; it can be opened again.
+    pub(super) async fn next(&mut self) -> Result<Option<Fields>, Failure> {
+        loop {
+            let frame = self.framer.next_frame();
+            if let Some(frame) = frame.map_err(|error| Failure::Failed(error.to_string()))? {
+                return Ok(Some(frame.fields()));
+            }
+            let Ok(Some(chunk)) = self.response.chunk().await else { return Ok(None) };
+            self.framer.push(&chunk);
+        }
     }
 }
 

@@ -17,17 +17,15 @@ use tokio::time::{sleep, timeout};
 use self::transcript::{End, Event, Shown, Transcript};
 use super::{
     Failure, Outcome,
-    client::{Client, parse},
+    client::{Client, Events, parse},
     complain, print,
     signals::Stop,
     terminal::{Size, colours, cut, for_stdout, one_line},
 };
-use crate::{config::Contact, sse::Framer};
+use crate::config::Contact;
 
 /// MANTYX requires a system prompt for a run that names no agent (agent-runs-protocol §4).
 const SYSTEM: &str = "You are a helpful assistant.";
-/// The largest event of a run, in bytes.
-const MAX_EVENT: usize = 16 << 20;
 /// How many streams in a row may bring no event before the command gives up, and the first wait
 /// between them.
 const TRIES: u32 = 6;
@@ -186,7 +184,7 @@ async fn follow(client: &Client, run: &Submitted, json: bool) -> Outcome {
     loop {
         let known = reader.last.clone();
         let why = match client.open(&run.stream_url, known.as_deref()).await {
-            Ok(response) => match reader.read(response).await? {
+            Ok(events) => match reader.read(events).await? {
                 Some(End::Well) => return Ok(()),
                 Some(End::Badly(why)) => return Err(Failure::Failed(why)),
                 None => Failure::Failed("the run's stream keeps breaking".to_owned()),
@@ -211,22 +209,14 @@ struct Reader {
 
 impl Reader {
     /// Reads until the run ends; `None` if the stream ended first.
-    async fn read(&mut self, mut response: reqwest::Response) -> Result<Option<End>, Failure> {
-        let mut framer = Framer::new(MAX_EVENT);
-        // Any break of the stream is handled by opening it again.
-        while let Ok(Some(chunk)) = response.chunk().await {
-            framer.push(&chunk);
-            while let Some(frame) =
-                framer.next_frame().map_err(|error| Failure::Failed(error.to_string()))?
-            {
-                let fields = frame.fields();
-                let Some(data) = fields.data else { continue };
-                if fields.id.is_some() {
-                    self.last = fields.id;
-                }
-                if let Some(end) = self.take(&data)? {
-                    return Ok(Some(end));
-                }
+    async fn read(&mut self, mut events: Events) -> Result<Option<End>, Failure> {
+        while let Some(fields) = events.next().await? {
+            let Some(data) = fields.data else { continue };
+            if fields.id.is_some() {
+                self.last = fields.id;
+            }
+            if let Some(end) = self.take(&data)? {
+                return Ok(Some(end));
             }
         }
         Ok(None)
