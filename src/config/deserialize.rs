@@ -26,7 +26,8 @@ use super::{
 const MAX_MISTAKES: usize = 50;
 
 const AT: &str = "$At";
-const SCALAR: &str = "$Scalar";
+/// For a text; a number or a boolean without quotes counts as the text that was written.
+pub(super) const SCALAR: &str = "$Scalar";
 /// For a value that its visitor reads as it is.
 pub(super) const ANY: &str = "$Any";
 /// The same, but a text is read as a list of this one text.
@@ -38,10 +39,6 @@ pub struct At<T> {
     pub value: T,
     pub node: NodeId,
 }
-
-/// A string; a number or a boolean without quotes counts as the text that was written.
-#[derive(Clone)]
-pub struct Scalar(pub String);
 
 /// A value that does not fit the expected type.
 #[derive(Debug)]
@@ -366,50 +363,10 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
     }
 }
 
-impl<'de> Deserialize<'de> for Scalar {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ScalarVisitor;
-
-        impl Visitor<'_> for ScalarVisitor {
-            type Value = Scalar;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Scalar, E> {
-                Ok(Scalar(text.to_owned()))
-            }
-        }
-
-        deserializer.deserialize_newtype_struct(SCALAR, ScalarVisitor)
-    }
-}
-
-impl JsonSchema for Scalar {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Scalar".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        schemars::json_schema!({ "type": ["string", "number", "boolean"] })
-    }
-}
-
-// Either may hold a secret in plain text.
+// The value may be a secret in plain text.
 impl<T> fmt::Debug for At<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "At({})", self.node.0)
-    }
-}
-
-impl fmt::Debug for Scalar {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Scalar")
     }
 }
 

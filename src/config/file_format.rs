@@ -12,10 +12,10 @@ use serde::Deserialize;
 
 use super::{
     A2aBinding, Auth, OnUnavailable, Pin,
-    deserialize::{At, Scalar},
+    deserialize::At,
     scalars::{
         Count, DurationText, Globs, HttpMethod, ListenValue, McpTransport, OneOrMany, PendingAfter,
-        SandboxValue, SchemaMap, Share,
+        SandboxValue, Scalar, SchemaMap, Share,
     },
 };
 

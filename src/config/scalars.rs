@@ -14,10 +14,14 @@ use serde::{
 };
 
 use super::{
-    deserialize::{ANY, At, LIST},
+    deserialize::{ANY, At, LIST, SCALAR},
     file_format::{ListenMap, Sandbox},
     value::{DURATION_FORMS, parse_duration},
 };
+
+/// A string; a number or a boolean without quotes counts as the text that was written.
+#[derive(Clone)]
+pub struct Scalar(pub String);
 
 /// `250ms`, `30s`, `5m`, `2h`.
 #[derive(Debug, Clone, Copy)]
@@ -129,6 +133,14 @@ macro_rules! scalars {
 }
 
 scalars! {
+    Scalar as SCALAR: "a string",
+    |_generator| json_schema!({ "type": ["string", "number", "boolean"] }),
+    {
+        fn visit_str<E>(self, text: &str) -> Result<Scalar, E> {
+            Ok(Scalar(text.to_owned()))
+        }
+    }
+
     DurationText as ANY: DURATION_FORMS,
     |_generator| json_schema!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$" }),
     {
@@ -239,5 +251,12 @@ scalars! {
             while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
             Ok(SchemaMap)
         }
+    }
+}
+
+// The text may be a secret.
+impl fmt::Debug for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Scalar")
     }
 }

@@ -378,9 +378,10 @@ impl<'a> Validator<'a> {
     }
 
     /// `value`, with the text that may be shown for it.
-    fn written<T>(&self, value: T, text: &str, shown: String) -> Written<T> {
+    fn written<T: ToString>(&self, value: T, shown: String) -> Written<T> {
+        let text = value.to_string();
         if text != shown {
-            self.keep_secret(text);
+            self.keep_secret(&text);
         }
         Written::new(value, shown)
     }

@@ -8,13 +8,10 @@ use http::{HeaderMap, HeaderValue, header};
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use super::{Validator, web::is_loopback};
+use super::{Validator, web::is_in_the_open};
 use crate::config::{
-    ClientCredentials, Written,
-    deserialize::{At, Scalar},
-    document::NodeId,
-    file_format,
-    reference::Dialect,
+    ClientCredentials, Written, deserialize::At, document::NodeId, file_format, reference::Dialect,
+    scalars::Scalar,
 };
 
 /// The backend that the section belongs to.
@@ -153,9 +150,4 @@ impl Validator<'_> {
         }
         items.iter().map(|at| at.value.clone()).collect()
     }
-}
-
-/// Whether others on the network path can read requests to `url`.
-fn is_in_the_open(url: &Url) -> bool {
-    url.scheme() == "http" && !is_loopback(url)
 }

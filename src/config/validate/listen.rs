@@ -180,8 +180,8 @@ impl Validator<'_> {
             None => resolved.parse::<SocketAddr>().ok(),
         };
         let Some(address) = address else {
-            let (message, cure) = explain(text);
-            return self.refuse(*node, message, cure);
+            let message = format!("`{text}` is no address to listen on");
+            return self.refuse(*node, message, form(text));
         };
         let written = match cure {
             Cure::None => None,
@@ -221,25 +221,21 @@ fn on(tcp: Vec<SocketAddr>) -> Listen {
     Listen { tcp, unix: None, tls: None, hosts: Vec::new(), by_default: false }
 }
 
-/// Why `text` is no address, and how to write one.
-fn explain(text: &str) -> (String, String) {
-    let message = format!("`{text}` is no address to listen on");
+/// How to write the address that `text` is meant for.
+fn form(text: &str) -> String {
     if let Ok(ip) = text.parse::<IpAddr>() {
-        return (
-            message,
-            format!("the port is missing: write {}", SocketAddr::new(ip, DEFAULT_PORT)),
-        );
+        return format!("the port is missing: write {}", SocketAddr::new(ip, DEFAULT_PORT));
     }
     if text == "localhost" {
-        return (message, format!("the port is missing: write localhost:{DEFAULT_PORT}"));
+        return format!("the port is missing: write localhost:{DEFAULT_PORT}");
     }
     if text.parse::<u16>().is_ok() || text.starts_with(':') {
         let port = text.trim_start_matches(':');
-        return (message, format!("the address is missing: write 127.0.0.1:{port}"));
+        return format!("the address is missing: write 127.0.0.1:{port}");
     }
     if text.starts_with('/') || text.starts_with("unix:") {
         let path = text.trim_start_matches("unix:").trim_start_matches("//");
-        return (message, format!("for a unix socket write `listen: {{unix: {path}}}`"));
+        return format!("for a unix socket write `listen: {{unix: {path}}}`");
     }
-    (message, FORMS.to_owned())
+    FORMS.to_owned()
 }

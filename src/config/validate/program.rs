@@ -9,10 +9,10 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::{Validator, optional, plain_secret};
 use crate::config::{
     Confinement, Program, ProgramSandbox, Written,
-    deserialize::{At, Scalar},
+    deserialize::At,
     document::NodeId,
     reference::{Dialect, looks_secret},
-    scalars::SandboxValue,
+    scalars::{SandboxValue, Scalar},
 };
 
 /// As a command, this means the program that reads the file, which need not be on the PATH.
@@ -130,12 +130,11 @@ impl Validator<'_> {
                 false if template.is_plain() => value.clone(),
                 false => template.to_string(),
             };
-            let text = value.clone();
-            args.push(self.written(value, &text, shown));
             if holds_secret {
                 self.warn(*node, plain_secret("an argument"));
             }
-            after_secret_option = is_secret_option && !text.contains('=');
+            after_secret_option = is_secret_option && !value.contains('=');
+            args.push(self.written(value, shown));
         }
         complete.then_some(args)
     }

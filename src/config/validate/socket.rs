@@ -60,19 +60,15 @@ impl Validator<'_> {
             self.error(at.node, "a fragment is never sent", "leave out what follows the `#`");
         }
         if !template.is_plain() {
-            let text = url.to_string();
-            return Some((self.written(url, &text, template.to_string()), socket));
+            return Some((self.written(url, template.to_string()), socket));
         }
         let (_, hidden) = without_secret_query(&url);
-        if hidden {
-            self.warn(at.node, super::plain_secret("a query parameter"));
-        }
         if !hidden {
             return Some((Written::new(url, text), socket));
         }
-        let text = url.to_string();
+        self.warn(at.node, super::plain_secret("a query parameter"));
         let shown = format!("unix:{}:…", socket.display());
-        Some((self.written(url, &text, shown), socket))
+        Some((self.written(url, shown), socket))
     }
 
     /// The host of the requests: the `Host` header, so that redirects to it stay with the server.

@@ -11,15 +11,15 @@ use std::{
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use super::{Validator, backend::Backends, optional};
+use super::{Validator, backend::Backends, optional, web::is_in_the_open};
 use crate::{
     config::{
         App, Auth, Credential, Listen, Rate, RefreshGrant, San, TokenHash, Upstream,
-        deserialize::{At, Scalar},
+        deserialize::At,
         document::NodeId,
         file_format,
         reference::Dialect,
-        scalars::Count,
+        scalars::{Count, Scalar},
     },
     model::{
         ids::{AppName, BackendName},
@@ -117,13 +117,8 @@ impl Validator<'_> {
                 self.missing::<()>(*node, "`token` is missing", cure);
                 continue;
             }
-            let token = match &app.token {
-                Some(written) => match self.app_token(written, &apps) {
-                    Some(token) => Some(token),
-                    None => continue,
-                },
-                None => None,
-            };
+            let token = optional(&app.token, |written| self.app_token(written, &apps));
+            let Some(token) = token else { continue };
             let users = app.users.as_ref().map(|at| self.app_users(at, &apps));
             apps.push(App {
                 name: name.as_str().into(),
@@ -357,7 +352,7 @@ impl Validator<'_> {
         let token_url = match &oauth.token_url {
             Some(at) => {
                 let url = self.url(at, Dialect::Own)?;
-                if url.scheme() == "http" && !super::web::is_loopback(&url) {
+                if is_in_the_open(&url) {
                     let message = "without TLS everybody on the way could read the secrets";
                     let cure = "write https://; http:// is for loopback addresses only";
                     self.error(at.node, message, cure);
@@ -401,7 +396,7 @@ impl Validator<'_> {
         if url.query().is_some() {
             self.error(node, "a base URL has no query", "leave out what follows the `?`");
         }
-        if url.scheme() == "http" && !super::web::is_loopback(url) {
+        if is_in_the_open(url) {
             self.error(
                 node,
                 "without TLS everybody on the way could read the credential",

@@ -11,9 +11,10 @@ use super::{Validator, plain_secret};
 use crate::{
     config::{
         Written,
-        deserialize::{At, Scalar},
+        deserialize::At,
         document::NodeId,
         reference::{Dialect, looks_secret},
+        scalars::Scalar,
     },
     http_client::names_link_local,
 };
@@ -22,18 +23,16 @@ impl Validator<'_> {
     /// The address of a backend.
     pub(super) fn url(&self, at: &At<String>, dialect: Dialect) -> Option<Written<Url>> {
         let (text, template) = self.resolve(at.node, &at.value, dialect)?;
-        let shown = template.to_string();
+        let mut shown = template.to_string();
         let url = self.checked_url(at.node, &text, &shown)?;
-        if !template.is_plain() {
-            let text = url.to_string();
-            return Some(self.written(url, &text, shown));
+        if template.is_plain() {
+            let (open, hidden) = without_secret_query(&url);
+            if hidden {
+                self.warn(at.node, plain_secret("a query parameter"));
+            }
+            shown = open;
         }
-        let (shown, hidden) = without_secret_query(&url);
-        if hidden {
-            self.warn(at.node, plain_secret("a query parameter"));
-        }
-        let text = url.to_string();
-        Some(self.written(url, &text, shown))
+        Some(self.written(url, shown))
     }
 
     /// Checks a resolved URL; messages have `shown` in its place.
@@ -98,8 +97,7 @@ impl Validator<'_> {
                 let message = format!("the header `{name}` is here twice");
                 self.error_at_key(at.node, message, "case does not matter: remove one");
             }
-            let in_the_open = url.is_some_and(|url| url.scheme() == "http" && !is_loopback(url));
-            if in_the_open && looks_secret(name.as_str()) {
+            if url.is_some_and(is_in_the_open) && looks_secret(name.as_str()) {
                 let message = format!("`{name}` travels without TLS; write https:// in the URL");
                 self.warn(at.node, message);
             }
@@ -148,14 +146,15 @@ impl Validator<'_> {
     }
 }
 
-/// Whether the URL leads only to this machine.
-pub(super) fn is_loopback(url: &Url) -> bool {
-    match url.host() {
+/// Whether others on the network path can read requests to `url`.
+pub(super) fn is_in_the_open(url: &Url) -> bool {
+    let is_loopback = match url.host() {
         Some(Host::Ipv4(ip)) => ip.is_loopback(),
         Some(Host::Ipv6(ip)) => ip.is_loopback(),
         Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
         None => false,
-    }
+    };
+    url.scheme() == "http" && !is_loopback
 }
 
 /// The URL without the values of secret query parameters, and whether there were any.
