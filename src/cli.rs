@@ -359,6 +359,14 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// `given`, or the text on stdin in place of `-`.
+fn or_stdin(given: &str) -> io::Result<String> {
+    match given {
+        "-" => io::read_to_string(io::stdin()),
+        given => Ok(given.to_owned()),
+    }
+}
+
 /// Writes a file. If it exists, it is overwritten with `force`; else that is a failure, and
 /// `otherwise` says how to go on.
 fn write_new(path: &Path, text: &str, force: bool, otherwise: &str) -> Outcome {

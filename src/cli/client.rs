@@ -13,7 +13,7 @@ use std::{
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use rustls::CertificateError;
 use secrecy::{ExposeSecret as _, SecretString};
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, de::DeserializeOwned};
 
 use super::{Failure, terminal::plain};
 use crate::{
@@ -196,6 +196,13 @@ impl Client {
     }
 }
 
+/// A submitted run, as the daemon names it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Submitted {
+    pub(super) stream_url: String,
+}
+
 /// An open event stream.
 pub(super) struct Events {
     response: reqwest::Response,
@@ -276,7 +283,7 @@ fn nobody(error: &reqwest::Error) -> bool {
 
 impl Reply {
     pub(super) fn success(self) -> Result<String, Failure> {
-        #[derive(serde::Deserialize)]
+        #[derive(Deserialize)]
         struct Refusal {
             message: Option<String>,
             /// The error's code if there is a `message`, and its sentence if not.

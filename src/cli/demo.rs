@@ -9,13 +9,12 @@
 use std::{path::Path, time::Duration};
 
 use http::{HeaderMap, StatusCode};
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, time::timeout};
 
 use super::{
     Failure, Outcome,
-    client::{Client, parse},
+    client::{Client, Submitted, parse},
     print,
     serve::cannot_start,
     terminal::colours,
@@ -125,18 +124,13 @@ async fn wait_until_ready(app: &Client) -> Outcome {
 
 /// Submits a spec without any backends; the bridge injects their tools.
 async fn submit(app: &Client) -> Result<String, Failure> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Created {
-        stream_url: String,
-    }
     let spec = json!({ "systemPrompt": "You are helpful.", "prompt": PROMPT });
     let path = "/api/v1/workspaces/demo/agent-runs";
     print(&format!("> POST {path}\n{}\n\n", indented(PROMPT)))?;
     let reply = app.post(path, HeaderMap::new(), Some(spec.to_string())).await?;
     let injected = reply.headers.get("x-bridge-injected").and_then(|value| value.to_str().ok());
     let (status, injected) = (reply.status, injected.unwrap_or("-").to_owned());
-    let created: Created = parse(&reply.success()?)?;
+    let created: Submitted = parse(&reply.success()?)?;
     print(&format!("< {status}, X-Bridge-Injected: {injected}\n\n"))?;
     Ok(created.stream_url)
 }

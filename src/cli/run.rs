@@ -5,20 +5,20 @@
 mod transcript;
 
 use std::{
-    io::{self, Read as _, Write as _},
+    io::{self, Write as _},
     time::Duration,
 };
 
 use clap::Args;
 use http::{HeaderMap, HeaderValue};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio::time::{sleep, timeout};
 
 use self::transcript::{End, Event, Shown, Transcript};
 use super::{
     Failure, Outcome,
-    client::{Client, Events, parse},
-    complain, print,
+    client::{Client, Events, Submitted, parse},
+    complain, or_stdin, print,
     signals::Stop,
     terminal::{Size, colours, cut, for_stdout, one_line},
 };
@@ -65,13 +65,6 @@ struct Spec<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     system_prompt: Option<&'a str>,
     prompt: &'a str,
-}
-
-/// The run, as the daemon names it.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Submitted {
-    stream_url: String,
 }
 
 /// `mantyx-bridge run PROMPT`.
@@ -134,14 +127,7 @@ impl Settings {
     }
 
     fn spec(&self) -> Result<String, Failure> {
-        let prompt = match self.prompt.as_str() {
-            "-" => {
-                let mut text = String::new();
-                io::stdin().read_to_string(&mut text)?;
-                text
-            }
-            given => given.to_owned(),
-        };
+        let prompt = or_stdin(&self.prompt)?;
         if prompt.trim().is_empty() {
             return Err(Failure::Usage("the prompt is empty".to_owned()));
         }
