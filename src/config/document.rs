@@ -129,18 +129,19 @@ impl Document {
 
     /// The value itself.
     pub(super) fn node(&self, id: NodeId) -> Option<&Node> {
-        let mut left = vec![&self.root];
-        while let Some(node) = left.pop() {
-            if node.id == id {
-                return Some(node);
-            }
-            match &node.kind {
-                Kind::Seq(items) => left.extend(items),
-                Kind::Map(entries) => left.extend(entries.iter().map(|(_, node)| node)),
-                Kind::Null | Kind::Bool(_) | Kind::Int(..) | Kind::Float(..) | Kind::Str(_) => (),
-            }
+        let mut node = &self.root;
+        while node.id != id {
+            // Each value is numbered before those in it and those behind it.
+            let last = |before: usize| before.checked_sub(1);
+            node = match &node.kind {
+                Kind::Seq(items) => items.get(last(items.partition_point(|it| it.id <= id))?)?,
+                Kind::Map(entries) => {
+                    &entries.get(last(entries.partition_point(|(_, it)| it.id <= id))?)?.1
+                }
+                _ => return None,
+            };
         }
-        None
+        Some(node)
     }
 
     fn info(&self, node: NodeId) -> &Info {

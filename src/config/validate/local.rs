@@ -100,12 +100,7 @@ impl Validator<'_> {
                 "write `http: {url: https://…}`, or `command: [PROGRAM, …]`",
             ),
             (Some(http), None) => {
-                let keys = [
-                    entry.env.as_ref().map(|at| ("env", at.node)),
-                    entry.cwd.as_ref().map(|at| ("cwd", at.node)),
-                    entry.sandbox.as_ref().map(|at| ("sandbox", at.node)),
-                ];
-                self.check_foreign_keys(keys.into_iter().flatten(), "http");
+                self.check_foreign_keys(node, &["env", "cwd", "sandbox"], "http");
                 self.local_http(http)
             }
             (None, Some(command)) => {

@@ -78,24 +78,13 @@ impl Validator<'_> {
             ),
             (Some(command), None) => {
                 self.check_transport(entry, true);
-                let http_keys = [
-                    entry.headers.as_ref().map(|at| ("headers", at.node)),
-                    entry.auth.as_ref().map(|at| ("auth", at.node)),
-                    entry.tls.as_ref().map(|at| ("tls", at.node)),
-                ];
-                self.check_foreign_keys(http_keys.into_iter().flatten(), "command");
+                self.check_foreign_keys(node, &["headers", "auth", "tls"], "command");
                 self.stdio(command, entry)
             }
             (None, Some(url)) => {
                 self.check_transport(entry, false);
-                let stdio_keys = [
-                    entry.args.as_ref().map(|at| ("args", at.node)),
-                    entry.env.as_ref().map(|at| ("env", at.node)),
-                    entry.env_file.as_ref().map(|at| ("envFile", at.node)),
-                    entry.cwd.as_ref().map(|at| ("cwd", at.node)),
-                    entry.sandbox.as_ref().map(|at| ("sandbox", at.node)),
-                ];
-                self.check_foreign_keys(stdio_keys.into_iter().flatten(), "url");
+                let keys = ["args", "env", "envFile", "cwd", "sandbox"];
+                self.check_foreign_keys(node, &keys, "url");
                 self.http(url, entry)
             }
         }

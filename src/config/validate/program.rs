@@ -10,7 +10,7 @@ use super::{Validator, optional, plain_secret};
 use crate::config::{
     Confinement, Program, ProgramSandbox, Written,
     deserialize::At,
-    document::NodeId,
+    document::{Kind, Node, NodeId},
     reference::{Dialect, looks_secret},
     scalars::{SandboxValue, Scalar},
 };
@@ -52,16 +52,24 @@ impl Validator<'_> {
         })
     }
 
-    /// Refuses keys of another kind of entry.
-    pub(super) fn check_foreign_keys(
-        &self,
-        keys: impl Iterator<Item = (&'static str, NodeId)>,
-        beside: &str,
-    ) {
-        for (key, node) in keys {
+    /// Refuses keys of another kind of entry in the map `node`.
+    pub(super) fn check_foreign_keys(&self, node: NodeId, keys: &[&str], beside: &str) {
+        for (key, node) in self.given(node, keys) {
             let message = format!("`{key}` means nothing beside `{beside}`");
             self.error_at_key(node, message, "remove it");
         }
+    }
+
+    /// Those of `keys` that the map `node` has, each with its place.
+    pub(super) fn given<'k>(&self, node: NodeId, keys: &[&'k str]) -> Vec<(&'k str, NodeId)> {
+        let Some(Node { kind: Kind::Map(entries), .. }) = self.document.node(node) else {
+            return Vec::new();
+        };
+        let is_given =
+            |at: &Node| !matches!(at.kind, Kind::Null) && !self.left_out.contains(&at.id);
+        let given = entries.iter().filter(|(_, at)| is_given(at));
+        let known = |key: &str| keys.iter().find(|known| **known == key).copied();
+        given.filter_map(|(key, at)| Some((known(key)?, at.id))).collect()
     }
 
     fn command(
