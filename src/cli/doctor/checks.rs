@@ -23,8 +23,8 @@ use crate::{
     },
     cli::check::command_line,
     config::{
-        A2a, Action, Backend, CardSource, ClientCredentials, Config, Credential, Mcp, Program,
-        Target, Upstream,
+        A2a, Action, Backend, CardSource, ClientCredentials, Config, Credential, Mantyx, Mcp,
+        Program, Target, Upstream,
     },
     error_chain::error_chain,
     http_client::{self, Clients, Tls},
@@ -269,7 +269,8 @@ fn server_cure(server: &Mcp) -> String {
 
 pub(super) async fn upstream(check: &mut Check, context: &Context, config: &Config) {
     check.begin("upstream");
-    let Upstream::Mantyx { base_url: base, workspace, credential, tls } = &config.upstream else {
+    let Upstream::Mantyx(Mantyx { base_url: base, workspace, credential, tls }) = &config.upstream
+    else {
         return check.ok("the sandbox, which is a part of the bridge");
     };
     if !context.reach(check, base, tls.as_ref(), "`upstream.base_url`").await {

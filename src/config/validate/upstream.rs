@@ -14,7 +14,7 @@ use url::Url;
 use super::{Validator, backend::Backends, optional, web::is_in_the_open};
 use crate::{
     config::{
-        App, Auth, Credential, Listen, Rate, RefreshGrant, San, TokenHash, Upstream,
+        App, Auth, Credential, Listen, Mantyx, Rate, RefreshGrant, San, TokenHash, Upstream,
         deserialize::At,
         document::NodeId,
         file_format,
@@ -48,13 +48,7 @@ impl Validator<'_> {
         };
         let workspace = optional(&upstream.workspace, |at| self.workspace(at));
         if upstream.sandbox.as_ref().is_some_and(|at| at.value) {
-            let clashes = [
-                upstream.base_url.as_ref().map(|at| ("base_url", at.node)),
-                upstream.credential.as_ref().map(|at| ("credential", at.node)),
-                upstream.oauth.as_ref().map(|at| ("oauth", at.node)),
-                upstream.tls.as_ref().map(|at| ("tls", at.node)),
-            ];
-            for (key, node) in clashes.into_iter().flatten() {
+            for (key, node) in self.given(*node, &["base_url", "credential", "oauth", "tls"]) {
                 self.error_at_key(
                     node,
                     format!("`{key}` clashes with `sandbox: true`"),
@@ -78,12 +72,12 @@ impl Validator<'_> {
             (None, None) => self.missing(*node, "`credential` is missing", CREDENTIAL_CURE),
         };
         let tls = self.server_tls(upstream.tls.as_ref(), Dialect::Own, base_url.as_ref());
-        Some(Upstream::Mantyx {
+        Some(Upstream::Mantyx(Mantyx {
             base_url: base_url?,
             workspace: workspace?,
             credential: credential?,
             tls: tls?,
-        })
+        }))
     }
 
     pub(super) fn apps(
