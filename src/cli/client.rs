@@ -163,7 +163,8 @@ impl Client {
     }
 
     async fn read(&self, response: reqwest::Response) -> Result<Reply, Failure> {
-        let (status, headers) = (response.status(), response.headers().clone());
+        let status = response.status();
+        let headers = response.headers().clone();
         let body = http_client::body(response, MAX_ANSWER).await;
         let body = body.map_err(|error| Failure::Failed(error_chain(&error)))?;
         if status == StatusCode::UNAUTHORIZED {

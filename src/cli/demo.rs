@@ -129,7 +129,8 @@ async fn submit(app: &Client) -> Result<String, Failure> {
     print(&format!("> POST {path}\n{}\n\n", indented(PROMPT)))?;
     let reply = app.post(path, HeaderMap::new(), Some(spec.to_string())).await?;
     let injected = reply.headers.get("x-bridge-injected").and_then(|value| value.to_str().ok());
-    let (status, injected) = (reply.status, injected.unwrap_or("-").to_owned());
+    let injected = injected.unwrap_or("-").to_owned();
+    let status = reply.status;
     let created: Submitted = parse(&reply.success()?)?;
     print(&format!("< {status}, X-Bridge-Injected: {injected}\n\n"))?;
     Ok(created.stream_url)

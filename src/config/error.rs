@@ -52,7 +52,8 @@ impl ConfigErrors {
     /// The first mistake in one line, with its place.
     pub fn summary(&self) -> String {
         let Some(first) = self.problems.first() else { return self.file.clone() };
-        let (place, message) = (first.place(&self.file), &first.message);
+        let place = first.place(&self.file);
+        let message = &first.message;
         let path = if first.path.is_empty() { String::new() } else { format!("{}: ", first.path) };
         let more = match self.problems.len() {
             1 => String::new(),
