@@ -35,18 +35,17 @@ impl Validator<'_> {
         let At { value: entry, node } = at;
         let definition = self.definition(entry);
         let action = self.action(*node, entry);
+        // Fewer by default: each call of a program starts a process.
+        let at_once = if entry.command.is_some() { 4 } else { 16 };
         let common = Common {
-            required: entry.required.as_ref(),
+            required: entry.required.as_ref().is_some_and(|at| at.value),
             on_unavailable: None,
             refresh: None,
             call_timeout: entry.timeout.as_ref(),
             pending_after: entry.pending_after.as_ref(),
             default_pending: None,
-            concurrency: entry.concurrency.as_ref(),
-            // Fewer by default: each call of a program starts a process.
-            default_concurrency: if entry.command.is_some() { 4 } else { 16 },
-            pin: None,
-            default_pin: Pin::Off,
+            concurrency: entry.concurrency.as_ref().map_or(at_once, |at| at.value.0),
+            pin: Pin::Off,
         };
         let target = Target::Local(Local { definition: definition?, action: action? });
         Some(self.backend(name, target, Naming::default(), &common, inherited))

@@ -36,19 +36,17 @@ impl Validator<'_> {
         let At { value: entry, node } = at;
         let naming = self.naming(name, entry);
         let target = self.target(*node, entry);
-        let is_stdio = entry.command.is_some();
+        // Fewer by default: a program on pipes rarely works on more than a few calls at once.
+        let at_once = if entry.command.is_some() { 4 } else { 16 };
         let common = Common {
-            required: entry.required.as_ref(),
+            required: entry.required.as_ref().is_some_and(|at| at.value),
             on_unavailable: entry.on_unavailable.as_ref(),
             refresh: entry.refresh.as_ref(),
             call_timeout: entry.call_timeout.as_ref(),
             pending_after: entry.pending_after.as_ref(),
             default_pending: None,
-            concurrency: entry.concurrency.as_ref(),
-            // Fewer by default: a program on pipes rarely works on more than a few calls at once.
-            default_concurrency: if is_stdio { 4 } else { 16 },
-            pin: entry.pin.as_ref(),
-            default_pin: Pin::Warn,
+            concurrency: entry.concurrency.as_ref().map_or(at_once, |at| at.value.0),
+            pin: entry.pin.as_ref().map_or(Pin::Warn, |at| at.value),
         };
         let backend = self.backend(name, Target::Mcp(target?), naming, &common, inherited);
         let trust_annotations = entry.trust_annotations.as_ref().is_some_and(|at| at.value);
