@@ -363,13 +363,6 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
     }
 }
 
-// The value may be a secret in plain text.
-impl<T> fmt::Debug for At<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "At({})", self.node.0)
-    }
-}
-
 // In the schema, a value is the same with and without its place.
 impl<T: JsonSchema> JsonSchema for At<T> {
     fn inline_schema() -> bool {

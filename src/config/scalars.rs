@@ -43,22 +43,18 @@ pub struct Count(pub usize);
 pub struct Share(pub f64);
 
 /// One text or a list of texts.
-#[derive(Debug)]
 pub struct OneOrMany(pub Vec<At<String>>);
 
 /// One glob or a list of globs.
-#[derive(Debug)]
 pub struct Globs(pub Vec<At<String>>);
 
 /// The value of `listen`: the short form or the map with everything.
-#[derive(Debug)]
 pub enum ListenValue {
     Short(Vec<At<String>>),
     Map(ListenMap),
 }
 
 /// The value of a program's `sandbox`.
-#[derive(Debug)]
 pub enum SandboxValue {
     Off,
     Secrets,
@@ -67,7 +63,6 @@ pub enum SandboxValue {
 
 /// A map that is a JSON Schema. Only its place is read here: its content is taken from the document,
 /// which keeps the order of the keys.
-#[derive(Debug)]
 pub struct SchemaMap;
 
 /// The method of a local tool's request.
@@ -251,12 +246,5 @@ scalars! {
             while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
             Ok(SchemaMap)
         }
-    }
-}
-
-// The text may be a secret.
-impl fmt::Debug for Scalar {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Scalar")
     }
 }
