@@ -82,6 +82,7 @@ fn context(route: &Route, arguments: &str) -> CallContext {
         handle: None,
         peer: None,
         deadline: Instant::now() + Duration::from_secs(285),
+        client: None,
     }
 }
 

@@ -28,7 +28,7 @@ use crate::{
 /// A route of the bridge's own.
 #[derive(Debug)]
 pub struct OwnRoute {
-    /// `GET`, which also serves HEAD, or `POST`.
+    /// `GET`, which also serves HEAD, `POST` or `DELETE`.
     pub method: &'static str,
     /// A segment in braces matches any segment.
     pub path: &'static str,
@@ -303,6 +303,39 @@ pub static ROUTES: &[OwnRoute] = &[
          or the daemon ends.",
         Text("text/event-stream"),
     )]),
+    post("/mcp", "mcp", "A message of an MCP client (Streamable HTTP)", |api, asked| {
+        Box::pin(api.mcp(asked))
+    })
+    .access(Access::App)
+    .kind(RouteKind::Mcp)
+    .traced("/mcp")
+    .gives(&[
+        (200, "The JSON-RPC response, or an event stream that ends with it.", Text("*/*")),
+        (202, "The notification has been taken.", Nothing),
+        BAD,
+        error(404, "There is no such session."),
+        TOO_LARGE,
+        NOT_JSON,
+    ]),
+    get("/mcp", "mcpStream", "The notifications of a session of an MCP client", |api, asked| {
+        Box::pin(api.mcp(asked))
+    })
+    .access(Access::App)
+    .kind(RouteKind::Mcp)
+    .gives(&[
+        (200, "The notifications, until the session ends.", Text("text/event-stream")),
+        BAD,
+        error(404, "There is no such session."),
+    ]),
+    OwnRoute {
+        method: "DELETE",
+        ..post("/mcp", "mcpEnd", "Ends a session of an MCP client, and its calls", |api, asked| {
+            Box::pin(api.mcp(asked))
+        })
+    }
+    .access(Access::App)
+    .kind(RouteKind::Mcp)
+    .gives(&[(200, "It has ended.", Nothing), error(404, "There is no such session.")]),
     get("/openapi.json", "openapi", "This document", |_, _| {
         Box::pin(async { openapi::document() })
     })
@@ -374,6 +407,10 @@ impl OwnRoute {
 
     const fn access(self, access: Access) -> Self {
         Self { access, ..self }
+    }
+
+    const fn kind(self, kind: RouteKind) -> Self {
+        Self { kind, ..self }
     }
 
     const fn goes_on(self) -> Self {

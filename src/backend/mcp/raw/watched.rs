@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
 use super::{Exchange, Wire, lock};
@@ -42,9 +43,9 @@ impl Wire {
         Watch { wire: self, watched }
     }
 
-    pub(super) fn task_progressed(&self, token: i64) {
+    pub(super) fn task_progressed(&self, token: i64, params: &RawValue) {
         for watched in lock(&self.watched).iter().filter(|one| one.exchange.is_called(token)) {
-            watched.exchange.progress.touch();
+            watched.exchange.progress.report(params);
         }
     }
 
