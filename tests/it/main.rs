@@ -112,6 +112,7 @@ mod local;
 #[cfg(test)]
 mod logs;
 #[cfg(test)]
+mod mcp_server;
 mod mcp_tasks;
 #[cfg(test)]
 mod metrics;
