@@ -19,12 +19,11 @@ use tracing::{debug, warn};
 
 use crate::{
     backend::registry::Registry,
-    error_chain::error_chain,
     model::{
         catalog::{Catalog, Content, Identity},
         ids::BackendName,
     },
-    state_dir::{StateDir, StateError},
+    state_dir::StateDir,
 };
 
 /// The interval between attempts to write a file.
@@ -83,25 +82,22 @@ pub async fn keep(registry: Arc<Registry>, state: StateDir, stop: CancellationTo
         let mut failed = false;
         for (name, identity, catalog) in news {
             let on_disk = (identity.clone(), catalog.digest().to_owned());
-            let (state, of) = (state.clone(), name.clone());
-            let written = tokio::task::spawn_blocking(move || {
+            let of = name.clone();
+            let written = state.in_background(move |state| {
                 // The catalog may come from this file.
-                let known = load(&state, &of, &identity);
+                let known = load(state, &of, &identity);
                 if known.is_some_and(|old| old.digest() == catalog.digest()) {
                     return Ok(());
                 }
                 state.write_noted(&file(&of), &write(&catalog, &identity))
             });
-            match written.await {
-                Ok(Ok(())) => {
-                    debug!(backend = %name, "catalog kept");
-                    kept.insert(name, on_disk);
-                    continue;
-                }
-                Ok(Err(error)) => told(&name, &error),
-                Err(error) => warn!(backend = %name, %error, "the catalog was not kept"),
+            if let Err(error) = written.await {
+                failed = true;
+                warn!(backend = %name, error, "the catalog was not kept; a restart may be without it");
+            } else {
+                debug!(backend = %name, "catalog kept");
+                kept.insert(name, on_disk);
             }
-            failed = true;
         }
         if failed {
             tokio::select! {
@@ -110,11 +106,6 @@ pub async fn keep(registry: Arc<Registry>, state: StateDir, stop: CancellationTo
             }
         }
     }
-}
-
-fn told(name: &BackendName, error: &StateError) {
-    let error = error_chain(error);
-    warn!(backend = %name, error, "the catalog was not kept; a restart may be without it");
 }
 
 /// For each backend, the stored catalog: its identity and its digest.

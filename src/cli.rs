@@ -249,7 +249,7 @@ impl From<io::Error> for Failure {
 }
 
 /// A hint for a command that needs the daemon, while the file has mistakes.
-const UNTIL_THEN: &str = "\nA daemon that runs goes on with the configuration that it took before.";
+const UNTIL_THEN: &str = "\nA running daemon keeps its earlier configuration.";
 
 type Outcome = Result<(), Failure>;
 

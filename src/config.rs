@@ -31,7 +31,7 @@ use std::{
 use http::{HeaderMap, Method};
 use schemars::JsonSchema;
 use secrecy::SecretString;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use url::Url;
 
@@ -139,7 +139,7 @@ pub struct RefreshGrant {
 }
 
 /// Whether a caller has to show a token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(inline)]
 pub enum Auth {
@@ -174,20 +174,26 @@ pub struct App {
 }
 
 impl App {
-    /// The operator, for requests that name no app: it may see everything. No configured app can
-    /// have this name.
-    pub fn operator() -> Self {
+    /// An app that may use all backends, within no limits of its own, and that no request is known
+    /// to be from.
+    pub fn named(name: &str) -> Self {
         Self {
-            name: AppName::from(OPERATOR),
+            name: AppName::from(name),
             token: None,
             users: Vec::new(),
             certificate: None,
             rights: Arc::default(),
             max_concurrent_calls: None,
-            approves: true,
+            approves: false,
             rate: None,
             credential: None,
         }
+    }
+
+    /// The operator, for requests that name no app: it may see everything. No configured app can
+    /// have this name.
+    pub fn operator() -> Self {
+        Self { approves: true, ..Self::named(OPERATOR) }
     }
 
     /// Whether it is [`Self::operator`].

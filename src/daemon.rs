@@ -50,9 +50,10 @@ use crate::{
     },
     http_client,
     journal::{self, Journal, record::Kept},
-    model::{catalog::hex, ids::AppName},
+    model::catalog::hex,
     runs::{Runs, calls::Calls},
     sandbox::{Sandbox, SandboxConfig},
+    settings::Settings,
     state_dir::{StateDir, StateError},
     systemd,
     tasks::{TaskError, Tasks},
@@ -145,7 +146,9 @@ impl Daemon {
         });
         let traces = traces.unwrap_or_default();
         let tls = tls(&config.listen).await?;
-        socket_activation::check(&handed, tls.is_some() && config.auth == Auth::Token)?;
+        if tls.is_none() || config.auth == Auth::Off {
+            socket_activation::refuse_open(&handed)?;
+        }
         let listeners = listeners(&config.listen, handed, tls.as_ref()).await?;
         let addresses: Vec<SocketAddr> = listeners.iter().filter_map(Listener::address).collect();
         let urls: Vec<String> = listeners.iter().map(Listener::url).collect();
@@ -166,9 +169,11 @@ impl Daemon {
         let prepared = fleet.prepare(configured).await.map_err(inner)?;
         // Before the runs, whose calls look up their backends.
         fleet.take(prepared, &config.refresh, config.calls.max_concurrent);
-        let calls = Calls::new(Arc::clone(&backends), &config.calls, &apps, journal, audit);
+        let (settings, read) =
+            watch::channel(Arc::new(Settings::new(config.calls.clone(), apps, None)));
+        let calls = Calls::new(Arc::clone(&backends), read.clone(), journal, audit);
         let runs = Arc::new(Runs::new(upstream, Arc::new(calls), traces.clone()));
-        restore(&runs, kept, &apps).await;
+        restore(&runs, kept).await;
 
         let (loaded, taken) =
             watch::channel(Loaded { at: SystemTime::now(), workspace, flaw: None });
@@ -181,7 +186,7 @@ impl Daemon {
         };
         let names =
             Names { addresses: addresses.clone(), others: config.listen.hosts.clone(), tls };
-        let auth = Authenticator::new(config.auth, operator, &apps, names.hosts());
+        let auth = Authenticator::new(config.auth, operator, read, names.hosts());
         let api = Api::new(Arc::clone(&runs), &auth, facts);
         let (proxy, requests) = (Proxy { runs: Arc::clone(&runs) }, DetachedRequests::default());
         let service = Arc::new(Service::new(auth, api, proxy, traces, requests.clone()));
@@ -193,7 +198,7 @@ impl Daemon {
         let fixed = Fixed::new(&config, addresses);
         spawn_readiness(&mut front, Arc::clone(&backends));
         spawn_watchdog(&mut front, Arc::clone(&runs));
-        let reloader = Reloader { fleet, fixed, names, service, state, loaded };
+        let reloader = Reloader { fleet, fixed, names, service, state, settings, loaded };
         let reloading = reloader.run(reload, front.stop_token(), back.stop_token());
         back.spawn("backends", reloading);
         Ok(Self { front, back, runs, requests, urls, token })
@@ -259,13 +264,13 @@ impl Daemon {
 }
 
 /// Restores the runs of an earlier process.
-async fn restore(runs: &Arc<Runs>, kept: Kept, apps: &[App]) {
+async fn restore(runs: &Arc<Runs>, kept: Kept) {
     if kept.runs.iter().any(|run| run.routes.is_none()) {
         // The journal has lost the routes of these runs; they get the tools that their backends
         // have now.
         timeout(FIRST_ATTEMPTS, runs.calls.backends.registry.settled()).await.ok();
     }
-    runs.restore(kept, apps);
+    runs.restore(kept);
 }
 
 /// Writes the addresses to a file, where other commands find them. The daemon serves even if it
@@ -308,17 +313,8 @@ fn apps(config: &Config, state: &StateDir) -> Result<Vec<App>, StateError> {
 }
 
 fn default_app(token: &SecretString) -> App {
-    App {
-        name: AppName::from("default"),
-        token: Some(TokenHash::of(token.expose_secret().as_bytes())),
-        users: Vec::new(),
-        certificate: None,
-        rights: Arc::default(),
-        max_concurrent_calls: None,
-        approves: false,
-        rate: None,
-        credential: None,
-    }
+    let token = TokenHash::of(token.expose_secret().as_bytes());
+    App { token: Some(token), ..App::named("default") }
 }
 
 /// The TLS of all TCP listeners, if it is configured.
@@ -399,7 +395,7 @@ async fn upstream(config: &Config, back: &mut Tasks) -> Result<Mantyx, StartErro
             let settings = SandboxConfig::new(workspace.clone(), secret.clone());
             let sandbox = Arc::new(Sandbox::new(settings));
             back.spawn("sandbox", sandbox.serve(listener, back.stop_token()));
-            info!(%url, workspace, "the sandbox runtime stands in for MANTYX");
+            info!(%url, workspace, "the sandbox runtime replaces MANTYX");
             let (workspace, credential) = (Some(workspace.clone()), Credential::Own(secret));
             Ok(Mantyx { base_url: url, workspace, credential, tls: None })
         }

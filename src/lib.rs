@@ -26,6 +26,7 @@ pub(crate) mod oauth;
 pub(crate) mod public_keys;
 pub(crate) mod runs;
 pub(crate) mod sandbox;
+pub(crate) mod settings;
 pub(crate) mod sse;
 pub(crate) mod state_dir;
 pub(crate) mod systemd;

@@ -25,7 +25,6 @@ mod mask;
 mod owners;
 mod permission_check;
 mod restore;
-mod settings;
 mod shares;
 mod whose;
 
@@ -41,7 +40,7 @@ use std::{
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 pub use self::{
@@ -130,13 +129,10 @@ impl Session {
 pub struct Runs {
     pub calls: Arc<Calls>,
     upstream: Arc<Upstream>,
-    changes: Changes,
-    journal: Arc<Journal>,
     metrics: metrics::Runs,
     traces: Traces,
     /// The next run's number in the journal.
     next_slot: AtomicU64,
-    tracker: TaskTracker,
     /// For the events of all runs.
     room: Room,
     inner: Mutex<Inner>,
@@ -185,12 +181,9 @@ impl Runs {
     pub fn new(upstream: Arc<Upstream>, calls: Arc<Calls>, traces: Traces) -> Self {
         Self {
             upstream,
-            changes: calls.changes.clone(),
-            journal: Arc::clone(&calls.journal),
             metrics: metrics::Runs::default(),
             traces,
             next_slot: AtomicU64::new(1),
-            tracker: calls.tracker.clone(),
             room: Room::default(),
             inner: Mutex::default(),
             calls,
@@ -231,8 +224,8 @@ impl Runs {
         };
         // Two writes, so that damage to one record does not cost the other. The owner comes first:
         // a run on disk must never lack an owner.
-        self.journal.write(owner);
-        self.journal.write(run.changes());
+        self.journal().write(owner);
+        self.journal().write(run.changes());
         info!(run = %run.key.run, app = %run.app, "run driver started");
         self.drive(&run, Vec::new());
         self.settled().await;
@@ -252,14 +245,14 @@ impl Runs {
         self.metrics.started.inc();
         self.tell(run);
         let driven = driver::drive(Arc::clone(self), Arc::clone(run), left, is_revived);
-        self.tracker.spawn(budget::for_app(run.app.clone(), driven));
+        self.calls.tracker.spawn(budget::for_app(run.app.clone(), driven));
     }
 
     /// Waits until the journal has on disk all changes that it was given. If the disk fails, the
     /// run starts all the same: the journal keeps the changes, and no call is made until they are
     /// written.
     async fn settled(&self) {
-        self.journal.commit(Vec::new()).await.ok();
+        self.journal().commit(Vec::new()).await.ok();
     }
 
     pub fn get(&self, key: &RunKey) -> Option<Arc<DrivenRun>> {
@@ -289,7 +282,7 @@ impl Runs {
             if !run.revive() {
                 return true;
             }
-            self.journal.write(run.changes());
+            self.journal().write(run.changes());
         }
         info!(run = %run.key.run, app = %run.app, "run driver started again after it gave up");
         self.spawn_driver(run, Vec::new(), true);
@@ -301,7 +294,7 @@ impl Runs {
         let _decides = self.lock();
         run.log.end();
         run.give_up();
-        self.journal.write(run.changes());
+        self.journal().write(run.changes());
     }
 
     /// Keeps the answer of `entry`, of `size` bytes, in the journal after MANTYX said that it does
@@ -387,7 +380,7 @@ impl Runs {
             inner.sessions.insert((workspace, id), Arc::new(session));
             changes.extend(inner.make_room_for_sessions());
         }
-        self.journal.write(changes);
+        self.journal().write(changes);
         self.settled().await;
     }
 
@@ -401,13 +394,13 @@ impl Runs {
         // The journal's key has the spelling of the first request.
         if let Some(((workspace, id), _)) = known {
             let key = (workspace.to_string(), id.to_string());
-            self.journal.write(vec![Change::ForgetSession(key)]);
+            self.journal().write(vec![Change::ForgetSession(key)]);
         }
     }
 
     /// The journal of runs and calls.
     pub fn journal(&self) -> &Journal {
-        &self.journal
+        &self.calls.journal
     }
 
     /// The metrics of runs and of apps' streams.
@@ -422,11 +415,11 @@ impl Runs {
 
     /// The feed of changes of runs, calls and approvals.
     pub fn changes(&self) -> &Changes {
-        &self.changes
+        &self.calls.changes
     }
 
     fn tell(&self, run: &DrivenRun) {
-        self.changes.tell(|| changes::Change::Run(run.app.clone(), run.key.clone()));
+        self.changes().tell(|| changes::Change::Run(run.app.clone(), run.key.clone()));
     }
 
     pub fn upstream(&self) -> &Arc<Upstream> {
@@ -441,16 +434,16 @@ impl Runs {
     /// Accepts no new calls, and waits until those in flight have been answered and posted.
     pub async fn drain(&self) {
         self.calls.drain.cancel();
-        self.tracker.close();
-        self.tracker.wait().await;
+        self.calls.tracker.close();
+        self.calls.tracker.wait().await;
     }
 
     /// Stops waiting for work that peers have named, as the next process can ask for it. Returns
     /// when no other task runs, or after `within`.
     pub async fn leave(&self, within: Duration) {
         self.calls.leave.cancel();
-        self.tracker.close();
-        timeout(within, self.tracker.wait()).await.ok();
+        self.calls.tracker.close();
+        timeout(within, self.calls.tracker.wait()).await.ok();
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -203,6 +203,18 @@ impl StateDir {
         self.write(path, text)
     }
 
+    /// Runs `work` on a thread that may wait for the disk. The error is a sentence for people.
+    pub async fn in_background(
+        &self,
+        work: impl FnOnce(&Self) -> Result<(), StateError> + Send + 'static,
+    ) -> Result<(), String> {
+        let state = self.clone();
+        match tokio::task::spawn_blocking(move || work(&state)).await {
+            Ok(done) => done.map_err(|error| error_chain(&error)),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
     /// Removes unfinished files of commands and daemons that have died.
     pub fn sweep_drafts(&self) {
         let files = |dir: &Path| -> Vec<PathBuf> {

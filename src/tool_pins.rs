@@ -73,12 +73,9 @@ pub async fn keep(registry: Arc<Registry>, state: StateDir, stop: CancellationTo
         };
         let mut failed = false;
         for (name, pins) in news {
-            let (state, file, text) = (state.clone(), file(&name), write(&pins));
-            let written = tokio::task::spawn_blocking(move || state.write_kept(&file, &text)).await;
-            let error = match written {
-                Ok(written) => written.err().map(|error| error_chain(&error)),
-                Err(error) => Some(error.to_string()),
-            };
+            let (file, text) = (file(&name), write(&pins));
+            let written = state.in_background(move |state| state.write_kept(&file, &text));
+            let error = written.await.err();
             if let Some(error) = &error {
                 failed = true;
                 warn!(backend = %name, error, "pins were not stored; trying again");

@@ -100,6 +100,15 @@ struct Admission<'a> {
     _of_all: SemaphorePermit<'a>,
 }
 
+impl CallContext {
+    fn check_peer(&self, now: Option<&Identity>) -> Result<(), Failure> {
+        match &self.peer {
+            Some(peer) if Some(peer) != now => Err(Failure::AnotherPeer),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl All {
     fn new(handles: BackendHandles, max_concurrent: usize) -> Self {
         let permits = Arc::new(Semaphore::new(max_concurrent));
@@ -203,7 +212,11 @@ impl Backends {
         }
         let _in_flight = backend.enter();
         let limits = Limits::new(backend.rules.limits.idle, call.deadline);
-        let outcome = match admit(backend, &all.permits, call, limits).await {
+        let admission = async {
+            self.check_peer(call)?;
+            admit(backend, &all.permits, call, limits).await
+        };
+        let outcome = match admission.await {
             Ok(admission) => {
                 let outcome = self.make(call, limits).await;
                 if let Some(pass) = admission.pass {
@@ -230,17 +243,23 @@ impl Backends {
         Made { answer: made.answer.within_limits(), ..made }
     }
 
+    /// Refuses a call that was sent to another peer than the configured one, which need not be
+    /// connected yet.
+    fn check_peer(&self, call: &CallContext) -> Result<(), Failure> {
+        if call.peer.is_none() {
+            return Ok(());
+        }
+        let known = self.registry.snapshot(call.request.route.backend.as_str());
+        known.map_or(Ok(()), |known| call.check_peer(known.identity.as_ref()))
+    }
+
     /// Makes an admitted call. If the connection breaks and the tool is repeatable, makes the call
     /// once more.
     async fn make(&self, call: &CallContext, limits: Limits) -> Result<Answer, Failure> {
         let route = &call.request.route;
         let name = &route.backend;
-        // The configuration may name another peer already, before that peer is connected.
-        let is_another = |now: Option<Identity>| call.peer.is_some() && call.peer != now;
-        let known = self.registry.snapshot(name.as_str());
-        if known.is_some_and(|known| is_another(known.identity)) {
-            return Err(Failure::AnotherPeer);
-        }
+        // A reload may have come while the call waited for its permits.
+        self.check_peer(call)?;
         let connection = match call.handle {
             None => self.connected(name, None).await?,
             // Work that has begun is worth the full wait. If it cannot be asked for, the answer is
@@ -250,9 +269,7 @@ impl Backends {
                 .await
                 .map_err(|failure| Failure::Call(CallError::Lost(failure.to_string())))?,
         };
-        if is_another(connection.identity.clone()) {
-            return Err(Failure::AnotherPeer);
-        }
+        call.check_peer(connection.identity.as_ref())?;
         // The call was sent before a restart, when its tool was marked as repeatable. A reload or a
         // new catalog may have removed the mark since.
         let is_repeat = call.handle.is_none() && call.peer.is_some();

@@ -50,7 +50,7 @@ impl News {
         };
         for Finding { tool, change, hidden, .. } in self.open().take(MOST_TOLD) {
             let what = if tool == CARD { "the card of the agent" } else { "a tool" };
-            let odd = if hidden.is_empty() { "" } else { ", with characters that nobody sees" };
+            let odd = if hidden.is_empty() { "" } else { ", with invisible characters" };
             let change = change.as_str();
             let tool = visible::shown(tool);
             warn!(%backend, tool, change, "{what} is not what was accepted{odd}; {becomes}");

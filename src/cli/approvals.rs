@@ -122,7 +122,7 @@ fn shown(all: &[Shown], now: SystemTime, paper: Paper) -> String {
                 (Style::Plain, one.reason.clone().unwrap_or_default()),
             ]
         };
-        page.table(["OF LATE", "WHEN", "TOOL", "REASON"], ended.into_iter().map(row).collect());
+        page.table(["OUTCOME", "WHEN", "TOOL", "REASON"], ended.into_iter().map(row).collect());
     }
     text.push_str(&page.text(paper));
     text
@@ -186,7 +186,7 @@ asked 0s ago, denied by itself in 1s
 
 mantyx-bridge approvals approve ID, or approvals deny ID --reason TEXT
 
-OF LATE  WHEN     TOOL  REASON
+OUTCOME  WHEN     TOOL  REASON
 denied   15s ago  hr    Not today.
 "#;
         assert_eq!(shown(&list.approvals, now, paper), expected);

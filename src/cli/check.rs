@@ -5,31 +5,34 @@
 use std::{
     fmt, io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
+use http::HeaderMap;
 use serde::Serialize;
+use url::Url;
 
 use crate::{
     backend::program::hiding::{exposure, possible},
     config::{
         A2a, Action, Auth, Backend, CardSource, ClientCredentials, Config, ConfigErrors,
-        Confinement, Credential, Environment, Files, Mcp, OnUnavailable, Program, ProgramSandbox,
-        Signers, Target, Upstream, error::Problem, find, value::format_duration,
+        Confinement, Credential, Environment, Files, Local, Mcp, OnUnavailable, Pin, Program,
+        ProgramSandbox, Signers, Target, Upstream, Written, error::Problem, find,
+        value::format_duration,
     },
     http_client::Tls,
-    model::ids::BackendName,
 };
 
-/// The result of `check`.
-#[derive(Debug, Serialize)]
+/// The result of `check`: `--json` writes it, and the text for people is made of it.
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct CheckReport {
-    pub file: String,
-    pub ok: bool,
+pub(super) struct CheckReport {
+    file: String,
+    ok: bool,
     /// The plan; `None` if the file has errors.
-    pub plan: Option<Plan>,
-    pub warnings: Vec<String>,
-    pub errors: Vec<Problem>,
+    plan: Option<Plan>,
+    warnings: Vec<String>,
+    errors: Vec<Problem>,
     /// The errors in the form for people.
     #[serde(skip)]
     rendered_errors: String,
@@ -38,75 +41,75 @@ pub struct CheckReport {
 /// What `serve` would do with this file.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Plan {
-    pub listen: Vec<String>,
-    pub upstream: String,
-    pub workspace: Option<String>,
+struct Plan {
+    listen: Vec<String>,
+    upstream: String,
+    workspace: Option<String>,
     /// The credential for the upstream: `own`, `oauth`, `passthrough`, or none for the sandbox.
-    pub credential: Option<&'static str>,
+    credential: Option<&'static str>,
     /// Unusual TLS settings for the upstream.
-    pub tls: Option<TlsPlan>,
-    pub auth: &'static str,
-    pub apps: Vec<AppPlan>,
-    pub state_dir: String,
-    pub backends: Vec<BackendPlan>,
-    pub disabled: Vec<String>,
+    tls: Option<TlsPlan>,
+    auth: Auth,
+    apps: Vec<AppPlan>,
+    state_dir: String,
+    backends: Vec<BackendPlan>,
+    disabled: Vec<String>,
 }
 
 /// One app of the plan.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct AppPlan {
-    pub name: String,
+struct AppPlan {
+    name: String,
     /// `None` means all backends.
-    pub backends: Option<Vec<String>>,
+    backends: Option<Vec<String>>,
     /// The servers of which it may use only some tools.
-    pub some_tools_of: Vec<String>,
+    some_tools_of: Vec<String>,
 }
 
 /// One backend of the plan.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct BackendPlan {
-    pub name: String,
-    pub kind: &'static str,
+struct BackendPlan {
+    name: String,
+    kind: &'static str,
     #[serde(flatten)]
-    pub reached: Reached,
+    reached: Reached,
     /// The prefix of its tools, for an MCP server.
-    pub prefix: Option<String>,
+    prefix: Option<String>,
     /// Whether the bridge trusts the annotations of an MCP server.
-    pub trust_annotations: bool,
-    /// What the bridge does with tools that were not accepted: the value of `pin`.
-    pub pin: &'static str,
+    trust_annotations: bool,
+    /// What the bridge does with tools that were not accepted.
+    pin: Pin,
     /// The signature that an agent's card must have, if one is configured.
-    pub signature: Option<SignaturePlan>,
+    signature: Option<SignaturePlan>,
     /// Whether a person is asked before some of its calls.
-    pub approve: bool,
-    pub required: bool,
-    pub on_unavailable: &'static str,
-    pub refresh: String,
-    pub call_timeout: String,
+    approve: bool,
+    required: bool,
+    on_unavailable: OnUnavailable,
+    refresh: String,
+    call_timeout: String,
     /// The time after which a call gets a first answer.
-    pub pending_after: Option<String>,
-    pub concurrency: usize,
+    pending_after: Option<String>,
+    concurrency: usize,
 }
 
 /// The signature that the card of an agent must have.
 #[derive(Debug, Serialize)]
-pub struct SignaturePlan {
+struct SignaturePlan {
     /// The number of keys.
-    pub keys: usize,
-    pub required: bool,
+    keys: usize,
+    required: bool,
 }
 
 /// How the bridge reaches a backend.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase", tag = "reached")]
-pub enum Reached {
+enum Reached {
     /// A child process with exactly these arguments.
-    Stdio(Line),
+    Stdio(ProgramPlan),
     /// A child process for each call.
-    Command(Line),
+    Command(ProgramPlan),
     /// An address, the names of its headers, and the source of its tokens.
     Url { url: String, headers: Vec<String>, oauth: Option<String>, tls: Option<TlsPlan> },
     /// A request for each call, with the names of its headers.
@@ -120,28 +123,28 @@ pub enum Reached {
 /// Unusual TLS settings for one server.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct TlsPlan {
+struct TlsPlan {
     /// The number of authorities that replace the machine's; `None` if the machine's are trusted.
-    pub authorities: Option<usize>,
+    authorities: Option<usize>,
     /// Whether the server gets a client certificate.
-    pub shows_certificate: bool,
+    shows_certificate: bool,
 }
 
 /// The command line and the environment of a program.
 #[derive(Debug, Serialize)]
-pub struct Line {
-    pub argv: Vec<String>,
+struct ProgramPlan {
+    argv: Vec<String>,
     /// The names of the variables, without values.
-    pub env: Vec<String>,
-    pub cwd: Option<String>,
+    env: Vec<String>,
+    cwd: Option<String>,
     /// The limits on the files that it can read and write, if configured.
-    pub sandbox: Option<SandboxLine>,
+    sandbox: Option<SandboxPlan>,
 }
 
 /// The value of `sandbox`.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-pub enum SandboxLine {
+enum SandboxPlan {
     Word(&'static str),
     Lists { read: Vec<String>, write: Vec<String> },
 }
@@ -162,8 +165,7 @@ fn report(
             ok: true,
             plan: Some(Plan::new(&config)),
             warnings: [look(&config), config.warnings].concat(),
-            errors: Vec::new(),
-            rendered_errors: String::new(),
+            ..CheckReport::default()
         },
         Err(errors) => errors.into(),
     }
@@ -182,26 +184,30 @@ fn exposures(config: &Config) -> Vec<String> {
 }
 
 /// Runs the command; true if the file is valid.
-pub fn run(path: Option<&Path>, json: bool, out: &mut dyn io::Write) -> io::Result<bool> {
+pub(super) fn run(path: Option<&Path>, json: bool, out: &mut dyn io::Write) -> io::Result<bool> {
     let report = report(path, &Environment::of_process(), exposures);
     if json {
-        serde_json::to_writer_pretty(&mut *out, &report)?;
-        writeln!(out)?;
+        report.write_json(out)?;
     } else {
         write!(out, "{report}")?;
     }
     Ok(report.ok)
 }
 
+impl CheckReport {
+    pub(super) fn write_json(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        serde_json::to_writer_pretty(&mut *out, self)?;
+        writeln!(out)
+    }
+}
+
 impl From<ConfigErrors> for CheckReport {
     fn from(errors: ConfigErrors) -> Self {
         Self {
             rendered_errors: errors.to_string(),
-            ok: false,
-            plan: None,
-            warnings: Vec::new(),
             file: errors.file,
             errors: errors.problems,
+            ..Self::default()
         }
     }
 }
@@ -241,7 +247,7 @@ impl Plan {
                     Credential::Oauth(_) => "oauth",
                     Credential::Passthrough => "passthrough",
                 };
-                (base_url.to_string(), workspace.clone(), Some(whose), TlsPlan::of(tls))
+                (base_url.to_string(), workspace.clone(), Some(whose), TlsPlan::new(tls))
             }
         };
         let apps = config.apps.iter().map(|app| AppPlan {
@@ -255,48 +261,37 @@ impl Plan {
             workspace,
             credential,
             tls,
-            auth: match config.auth {
-                Auth::Token => "token",
-                Auth::Off => "off",
-            },
+            auth: config.auth,
             apps: apps.collect(),
             state_dir: config.state_dir.display().to_string(),
             backends: config.backends.values().map(BackendPlan::new).collect(),
-            disabled: config.disabled.iter().map(ToString::to_string).collect(),
+            disabled: texts(&config.disabled),
         }
     }
 }
 
 impl BackendPlan {
     fn new(backend: &Backend) -> Self {
-        let signers = match &backend.target {
-            Target::A2a(a2a) => a2a.signers.as_ref(),
-            Target::Mcp(_) | Target::Local(_) => None,
-        };
-        let (reached, prefix) = match &backend.target {
-            Target::Mcp(mcp) => (Reached::mcp(mcp), Some(backend.naming.prefix.clone())),
-            Target::A2a(a2a) => (Reached::a2a(a2a), None),
-            Target::Local(local) => (Reached::local(&local.action), None),
-        };
+        let (mut prefix, mut signers) = (None, None);
+        match &backend.target {
+            Target::Mcp(_) => prefix = Some(backend.naming.prefix.clone()),
+            Target::A2a(a2a) => signers = a2a.signers.as_ref(),
+            Target::Local(_) => (),
+        }
         Self {
             name: backend.name.to_string(),
             kind: backend.target.section(),
-            reached,
+            reached: Reached::new(&backend.target),
             prefix,
             trust_annotations: backend.trust_annotations,
-            pin: backend.pin.as_str(),
+            pin: backend.pin,
             signature: signers.map(|Signers { keys, required }| SignaturePlan {
                 keys: keys.len(),
                 required: *required,
             }),
             approve: !backend.approve.is_empty(),
             required: backend.required,
-            on_unavailable: match backend.on_unavailable {
-                OnUnavailable::Stub => "stub",
-                OnUnavailable::Stale => "stale",
-                OnUnavailable::Omit => "omit",
-                OnUnavailable::Fail => "fail",
-            },
+            on_unavailable: backend.on_unavailable,
             refresh: format_duration(backend.refresh),
             call_timeout: format_duration(backend.call_timeout),
             pending_after: backend.pending_after.map(format_duration),
@@ -306,59 +301,214 @@ impl BackendPlan {
 }
 
 impl Reached {
-    fn mcp(mcp: &Mcp) -> Self {
-        match mcp {
-            Mcp::Stdio(program) => Self::Stdio(Line::new(program)),
-            Mcp::Http { url, headers, oauth, tls, .. } => Self::Url {
-                url: url.to_string(),
-                headers: names(headers),
-                oauth: oauth.as_deref().map(issuer),
-                tls: TlsPlan::of(tls),
+    fn new(target: &Target) -> Self {
+        let at = |url: &Written<Url>,
+                  headers: &HeaderMap,
+                  oauth: &Option<Arc<ClientCredentials>>,
+                  tls| {
+            let oauth = oauth.as_deref().map(issuer);
+            let (headers, tls) = (texts(headers.keys()), TlsPlan::new(tls));
+            Self::Url { url: url.to_string(), headers, oauth, tls }
+        };
+        match target {
+            Target::Mcp(Mcp::Stdio(program)) => Self::Stdio(ProgramPlan::new(program)),
+            Target::Mcp(Mcp::Http { url, headers, oauth, tls, .. }) => at(url, headers, oauth, tls),
+            Target::A2a(A2a { card, headers, oauth, tls, .. }) => match card {
+                CardSource::Base(url) | CardSource::Url(url) => at(url, headers, oauth, tls),
+                CardSource::File(path) => {
+                    Self::File { path: path.display().to_string(), tls: TlsPlan::new(tls) }
+                }
+                CardSource::Bundled => Self::Bundled,
             },
-        }
-    }
-
-    fn tls(&self) -> Option<&TlsPlan> {
-        match self {
-            Self::Url { tls, .. } | Self::Request { tls, .. } | Self::File { tls, .. } => {
-                tls.as_ref()
-            }
-            Self::Stdio(_) | Self::Command(_) | Self::Bundled => None,
-        }
-    }
-
-    fn local(action: &Action) -> Self {
-        match action {
-            Action::Http { method, url, headers, tls } => Self::Request {
-                method: method.to_string(),
-                url: url.to_string(),
-                headers: names(headers),
-                tls: TlsPlan::of(tls),
+            Target::Local(Local { action, .. }) => match action {
+                Action::Command(program) => Self::Command(ProgramPlan::new(program)),
+                Action::Http { method, url, headers, tls } => Self::Request {
+                    method: method.to_string(),
+                    url: url.to_string(),
+                    headers: texts(headers.keys()),
+                    tls: TlsPlan::new(tls),
+                },
             },
-            Action::Command(program) => Self::Command(Line::new(program)),
-        }
-    }
-
-    fn a2a(a2a: &A2a) -> Self {
-        match &a2a.card {
-            CardSource::Base(url) | CardSource::Url(url) => Self::Url {
-                url: url.to_string(),
-                headers: names(&a2a.headers),
-                oauth: a2a.oauth.as_deref().map(issuer),
-                tls: TlsPlan::of(&a2a.tls),
-            },
-            CardSource::File(path) => {
-                Self::File { path: path.display().to_string(), tls: TlsPlan::of(&a2a.tls) }
-            }
-            CardSource::Bundled => Self::Bundled,
         }
     }
 }
 
 impl TlsPlan {
-    fn of(tls: &Option<Tls>) -> Option<Self> {
+    fn new(tls: &Option<Tls>) -> Option<Self> {
         let tls = tls.as_ref()?;
         Some(Self { authorities: tls.authorities(), shows_certificate: tls.shows_certificate() })
+    }
+}
+
+impl ProgramPlan {
+    fn new(program: &Program) -> Self {
+        Self {
+            argv: argv(program).collect(),
+            env: texts(program.env.keys()),
+            cwd: program.cwd.as_ref().map(|path| path.display().to_string()),
+            sandbox: SandboxPlan::new(&program.sandbox),
+        }
+    }
+}
+
+impl SandboxPlan {
+    fn new(sandbox: &ProgramSandbox) -> Option<Self> {
+        let shown = |paths: &[PathBuf]| paths.iter().map(|p| p.display().to_string()).collect();
+        match sandbox {
+            ProgramSandbox::Masked => None,
+            ProgramSandbox::Off => Some(Self::Word("off")),
+            ProgramSandbox::Secrets => Some(Self::Word("secrets")),
+            ProgramSandbox::Listed(Confinement { read, write }) => {
+                Some(Self::Lists { read: shown(read), write: shown(write) })
+            }
+        }
+    }
+}
+
+fn issuer(oauth: &ClientCredentials) -> String {
+    match &oauth.token_url {
+        Some(url) => format!("as {} from {url}", oauth.id),
+        None => format!("as {}, from where the backend says", oauth.id),
+    }
+}
+
+fn argv(program: &Program) -> impl Iterator<Item = String> {
+    std::iter::once(program.command.clone()).chain(program.args.iter().map(ToString::to_string))
+}
+
+/// The command line of `program`, as a reader can type it. The bridge itself uses no shell.
+pub(super) fn command_line(program: &Program) -> String {
+    quoted(&argv(program).collect::<Vec<_>>())
+}
+
+fn texts(names: impl IntoIterator<Item: ToString>) -> Vec<String> {
+    names.into_iter().map(|name| name.to_string()).collect()
+}
+
+/// Writes a line of the text, unless it would say nothing.
+fn row(f: &mut fmt::Formatter<'_>, label: &str, text: impl AsRef<str>) -> fmt::Result {
+    match text.as_ref() {
+        "" => Ok(()),
+        text => writeln!(f, "{label:<10} {text}"),
+    }
+}
+
+/// A value that may be missing, as text.
+fn shown(value: Option<impl fmt::Display>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
+}
+
+/// The word of bridge.yaml for a value.
+fn word(value: &impl Serialize) -> String {
+    let value = serde_json::to_value(value).unwrap_or_default();
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        row(f, "listen", self.listen.join(", "))?;
+        let workspace = shown(self.workspace.as_ref().map(|it| format!(", workspace {it}")));
+        let whose = match self.credential {
+            Some("passthrough") => ", with each app's own credential",
+            _ => "",
+        };
+        row(f, "upstream", format!("{}{workspace}{whose}", self.upstream))?;
+        row(f, "", shown(self.tls.as_ref().map(|tls| format!("tls: {tls}"))))?;
+        row(f, "state", &self.state_dir)?;
+        row(f, "auth", word(&self.auth))?;
+        if self.apps.is_empty() {
+            row(f, "apps", "default (all backends)")?;
+        }
+        for (at, app) in self.apps.iter().enumerate() {
+            let backends = match &app.backends {
+                None => "all backends".to_owned(),
+                Some(none) if none.is_empty() => "no backends".to_owned(),
+                Some(some) => some.join(", "),
+            };
+            let some = match app.some_tools_of.join(", ") {
+                none if none.is_empty() => none,
+                some => format!("; not all tools of {some}"),
+            };
+            let label = if at == 0 { "apps" } else { "" };
+            row(f, label, format!("{} ({backends}{some})", app.name))?;
+        }
+        self.backends.iter().try_for_each(|backend| write!(f, "\n{backend}"))?;
+        if !self.disabled.is_empty() {
+            writeln!(f)?;
+        }
+        row(f, "disabled", self.disabled.join(", "))
+    }
+}
+
+impl fmt::Display for BackendPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} {}", self.kind, self.name)?;
+        write!(f, "{}", self.reached)?;
+        if let Some(prefix) = &self.prefix {
+            let tools = match prefix.as_str() {
+                "" => "names as they are".to_owned(),
+                prefix => format!("{prefix}*"),
+            };
+            let trust =
+                if self.trust_annotations { "; their annotations are believed" } else { "" };
+            row(f, "  tools", format!("{tools}{trust}"))?;
+        }
+        row(f, "  signed", shown(self.signature.as_ref()))?;
+        if self.approve {
+            row(f, "  asks", "a person, before the calls that `approve` names")?;
+        }
+        let pending = shown(self.pending_after.as_ref().map(|it| format!(", pending after {it}")));
+        let required = if self.required { ", required" } else { "" };
+        let fetched = match self.kind {
+            // A local tool has nothing to fetch, and is never down.
+            "local" => String::new(),
+            _ => {
+                let down = word(&self.on_unavailable);
+                format!("; refreshed every {}; {down} while down", self.refresh)
+            }
+        };
+        let (calls, each) = (self.concurrency, &self.call_timeout);
+        let limits = format!("{calls} calls at once, {each} each{pending}{fetched}{required}");
+        row(f, "  limits", limits)?;
+        match (self.pin, &self.reached) {
+            (Pin::Enforce, _) => row(f, "  pin", "what changes is withdrawn until it is accepted"),
+            // The bundled agent has no pins, and neither has a local tool.
+            (Pin::Off, Reached::Stdio(_) | Reached::Url { .. } | Reached::File { .. }) => {
+                row(f, "  pin", "off: changes are not reported")
+            }
+            (Pin::Off | Pin::Warn, _) => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Reached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tls = match self {
+            Self::Stdio(ProgramPlan { argv, env, cwd, sandbox })
+            | Self::Command(ProgramPlan { argv, env, cwd, sandbox }) => {
+                row(f, "  runs", quoted(argv))?;
+                row(f, "  env", env.join(", "))?;
+                row(f, "  in", shown(cwd.as_ref()))?;
+                return row(f, "  shut in", shown(sandbox.as_ref()));
+            }
+            Self::Bundled => return row(f, "  runs", "inside the bridge"),
+            Self::Url { url, headers, oauth, tls } => {
+                row(f, "  at", url)?;
+                row(f, "  headers", headers.join(", "))?;
+                row(f, "  tokens", shown(oauth.as_ref()))?;
+                tls
+            }
+            Self::Request { method, url, headers, tls } => {
+                row(f, "  sends", format!("{method} {url}"))?;
+                row(f, "  headers", headers.join(", "))?;
+                tls
+            }
+            Self::File { path, tls } => {
+                row(f, "  card", path)?;
+                tls
+            }
+        };
+        row(f, "  tls", shown(tls.as_ref()))
     }
 }
 
@@ -373,33 +523,7 @@ impl fmt::Display for TlsPlan {
     }
 }
 
-impl Line {
-    fn new(Program { command, args, env, cwd, sandbox, .. }: &Program) -> Self {
-        let args = args.iter().map(ToString::to_string);
-        Self {
-            argv: std::iter::once(command.clone()).chain(args).collect(),
-            env: env.keys().cloned().collect(),
-            cwd: cwd.as_ref().map(|path| path.display().to_string()),
-            sandbox: SandboxLine::new(sandbox),
-        }
-    }
-}
-
-impl SandboxLine {
-    fn new(sandbox: &ProgramSandbox) -> Option<Self> {
-        let shown = |paths: &[PathBuf]| paths.iter().map(|p| p.display().to_string()).collect();
-        match sandbox {
-            ProgramSandbox::Masked => None,
-            ProgramSandbox::Off => Some(Self::Word("off")),
-            ProgramSandbox::Secrets => Some(Self::Word("secrets")),
-            ProgramSandbox::Listed(Confinement { read, write }) => {
-                Some(Self::Lists { read: shown(read), write: shown(write) })
-            }
-        }
-    }
-}
-
-impl fmt::Display for SandboxLine {
+impl fmt::Display for SandboxPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |paths: &[String]| match paths {
             [] => "nothing".to_owned(),
@@ -415,152 +539,24 @@ impl fmt::Display for SandboxLine {
     }
 }
 
-fn issuer(oauth: &ClientCredentials) -> String {
-    match &oauth.token_url {
-        Some(url) => format!("as {} from {url}", oauth.id),
-        None => format!("as {}, from where the backend says", oauth.id),
-    }
-}
-
-fn names(headers: &http::HeaderMap) -> Vec<String> {
-    headers.keys().map(ToString::to_string).collect()
-}
-
-fn texts<'n>(names: impl IntoIterator<Item = &'n BackendName>) -> Vec<String> {
-    names.into_iter().map(ToString::to_string).collect()
-}
-
-impl fmt::Display for Plan {
+impl fmt::Display for SignaturePlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "listen     {}", self.listen.join(", "))?;
-        write!(f, "upstream   {}", self.upstream)?;
-        if let Some(workspace) = &self.workspace {
-            write!(f, ", workspace {workspace}")?;
+        match self.keys {
+            1 => f.write_str("by the key that is configured")?,
+            many => write!(f, "by one of {many} keys")?,
         }
-        match self.credential {
-            Some("passthrough") => writeln!(f, ", with each app's own credential")?,
-            _ => writeln!(f)?,
-        }
-        if let Some(tls) = &self.tls {
-            writeln!(f, "           tls: {tls}")?;
-        }
-        writeln!(f, "state      {}", self.state_dir)?;
-        writeln!(f, "auth       {}", self.auth)?;
-        if self.apps.is_empty() {
-            writeln!(f, "apps       default (all backends)")?;
-        }
-        for (at, app) in self.apps.iter().enumerate() {
-            let label = if at == 0 { "apps" } else { "" };
-            let backends = match &app.backends {
-                None => "all backends".to_owned(),
-                Some(none) if none.is_empty() => "no backends".to_owned(),
-                Some(some) => some.join(", "),
-            };
-            let some = match app.some_tools_of.join(", ") {
-                none if none.is_empty() => none,
-                some => format!("; not all tools of {some}"),
-            };
-            writeln!(f, "{label:<10} {} ({backends}{some})", app.name)?;
-        }
-        for backend in &self.backends {
-            writeln!(f)?;
-            write!(f, "{backend}")?;
-        }
-        if !self.disabled.is_empty() {
-            writeln!(f, "\ndisabled   {}", self.disabled.join(", "))?;
-        }
-        Ok(())
+        f.write_str(if self.required { "" } else { "; an unsigned one is reported, and taken" })
     }
 }
 
-impl fmt::Display for BackendPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} {}", self.kind, self.name)?;
-        match &self.reached {
-            Reached::Stdio(line) | Reached::Command(line) => {
-                let Line { argv, env, cwd, sandbox } = line;
-                let argv: Vec<String> = argv.iter().map(|arg| quoted(arg)).collect();
-                writeln!(f, "  runs     {}", argv.join(" "))?;
-                if !env.is_empty() {
-                    writeln!(f, "  env      {}", env.join(", "))?;
-                }
-                if let Some(cwd) = cwd {
-                    writeln!(f, "  in       {cwd}")?;
-                }
-                if let Some(sandbox) = sandbox {
-                    writeln!(f, "  shut in  {sandbox}")?;
-                }
-            }
-            Reached::Url { url, headers, oauth, .. } => {
-                writeln!(f, "  at       {url}")?;
-                if !headers.is_empty() {
-                    writeln!(f, "  headers  {}", headers.join(", "))?;
-                }
-                if let Some(issuer) = oauth {
-                    writeln!(f, "  tokens   {issuer}")?;
-                }
-            }
-            Reached::Request { method, url, headers, .. } => {
-                writeln!(f, "  sends    {method} {url}")?;
-                if !headers.is_empty() {
-                    writeln!(f, "  headers  {}", headers.join(", "))?;
-                }
-            }
-            Reached::File { path, .. } => writeln!(f, "  card     {path}")?,
-            Reached::Bundled => writeln!(f, "  runs     inside the bridge")?,
-        }
-        if let Some(tls) = self.reached.tls() {
-            writeln!(f, "  tls      {tls}")?;
-        }
-        if let Some(prefix) = &self.prefix {
-            let tools = match prefix.as_str() {
-                "" => "names as they are".to_owned(),
-                prefix => format!("{prefix}*"),
-            };
-            let trust =
-                if self.trust_annotations { "; their annotations are believed" } else { "" };
-            writeln!(f, "  tools    {tools}{trust}")?;
-        }
-        if let Some(SignaturePlan { keys, required }) = &self.signature {
-            let otherwise = if *required { "" } else { "; an unsigned one is reported, and taken" };
-            let whose = match keys {
-                1 => "the key that is configured".to_owned(),
-                many => format!("one of {many} keys"),
-            };
-            writeln!(f, "  signed   by {whose}{otherwise}")?;
-        }
-        if self.approve {
-            writeln!(f, "  asks     a person, before the calls that `approve` names")?;
-        }
-        let required = if self.required { ", required" } else { "" };
-        let pending = self.pending_after.as_ref();
-        let pending = pending.map(|after| format!(", pending after {after}")).unwrap_or_default();
-        if self.kind == "local" {
-            // A local tool has nothing to fetch, and is never down.
-            let (calls, each) = (self.concurrency, &self.call_timeout);
-            return writeln!(f, "  limits   {calls} calls at once, {each} each{pending}{required}");
-        }
-        writeln!(
-            f,
-            "  limits   {} calls at once, {} each{pending}; refreshed every {}; {} while down{required}",
-            self.concurrency, self.call_timeout, self.refresh, self.on_unavailable
-        )?;
-        match (self.pin, &self.reached) {
-            ("enforce", _) => {
-                writeln!(f, "  pin      what changes is withdrawn until it is accepted")
-            }
-            // The bundled agent has no pins.
-            ("warn", _) | (_, Reached::Bundled) => Ok(()),
-            _ => writeln!(f, "  pin      off: changes are not reported"),
-        }
-    }
-}
-
-/// An argument, quoted where a reader could not tell it from the next one. The bridge uses no
-/// shell.
-fn quoted(arg: &str) -> String {
+/// A command line, with quotes around an argument that a reader could not tell from the next one.
+fn quoted(argv: &[String]) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./:=@+,%*{}$".contains(c);
-    if !arg.is_empty() && arg.chars().all(plain) { arg.to_owned() } else { format!("{arg:?}") }
+    let quoted = |arg: &String| match !arg.is_empty() && arg.chars().all(plain) {
+        true => arg.clone(),
+        false => format!("{arg:?}"),
+    };
+    argv.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

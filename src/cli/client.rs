@@ -149,7 +149,7 @@ impl Client {
         }
         Err(match self.read(response).await?.success() {
             Err(refused) => refused,
-            Ok(_) => Failure::Failed("the daemon contradicts itself".to_owned()),
+            Ok(_) => Failure::Failed("the answers of the daemon contradict each other".to_owned()),
         })
     }
 

@@ -40,17 +40,17 @@ pub(super) async fn doctor(
     let loaded = find(path).and_then(|path| Ok((Config::load(&path, env)?, path)));
     let (config, path) = match loaded {
         Ok(loaded) => loaded,
-        Err(_) if json => {
-            check::run(path, true, &mut std::io::stdout().lock())?;
+        Err(errors) if json => {
+            check::CheckReport::from(errors).write_json(&mut std::io::stdout().lock())?;
             return Err(Failure::Usage(String::new()));
         }
         Err(errors) => return Err(errors.into()),
     };
     let chosen = chosen(&config, only)?;
-    check.ok("it can be read, and all its references lead to something");
+    check.ok("it can be read, and all its references can be resolved");
     for warning in &config.warnings {
         check.begin("file");
-        check.warn(warning, "see the line that it names");
+        check.warn(warning, "see the line in the warning");
     }
     let state = StateDir::new(config.state_dir.clone());
     if let Some(what) = state.exposed() {

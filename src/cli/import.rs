@@ -51,10 +51,9 @@ fn write_new(path: &Path, text: &str) -> Outcome {
     let file = fs::OpenOptions::new().write(true).create_new(true).open(path);
     let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
     written.map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => Failure::Failed(format!(
-            "{} exists and is left as it is; remove it, or name another file",
-            path.display()
-        )),
+        io::ErrorKind::AlreadyExists => {
+            Failure::Failed(format!("{} exists; remove it, or name another file", path.display()))
+        }
         _ => Failure::Failed(format!("cannot write {}: {error}", path.display())),
     })
 }

@@ -31,19 +31,19 @@ pub(super) struct Settings {
     /// The sandbox inside the bridge in place of MANTYX: no account, no network
     #[arg(long)]
     sandbox: bool,
-    /// Takes over the servers of this mcpServers file; may stand more than once
+    /// Imports the servers of this mcpServers file; may be repeated
     #[arg(long, value_name = "FILE")]
     import: Vec<PathBuf>,
-    /// Adds the A2A agent at this address; may stand more than once
+    /// Adds the A2A agent at this address; may be repeated
     #[arg(long, value_name = "URL")]
     a2a: Vec<String>,
-    /// Adds the MCP server at this address; may stand more than once
+    /// Adds the MCP server at this address; may be repeated
     #[arg(long, value_name = "URL")]
     mcp: Vec<String>,
     /// Asks nothing
     #[arg(long, short)]
     yes: bool,
-    /// Writes over an existing file
+    /// Overwrites an existing file
     #[arg(long)]
     force: bool,
 }
@@ -60,7 +60,7 @@ pub(super) async fn init(settings: &Settings, env: &Environment) -> Outcome {
     write(output, &text, settings.force)?;
     complain(&draft.imported.remarks(env));
     if let Err(errors) = Config::parse(&text, output, &draft.imported.with_variables(env)) {
-        complain(&format!("The file needs your hand:\n{errors}"));
+        complain(&format!("Correct the file by hand:\n{errors}"));
     }
     let file = match output == Path::new("bridge.yaml") {
         true => String::new(),
@@ -99,7 +99,7 @@ async fn collect(
         }
         let (count, shown) = (found.count(), path.display());
         if !asker.on {
-            complain(&format!("found {count} MCP servers in {shown}: --import takes them over"));
+            complain(&format!("found {count} MCP servers in {shown}: --import adds them"));
         } else if asker.yes(&format!("Take over {count} MCP servers from {shown}? "), true)? {
             draft.imported.load(&path, env)?;
         }
@@ -200,7 +200,7 @@ fn same_file(a: &Path, b: &Path) -> bool {
 
 fn exists(path: &Path) -> Failure {
     Failure::Failed(format!(
-        "{} exists and is left as it is; --force writes over it, --output names another",
+        "{} exists; --force overwrites it, --output names another file",
         path.display()
     ))
 }

@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The arguments of `run`.
 #[derive(Debug, Args)]
 pub(super) struct Settings {
-    /// What the model is asked; `-` reads it from stdin
+    /// The prompt for the model; `-` reads it from stdin
     prompt: String,
     /// The system prompt [default: a helpful assistant]
     #[arg(long, value_name = "TEXT", conflicts_with = "agent")]
@@ -49,7 +49,7 @@ pub(super) struct Settings {
     /// An agent of the workspace, which has a prompt and a model of its own
     #[arg(long, value_name = "ID")]
     agent: Option<String>,
-    /// Whose tools the run is given: backends with commas between, or `none` [default: all]
+    /// The backends whose tools the run gets, separated by commas, or `none` [default: all]
     #[arg(long, value_name = "BACKENDS")]
     backends: Option<String>,
     /// Prints the run's events as they come, one JSON object a line
@@ -88,7 +88,7 @@ pub(super) async fn run(contact: &Contact, settings: Settings) -> Outcome {
             // The run may exist by now, and would continue without a reader: waits for its id, to
             // cancel it.
             let Ok(run) = timeout(PATIENCE, submitting).await else {
-                return Err(Failure::Failed("given up; the run may have begun".to_owned()));
+                return Err(Failure::Failed("stopped waiting; the run may have begun".to_owned()));
             };
             cancel(&client, &run?).await?;
             return Err(cancelled());
@@ -106,7 +106,7 @@ pub(super) async fn run(contact: &Contact, settings: Settings) -> Outcome {
             tokio::select! {
                 ended = giving_up => ended,
                 () = stop.asked() => {
-                    let why = "given up before MANTYX has said that the run is cancelled";
+                    let why = "stopped waiting before MANTYX confirmed the cancellation of the run";
                     Err(Failure::Failed(why.to_owned()))
                 }
             }
@@ -189,7 +189,7 @@ async fn follow(client: &Client, run: &Submitted, json: bool) -> Outcome {
             Ok(response) => match reader.read(response).await? {
                 Some(End::Well) => return Ok(()),
                 Some(End::Badly(why)) => return Err(Failure::Failed(why)),
-                None => Failure::Failed("the run's stream breaks off again and again".to_owned()),
+                None => Failure::Failed("the run's stream keeps breaking".to_owned()),
             },
             Err(why) => why,
         };

@@ -43,8 +43,11 @@ pub(super) async fn serve(
     // One listener for both waits: a second listener would count one signal as two.
     let asked = async || signals.lock().await.asked().await;
     daemon.run(asked(), asked()).await.map_err(|failed| {
-        error!(error = %error_chain(&failed), "the daemon cannot go on");
-        Failure::Failed(format!("stopped because of a fault: {}", error_chain(&failed)))
+        error!(error = %error_chain(&failed), "a part of the daemon failed; stopping");
+        Failure::Failed(format!(
+            "stopped, as a part of the daemon failed: {}",
+            error_chain(&failed)
+        ))
     })
 }
 

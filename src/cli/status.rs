@@ -193,7 +193,7 @@ fn draw(screen: &Screen, status: &Status, away: Option<&str>) -> Outcome {
     let mut page = Page::default();
     if let Some(why) = away {
         page.line(Style::Bad, why);
-        page.line(Style::Plain, "This is what it said last:");
+        page.line(Style::Plain, "Its last state:");
         page.line(Style::Plain, "");
     }
     let mut lines = page.lines(paper, true);
@@ -301,7 +301,7 @@ impl Backend {
                 let wait = seconds(wait + Duration::from_millis(500));
                 Some(format!("{name}: keeps failing; no call is made for another {wait}"))
             }
-            "half-open" => Some(format!("{name}: keeps failing; the next call is a try")),
+            "half-open" => Some(format!("{name}: keeps failing; the next call tries it again")),
             _ => None,
         }
     }

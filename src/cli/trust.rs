@@ -179,7 +179,7 @@ async fn accept(client: &Client, wanted: Acceptance) -> Outcome {
     match now.unkept {
         None => Ok(()),
         Some(why) => Err(Failure::Failed(format!(
-            "it is accepted until the daemon is restarted, and not on disk: {why}"
+            "accepted only until the daemon is restarted, as the disk failed: {why}"
         ))),
     }
 }
@@ -188,7 +188,7 @@ impl Pinned {
     fn write(&self, page: &mut Page) {
         let Self { name, mode, accepted, findings, damaged, unkept, .. } = self;
         if mode == "off" {
-            page.note(Style::Heading, format!("{name} (pin: off): nothing is looked at"));
+            page.note(Style::Heading, format!("{name} (pin: off): changes are not checked"));
             return;
         }
         let open = findings.iter().filter(|found| found.change != "gone").count();
@@ -199,10 +199,10 @@ impl Pinned {
         };
         page.note(Style::Heading, format!("{name} (pin: {mode}): {state}"));
         if let Some(why) = damaged {
-            page.note(Style::Bad, format!("what was accepted cannot be read: {why}"));
+            page.note(Style::Bad, format!("the accepted tools cannot be read: {why}"));
         }
         if let Some(why) = unkept {
-            page.note(Style::Bad, format!("what is accepted is not on disk: {why}"));
+            page.note(Style::Bad, format!("the accepted tools are not on disk: {why}"));
         }
         for found in findings {
             page.line(Style::Plain, "");

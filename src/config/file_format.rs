@@ -1,7 +1,7 @@
 //! The shape of bridge.yaml: which keys there are and of which type each is.
 //!
-//! The doc comments are the descriptions in the JSON Schema, so they speak to whoever writes the
-//! file. Every key is optional here: what has to be there, `validate` says with the right words.
+//! The doc comments are the descriptions in the JSON Schema, so they address the author of the
+//! file. Every key is optional here: `validate` reports a missing key, in plain words.
 //!
 //! Must not: check anything beyond types, or fill in defaults.
 
@@ -11,11 +11,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    A2aBinding, Auth,
+    A2aBinding, Auth, OnUnavailable, Pin,
     deserialize::{At, Scalar},
     scalars::{
         Count, DurationText, Globs, HttpMethod, ListenValue, McpTransport, OneOrMany, PendingAfter,
-        PinWord, SandboxValue, SchemaMap, Share, UnavailableWord,
+        SandboxValue, SchemaMap, Share,
     },
 };
 
@@ -35,17 +35,17 @@ pub struct File {
     /// Where the token, catalogs and the journal are kept. Default: `$STATE_DIRECTORY`, else
     /// `$XDG_STATE_HOME/mantyx-bridge`, else `$HOME/.local/state/mantyx-bridge`.
     pub state_dir: Option<At<String>>,
-    /// `token` (the default): every caller shows a token. `off`: none does, which is refused
-    /// unless every listener is loopback or a unix socket.
+    /// `token` (the default): every caller shows a token. `off`: no caller does. The bridge refuses
+    /// `off` unless every listener is a loopback address or a unix socket.
     pub auth: Option<At<Auth>>,
-    /// The programs that use the bridge, each with its own token or certificate. Without this section there is
-    /// one, `default`, whose token is created at the first start in `<state_dir>/token`.
+    /// The programs that use the bridge, each with its own token or certificate. Without this
+    /// section there is one, `default`; the first start creates its token in `<state_dir>/token`.
     pub apps: Option<At<BTreeMap<String, At<App>>>>,
     /// How catalogs are kept fresh.
     pub refresh: Option<Refresh>,
     /// The limits of all tool calls together.
     pub calls: Option<Calls>,
-    /// A line of JSON for each call, in a file.
+    /// The audit log: a file with a line of JSON for each call.
     pub audit: Option<At<Audit>>,
     /// MCP servers by name.
     pub mcp: Option<At<BTreeMap<String, At<Mcp>>>>,
@@ -62,15 +62,15 @@ pub struct File {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "an address, a list of addresses, or a map")]
 pub struct ListenMap {
-    /// One address or a list: `127.0.0.1:7717`, `[::1]:7717`, `localhost:7717`. Other machines may
-    /// reach it where there is `tls`.
+    /// One address or a list: `127.0.0.1:7717`, `[::1]:7717`, `localhost:7717`. An address that
+    /// other machines reach needs `tls`.
     pub tcp: Option<At<OneOrMany>>,
     /// The path of a unix socket.
     pub unix: Option<At<String>>,
     /// Encrypts every TCP address, loopback included.
     pub tls: Option<At<Tls>>,
-    /// Names by which apps reach the bridge beside its addresses and the names in its certificate:
-    /// those of a reverse proxy that hands on `Host`. `name`, or `name:port`.
+    /// More names of the bridge, beside its addresses and the names in its certificate: those of a
+    /// reverse proxy that forwards `Host`. `name`, or `name:port`.
     pub hosts: Option<At<Vec<At<String>>>>,
 }
 
@@ -78,7 +78,7 @@ pub struct ListenMap {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with cert and key")]
 pub struct Tls {
-    /// The certificate, and those between it and its root, PEM.
+    /// The certificate and its intermediate certificates, PEM.
     pub cert: Option<At<String>>,
     /// Its private key, PEM.
     pub key: Option<At<String>>,
@@ -94,28 +94,30 @@ pub struct Upstream {
     pub sandbox: Option<At<bool>>,
     /// Default: `https://app.mantyx.io`.
     pub base_url: Option<At<String>>,
-    /// Used by the bridge's own API and the command line; proxied paths carry their own.
+    /// The workspace for the bridge's own API and the command line; proxied paths name their own.
     pub workspace: Option<At<String>>,
-    /// An API key or an OAuth access token, as a reference; or `passthrough`: what each app sends.
+    /// An API key or an OAuth access token, as a reference. `passthrough`: each app sends its own.
     pub credential: Option<At<Scalar>>,
-    /// Instead of `credential`: access tokens that the bridge fetches, and renews before they expire.
+    /// Instead of `credential`: the bridge fetches access tokens, and renews them before they
+    /// expire.
     pub oauth: Option<At<UpstreamOauth>>,
-    /// The TLS of MANTYX, where it is not what this machine trusts anyway.
+    /// TLS towards MANTYX: own authorities, or a certificate to show.
     pub tls: Option<At<ServerTls>>,
 }
 
-/// An OAuth application that somebody has given access to a workspace.
+/// An OAuth application that a person has given access to a workspace.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with client_id, client_secret, refresh_token")]
 pub struct UpstreamOauth {
     /// Where tokens are issued. Default: `<base_url>/api/oauth/token`.
     pub token_url: Option<At<String>>,
-    /// The application.
+    /// The id of the application.
     pub client_id: Option<At<Scalar>>,
-    /// As a reference.
+    /// Its secret, as a reference.
     pub client_secret: Option<At<Scalar>>,
-    /// What the application was given when somebody logged in, as a reference. One that the issuer
-    /// puts in its place is kept in `state_dir`, and used until this one changes.
+    /// The token that the application got when a person logged in, as a reference. If the issuer
+    /// replaces it, the bridge keeps the new one in `state_dir`, and uses it until this one
+    /// changes.
     pub refresh_token: Option<At<Scalar>>,
 }
 
@@ -123,10 +125,11 @@ pub struct UpstreamOauth {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with file")]
 pub struct Audit {
-    /// Where it is written: appended, made with mode 0600, and made anew after it was renamed.
+    /// The path of the file. The bridge appends to it, and creates it with mode 0600, again after
+    /// it was renamed.
     pub file: Option<At<String>>,
-    /// `true`: the arguments of calls are written, too, and not only their SHA-256. They may hold
-    /// what is nobody else's business. Default: `false`.
+    /// `true`: the log has the arguments of calls, too, and not only their SHA-256. They may
+    /// contain personal or secret data. Default: `false`.
     pub arguments: Option<At<bool>>,
 }
 
@@ -134,14 +137,14 @@ pub struct Audit {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with token, users or cert")]
 pub struct App {
-    /// What the app shows as `Authorization: Bearer` or `X-API-Key`, as a reference.
+    /// The token that the app shows as `Authorization: Bearer` or `X-API-Key`, as a reference.
     pub token: Option<At<Scalar>>,
-    /// Users of this machine, by number or by their names in `/etc/passwd`: what one of them sends
-    /// over a unix socket is this app's, without a token.
+    /// Users of this machine, by number or by their names in `/etc/passwd`. A request of one of
+    /// them over a unix socket is this app's, without a token.
     pub users: Option<At<Vec<At<Scalar>>>>,
-    /// The app is known by its certificate: names out of the certificate's `subjectAltName`, as
-    /// they are there: DNS names, URIs, mail addresses. Over TCP it then needs no token, and no
-    /// other certificate will do. Needs `listen.tls.client_ca`.
+    /// The names of the app's certificate, as its `subjectAltName` has them: DNS names, URIs, mail
+    /// addresses. Over TCP the app then needs no token, and can use no other certificate. Needs
+    /// `listen.tls.client_ca`.
     pub cert: Option<At<Vec<At<String>>>>,
     /// The backends that it may use. Left out: all. `[]`: none.
     pub backends: Option<At<Vec<At<String>>>>,
@@ -149,12 +152,12 @@ pub struct App {
     pub tools: Option<At<BTreeMap<String, At<AppTools>>>>,
     /// Tool calls of this app that may run at once.
     pub max_concurrent_calls: Option<At<Count>>,
-    /// Whether it may decide with its own token on its own calls that wait for a person
-    /// (`approve`). Default: false, which leaves them to the operator.
+    /// `true`: the app may decide with its own token on its own calls that wait for a person
+    /// (`approve`). Default: `false`; only the operator decides.
     pub approves: Option<At<bool>>,
-    /// The requests that it may send. Left out: as many as it likes.
+    /// The requests that it may send. Left out: no limit.
     pub rate: Option<At<Rate>>,
-    /// Goes to MANTYX in place of the upstream's credential, for this app.
+    /// Replaces the upstream's credential in requests of this app to MANTYX.
     pub credential: Option<At<Scalar>>,
 }
 
@@ -172,13 +175,13 @@ pub struct AppTools {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with per_second and burst")]
 pub struct Rate {
-    /// So many a second, in the long run.
+    /// Requests per second, in the long run.
     pub per_second: Option<At<Count>>,
-    /// So many at once, after a time of rest. Default: twice `per_second`.
+    /// Requests at once, after a pause. Default: twice `per_second`.
     pub burst: Option<At<Count>>,
 }
 
-/// How catalogs are kept fresh, for all backends that do not say otherwise.
+/// How catalogs are kept fresh, unless a backend has its own setting.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with interval, jitter, timeout")]
 pub struct Refresh {
@@ -220,64 +223,65 @@ pub struct Mcp {
     pub env_file: Option<At<String>>,
     /// The directory that it is started in.
     pub cwd: Option<At<String>>,
-    /// What keeps it from files. Without it, the bridge hides its own files from the program where
-    /// the system allows that. `secrets`: Landlock keeps the program from them. A map with `read`
-    /// and `write`: the program sees what is listed and what programs need to run at all. `off`:
-    /// nothing (docs/programs.md).
+    /// Which files are hidden from the program. Left out: the bridge's own files, where the system
+    /// allows that. `secrets`: Landlock keeps the program from them. A map with `read` and `write`:
+    /// all but the listed files and those that any program needs to run. `off`: none
+    /// (docs/programs.md).
     pub sandbox: Option<At<SandboxValue>>,
     /// The address of a server that speaks Streamable HTTP, or the older HTTP+SSE. On a unix
-    /// socket: `unix:/run/x.sock`, where the path is `/mcp`, or `unix:/run/x.sock:/path`; its Host
-    /// is `localhost:80`, unless `headers` has another.
+    /// socket: `unix:/run/x.sock`, where the path is `/mcp`, or `unix:/run/x.sock:/path`. The
+    /// bridge then sends `Host: localhost:80`, unless `headers` has another.
     pub url: Option<At<String>>,
     /// The same as `url`.
     #[serde(rename = "serverUrl")]
     pub server_url: Option<At<String>>,
     /// Sent with every request to `url`, and to nowhere else.
     pub headers: Option<At<BTreeMap<String, At<Scalar>>>>,
-    /// Inferred from `command` or `url`: of the two HTTP transports, `streamable-http`, and `sse`
-    /// where the server does not know it.
+    /// Default: `stdio` for a `command`. For a `url`, `streamable-http`, or `sse` if the server
+    /// does not know that.
     pub transport: Option<At<McpTransport>>,
     /// The same as `transport`.
     #[serde(rename = "type")]
     pub kind: Option<At<McpTransport>>,
-    /// `true`: the entry is left out.
+    /// `true`: the bridge ignores the entry.
     pub disabled: Option<At<bool>>,
     /// Put before the name of each tool. Default: `<name>_`. `""` for none.
     pub prefix: Option<At<String>>,
-    /// Which tools there are, and their names.
+    /// Which tools the bridge offers, and their names.
     pub tools: Option<Tools>,
     /// `true`: the bridge is not ready before this backend is.
     pub required: Option<At<bool>>,
-    /// What a run gets of the backend while it is down. Default: `stale`.
-    pub on_unavailable: Option<At<UnavailableWord>>,
+    /// Which tools a run gets of the backend while it is down. Default: `stale`.
+    pub on_unavailable: Option<At<OnUnavailable>>,
     /// Time from one refresh of its catalog to the next. Default: `refresh.interval`.
     pub refresh: Option<At<DurationText>>,
-    /// How long one call may go without a sign of progress. `calls.timeout`, which is the default,
-    /// ends it in any case; with `pending_after`, it is `calls.pending_timeout` in both respects.
+    /// The longest time of a call without a sign of progress. Default: `calls.timeout`, which also
+    /// limits the whole call. With `pending_after`, both limits are `calls.pending_timeout`
+    /// instead.
     pub call_timeout: Option<At<DurationText>>,
     /// A call that takes longer is answered with an id and goes on; the model fetches its result
     /// later, with the tool `bridge_call_result`. Default: `off`.
     pub pending_after: Option<At<PendingAfter>>,
-    /// Calls that it is given at once. Default: 16, for a program 4.
+    /// Calls that may run at once. Default: 16, for a program 4.
     pub concurrency: Option<At<Count>>,
-    /// Globs of tools whose calls a person has to approve, by the server's own names; `"*"` for all.
-    /// The word `destructive` stands for those that may destroy something, as far as the server
-    /// says: `destructiveHint` is true, or neither it nor `readOnlyHint` says otherwise.
+    /// Globs of tools whose calls a person has to approve, by the server's own names; `"*"` for
+    /// all. The word `destructive` stands for tools that may destroy something, by the server's own
+    /// hints: `destructiveHint` is true, or neither it nor `readOnlyHint` says otherwise.
     pub approve: Option<At<Globs>>,
     /// `true`: believe the server's `readOnlyHint` and `idempotentHint`. A call of such a tool is
-    /// made once more where the connection broke before its answer came.
+    /// made once more if the connection breaks before its answer comes.
     pub trust_annotations: Option<At<bool>>,
-    /// What becomes of a tool that the model would see in another way than the operator has accepted:
-    /// `warn` tells of it and offers it, `enforce` withdraws it until `mantyx-bridge trust accept`,
-    /// `off` does not look. What the server says first is taken. Default: `warn`.
-    pub pin: Option<At<PinWord>>,
-    /// The token that a server with a `url` wants.
+    /// Applies to a tool that now describes itself otherwise than the operator has accepted. `warn`
+    /// reports and offers it. `enforce` withdraws it until `mantyx-bridge trust accept`. `off` does
+    /// not compare. The first description is accepted. Default: `warn`.
+    pub pin: Option<At<Pin>>,
+    /// The token for a server with a `url`.
     pub auth: Option<At<BackendAuth>>,
-    /// The TLS of a server with a `url`, where it is not what this machine trusts anyway.
+    /// TLS towards a server with a `url`: own authorities, or a certificate to show.
     pub tls: Option<At<ServerTls>>,
 }
 
-/// Which tools of an MCP server there are, and their names.
+/// Which tools of an MCP server the bridge offers, and their names.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with allow, deny, rename")]
 pub struct Tools {
@@ -312,43 +316,44 @@ pub struct A2a {
     pub allow_hosts: Option<At<Vec<At<String>>>>,
     /// `true`: the bridge is not ready before this backend is.
     pub required: Option<At<bool>>,
-    /// What a run gets of the backend while it is down. Default: `stale`.
-    pub on_unavailable: Option<At<UnavailableWord>>,
+    /// Which tools a run gets of the backend while it is down. Default: `stale`.
+    pub on_unavailable: Option<At<OnUnavailable>>,
     /// Time from one refresh of its card to the next. Default: `refresh.interval`.
     pub refresh: Option<At<DurationText>>,
-    /// How long one call may go without a sign of progress. `calls.timeout`, which is the default,
-    /// ends it in any case; with `pending_after`, it is `calls.pending_timeout` in both respects.
+    /// The longest time of a call without a sign of progress. Default: `calls.timeout`, which also
+    /// limits the whole call. With `pending_after`, both limits are `calls.pending_timeout`
+    /// instead.
     pub call_timeout: Option<At<DurationText>>,
     /// A call that takes longer is answered with an id and goes on; the model fetches its result
     /// later, with the tool `bridge_call_result`. Default: `4m`, where that is less than
     /// `call_timeout` and `calls.timeout`. `off`: no call goes on.
     pub pending_after: Option<At<PendingAfter>>,
-    /// Calls that it is given at once. Default: 16.
+    /// Calls that may run at once. Default: 16.
     pub concurrency: Option<At<Count>>,
     /// `["*"]`: a person has to approve every message to it. A glob of the agent's name, which its
     /// one tool has.
     pub approve: Option<At<Globs>>,
-    /// What becomes of the agent when its card is not the one that the operator has accepted: `warn`
-    /// tells of it and offers it, `enforce` withdraws it until `mantyx-bridge trust accept`, `off`
-    /// does not look. The first card is taken. Default: `warn`.
-    pub pin: Option<At<PinWord>>,
-    /// The token that the agent wants, for the fetch of the card and for every call.
+    /// Applies to an agent whose card is not the one that the operator has accepted. `warn` reports
+    /// and offers it. `enforce` withdraws it until `mantyx-bridge trust accept`. `off` does not
+    /// compare. The first card is accepted. Default: `warn`.
+    pub pin: Option<At<Pin>>,
+    /// The token for the fetch of the card and for every call.
     pub auth: Option<At<BackendAuth>>,
-    /// The TLS of the agent, where it is not what this machine trusts anyway.
+    /// TLS towards the agent: own authorities, or a certificate to show.
     pub tls: Option<At<ServerTls>>,
-    /// Whose signature the card has to have. Default: signatures are not looked at.
+    /// The signature that the card has to have. Default: signatures are not checked.
     pub signature: Option<At<CardSignature>>,
 }
 
-/// Whose signature an Agent Card has to have (A2A 1.0, §8.4).
+/// The signature that an Agent Card has to have (A2A 1.0, §8.4).
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with keys and required")]
 pub struct CardSignature {
-    /// A file or a list of files with public keys of which one must have signed the card: PEM, a
-    /// JWK, or a set of them. ES256, ES384, EdDSA, RS256 and PS256 are taken.
+    /// A file or a list of files with public keys: PEM, a JWK, or a set of them. One of the keys
+    /// must have signed the card, by ES256, ES384, EdDSA, RS256 or PS256.
     pub keys: Option<At<OneOrMany>>,
-    /// `true` (the default): a card that none of them has signed is refused, as one that cannot be
-    /// read. `false`: it is taken, and told of.
+    /// `true` (the default): the bridge refuses a card without such a signature, like an unreadable
+    /// one. `false`: it uses the card, and reports it.
     pub required: Option<At<bool>>,
 }
 
@@ -356,22 +361,22 @@ pub struct CardSignature {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with ca, cert, key")]
 pub struct ServerTls {
-    /// The authorities of which one must have signed the server's certificate. They take the place
-    /// of those that this machine trusts. Default: these.
+    /// The authorities of which one must have signed the server's certificate, in place of those
+    /// that this machine trusts. Default: those that this machine trusts.
     pub ca: Option<At<String>>,
-    /// The certificate that the server is shown, with those that lead to its authority.
+    /// The certificate that the bridge shows to the server, with its intermediate certificates.
     pub cert: Option<At<String>>,
     /// Its private key, without a passphrase.
     pub key: Option<At<String>>,
 }
 
-/// How a backend lets the bridge in: exactly one of `bearer` and `oauth`.
+/// How the bridge authenticates at a backend: exactly one of `bearer` and `oauth`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with bearer or oauth")]
 pub struct BackendAuth {
-    /// A token, as a reference; sent as `Authorization: Bearer`.
+    /// A token, as a reference; the bridge sends it as `Authorization: Bearer`.
     pub bearer: Option<At<Scalar>>,
-    /// OAuth client credentials: tokens are fetched, and renewed before they expire.
+    /// OAuth client credentials: the bridge fetches tokens, and renews them before they expire.
     pub oauth: Option<At<BackendOauth>>,
 }
 
@@ -379,14 +384,14 @@ pub struct BackendAuth {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with client_id, client_secret, token_url, scopes")]
 pub struct BackendOauth {
-    /// Who the bridge is where tokens are issued.
+    /// The id of the bridge at the issuer of tokens.
     pub client_id: Option<At<Scalar>>,
-    /// As a reference.
+    /// Its secret, as a reference.
     pub client_secret: Option<At<Scalar>>,
-    /// Where tokens are issued; the client's secret goes there and nowhere else. Left out: where
-    /// the backend says that they are.
+    /// Where tokens are issued; the client's secret goes there and nowhere else. Left out: the
+    /// address that the backend names.
     pub token_url: Option<At<String>>,
-    /// What the tokens are to be good for. Left out: what the backend asks for.
+    /// The scopes of the tokens. Left out: those that the backend asks for.
     pub scopes: Option<At<Vec<At<String>>>>,
 }
 
@@ -394,35 +399,36 @@ pub struct BackendOauth {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with description, parameters, http or command")]
 pub struct Local {
-    /// What the model reads.
+    /// The description that the model reads.
     pub description: Option<At<String>>,
-    /// The JSON Schema of its arguments, which reaches the model as it stands here.
+    /// The JSON Schema of its arguments, which reaches the model unchanged.
     pub parameters: Option<At<SchemaMap>>,
     /// The request that is sent for a call.
     pub http: Option<At<LocalHttp>>,
-    /// The program that is run for a call and its arguments, without a shell: the call's arguments
-    /// as JSON on stdin, the result on stdout; an exit status other than 0 is an error with stderr.
+    /// The program for a call and its own arguments, without a shell. It gets the call's arguments
+    /// as JSON on stdin, and prints the result on stdout. An exit status other than 0 is an error
+    /// with stderr.
     pub command: Option<At<Vec<At<Scalar>>>>,
     /// The program's environment, besides PATH, HOME, LANG and TMPDIR.
     pub env: Option<At<BTreeMap<String, At<Scalar>>>>,
     /// The directory that the program is started in.
     pub cwd: Option<At<String>>,
-    /// What keeps the program from files. Without it, the bridge hides its own files from the
-    /// program where the system allows that. `secrets`: Landlock keeps the program from them. A map
-    /// with `read` and `write`: the program sees what is listed and what programs need to run at
-    /// all. `off`: nothing (docs/programs.md).
+    /// Which files are hidden from the program. Left out: the bridge's own files, where the system
+    /// allows that. `secrets`: Landlock keeps the program from them. A map with `read` and `write`:
+    /// all but the listed files and those that any program needs to run. `off`: none
+    /// (docs/programs.md).
     pub sandbox: Option<At<SandboxValue>>,
-    /// The JSON Schema of its result, which reaches MANTYX as it stands here.
+    /// The JSON Schema of its result, which reaches MANTYX unchanged.
     #[serde(rename = "outputSchema")]
     pub output_schema: Option<At<SchemaMap>>,
-    /// The model is told not to call it again while it works.
+    /// `true`: tells the model not to call it again while it works.
     #[serde(rename = "longRunning")]
     pub long_running: Option<At<bool>>,
-    /// It changes nothing, so MANTYX may have it called beside other tools that change nothing, and
-    /// a call whose connection broke is made once more.
+    /// `true`: it changes nothing. So MANTYX may have it called beside other such tools, and a call
+    /// whose connection broke is made once more.
     #[serde(rename = "readOnly")]
     pub read_only: Option<At<bool>>,
-    /// Its result stays in the session's history for later turns.
+    /// `true`: its result stays in the session's history for later turns.
     pub retain: Option<At<bool>>,
     /// How long one call may take. Default: `calls.timeout`; with `pending_after`,
     /// `calls.pending_timeout`.
@@ -430,13 +436,13 @@ pub struct Local {
     /// A call that takes longer is answered with an id and goes on; the model fetches its result
     /// later, with the tool `bridge_call_result`. Default: `off`.
     pub pending_after: Option<At<PendingAfter>>,
-    /// Calls that run at once. Default: 16, for a program 4.
+    /// Calls that may run at once. Default: 16, for a program 4.
     pub concurrency: Option<At<Count>>,
     /// `true`: the bridge is not ready before this backend is.
     pub required: Option<At<bool>>,
 }
 
-/// What a program may see of the file system. Relative paths start at the directory of this file.
+/// The files that a program may see. Relative paths start at the directory of this file.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with read, write")]
 pub struct Sandbox {
@@ -456,6 +462,6 @@ pub struct LocalHttp {
     pub url: Option<At<String>>,
     /// Sent with it, and to nowhere else.
     pub headers: Option<At<BTreeMap<String, At<Scalar>>>>,
-    /// The TLS of the server, where it is not what this machine trusts anyway.
+    /// TLS towards the server: own authorities, or a certificate to show.
     pub tls: Option<At<ServerTls>>,
 }

@@ -81,27 +81,6 @@ pub enum HttpMethod {
     Delete,
 }
 
-/// The value of `on_unavailable`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-#[schemars(inline)]
-pub enum UnavailableWord {
-    Stub,
-    Stale,
-    Omit,
-    Fail,
-}
-
-/// The value of `pin`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-#[schemars(inline)]
-pub enum PinWord {
-    Off,
-    Warn,
-    Enforce,
-}
-
 /// The transport of an MCP server; `http` is what other products call `streamable-http`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

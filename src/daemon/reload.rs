@@ -23,6 +23,7 @@ use crate::{
         auth::hosts::Hosts,
         service::Service,
     },
+    settings::Settings,
     state_dir::StateDir,
     systemd,
     tls::Tls,
@@ -132,6 +133,8 @@ pub(super) struct Reloader {
     pub names: Names,
     pub service: Arc<Service>,
     pub state: StateDir,
+    /// Replaced once by each reload.
+    pub settings: watch::Sender<Arc<Settings>>,
     pub loaded: watch::Sender<Loaded>,
 }
 
@@ -174,7 +177,7 @@ impl Reloader {
         match tokio::task::spawn_blocking(move || tls.look()).await {
             Ok(true) => self.service.auth.set_hosts(self.names.hosts()),
             Ok(false) => (),
-            Err(error) => error!(%error, "the certificate could not be read again"),
+            Err(error) => error!(%error, "cannot reload the certificate; the earlier one stays"),
         }
     }
 
@@ -193,7 +196,9 @@ impl Reloader {
                 *file = reader;
                 read
             }
-            Err(error) => return error!(%error, "the configuration could not be read again"),
+            Err(error) => {
+                return error!(%error, "cannot read the configuration again; the earlier one stays");
+            }
         };
         let Some(read) = read else { return };
         systemd::reloading();
@@ -227,18 +232,21 @@ impl Reloader {
         let runs = &self.service.api.runs;
         let same_mantyx = Mantyx::of(&upstream) == self.fixed.mantyx;
         let mut loaded = self.loaded.borrow().clone();
-        runs.calls.set(&calls, same_mantyx.then_some(&apps));
+        let max_concurrent = calls.max_concurrent;
+        self.settings.send_modify(|now| {
+            *now = Arc::new(match same_mantyx {
+                true => Settings::new(calls, apps, Some(now)),
+                false => Settings { limits: calls, apps: now.apps.clone() },
+            });
+        });
         // A credential for one MANTYX must not be sent to another.
-        if same_mantyx {
-            if let Upstream::Mantyx { credential, workspace, tls, .. } = upstream {
-                runs.upstream().set(tls, &credential);
-                loaded.workspace = workspace;
-            }
-            self.service.auth.set_apps(&apps);
+        if same_mantyx && let Upstream::Mantyx { credential, workspace, tls, .. } = upstream {
+            runs.upstream().set(tls, &credential);
+            loaded.workspace = workspace;
         }
         self.names.others = listen.hosts;
         self.service.auth.set_hosts(self.names.hosts());
-        let changes = self.fleet.take(prepared, &refresh, calls.max_concurrent);
+        let changes = self.fleet.take(prepared, &refresh, max_concurrent);
         let flaw = restart_needed(&fixed, same_mantyx);
         loaded.at = SystemTime::now();
         loaded.flaw.clone_from(&flaw);

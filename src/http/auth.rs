@@ -29,6 +29,7 @@ use crate::{
     },
     metrics::Refused,
     model::ids::AppName,
+    settings::Settings,
     upstream::X_API_KEY,
 };
 
@@ -39,7 +40,7 @@ pub const OPERATOR: &str = "x-bridge-operator";
 #[derive(Debug)]
 pub struct Authenticator {
     auth: Auth,
-    apps: watch::Sender<Arc<[Arc<App>]>>,
+    settings: watch::Receiver<Arc<Settings>>,
     lockout: Lockout,
     /// The rate limits of apps that have one.
     left: Mutex<HashMap<AppName, Bucket>>,
@@ -195,11 +196,16 @@ impl Refusal {
 }
 
 impl Authenticator {
-    /// An authenticator of `apps` on a bridge with the names `hosts`.
-    pub fn new(auth: Auth, operator: TokenHash, apps: &[App], hosts: Hosts) -> Self {
+    /// An authenticator of the apps in `settings`, on a bridge with the names `hosts`.
+    pub fn new(
+        auth: Auth,
+        operator: TokenHash,
+        settings: watch::Receiver<Arc<Settings>>,
+        hosts: Hosts,
+    ) -> Self {
         Self {
             auth,
-            apps: watch::Sender::new(known(apps)),
+            settings,
             lockout: Lockout::default(),
             left: Mutex::default(),
             hosts: watch::Sender::new(Arc::new(hosts)),
@@ -289,13 +295,6 @@ impl Authenticator {
         app.map(|app| (token, app)).ok_or_else(|| self.turned_away(Refusal::WrongToken, client))
     }
 
-    /// Replaces the set of apps that may come in.
-    pub fn set_apps(&self, apps: &[App]) {
-        self.apps.send_replace(known(apps));
-        let mut left = self.left.lock();
-        left.retain(|name, _| apps.iter().any(|app| app.name == *name));
-    }
-
     /// Replaces the names of the bridge.
     pub fn set_hosts(&self, hosts: Hosts) {
         self.hosts.send_replace(Arc::new(hosts));
@@ -340,6 +339,11 @@ impl Authenticator {
         let Some(rate) = app.rate else { return Ok(()) };
         let now = Instant::now();
         let mut left = self.left.lock();
+        if !left.contains_key(&app.name) {
+            // A reload may have removed apps since the last one came.
+            let settings = self.settings();
+            left.retain(|name, _| settings.app(name).is_some());
+        }
         let bucket = left.entry(app.name.clone()).or_insert_with(|| Bucket::full(rate, now));
         bucket.take(rate, now).map_err(Refusal::TooManyRequests)
     }
@@ -369,12 +373,13 @@ impl Authenticator {
 
     /// Authenticates the caller: by its certificate, its token, or its user.
     fn identify(&self, headers: &HeaderMap, client: &ClientInfo) -> Result<Caller, Refusal> {
-        let certified = self.certified(client);
+        let settings = self.settings();
+        let certified = certified(&settings, client);
         let bearer = headers.get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
         let key = headers.get(X_API_KEY).map(http::HeaderValue::as_bytes);
         let shown = [(header::AUTHORIZATION, bearer), (X_API_KEY, key)];
         for (name, token) in shown.iter().filter_map(|(name, token)| Some((name, (*token)?))) {
-            let Some(app) = self.holder(TokenHash::of(token)) else { continue };
+            let Some(app) = holder(&settings, TokenHash::of(token)) else { continue };
             return match &certified {
                 Some(own) if own.name != app.name => Err(Refusal::OtherApp),
                 None if needs_certificate(&app, client) => Err(Refusal::OtherCertificate),
@@ -384,12 +389,11 @@ impl Authenticator {
         if let Some(app) = certified {
             return Ok(Caller::app(app, None));
         }
-        if let Some(app) = self.app_of_user(client) {
+        if let Some(app) = app_of_user(&settings, client) {
             return Ok(Caller::app(app, None));
         }
-        let first = self.apps.borrow().first().cloned();
-        match (self.auth, first) {
-            (Auth::Off, Some(app)) => Ok(Caller::app(app, None)),
+        match (self.auth, settings.apps.first()) {
+            (Auth::Off, Some(known)) => Ok(Caller::app(Arc::clone(&known.app), None)),
             _ if shown.iter().any(|(_, token)| token.is_some()) => Err(Refusal::WrongToken),
             _ => Err(Refusal::NoToken),
         }
@@ -398,11 +402,13 @@ impl Authenticator {
     /// Resolves when `app` is not let in any more as it was: a reload has removed it, or has
     /// changed its token, user or certificate.
     pub fn until_removed(&self, app: Arc<App>) -> impl Future<Output = ()> + use<> {
-        let mut apps = self.apps.subscribe();
+        let mut settings = self.settings.clone();
         async move {
-            let same = |now: &App| now.name == app.name && now.is_known_like(&app);
-            // An error means that the authenticator was dropped, and so the daemon is ending.
-            apps.wait_for(|apps| !apps.iter().any(|now| same(now))).await.ok();
+            let is_known = |settings: &Arc<Settings>| {
+                settings.app(&app.name).is_some_and(|now| now.app.is_known_like(&app))
+            };
+            // An error means that no reload can follow, as the daemon is ending.
+            settings.wait_for(|settings| !is_known(settings)).await.ok();
         }
     }
 
@@ -412,46 +418,46 @@ impl Authenticator {
         if token == self.operator {
             return Some(Arc::new(App::operator()));
         }
-        self.holder(token).filter(|app| !needs_certificate(app, client))
+        holder(&self.settings(), token).filter(|app| !needs_certificate(app, client))
     }
 
-    fn holder(&self, token: TokenHash) -> Option<Arc<App>> {
-        // Compares all tokens even after a match, so that the time does not reveal which one
-        // matched.
-        let mut found = None;
-        for known in self.apps.borrow().iter() {
-            if known.token == Some(token) {
-                found = Some(Arc::clone(known));
-            }
+    fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.borrow())
+    }
+}
+
+/// The app with this token.
+fn holder(settings: &Settings, token: TokenHash) -> Option<Arc<App>> {
+    // Compares all tokens even after a match, so that the time does not reveal which one matched.
+    let mut found = None;
+    for known in &settings.apps {
+        if known.app.token == Some(token) {
+            found = Some(Arc::clone(&known.app));
         }
-        found
     }
+    found
+}
 
-    /// The app whose user has opened the connection.
-    fn app_of_user(&self, client: &ClientInfo) -> Option<Arc<App>> {
-        let ClientInfo::Unix { peer: Some(peer) } = client else { return None };
-        let apps = self.apps.borrow();
-        apps.iter().find(|app| app.users.contains(&peer.uid)).cloned()
-    }
+/// The app whose user has opened the connection.
+fn app_of_user(settings: &Settings, client: &ClientInfo) -> Option<Arc<App>> {
+    let ClientInfo::Unix { peer: Some(peer) } = client else { return None };
+    let known = settings.apps.iter().find(|known| known.app.users.contains(&peer.uid))?;
+    Some(Arc::clone(&known.app))
+}
 
-    /// The app of the connection's certificate. If the names in a certificate are those of several
-    /// apps, it is the first one's.
-    fn certified(&self, client: &ClientInfo) -> Option<Arc<App>> {
-        let ClientInfo::Tls { names: Some(names), .. } = client else { return None };
-        let apps = self.apps.borrow();
-        let is_it = |app: &App| app.certificate.iter().flatten().any(|name| names.contains(name));
-        apps.iter().find(|app| is_it(app)).cloned()
-    }
+/// The app of the connection's certificate. If the names in a certificate are those of several
+/// apps, it is the first one's.
+fn certified(settings: &Settings, client: &ClientInfo) -> Option<Arc<App>> {
+    let ClientInfo::Tls { names: Some(names), .. } = client else { return None };
+    let is_it = |app: &App| app.certificate.iter().flatten().any(|name| names.contains(name));
+    let known = settings.apps.iter().find(|known| is_it(&known.app))?;
+    Some(Arc::clone(&known.app))
 }
 
 /// Whether the app has to show a certificate as well on this connection, so that a stolen token
 /// alone is useless.
 fn needs_certificate(app: &App, client: &ClientInfo) -> bool {
     app.certificate.is_some() && matches!(client, ClientInfo::Tls { .. })
-}
-
-fn known(apps: &[App]) -> Arc<[Arc<App>]> {
-    apps.iter().cloned().map(Arc::new).collect()
 }
 
 /// The token of an `Authorization` header with the scheme `Bearer`.

@@ -87,14 +87,23 @@ impl ReadError {
 /// A body whose sender has to keep sending: neither long pauses nor single bytes now and then are
 /// allowed. Without this, a slow sender could hold memory for hours.
 #[derive(Debug)]
-pub struct Paced<B> {
+pub struct Paced<B, C = fn() -> Result<(), ReadError>> {
     body: B,
     late: Pin<Box<Sleep>>,
+    check: C,
 }
 
 impl<B> Paced<B> {
     pub fn new(body: B) -> Self {
-        Self { body, late: Box::pin(sleep_until(Instant::now() + BODY_PAUSE)) }
+        Self::with_check(body, || Ok(()))
+    }
+}
+
+impl<B, C> Paced<B, C> {
+    /// A body that breaks off with the error of `check`, which is called for every frame and at the
+    /// end.
+    pub fn with_check(body: B, check: C) -> Self {
+        Self { body, late: Box::pin(sleep_until(Instant::now() + BODY_PAUSE)), check }
     }
 
     /// Extends the deadline for `bytes` more, to at most one pause from now. Otherwise a sender
@@ -106,10 +115,11 @@ impl<B> Paced<B> {
     }
 }
 
-impl<B> http_body::Body for Paced<B>
+impl<B, C> http_body::Body for Paced<B, C>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: fmt::Display,
+    C: Fn() -> Result<(), ReadError> + Unpin,
 {
     type Data = Bytes;
     type Error = ReadError;
@@ -124,6 +134,9 @@ where
         if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
             let length = data.len();
             self.note(length);
+        }
+        if let Err(error) = (self.check)() {
+            return Poll::Ready(Some(Err(error)));
         }
         Poll::Ready(frame.map(|it| it.map_err(|error| ReadError::Broken(error.to_string()))))
     }

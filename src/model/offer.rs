@@ -12,6 +12,8 @@ use std::{
 };
 
 use bytes::Bytes;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
@@ -42,16 +44,19 @@ pub const STUB: &str = "_unavailable";
 /// The beginning of the ref of a local tool.
 const LOCAL_HEAD: &str = "{\"kind\":\"local\",\"name\":";
 
-/// What a run is offered of a backend that is down.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a run is offered of a backend that is down; the `on_unavailable` of bridge.yaml.
+// A doc comment at a value would change the schema of bridge.yaml.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
 pub enum OnUnavailable {
-    /// One tool whose answer says why the backend is unavailable.
+    // One tool whose answer says why the backend is unavailable.
     Stub,
-    /// The last good catalog; a stub if there is none.
+    // The last good catalog; a stub if there is none.
     Stale,
-    /// Nothing.
+    // Nothing.
     Omit,
-    /// The run is refused.
+    // The run is refused.
     Fail,
 }
 

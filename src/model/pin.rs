@@ -12,6 +12,8 @@ use std::{
     sync::Arc,
 };
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
@@ -31,14 +33,17 @@ const VISIBLE: [&str; 6] =
 pub const CARD: &str = "";
 
 /// What happens to tools that were not accepted; the `pin` of bridge.yaml.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+// A doc comment at a value would change the schema of bridge.yaml.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
 pub enum Mode {
-    /// They are not compared.
+    // They are not compared.
     Off,
-    /// They are offered, and reported.
+    // They are offered, and reported.
     #[default]
     Warn,
-    /// They are withdrawn, and reported.
+    // They are withdrawn, and reported.
     Enforce,
 }
 

@@ -110,7 +110,7 @@ async fn body(
     let tool_use = call.tool_use.clone();
     let answer = match task {
         Task::Post(body) => return Some(body),
-        Task::PostAgain => match runs.journal.answer(recorder.key()).await {
+        Task::PostAgain => match runs.journal().answer(recorder.key()).await {
             Some(body) => return Some(body),
             None => Answer::Error(format!(
                 "{OUTCOME_UNKNOWN}: the bridge could not keep the answer of `{}`. The call may or may \

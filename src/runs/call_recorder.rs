@@ -11,7 +11,6 @@ use std::{
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
-use serde_json::value::RawValue;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -82,19 +81,23 @@ impl CallRecorder {
             tool_use: call.tool_use.to_string(),
         };
         keeping.share.hold(call.args.get().len());
-        Self::of(keeping, key, received(call, seq), Duration::ZERO)
+        let record = CallRecord {
+            content: call.content(),
+            name: call.name.clone(),
+            kind: call.kind.map(|kind| kind.as_str().to_owned()),
+            mcp_server: call.mcp_server.clone(),
+            args: Some(call.args.clone()),
+            ..received(seq)
+        };
+        Self::of(keeping, key, record, Duration::ZERO)
     }
 
     /// The recorder of a call by hand.
     pub(super) fn by_hand(keeping: Keeping, call: &CallRequest) -> Self {
-        let tool_use = call.tool_use.clone();
-        let key =
-            CallKey { slot: Slot(0), agent_run: String::new(), tool_use: tool_use.to_string() };
-        let (name, kind, args) =
-            (call.name.clone(), Some(call.route.kind), RawValue::NULL.to_owned());
-        let call = Call { tool_use, agent_run: None, name, kind, args, mcp_server: None };
-        let recorder = Self::of(keeping, key, received(&call, 0), Duration::ZERO);
-        Self { is_by_hand: true, ..recorder }
+        let tool_use = call.tool_use.to_string();
+        let key = CallKey { slot: Slot(0), agent_run: String::new(), tool_use };
+        // Its own record is never written.
+        Self { is_by_hand: true, ..Self::of(keeping, key, received(0), Duration::ZERO) }
     }
 
     /// The recorder of a long call that an earlier process began `before` ago.
@@ -312,8 +315,8 @@ impl CallRecorder {
     }
 }
 
-/// The record of a call that was just read.
-fn received(call: &Call, seq: u64) -> CallRecord {
+/// The record of a call that has just come, without its content.
+fn received(seq: u64) -> CallRecord {
     let now = clock::moment();
     CallRecord {
         stage: Stage::Received,
@@ -323,11 +326,11 @@ fn received(call: &Call, seq: u64) -> CallRecord {
         seq,
         received_at: now.wall,
         received_up: now.up,
-        content: call.content(),
-        name: call.name.clone(),
-        kind: call.kind.map(|kind| kind.as_str().to_owned()),
-        mcp_server: call.mcp_server.clone(),
-        args: Some(call.args.clone()),
+        content: 0,
+        name: String::new(),
+        kind: None,
+        mcp_server: None,
+        args: None,
         is_others: false,
     }
 }

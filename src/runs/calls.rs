@@ -19,7 +19,6 @@ use super::{
     history::History,
     long_calls::{LongCalls, Patience},
     permission_check::PermissionCheck,
-    settings::Settings,
     shares::Shares,
 };
 use crate::{
@@ -30,7 +29,7 @@ use crate::{
         queue::{Permit, Rejected},
     },
     budget,
-    config::{App, Calls as CallLimits},
+    config::App,
     journal::Journal,
     model::{
         approval,
@@ -41,6 +40,7 @@ use crate::{
         offer::{Route, Target},
         rights::{Permission, Refusal},
     },
+    settings::Settings,
     traces::Context,
 };
 
@@ -58,8 +58,7 @@ pub struct Calls {
     /// The open approvals and recent ones that have ended.
     pub approvals: Approvals,
     pub audit: Option<Arc<Audit>>,
-    /// Replaced whole by a reload; a call keeps what it began with.
-    pub(super) settings: watch::Sender<Arc<Settings>>,
+    pub(super) settings: watch::Receiver<Arc<Settings>>,
     pub(super) long: Arc<LongCalls>,
     pub(super) journal: Arc<Journal>,
     pub(super) changes: Changes,
@@ -124,50 +123,33 @@ impl ActiveCall {
 }
 
 impl Calls {
-    /// Calls of `apps`, within `limits`.
+    /// Calls of the apps, and within the limits, of `settings`.
     pub fn new(
         backends: Arc<Backends>,
-        limits: &CallLimits,
-        apps: &[App],
+        settings: watch::Receiver<Arc<Settings>>,
         journal: Arc<Journal>,
         audit: Option<Arc<Audit>>,
     ) -> Self {
         let changes = Changes::default();
-        let shares = Shares::default();
-        shares.set_apps(apps.len());
         Self {
             backends,
             history: Arc::new(History::telling(changes.clone())),
             approvals: Approvals::telling(changes.clone()),
             audit,
-            settings: watch::Sender::new(Arc::new(Settings::new(limits, apps, None))),
             long: Arc::new(LongCalls::kept_in(Arc::clone(&journal))),
             journal,
             changes,
-            shares,
+            shares: Shares::new(settings.clone()),
+            settings,
             tracker: TaskTracker::new(),
             drain: CancellationToken::new(),
             leave: CancellationToken::new(),
         }
     }
 
-    /// Replaces the limits, and the apps unless `apps` is `None`. Calls that are under way keep the
-    /// old settings.
-    pub fn set(&self, limits: &CallLimits, apps: Option<&[App]>) {
-        let now = self.settings();
-        let settings = match apps {
-            Some(apps) => {
-                self.shares.set_apps(apps.len());
-                Settings::new(limits, apps, Some(&now))
-            }
-            None => Settings { limits: limits.clone(), apps: now.apps.clone() },
-        };
-        self.settings.send_replace(Arc::new(settings));
-    }
-
     /// The app of this name as it is configured now.
     pub fn app(&self, name: &AppName) -> Option<Arc<App>> {
-        self.settings().apps.get(name).map(|known| Arc::clone(&known.app))
+        self.settings().app(name).map(|known| Arc::clone(&known.app))
     }
 
     /// `app` as it is configured now, if the token, certificate or user that authenticated it still
@@ -336,7 +318,7 @@ impl Settings {
 
     /// Waits for a permit of the app, if the app has a limit.
     async fn admit(&self, call: &CallRequest) -> Result<Option<Permit<'_>>, Made> {
-        let queue = self.apps.get(&call.app).and_then(|app| app.queue.as_deref());
+        let queue = self.app(&call.app).and_then(|app| app.queue.as_deref());
         let Some(queue) = queue else { return Ok(None) };
         let patience = self.limits.timeout / 4;
         let why = match queue.acquire(Instant::now() + patience).await {

@@ -187,7 +187,7 @@ impl Runs {
             return current;
         }
         let settings = self.calls.settings();
-        let known = settings.apps.get(&run.app);
+        let known = settings.app(&run.app);
         let configured = known.and_then(|known| self.upstream.authority_of(&known.app));
         configured.unwrap_or(current)
     }

@@ -156,7 +156,7 @@ pub(super) async fn drive(
         if !runs.may_be_driven_by_others(&run) {
             changes.push(Change::ForgetCalls(run.slot));
         }
-        runs.journal.write(changes);
+        runs.journal().write(changes);
     }
 }
 
@@ -383,7 +383,7 @@ impl Driver {
         }
         loop {
             tokio::select! {
-                () = self.runs.journal.has_room() => (),
+                () = self.runs.journal().has_room() => (),
                 () = draining.cancelled() => return End::Drain,
             }
             let patience = self.patience(&framer);
@@ -472,7 +472,7 @@ impl Driver {
         changes.extend(self.run.take_left().iter().flat_map(|recorder| recorder.closed()));
         // One write: the journal keeps all of the calls up to the event that was read, or none.
         // With some of them, a restart would skip the others.
-        self.runs.journal.write(changes);
+        self.runs.journal().write(changes);
         self.answer_left();
         for (call, task, recorder) in tasks {
             self.answer(call, task, recorder);
@@ -539,7 +539,7 @@ impl Driver {
                 let mut changes = Vec::new();
                 let tasks = self.tasks(vec![(call, work)], &mut changes);
                 if !changes.is_empty() {
-                    self.runs.journal.write(changes);
+                    self.runs.journal().write(changes);
                 }
                 for (call, task, recorder) in tasks {
                     self.answer(call, task, recorder);

@@ -19,9 +19,9 @@ impl Runs {
         let before = inner.swept;
         let mut forgotten = inner.sweep(Instant::now(), &self.room);
         if inner.swept != before {
-            forgotten.extend(inner.sweep_asleep(|moment| self.journal.since(moment)));
+            forgotten.extend(inner.sweep_asleep(|moment| self.journal().since(moment)));
         }
-        self.journal.write(forgotten);
+        self.journal().write(forgotten);
     }
 }
 

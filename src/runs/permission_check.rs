@@ -9,10 +9,11 @@ use std::sync::{
 
 use tokio::sync::watch;
 
-use super::{calls::Calls, settings::Settings};
+use super::calls::Calls;
 use crate::{
     backend::{calls::Backends, peer},
     model::{ids::AppName, offer::Route, rights::Permission},
+    settings::Settings,
 };
 
 /// The permission of one call.
@@ -34,7 +35,7 @@ impl PermissionCheck {
 impl peer::PermissionCheck for PermissionCheck {
     fn now(&self, route: &Route) -> Permission {
         let settings = Arc::clone(&self.settings.borrow());
-        let rights = settings.apps.get(&self.app).map(|known| known.app.rights.as_ref());
+        let rights = settings.app(&self.app).map(|known| known.app.rights.as_ref());
         self.backends.permission(rights, route, self.is_approved.load(Ordering::Relaxed))
     }
 }
@@ -44,7 +45,7 @@ impl Calls {
     pub(super) fn permission_check(&self, app: &AppName) -> Arc<PermissionCheck> {
         Arc::new(PermissionCheck {
             app: app.clone(),
-            settings: self.settings.subscribe(),
+            settings: self.settings.clone(),
             backends: Arc::clone(&self.backends),
             is_approved: AtomicBool::new(false),
         })

@@ -19,7 +19,6 @@ use super::{
     driven::Left,
 };
 use crate::{
-    config::App,
     journal::{
         self,
         record::{Change, Kept, KeptCall, KeptRun, KeptSession, LongRecord, RunRecord},
@@ -41,19 +40,19 @@ use crate::{
 impl Runs {
     /// Restores the journal's records. Runs that were being driven are driven on at once; those
     /// that need their app's own credential, as soon as the app shows it.
-    pub fn restore(self: &Arc<Self>, kept: Kept, apps: &[App]) {
+    pub fn restore(self: &Arc<Self>, kept: Kept) {
         let Kept { upstream, runs, sessions, owners, long, last_slot, lost, noted: _ } = kept;
         self.next_slot.store(last_slot + 1, Ordering::Relaxed);
         let now = self.upstream.base().to_string();
         if upstream.is_none() && lost.is_some() {
             // The address may be what was lost, so the runs are kept: answering their calls is
             // safer than forgetting them.
-            self.journal.write(vec![Change::Upstream(now)]);
+            self.journal().write(vec![Change::Upstream(now)]);
         } else if upstream.as_ref() != Some(&now) {
             self.leave_behind(upstream.as_deref(), &runs, &sessions);
             let long = long.into_iter().map(|(id, _)| Change::ForgetLong(id));
-            self.journal.write(long.collect());
-            self.journal.write(vec![Change::Upstream(now)]);
+            self.journal().write(long.collect());
+            self.journal().write(vec![Change::Upstream(now)]);
             // It may be the same MANTYX under another address: with the owners, no app gets the
             // runs of another.
             self.restore_owners(owners, (&[], &[]));
@@ -63,32 +62,32 @@ impl Runs {
         let (untold, long): (Vec<_>, Vec<_>) =
             long.into_iter().partition(|(_, record)| is_untold(record, &runs));
         let untold = untold.into_iter().map(|(id, _)| Change::ForgetLong(id));
-        self.journal.write(untold.collect());
+        self.journal().write(untold.collect());
         for session in sessions {
             self.restore_session(session);
         }
         let forgotten = self.lock().make_room_for_sessions();
-        self.journal.write(forgotten);
+        self.journal().write(forgotten);
         let (runs, inherited) = inherited::by_the_last(runs);
-        self.journal.write(inherited);
+        self.journal().write(inherited);
         // Before the first driver reads any event.
         for run in &runs {
             self.reclaim(run);
         }
         for run in runs {
-            let app = apps.iter().find(|app| app.name.as_str() == run.record.app);
+            let app = self.calls.app(&run.record.app.as_str().into());
             let ended = run.record.ended_at.map(|at| journal::now().saturating_sub(at));
             let outlived = ended.is_some_and(|ago| u128::from(ago) > KEEP_ENDED.as_millis())
                 && !key(&run)
                     .is_some_and(|key| self.lock().may_come_back(&key, run.record.given_up));
             if outlived {
                 self.lock().claims.forget(run.slot);
-                self.journal.write(vec![Change::ForgetRun(run.slot)]);
+                self.journal().write(vec![Change::ForgetRun(run.slot)]);
                 continue;
             }
             // The calls of an app that was removed are answered as well, each with a refusal:
             // otherwise the model would wait for them until MANTYX gives up.
-            let authority = match app {
+            let authority = match &app {
                 Some(app) => self.upstream.authority_of(app),
                 None => self.upstream.own(),
             };
@@ -103,12 +102,12 @@ impl Runs {
                          app had a credential for it"
                     );
                     self.lock().claims.forget(run.slot);
-                    self.journal.write(vec![Change::ForgetRun(run.slot)]);
+                    self.journal().write(vec![Change::ForgetRun(run.slot)]);
                 }
             }
         }
-        let forgotten = self.lock().sweep_asleep(|moment| self.journal.since(moment));
-        self.journal.write(forgotten);
+        let forgotten = self.lock().sweep_asleep(|moment| self.journal().since(moment));
+        self.journal().write(forgotten);
         self.restore_long_calls(long);
     }
 
@@ -154,11 +153,11 @@ impl Runs {
                 sessions.len()
             );
             warn!("{what}");
-            self.journal.note_loss(what);
+            self.journal().note_loss(what);
         }
         let sessions = sessions.iter().map(|session| Change::ForgetSession(session.key.clone()));
         let runs = runs.iter().map(|run| Change::ForgetRun(run.slot));
-        self.journal.write(runs.chain(sessions).collect());
+        self.journal().write(runs.chain(sessions).collect());
     }
 
     fn lay_asleep(&self, run: KeptRun) {
@@ -253,7 +252,7 @@ impl Runs {
             if recovery == Recovery::Make && !is_remade {
                 // The call has not reached its tool. By the table of its present app, it is not the
                 // bridge's: the app was shown the call, and answers it.
-                self.journal.write(entry.left_to_others());
+                self.journal().write(entry.left_to_others());
                 continue;
             }
             let seen = Seen { agent_run: asked.agent_run, tool_use: asked.tool_use, content };
@@ -279,7 +278,7 @@ impl Runs {
         let run = Arc::new(DrivenRun::left(new, left, &self.room));
         if is_handed_over {
             run.hand_over();
-            self.journal.write(run.changes());
+            self.journal().write(run.changes());
         } else {
             inner.runs.insert(key, Arc::clone(&run));
         }
@@ -289,7 +288,7 @@ impl Runs {
                 "the journal has lost the run's tools; the run goes on with those that its backends \
                  offer now"
             );
-            self.journal.write(run.changes());
+            self.journal().write(run.changes());
         }
         Some(Woken { run, open, unanswered, seq })
     }

@@ -7,19 +7,21 @@
 use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::watch;
 
-use crate::{journal, model::ids::AppName};
+use crate::{journal, model::ids::AppName, settings::Settings};
 
 /// About how many bytes of the journal are for the arguments and answers of open calls. One half is
 /// divided equally among the apps; any app may use the other half.
 pub(super) const KEEP_OPEN: usize = journal::MAX_SIZE / 8 * 3;
 
 /// What the open calls of all apps hold.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Shares(Arc<Mutex<Held>>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Held {
+    settings: watch::Receiver<Arc<Settings>>,
     /// How many apps are configured.
     apps: usize,
     by_app: HashMap<AppName, usize>,
@@ -34,9 +36,10 @@ pub(super) struct Share {
 }
 
 impl Shares {
-    /// Sets the number of configured apps.
-    pub(super) fn set_apps(&self, count: usize) {
-        self.lock().apps = count;
+    /// The shares of the apps in `settings`. No call holds anything yet.
+    pub(super) fn new(settings: watch::Receiver<Arc<Settings>>) -> Self {
+        let apps = settings.borrow().apps.len();
+        Self(Arc::new(Mutex::new(Held { settings, apps, by_app: HashMap::new() })))
     }
 
     /// The share of a call of `app`, which holds nothing yet.
@@ -51,7 +54,11 @@ impl Shares {
 
 impl Held {
     /// Whether `app` holds no more than its share and the free part of the common half.
-    fn fits(&self, app: &AppName) -> bool {
+    fn fits(&mut self, app: &AppName) -> bool {
+        // A call takes the lock of the settings only after a reload.
+        if self.settings.has_changed().unwrap_or_default() {
+            self.apps = self.settings.borrow_and_update().apps.len();
+        }
         let half = KEEP_OPEN / 2;
         let share = half / self.apps.max(1);
         let common = |bytes: &usize| bytes.saturating_sub(share);
@@ -88,12 +95,24 @@ impl Drop for Share {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::config::{App, Calls};
 
     #[test]
     fn each_app_has_its_share_whatever_another_holds() {
-        let shares = Shares::default();
-        shares.set_apps(2);
+        let settings = |names: &[&str]| {
+            let limits = Calls {
+                timeout: Duration::ZERO,
+                pending_timeout: Duration::ZERO,
+                max_concurrent: 1,
+            };
+            let apps = names.iter().copied().map(App::named).collect();
+            Arc::new(Settings::new(limits, apps, None))
+        };
+        let (reload, read) = watch::channel(settings(&["a", "b"]));
+        let shares = Shares::new(read);
         let [a, more_of_a, b, more_of_b] =
             ["a", "a", "b", "b"].map(|app| shares.of(&AppName::from(app)));
         let (half, share) = (KEEP_OPEN / 2, KEEP_OPEN / 4);
@@ -106,7 +125,7 @@ mod tests {
         assert!(a.fits() && b.fits());
         a.hold(share);
         assert!(b.fits() && more_of_b.hold(half));
-        shares.set_apps(1);
+        reload.send_replace(settings(&["a"]));
         assert!(a.fits(), "what was within its share is");
         drop((a, b, more_of_b));
         assert!(shares.lock().by_app.is_empty(), "all of it is given back");

@@ -90,7 +90,7 @@ impl Runs {
         if let Ok(changes) = changes
             && !changes.is_empty()
         {
-            self.journal.write(changes);
+            self.journal().write(changes);
             self.settled().await;
         }
     }
@@ -106,7 +106,7 @@ impl Runs {
             let mut inner = self.lock();
             let changes = inner.own(owned, &new.app, How::Created);
             let is_anothers = inner.runs.get(&new.key).is_some_and(|run| run.app != new.app);
-            changes.map(|changes| self.journal.write(changes)).is_ok() && is_anothers
+            changes.map(|changes| self.journal().write(changes)).is_ok() && is_anothers
         };
         if is_driven {
             self.hand_over(&new.key, &new.app);
@@ -129,7 +129,7 @@ impl Runs {
             "an app had attached a run that MANTYX just created for another; handing it over"
         );
         run.hand_over();
-        self.journal.write(run.changes());
+        self.journal().write(run.changes());
         self.tell(&run);
         // The run may have been given up, with answers that MANTYX did not want. MANTYX has just
         // said that it knows the run, so they are posted again.
@@ -147,7 +147,7 @@ impl Runs {
             let (runs, run) = (Arc::clone(self), Arc::clone(run));
             let app = run.app.clone();
             let answered = answer::answer(runs, run, recorder.call(), task, recorder);
-            self.tracker.spawn(budget::for_app(app, answered));
+            self.calls.tracker.spawn(budget::for_app(app, answered));
         }
     }
 
@@ -175,7 +175,7 @@ impl Runs {
         let adopted = self.lock().own(owned, &eval.app, How::OfEval(eval.key.run.clone()));
         match adopted {
             Ok(changes) if changes.is_empty() => {}
-            Ok(changes) => self.journal.write(changes),
+            Ok(changes) => self.journal().write(changes),
             Err(NotOwned) => warn!(
                 eval = %eval.key.run, run = %agent_run,
                 "an eval names an agent run that it does not own; not making its calls"
@@ -260,7 +260,7 @@ impl Runs {
             }
         }
         drop(inner);
-        self.journal.write(changes);
+        self.journal().write(changes);
     }
 }
 

@@ -1,8 +1,8 @@
-//! gRPC, as far as A2A 1.0 needs it: one message to the agent, and the messages and the status that
-//! come back. HTTP/2 and TLS are the HTTP client's.
+//! gRPC, as far as A2A 1.0 needs it: sends one message to the agent, and reads the messages and the
+//! status of the response. The HTTP client does HTTP/2 and TLS.
 //!
-//! Must not: ask twice, or read what is inside a result: `messages` makes the JSON of it that the
-//! other bindings have on the wire, and `backend::a2a::result` reads that.
+//! Must not: repeat a request, or read the content of a result: `messages` converts it to the JSON
+//! of the other bindings, and `backend::a2a::result` reads that.
 
 mod messages;
 mod status;
@@ -29,11 +29,11 @@ use crate::{
 
 /// The largest message, in bytes. JSON has a file's bytes in base64, which must fit into a reply.
 const MAX_MESSAGE: usize = 8 * 1024 * 1024;
-/// What stands before every message: whether it is compressed, and its length.
+/// The length of the prefix of a message: a flag for compression, and the message's length.
 const PREFIX: usize = 5;
 const MEDIA_TYPE: &str = "application/grpc";
 
-/// The request that asks `operation` of the agent at `endpoint`.
+/// The request for `operation` to the agent at `endpoint`.
 pub(super) fn encode(endpoint: &Endpoint, operation: Operation<'_>) -> Request {
     let message = messages::encode(operation, endpoint.tenant.as_deref());
     let mut body = BytesMut::with_capacity(PREFIX + message.len());
@@ -48,22 +48,22 @@ pub(super) fn encode(endpoint: &Endpoint, operation: Operation<'_>) -> Request {
     Request { method: Method::POST, url, body: Some(body.freeze()) }
 }
 
-/// Adds what makes a request one of gRPC.
+/// Adds the headers of a gRPC request.
 pub(super) fn mark(headers: &mut HeaderMap) {
     headers.remove(ACCEPT);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
-    // Servers use it to find proxies that lose the status.
+    // Servers detect by it proxies that would lose the trailers, and with them the status.
     headers.insert(TE, HeaderValue::from_static("trailers"));
 }
 
-/// Whether it is the answer of a gRPC server, and not of a proxy before it.
+/// Whether the response is from a gRPC server, and not from a proxy in front of it.
 pub(super) fn is_reply(response: &Response) -> bool {
     let content_type = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     response.status() == StatusCode::OK
         && content_type.is_some_and(|value| value.starts_with(MEDIA_TYPE.as_bytes()))
 }
 
-/// The same response, with HTTP's status where gRPC's says that the token was refused.
+/// The same response, with HTTP status 401 if its gRPC status says that the token was refused.
 pub(super) fn with_status_of_tokens(response: Response) -> Response {
     if !status::is_unauthenticated(response.headers()) {
         return response;
@@ -86,7 +86,7 @@ pub(super) async fn result(
     let unreadable = |why: &str| Failure::Unreadable(why.to_owned());
     let message =
         messages.next().await?.ok_or_else(|| unreadable("the response has no message"))?;
-    // The status comes last, and may still be a refusal.
+    // The status comes last. It may be a refusal, even after a message.
     if messages.next().await?.is_some() {
         return Err(unreadable("the response has more than one message"));
     }
@@ -101,18 +101,18 @@ impl Events {
         Self(Messages::new(response))
     }
 
-    /// The next event; `None` at the end that the agent means as one.
+    /// The next event; `None` after a complete stream.
     pub(super) async fn next(&mut self) -> Result<Option<Box<RawValue>>, Failure> {
         self.0.next().await?.map(messages::decode_event).transpose()
     }
 }
 
-/// The messages of one response, and its status behind them.
+/// The messages of one response, and then its status.
 struct Messages {
     head: HeaderMap,
     body: reqwest::Body,
     buffer: BytesMut,
-    /// For a message that is there in part.
+    /// The memory of an incomplete message.
     held: Held,
 }
 
@@ -127,20 +127,21 @@ impl Messages {
         }
     }
 
-    /// The next message; `None` after the last one of a call that went well.
+    /// The next message; `None` after the last one of a successful call.
     async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
         loop {
             if let Some(message) = take(&mut self.buffer)? {
                 return Ok(Some(message));
             }
-            // Here, as the message that was paid for may be gone, and nothing come for long.
+            // Before the wait for a frame: the last message has left the buffer, and its memory
+            // must not count while nothing comes.
             self.held.follow(self.buffer.len());
             let frame = match self.body.frame().await {
                 Some(Ok(frame)) => frame,
                 Some(Err(error)) => {
                     return Err(Failure::Lost(error_chain(&error.without_url())));
                 }
-                // A response without a message has its status in the head.
+                // Without a message, the head has the status.
                 None => return self.end(&self.head),
             };
             match frame.into_data() {
@@ -161,13 +162,13 @@ impl Messages {
     }
 }
 
-/// Takes the first message out of `buffer`, if it is there as a whole.
+/// Takes the first message out of `buffer`, if it is complete.
 fn take(buffer: &mut BytesMut) -> Result<Option<Bytes>, Failure> {
     let Some((&[compressed, ref length @ ..], rest)) = buffer.split_first_chunk::<PREFIX>() else {
         return Ok(None);
     };
     if compressed != 0 {
-        // Nobody has asked for that.
+        // The request did not allow that.
         return Err(Failure::Unreadable("a message is compressed".to_owned()));
     }
     let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
@@ -181,7 +182,7 @@ fn take(buffer: &mut BytesMut) -> Result<Option<Bytes>, Failure> {
     buffer.advance(PREFIX);
     let message = buffer.split_to(length).freeze();
     if length > CHUNKS {
-        // What follows would keep the memory of this one.
+        // Copies the rest: it would keep the memory of this message.
         *buffer = BytesMut::from(buffer.as_ref());
     }
     Ok(Some(message))

@@ -1,14 +1,14 @@
-//! What has to be known of a task to ask for it after a restart, as the text of a [`Handle`].
+//! The data with which a task can be asked for after a restart, as the text of a [`Handle`].
 //!
-//! Must not: ask the agent anything. The text is read by later versions, too: members may be
-//! added, and keep their meaning.
+//! Must not: ask the agent anything. Later versions read the text, too: members may be added, but
+//! never change their meaning.
 
 use serde::{Deserialize, Serialize};
 
 use super::threads::MAX_ID;
 use crate::backend::peer::Handle;
 
-/// A task, and the conversation that it belongs to.
+/// A task and its conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Known {
     pub task: String,
@@ -17,7 +17,7 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// `None` for an id so long that it is not worth keeping.
+    /// `None` if the task's id is longer than [`MAX_ID`].
     pub(super) fn new(task: &str, context: Option<&str>) -> Option<Self> {
         let short = |id: &&str| id.len() <= MAX_ID;
         let task = Some(task).filter(short)?.to_owned();
@@ -28,7 +28,7 @@ impl Known {
         Handle(serde_json::to_string(self).expect("a struct of texts is always JSON"))
     }
 
-    /// `None` where the text is none of [`Self::handle`]'s.
+    /// `None` if [`Self::handle`] did not write the text.
     pub(super) fn read(handle: &Handle) -> Option<Self> {
         serde_json::from_str(&handle.0).ok()
     }

@@ -156,9 +156,9 @@ fn task(task: &Members<'_>, wire: Wire) -> Result<Reply, Unreadable> {
 enum State {
     Unfinished,
     Completed,
-    /// With the line that tells the model what the agent waits for.
+    /// With a last line that asks the model for the agent's input.
     Interrupted(&'static str),
-    /// With the sentence for an agent that gives no reason.
+    /// With the sentence to use if the agent gives no reason.
     Failed(&'static str),
 }
 
@@ -197,7 +197,7 @@ impl Said {
         Self { text, files: files.into_files() }
     }
 
-    /// Whether it says nothing; a file is never without its line.
+    /// Whether there is no content; a file always has its line.
     fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
@@ -216,7 +216,7 @@ fn artifacts<'a>(task: &Members<'a>) -> Vec<Members<'a>> {
     artifacts.iter().filter_map(|artifact| Members::read(artifact.get()).ok()).collect()
 }
 
-/// `content` is what 0.3 over HTTP+JSON calls the parts of a message.
+/// 0.3 over HTTP+JSON calls the parts of a message `content`.
 fn parts_of<'a>(message: &Members<'a>) -> Option<Vec<&'a RawValue>> {
     array(message, "parts").or_else(|| array(message, "content"))
 }
@@ -278,13 +278,13 @@ fn unknown_part(size: usize) -> String {
     format!("[a part of an unknown kind, {} bytes: not passed on]", grouped(size))
 }
 
-/// A name or an address that must not look like more lines of the answer.
+/// A name or an address on one line, so that it cannot look like further lines of the answer.
 fn one_line(text: &str) -> String {
     const MAX: usize = 2048;
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX).collect()
 }
 
-/// The texts that say something, one below the other.
+/// The texts that are not empty, one below the other.
 fn lines(texts: &[&str]) -> String {
     texts.iter().filter(|text| !text.is_empty()).copied().collect::<Vec<_>>().join("\n")
 }

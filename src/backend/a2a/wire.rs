@@ -1,6 +1,6 @@
 //! The requests of the four wires (0.3 and 1.0, JSON-RPC and HTTP+JSON) and their envelopes.
 //!
-//! Must not: do IO, or read what is inside a result: `backend::a2a::result` does.
+//! Must not: do IO, or read the content of a result (`backend::a2a::result` does).
 
 use std::borrow::Cow;
 
@@ -23,11 +23,11 @@ use crate::{
     },
 };
 
-/// What is asked of an agent.
+/// A request to an agent.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Operation<'a> {
     Send(Message<'a>, Reply),
-    /// How a task stands.
+    /// The state of a task.
     GetTask(&'a str),
     /// The events of a task from now on.
     Subscribe(&'a str),
@@ -35,7 +35,7 @@ pub(super) enum Operation<'a> {
 }
 
 impl Operation<'_> {
-    /// Whether the agent does nothing but say how things stand.
+    /// Whether the agent only reports a state, and changes nothing.
     pub(super) fn only_reads(self) -> bool {
         matches!(self, Self::GetTask(_) | Self::Subscribe(_))
     }
@@ -46,19 +46,19 @@ impl Operation<'_> {
 pub(super) struct Message<'a> {
     pub text: &'a str,
     pub id: &'a str,
-    /// The conversation and the task that it goes on with.
+    /// The conversation and the task that it continues.
     pub context: Option<&'a str>,
     pub task: Option<&'a str>,
-    /// The trace that it belongs to; sent beside it.
+    /// Its trace, which is sent beside it.
     pub trace: Option<&'a Trace>,
 }
 
-/// How the agent is to reply to a message.
+/// How the agent should reply to a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reply {
     /// With events, as they happen.
     Stream,
-    /// When the task is done or waits.
+    /// With the task once it is done or waits.
     WhenDone,
     /// With a message, or with the task as soon as there is one.
     AtOnce,
@@ -72,10 +72,10 @@ pub(super) struct Request {
     pub body: Option<Bytes>,
 }
 
-/// The longest text of a peer's error that is passed on, in bytes.
+/// How much text of a peer's error is passed on, in bytes.
 const MAX_ERROR_TEXT: usize = 1024;
 
-/// The request that asks `operation` of the agent at `endpoint`; `id` is JSON-RPC's.
+/// The request for `operation` to the agent at `endpoint`; `id` is JSON-RPC's.
 pub(super) fn encode(endpoint: &Endpoint, operation: Operation<'_>, id: &str) -> Request {
     match endpoint.binding {
         A2aBinding::JsonRpc => {
@@ -192,7 +192,7 @@ fn send_1_0(sent: Message<'_>, reply: Reply, tenant: Option<String>) -> a2a::Sen
     a2a::SendMessageRequest { message, configuration, metadata: None, tenant }
 }
 
-/// `body` has what differs between the bindings.
+/// `body` has the members that differ between the bindings.
 fn send_0_3(mut body: Value, message: Message<'_>, reply: Reply) -> String {
     body["messageId"] = message.id.into();
     if let Some(context) = message.context {
@@ -213,7 +213,7 @@ fn text_of<T: Serialize + ?Sized>(value: &T) -> String {
 }
 
 impl Reply {
-    /// `None` where nobody asks.
+    /// `None` for a stream, which takes no such setting.
     pub(super) fn at_once(self) -> Option<bool> {
         match self {
             Self::Stream => None,
@@ -229,7 +229,7 @@ pub(super) fn decode(
     status: StatusCode,
     body: &[u8],
 ) -> Result<Box<RawValue>, Failure> {
-    // These two are about our headers and may repeat them.
+    // The text of these two may repeat the bridge's own headers, and with them a secret.
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return Err(http_refusal(status, None));
     }
@@ -249,23 +249,23 @@ pub(super) fn decode(
     }
     match (binding, members) {
         (A2aBinding::Grpc, _) => {
-            Err(Failure::Unreadable("the response is not one of gRPC".to_owned()))
+            Err(Failure::Unreadable("the response is not a gRPC response".to_owned()))
         }
         (A2aBinding::HttpJson, Ok(_)) => raw(text),
         (A2aBinding::JsonRpc, Ok(_)) => Err(Failure::Unreadable(
             "the JSON-RPC response has neither `result` nor `error`".to_owned(),
         )),
         (_, Err(error)) => {
-            Err(Failure::Unreadable(format!("the response is no JSON object ({error})")))
+            Err(Failure::Unreadable(format!("the response is not a JSON object ({error})")))
         }
     }
 }
 
-/// The result in one event of a stream, or the agent's refusal to go on.
+/// The result in one event of a stream, or the agent's refusal to continue.
 pub(super) fn decode_event(binding: A2aBinding, data: &str) -> Result<Box<RawValue>, Failure> {
     let refusal = match binding {
         A2aBinding::JsonRpc => None,
-        // Its events have a reader of their own.
+        // `grpc::Events` reads these.
         A2aBinding::Grpc => None,
         A2aBinding::HttpJson => Members::read(data).ok().and_then(|members| {
             let error = Members::read(present(&members, "error")?).ok()?;
@@ -275,7 +275,7 @@ pub(super) fn decode_event(binding: A2aBinding, data: &str) -> Result<Box<RawVal
     refusal.map_or_else(|| decode(binding, StatusCode::OK, data.as_bytes()), Err)
 }
 
-/// An error of HTTP+JSON, whose `code` is the status that the response would have had.
+/// An error event of HTTP+JSON. Its `code` is the HTTP status that an error response would have.
 fn refused_event(error: &Members<'_>) -> Failure {
     let status = error.get("code").and_then(|code| serde_json::from_str::<u16>(code.get()).ok());
     let status = status.and_then(|code| StatusCode::from_u16(code).ok());
@@ -294,8 +294,8 @@ fn reason(error: &Members<'_>) -> Option<i64> {
     reasons.filter_map(|reason| a2a::reason_to_error_code(&reason)).map(i64::from).next()
 }
 
-/// What a status means among the codes of JSON-RPC. Both bindings' "no such task" and "not
-/// cancelable" must look alike to the caller.
+/// The JSON-RPC code for a status: the caller must see "no such task" and "not cancelable" alike
+/// in both bindings.
 fn code_of(status: StatusCode) -> Option<i64> {
     match status {
         StatusCode::NOT_FOUND => Some(i64::from(error_code::TASK_NOT_FOUND)),
@@ -310,7 +310,7 @@ fn present<'a>(members: &Members<'a>, key: &str) -> Option<&'a str> {
 
 fn raw(text: &str) -> Result<Box<RawValue>, Failure> {
     RawValue::from_string(text.to_owned())
-        .map_err(|error| Failure::Unreadable(format!("the response is no JSON ({error})")))
+        .map_err(|error| Failure::Unreadable(format!("the response is not JSON ({error})")))
 }
 
 /// A JSON-RPC error, or the `google.rpc.Status` in an HTTP+JSON body.
@@ -322,8 +322,8 @@ fn refused(error: &Members<'_>, status: StatusCode) -> Failure {
     Failure::Refused { code, status, text: cut(&format!("A2A error {code_text}: {message}")) }
 }
 
-/// An HTTP status that is no success, with the message that A2A 1.0 (`error.message`), A2A 0.3
-/// (`message`) or a common framework (`detail`) put into its body.
+/// An HTTP status other than a success, with the message in its body: A2A 1.0 has it in
+/// `error.message`, A2A 0.3 in `message`, common frameworks in `detail`.
 fn http_refusal(status: StatusCode, body: Option<Members<'_>>) -> Failure {
     let error = body.as_ref().and_then(|body| Members::read(body.get("error")?.get()).ok());
     let code = error.and_then(|error| reason(&error)).or_else(|| code_of(status));

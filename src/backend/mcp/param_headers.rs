@@ -1,5 +1,5 @@
-//! Arguments that go along as HTTP headers, where an MCP server's `inputSchema` marks them with
-//! `x-mcp-header` (2026-07-28, Streamable HTTP: Custom Headers from Tool Parameters).
+//! Arguments that the bridge repeats as HTTP headers, because an MCP server's `inputSchema` marks
+//! them with `x-mcp-header` (2026-07-28, Streamable HTTP: Custom Headers from Tool Parameters).
 //!
 //! Must not: change an argument, or let one become more than the value of its header.
 
@@ -14,28 +14,28 @@ use crate::model::{
 };
 
 const MARK: &str = "x-mcp-header";
-/// What stands before the mark in the header's name.
+/// Precedes the mark in the header's name.
 const PREFIX: &str = "Mcp-Param-";
-/// What stands around a value that is no plain text.
+/// Encloses a value that is not plain text.
 const SENTINEL: (&str, &str) = ("=?base64?", "?=");
-/// The integers that JavaScript has, and headers may have, go from its negative to this.
+/// The largest integer of JavaScript, and so of a header; the smallest is its negative.
 const MAX_INTEGER: i64 = (1 << 53) - 1;
 
-/// The arguments of one tool that go along as headers.
+/// The arguments of one tool that are repeated as headers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ParamHeaders(Vec<Mark>);
 
 #[derive(Debug, PartialEq, Eq)]
 struct Mark {
-    /// The names of the properties that lead to it.
+    /// The names of the properties on the way to the argument.
     path: Vec<String>,
     header: String,
 }
 
 impl ParamHeaders {
-    /// The marks of `tool`, a whole `Tool` object that `limits` has passed. The error says which of
-    /// them no client may follow, so that the tool is not to be offered, in words that follow its
-    /// name.
+    /// The marks of `tool`, a whole `Tool` object that `limits` has passed. The error names a mark
+    /// that no client may follow, in words that continue a sentence with the tool's name. Such a
+    /// tool must not be offered.
     pub fn of(tool: &str) -> Result<Self, String> {
         let mut search = Search::default();
         let schema = Members::read(tool).ok().and_then(|tool| tool.get("inputSchema"));
@@ -45,13 +45,13 @@ impl ParamHeaders {
         Ok(Self(search.found))
     }
 
-    /// Whether no argument goes along.
+    /// Whether no argument is marked.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// The headers of a call with these `arguments`, each a name and a value. An argument that is
-    /// `null` or not there has none. The error is the answer for the model.
+    /// `null` or absent has none. The error is the answer for the model.
     pub fn headers(&self, arguments: &RawValue) -> Result<Vec<(String, String)>, String> {
         let mut headers = Vec::new();
         for Mark { path, header } in &self.0 {
@@ -66,7 +66,7 @@ impl ParamHeaders {
     }
 }
 
-/// The member `key` of an object: of several, the last one, which is what most readers take.
+/// The member `key` of an object. Of duplicates it is the last one, as most readers use that.
 fn last_member<'a>(object: &'a RawValue, key: &String) -> Option<&'a RawValue> {
     let members = Members::read(object.get()).ok()?;
     members.0.iter().rev().find(|(name, _)| name == key).map(|(_, value)| *value)
@@ -89,7 +89,7 @@ fn text(value: &RawValue) -> Result<Option<String>, &'static str> {
     }))
 }
 
-/// An integer, however JSON has it written.
+/// An integer in any notation of JSON, such as `1e3`.
 fn integer(json: &str) -> Option<i64> {
     let number = match json.parse::<i64>() {
         Ok(number) => number,
@@ -103,7 +103,7 @@ fn integer(json: &str) -> Option<i64> {
     (-MAX_INTEGER..=MAX_INTEGER).contains(&number).then_some(number)
 }
 
-/// A value as a header may have it: as it is where that is plain, else in Base64.
+/// A value in the form for a header: unchanged if it is plain text, else in Base64.
 fn encoded(text: String) -> String {
     let is_visible = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     let is_padded = text.starts_with(' ') || text.ends_with(' ');
@@ -115,17 +115,17 @@ fn encoded(text: String) -> String {
     }
 }
 
-/// The marks of one schema, in the order in which they stand.
+/// Searches a schema for marks, in their order.
 #[derive(Default)]
 struct Search {
     path: Vec<String>,
     found: Vec<Mark>,
-    /// In lower case, as the case of a header's name means nothing.
+    /// In lower case, as names of headers are compared without case.
     headers: HashSet<String>,
 }
 
 impl Search {
-    /// Looks through a schema. `on_way`: only names of properties lead to it.
+    /// Searches a schema. `on_way`: only `properties` are on the way to it.
     fn schema(&mut self, schema: &RawValue, on_way: bool) -> Result<(), String> {
         let json = schema.get();
         if !may_mark(json) {
@@ -140,7 +140,7 @@ impl Search {
         }
         for (keyword, value) in &members.0 {
             match keyword.as_ref() {
-                // These hold values, and no schemas.
+                // These contain values, not schemas.
                 MARK | "const" | "default" | "enum" | "examples" => {}
                 "properties" => self.named(value, on_way)?,
                 "$defs" | "definitions" | "dependentSchemas" | "patternProperties" => {
@@ -152,7 +152,7 @@ impl Search {
         Ok(())
     }
 
-    /// Looks through schemas that have names.
+    /// Searches a map of schemas by name.
     fn named(&mut self, schemas: &RawValue, on_way: bool) -> Result<(), String> {
         let Ok(schemas) = Members::read(schemas.get()) else { return Ok(()) };
         for (name, schema) in &schemas.0 {
@@ -187,12 +187,12 @@ impl Search {
     }
 }
 
-/// Whether a mark may be in this text: an escape may stand for a letter of it.
+/// Whether this text may contain a mark. A backslash may escape a letter of it.
 fn may_mark(json: &str) -> bool {
     json.contains(MARK) || json.contains('\\')
 }
 
-/// Whether a property is of one of the three types that may be marked, or may be null beside.
+/// Whether a property has one of the three types that may be marked, with or without null.
 fn is_primitive(kind: Option<&RawValue>) -> bool {
     let Some(kind) = kind else { return false };
     let is_one = |kind: &&str| matches!(*kind, "string" | "integer" | "boolean");

@@ -18,19 +18,19 @@ use crate::model::{
     json::{Elements, Members},
 };
 
-/// What is told of a failure that the tool does not describe.
+/// The error text for a failure that the tool does not describe.
 const NO_MESSAGE: &str = "the tool failed and gave no message";
 
-/// The result is not what the protocol says a `CallToolResult` is.
+/// The result is not a `CallToolResult` of the protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the tool's result is unreadable: {0}")]
 pub struct Unreadable(&'static str);
 
-/// The answer that `result`, a `CallToolResult` of any revision, stands for.
+/// Converts `result`, a `CallToolResult` of any revision, into an answer.
 ///
-/// Text blocks are joined with a newline; without any, it is the JSON text of `structuredContent`.
-/// An image, a sound or a blob becomes a file; a line of its own names it, and every block that
-/// can be neither.
+/// Its text is the text blocks, joined with a newline; without any, the JSON text of
+/// `structuredContent`. An image, a sound or a blob becomes a file. Each file, and each block that
+/// becomes neither text nor a file, is named in a line of its own.
 pub fn from_mcp(result: &RawValue) -> Result<Answer, Unreadable> {
     let result = Members::read(result.get()).ok().ok_or(Unreadable("it is not a JSON object"))?;
     let blocks = match result.get("content").filter(|content| content.get() != "null") {
@@ -48,7 +48,7 @@ pub fn from_mcp(result: &RawValue) -> Result<Answer, Unreadable> {
         blocks.into_iter().map(|block| Block::read(block, &mut files)).collect();
     let has_text = blocks.iter().any(|block| matches!(block, Block::Text(_)));
     let mut lines: Vec<String> = blocks.into_iter().map(Block::into_line).collect();
-    // A server that gives both repeats the structure in a text block for the model.
+    // A server that gives both repeats the structured content in a text block for the model.
     if let Some(structured) = structured.filter(|_| !has_text) {
         lines.push(structured.get().to_owned());
     }
@@ -65,7 +65,7 @@ pub fn from_mcp(result: &RawValue) -> Result<Answer, Unreadable> {
 enum Block {
     /// Text of the tool, of an embedded resource, or a linked resource's URI.
     Text(String),
-    /// A file, or what cannot be put into text, described.
+    /// The line that describes a file, or a block that cannot become text.
     Other(String),
 }
 
@@ -113,7 +113,7 @@ impl Block {
         }
     }
 
-    /// `holder` is what carries the `mimeType` of `base64`.
+    /// `holder` has the `mimeType` of `base64`.
     fn file(
         kind: &str,
         name: Option<&str>,
@@ -139,8 +139,8 @@ impl Block {
     }
 }
 
-/// `kind`, followed by the holder's `mimeType` if it has one. Both come from the server and stand
-/// in a line of ours, so neither may break out of it.
+/// `kind`, followed by the holder's `mimeType` if it has one. Both come from the server, and must
+/// not break out of the bridge's line.
 fn with_mime_type(kind: &str, holder: &Members<'_>) -> String {
     let mut what = one_line(kind);
     if let Some(mime_type) = text(holder, "mimeType") {
@@ -187,7 +187,7 @@ impl<'de> Deserialize<'de> for Lossy<'de> {
     }
 }
 
-/// To look for what is no UTF-8 takes far longer than to see that there is none.
+/// Checks first whether all is UTF-8, which is far faster than the search for invalid bytes.
 fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }

@@ -21,6 +21,7 @@ use crate::{
         peer::{Dial, PeerError, PeerErrorKind, Verdict},
         program::{self, hiding},
     },
+    cli::check::command_line,
     config::{
         A2a, Action, Backend, CardSource, ClientCredentials, Config, Credential, Mcp, Program,
         Target, Upstream,
@@ -274,8 +275,7 @@ fn failed(check: &mut Check, error: &PeerError, cure: String, pass: Pass) {
 fn server_cure(server: &Mcp) -> String {
     match server {
         Mcp::Stdio(program) => {
-            let args = program.args.iter().map(|arg| format!(" {arg}"));
-            let line: String = std::iter::once(program.command.clone()).chain(args).collect();
+            let line = command_line(program);
             format!(
                 "run it by hand, with no more of the environment than PATH, HOME, LANG, TMPDIR and \
                  `env`, and read what it says (a first start may have to download it): {line}"
@@ -309,10 +309,10 @@ pub(super) async fn upstream(check: &mut Check, context: &Context, config: &Conf
         check.begin("auth");
         match (credential, workspace) {
             (Credential::Passthrough, _) => {
-                check.ok(format!("`{key}`: every app shows its own, so there is none to try"));
+                check.ok(format!("`{key}`: each app sends its own, so there is none to check"));
             }
             (Credential::Own(_) | Credential::Oauth(_), None) => check.warn(
-                format!("`{key}` was not tried, as no workspace is configured"),
+                format!("`{key}` was not checked, as no workspace is configured"),
                 "write `upstream.workspace`",
             ),
             (Credential::Own(_) | Credential::Oauth(_), Some(workspace)) => {
@@ -322,7 +322,8 @@ pub(super) async fn upstream(check: &mut Check, context: &Context, config: &Conf
                 context.mantyxes.borrow_mut().push(Arc::clone(&mantyx));
                 match mantyx.own() {
                     Some(authority) => models(check, &mantyx, workspace, &key, &authority).await,
-                    None => check.fail(format!("`{key}` fits into no header"), "see its value"),
+                    None => check
+                        .fail(format!("`{key}` is no valid value of a header"), "see its value"),
                 }
             }
         }
@@ -375,7 +376,7 @@ async fn models(
                     check.ok(format!("`{key}` is good; workspace {workspace} has {count} models"));
                 }
                 Err(_) => check.fail(
-                    "what answers is not MANTYX: it gives no list of models",
+                    "the server is not MANTYX: it gives no list of models",
                     "correct `upstream.base_url`",
                 ),
             }
@@ -386,7 +387,7 @@ async fn models(
         ),
         // A token may be valid for runs without the right to list models.
         StatusCode::FORBIDDEN => check.warn(
-            format!("{answered}: the credential is known, and may not do this"),
+            format!("{answered}: the credential is valid, but may not do this"),
             "give it the scopes models:read and runs:write, or use a key of the Developer API",
         ),
         StatusCode::NOT_FOUND => check.fail(

@@ -75,7 +75,7 @@ async fn dns(
         Host::Domain(name) => name,
     };
     check.begin("dns");
-    let cure = || format!("correct the host in {key}, or what this machine asks for names");
+    let cure = || format!("correct the host in {key}, or this machine's DNS settings");
     let finding = match timeout(PATIENCE, lookup_host((name, port))).await {
         Ok(Ok(found)) => {
             let found: Vec<SocketAddr> = found.collect();

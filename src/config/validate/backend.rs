@@ -13,7 +13,7 @@ use crate::{
         document::{Kind, NodeId},
         error::did_you_mean,
         file_format::File,
-        scalars::{Count, DurationText, PendingAfter, PinWord, UnavailableWord},
+        scalars::{Count, DurationText, PendingAfter},
         value::format_duration,
     },
     model::{approval::Policy, ids::BackendName, pending},
@@ -32,14 +32,14 @@ pub(super) struct Backends {
 /// The keys that every kind of backend has.
 pub(super) struct Common<'s> {
     pub required: Option<&'s At<bool>>,
-    pub on_unavailable: Option<&'s At<UnavailableWord>>,
+    pub on_unavailable: Option<&'s At<OnUnavailable>>,
     pub refresh: Option<&'s At<DurationText>>,
     pub call_timeout: Option<&'s At<DurationText>>,
     pub pending_after: Option<&'s At<PendingAfter>>,
     pub default_pending: Option<Duration>,
     pub concurrency: Option<&'s At<Count>>,
     pub default_concurrency: usize,
-    pub pin: Option<&'s At<PinWord>>,
+    pub pin: Option<&'s At<Pin>>,
     pub default_pin: Pin,
 }
 
@@ -191,15 +191,13 @@ impl Validator<'_> {
             target,
             naming,
             required: common.required.is_some_and(|at| at.value),
-            on_unavailable: common
-                .on_unavailable
-                .map_or(OnUnavailable::Stale, |at| at.value.into()),
+            on_unavailable: common.on_unavailable.map_or(OnUnavailable::Stale, |at| at.value),
             refresh: self.refresh_interval(common.refresh).unwrap_or(inherited.refresh),
             call_timeout: self.backend_call_timeout(common, pending_after.is_some(), inherited),
             pending_after,
             concurrency: common.concurrency.map_or(common.default_concurrency, |at| at.value.0),
             trust_annotations: false,
-            pin: common.pin.map_or(common.default_pin, |at| at.value.into()),
+            pin: common.pin.map_or(common.default_pin, |at| at.value),
             approve: Policy::default(),
         }
     }
@@ -243,26 +241,5 @@ impl Validator<'_> {
             self.warn(at.node, "this is longer than calls.timeout, which ends the call first");
         }
         timeout
-    }
-}
-
-impl From<UnavailableWord> for OnUnavailable {
-    fn from(word: UnavailableWord) -> Self {
-        match word {
-            UnavailableWord::Stub => Self::Stub,
-            UnavailableWord::Stale => Self::Stale,
-            UnavailableWord::Omit => Self::Omit,
-            UnavailableWord::Fail => Self::Fail,
-        }
-    }
-}
-
-impl From<PinWord> for Pin {
-    fn from(word: PinWord) -> Self {
-        match word {
-            PinWord::Off => Self::Off,
-            PinWord::Warn => Self::Warn,
-            PinWord::Enforce => Self::Enforce,
-        }
     }
 }

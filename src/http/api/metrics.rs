@@ -81,13 +81,14 @@ fn backends(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
         known.iter().map(|(name, backend, known)| ([("backend", name.as_str())], *backend, known))
     };
 
-    let mut metric = page.gauges("backend_state", "1 for the state that the backend is in")?;
+    let mut metric =
+        page.gauges("backend_state", "1 for the backend's present state, 0 for the others")?;
     let phases = Phase::ALL.map(Phase::as_str);
     for (labels, _, known) in each() {
         metric.one_of(&labels, &phases, known.phase.as_str())?;
     }
     let mut metric =
-        page.gauges("backend_breaker", "1 for the state that the backend's breaker is in")?;
+        page.gauges("backend_breaker", "1 for the present state of its circuit breaker")?;
     for (labels, backend, _) in each() {
         metric.one_of(&labels, &Look::WORDS, backend.breaker().as_str())?;
     }
@@ -96,24 +97,23 @@ fn backends(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
         let tools = known.catalog.as_ref().map_or(0, |catalog| catalog.tool_count());
         metric.set(&labels, count(tools))?;
     }
-    let mut metric = page
-        .gauges("backend_last_refresh_timestamp_seconds", "When the catalog was last read whole")?;
+    let mut metric =
+        page.gauges("backend_last_refresh_timestamp_seconds", "Time of the last complete refresh")?;
     for (labels, _, known) in each() {
         if let Some(at) = known.last_refresh {
             metric.set(&labels, timestamp(at))?;
         }
     }
-    let mut metric = page.counters("backend_failures", "Refreshes and connections that failed")?;
+    let mut metric = page.counters("backend_failures", "Failed refreshes and connections")?;
     for (labels, _, known) in each() {
         metric.count(&labels, known.failures)?;
     }
-    let mut metric =
-        page.counters("backend_reconnects", "Connections that were made after the first")?;
+    let mut metric = page.counters("backend_reconnects", "Connections after the first")?;
     for (labels, _, known) in each() {
         metric.count(&labels, known.connections.saturating_sub(1))?;
     }
     let mut metric =
-        page.counters("backend_tool_changes", "Tools that were found to be other than accepted")?;
+        page.counters("backend_tool_changes", "Tools that differ from what was accepted")?;
     for (labels, _, known) in each() {
         metric.count(&labels, known.changes)?;
     }
@@ -130,20 +130,22 @@ fn calls(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
     let handles = runs.calls.backends.handles();
     let handles: Vec<(&str, &BackendHandle)> =
         handles.iter().map(|(name, backend)| (name.as_str(), backend.as_ref())).collect();
-    let mut metric = page.counters("calls", "Calls that have ended, by how")?;
+    let mut metric = page.counters("calls", "Calls that have ended, by outcome")?;
     for (name, backend) in &handles {
         by_backend(&mut metric, name, &backend.metrics().ended)?;
     }
-    let mut metric =
-        page.histograms("call_duration_seconds", "What calls took, a turn included, a person not")?;
+    let mut metric = page.histograms(
+        "call_duration_seconds",
+        "Duration of calls, with the wait for a permit, without that for a person",
+    )?;
     for (name, backend) in &handles {
         metric.times(&[("backend", name)], &backend.metrics().duration)?;
     }
-    let mut metric = page.histograms("call_turn_seconds", "How long calls waited for a turn")?;
+    let mut metric = page.histograms("call_turn_seconds", "Time that calls waited for a permit")?;
     for (name, backend) in &handles {
         metric.times(&[("backend", name)], &backend.metrics().turn)?;
     }
-    let mut metric = page.gauges("calls_in_flight", "Calls that wait for a turn or run")?;
+    let mut metric = page.gauges("calls_in_flight", "Calls that wait for a permit or run")?;
     for (name, backend) in &handles {
         metric.set(&[("backend", name)], count(backend.in_flight()))?;
     }
@@ -156,7 +158,7 @@ fn approvals(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
     let approvals = &runs.calls.approvals;
     let waiting = count(approvals.waiting(None));
     page.gauge("approvals_waiting", "Calls that wait for a person", waiting)?;
-    page.by_label("approvals", "Questions to people that have ended, by how", &approvals.ended)
+    page.by_label("approvals", "Questions to people that have ended, by outcome", &approvals.ended)
 }
 
 fn by_backend<L: metrics::Label>(
@@ -174,10 +176,10 @@ fn of_runs(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
     let counted = runs.metrics();
     page.gauge("runs_driven", "Runs that are driven now", count(runs.driven()))?;
     page.counter("runs_started", "Runs that the bridge began to drive", counted.started.get())?;
-    page.by_label("runs_ended", "Runs that are not driven any more, by why", &counted.ended)?;
+    page.by_label("runs_ended", "Runs that are not driven any more, by outcome", &counted.ended)?;
     page.counter(
         "run_stream_reconnects",
-        "Streams of runs that were opened anew",
+        "Streams of runs that broke and were opened again",
         counted.reconnects.get(),
     )?;
     // Read in this order: a stream that closes meanwhile was opened before, so the difference is
@@ -196,7 +198,11 @@ fn of_runs(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
 
 fn posts(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
     let counted = runs.upstream().posts();
-    page.by_label("result_posts", "Attempts to post a result, by the answer", &counted.answered)?;
+    page.by_label(
+        "result_posts",
+        "Attempts to post a result, by the status of the answer",
+        &counted.answered,
+    )?;
     page.counter(
         "result_post_retries",
         "Attempts after the first for a result",
@@ -204,12 +210,12 @@ fn posts(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
     )?;
     page.counter(
         "results_undelivered",
-        "Results that MANTYX refused or that did not get through",
+        "Results that MANTYX refused, or that could not be delivered",
         counted.failed.get(),
     )?;
     page.histogram(
         "result_post_wait_seconds",
-        "How long attempts were held back for MANTYX's rate limit",
+        "Time that attempts waited for MANTYX's rate limit",
         &counted.held_back,
     )?;
     let Some(reachable) = runs.upstream().health().reachable else { return Ok(()) };
@@ -219,7 +225,7 @@ fn posts(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
 
 fn of_requests(page: &mut Page<'_>, requests: &Requests) -> fmt::Result {
     let route = metrics::RouteKind::NAME;
-    let mut metric = page.counters("requests", "Requests that were answered, by the status")?;
+    let mut metric = page.counters("requests", "Answered requests, by status")?;
     for (kind, counted) in requests.by_route.iter() {
         for (status, counter) in counted.answered.iter() {
             let labels = [(route, kind.as_str()), (metrics::Answered::NAME, status.as_str())];
@@ -231,17 +237,17 @@ fn of_requests(page: &mut Page<'_>, requests: &Requests) -> fmt::Result {
     for (kind, counted) in requests.by_route.iter() {
         metric.times(&[(route, kind.as_str())], &counted.duration)?;
     }
-    page.by_label("refused_requests", "Requests that were refused", &requests.refused)?;
+    page.by_label("refused_requests", "Refused requests", &requests.refused)?;
     connections(page, &requests.connections)
 }
 
 fn connections(page: &mut Page<'_>, counted: &Connections) -> fmt::Result {
     let way = metrics::Way::NAME;
-    let mut metric = page.counters("connections", "Connections that came in")?;
+    let mut metric = page.counters("connections", "Accepted connections")?;
     for (kind, counted) in counted.by_way.iter() {
         metric.count(&[(way, kind.as_str())], counted.opened.get())?;
     }
-    let mut metric = page.gauges("connections_open", "Connections that are open now")?;
+    let mut metric = page.gauges("connections_open", "Open connections")?;
     for (kind, counted) in counted.by_way.iter() {
         // Read in this order: a connection that closes meanwhile was opened before.
         let closed = counted.closed.get();
@@ -249,13 +255,13 @@ fn connections(page: &mut Page<'_>, counted: &Connections) -> fmt::Result {
         metric.set(&[(way, kind.as_str())], as_f64(open))?;
     }
     let mut metric =
-        page.counters("connections_evicted", "Unused connections that were closed to make room")?;
+        page.counters("connections_evicted", "Unused connections that were closed for new ones")?;
     for (kind, counted) in counted.by_way.iter() {
         metric.count(&[(way, kind.as_str())], counted.evicted.get())?;
     }
     page.by_label(
         "tls_handshakes_failed",
-        "TLS handshakes that failed, by why",
+        "Failed TLS handshakes, by reason",
         &counted.handshakes_failed,
     )
 }
@@ -264,7 +270,7 @@ fn connections(page: &mut Page<'_>, counted: &Connections) -> fmt::Result {
 fn certificate(page: &mut Page<'_>, tls: Option<&Tls>) -> fmt::Result {
     let Some(tls) = tls else { return Ok(()) };
     let until = timestamp(tls.health().settings.facts.not_after);
-    page.gauge("tls_certificate_end_timestamp_seconds", "When the certificate ends", until)
+    page.gauge("tls_certificate_end_timestamp_seconds", "Expiry of the certificate", until)
 }
 
 fn journal(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
@@ -273,7 +279,7 @@ fn journal(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
     let writable = if health.error.is_none() { 1.0 } else { 0.0 };
     page.gauge(
         "journal_writable",
-        "0 while it cannot be written, and no calls are made",
+        "0 while it cannot be written; no calls are made then",
         writable,
     )?;
     page.histogram(
@@ -283,22 +289,26 @@ fn journal(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
     )?;
     page.counter(
         "journal_errors",
-        "Writes, and attempts to open the file again, that failed",
+        "Failed writes, and failed attempts to open the file again",
         counted.errors.get(),
     )
 }
 
 fn audit(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
     let Some(health) = runs.calls.audit.as_deref().map(Audit::health) else { return Ok(()) };
-    page.counter("audit_lines", "Lines of the audit log that were written", health.written)?;
-    page.counter("audit_lines_lost", "Lines that could not be kept until then", health.lost)?;
+    page.counter("audit_lines", "Lines of the audit log on disk", health.written)?;
+    page.counter(
+        "audit_lines_lost",
+        "Lines lost because the disk did not accept them in time",
+        health.lost,
+    )?;
     let writable = if health.error.is_none() { 1.0 } else { 0.0 };
     page.gauge("audit_writable", "0 while the audit log cannot be written", writable)
 }
 
 fn spans(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
     let Some(counted) = runs.traces().counted() else { return Ok(()) };
-    page.counter("spans_exported", "Spans that the collector took", counted.exported.get())?;
+    page.counter("spans_exported", "Spans that the collector accepted", counted.exported.get())?;
     page.by_label("spans_dropped", "Spans that reached no collector", &counted.dropped)
 }
 
@@ -308,7 +318,7 @@ fn of_process(page: &mut Page<'_>, started: Option<SystemTime>) -> fmt::Result {
     let fds = process::open_fds().map(count);
     let threads = process::threads().map(count);
     for (name, help, value) in [
-        ("process_start_time_seconds", "When the process was started", started),
+        ("process_start_time_seconds", "Start of the process", started),
         ("process_resident_memory_bytes", "Resident memory", resident),
         ("process_open_fds", "Open file descriptors", fds),
         ("process_threads", "Threads", threads),

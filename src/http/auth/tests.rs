@@ -1,20 +1,23 @@
 //! The matrix of names, origins and tokens.
 
 use super::*;
-use crate::model::{ids::AppName, san::San};
+use crate::model::san::San;
 
 fn app(name: &str, token: &str) -> App {
-    App {
-        name: AppName::from(name),
-        token: Some(TokenHash::of(token.as_bytes())),
-        users: Vec::new(),
-        certificate: None,
-        rights: Arc::default(),
-        max_concurrent_calls: None,
-        approves: false,
-        rate: None,
-        credential: None,
-    }
+    App { token: Some(TokenHash::of(token.as_bytes())), ..App::named(name) }
+}
+
+fn settings(apps: &[App]) -> Arc<Settings> {
+    let second = Duration::from_secs(1);
+    let limits =
+        crate::config::Calls { timeout: second, pending_timeout: second, max_concurrent: 1 };
+    Arc::new(Settings::new(limits, apps.to_vec(), None))
+}
+
+/// An authenticator of `apps`, and what a reload replaces.
+fn knows(auth: Auth, apps: &[App]) -> (Authenticator, watch::Sender<Arc<Settings>>) {
+    let (reload, read) = watch::channel(settings(apps));
+    (Authenticator::new(auth, operator(), read, hosts()), reload)
 }
 
 fn hosts() -> Hosts {
@@ -26,8 +29,7 @@ fn operator() -> TokenHash {
 }
 
 fn authenticator(auth: Auth) -> Authenticator {
-    let apps = vec![app("billing", "t0ken-one"), app("hr", "t0ken-two")];
-    Authenticator::new(auth, operator(), &apps, hosts())
+    knows(auth, &[app("billing", "t0ken-one"), app("hr", "t0ken-two")]).0
 }
 
 fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
@@ -156,7 +158,7 @@ fn a_refusal_is_counted_by_the_code_that_its_sender_reads() {
 fn a_user_is_its_app_on_a_unix_socket() {
     let mut apps = vec![app("billing", "t0ken-one"), app("hr", "t0ken-two")];
     apps[1].users = vec![1000, 1001];
-    let authenticator = Authenticator::new(Auth::Token, operator(), &apps, hosts());
+    let (authenticator, _) = knows(Auth::Token, &apps);
     let by = |uid: Option<u32>, pairs: &[(&str, &str)]| {
         let peer = uid.map(|uid| crate::http::client_info::Process { uid, pid: Some(7) });
         let found = authenticator.identify(&headers(pairs), &ClientInfo::Unix { peer });
@@ -197,27 +199,29 @@ async fn an_app_sends_no_more_than_it_may() {
     use crate::config::Rate;
     let mut apps = vec![app("billing", "t0ken-one"), app("hr", "t0ken-two")];
     apps[0].rate = Some(Rate { per_second: 10.0, burst: 20.0 });
-    let authenticator = Authenticator::new(Auth::Token, operator(), &apps, hosts());
+    let (authenticator, reload) = knows(Auth::Token, &apps);
     let went = |app: &App| (0..100).filter(|_| authenticator.check_rate(app).is_ok()).count();
     assert_eq!((went(&apps[0]), went(&apps[1])), (20, 100));
     tokio::time::advance(Duration::from_secs(1)).await;
     assert_eq!(went(&apps[0]), 10);
     // A reload gives nothing, and takes away what is no app any more.
-    authenticator.set_apps(&apps);
+    reload.send_replace(settings(&apps));
     assert_eq!(went(&apps[0]), 0);
-    authenticator.set_apps(&apps[1..]);
-    assert!(authenticator.left.lock().is_empty());
+    apps[1].rate = apps[0].rate;
+    reload.send_replace(settings(&apps[1..]));
+    assert_eq!(went(&apps[1]), 20);
+    assert_eq!(authenticator.left.lock().keys().collect::<Vec<_>>(), [&apps[1].name]);
 }
 
 /// `billing` has a token, `hr` a certificate, `ops` both.
-fn certified() -> Authenticator {
+fn certified() -> (Authenticator, watch::Sender<Arc<Settings>>) {
     let named = |name: &str| Some(vec![San::parse(name).unwrap()]);
     let apps = vec![
         app("billing", "t0ken-one"),
         App { token: None, certificate: named("spiffe://acme/hr"), ..app("hr", "") },
         App { certificate: named("ops.acme"), ..app("ops", "t0ken-ops") },
     ];
-    Authenticator::new(Auth::Token, operator(), &apps, hosts())
+    knows(Auth::Token, &apps)
 }
 
 /// A connection that was made with a certificate of these names.
@@ -241,7 +245,7 @@ fn known(
 
 #[test]
 fn a_certificate_says_who_it_is() {
-    let authenticator = certified();
+    let (authenticator, _) = certified();
     let hr = with_certificate(&["other.acme", "spiffe://acme/hr"]);
     known(&authenticator, &hr, None, Ok("hr"));
     known(&authenticator, &hr, Some("a key of MANTYX"), Ok("hr"));
@@ -253,7 +257,7 @@ fn a_certificate_says_who_it_is() {
 
 #[test]
 fn a_certificate_that_is_nobodys_needs_a_token() {
-    let authenticator = certified();
+    let (authenticator, _) = certified();
     for names in [&["acme/hr", "SPIFFE://acme/hr", "ops.acme.evil"][..], &[]] {
         let other = with_certificate(names);
         known(&authenticator, &other, None, Err(Refusal::NoToken));
@@ -267,8 +271,8 @@ fn a_certificate_that_is_nobodys_needs_a_token() {
 
 #[test]
 fn what_is_taken_from_the_list_is_taken_at_once() {
-    let (authenticator, hr) = (certified(), with_certificate(&["spiffe://acme/hr"]));
+    let ((authenticator, reload), hr) = (certified(), with_certificate(&["spiffe://acme/hr"]));
     known(&authenticator, &hr, None, Ok("hr"));
-    authenticator.set_apps(&[app("billing", "t0ken-one")]);
+    reload.send_replace(settings(&[app("billing", "t0ken-one")]));
     known(&authenticator, &hr, None, Err(Refusal::NoToken));
 }

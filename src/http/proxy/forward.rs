@@ -3,17 +3,10 @@
 //!
 //! Must not: read a body into memory.
 
-use std::{
-    error::Error,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::{error::Error, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, header, request::Parts};
-use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
@@ -118,8 +111,8 @@ impl<'a> Outgoing<'a> {
         }
         let (runs, app) = (Arc::clone(self.runs), Arc::clone(&self.caller.app));
         let resource = self.resource.clone();
-        let judge = move || may_still(&runs, &app, &resource).map(drop);
-        let body = reqwest::Body::wrap(Judged { body: Paced::new(body), judge });
+        let check = move || may_still(&runs, &app, &resource).map(drop);
+        let body = reqwest::Body::wrap(Paced::with_check(body, check));
         let body = Mutex::new(Some(body));
         let fill = |request: RequestBuilder| {
             let body = body.lock().take();
@@ -332,37 +325,6 @@ fn others(runs: &Runs, app: &App, resource: &Resource) -> Option<Thing> {
 fn may_still(runs: &Runs, app: &App, resource: &Resource) -> Result<Arc<App>, ReadError> {
     let app = runs.calls.still(app).ok_or(ReadError::NotLetIn)?;
     others(runs, &app, resource).map_or(Ok(app), |_| Err(ReadError::NotFound))
-}
-
-/// A body on its way to MANTYX, which breaks off once `judge` refuses it. The request then has no
-/// effect, as MANTYX never gets the end of the body.
-struct Judged<J> {
-    body: Paced<Incoming>,
-    judge: J,
-}
-
-impl<J: Fn() -> Result<(), ReadError> + Unpin> http_body::Body for Judged<J> {
-    type Data = Bytes;
-    type Error = ReadError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, ReadError>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        match (self.judge)() {
-            Ok(()) => Poll::Ready(frame),
-            Err(refusal) => Poll::Ready(Some(Err(refusal))),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }
 
 /// The headers of MANTYX's answer that apps get.

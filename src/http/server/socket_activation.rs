@@ -70,17 +70,14 @@ fn one(given: &mut ListenFd, at: usize) -> Result<ActivatedSocket, ActivationErr
     Err(ActivationError::NoListener(fd))
 }
 
-/// Refuses sockets that other machines can reach, unless the bridge can authenticate every caller
-/// (`known`) and the connection is encrypted.
-pub fn check(handed: &[ActivatedSocket], known: bool) -> Result<(), ActivationError> {
+/// Refuses sockets that other machines can reach, for a bridge without TLS or without
+/// authentication.
+pub fn refuse_open(handed: &[ActivatedSocket]) -> Result<(), ActivationError> {
     let open = handed.iter().find_map(|socket| match socket {
         ActivatedSocket::Tcp(_, address) if !address.ip().is_loopback() => Some(*address),
         ActivatedSocket::Tcp(..) | ActivatedSocket::Unix(_) => None,
     });
-    match open {
-        Some(address) if !known => Err(ActivationError::Open(address)),
-        _ => Ok(()),
-    }
+    open.map_or(Ok(()), |address| Err(ActivationError::Open(address)))
 }
 
 /// Refuses a socket that does not listen: with `Accept=yes`, systemd hands over a single

@@ -1,6 +1,6 @@
-// The status page: draws what the bridge's API says, and follows /v1/events.
+// The status page: draws the data of the bridge's API, and follows /v1/events.
 //
-// Text of others reaches the page by `textContent` alone, never as markup.
+// Text of apps and backends reaches the page only by `textContent`, never as markup.
 "use strict";
 
 const SHOWN = 100;
@@ -15,7 +15,7 @@ function make(tag, kind, ...children) {
   return element;
 }
 
-/** A cell; its label is shown where there is no room for columns. */
+/** A table cell. Its label is shown if there is no room for columns. */
 function cell(label, content, kind) {
   const made = make("td", kind, content);
   if (label) made.dataset.label = label;
@@ -54,9 +54,9 @@ function took(ms) {
 }
 
 /**
- * Puts elements into a place. What stands there already stays: a click that is under way is not lost,
- * and what somebody opened to read it stays open. `says` is what an element was made of, where a
- * person changes the element itself.
+ * Puts elements into a place. Elements that have not changed stay in the document: so no click is
+ * lost, and details that a person opened stay open. `says` identifies the data of an element that a
+ * person changes (opens, types into).
  */
 function put(place, elements) {
   const isSame = (old, made) => made.says === undefined ? old.isEqualNode(made) : old.says === made.says;
@@ -83,7 +83,7 @@ function fill(table, rows, empty) {
   put(at(table).tBodies[0], rows.length ? rows : [make("tr", "", none)]);
 }
 
-// What is drawn.
+// Drawing.
 
 function drawStatus() {
   const { upstream, runs, problems, approvals } = state.status;
@@ -97,15 +97,15 @@ function drawStatus() {
   document.title = news ? `(${news}) mantyx-bridge` : "mantyx-bridge";
 }
 
-/** The cards of what somebody is asked, by its id. */
+/** The cards of questions to a person, by their ids. */
 const asks = new Map();
-/** A button that comes up under the pointer is not to be hit by a click that was meant for another. */
+/** How long new buttons are disabled, in ms: a card may appear under the pointer just before a click. */
 const UNTOUCHED = 700;
 
-/** A card; it stays where it is, and only what it says changes. */
+/** A card. It keeps its position, so that a click hits the right one; only its text changes. */
 function ask(one) {
   const reason = make("input");
-  reason.placeholder = "Reason, which the model is told if you deny";
+  reason.placeholder = "Reason; the model gets it if you deny";
   reason.maxLength = 1000;
   reason.setAttribute("aria-label", `Reason, ${one.name}`);
   const button = (word, decision) => {
@@ -123,7 +123,7 @@ function ask(one) {
   const card = make("article", "ask",
     make("p", "", make("code", "", one.name), make("span", "soft", ` of ${one.backend}, app ${one.app}, `),
       one.runId ? make("code", "", one.runId) : "by hand", make("span", "soft", ", asked at "), clock(one.since),
-      make("span", "soft", ", denied by itself at "), clock(one.deadline)),
+      make("span", "soft", ", expires at "), clock(one.deadline)),
     make("pre", "", one.argumentsText), answer, word);
   return { card, answer, buttons, word };
 }
@@ -133,19 +133,19 @@ function say(word, text) {
   word.title = text;
 }
 
-/** A card that is over keeps its size: what stands below it must not come under the pointer. */
+/** A decided card keeps its size, so that the card below does not move under the pointer. */
 function settle({ card, answer, word }, text) {
   say(word, text);
   card.classList.add("over");
   answer.inert = true;
 }
 
-/** Draws what waits: new cards come last, and those that are over go when nobody points at the list. */
+/** Draws the open questions. New cards come last; decided ones go once the pointer leaves the list. */
 function drawApprovals(all) {
   for (const one of all) {
     const known = asks.get(one.id);
     if (one.state === "waiting") {
-      // One that was over is asked anew by a bridge that was started again.
+      // After a restart, the bridge asks again about a call whose card was over.
       if (known && !known.card.classList.contains("over")) continue;
       known?.card.remove();
       const made = ask(one);
@@ -155,10 +155,10 @@ function drawApprovals(all) {
       settle(known, one.reason ? `${one.state}: ${one.reason}` : one.state);
     }
   }
-  // Over, and not among those that are remembered: the bridge was started anew, or much was asked.
+  // The bridge no longer knows these: it was restarted, or has forgotten old questions.
   const named = new Set(all.map((one) => one.id));
   for (const [id, known] of asks) {
-    if (!named.has(id)) settle(known, "not asked any more");
+    if (!named.has(id)) settle(known, "no longer asked");
   }
   sweep();
 }
@@ -182,8 +182,8 @@ function drawBackends() {
     refresh.setAttribute("aria-label", `Refresh ${one.name}`);
     refresh.onclick = () => refreshed(refresh, one.name);
     const how = [one.kind, one.transport, one.protocolVersion].filter(Boolean).join(" · ");
-    const stale = one.stale ? make("span", "soft", " old tools") : null;
-    const breaker = one.breaker.state === "closed" ? null : make("span", "soft", " calls held back");
+    const stale = one.stale ? make("span", "soft", " stale tools") : null;
+    const breaker = one.breaker.state === "closed" ? null : make("span", "soft", " calls rejected");
     const last = one.lastCall
       ? make("span", "", ago(one.lastCall.at), one.lastCall.answered ? null : make("span", "soft", " no answer"))
       : "none yet";
@@ -200,12 +200,12 @@ function drawBackends() {
   fill("backends", rows, "No backends. Add mcp, a2a or local entries to bridge.yaml.");
 }
 
-/** What is not as it was accepted, line by line. The operator accepts it here, or on the host. */
+/** The differences from what was accepted, line by line. The operator accepts them here, or on the host. */
 function drawTrust() {
   const tones = { "+": "added", "-": "removed" };
   const drawn = state.trust.filter((one) => one.damaged || one.findings.some((found) => found.change !== "gone")).map((one) => {
     const found = one.findings.map((found) => {
-      const becomes = found.withdrawn ? ", withdrawn" : found.change === "gone" ? "" : ", offered all the same";
+      const becomes = found.withdrawn ? ", withdrawn" : found.change === "gone" ? "" : ", still offered";
       const unseen = found.hidden.length ? make("span", "soft", ` with invisible characters: ${found.hidden.join(" ")}`) : null;
       const lines = found.diff.map((line) => make("span", tones[line[0]] ?? "", `${line}\n`));
       const name = found.tool === null ? make("span", "", "the card") : make("code", "", found.tool);
@@ -217,7 +217,7 @@ function drawTrust() {
     const word = make("span", "soft", "");
     accept.onclick = () => accepted(accept, word, one);
     const section = make("section", "",
-      make("p", "", make("strong", "", one.name), one.damaged ? ` What was accepted of it cannot be read: ${one.damaged}` : null),
+      make("p", "", make("strong", "", one.name), one.damaged ? ` Its accepted tools cannot be read: ${one.damaged}` : null),
       make("div", "", ...found),
       state.status?.operator
         ? make("p", "", accept, " ", word)
@@ -252,7 +252,7 @@ function drawTools() {
     const line = tool.text.split("\n", 1)[0];
     const brief = line.length > 160 ? `${line.slice(0, 160)}…` : line;
     const made = make("details", "", make("summary", "", make("code", "", tool.name), make("span", "soft", brief)));
-    // Large schemas are written when somebody looks.
+    // Large schemas are written only when a person opens the entry.
     made.addEventListener("toggle", () => made.append(
       brief === tool.text ? "" : make("p", "text", tool.text),
       make("pre", "", JSON.stringify(tool.more, null, 2))), { once: true });
@@ -294,9 +294,9 @@ function drawCalls() {
   fill("calls", rows, "No calls since the bridge was started.");
 }
 
-// Where it comes from.
+// Requests.
 
-/** What a GET of the bridge's API answers; signs in anew where the session has ended. */
+/** GETs from the bridge's API. Goes to the sign-in form if the session has ended. */
 async function get(path) {
   const response = await fetch(path);
   if (response.status === 401) location.reload();
@@ -304,8 +304,8 @@ async function get(path) {
   return response.json();
 }
 
-// The key of the session, which the bridge gives when somebody signs in: unlike the cookie, a browser
-// shows it to no other port of the host.
+// The key of the session, which the bridge gives at the sign-in. Unlike the cookie, the browser shows
+// it to no other port of the host.
 const KEY = "mantyx-bridge-key";
 if (location.hash.startsWith("#key=")) {
   localStorage.setItem(KEY, location.hash.slice(5));
@@ -354,7 +354,7 @@ async function refreshed(button, name) {
   }
 }
 
-/** Accepts what is drawn: where it has changed since, the bridge refuses. */
+/** Accepts the differences that are drawn. If they have changed since, the bridge refuses. */
 async function accepted(button, word, one) {
   button.disabled = true;
   try {
@@ -399,7 +399,7 @@ function take(event, data) {
   if (event === "status") {
     state.status = data;
     drawSoon(drawStatus);
-    // Whether there is something that only the key would show.
+    // Reads the approvals if some wait, or if the hint about the key may be obsolete.
     if (!at("keyless").hidden || data.approvals.waiting) readApprovals().catch(lost);
   } else if (event === "approval") {
     readApprovals().catch(lost);
@@ -451,13 +451,13 @@ function follow() {
   events.onerror = () => {
     lost();
     if (events.readyState !== EventSource.CLOSED) return;
-    // Refused, not broken: most likely the session has ended.
+    // Refused, not broken: probably the session has ended.
     get("/v1/status").then(() => setTimeout(follow, 2000), () => setTimeout(follow, 2000));
   };
 }
 
 at("search").addEventListener("input", drawTools);
 for (const leaving of ["pointerleave", "focusout"]) at("approvals").addEventListener(leaving, () => setTimeout(sweep));
-// Times grow old, and running calls longer.
+// Redraws relative times and the durations of running calls.
 setInterval(() => { if (state.status) [drawBackends, drawCalls].forEach(drawSoon); }, 30000);
 follow();

@@ -1,11 +1,12 @@
 //! Numbers as RFC 8785 writes them: those of ECMAScript's `Number::toString`.
 //!
-//! Must not: be used for what travels on. A double has 17 digits, and JSON as many as it likes.
+//! Must not: be used for text that travels on. A double has 17 digits, and a JSON number may have
+//! more.
 
 use std::borrow::Cow;
 
-/// The double that a JSON number means; infinite for one that is larger than any. `None`: it is a
-/// word (`true`, `false`, `null`), or an array or an object.
+/// The double of a JSON number; infinite for a number that is larger than any double. `None` for a
+/// word (`true`, `false`, `null`), an array or an object.
 pub(super) fn double(raw: &str) -> Option<f64> {
     raw.starts_with(|c: char| c == '-' || c.is_ascii_digit()).then(|| raw.parse().ok()).flatten()
 }
@@ -16,8 +17,8 @@ pub(super) fn text<'a>(value: f64) -> Cow<'a, str> {
         // Minus zero, too.
         return "0".into();
     }
-    // The fewest digits that mean this double; of two that are as near, the even one, as ECMAScript
-    // wants it. `{:e}` takes the odd one.
+    // The fewest digits that mean this double. Of two equally near texts, ECMAScript wants the even
+    // one; `{:e}` gives the odd one.
     let shortest = serde_json::to_string(&value.abs()).expect("a double can be written");
     let (mantissa, exponent) = shortest.split_once('e').unwrap_or((&shortest, "0"));
     let (whole, part) = mantissa.split_once('.').unwrap_or((mantissa, ""));

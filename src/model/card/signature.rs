@@ -58,7 +58,7 @@ pub struct Signed<'k, K> {
 pub enum NotSigned {
     #[error("it has no signature")]
     Absent,
-    #[error("its `signatures` are no list")]
+    #[error("its `signatures` are not a list")]
     NoList,
     #[error("it has {0} signatures, and {MAX_SIGNATURES} are looked at")]
     TooMany(usize),
@@ -77,13 +77,13 @@ pub enum WhyNot {
         "has the algorithm {0:?}, which is not taken: ES256, ES384, EdDSA, RS256 and PS256 are"
     )]
     Algorithm(String),
-    #[error("names in `crit` what the bridge does not know")]
+    #[error("names an extension in `crit` that the bridge does not know")]
     Critical,
-    #[error("is by the key {0:?}, which is none of those that are configured")]
+    #[error("is by the key {0:?}, which is not configured")]
     UnknownKey(String),
     #[error("has the algorithm {0}, for which no key is configured (of its `kid`, if it has one)")]
     NoFit(Algorithm),
-    #[error("was not made by a key that is configured, or not over this card")]
+    #[error("was not made by a configured key, or not over this card")]
     Wrong,
     #[error("is good, but does not cover {0:?}, which the card has as well")]
     LeavesOut(String),
@@ -136,7 +136,7 @@ impl Jws {
         let header = std::str::from_utf8(&header).ok();
         let header = header.ok_or(unreadable("its header is not UTF-8"))?;
         let members = Members::read(header).ok();
-        let members = members.ok_or(unreadable("its header is no JSON object"))?;
+        let members = members.ok_or(unreadable("its header is not a JSON object"))?;
         if members.duplicate().is_some() {
             return Err(unreadable("a name stands twice in its header"));
         }

@@ -248,7 +248,7 @@ impl Runs {
         };
         if let Some((told, answer)) = record.ended {
             // If the age is not known, the result is kept rather too long than too short.
-            let age = self.journal.since(Moment { wall: told, up: None }).unwrap_or_default();
+            let age = self.journal().since(Moment { wall: told, up: None }).unwrap_or_default();
             if age >= KEEP {
                 self.calls.long.erase(std::slice::from_ref(id));
             } else {
@@ -279,7 +279,7 @@ impl Runs {
         // A run that is asleep has no token; `cancel_of` finds the call by its run.
         let stop = driven.map(|run| run.stop.child_token()).unwrap_or_default();
         // If it is not known how long the call has run, its time counts as over.
-        let spent = self.journal.since(begun).unwrap_or(Duration::MAX);
+        let spent = self.journal().since(begun).unwrap_or(Duration::MAX);
         let within = self.calls.settings().limits.pending_timeout;
         let left = within.saturating_sub(spent);
         let over = match (&work.handle, waits) {

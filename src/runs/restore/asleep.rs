@@ -32,9 +32,9 @@ impl Runs {
 }
 
 impl Inner {
-    /// Forgets the runs that no app has asked for in a day, and those beyond the limit of an app;
-    /// of the others, the arguments and answers that their calls no longer need. `since` tells how
-    /// long ago a moment was.
+    /// Forgets the runs whose last start, end or call is over a day ago, and those beyond the limit
+    /// of an app; of the others, the arguments and answers that their calls no longer need. `since`
+    /// tells how long ago a moment was.
     pub(in crate::runs) fn sweep_asleep(
         &mut self,
         since: impl Fn(Moment) -> Option<Duration>,
@@ -47,15 +47,18 @@ impl Inner {
         let mut forget: Vec<_> = idle
             .iter()
             .filter(|(_, (at, _))| is_old(*at))
-            .map(|(_, (_, key))| key.clone())
+            .map(|(_, (_, key))| (key.clone(), "its last start, end or call is over a day ago"))
             .collect();
         let others = idle.into_iter().filter(|(_, (at, _))| !is_old(*at));
-        forget.extend(beyond(KEEP_COUNT, others.map(|(run, it)| (run.record.app.as_str(), it))));
-        for run in forget.into_iter().filter_map(|key| self.asleep.remove(&key)) {
+        let beyond = beyond(KEEP_COUNT, others.map(|(run, it)| (run.record.app.as_str(), it)));
+        forget.extend(beyond.into_iter().map(|key| (key, "its app has too many such runs")));
+        for (key, why) in forget {
+            let Some(run) = self.asleep.remove(&key) else { continue };
             info!(
                 run = run.record.run,
                 app = run.record.app,
-                "forgot the run, as no app has asked for it for a day"
+                why,
+                "forgot a run that waited for its app's credential"
             );
             self.claims.forget(run.slot);
             changes.push(Change::ForgetRun(run.slot));

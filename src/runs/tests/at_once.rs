@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    scene::{Scene, app, call, key},
+    scene::{Scene, call, key},
     *,
 };
 use crate::{backend::peer::Recorder as _, journal::record::Kept, model::recovery::Stage};
@@ -49,7 +49,7 @@ async fn a_run_that_is_asked_for_twice_at_once_wakes_once() {
     }
     let scene = Scene::start(None).await;
     let upstream = Some(scene.runs.upstream.base().to_string());
-    scene.runs.restore(Kept { upstream, ..kept }, &[app()]);
+    scene.runs.restore(Kept { upstream, ..kept });
     let (app, authority) = ("a".into(), scene.runs.upstream.own().unwrap());
     assert!(ids.iter().all(|id| scene.runs.is_asleep(&key(id), &app)));
     let wake = |round: usize| scene.runs.get_or_wake(&key(&ids[round]), &app, &authority);
@@ -100,11 +100,11 @@ async fn an_answer_that_is_unwanted_while_the_stream_opens_is_posted_again_or_gi
 async fn a_dispatch_that_was_taken_back_was_not_made_for_the_next_process_either() {
     let scene = Scene::start(None).await;
     let run = DrivenRun::new(Slot(1), scene.new_run("run"), &scene.runs.room);
-    scene.runs.journal.write(run.changes());
+    scene.runs.journal().write(run.changes());
     let [never, once, both] =
         ["never", "once", "both"].map(|id| run.recorder(&scene.runs, &call(id)));
     for entry in [&never, &once, &both] {
-        scene.runs.journal.write(vec![entry.change()]);
+        scene.runs.journal().write(vec![entry.change()]);
         entry.dispatching(None).await.unwrap();
     }
     never.not_dispatched();

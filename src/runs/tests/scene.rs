@@ -19,6 +19,7 @@ use crate::{
     fake_http::{Agent, Reply, Then},
     journal::record::Kept,
     model::event::Call,
+    settings::Settings,
     state_dir::StateDir,
 };
 
@@ -27,6 +28,7 @@ pub(super) struct Scene {
     pub(super) runs: Arc<Runs>,
     pub(super) world: Arc<World>,
     pub(super) mantyx: Agent,
+    pub(super) settings: watch::Sender<Arc<Settings>>,
     /// While this is set, MANTYX knows no run that results are posted to.
     pub(super) is_forgetful: Arc<AtomicBool>,
     pub(super) dir: tempfile::TempDir,
@@ -37,20 +39,6 @@ pub(super) const RUN: &str = "run_1";
 
 pub(super) fn key(id: &str) -> RunKey {
     RunKey { workspace: "acme".into(), kind: RunKind::Agent, run: id.into() }
-}
-
-pub(super) fn app() -> App {
-    App {
-        name: "a".into(),
-        token: None,
-        users: Vec::new(),
-        certificate: None,
-        credential: None,
-        rights: Arc::default(),
-        approves: false,
-        max_concurrent_calls: None,
-        rate: None,
-    }
 }
 
 /// A call of the backend's tool.
@@ -69,7 +57,7 @@ pub(super) fn call(tool_use: &str) -> Call {
 pub(super) fn known_run(scene: &Scene, slot: u64, app: &str) -> Arc<DrivenRun> {
     let new = NewRun { app: app.into(), ..scene.new_run(&format!("{RUN}{slot}")) };
     let run = Arc::new(DrivenRun::new(Slot(slot), new, &scene.runs.room));
-    scene.runs.journal.write(run.changes());
+    scene.runs.journal().write(run.changes());
     scene.runs.lock().runs.insert(run.key.clone(), Arc::clone(&run));
     run
 }
@@ -125,13 +113,15 @@ impl Scene {
             pending_timeout: Duration::from_secs(3600),
             max_concurrent: 16,
         };
-        let calls = Calls::new(backends, &limits, &[app()], Arc::new(journal), None);
+        let settings = Settings::new(limits, vec![App::named("a")], None);
+        let (settings, read) = watch::channel(Arc::new(settings));
+        let calls = Calls::new(backends, read, Arc::new(journal), None);
         let runs = Runs::new(Arc::new(upstream), Arc::new(calls), Traces::default());
         let runs = Arc::new(runs);
         registry
             .wait_for(|registry| registry.snapshot("fs").filter(|fs| fs.connection.is_some()))
             .await;
-        Self { runs, world, mantyx, is_forgetful, dir, _tasks: tasks }
+        Self { runs, world, mantyx, settings, is_forgetful, dir, _tasks: tasks }
     }
 
     /// The run `id`, as its app creates it.

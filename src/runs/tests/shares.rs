@@ -8,6 +8,7 @@ use crate::{
     backend::peer::{NotRecorded, Recorder as _},
     config::App,
     model::event::Call,
+    settings::Settings,
 };
 
 fn large() -> Bytes {
@@ -17,9 +18,9 @@ fn large() -> Bytes {
 #[tokio::test]
 async fn answers_that_nobody_takes_close_the_journal_to_no_other_app() {
     let scene = Scene::start(None).await;
-    let apps = ["a", "b"].map(|name| App { name: name.into(), ..scene::app() });
     let limits = scene.runs.calls.settings().limits.clone();
-    scene.runs.calls.set(&limits, Some(&apps));
+    let apps = ["a", "b"].map(App::named).into();
+    scene.settings.send_replace(Arc::new(Settings::new(limits, apps, None)));
     let [of_a, of_b] = [(1, "a"), (2, "b")].map(|(slot, app)| known_run(&scene, slot, app));
     let mut open = Vec::new();
     for number in 0..14 {
@@ -32,7 +33,7 @@ async fn answers_that_nobody_takes_close_the_journal_to_no_other_app() {
     assert_eq!(entry.dispatching(None).await, Ok(()), "b has its own share");
     let late = of_a.recorder(&scene.runs, &call("tu_late"));
     assert_eq!(late.dispatching(None).await, Err(NotRecorded::NoShare));
-    assert!(scene.runs.journal.health().bytes < 24 << 20);
+    assert!(scene.runs.journal().health().bytes < 24 << 20);
 
     let kept = scene.kept().await;
     let answers = kept.runs.iter().flat_map(|run| &run.calls).filter(|call| call.answer.is_some());

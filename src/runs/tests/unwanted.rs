@@ -12,7 +12,7 @@ use crate::model::{ending::Ending, recovery::Stage};
 /// Has `call` answered by `task`, until MANTYX has said what it thinks of the answer.
 async fn answer(scene: &Scene, run: &Arc<DrivenRun>, id: &str, task: Task) {
     let entry = run.recorder(&scene.runs, &call(id));
-    scene.runs.journal.write(vec![entry.change()]);
+    scene.runs.journal().write(vec![entry.change()]);
     let (runs, run) = (Arc::clone(&scene.runs), Arc::clone(run));
     answer::answer(runs, run, call(id), task, entry).await;
 }

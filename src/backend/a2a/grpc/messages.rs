@@ -1,5 +1,5 @@
-//! The messages of `lf.a2a.v1.A2AService`, with the fields that the bridge writes or reads and no
-//! others, and their JSON.
+//! The messages of `lf.a2a.v1.A2AService` and their JSON, with only the fields that the bridge
+//! writes or reads.
 //!
 //! Source: a2a.proto of A2A 1.0; the JSON is that of protobuf (ProtoJSON), as in A2A's other
 //! bindings. Must not: know how messages travel.
@@ -53,7 +53,8 @@ struct SendMessageConfiguration {
     return_immediately: bool,
 }
 
-/// `GetTaskRequest`, `CancelTaskRequest` and `SubscribeToTaskRequest`, which begin alike.
+/// `GetTaskRequest`, `CancelTaskRequest` and `SubscribeToTaskRequest`: they begin with the same
+/// fields.
 #[derive(Clone, PartialEq, prost::Message)]
 struct TaskRequest {
     #[prost(string, tag = "1")]
@@ -208,7 +209,7 @@ enum Kind {
     List(List),
 }
 
-/// On the wire, a map is a list of its entries. As one, it keeps its order.
+/// On the wire, a map is a list of its entries. Read as a list, it keeps its order.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Struct {
     #[prost(message, repeated, tag = "1")]
@@ -231,12 +232,12 @@ struct List {
 
 impl Serialize for Value {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        /// All whole numbers up to here are exact; protobuf has no others than these.
+        /// Doubles, the only numbers of protobuf's JSON, are exact for all integers up to here.
         const EXACT: f64 = 9_007_199_254_740_992.0;
         match &self.kind {
             None | Some(Kind::Null(_)) => serializer.serialize_unit(),
             Some(Kind::Number(number)) if number.fract() == 0.0 && number.abs() <= EXACT => {
-                // 12 is what an agent means that has written 12.
+                // An agent's 12 must reach the model as 12, not as 12.0.
                 #[expect(clippy::cast_possible_truncation, reason = "it is whole and small")]
                 serializer.serialize_i64(*number as i64)
             }
@@ -259,7 +260,7 @@ fn base64<S: Serializer>(bytes: &Bytes, serializer: S) -> Result<S::Ok, S::Error
     serializer.serialize_str(&BASE64_STANDARD.encode(bytes))
 }
 
-/// A state that is newer than this code stays the number that it is.
+/// A state that is newer than this code stays a number.
 fn state<S: Serializer>(state: &i32, serializer: S) -> Result<S::Ok, S::Error> {
     match usize::try_from(*state).ok().and_then(|state| STATES.get(state)) {
         Some(name) => serializer.serialize_str(name),
@@ -321,7 +322,7 @@ pub(super) fn decode_event(message: Bytes) -> Result<Box<RawValue>, Failure> {
     response.payload.map_or_else(|| json(&Unknown {}), |payload| json(&payload))
 }
 
-/// JSON may be several times as long as protobuf.
+/// Checks the size again: JSON may be several times as long as protobuf.
 fn json<T: Serialize>(value: &T) -> Result<Box<RawValue>, Failure> {
     let json = to_raw_value(value).expect("structs of texts, numbers and lists are always JSON");
     let size = json.get().len();

@@ -1,4 +1,4 @@
-//! How a gRPC call has ended, as its trailers tell.
+//! The outcome of a gRPC call, from its trailers.
 //!
 //! Must not: decide what a failure means for the call.
 
@@ -19,7 +19,7 @@ const DETAILS: &str = "grpc-status-details-bin";
 
 const UNAUTHENTICATED: usize = 16;
 
-/// The statuses by number: their name, and HTTP's for the same.
+/// The statuses by number: their name, and the HTTP status for them.
 const CODES: [(&str, StatusCode); 17] = [
     ("OK", StatusCode::OK),
     ("CANCELLED", StatusCode::INTERNAL_SERVER_ERROR),
@@ -40,13 +40,13 @@ const CODES: [(&str, StatusCode); 17] = [
     ("UNAUTHENTICATED", StatusCode::UNAUTHORIZED),
 ];
 
-/// The padding is left out by some, although the encoding is the one that has it.
+/// Accepts Base64 without its padding, too: some servers leave it out.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// `google.rpc.Status`, without what the trailers say themselves.
+/// `google.rpc.Status`, without the fields that the trailers have themselves.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Status {
     #[prost(message, repeated, tag = "3")]
@@ -73,7 +73,7 @@ pub(super) fn is_unauthenticated(headers: &HeaderMap) -> bool {
     headers.get(STATUS).is_some_and(|value| number(value) == UNAUTHENTICATED)
 }
 
-/// How the call has ended; `None` where these trailers do not tell.
+/// The outcome of the call; `None` if these trailers have none.
 pub(super) fn read(trailers: &HeaderMap) -> Option<Result<(), Failure>> {
     let number = number(trailers.get(STATUS)?);
     if number == 0 {
@@ -90,7 +90,7 @@ pub(super) fn read(trailers: &HeaderMap) -> Option<Result<(), Failure>> {
         None => format!("gRPC status {name}: {message}"),
     };
     let text = wire::cut(&text);
-    // What a proxy says that has lost the agent, or given it up.
+    // A proxy answers so when it has lost the agent, or given up waiting for it.
     if reason.is_none() && matches!(name, "CANCELLED" | "DEADLINE_EXCEEDED" | "UNAVAILABLE") {
         return Some(Err(Failure::Lost(text)));
     }
@@ -103,12 +103,12 @@ pub(super) fn read(trailers: &HeaderMap) -> Option<Result<(), Failure>> {
     Some(Err(Failure::Refused { code: code.map(i64::from), status, text }))
 }
 
-/// What is no number is no success either.
+/// Anything but a number counts as an unknown status, so never as a success.
 fn number(value: &HeaderValue) -> usize {
     value.to_str().ok().and_then(|text| text.parse().ok()).unwrap_or(usize::MAX)
 }
 
-/// The code of JSON-RPC for the reason in the details: several errors share one status.
+/// The JSON-RPC code for the reason in the details: several errors share one status.
 fn reason(details: &HeaderValue) -> Option<i32> {
     let details = BASE64.decode(details.as_bytes()).ok()?;
     let details = Status::decode(details.as_slice()).ok()?.details;

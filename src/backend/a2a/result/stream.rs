@@ -1,5 +1,5 @@
-//! The events of an agent's stream, gathered into one reply: messages, tasks, and the updates of
-//! a task's status and artifacts, of 0.3 and 1.0.
+//! Gathers the events of an agent's stream into one reply: messages, tasks, and updates of a
+//! task's status and artifacts, of 0.3 and 1.0.
 //!
 //! Must not: know how events travel, or let an event of another task into the reply.
 
@@ -8,12 +8,12 @@ use serde_json::value::RawValue;
 use super::{Outcome, Reply, State, Unreadable, Wire, array, id, message, object, string};
 use crate::model::json::Members;
 
-/// The most artifacts of one task; more are no work of a sane agent.
+/// The most artifacts of one task. No sane agent makes more.
 const MAX_ARTIFACTS: usize = 10_000;
-/// What an artifact or a part counts beside its own bytes.
+/// How many bytes an artifact or a part counts, beside its own.
 const OVERHEAD: usize = 64;
 
-/// A reply that is on its way.
+/// A reply that is not complete yet.
 #[derive(Debug)]
 pub struct Gathering {
     wire: Wire,
@@ -23,7 +23,7 @@ pub struct Gathering {
     context: Option<String>,
     status: Option<Box<RawValue>>,
     artifacts: Vec<Artifact>,
-    /// What the artifacts count, in bytes.
+    /// The size of the artifacts, in bytes.
     size: usize,
     heard: bool,
     /// Whether the next event may show the task as it was before the message was sent.
@@ -32,7 +32,7 @@ pub struct Gathering {
     has_gap: bool,
 }
 
-/// An artifact as far as it has come.
+/// The received part of an artifact.
 #[derive(Debug)]
 struct Artifact {
     id: Option<String>,
@@ -46,17 +46,16 @@ enum Piece {
     Raw(Box<RawValue>),
 }
 
-/// What an event has led to.
+/// The effect of an event.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
     More,
-    /// Nothing that concerns the reply comes after this.
+    /// The reply is complete.
     Done(Reply),
     /// The event is not part of the reply, for this reason.
     LeftOut(&'static str),
 }
 
-/// An event by its kind.
 enum Event<'a> {
     Message(Members<'a>),
     Task(Members<'a>),
@@ -68,8 +67,8 @@ const FOREIGN: &str = "an event of another task";
 const UNKNOWN: &str = "an event of an unknown kind";
 
 impl Gathering {
-    /// Nothing yet; at most `limit` bytes are kept. `task` and `context` are those that the message
-    /// went to, if it belongs to a conversation.
+    /// An empty reply, which keeps at most `limit` bytes. `task` and `context` are those of the
+    /// message that it answers, if that belongs to a conversation.
     pub fn new(wire: Wire, limit: usize, task: Option<&str>, context: Option<&str>) -> Self {
         Self {
             wire,
@@ -85,7 +84,7 @@ impl Gathering {
         }
     }
 
-    /// The task that the agent made of the message, or goes on with.
+    /// The task that the agent made of the message, or continues.
     pub fn task(&self) -> Option<&str> {
         self.task.as_deref()
     }
@@ -105,7 +104,7 @@ impl Gathering {
         self.has_gap
     }
 
-    /// The stream was cut, and what follows comes from a new one.
+    /// Notes that the stream broke, and that the next events come from a new one.
     pub fn resumed(&mut self) {
         self.has_gap = true;
         self.may_be_stale = false;
@@ -142,8 +141,8 @@ impl Gathering {
         }
         let Some(status) = task.get("status") else { return Err(Unreadable::UnknownState) };
         if may_be_stale && state(status).is_some_and(|state| state.is_waiting()) {
-            // Agents repeat the task before they go on with it: whether it still waits, only what
-            // follows tells.
+            // Agents repeat the task before they continue it. Only the next events say whether it
+            // still waits.
             return Ok(Step::LeftOut("the task as it waited for this message"));
         }
         self.status = Some(status.to_owned());
@@ -176,7 +175,7 @@ impl Gathering {
         let artifact = Artifact::read(&members);
         let appends = update.get("append").is_some_and(|append| append.get() == "true");
         let known = match &artifact.id {
-            // The one that grows is nearly always the last one.
+            // Searched from the end: updates are nearly always of the last artifact.
             Some(id) => self.artifacts.iter_mut().rfind(|known| known.id.as_ref() == Some(id)),
             None if appends => self.artifacts.last_mut(),
             None => None,
@@ -193,14 +192,14 @@ impl Gathering {
         Step::More
     }
 
-    /// Whether an event that names these is one of this reply's; the first one that names a task
-    /// decides which that is.
+    /// Whether an event with these ids belongs to this reply. The first event that names a task
+    /// decides on the reply's task.
     fn belongs(&mut self, task: Option<String>, context: Option<String>) -> bool {
         let same_task = match (&self.task, &task) {
             (Some(own), Some(task)) => own == task,
             _ => true,
         };
-        // An agent may answer what was said to one task with another task of the conversation.
+        // An agent may answer a message to one task with another task of the conversation.
         let same_talk = !self.has_begun() && context.is_some() && context == self.context;
         if !same_task && !same_talk {
             return false;
@@ -210,12 +209,12 @@ impl Gathering {
         true
     }
 
-    /// Whether there is something of the task that the reply will be.
+    /// Whether a status or an artifact of the task has come.
     fn has_begun(&self) -> bool {
         self.status.is_some() || !self.artifacts.is_empty()
     }
 
-    /// The reply, if it is whole.
+    /// The reply, if it is complete.
     fn step(&self) -> Result<Step, Unreadable> {
         let reply = super::read(&self.as_task(), self.wire)?;
         Ok(match reply.outcome {
@@ -224,11 +223,11 @@ impl Gathering {
         })
     }
 
-    /// What has been gathered, as the task that a look at it would bring.
+    /// The gathered events as a task, in the form in which `GetTask` would return it.
     fn as_task(&self) -> String {
         let status = self.status.as_ref().map_or("{}", |status| status.get());
         let finished = state_of(status).is_some_and(|state| !matches!(state, State::Unfinished));
-        // An unfinished task's artifacts are not looked at: they are not written out each time.
+        // Artifacts of an unfinished task are not read, so they are not written each time.
         let artifacts = if finished { self.artifacts.as_slice() } else { &[] };
         let artifacts: Vec<String> = artifacts.iter().map(Artifact::as_json).collect();
         format!(
@@ -241,7 +240,7 @@ impl Gathering {
 }
 
 impl<'a> Event<'a> {
-    /// 0.3's JSON-RPC has a `kind`, all others wrap the event under its name.
+    /// In 0.3's JSON-RPC, an event has a `kind`; all others wrap the event under its name.
     fn of(event: Members<'a>) -> Option<Self> {
         match string(&event, "kind").as_deref() {
             Some("message") => return Some(Self::Message(event)),
@@ -265,8 +264,8 @@ impl Artifact {
         Self { id: id(members, "artifactId"), pieces }
     }
 
-    /// Adds the parts of `more`. Where text is appended to text, it goes on in the same line:
-    /// agents send a text in pieces that way.
+    /// Adds the parts of `more`. Text that is appended to text continues the same line, as agents
+    /// send one text in pieces.
     fn append(&mut self, more: Self) {
         let mut pieces = more.pieces.into_iter();
         match (self.pieces.last_mut(), pieces.next()) {

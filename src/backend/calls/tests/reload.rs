@@ -268,4 +268,12 @@ async fn what_was_sent_to_one_server_is_not_looked_for_at_another() {
         check_error(answer, "OUTCOME_UNKNOWN");
     }
     assert_eq!(World::count(&new.calls), 0);
+    // Nor does it wait for a permit of the new one, which has as many calls as it may.
+    new.calling.send_replace(Mood::Hanging);
+    let _running = [fleet.begin(&new).await, fleet.begin(&new).await];
+    for handle in [None, Some("work")] {
+        let sent = sent("fs", handle);
+        let made = timeout(Duration::from_secs(1), fleet.backends.call(&sent)).await;
+        check_error(made.expect("an answer at once").answer, "OUTCOME_UNKNOWN");
+    }
 }

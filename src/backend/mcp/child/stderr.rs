@@ -1,5 +1,5 @@
-//! Reads a server's stderr for as long as there is any, into the log: a server whose stderr nobody
-//! reads stops when the pipe is full.
+//! Reads a server's stderr into the log until it ends. Without a reader, the server would stop when
+//! the pipe is full.
 //!
 //! Must not: keep more than a line and the last few lines in memory.
 
@@ -34,7 +34,7 @@ pub(super) async fn drain(
     };
     loop {
         let due = budget.due();
-        // Both arms are safe to drop.
+        // Dropping either future loses nothing.
         let read = tokio::select! {
             read = stderr.read(&mut chunk) => read,
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
@@ -62,7 +62,7 @@ pub(super) async fn drain(
 
 fn tell(backend: &BackendName, budget: &mut Budget, now: Instant) {
     if let Some(Sum { lines, bytes }) = budget.settle(now) {
-        tracing::warn!(%backend, "left out {lines} lines ({bytes} bytes) of stderr: too many a second");
+        tracing::warn!(%backend, "dropped {lines} lines ({bytes} bytes) of stderr: over the limit per second");
     }
 }
 

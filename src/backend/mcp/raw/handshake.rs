@@ -1,5 +1,5 @@
-//! What a server tells about itself in its handshake, verbatim, and a form of it that rmcp can
-//! always read.
+//! Keeps a server's description of itself from its handshake, verbatim, and makes a form of the
+//! handshake that rmcp can always read.
 //!
 //! Must not: choose a revision; rmcp does.
 
@@ -24,28 +24,28 @@ pub(super) enum Kind {
     Discover,
 }
 
-/// What the latest handshake of a connection told.
+/// The data of the latest handshake of a connection.
 #[derive(Debug, Default)]
 pub(in crate::backend::mcp) struct Handshake {
     /// The server's `Implementation`, verbatim.
     pub(in crate::backend::mcp) server_info: Option<Arc<RawValue>>,
-    /// The revision, where the handshake fixes it.
+    /// The revision, if the handshake fixes it.
     pub(in crate::backend::mcp) protocol_version: Option<String>,
-    /// Whether the server takes tool calls as tasks that the caller asks for (2025-11-25).
+    /// Whether the caller can ask for a tool call as a task (2025-11-25).
     pub(in crate::backend::mcp) takes_tasks: bool,
-    /// Whether the connection is in use, so that another handshake means that the server has
-    /// forgotten it.
+    /// Whether the connection is in use. Another handshake then means that the server has forgotten
+    /// the connection.
     pub(in crate::backend::mcp) established: bool,
     repeated: bool,
 }
 
 impl Handshake {
-    /// Whether there was a handshake since the connection is in use, once.
+    /// Whether there was a handshake since the connection is in use; true once for each.
     pub(super) fn take_repeated(&mut self) -> bool {
         std::mem::take(&mut self.repeated)
     }
 
-    /// Reads the response `text` with this `id` and `result`; what comes back is for rmcp.
+    /// Reads the response `text` with this `id` and `result`; returns the message for rmcp.
     pub(super) fn take(
         &mut self,
         kind: Kind,
@@ -77,14 +77,15 @@ impl Handshake {
             }
             Kind::Discover => {
                 let Some(versions) = members.get("supportedVersions").and_then(strings) else {
-                    // A server that answers anything to any method knows no `server/discover`.
+                    // Some servers answer any method with some result. This one does not know
+                    // `server/discover`.
                     return not_understood(id);
                 };
                 let meta = members.get("_meta").and_then(|meta| Members::read(meta.get()).ok());
                 let in_meta = meta.and_then(|meta| meta.get(SERVER_INFO_KEY));
                 self.server_info = in_meta.or_else(|| members.get("serverInfo")).map(share);
                 self.protocol_version = None;
-                // It is the server that makes tasks now, of its own accord.
+                // From this revision on, the server itself decides to make a task.
                 self.takes_tasks = false;
                 json!({
                     "resultType": "complete",

@@ -1,4 +1,4 @@
-//! The tasks that are followed: handles the server's notifications about them.
+//! Handles the server's notifications about the tasks that the bridge follows.
 //!
 //! Must not: ask for anything, or keep the outcome of a task: the follower of the task polls.
 
@@ -10,21 +10,21 @@ use tokio::sync::Notify;
 use super::{Exchange, Wire, lock};
 use crate::model::json::{Members, string_member};
 
-/// Tells of a task where it was subscribed to (2026-07-28).
+/// Reports a task to which the client has subscribed (2026-07-28).
 pub(super) const STATUS: &str = "notifications/tasks";
-/// Tells of any task that the client has started (2025-11-25).
+/// Reports any task that the client has started (2025-11-25).
 pub(super) const STATUS_2025: &str = "notifications/tasks/status";
 
 /// One task that is followed.
 #[derive(Debug)]
 pub(in crate::backend::mcp) struct Watched {
     task: String,
-    /// The call that started it, whose progress goes on.
+    /// The call that started it, whose progress continues.
     exchange: Arc<Exchange>,
     changed: Notify,
 }
 
-/// Follows a task for as long as it is held.
+/// Follows a task until it is dropped.
 #[derive(Debug)]
 pub(in crate::backend::mcp) struct Watch<'a> {
     wire: &'a Wire,
@@ -32,7 +32,7 @@ pub(in crate::backend::mcp) struct Watch<'a> {
 }
 
 impl Wire {
-    /// Listens to what the server says of `task`, which the call of `exchange` has started.
+    /// Listens to the server's notifications about `task`, which the call of `exchange` started.
     pub(in crate::backend::mcp) fn watch(
         &self,
         task: String,
@@ -49,7 +49,7 @@ impl Wire {
         }
     }
 
-    /// Takes a notification of a task's status.
+    /// Handles a notification of a task's status.
     pub(super) fn task_changed(&self, text: &str) {
         let params = Members::read(text).ok().and_then(|message| message.get("params"));
         let member = |key| params.and_then(|params| string_member(params.get(), key));
@@ -65,12 +65,12 @@ impl Wire {
 }
 
 impl Watch<'_> {
-    /// Ends when the server has said that the task does not work any more.
+    /// Ends when the server has reported that the task does not work any more.
     pub(in crate::backend::mcp) async fn changed(&self) {
         self.watched.changed.notified().await;
     }
 
-    /// The task has shown that it works.
+    /// Notes that the task works.
     pub(in crate::backend::mcp) fn touch(&self) {
         self.watched.exchange.progress.touch();
     }
