@@ -169,6 +169,9 @@ impl NotRecorded {
     }
 }
 
+/// The longest progress notification that is passed on, in bytes: several wait for a slow client.
+const MAX_PROGRESS: usize = 64 << 10;
+
 /// The signs of progress of one call. The peer gives them, and each extends the caller's time-out.
 /// Several signs before the caller looks count as one.
 #[derive(Debug, Clone, Default)]
@@ -191,7 +194,9 @@ impl Progress {
     /// The same, where an MCP server said so with these parameters of `notifications/progress`.
     pub fn report(&self, params: &RawValue) {
         self.touch();
-        if let Some(progress) = self.client.as_ref().and_then(|client| client.progress.as_ref()) {
+        if let Some(progress) = self.client.as_ref().and_then(|client| client.progress.as_ref())
+            && params.get().len() <= MAX_PROGRESS
+        {
             // A client that reads slowly misses some progress; the next one says more anyway.
             progress.try_send(params.to_owned()).ok();
         }

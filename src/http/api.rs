@@ -5,7 +5,7 @@
 
 mod approvals;
 mod events;
-mod mcp;
+pub mod mcp;
 mod metrics;
 mod openapi;
 mod problems;

@@ -1,9 +1,13 @@
 //! `/mcp`: the bridge as an MCP server, for the official client and byte for byte.
 
-use std::fs;
+use std::{fs, time::Duration};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
+    time::timeout,
+};
 
 use crate::{
     bridge::Bridge,
@@ -106,29 +110,36 @@ async fn the_official_python_client_uses_all_backends() {
     let all = format!("  all: {}\n", peers::everything_stdio());
     let rig = Rig::with(&all, &[], "").await;
     rig.bridge.wait_backend("all", "ready").await;
+    let url = format!("{}/mcp", rig.bridge.url());
+    let config = rig.bridge.config_path();
+    let program = env!("CARGO_BIN_EXE_mantyx-bridge");
     for (era, revision) in [("sessions", "2025-11-25"), ("stateless", "2026-07-28")] {
-        let output = tokio::process::Command::new(fetch::python())
-            .arg(repository("tests/peers/mcp_client.py"))
-            .args([&format!("{}/mcp", rig.bridge.url()), rig.bridge.token(), era])
-            .output()
-            .await
-            .unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{era}: {errors}");
-        let said: Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(said["revision"], revision);
-        let tools = said["tools"].as_array().unwrap();
-        assert!(tools.len() == 21 && tools[0] == "all_echo", "by the backends' names: {said}");
-        assert_eq!(said["echo"], "Echo: hi");
-        assert_eq!(said["progress"].as_array().unwrap().last(), Some(&json!([4.0, 4.0])), "{said}");
-        assert!(said["long"].as_str().unwrap().contains("completed"), "{said}");
-        assert!(said["structured"]["temperature"].is_number(), "{said}");
-        assert_eq!(said["image"], json!(["text", "image", "text"]));
-        assert_eq!(said["failed"], json!([true, "it failed on purpose"]));
-        let invalid = said["invalid"][1].as_str().unwrap();
-        assert!(said["invalid"][0] == true && invalid.starts_with("tool_input_invalid"));
-        assert_eq!(said["unknown"], -32602);
+        check_official(&[&url, rig.bridge.token(), era], revision).await;
+        let config = config.to_str().unwrap();
+        check_official(&["stdio", era, program, "mcp", "-c", config], revision).await;
     }
+}
+
+/// Runs the official client with `args`, and checks all that it did.
+async fn check_official(args: &[&str], revision: &str) {
+    let script = repository("tests/peers/mcp_client.py");
+    let mut command = tokio::process::Command::new(fetch::python());
+    let output = command.arg(script).args(args).output().await.unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {errors}");
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(said["revision"], revision);
+    let tools = said["tools"].as_array().unwrap();
+    assert!(tools.len() == 21 && tools[0] == "all_echo", "by the backends' names: {said}");
+    assert_eq!(said["echo"], "Echo: hi");
+    assert_eq!(said["progress"].as_array().unwrap().last(), Some(&json!([4.0, 4.0])), "{said}");
+    assert!(said["long"].as_str().unwrap().contains("completed"), "{said}");
+    assert!(said["structured"]["temperature"].is_number(), "{said}");
+    assert_eq!(said["image"], json!(["text", "image", "text"]));
+    assert_eq!(said["failed"], json!([true, "it failed on purpose"]));
+    let invalid = said["invalid"][1].as_str().unwrap();
+    assert!(said["invalid"][0] == true && invalid.starts_with("tool_input_invalid"));
+    assert_eq!(said["unknown"], -32602);
 }
 
 #[tokio::test]
@@ -299,4 +310,86 @@ async fn ten_clients_share_one_child() {
     }
     pids.dedup();
     assert_eq!((pids.len(), rig.bridge.children()), (1, children));
+}
+
+/// A client of `mantyx-bridge mcp`.
+struct Stdio {
+    child: tokio::process::Child,
+    input: Option<tokio::process::ChildStdin>,
+    output: tokio::io::Lines<BufReader<tokio::process::ChildStdout>>,
+}
+
+impl Stdio {
+    async fn start(rig: &Rig) -> Self {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_mantyx-bridge"));
+        command.arg("mcp").arg("-c").arg(rig.bridge.config_path()).kill_on_drop(true);
+        let pipe = std::process::Stdio::piped;
+        let mut child = command.stdin(pipe()).stdout(pipe()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut this = Self { input: child.stdin.take(), child, output };
+        let params = r#"{"protocolVersion":"2025-11-25","capabilities":{}}"#;
+        let hello = this.ask(0, "initialize", params).await;
+        assert_eq!(hello["result"]["protocolVersion"], "2025-11-25", "{hello}");
+        this
+    }
+
+    async fn write(&mut self, line: &str) {
+        let input = self.input.as_mut().expect("stdin is open");
+        input.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+    }
+
+    /// The next message, which must come in time.
+    async fn next(&mut self) -> Value {
+        let line = timeout(Duration::from_secs(30), self.output.next_line()).await;
+        serde_json::from_str(&line.expect("in time").unwrap().expect("a line")).unwrap()
+    }
+
+    async fn ask(&mut self, id: u64, method: &str, params: &str) -> Value {
+        let head = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}""#);
+        self.write(&format!(r#"{head},"params":{params}}}"#)).await;
+        loop {
+            let message = self.next().await;
+            if message["id"] == id {
+                return message;
+            }
+        }
+    }
+}
+
+const NOTE: &str = r#"{"name":"plain_note","arguments":{"text":"x"}}"#;
+
+#[tokio::test]
+async fn a_stdio_client_outlives_the_daemons_restart() {
+    let mut rig = Rig::start().await;
+    let mut client = Stdio::start(&rig).await;
+    assert_eq!(client.ask(1, "tools/call", NOTE).await["result"]["isError"], false);
+    let call = r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"plain_hang"}}"#;
+    client.write(call).await;
+    rig.wait_executions(2).await;
+    rig.bridge.kill9();
+    let lost = loop {
+        let message = client.next().await;
+        if message["id"] == 2 {
+            break message;
+        }
+    };
+    let why = lost["error"]["message"].as_str().unwrap();
+    assert!(why.starts_with("OUTCOME_UNKNOWN"), "it was sent: {lost}");
+    // Asked while no daemon is there, and answered by the next one.
+    let asked = tokio::spawn(async move {
+        let answer = client.ask(3, "tools/call", NOTE).await;
+        (client, answer)
+    });
+    rig.bridge.restart().await;
+    let (mut client, answer) = asked.await.unwrap();
+    assert_eq!(answer["result"]["isError"], false, "{answer}");
+    let listed = client.ask(4, "tools/list", "{}").await;
+    assert_eq!(listed["result"]["tools"].as_array().unwrap().len(), LEDGER_TOOLS.len());
+    let tools: Vec<_> = rig.executions().iter().map(|call| call["tool"].clone()).collect();
+    assert_eq!(tools, ["note", "hang", "note"], "no call was made twice");
+    client.write(call).await;
+    rig.wait_executions(4).await;
+    drop(client.input.take());
+    assert!(client.child.wait().await.unwrap().success());
+    wait_in_flight(&rig.bridge, 0).await;
 }

@@ -1,6 +1,7 @@
 """The official Python client of MCP against the server at URL, for the integration tests.
 
     mcp_client.py URL TOKEN ERA
+    mcp_client.py stdio ERA COMMAND [ARGUMENT]...
 
 ERA is `sessions` (2025-11-25) or `stateless` (2026-07-28). The bridge has the backend `all`, which
 is server-everything, and `plain`, which is ledger_mcp.py. Prints what came of it as one JSON object.
@@ -11,7 +12,8 @@ import json
 import sys
 
 import httpx2
-from mcp import Client, ClientSession
+from mcp import Client, ClientSession, StdioServerParameters
+from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
@@ -50,7 +52,18 @@ async def use(session):
     }
 
 
-async def main(url, token, era):
+async def over_stdio(era, command, *arguments):
+    server = StdioServerParameters(command=command, args=list(arguments))
+    if era == "stateless":
+        async with Client(stdio_client(server)) as session:
+            return {"revision": session.protocol_version, **await use(session)}
+    async with stdio_client(server) as streams:
+        async with ClientSession(*streams) as session:
+            hello = await session.initialize()
+            return {"revision": hello.protocol_version, **await use(session)}
+
+
+async def over_http(url, token, era):
     headers = {"authorization": "Bearer " + token}
     client = httpx2.AsyncClient(headers=headers, timeout=60)
     if era == "stateless":
@@ -62,4 +75,5 @@ async def main(url, token, era):
             return {"revision": hello.protocol_version, **await use(session)}
 
 
-print(json.dumps(asyncio.run(main(*sys.argv[1:]))))
+way = over_stdio(*sys.argv[2:]) if sys.argv[1] == "stdio" else over_http(*sys.argv[1:])
+print(json.dumps(asyncio.run(way)))

@@ -20,11 +20,11 @@ use futures_util::Stream;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use serde_json::json;
 
-pub use self::sessions::McpSessions;
 use self::{
     message::{Message, Request, RpcError, codes},
     sessions::Session,
 };
+pub use self::{revision::STDIO, sessions::McpSessions};
 use super::{Api, MAX_CALL, proxy, routes::ApiRequest};
 use crate::{
     http::{
@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// The header that names a session.
-const SESSION: &str = "mcp-session-id";
+pub const SESSION: &str = "mcp-session-id";
 /// A comment in an event stream.
 const PING: &[u8] = b": ping\n\n";
 

@@ -27,12 +27,13 @@ use super::{
 };
 use crate::{
     backend::{mcp::param_headers::ParamHeaders, peer::McpClient},
+    budget::Budget,
     http::response::{self, Body},
     model::{
         answer::{Answer, files::File},
         ending::Made,
         event::Call,
-        json::{Members, member},
+        json::{each_member, member},
         offer::{Route, Target},
     },
 };
@@ -49,7 +50,7 @@ struct Answering {
     /// The client's token for the progress.
     token: String,
     /// The text of the response; no text if the call was cancelled.
-    done: oneshot::Receiver<String>,
+    done: oneshot::Receiver<Bytes>,
     is_over: bool,
     /// Cancels the call when the stream is dropped, for a client of 2026-07-28.
     _cancels: Option<DropGuard>,
@@ -69,7 +70,7 @@ impl Client<'_> {
                 RpcError::invalid_request("Another request with this id has no answer yet.")
             })?,
         };
-        let token = request.meta("progressToken").map(|token| token.get().to_owned());
+        let token = request.progress_token();
         let (sender, receiver) = mpsc::channel(PROGRESS);
         let client = McpClient { progress: token.as_ref().map(|_| sender), ..McpClient::default() };
         let (finish, done) = oneshot::channel();
@@ -97,7 +98,7 @@ impl Client<'_> {
         let route =
             route.ok_or_else(|| RpcError::invalid_params(format!("Unknown tool: {name}")))?;
         let args = match request.get("arguments") {
-            Some(args) if Members::read(args.get()).is_ok() => args.to_owned(),
+            Some(args) if args.get().starts_with('{') => args.to_owned(),
             None => RawValue::from_string("{}".to_owned()).expect("it is JSON"),
             Some(_) => return Err(RpcError::invalid_params("`arguments` must be an object.")),
         };
@@ -120,7 +121,7 @@ impl Client<'_> {
         (route, call): (Route, Call),
         stop: CancellationToken,
         client: Arc<McpClient>,
-        finish: oneshot::Sender<String>,
+        finish: oneshot::Sender<Bytes>,
     ) {
         let (calls, app) = (Arc::clone(&self.api.runs.calls), self.caller.app.name.clone());
         let (era, trace, id) = (self.era.clone(), self.trace.clone(), id.to_owned());
@@ -136,8 +137,13 @@ impl Client<'_> {
             }
             if let Some(made) = made {
                 let result = result(&made, &client, matches!(era, Era::Stateless));
+                drop((made, client));
+                // Counted for the app until its client has read it, however slowly it does.
+                let text = message::response(&id, &result).into_bytes();
+                let mut held = Budget::of_process().hold();
+                held.insist(text.len());
                 // The client may have gone; then nothing can take the result.
-                finish.send(message::response(&id, &result)).ok();
+                finish.send(held.pay_for(text)).ok();
             }
         });
     }
@@ -176,7 +182,8 @@ impl Answering {
             progress = next(&mut self.progress) => self.progressed(&progress),
             done = &mut self.done => {
                 self.is_over = true;
-                super::event(&done.ok()?)
+                let text = done.ok()?;
+                super::event(str::from_utf8(&text).expect("a response is written from text"))
             }
             () = sleep(HEARTBEAT) => Bytes::from_static(super::PING),
         })
@@ -185,10 +192,13 @@ impl Answering {
     /// A notification with the server's progress under the client's own token.
     fn progressed(&self, params: &RawValue) -> Bytes {
         let mut written = format!("{{\"progressToken\":{}", self.token);
-        let members = Members::read(params.get()).map(|members| members.0).unwrap_or_default();
-        for (name, value) in members.iter().filter(|(name, _)| name != "progressToken") {
-            written.push_str(&format!(",{}:{}", json!(name), value.get()));
-        }
+        let _read = each_member(params.get(), |name, value| {
+            if name != "progressToken" {
+                written.push_str(&format!(",{}:{}", json!(name), value.get()));
+            }
+            true
+        })
+        .is_ok();
         super::event(&super::notification("notifications/progress", &format!("{written}}}")))
     }
 }

@@ -9,6 +9,11 @@ use serde_json::{Value, value::RawValue};
 
 use crate::model::json::Members;
 
+/// The most members of a message, of its parameters and of `_meta`.
+const MAX_MEMBERS: usize = 256;
+/// The longest id and the longest progress token, in bytes: the bridge repeats them.
+const MAX_ID: usize = 1024;
+
 /// JSON-RPC's own error codes, and those of MCP (2026-07-28, basic: Error Codes).
 pub(super) mod codes {
     pub(in super::super) const PARSE_ERROR: i32 = -32700;
@@ -89,8 +94,8 @@ impl<'a> Message<'a> {
                 "Send one message at a time; MCP has no batches.",
             ));
         }
-        let Ok(members) = Members::read(whole.get()) else {
-            return Err(RpcError::invalid_request("A message is a JSON object."));
+        let Some(members) = object(whole) else {
+            return Err(RpcError::invalid_request("A message is a JSON object of few members."));
         };
         if members.get("jsonrpc").is_none_or(|version| version.get() != "\"2.0\"") {
             return Err(RpcError::invalid_request("`jsonrpc` must be \"2.0\"."));
@@ -108,13 +113,13 @@ impl<'a> Message<'a> {
         };
         let params = match members.get("params") {
             None => Members(Vec::new()),
-            Some(params) => Members::read(params.get())
-                .map_err(|_| RpcError::invalid_request("`params` must be an object."))?,
+            Some(params) => object(params)
+                .ok_or_else(|| RpcError::invalid_request("`params` must be an object."))?,
         };
         match members.get("id").map(RawValue::get) {
             None => Ok(Self::Notification(Request { id: "null", method, params })),
             Some(id) if is_id(id) => Ok(Self::Request(Request { id, method, params })),
-            Some(_) => Err(RpcError::invalid_request("`id` must be a string or an integer.")),
+            Some(_) => Err(RpcError::invalid_request("`id` must be an integer or a short string.")),
         }
     }
 }
@@ -122,7 +127,12 @@ impl<'a> Message<'a> {
 /// Whether `json` is an id: a string or an integer (2026-07-28, basic: Requests).
 fn is_id(json: &str) -> bool {
     let digits = json.strip_prefix('-').unwrap_or(json);
-    json.starts_with('"') || (!digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit()))
+    let is_integer = !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit());
+    json.len() <= MAX_ID && (json.starts_with('"') || is_integer)
+}
+
+fn object(json: &RawValue) -> Option<Members<'_>> {
+    Members::read_at_most(json.get(), MAX_MEMBERS).ok()
 }
 
 /// A string that is borrowed where JSON has it without escapes.
@@ -141,7 +151,13 @@ impl<'a> Request<'a> {
 
     /// The member `key` of `_meta`.
     pub(super) fn meta(&self, key: &str) -> Option<&'a RawValue> {
-        Members::read(self.get("_meta")?.get()).ok()?.get(key)
+        object(self.get("_meta")?)?.get(key)
+    }
+
+    /// The token under which the client wants progress told; `None` if it wants none.
+    pub(super) fn progress_token(&self) -> Option<String> {
+        let token = self.meta("progressToken")?.get();
+        is_id(token).then(|| token.to_owned())
     }
 }
 

@@ -25,14 +25,20 @@ pub(super) fn negotiated(wanted: Option<&str>) -> &'static str {
     WITH_SESSIONS.into_iter().find(|known| Some(*known) == wanted).unwrap_or(newest)
 }
 
+/// Set by `mantyx-bridge mcp`: the message came over stdio, where no headers repeat it.
+pub const STDIO: &str = "x-bridge-stdio";
+
 /// Whether a request is one of 2026-07-28; otherwise it belongs to a session.
 ///
 /// # Errors
 ///
 /// The request names a revision that the bridge does not speak, or two.
 pub(super) fn is_stateless(request: &Request<'_>, headers: &HeaderMap) -> Result<bool, RpcError> {
-    let header = text(headers, "mcp-protocol-version");
     let stated = request.meta(VERSION).and_then(|it| serde_json::from_str::<String>(it.get()).ok());
+    let header = match headers.contains_key(STDIO) {
+        true => stated.as_deref(),
+        false => text(headers, "mcp-protocol-version"),
+    };
     let version = stated.as_deref().or(header);
     if let Some(version) = version
         && version != STATELESS
@@ -60,6 +66,9 @@ pub(super) fn check(request: &Request<'_>, headers: &HeaderMap) -> Result<(), Rp
             ..RpcError::invalid_params(format!("`params._meta` must have `{CAPABILITIES}`."))
         });
     }
+    if headers.contains_key(STDIO) {
+        return Ok(());
+    }
     let method = text(headers, "mcp-method");
     if method != Some(&request.method) {
         return Err(mismatch("Mcp-Method", method, &request.method));
@@ -80,7 +89,7 @@ pub(super) fn check_params(
     wanted: &[(String, String)],
     headers: &HeaderMap,
 ) -> Result<(), RpcError> {
-    for (name, value) in wanted {
+    for (name, value) in wanted.iter().filter(|_| !headers.contains_key(STDIO)) {
         let header = text(headers, name);
         let same = |one: &str, other: &str| {
             one == other || one.parse::<f64>().ok().is_some_and(|it| other.parse() == Ok(it))
