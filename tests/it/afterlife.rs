@@ -77,7 +77,7 @@ async fn a_long_call_that_a_crash_cut_off_is_told_as_unknown() {
     rig.bridge.restart().await;
     message(&rig, &session, fetch(Script::new(), "tu_2", 0).answered("tu_2").done()).await;
     let error = rig.mantyx.answer("tu_2").await["error"].as_str().unwrap_or_default().to_owned();
-    assert!(error.contains("OUTCOME_UNKNOWN") && error.contains("may or may not"), "{error}");
+    assert!(error.contains("OUTCOME_UNKNOWN"), "{error}");
     assert_eq!(gate.calls(), 1, "it is not made again");
     gate.open();
 }
@@ -137,7 +137,7 @@ async fn an_eval_goes_on() {
     rig.bridge.kill9();
     rig.bridge.restart().await;
     let error = rig.mantyx.answer("tu_hang").await["error"].to_string();
-    assert!(error.contains("may or may not"), "{error}");
+    assert!(error.contains("OUTCOME_UNKNOWN"), "{error}");
     let to: Vec<_> = rig.mantyx.posts("tu_hang").into_iter().map(|post| post.target).collect();
     assert_eq!(to, [format!("{API}/agent-runs/run_a/tool-results")], "of its agent run");
     rig.mantyx.release("the end");
@@ -168,7 +168,7 @@ async fn a_run_that_was_handed_over_goes_on() {
     rig.bridge.kill9();
     rig.bridge.restart().await;
     let error = rig.mantyx.answer("tu_hang").await["error"].to_string();
-    assert!(error.contains("may or may not"), "{error}");
+    assert!(error.contains("OUTCOME_UNKNOWN"), "{error}");
     assert_eq!(rig.mantyx.answer("tu_next").await["result"], "noted: x");
     assert_eq!(rig.executions().len(), 2, "nothing ran twice");
 }
@@ -196,12 +196,12 @@ async fn a_run_with_its_apps_own_credential_waits_for_it() {
     rig.bridge.kill9();
     rig.bridge.restart().await;
     wait::soon("the run should be waited for", async || {
-        rig.bridge.log().contains("waits for its app's credential").then_some(())
+        rig.bridge.log().contains("app's credential").then_some(())
     })
     .await;
     assert!(rig.mantyx.posts("tu_1").is_empty());
     let stream = run["streamUrl"].as_str().expect("a stream");
     with_own(&rig.bridge, "GET", stream).answer(rig.bridge.addr()).await;
     let error = rig.mantyx.answer("tu_1").await["error"].to_string();
-    assert!(error.contains("may or may not"), "{error}");
+    assert!(error.contains("OUTCOME_UNKNOWN"), "{error}");
 }

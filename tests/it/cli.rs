@@ -177,7 +177,7 @@ async fn a_tool_that_stands_in_is_told_as_its_backends() {
     let words: Vec<&str> = tools.out.split_whitespace().collect();
     assert!(words.windows(2).any(|pair| pair == ["gone_unavailable", "gone"]), "{}", tools.out);
     let trust = run(&["trust", "-c", &config]).await.expect(OK);
-    assert!(trust.out.contains("nothing of it was seen yet"), "{}", trust.out);
+    assert!(trust.out.contains("gone"), "{}", trust.out);
 }
 
 #[tokio::test]
@@ -229,7 +229,7 @@ async fn a_backend_that_keeps_failing_is_shown() {
     assert!(!shown.contains("keeps failing"), "{shown}");
     for _ in 0..7 {
         let error = call().await;
-        assert!(error.contains("cannot be reached"), "{error}");
+        assert!(error.contains("`gone`") && !error.contains("keeps failing"), "{error}");
     }
     // Whether or not a second has passed since, and with it the time until a call may try.
     let shown = with(&rig, &["status"]).await.expect(OK).out;
@@ -238,11 +238,13 @@ async fn a_backend_that_keeps_failing_is_shown() {
     assert!(breaker["state"] == "open" || breaker["state"] == "half-open", "{breaker}");
     assert_eq!(breaker["retryAt"].is_string(), breaker["state"] == "open", "{breaker}");
     wait::soon("a call should be refused", async || {
-        call().await.contains("keeps failing, so the call was not made").then_some(())
+        call().await.contains("keeps failing").then_some(())
     })
     .await;
     let breaker = rig.bridge.backend("fine").await["breaker"].clone();
     assert_eq!(breaker["state"], "closed", "another backend is none of its business");
     assert_eq!(with(&rig, &["call", "fine"]).await.expect(OK).out.trim(), "hi");
-    assert!(rig.bridge.log().contains("keeps failing: calls are refused for 1s"));
+    let log = rig.bridge.log();
+    let is_told = |line: &str| line.contains("keeps failing") && line.contains(" 1s");
+    assert!(log.lines().any(is_told), "{log}");
 }

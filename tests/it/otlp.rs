@@ -369,7 +369,7 @@ async fn a_collector_that_hangs_costs_spans_and_nothing_else() {
     assert_eq!(counted(&rig, "exported_total").await, 0);
     rig.bridge.stop().await;
     let log = rig.bridge.log();
-    assert!(log.contains("the collector took too long; the last spans are lost"), "{log}");
+    assert!(log.contains(r#""spans":3"#), "those that are lost are counted: {log}");
 }
 
 #[tokio::test]
@@ -381,7 +381,7 @@ async fn a_collector_that_is_away_is_told_of_once() {
     call(&rig, "tu_1").await;
     rig.bridge.stop().await;
     let log = rig.bridge.log();
-    let told = "spans did not reach the collector";
+    let told = "\"lost\":";
     assert_eq!(log.matches(told).count(), 1, "{log}");
     collector.restart().await;
     rig.bridge.restart().await;
@@ -423,7 +423,7 @@ async fn what_the_environment_asks_for_in_vain_is_told() {
     let env = [("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")];
     let rig = rig("http://127.0.0.1:4317", &env).await;
     let log = rig.bridge.log();
-    assert!(log.contains("OTEL_EXPORTER_OTLP_PROTOCOL is not `http/protobuf`"), "{log}");
+    assert!(log.contains("OTEL_EXPORTER_OTLP_PROTOCOL"), "{log}");
     let page = rig.bridge.api("GET", "/metrics", None).await.text();
     assert!(!page.contains("mantyx_bridge_spans"), "{page}");
 }

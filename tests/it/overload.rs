@@ -23,6 +23,8 @@ use crate::{
 /// What the bridge may take in all. As it is built for the tests, it keeps to that, too.
 const ROOM: u64 = 256 << 20;
 const NOTE: &str = r#"{"text":"x"}"#;
+/// The log line of a listener without descriptors.
+const NOT_ACCEPTED: &str = "connections cannot be accepted";
 /// A local tool that answers at once.
 const OK: &str =
     "local:\n  ok: {description: d, parameters: {type: object}, command: [echo, hi]}\n";
@@ -264,7 +266,7 @@ async fn without_descriptors_it_waits_and_then_serves_again() {
         waiting.push(connection);
     }
     wait::soon("it should run out of descriptors", async || {
-        bridge.log().contains("connections cannot be accepted at the moment").then_some(())
+        bridge.log().contains(NOT_ACCEPTED).then_some(())
     })
     .await;
     let (begun, before) = (Instant::now(), busy(pid));
@@ -279,6 +281,6 @@ async fn without_descriptors_it_waits_and_then_serves_again() {
     let answer = Request::new("GET", "/healthz").answer(bridge.addr()).await;
     answer.expect(200);
     bridge.status().await;
-    let told = bridge.log().matches("connections cannot be accepted at the moment").count();
+    let told = bridge.log().matches(NOT_ACCEPTED).count();
     assert_eq!(told, 1, "however often it was tried");
 }

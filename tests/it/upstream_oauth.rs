@@ -194,8 +194,8 @@ async fn a_grant_that_has_ended_is_a_problem_with_its_cure() {
     })
     .await;
     let message = problem["message"].as_str().unwrap_or_default();
-    assert!(message.contains("answered 400 invalid_grant"), "{problem}");
-    assert!(problem["cure"].as_str().unwrap_or_default().contains("log in again"), "{problem}");
+    assert!(message.contains("invalid_grant"), "{problem}");
+    assert!(problem["cure"].as_str().unwrap_or_default().contains("refresh_token"), "{problem}");
     for _ in 0..10 {
         let answer = scene.bridge.api("POST", &format!("{API}/agent-runs"), Some("{}")).await;
         assert_eq!(answer.expect(502)["code"], "upstream_unauthorized");

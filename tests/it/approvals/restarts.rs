@@ -50,7 +50,7 @@ async fn goes_on(rig: &Rig, tool: &str, args: &str) -> String {
     rig.run(fetch(script, "tu_2", 60).answered("tu_2").until("never")).await;
     let posted = rig.mantyx.answer("tu_1").await;
     let text = posted["result"].as_str().expect("a pending answer");
-    assert!(text.contains("A person has to approve"), "{text}");
+    assert!(text.contains("approve"), "{text}");
     asked(&rig.bridge).await
 }
 

@@ -114,11 +114,7 @@ async fn ctrl_c_cancels_the_run() {
     desk.type_in("\x03");
     wait_cancel(&rig).await;
     let ran = desk.ended().await.expect(FAILED);
-    assert!(
-        ran.out.contains("thinking") && ran.out.contains("the run is cancelled"),
-        "{}",
-        ran.out
-    );
+    assert!(ran.out.contains("thinking") && ran.out.contains("cancelled"), "{}", ran.out);
 
     rig.mantyx.script(Script::new().delta("thinking").until("nothing"));
     let mut desk = Desk::start(&["run", "x", "-c", &config]);
@@ -131,7 +127,7 @@ async fn ctrl_c_cancels_the_run() {
     // MANTYX says no more, and a second Ctrl-C waits for nothing.
     desk.signal(Signal::INT);
     let ran = desk.ended().await.expect(FAILED);
-    assert!(ran.err.contains("given up"), "{}", ran.err);
+    assert!(ran.err.contains("cancel"), "{}", ran.err);
 }
 
 #[tokio::test]

@@ -33,7 +33,7 @@ async fn a_terminal_is_drawn_anew_in_place_and_given_back() {
     let mut desk = Desk::on_terminal(34, 9, &["status", "--watch", "-c", &config]);
     desk.becomes("two frames", |out| frames(out).len() >= 2).await;
     rig.bridge.kill9();
-    desk.says("nothing listens on").await;
+    desk.says("nothing listens").await;
     rig.bridge.restart().await;
     let drawn = frames(&desk.out()).len();
     desk.becomes("it is there again", |out| {
@@ -88,7 +88,7 @@ async fn a_daemon_that_is_not_there_is_no_beginning() {
         &["refresh"],
     ] {
         let ran = run(&[command, &["-c", &config]].concat()).await.expect(FAILED);
-        let expected = "nothing listens on http://127.0.0.1";
+        let expected = "http://127.0.0.1";
         assert!(ran.err.contains(expected), "{command:?}: {}", ran.err);
         assert!(ran.err.contains("mantyx-bridge serve"), "{command:?}: {}", ran.err);
         assert_eq!(ran.out, "", "{command:?}");

@@ -17,6 +17,9 @@ const HI: &str =
 const EMPTY_SENT: &[u8] = b"\0\0\0\0\x02\x12\0";
 const HI_SENT: &[u8] = b"\0\0\0\0\x08\x12\x06\x2a\x04\x0a\x02hi";
 
+/// Why a response that has no end is lost.
+const BROKEN_OFF: &str = "the response broke off";
+
 type Sent = Result<Frame<Bytes>, io::Error>;
 
 fn data(bytes: &[u8]) -> Sent {
@@ -84,9 +87,9 @@ async fn a_stream_has_ended_well_only_where_its_status_says_so() {
     let whole = || data(HI_SENT);
     for (frames, expected) in [
         (vec![whole(), end("0")], Ok(None)),
-        (vec![whole()], Err(lost("the response broke off"))),
-        (vec![whole(), Ok(Frame::trailers(HeaderMap::new()))], Err(lost("the response broke off"))),
-        (vec![whole(), data(&HI_SENT[..9]), end("0")], Err(lost("the response broke off"))),
+        (vec![whole()], Err(lost(BROKEN_OFF))),
+        (vec![whole(), Ok(Frame::trailers(HeaderMap::new()))], Err(lost(BROKEN_OFF))),
+        (vec![whole(), data(&HI_SENT[..9]), end("0")], Err(lost(BROKEN_OFF))),
         (vec![whole(), end("14")], Err(lost("gRPC status UNAVAILABLE"))),
     ] {
         let what = format!("{frames:?}");
@@ -133,7 +136,7 @@ async fn a_result_is_one_message_and_a_success() {
         // Without a message, the status may be in the head.
         (fields("13"), vec![], Err(refused)),
         (fields("0"), vec![], Err(unreadable("the response has no message"))),
-        (HeaderMap::new(), vec![], Err(lost("the response broke off"))),
+        (HeaderMap::new(), vec![], Err(lost(BROKEN_OFF))),
         (
             HeaderMap::new(),
             vec![data(HI_SENT), data(HI_SENT), end("0")],

@@ -12,6 +12,7 @@ use crate::{
     model::{
         catalog::Identity,
         naming::{Naming, ToolFilter},
+        rights::Refusal,
     },
 };
 
@@ -79,17 +80,17 @@ impl Fleet {
     }
 
     /// Begins a call, which has reached `world` when this returns.
-    async fn begin(&self, world: &World) -> tokio::task::JoinSet<Answer> {
+    async fn begin(&self, world: &World) -> tokio::task::JoinSet<Made> {
         let before = World::count(&world.calls);
         let mut call = tokio::task::JoinSet::new();
         let (backends, route) = (Arc::clone(&self.backends), self.route());
-        call.spawn(async move { backends.call(&context(&route, "{}")).await.answer });
+        call.spawn(async move { backends.call(&context(&route, "{}")).await });
         until(|| World::count(&world.calls) > before).await;
         call
     }
 
-    async fn call(&self) -> Answer {
-        self.backends.call(&context(&self.route(), "{}")).await.answer
+    async fn call(&self) -> Made {
+        self.backends.call(&context(&self.route(), "{}")).await
     }
 }
 
@@ -114,12 +115,12 @@ async fn the_old_connection_serves_until_the_new_one_does_and_finishes_its_calls
     let mut second = fleet.begin(&old).await;
     new.dialling.send_replace(Mood::Well);
     lease.lost().await;
-    assert_eq!(fleet.call().await, Answer::text("ls {}"));
+    assert_eq!(fleet.call().await.answer, Answer::text("ls {}"));
     assert_eq!(World::count(&new.calls), 1, "new calls go to the new one");
     assert_eq!(World::count(&old.closes), 0, "the old one is not closed under its calls");
     old.calling.send_replace(Mood::Well);
     for call in [&mut first, &mut second] {
-        assert_eq!(call.join_next().await.unwrap().unwrap(), Answer::text("ls {}"));
+        assert_eq!(call.join_next().await.unwrap().unwrap().answer, Answer::text("ls {}"));
     }
     until(|| World::count(&old.closes) == 1).await;
     fleet.tasks.join_next().await.unwrap().unwrap();
@@ -157,7 +158,7 @@ async fn a_call_that_does_not_end_holds_the_old_connection_to_its_own_deadline()
     fleet.change(&new, None);
     until(|| World::count(&old.closes) == 1).await;
     assert_eq!(begin.elapsed().as_secs(), 285);
-    check_error(call.join_next().await.unwrap().unwrap(), "no answer within 285 s");
+    check_failed(&call.join_next().await.unwrap().unwrap(), Ending::TimedOut, &["285 s"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,7 +172,7 @@ async fn what_cannot_be_reached_takes_the_place_as_well() {
         |registry: &Registry| registry.snapshot("fs").filter(|known| known.phase == Phase::Down);
     registry.wait_for(down).await;
     assert!(registry.offer().route("fs_ls").is_some(), "it is the same peer: its tools are known");
-    check_error(fleet.call().await, "cannot be reached");
+    assert_eq!(fleet.call().await.ending, Ending::Unavailable);
     until(|| World::count(&old.closes) == 1).await;
 
     // Another peer of that name does not inherit them.
@@ -193,7 +194,7 @@ async fn of_two_changes_the_later_one_counts() {
     skipped.dialling.send_replace(Mood::Well);
     new.dialling.send_replace(Mood::Well);
     until(|| World::count(&old.closes) == 1).await;
-    assert_eq!(fleet.call().await, Answer::text("ls {}"));
+    assert_eq!(fleet.call().await.answer, Answer::text("ls {}"));
     assert_eq!([&skipped, &new].map(|world| World::count(&world.calls)), [0, 1]);
 }
 
@@ -210,15 +211,13 @@ async fn of_a_removed_backend_what_runs_finishes_and_what_waits_is_told() {
     assert!(timeout(Duration::from_secs(1), &mut waiting).await.is_err());
     fleet.remove();
     assert!(fleet.backends.registry.offer().route("fs_ls").is_none());
-    check_error(
-        fleet.backends.call(&context(&route, "{}")).await.answer,
-        "not configured any more",
-    );
+    let removed = Made::failed(Ending::Unavailable, Refusal::Removed.for_model(&route.backend));
+    assert_eq!(fleet.backends.call(&context(&route, "{}")).await, removed);
     world.calling.send_replace(Mood::Well);
     for call in &mut running {
-        assert_eq!(call.join_next().await.unwrap().unwrap(), Answer::text("ls {}"));
+        assert_eq!(call.join_next().await.unwrap().unwrap().answer, Answer::text("ls {}"));
     }
-    check_error(waiting.await.answer, "not configured any more");
+    assert_eq!(waiting.await, removed);
     assert_eq!(World::count(&world.calls), 2);
     fleet.tasks.join_next().await.unwrap().unwrap();
     assert_eq!(World::count(&world.closes), 1);
@@ -256,16 +255,17 @@ async fn what_was_sent_to_one_server_is_not_looked_for_at_another() {
     old.calling.send_replace(Mood::Hanging);
     let mut call = tokio::task::JoinSet::new();
     let (backends, to) = (Arc::clone(&fleet.backends), route.clone());
-    call.spawn(async move { backends.call(&context(&to, "{}")).await.answer });
+    call.spawn(async move { backends.call(&context(&to, "{}")).await });
     until(|| World::count(&old.calls) == 2).await;
     let lease = fleet.lease.clone().unwrap();
     fleet.change(&new, Some("another"));
     lease.lost().await;
     old.calling.send_replace(Mood::Failing);
-    check_error(call.join_next().await.unwrap().unwrap(), "OUTCOME_UNKNOWN");
+    let made = call.join_next().await.unwrap().unwrap();
+    check_failed(&made, Ending::ConnectionLost, &[OUTCOME_UNKNOWN]);
     for handle in [None, Some("work")] {
-        let answer = fleet.backends.call(&sent("fs", handle)).await.answer;
-        check_error(answer, "OUTCOME_UNKNOWN");
+        let made = fleet.backends.call(&sent("fs", handle)).await;
+        check_failed(&made, Ending::ConnectionLost, &[OUTCOME_UNKNOWN]);
     }
     assert_eq!(World::count(&new.calls), 0);
     // Nor does it wait for a permit of the new one, which has as many calls as it may.
@@ -274,6 +274,7 @@ async fn what_was_sent_to_one_server_is_not_looked_for_at_another() {
     for handle in [None, Some("work")] {
         let sent = sent("fs", handle);
         let made = timeout(Duration::from_secs(1), fleet.backends.call(&sent)).await;
-        check_error(made.expect("an answer at once").answer, "OUTCOME_UNKNOWN");
+        let made = made.expect("an answer at once");
+        check_failed(&made, Ending::ConnectionLost, &[OUTCOME_UNKNOWN]);
     }
 }
