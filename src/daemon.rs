@@ -7,7 +7,7 @@
 //!
 //! Must not: hold logic of its own beyond this order.
 
-mod fleet;
+mod backend_manager;
 mod reload;
 
 use std::{
@@ -29,7 +29,7 @@ use url::Url;
 
 pub use self::reload::Reload;
 use self::{
-    fleet::{Fleet, Shared},
+    backend_manager::{BackendManager, Shared},
     reload::{Fixed, Names, Reloader},
 };
 use crate::{
@@ -133,7 +133,8 @@ impl Daemon {
         let (journal, kept) = Journal::open(&state.path().join(JOURNAL), state.has_been_used())?;
         let journal = Arc::new(journal);
         state.sweep_drafts();
-        let (mut front, mut back) = (Tasks::default(), Tasks::default());
+        let mut front = Tasks::default();
+        let mut back = Tasks::default();
 
         let apps = apps(&config, &state)?;
         let operator = TokenHash::of(state.operator()?.expose_secret().as_bytes());
@@ -163,12 +164,12 @@ impl Daemon {
             None => None,
         };
         let shared = Shared { launcher, state: state.clone(), stop: back.stop_token() };
-        let (mut fleet, backends) = Fleet::new(shared);
+        let (mut manager, backends) = BackendManager::new(shared);
         spawn_keepers(&mut back, &backends, &state);
         let configured = std::mem::take(&mut config.backends);
-        let prepared = fleet.prepare(configured).await.map_err(inner)?;
+        let prepared = manager.prepare(configured).await.map_err(inner)?;
         // Before the runs, whose calls look up their backends.
-        fleet.take(prepared, &config.refresh, config.calls.max_concurrent);
+        manager.take(prepared, &config.refresh, config.calls.max_concurrent);
         let (settings, read) =
             watch::channel(Arc::new(Settings::new(config.calls.clone(), apps, None)));
         let calls = Calls::new(Arc::clone(&backends), read.clone(), journal, audit);
@@ -188,7 +189,8 @@ impl Daemon {
             Names { addresses: addresses.clone(), others: config.listen.hosts.clone(), tls };
         let auth = Authenticator::new(config.auth, operator, read, names.hosts());
         let api = Api::new(Arc::clone(&runs), &auth, facts);
-        let (proxy, requests) = (Proxy { runs: Arc::clone(&runs) }, DetachedRequests::default());
+        let proxy = Proxy { runs: Arc::clone(&runs) };
+        let requests = DetachedRequests::default();
         let service = Arc::new(Service::new(auth, api, proxy, traces, requests.clone()));
         spawn_credential(&mut back, Arc::clone(runs.upstream()));
         for listener in listeners {
@@ -198,7 +200,7 @@ impl Daemon {
         let fixed = Fixed::new(&config, addresses);
         spawn_readiness(&mut front, Arc::clone(&backends));
         spawn_watchdog(&mut front, Arc::clone(&runs));
-        let reloader = Reloader { fleet, fixed, names, service, state, settings, loaded };
+        let reloader = Reloader { manager, fixed, names, service, state, settings, loaded };
         let reloading = reloader.run(reload, front.stop_token(), back.stop_token());
         back.spawn("backends", reloading);
         Ok(Self { front, back, runs, requests, urls, token })
@@ -287,7 +289,8 @@ fn note_addresses(back: &mut Tasks, state: StateDir, urls: Vec<String>) {
     if write() {
         return;
     }
-    let (stop, write) = (back.stop_token(), Arc::new(write));
+    let stop = back.stop_token();
+    let write = Arc::new(write);
     back.spawn("addresses", async move {
         let mut is_written = false;
         while !is_written {
@@ -396,8 +399,8 @@ async fn upstream(config: &Config, back: &mut Tasks) -> Result<Mantyx, StartErro
             let sandbox = Arc::new(Sandbox::new(settings));
             back.spawn("sandbox", sandbox.serve(listener, back.stop_token()));
             info!(%url, workspace, "the sandbox runtime replaces MANTYX");
-            let (workspace, credential) = (Some(workspace.clone()), Credential::Own(secret));
-            Ok(Mantyx { base_url: url, workspace, credential, tls: None })
+            let credential = Credential::Own(secret);
+            Ok(Mantyx { base_url: url, workspace: Some(workspace.clone()), credential, tls: None })
         }
     }
 }

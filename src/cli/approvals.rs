@@ -132,7 +132,8 @@ impl Shown {
     /// One waiting question with everything that the decision covers, however long it is.
     fn whole(&self, now: SystemTime, paper: Paper) -> String {
         let run = self.run_id.as_ref().map_or_else(|| "by hand".into(), |run| format!("run {run}"));
-        let (since, left) = (away(&self.since, now), away(&self.deadline, now));
+        let since = away(&self.since, now);
+        let left = away(&self.deadline, now);
         let mut page = Page::default();
         page.note(Style::Doubtful, &self.id);
         let Self { name, backend, app, .. } = self;

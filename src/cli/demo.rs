@@ -154,7 +154,8 @@ impl App {
             .body(spec.to_string())
             .send()
             .await?;
-        let (status, headers) = (response.status(), response.headers().clone());
+        let status = response.status();
+        let headers = response.headers().clone();
         let body = response.text().await?;
         if !status.is_success() {
             return Err(Failure::Failed(format!("the bridge answered {status}: {body}")));

@@ -97,7 +97,8 @@ async fn collect(
         if is_named || found.load(&path, env).is_err() || found.count() == 0 {
             continue;
         }
-        let (count, shown) = (found.count(), path.display());
+        let count = found.count();
+        let shown = path.display();
         if !asker.on {
             complain(&format!("found {count} MCP servers in {shown}: --import adds them"));
         } else if asker.yes(&format!("Take over {count} MCP servers from {shown}? "), true)? {
@@ -139,7 +140,8 @@ async fn add(
     asker: Option<&mut Asker>,
     env: &Environment,
 ) -> Outcome {
-    let (tried, shown) = (probe::probe(kind, url, env).await?, shown(url));
+    let tried = probe::probe(kind, url, env).await?;
+    let shown = shown(url);
     let name = match tried {
         Ok(found) => {
             complain(&format!("{shown} answers: {}", found.what));

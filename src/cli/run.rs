@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderValue};
 use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 
-use self::transcript::{End, Event, Shown, Transcript};
+use self::transcript::{Event, RunEnd, Shown, Transcript};
 use super::{
     Failure, Outcome,
     client::{Client, parse},
@@ -78,7 +78,8 @@ struct Submitted {
 
 /// `mantyx-bridge run PROMPT`.
 pub(super) async fn run(contact: &Contact, settings: Settings) -> Outcome {
-    let (headers, spec) = (settings.headers()?, settings.spec()?);
+    let headers = settings.headers()?;
+    let spec = settings.spec()?;
     let client = Client::new(contact)?;
     let mut stop = Stop::new()?;
     let mut submitting = Box::pin(submit(&client, headers, spec));
@@ -187,8 +188,8 @@ async fn follow(client: &Client, run: &Submitted, json: bool) -> Outcome {
         let known = reader.last.clone();
         let why = match client.open(&run.stream_url, known.as_deref()).await {
             Ok(response) => match reader.read(response).await? {
-                Some(End::Well) => return Ok(()),
-                Some(End::Badly(why)) => return Err(Failure::Failed(why)),
+                Some(RunEnd::Well) => return Ok(()),
+                Some(RunEnd::Badly(why)) => return Err(Failure::Failed(why)),
                 None => Failure::Failed("the run's stream keeps breaking".to_owned()),
             },
             Err(why) => why,
@@ -211,7 +212,7 @@ struct Reader {
 
 impl Reader {
     /// Reads until the run ends; `None` if the stream ended first.
-    async fn read(&mut self, mut response: reqwest::Response) -> Result<Option<End>, Failure> {
+    async fn read(&mut self, mut response: reqwest::Response) -> Result<Option<RunEnd>, Failure> {
         let mut framer = Framer::new(MAX_EVENT);
         // Any break of the stream is handled by opening it again.
         while let Ok(Some(chunk)) = response.chunk().await {
@@ -232,7 +233,7 @@ impl Reader {
         Ok(None)
     }
 
-    fn take(&mut self, data: &str) -> Result<Option<End>, Failure> {
+    fn take(&mut self, data: &str) -> Result<Option<RunEnd>, Failure> {
         if self.json {
             print(&format!("{}\n", data.replace('\n', " ")))?;
         }

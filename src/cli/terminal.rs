@@ -119,7 +119,7 @@ pub(super) async fn tell_time(what: &str) -> Infallible {
         std::future::pending::<()>().await;
     }
     sleep(QUIET).await;
-    let mut line = Line;
+    let mut line = StatusLine;
     let mut second = interval(Duration::from_secs(1));
     loop {
         second.tick().await;
@@ -129,9 +129,9 @@ pub(super) async fn tell_time(what: &str) -> Infallible {
 }
 
 /// The line of stderr that is overwritten with each update.
-struct Line;
+struct StatusLine;
 
-impl Line {
+impl StatusLine {
     fn show(&mut self, text: &str) {
         let columns = Size::of(&io::stderr()).map_or(80, |size| size.columns);
         let text = cut(text, columns.saturating_sub(1));
@@ -140,7 +140,7 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for StatusLine {
     fn drop(&mut self) {
         let _closed = write!(io::stderr(), "\r\x1b[K");
     }

@@ -73,13 +73,13 @@ struct Pinned {
     mode: String,
     accepted: usize,
     digest: String,
-    findings: Vec<Found>,
+    findings: Vec<ChangedTool>,
     damaged: Option<String>,
     unkept: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Found {
+struct ChangedTool {
     tool: Option<String>,
     change: String,
     withdrawn: bool,
@@ -150,11 +150,12 @@ async fn accept(client: &Client, wanted: Acceptance) -> Outcome {
     if found.findings.is_empty() && wanted.all && !wanted.json {
         return print(&format!("{}: there is nothing to accept\n", found.name));
     }
-    let is_taken = |one: &Found| match &one.tool {
+    let is_taken = |one: &ChangedTool| match &one.tool {
         Some(tool) => wanted.all || wanted.tools.contains(tool),
         None => wanted.all,
     };
-    let (taken, left): (Vec<Found>, Vec<Found>) = found.findings.into_iter().partition(is_taken);
+    let (taken, left): (Vec<ChangedTool>, Vec<ChangedTool>) =
+        found.findings.into_iter().partition(is_taken);
     let accept = match wanted.all {
         true => serde_json::json!("all"),
         false => serde_json::json!(wanted.tools),
@@ -224,7 +225,7 @@ impl Pinned {
     }
 }
 
-impl Found {
+impl ChangedTool {
     fn write(&self, page: &mut Page) {
         let Self { tool, change, withdrawn, hidden, diff } = self;
         let tool = tool.as_deref().map_or_else(|| "the card".into(), visible::shown);

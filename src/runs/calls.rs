@@ -38,7 +38,7 @@ use crate::{
         event::Call,
         ids::AppName,
         offer::{Route, Target},
-        rights::{Permission, Refusal},
+        rights::{CallRefusal, Permission},
     },
     settings::Settings,
     traces::Context,
@@ -109,7 +109,8 @@ impl ActiveCall {
     /// whether the tool was reached.
     pub(super) fn ends(&self, made: thread::Result<Result<Made, Left>>) -> Result<Made, Left> {
         let made = made.unwrap_or_else(|_panic| {
-            let (app, tool) = (&self.request().app, self.tool());
+            let app = &self.request().app;
+            let tool = self.tool();
             error!(%app, tool, "a call panicked; answering it with an error");
             Ok(Made::internal(tool, self.recorder.has_reached_tool()))
         });
@@ -336,7 +337,7 @@ impl Settings {
     }
 }
 
-fn refused(call: &CallRequest, refusal: Refusal) -> Made {
+fn refused(call: &CallRequest, refusal: CallRefusal) -> Made {
     info!(app = %call.app, tool = call.name, %refusal, "call refused by permission");
     Made::failed(Ending::Denied, refusal.for_model(&call.route.backend))
 }

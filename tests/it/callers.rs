@@ -9,10 +9,10 @@ use tokio::process::Command;
 use crate::{
     bridge::{API, Bridge},
     frames::Script,
+    harness::{LEDGER_TOOLS, ledger_in, tool_names},
     http::{Answer, Request},
     mantyx::Mantyx,
     peers,
-    rig::{LEDGER_TOOLS, ledger_in, tool_names},
 };
 
 const TOKEN: &str = "a-token-of-one-app-canary";

@@ -6,14 +6,15 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
+    task::JoinSet,
     time::timeout,
 };
 
 use crate::{
     bridge::Bridge,
+    harness::{Harness, LEDGER_TOOLS},
     http::{Answer, Request, Response},
     peers::{self, fetch, repository},
-    rig::{LEDGER_TOOLS, Rig},
     wait,
 };
 
@@ -87,12 +88,13 @@ impl<'a> Client<'a> {
     }
 
     /// Begins a call of the ledger's `hang`, and waits until it is there.
-    async fn hang(&self, rig: &Rig, count: usize) -> tokio::task::JoinHandle<Response> {
+    async fn hang(&self, rig: &Harness, count: usize) -> JoinSet<Response> {
         let addr = self.bridge.addr();
         let call = self.call(7, "tools/call", r#""name":"plain_hang","arguments":{}"#);
-        let call = tokio::spawn(call.send(addr));
+        let mut calls = JoinSet::new();
+        calls.spawn(call.send(addr));
         rig.wait_executions(count).await;
-        call
+        calls
     }
 }
 
@@ -108,7 +110,7 @@ async fn wait_in_flight(bridge: &Bridge, count: u64) {
 #[tokio::test]
 async fn the_official_python_client_uses_all_backends() {
     let all = format!("  all: {}\n", peers::everything_stdio());
-    let rig = Rig::with(&all, &[], "").await;
+    let rig = Harness::with(&all, &[], "").await;
     rig.bridge.wait_backend("all", "ready").await;
     let url = format!("{}/mcp", rig.bridge.url());
     let config = rig.bridge.config_path();
@@ -144,7 +146,7 @@ async fn check_official(args: &[&str], revision: &str) {
 
 #[tokio::test]
 async fn definitions_and_results_come_as_the_server_wrote_them() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let note = r#"{"x-vendor": {"b": 1.0, "a": 123456789012345678901234567890}, "name": "plain_note",  "description": "Notes a text.", "inputSchema": {"type": "object", "#;
     let result = r#"{"content": [{"type": "text", "text": "noted: \u00e9"}], "isError": false}"#;
     let client = Client::with_session(&rig.bridge).await;
@@ -168,7 +170,7 @@ async fn definitions_and_results_come_as_the_server_wrote_them() {
 
 #[tokio::test]
 async fn what_is_wrong_is_told_in_the_protocols_own_words() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let session = Client::with_session(&rig.bridge).await;
     let stateless = Client::stateless(&rig.bridge);
     let addr = rig.bridge.addr();
@@ -217,16 +219,16 @@ async fn what_is_wrong_is_told_in_the_protocols_own_words() {
 
 #[tokio::test]
 async fn a_client_of_2026_cancels_by_closing_and_one_before_does_not() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let addr = rig.bridge.addr();
     let stateless = Client::stateless(&rig.bridge);
     let call = stateless.hang(&rig, 1).await;
     assert_eq!(in_flight(&rig.bridge).await, 1);
-    call.abort();
+    drop(call);
     wait_in_flight(&rig.bridge, 0).await;
 
     let session = Client::with_session(&rig.bridge).await;
-    session.hang(&rig, 2).await.abort();
+    drop(session.hang(&rig, 2).await);
     // A request after the hang-up: by then the bridge has seen that the connection is closed.
     let twice = session.call(7, "tools/call", r#""name":"plain_pid""#).answer(addr).await;
     assert_eq!(twice.expect(400)["error"]["code"], -32600, "the call goes on, under its id");
@@ -236,7 +238,7 @@ async fn a_client_of_2026_cancels_by_closing_and_one_before_does_not() {
     assert_eq!(session.post(cancelled).answer(addr).await.status, 202);
     wait_in_flight(&rig.bridge, 0).await;
 
-    session.hang(&rig, 3).await.abort();
+    drop(session.hang(&rig, 3).await);
     assert_eq!(session.request("DELETE").answer(addr).await.status, 200);
     wait_in_flight(&rig.bridge, 0).await;
     assert_eq!(session.answer("ping", "").await.status, 404, "the session is over");
@@ -249,7 +251,8 @@ async fn a_changed_catalog_is_told_in_both_eras() {
     let catalog = dir.path().join("catalog");
     let tools = |name: &str| format!(r#"{{"tools":[{{"name":"{name}","inputSchema":{{}}}}]}}"#);
     fs::write(&catalog, tools("one")).unwrap();
-    let rig = Rig::bare(&format!("mcp:\n  c: {}\n", peers::changing(&catalog, &["--tells"]))).await;
+    let rig =
+        Harness::bare(&format!("mcp:\n  c: {}\n", peers::changing(&catalog, &["--tells"]))).await;
     let addr = rig.bridge.addr();
     let session = Client::with_session(&rig.bridge).await;
     let mut first = session.request("GET").send(addr).await;
@@ -287,7 +290,7 @@ async fn each_app_has_its_own_view_and_its_own_sessions() {
          b: {{token: bbbbbbbbbbbbbbbb}}\nmcp:\n  plain: {}\n",
         peers::ledger(&ledger, &[])
     );
-    let rig = Rig::bare(&config).await;
+    let rig = Harness::bare(&config).await;
     let a = Client::with_token(&rig.bridge, "aaaaaaaaaaaaaaaa").await;
     let listed = a.answer("tools/list", "").await.expect(200);
     assert_eq!(listed["result"]["tools"].as_array().unwrap().len(), 1, "{listed}");
@@ -300,7 +303,7 @@ async fn each_app_has_its_own_view_and_its_own_sessions() {
 
 #[tokio::test]
 async fn ten_clients_share_one_child() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let children = rig.bridge.children();
     let mut pids = Vec::new();
     for _ in 0..10 {
@@ -320,7 +323,7 @@ struct Stdio {
 }
 
 impl Stdio {
-    async fn start(rig: &Rig) -> Self {
+    async fn start(rig: &Harness) -> Self {
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_mantyx-bridge"));
         command.arg("mcp").arg("-c").arg(rig.bridge.config_path()).kill_on_drop(true);
         let pipe = std::process::Stdio::piped;
@@ -360,7 +363,7 @@ const NOTE: &str = r#"{"name":"plain_note","arguments":{"text":"x"}}"#;
 
 #[tokio::test]
 async fn a_stdio_client_outlives_the_daemons_restart() {
-    let mut rig = Rig::start().await;
+    let mut rig = Harness::start().await;
     let mut client = Stdio::start(&rig).await;
     assert_eq!(client.ask(1, "tools/call", NOTE).await["result"]["isError"], false);
     let call = r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"plain_hang"}}"#;
@@ -376,12 +379,13 @@ async fn a_stdio_client_outlives_the_daemons_restart() {
     let why = lost["error"]["message"].as_str().unwrap();
     assert!(why.starts_with("OUTCOME_UNKNOWN"), "it was sent: {lost}");
     // Asked while no daemon is there, and answered by the next one.
-    let asked = tokio::spawn(async move {
+    let mut asked = JoinSet::new();
+    asked.spawn(async move {
         let answer = client.ask(3, "tools/call", NOTE).await;
         (client, answer)
     });
     rig.bridge.restart().await;
-    let (mut client, answer) = asked.await.unwrap();
+    let (mut client, answer) = asked.join_next().await.unwrap().unwrap();
     assert_eq!(answer["result"]["isError"], false, "{answer}");
     let listed = client.ask(4, "tools/list", "{}").await;
     assert_eq!(listed["result"]["tools"].as_array().unwrap().len(), LEDGER_TOOLS.len());

@@ -15,12 +15,12 @@ use mantyx_bridge::internals::{
 use serde_json::{Value, value::RawValue};
 use tokio::time::timeout;
 
-use crate::{frames::Script, peers, rig::Rig, wait};
+use crate::{frames::Script, harness::Harness, peers, wait};
 
 const REPORT: &str = "# Research Report: tea";
 
-async fn with(keys: &str, rest: &str) -> Rig {
-    let rig = Rig::bare(&format!("mcp:\n  one: {keys}\n{rest}")).await;
+async fn with(keys: &str, rest: &str) -> Harness {
+    let rig = Harness::bare(&format!("mcp:\n  one: {keys}\n{rest}")).await;
     rig.bridge.wait_backend("one", "ready").await;
     rig
 }

@@ -12,10 +12,10 @@ use tokio::{net::TcpStream, time::Instant};
 use crate::{
     bridge::{API, Bridge, Submitted},
     frames::Script,
+    harness::{Harness, ledger_in},
     http::{Answer, Connection, Request},
     mantyx::{Mantyx, Recorded},
     peers, process,
-    rig::{Rig, ledger_in},
     sse::{self, Stream},
     wait,
 };
@@ -59,7 +59,7 @@ struct Unread {
 
 impl Unread {
     /// It floods once `open` is released.
-    async fn start(rig: &Rig) -> Self {
+    async fn start(rig: &Harness) -> Self {
         let filler = "y".repeat(16 << 10);
         let script = (0..1500)
             .fold(Script::new().delta("first").until("open"), |script, _| script.delta(&filler));
@@ -93,7 +93,7 @@ const CALLS: usize = 50;
 const REFUSED: usize = RUNS * CALLS - 4 - 32;
 
 /// Waits until those that are beyond the line are answered.
-async fn wait_refused(rig: &Rig) {
+async fn wait_refused(rig: &Harness) {
     wait::until("what is beyond the line should be refused", Duration::from_secs(60), async || {
         (ended(&rig.bridge, "plain", "busy").await == REFUSED).then_some(())
     })
@@ -113,7 +113,7 @@ async fn wait_refused(rig: &Rig) {
 }
 
 /// Others are served, and whoever asks by hand for what hangs is told so at once.
-async fn others_are_made(rig: &Rig) {
+async fn others_are_made(rig: &Harness) {
     let (bridge, begun) = (&rig.bridge, Instant::now());
     let others = async {
         for n in 0..20 {
@@ -139,7 +139,7 @@ async fn others_are_made(rig: &Rig) {
 async fn calls_to_a_backend_that_hangs_are_refused_and_others_are_made() {
     let dir = TempDir::new().expect("the temporary directory is writable");
     let other = peers::ledger(&ledger_in(&dir), &[]);
-    let mut rig = Rig::with(&format!("  other: {other}\n"), &[], OK).await;
+    let mut rig = Harness::with(&format!("  other: {other}\n"), &[], OK).await;
     rig.bridge.wait_backend("other", "ready").await;
     let unread = Unread::start(&rig).await;
     let mut runs = Vec::new();

@@ -9,11 +9,10 @@ use tokio::{io::AsyncWriteExt as _, net::TcpListener};
 use crate::{
     cli::{self, FAILED, OK},
     frames::Script,
+    harness::{Harness, tool_names},
     http::Request,
     page::session,
-    peers,
-    rig::{Rig, tool_names},
-    wait,
+    peers, wait,
 };
 
 /// The text that no spec may carry.
@@ -33,7 +32,7 @@ fn honest() -> Vec<Value> {
 
 /// A bridge with the backend `chg`, whose catalog is a file.
 struct Scene {
-    rig: Rig,
+    rig: Harness,
     catalog: PathBuf,
     // The last field: the server reads its catalog there.
     _dir: TempDir,
@@ -50,7 +49,7 @@ impl Scene {
         let path = dir.path().join("catalog.json");
         fs::write(&path, catalog).expect("a new directory");
         let entry = peers::with(&peers::changing(&path, args), &format!("pin: {pin}"));
-        let rig = Rig::bare(&format!("mcp:\n  chg: {entry}\n")).await;
+        let rig = Harness::bare(&format!("mcp:\n  chg: {entry}\n")).await;
         rig.bridge.wait_backend("chg", "ready").await;
         Self { rig, catalog: path, _dir: dir }
     }
@@ -334,7 +333,7 @@ async fn an_agent_is_held_to_its_card() {
     write(&card);
     let host = agent.url().trim_start_matches("http://");
     let entry = format!("{{card_file: {path:?}, allow_hosts: [\"{host}\"], pin: enforce}}");
-    let rig = Rig::bare(&format!("a2a:\n  hr: {entry}\n")).await;
+    let rig = Harness::bare(&format!("a2a:\n  hr: {entry}\n")).await;
     rig.bridge.wait_backend("hr", "ready").await;
     let becomes = async |card: &Value| {
         write(card);
@@ -471,7 +470,7 @@ async fn reason_phrases_are_not_repeated() {
             stream.write_all(answer).await.expect("it reads");
         }
     });
-    let rig = Rig::bare(&format!("mcp:\n  away: {{url: \"http://{addr}/mcp\"}}\n")).await;
+    let rig = Harness::bare(&format!("mcp:\n  away: {{url: \"http://{addr}/mcp\"}}\n")).await;
     rig.bridge.wait_backend("away", "down").await;
     let status = cli::with(&rig, &["status"]).await.expect(OK);
     let doctor = cli::with(&rig, &["doctor", "away"]).await.expect(FAILED);

@@ -6,7 +6,7 @@ use std::{fs, process::Command, time::Duration};
 use tempfile::TempDir;
 use tokio::{net::UnixDatagram, time::timeout};
 
-use crate::{bridge::Bridge, mantyx::Mantyx, peers, rig::ledger_in};
+use crate::{bridge::Bridge, harness::ledger_in, mantyx::Mantyx, peers};
 
 const SERVICE: &str = "mantyx-bridge.service";
 const SOCKET: &str = "mantyx-bridge.socket";

@@ -4,16 +4,16 @@
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{frames::Script, peers, rig::Rig, wait};
+use crate::{frames::Script, harness::Harness, peers, wait};
 
 /// A bridge with the one server `one`, whose entry has these keys.
-async fn with(keys: &str, rest: &str) -> Rig {
-    let rig = Rig::bare(&format!("mcp:\n  one: {{{keys}}}\n{rest}")).await;
+async fn with(keys: &str, rest: &str) -> Harness {
+    let rig = Harness::bare(&format!("mcp:\n  one: {{{keys}}}\n{rest}")).await;
     rig.bridge.wait_backend("one", "ready").await;
     rig
 }
 
-async fn call(rig: &Rig, id: &str, tool: &str, args: &str) -> Value {
+async fn call(rig: &Harness, id: &str, tool: &str, args: &str) -> Value {
     rig.run(Script::one_call(id, "one", tool, args)).await;
     rig.mantyx.answer(id).await
 }
@@ -68,7 +68,7 @@ async fn a_python_server_on_a_unix_socket() {
 
 #[tokio::test]
 async fn a_missing_socket_is_named_to_the_operator() {
-    let rig = Rig::bare("mcp:\n  one: {url: \"unix:no/such.sock\"}\n").await;
+    let rig = Harness::bare("mcp:\n  one: {url: \"unix:no/such.sock\"}\n").await;
     let backend = rig.bridge.wait_backend("one", "down").await;
     let error = backend["lastError"].as_str().expect("a reason");
     assert!(error.contains("no/such.sock") && error.contains("No such file"), "{error}");

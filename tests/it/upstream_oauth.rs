@@ -8,10 +8,9 @@ use crate::{
     bridge::{API, Bridge},
     frames::Script,
     gate::{CLIENT, Gate, Rules},
+    harness::ledger_in,
     mantyx::Mantyx,
-    peers,
-    rig::ledger_in,
-    wait,
+    peers, wait,
 };
 
 const RULES: Rules = Rules {

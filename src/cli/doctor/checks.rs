@@ -30,7 +30,7 @@ use crate::{
     http_client::{self, Clients, Tls},
     model::{card::Card, catalog::Content},
     state_dir::StateDir,
-    upstream::{self, Authority, OpenError},
+    upstream::{self, OpenError, UpstreamCredential},
 };
 
 /// The cure for a card without a valid signature.
@@ -321,7 +321,7 @@ pub(super) async fn upstream(check: &mut Check, context: &Context, config: &Conf
                 let mantyx = Arc::new(mantyx);
                 context.mantyxes.borrow_mut().push(Arc::clone(&mantyx));
                 match mantyx.own() {
-                    Some(authority) => models(check, &mantyx, workspace, &key, &authority).await,
+                    Some(credential) => models(check, &mantyx, workspace, &key, &credential).await,
                     None => check
                         .fail(format!("`{key}` is no valid value of a header"), "see its value"),
                 }
@@ -348,7 +348,7 @@ async fn models(
     mantyx: &upstream::Upstream,
     workspace: &str,
     key: &str,
-    authority: &Authority,
+    credential: &UpstreamCredential,
 ) {
     #[derive(Deserialize)]
     struct Models<'a> {
@@ -356,7 +356,7 @@ async fn models(
         models: Vec<&'a RawValue>,
     }
     let path = format!("/api/v1/workspaces/{workspace}/models");
-    let response = match mantyx.ask(&path, authority).await {
+    let response = match mantyx.ask(&path, credential).await {
         Ok(response) => response,
         Err(OpenError::Token(error)) => {
             return check.fail(format!("`{key}`: {error}"), token_cure(mantyx));

@@ -303,39 +303,9 @@ pub static ROUTES: &[OwnRoute] = &[
          or the daemon ends.",
         Text("text/event-stream"),
     )]),
-    post("/mcp", "mcp", "A message of an MCP client (Streamable HTTP)", |api, asked| {
-        Box::pin(api.mcp(asked))
-    })
-    .access(Access::App)
-    .kind(RouteKind::Mcp)
-    .traced("/mcp")
-    .gives(&[
-        (200, "The JSON-RPC response, or an event stream that ends with it.", Text("*/*")),
-        (202, "The notification has been taken.", Nothing),
-        BAD,
-        error(404, "There is no such session."),
-        TOO_LARGE,
-        NOT_JSON,
-    ]),
-    get("/mcp", "mcpStream", "The notifications of a session of an MCP client", |api, asked| {
-        Box::pin(api.mcp(asked))
-    })
-    .access(Access::App)
-    .kind(RouteKind::Mcp)
-    .gives(&[
-        (200, "The notifications, until the session ends.", Text("text/event-stream")),
-        BAD,
-        error(404, "There is no such session."),
-    ]),
-    OwnRoute {
-        method: "DELETE",
-        ..post("/mcp", "mcpEnd", "Ends a session of an MCP client, and its calls", |api, asked| {
-            Box::pin(api.mcp(asked))
-        })
-    }
-    .access(Access::App)
-    .kind(RouteKind::Mcp)
-    .gives(&[(200, "It has ended.", Nothing), error(404, "There is no such session.")]),
+    mcp("POST").traced("/mcp"),
+    mcp("GET"),
+    mcp("DELETE"),
     get("/openapi.json", "openapi", "This document", |_, _| {
         Box::pin(async { openapi::document() })
     })
@@ -385,6 +355,12 @@ const fn open(
     OwnRoute { id, summary, access: Access::Anyone, kind: RouteKind::Health, ..route }
 }
 
+/// The route of MCP clients. MCP describes it, and the OpenAPI document omits it.
+const fn mcp(method: Str) -> OwnRoute {
+    let handler = Handler::Api(|api, asked| Box::pin(api.mcp(asked)));
+    OwnRoute { access: Access::App, kind: RouteKind::Mcp, ..route(method, "/mcp", handler) }
+}
+
 /// A route for browsers; the OpenAPI document omits it.
 const fn page(method: Str, path: Str, handler: Handler) -> OwnRoute {
     OwnRoute { access: Access::Anyone, kind: RouteKind::Page, ..route(method, path, handler) }
@@ -407,10 +383,6 @@ impl OwnRoute {
 
     const fn access(self, access: Access) -> Self {
         Self { access, ..self }
-    }
-
-    const fn kind(self, kind: RouteKind) -> Self {
-        Self { kind, ..self }
     }
 
     const fn goes_on(self) -> Self {

@@ -1,7 +1,7 @@
 //! What a tool result may be.
 
 use super::*;
-use crate::model::answer::files::{Attachments, Found, MAX_BYTES, MAX_FILES};
+use crate::model::answer::files::{Attachments, DescribedFile, MAX_BYTES, MAX_FILES};
 
 #[track_caller]
 fn bad(text: &str, start: &str) {
@@ -49,7 +49,7 @@ fn as_many_files_as_the_bridge_attaches() {
     let mut files = Attachments::default();
     let mime_type = Some("text/plain");
     let mut add =
-        || files.add(Found { kind: "f", name: None, mime_type, data: &data, twice: false });
+        || files.add(DescribedFile { kind: "f", name: None, mime_type, data: &data, twice: false });
     let lines: Vec<String> = (0..=MAX_FILES).map(|_| add()).collect();
     assert!(lines.last().is_some_and(|line| line.contains("not passed on")), "{lines:?}");
     let answer = Answer::Result { text: lines.join("\n"), files: files.into_files() };

@@ -4,12 +4,12 @@ use super::{FAILED, OK, run, with};
 use crate::{
     approvals::{ALL, asked},
     frames::Script,
-    rig::Rig,
+    harness::Harness,
 };
 
 #[tokio::test]
 async fn a_person_reads_the_arguments_and_decides() {
-    let rig = Rig::with_keys(ALL, "", &[], "").await;
+    let rig = Harness::with_keys(ALL, "", &[], "").await;
     let nothing = with(&rig, &["approvals"]).await.expect(OK);
     assert!(nothing.out.lines().count() == 1 && !nothing.out.contains("apr_"), "{}", nothing.out);
 

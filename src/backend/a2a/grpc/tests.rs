@@ -100,7 +100,7 @@ async fn a_stream_has_ended_well_only_where_its_status_says_so() {
     let mut events = Events::new(response(HeaderMap::new(), vec![whole(), broken()]));
     assert_eq!(events.next().await.unwrap().unwrap().get(), HI);
     let failure = events.next().await.unwrap_err();
-    assert!(matches!(&failure, Failure::Lost(why) if why.ends_with("the test breaks it")));
+    assert!(matches!(&failure, A2aFailure::Lost(why) if why.ends_with("the test breaks it")));
 }
 
 #[tokio::test]
@@ -117,14 +117,14 @@ async fn a_quiet_stream_does_not_pay_for_what_it_said() {
     assert_eq!(messages.held.bytes(), 0);
 }
 
-fn lost(why: &str) -> Failure {
-    Failure::Lost(why.to_owned())
+fn lost(why: &str) -> A2aFailure {
+    A2aFailure::Lost(why.to_owned())
 }
 
 #[tokio::test]
 async fn a_result_is_one_message_and_a_success() {
-    let unreadable = |why: &str| Failure::Unreadable(why.to_owned());
-    let refused = Failure::Refused {
+    let unreadable = |why: &str| A2aFailure::Unreadable(why.to_owned());
+    let refused = A2aFailure::Refused {
         code: None,
         status: StatusCode::INTERNAL_SERVER_ERROR,
         text: "gRPC status INTERNAL".to_owned(),
@@ -151,7 +151,7 @@ async fn a_result_is_one_message_and_a_success() {
         (
             HeaderMap::new(),
             vec![data(b"\0\0\x80\0\x01")],
-            Err(Failure::NotRead(NotRead::TooLarge { limit: 8_388_608, size: Some(8_388_609) })),
+            Err(A2aFailure::NotRead(NotRead::TooLarge { limit: 8_388_608, size: Some(8_388_609) })),
         ),
     ] {
         let what = format!("{head:?} {frames:?}");

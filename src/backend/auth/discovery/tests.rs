@@ -18,7 +18,7 @@ async fn server(documents: &[(&'static str, Value)]) -> Agent {
     .await
 }
 
-async fn found(agent: &Agent, metadata: Option<&str>) -> Result<Found, IssueError> {
+async fn found(agent: &Agent, metadata: Option<&str>) -> Result<Discovered, IssueError> {
     let url = agent.url.join("mcp").unwrap();
     let challenge = Challenge { url, metadata: metadata.map(str::to_owned), scope: None };
     find(&Clients::of(None, None, http_client::new()), &challenge).await

@@ -156,7 +156,7 @@ fn the_model_is_told_how_large_an_answer_is() {
         (Some((8 << 20) + 1), "8.1 MiB"),
         (None, "more than 8 MiB"),
     ] {
-        let text = Failure::Call(too_large(size)).for_model(&fs);
+        let text = CallFailure::Call(too_large(size)).for_model(&fs);
         assert!(text.contains(told) && text.matches(" 8 MiB").count() > 0, "{text}");
     }
 }
@@ -167,17 +167,17 @@ fn what_outcomes_say_about_the_backend() {
     let why = || "why".to_owned();
     let wait = Duration::from_secs(1);
     let failures = [
-        (Failure::NotConnected, Sign::Failed),
-        (Failure::TimedOut(wait), Sign::Failed),
-        (Failure::Call(CallError::NotSent(why())), Sign::Failed),
-        (Failure::Call(CallError::Lost(why())), Sign::Failed),
-        (Failure::Call(CallError::Unreadable(why())), Sign::Failed),
-        (Failure::Call(CallError::Refused(why())), Sign::Alive),
-        (Failure::Call(too_large(None)), Sign::Alive),
-        (Failure::Rejected(Rejected::Late, wait), Sign::None),
-        (Failure::Rejected(Rejected::QueueFull, wait), Sign::None),
-        (Failure::NotRecorded(NotRecorded::Unwritable), Sign::None),
-        (Failure::Shut(Shut::For(wait)), Sign::None),
+        (CallFailure::NotConnected, Sign::Failed),
+        (CallFailure::TimedOut(wait), Sign::Failed),
+        (CallFailure::Call(CallError::NotSent(why())), Sign::Failed),
+        (CallFailure::Call(CallError::Lost(why())), Sign::Failed),
+        (CallFailure::Call(CallError::Unreadable(why())), Sign::Failed),
+        (CallFailure::Call(CallError::Refused(why())), Sign::Alive),
+        (CallFailure::Call(too_large(None)), Sign::Alive),
+        (CallFailure::Rejected(Rejected::Late, wait), Sign::None),
+        (CallFailure::Rejected(Rejected::QueueFull, wait), Sign::None),
+        (CallFailure::NotRecorded(NotRecorded::Unwritable), Sign::None),
+        (CallFailure::Shut(Shut::For(wait)), Sign::None),
     ];
     for (failure, expected) in failures {
         let words = failure.to_string();

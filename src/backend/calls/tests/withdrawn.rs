@@ -53,7 +53,7 @@ async fn what_comes_with_the_connection_is_looked_at_before_the_call() {
 
 /// A disk so slow that the tools are looked at anew while it writes.
 #[derive(Debug)]
-struct Slow(Arc<Registry>, Mutex<Vec<crate::backend::registry::Entry>>);
+struct Slow(Arc<Registry>, Mutex<Vec<crate::backend::registry::RegistryEntry>>);
 
 impl Recorder for Slow {
     fn dispatching(&self, _: Option<&Identity>) -> BoxFuture<'_, Result<(), NotRecorded>> {

@@ -14,7 +14,7 @@ use super::*;
 use crate::{
     backend::{
         fake::{request, tool_call},
-        mcp::{Attempt, Era, dialer, raw::Wire, stdio::Stdio},
+        mcp::{Attempt, Era, dialer, stdio::Stdio, verbatim::ConnectionState},
         peer::{NotRecorded, Peer as _, Recorder},
     },
     config::{Mcp, Program, ProgramSandbox},
@@ -96,11 +96,11 @@ impl Fake {
             secrets: Arc::default(),
         };
         let dialer = dialer(&name, &Mcp::Stdio(program), None, http_client::new());
-        let wire = Arc::<Wire>::default();
-        let (stdio, _rest) = Stdio::new(name.clone(), Arc::clone(&wire), reader, writer);
-        let hands = dialer.shake_hands(stdio, &wire, Attempt::Only(era)).await;
+        let state = Arc::<ConnectionState>::default();
+        let (stdio, _rest) = Stdio::new(name.clone(), Arc::clone(&state), reader, writer);
+        let hands = dialer.shake_hands(stdio, &state, Attempt::Only(era)).await;
         let (running, stop) = hands.unwrap_or_else(|failed| panic!("{}", failed.error));
-        let connection = Connection::new(name, wire, running, stop, None);
+        let connection = Connection::new(name, state, running, stop, None);
         connection.resolve().await.unwrap();
         Self { connection, seen, say, _server: server }
     }

@@ -205,12 +205,11 @@ impl Answering {
 
 /// The next progress; pends for ever where there is none.
 async fn next(progress: &mut Option<mpsc::Receiver<Box<RawValue>>>) -> Box<RawValue> {
-    match progress {
-        Some(receiver) => match receiver.recv().await {
-            Some(params) => return params,
-            None => *progress = None,
-        },
-        None => (),
+    if let Some(receiver) = progress {
+        if let Some(params) = receiver.recv().await {
+            return params;
+        }
+        *progress = None;
     }
     std::future::pending().await
 }

@@ -2,9 +2,9 @@
 
 use super::*;
 
-fn found<'a>(name: &'a str, mime_type: &'a str, data: &'a str) -> Found<'a> {
+fn found<'a>(name: &'a str, mime_type: &'a str, data: &'a str) -> DescribedFile<'a> {
     let some = |text: &'a str| Some(text).filter(|text| !text.is_empty());
-    Found { kind: "file", name: some(name), mime_type: some(mime_type), data, twice: false }
+    DescribedFile { kind: "file", name: some(name), mime_type: some(mime_type), data, twice: false }
 }
 
 fn zeros(bytes: usize) -> String {
@@ -12,7 +12,7 @@ fn zeros(bytes: usize) -> String {
 }
 
 /// The line of one file, and the file.
-fn one(found: Found<'_>) -> (String, Option<File>) {
+fn one(found: DescribedFile<'_>) -> (String, Option<File>) {
     let mut files = Attachments::default();
     let line = files.add(found);
     (line, files.into_files().pop())

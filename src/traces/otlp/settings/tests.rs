@@ -2,26 +2,26 @@
 
 use super::*;
 
-fn read(vars: &[(&str, &str)]) -> (Option<Settings>, Vec<String>) {
+fn read(vars: &[(&str, &str)]) -> (Option<ExportSettings>, Vec<String>) {
     let look = |name: &str| {
         let found = vars.iter().find(|(known, _)| *known == name);
         found.map(|(_, value)| (*value).to_owned())
     };
-    Settings::read(&look)
+    ExportSettings::read(&look)
 }
 
 const ENDPOINT: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://otel:4318");
 
 /// What is read beside an endpoint, without a flaw.
 #[track_caller]
-fn good(vars: &[(&str, &str)]) -> Settings {
+fn good(vars: &[(&str, &str)]) -> ExportSettings {
     let (settings, flaws) = read(&[&[ENDPOINT], vars].concat());
     assert_eq!(flaws, [""; 0], "{vars:?}");
     settings.unwrap()
 }
 
 #[track_caller]
-fn flawed(vars: &[(&str, &str)], variable: &str) -> Option<Settings> {
+fn flawed(vars: &[(&str, &str)], variable: &str) -> Option<ExportSettings> {
     let (settings, flaws) = read(&[&[ENDPOINT], vars].concat());
     let [flaw] = &flaws[..] else { panic!("{vars:?}: {flaws:?}") };
     assert!(flaw.starts_with(&format!("{variable} ")) && !flaw.contains("canary"), "{flaw}");

@@ -8,12 +8,12 @@ use crate::{
     bridge::{API, Bridge, DRAIN},
     evals,
     frames::Script,
+    harness::{Harness, LEDGER_TOOLS, tool_names},
     http::Request,
     mantyx::CREDENTIAL,
     peers,
     pending::{Gated, fetch, gated, learn, message, new_session, pending},
     recovery::{begun_task, messages, wait_journaled, with_agent},
-    rig::{LEDGER_TOOLS, Rig, tool_names},
     runs, wait,
 };
 
@@ -21,7 +21,7 @@ const OWN: &str = r#"{"kind":"local","name":"own","parameters":{"n": 1.0}}"#;
 
 #[tokio::test]
 async fn a_session_keeps_its_tools() {
-    let mut rig = Rig::start().await;
+    let mut rig = Harness::start().await;
     let spec = format!(r#"{{"modelId":"m","tools":[{OWN}]}}"#);
     let path = format!("{API}/agent-sessions");
     let created = rig.bridge.api("POST", &path, Some(&spec)).await.expect(201);
@@ -86,7 +86,7 @@ async fn a_long_call_that_a_crash_cut_off_is_told_as_unknown() {
 async fn the_long_task_of_an_agent_goes_on_over_a_crash() {
     let agent = peers::a2a_v1("1.0").await;
     let config = format!("a2a:\n  hr: {{url: \"{}\", pending_after: 100ms}}\n", agent.url());
-    let mut rig = Rig::bare(&config).await;
+    let mut rig = Harness::bare(&config).await;
     rig.bridge.wait_backend("hr", "ready").await;
     let script = Script::new().a2a("tu_1", "hr", "long 40").answered("tu_1").until("@call");
     rig.run(fetch(script, "tu_2", 60).answered("tu_2").done()).await;
@@ -125,7 +125,7 @@ async fn a_stop_leaves_the_task_of_an_agent_to_the_next_start() {
 
 #[tokio::test]
 async fn an_eval_goes_on() {
-    let mut rig = Rig::start().await;
+    let mut rig = Harness::start().await;
     let script = Script::new()
         .raw_event(&evals::call_of("run_a", "tu_hang", "plain_hang"))
         .raw_event(&evals::call_of("run_a", "tu_done", "plain_note"))
@@ -155,7 +155,7 @@ async fn an_eval_goes_on() {
 
 #[tokio::test]
 async fn a_run_that_was_handed_over_goes_on() {
-    let mut rig = Rig::start().await;
+    let mut rig = Harness::start().await;
     let script = Script::new()
         .mcp("tu_hang", "plain", "plain_hang", "{}")
         .answered("tu_hang")
@@ -182,7 +182,7 @@ fn with_own(bridge: &Bridge, method: &str, target: &str) -> Request {
 /// Credentials are not kept, so the bridge waits until the app shows its own again.
 #[tokio::test]
 async fn a_run_with_its_apps_own_credential_waits_for_it() {
-    let mut rig = Rig::start().await;
+    let mut rig = Harness::start().await;
     rig.bridge.kill9();
     let config = std::fs::read_to_string(rig.bridge.config_path()).expect("the configuration");
     rig.bridge.set_config(&config.replacen(CREDENTIAL, "passthrough", 1));
