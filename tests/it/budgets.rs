@@ -196,7 +196,7 @@ async fn large_specs_at_once_take_no_more_than_their_room() {
         match answer.status {
             201 => taken += 1,
             _ => {
-                assert_eq!(answer.expect_error(503)["error"], "busy");
+                assert_eq!(answer.expect_error(503)["code"], "busy");
                 assert!(answer.header("retry-after").is_some());
             }
         }
