@@ -13,6 +13,7 @@ mod doctor;
 mod import;
 mod init;
 mod manual;
+mod mcp;
 mod page;
 mod run;
 mod serve;
@@ -131,6 +132,16 @@ enum Command {
         /// Prints the whole answer as JSON
         #[arg(long)]
         json: bool,
+    },
+    /// Serves the tools of the running daemon as an MCP server, on stdin and stdout
+    ///
+    /// For clients that start their MCP servers themselves. All of them share the daemon's
+    /// connections, pins and approvals. It comes back when the daemon is restarted.
+    #[command(after_help = "Example: mantyx-bridge mcp --print claude")]
+    Mcp {
+        /// Prints the entry for this program's list of MCP servers, and ends
+        #[arg(long, value_name = "PROGRAM")]
+        print: Option<mcp::For>,
     },
     /// Submits an agent run to the workspace of the configuration, and shows its answer as it comes
     ///
@@ -328,6 +339,8 @@ fn carry_out(cli: Cli) -> Outcome {
         Command::Call { tool, arguments, json } => {
             block_on(call::call(&contact()?, &tool, &arguments, json))
         }
+        Command::Mcp { print: Some(program) } => mcp::entry(program),
+        Command::Mcp { print: None } => block_on(mcp::mcp(&contact()?)),
         Command::Approvals(settings) => block_on(approvals::approvals(&contact()?, settings)),
         Command::Run(settings) => block_on(run::run(&contact()?, settings)),
         Command::Refresh { backend, json } => {

@@ -157,6 +157,25 @@ impl Client {
         })
     }
 
+    /// Sends `body` to `path`; the answer has any status, and its body is still to be read. The
+    /// error says whether the daemon may have got the request.
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: HeaderMap,
+        body: Option<String>,
+    ) -> Result<reqwest::Response, (Failure, bool)> {
+        let mut request = self.request(method, path).headers(headers);
+        if let Some(body) = body {
+            request = request.header(header::CONTENT_TYPE, "application/json").body(body);
+        }
+        request.send().await.map_err(|error| {
+            let may_be_sent = !error.is_connect();
+            (self.away(error), may_be_sent)
+        })
+    }
+
     async fn reply(&self, request: reqwest::RequestBuilder) -> Result<Reply, Failure> {
         let response = request.send().await.map_err(|error| self.away(error))?;
         self.read(response).await
