@@ -115,11 +115,8 @@ impl Client {
         headers: HeaderMap,
         body: Option<String>,
     ) -> Result<Reply, Failure> {
-        let mut request = self.request(Method::POST, path).headers(headers);
-        if let Some(body) = body {
-            request = request.header(header::CONTENT_TYPE, "application/json").body(body);
-        }
-        self.reply(request).await
+        let sent = self.send(Method::POST, path, headers, body).await;
+        self.read(sent.map_err(|(failure, _)| failure)?).await
     }
 
     /// Requests `path`.
@@ -149,7 +146,7 @@ impl Client {
         }
         let response = request.send().await.map_err(|error| self.away(error))?;
         if response.status().is_success() {
-            return Ok(Events { response, framer: Framer::new(MAX_EVENT) });
+            return Ok(Events::new(response, MAX_EVENT));
         }
         Err(match self.read(response).await?.success() {
             Err(refused) => refused,
@@ -230,6 +227,11 @@ pub(super) struct Events {
 }
 
 impl Events {
+    /// The events of `response`, of at most `limit` bytes each.
+    pub(super) fn new(response: reqwest::Response, limit: usize) -> Self {
+        Self { response, framer: Framer::new(limit) }
+    }
+
     /// The next event. `None`: the stream has ended or is broken; it can be opened again.
     pub(super) async fn next(&mut self) -> Result<Option<Fields>, Failure> {
         loop {

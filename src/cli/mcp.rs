@@ -8,7 +8,7 @@
 
 use std::{
     collections::HashMap,
-    io::{self, BufRead as _, Write as _},
+    io::{self, BufRead as _},
     sync::Arc,
     time::Duration,
 };
@@ -23,12 +23,15 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Failure, Outcome, client::Client, complain, print};
+use super::{
+    Failure, Outcome,
+    client::{Client, Events},
+    complain, print,
+};
 use crate::{
     config::Contact,
     http::api::mcp::{SESSION, STDIO},
     model::json::{Members, string_member},
-    sse::Framer,
 };
 
 const PATH: &str = "/mcp";
@@ -88,14 +91,12 @@ struct Message {
 
 /// Prints the entry of the bridge in the list of MCP servers of `program`.
 pub(super) fn entry(program: For) -> Outcome {
-    let server = json!({ "command": "mantyx-bridge", "args": ["mcp"] });
-    let (key, server) = match program {
-        For::Claude | For::Cursor => ("mcpServers", server),
-        For::Vscode => {
-            let server = json!({ "type": "stdio", "command": "mantyx-bridge", "args": ["mcp"] });
-            ("servers", server)
-        }
-    };
+    let mut server = json!({ "command": "mantyx-bridge", "args": ["mcp"] });
+    let mut key = "mcpServers";
+    if matches!(program, For::Vscode) {
+        key = "servers";
+        server["type"] = "stdio".into();
+    }
     print(&format!("{:#}\n", json!({ key: { "bridge": server } })))
 }
 
@@ -122,11 +123,7 @@ pub(super) async fn mcp(contact: &Contact) -> Outcome {
     });
     loop {
         tokio::select! {
-            Some(text) = written.recv() => {
-                let mut stdout = io::stdout().lock();
-                stdout.write_all(text.as_bytes())?;
-                stdout.flush()?;
-            }
+            Some(text) = written.recv() => print(&text)?,
             line = read.recv() => match line {
                 Some(line) if line.trim().is_empty() => (),
                 Some(line) => link.take(Message::read(line)),
@@ -139,7 +136,7 @@ pub(super) async fn mcp(contact: &Contact) -> Outcome {
     link.tasks.close();
     let by = Instant::now() + GRACE;
     while let Ok(Some(text)) = timeout_at(by, next(&link, &mut written)).await {
-        io::stdout().lock().write_all(text.as_bytes())?;
+        print(&text)?;
     }
     link.over.cancel();
     link.end().await;
@@ -182,10 +179,7 @@ impl Link {
             self.open.lock().insert(id.clone(), stop.clone());
         }
         self.tasks.spawn(async move {
-            tokio::select! {
-                () = this.forward(&message) => (),
-                () = stop.cancelled() => (),
-            }
+            stop.run_until_cancelled(this.forward(&message)).await;
             if let Some(id) = message.id.filter(|_| message.is_stateless) {
                 this.open.lock().remove(&id);
             }
@@ -253,12 +247,7 @@ impl Link {
         session.id = id;
         drop(session);
         let (this, over) = (Arc::clone(self), self.listening.clone());
-        self.tasks.spawn(async move {
-            tokio::select! {
-                () = this.listen() => (),
-                () = over.cancelled() => (),
-            }
-        });
+        self.tasks.spawn(async move { over.run_until_cancelled(this.listen()).await });
     }
 
     /// Begins the client's session again in a daemon that does not know the session `old`.
@@ -311,14 +300,11 @@ impl Link {
         }
     }
 
-    async fn events(&self, mut response: reqwest::Response) {
-        let mut framer = Framer::new(MAX_EVENT);
-        while let Ok(Some(bytes)) = response.chunk().await {
-            framer.push(&bytes);
-            while let Ok(Some(frame)) = framer.next_frame() {
-                if let Some(data) = frame.fields().data {
-                    self.write(&data).await;
-                }
+    async fn events(&self, response: reqwest::Response) {
+        let mut events = Events::new(response, MAX_EVENT);
+        while let Ok(Some(fields)) = events.next().await {
+            if let Some(data) = fields.data {
+                self.write(&data).await;
             }
         }
     }
