@@ -36,7 +36,7 @@ use crate::{
     audit::{self, Audit},
     backend::calls::Backends,
     catalogs,
-    config::{self, App, Auth, Config, Credential, Environment, Listen, TokenHash},
+    config::{self, App, Auth, Config, Credential, Environment, Listen, Mantyx, TokenHash},
     error_chain::error_chain,
     http::{
         api::{Api, Facts, Loaded},
@@ -48,7 +48,6 @@ use crate::{
         },
         service::{DetachedRequests, Service},
     },
-    http_client,
     journal::{self, Journal, record::Kept},
     model::catalog::hex,
     runs::{Runs, calls::Calls},
@@ -278,28 +277,21 @@ async fn restore(runs: &Arc<Runs>, kept: Kept) {
 /// Writes the addresses to a file, where other commands find them. The daemon serves even if it
 /// cannot write the file.
 fn note_addresses(back: &mut Tasks, state: StateDir, urls: Vec<String>) {
-    let write = move || match state.write_listen(&urls) {
-        Ok(()) => true,
-        Err(error) => {
-            let error = error_chain(&error);
-            warn!(error, "the addresses of the daemon are not on disk; trying again");
-            false
-        }
+    let told = |error: String| {
+        warn!(error, "the addresses of the daemon are not on disk; trying again");
     };
-    if write() {
-        return;
-    }
+    let Err(error) = state.write_listen(&urls) else { return };
+    told(error_chain(&error));
     let stop = back.stop_token();
-    let write = Arc::new(write);
     back.spawn("addresses", async move {
         let mut is_written = false;
         while !is_written {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = sleep(NOTE_AGAIN) => (),
+            if stop.run_until_cancelled(sleep(NOTE_AGAIN)).await.is_none() {
+                return;
             }
-            let write = Arc::clone(&write);
-            is_written = tokio::task::spawn_blocking(move || write()).await.unwrap_or(true);
+            let urls = urls.clone();
+            let write = state.in_background(move |state| state.write_listen(&urls));
+            is_written = write.await.map_err(told).is_ok();
         }
         stop.cancelled().await;
     });
@@ -308,16 +300,11 @@ fn note_addresses(back: &mut Tasks, state: StateDir, urls: Vec<String>) {
 /// The apps that may use the bridge: the configured ones, or else the app with the state
 /// directory's token.
 fn apps(config: &Config, state: &StateDir) -> Result<Vec<App>, StateError> {
-    if config.apps.is_empty() {
-        Ok(vec![default_app(&state.token()?)])
-    } else {
-        Ok(config.apps.clone())
+    if !config.apps.is_empty() {
+        return Ok(config.apps.clone());
     }
-}
-
-fn default_app(token: &SecretString) -> App {
-    let token = TokenHash::of(token.expose_secret().as_bytes());
-    App { token: Some(token), ..App::named("default") }
+    let token = TokenHash::of(state.token()?.expose_secret().as_bytes());
+    Ok(vec![App { token: Some(token), ..App::named("default") }])
 }
 
 /// The TLS of all TCP listeners, if it is configured.
@@ -370,23 +357,10 @@ fn inner(source: io::Error) -> StartError {
     StartError::Listen { address: "127.0.0.1:0".to_owned(), source }
 }
 
-/// The address of MANTYX, and the settings for reaching it.
-struct Mantyx {
-    base_url: Url,
-    workspace: Option<String>,
-    credential: Credential,
-    tls: Option<http_client::Tls>,
-}
-
 /// MANTYX, or the sandbox in its place.
 async fn upstream(config: &Config, back: &mut Tasks) -> Result<Mantyx, StartError> {
     match &config.upstream {
-        config::Upstream::Mantyx { base_url, workspace, credential, tls } => Ok(Mantyx {
-            base_url: base_url.clone(),
-            workspace: workspace.clone(),
-            credential: credential.clone(),
-            tls: tls.clone(),
-        }),
+        config::Upstream::Mantyx(mantyx) => Ok(mantyx.clone()),
         config::Upstream::Sandbox { workspace } => {
             let (listener, url) = inner_listener().await.map_err(inner)?;
             let mut random = [0; 32];
@@ -408,7 +382,7 @@ async fn upstream(config: &Config, back: &mut Tasks) -> Result<Mantyx, StartErro
 fn shown_url(config: &Config, base_url: &Url) -> String {
     match config.upstream {
         config::Upstream::Sandbox { .. } => "sandbox".to_owned(),
-        config::Upstream::Mantyx { .. } => base_url.to_string(),
+        config::Upstream::Mantyx(_) => base_url.to_string(),
     }
 }
 
@@ -416,10 +390,7 @@ fn shown_url(config: &Config, base_url: &Url) -> String {
 fn spawn_credential(back: &mut Tasks, upstream: Arc<Upstream>) {
     let stop = back.stop_token();
     back.spawn("credential", async move {
-        tokio::select! {
-            () = stop.cancelled() => (),
-            () = upstream.keep_authorized() => (),
-        }
+        stop.run_until_cancelled(upstream.keep_authorized()).await;
     });
 }
 
@@ -436,9 +407,9 @@ fn spawn_keepers(back: &mut Tasks, backends: &Backends, state: &StateDir) {
 fn spawn_readiness(front: &mut Tasks, backends: Arc<Backends>) {
     let stop = front.stop_token();
     front.spawn("readiness", async move {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = backends.registry.start_within(FIRST_ATTEMPTS) => (),
+        let started = backends.registry.start_within(FIRST_ATTEMPTS);
+        if stop.run_until_cancelled(started).await.is_none() {
+            return;
         }
         let status = reload::resolved(&backends.registry);
         info!(status, "ready");

@@ -17,7 +17,7 @@ use tracing::{debug, info, warn};
 use super::{
     circuit_breaker::Pass,
     circuit_breaker::Sign,
-    peer::{CallError, Handle, PermissionCheck, Progress, Recorder, ToolCall},
+    peer::{CallError, Handle, McpClient, PermissionCheck, Progress, Recorder, ToolCall},
     queue::{Permit, Rejected},
     registry::{InUse, Phase, Registry},
 };
@@ -87,6 +87,8 @@ pub struct CallContext {
     /// The latest time for the answer, whatever the backend's timeout is and whatever progress it
     /// reports.
     pub deadline: Instant,
+    /// The MCP client that has made the call, if one has.
+    pub client: Option<Arc<McpClient>>,
 }
 
 /// The breaker's pass and the permits that a call holds while it runs.
@@ -457,7 +459,7 @@ async fn attempt(
     limits: Limits,
 ) -> Result<Answer, CallFailure> {
     let mut span = span(call, handle.is_some());
-    let progress = Progress::default();
+    let progress = Progress::of(call.client.clone());
     let tool_call = ToolCall {
         request: Arc::clone(&call.request),
         // The peer continues the trace from this span.

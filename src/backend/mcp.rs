@@ -46,7 +46,7 @@ mod http;
 mod lines;
 mod listen;
 mod pages;
-mod param_headers;
+pub mod param_headers;
 pub mod result;
 mod sse;
 mod stdio;

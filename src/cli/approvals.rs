@@ -75,7 +75,7 @@ pub(super) async fn approvals(contact: &Contact, settings: Settings) -> Outcome 
     let client = Client::new(contact)?;
     let (decision, id, reason) = match settings.decision {
         None => {
-            let text = client.get_with("/v1/approvals", client.operator()).await?;
+            let text = client.get("/v1/approvals", client.operator()).await?;
             if settings.json {
                 return print(&format!("{text}\n"));
             }

@@ -9,15 +9,18 @@ mod probe;
 
 use std::{
     fs,
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, IsTerminal as _},
     path::{Path, PathBuf},
 };
 
 use clap::Args;
 
 use self::{ask::Asker, draft::Draft, probe::Kind};
-use super::{Failure, Outcome, complain, import::Imported, print};
+use super::{Failure, Outcome, complain, exists, import::Imported, print, write_new};
 use crate::config::{Config, Environment};
+
+/// How to go on if the file exists.
+const OTHERWISE: &str = "--force overwrites it, --output names another file";
 
 /// The arguments of `init`.
 #[derive(Debug, Args)]
@@ -51,13 +54,13 @@ pub(super) struct Settings {
 pub(super) async fn init(settings: &Settings, env: &Environment) -> Outcome {
     let output = &settings.output;
     if output.exists() && !settings.force {
-        return Err(exists(output));
+        return Err(exists(output, OTHERWISE));
     }
     let on = !settings.yes && io::stdin().is_terminal() && io::stderr().is_terminal();
     let mut asker = Asker { input: Box::new(io::stdin().lock()), on };
     let draft = collect(settings, &mut asker, env).await?;
     let text = draft.yaml();
-    write(output, &text, settings.force)?;
+    write_new(output, &text, settings.force, OTHERWISE)?;
     complain(&draft.imported.remarks(env));
     if let Err(errors) = Config::parse(&text, output, &draft.imported.with_variables(env)) {
         complain(&format!("Correct the file by hand:\n{errors}"));
@@ -198,27 +201,6 @@ fn usual_places(env: &Environment) -> Vec<PathBuf> {
 
 fn same_file(a: &Path, b: &Path) -> bool {
     fs::canonicalize(a).is_ok_and(|a| fs::canonicalize(b).is_ok_and(|b| a == b))
-}
-
-fn exists(path: &Path) -> Failure {
-    Failure::Failed(format!(
-        "{} exists; --force overwrites it, --output names another file",
-        path.display()
-    ))
-}
-
-fn write(path: &Path, text: &str, force: bool) -> Outcome {
-    let mut options = fs::OpenOptions::new();
-    options.write(true);
-    let file = match force {
-        true => options.create(true).truncate(true).open(path),
-        false => options.create_new(true).open(path),
-    };
-    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => exists(path),
-        _ => Failure::Failed(format!("cannot write {}: {error}", path.display())),
-    })
 }
 
 #[cfg(test)]

@@ -97,7 +97,7 @@ pub(super) async fn trust(contact: &Contact, settings: Settings) -> Outcome {
 }
 
 async fn show(client: &Client, backend: Option<&str>, json: bool) -> Outcome {
-    let text = client.get_with("/v1/trust", client.operator()).await?;
+    let text = client.get("/v1/trust", client.operator()).await?;
     if json && backend.is_none() {
         return print(&format!("{text}\n"));
     }
@@ -138,7 +138,7 @@ fn find(backends: Vec<Pinned>, name: &str) -> Result<Pinned, Failure> {
 
 async fn accept(client: &Client, wanted: Acceptance) -> Outcome {
     let operator = client.operator();
-    let Trust { backends } = parse(&client.get_with("/v1/trust", operator.clone()).await?)?;
+    let Trust { backends } = parse(&client.get("/v1/trust", operator.clone()).await?)?;
     let found = find(backends, &wanted.backend)?;
     if wanted.digest.as_ref().is_some_and(|digest| !found.digest.starts_with(digest)) {
         return Err(Failure::Failed(format!(

@@ -64,7 +64,7 @@ impl Mantyx {
     fn of(upstream: &Upstream) -> Self {
         match upstream {
             Upstream::Sandbox { workspace } => Self::Sandbox(workspace.clone()),
-            Upstream::Mantyx { base_url, .. } => Self::At(base_url.clone()),
+            Upstream::Mantyx(mantyx) => Self::At(mantyx.base_url.clone()),
         }
     }
 }
@@ -240,9 +240,9 @@ impl Reloader {
             });
         });
         // A credential for one MANTYX must not be sent to another.
-        if same_mantyx && let Upstream::Mantyx { credential, workspace, tls, .. } = upstream {
-            runs.upstream().set(tls, &credential);
-            loaded.workspace = workspace;
+        if same_mantyx && let Upstream::Mantyx(mantyx) = upstream {
+            runs.upstream().set(mantyx.tls, &mantyx.credential);
+            loaded.workspace = mantyx.workspace;
         }
         self.names.others = listen.hosts;
         self.service.auth.set_hosts(self.names.hosts());

@@ -32,6 +32,7 @@ use super::{
     schema::InputSchema,
 };
 
+mod definitions;
 mod seen;
 
 /// The most tools that one `mcp_local` ref may carry (agent-runs-protocol §4.3).

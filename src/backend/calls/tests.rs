@@ -86,6 +86,7 @@ fn context(route: &Route, arguments: &str) -> CallContext {
         handle: None,
         peer: None,
         deadline: Instant::now() + Duration::from_secs(285),
+        client: None,
     }
 }
 

@@ -30,7 +30,7 @@ use super::{
     verbatim::{ConnectionState, Marker, RawRequest},
 };
 use crate::{
-    backend::peer::{self, About, CallError, Peer, PeerError, PeerErrorKind, ToolCall},
+    backend::peer::{self, About, CallError, Peer, PeerError, PeerErrorKind, Progress, ToolCall},
     model::{
         answer::Answer,
         catalog::{Catalog, Content, LeftOut, Tool},
@@ -400,11 +400,13 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// Turns `result`, the whole result of a call, into an answer.
-pub(super) fn complete(result: &RawValue) -> Result<Answer, CallError> {
+/// Turns `result`, the whole result of a call, into an answer, and keeps it for an MCP client.
+pub(super) fn complete(result: &RawValue, progress: &Progress) -> Result<Answer, CallError> {
     match string_member(result.get(), "resultType").as_deref() {
         None | Some("complete") => {
-            from_mcp(result).map_err(|error| CallError::Unreadable(error.to_string()))
+            let answer = from_mcp(result);
+            progress.result(result);
+            answer.map_err(|error| CallError::Unreadable(error.to_string()))
         }
         Some("input_required") => Err(CallError::Refused(
             "the server wants input from the user before it runs the tool, and the bridge \

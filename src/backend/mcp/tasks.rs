@@ -19,7 +19,7 @@ use super::{
     verbatim::{Marker, RawRequest, Watch, error_of},
 };
 use crate::{
-    backend::peer::{CallError, Handle, Recorder, ToolCall},
+    backend::peer::{CallError, Handle, Progress, Recorder, ToolCall},
     model::answer::Answer,
 };
 
@@ -81,12 +81,12 @@ pub(super) async fn follow(
     result: &RawValue,
 ) -> Result<Answer, CallError> {
     let created = Task::created(result, raw_request.wants_task()).map_err(unreadable)?;
-    let Some(task) = created else { return complete(result) };
+    let Some(task) = created else { return complete(result, &call.progress) };
     let named = Named { task: task.id.clone() };
     let handle = serde_json::to_string(&named).expect("a struct of one string is JSON");
     call.recorder.named(&Handle(handle));
     let wait = if task.status == Status::Working { task.wait } else { Duration::ZERO };
-    Followed::new(connection, task.id, raw_request, Arc::clone(&call.recorder)).outcome(wait).await
+    Followed::new(connection, task.id, raw_request, call).outcome(wait).await
 }
 
 /// Follows the task that `handle` names and that an earlier connection has started.
@@ -99,9 +99,7 @@ pub(super) async fn resume(
         return Err(CallError::Lost("what the call had started is no MCP task".to_owned()));
     };
     let raw_request = RawRequest::of_the_past(call.progress.clone());
-    Followed::new(connection, task, raw_request, Arc::clone(&call.recorder))
-        .outcome(Duration::ZERO)
-        .await
+    Followed::new(connection, task, raw_request, call).outcome(Duration::ZERO).await
 }
 
 /// A task that a call waits for. A drop before its end cancels it, unless the bridge is stopping
@@ -109,6 +107,7 @@ pub(super) async fn resume(
 struct Followed<'a> {
     connection: &'a Connection,
     recorder: Arc<dyn Recorder>,
+    progress: Progress,
     watch: Watch<'a>,
     task: String,
     ended: bool,
@@ -119,16 +118,17 @@ impl<'a> Followed<'a> {
         connection: &'a Connection,
         task: String,
         raw_request: Arc<RawRequest>,
-        recorder: Arc<dyn Recorder>,
+        call: &ToolCall,
     ) -> Self {
         let watch = connection.state().watch(task.clone(), raw_request);
-        Self { connection, recorder, watch, task, ended: false }
+        let (recorder, progress) = (Arc::clone(&call.recorder), call.progress.clone());
+        Self { connection, recorder, progress, watch, task, ended: false }
     }
 
     /// The outcome of the task. The first poll is after `wait`.
     async fn outcome(mut self, wait: Duration) -> Result<Answer, CallError> {
         match self.end(wait).await? {
-            TaskEnd::Completed(Some(result)) => complete(&result),
+            TaskEnd::Completed(Some(result)) => complete(&result, &self.progress),
             TaskEnd::Completed(None) => self.result().await.map_err(|error| match error {
                 // The task had completed, so a refusal here is not the tool's own error.
                 CallError::Refused(why) => CallError::Unreadable(why),
@@ -216,7 +216,7 @@ impl<'a> Followed<'a> {
 
     /// Fetches the result of an ended task whose status did not bring it.
     async fn result(&self) -> Result<Answer, CallError> {
-        complete(&self.ask(Question::Result).await?)
+        complete(&self.ask(Question::Result).await?, &self.progress)
     }
 
     /// The answer of a failed task of 2025-11-25. Its result is the tool's error, or the JSON-RPC

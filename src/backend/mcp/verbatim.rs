@@ -296,20 +296,21 @@ impl ConnectionState {
     }
 
     /// Touches the call that a notification of progress is about. The rest of the notification is
-    /// not read: neither rmcp nor MANTYX needs it, and its content may be malformed.
+    /// not read: it is only passed on, and its content may be malformed.
     fn progressed(&self, text: &str) {
         let params = Members::read(text).ok().and_then(|message| message.get("params"));
-        let token = params.and_then(|params| Members::read(params.get()).ok()?.get(TOKEN));
+        let Some(params) = params else { return };
+        let token = Members::read(params.get()).ok().and_then(|params| params.get(TOKEN));
         let token = token.and_then(|token| serde_json::from_str::<ProgressToken>(token.get()).ok());
         let Some(about) = token.and_then(|token| number(&token.0)) else { return };
         for waiting in lock(&self.waiting).values() {
             if let Waiting::Raw(raw_request) = waiting
                 && raw_request.is_called(about)
             {
-                raw_request.progress.touch();
+                raw_request.progress.report(params);
             }
         }
-        self.task_progressed(about);
+        self.task_progressed(about, params);
     }
 
     fn expect(&self, id: i64, request: &ClientRequest) {

@@ -28,7 +28,7 @@ impl Harness {
             mcp_server: None,
         };
         let (app, route) = ("a".into(), offer.route("fs_ls").unwrap());
-        self.runs.calls.call_by_hand(&app, route, call, &Context::default()).await
+        self.runs.calls.call_by_hand(&app, route, call, &Context::default(), None).await
     }
 }
 

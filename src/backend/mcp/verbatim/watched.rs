@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
 use super::{ConnectionState, RawRequest, lock};
@@ -42,9 +43,9 @@ impl ConnectionState {
         Watch { state: self, watched }
     }
 
-    pub(super) fn task_progressed(&self, token: i64) {
+    pub(super) fn task_progressed(&self, token: i64, params: &RawValue) {
         for watched in lock(&self.watched).iter().filter(|one| one.raw_request.is_called(token)) {
-            watched.raw_request.progress.touch();
+            watched.raw_request.progress.report(params);
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use secrecy::ExposeSecret as _;
 
 use super::{check, environment, parse};
-use crate::config::{A2a, ClientCredentials, Config, Credential, Mcp, Target, Upstream};
+use crate::config::{A2a, ClientCredentials, Config, Credential, Mantyx, Mcp, Target, Upstream};
 
 fn oauth<'c>(config: &'c Config, name: &str) -> &'c ClientCredentials {
     let backend = config.backends.values().find(|backend| backend.name.as_str() == name);
@@ -183,7 +183,8 @@ fn an_application_at_mantyx() {
         let config = parse(&yaml).unwrap();
         assert_eq!(config.warnings, Vec::<String>::new());
         assert!(!format!("{config:?}").contains("hunter22"));
-        let Upstream::Mantyx { credential: Credential::Oauth(grant), .. } = config.upstream else {
+        let Upstream::Mantyx(Mantyx { credential: Credential::Oauth(grant), .. }) = config.upstream
+        else {
             panic!("a grant");
         };
         grant

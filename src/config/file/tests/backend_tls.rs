@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use super::environment;
-use crate::config::{A2a, Action, Config, ConfigErrors, Environment, Mcp, Target, Upstream};
+use crate::config::{
+    A2a, Action, Config, ConfigErrors, Environment, Mantyx, Mcp, Target, Upstream,
+};
 
 /// A certificate and its key, in one file.
 const SERVER: &str = include_str!("../../../../tests/peers/tls.pem");
@@ -56,7 +58,9 @@ fn upstream(keys: &str) -> Result<Config, ConfigErrors> {
 #[test]
 fn mantyx_has_one_as_backends_have() {
     let config = upstream("credential: passthrough, tls: {ca: ca.pem, cert: me.pem, key: me.pem}");
-    let Upstream::Mantyx { tls: Some(tls), .. } = config.unwrap().upstream else { panic!("tls") };
+    let Upstream::Mantyx(Mantyx { tls: Some(tls), .. }) = config.unwrap().upstream else {
+        panic!("tls")
+    };
     assert_eq!(format!("{tls:?}"), "Tls { authorities: Some(1), identity: true }");
     for (keys, expected) in [
         ("sandbox: true, tls: {ca: ca.pem}", "`tls` clashes with `sandbox: true`"),
